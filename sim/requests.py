@@ -1,0 +1,63 @@
+"""Requests in, outcomes out: the columns that cross the engine's door."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int64s = NDArray[np.int64]
+
+
+class Status(IntEnum):
+    """What became of a request. ``UNFINISHED`` is a request the engine still holds."""
+
+    UNFINISHED = 0
+    OK = 1
+    REJECTED = 2
+    STUCK = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requests:
+    """n requests as columns of int64, in the caller's order (ties in time go to the lower row).
+
+    ``arrival_us``: when the request reaches the server; need not be sorted.
+    ``prompt_tokens``: prefix included. ``output_tokens``: how many it will generate (``max_tokens``, no early stop).
+    ``priority``: lower is more urgent, read only by ``scheduling_policy: priority``.
+    ``hash_ids``: the content of request r's leading full KV blocks as dense integers 0..H-1,
+    ``hash_ids[hash_offsets[r] : hash_offsets[r + 1]]``; equal ids mean equal tokens up to that block's end.
+    They may run on past the prompt into its outputs. Blocks past the last id are the request's alone.
+    """
+
+    arrival_us: Int64s
+    prompt_tokens: Int64s
+    output_tokens: Int64s
+    priority: Int64s
+    hash_offsets: Int64s
+    hash_ids: Int64s
+
+    def __len__(self) -> int:
+        """Return the number of requests."""
+        return len(self.arrival_us)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcomes:
+    """What became of n requests, as columns in the order of the requests; times in µs, -1 where it never happened.
+
+    ``queued_us``: joined the engine's queue (arrival + alpha). ``scheduled_us``: start of the step that first
+    scheduled it. ``first_token_us``, ``last_token_us``: as the client sees them, alpha2 included.
+    ``num_output_tokens``: generated. ``num_cached_tokens``: prefix-cache hit when first scheduled.
+    """
+
+    status: NDArray[np.int8]
+    queued_us: Int64s
+    scheduled_us: Int64s
+    first_token_us: Int64s
+    last_token_us: Int64s
+    num_output_tokens: Int64s
+    num_preemptions: Int64s
+    num_cached_tokens: Int64s

@@ -1,0 +1,115 @@
+"""The moving-block bootstrap: resampling requests in runs, since neighbours in time share a queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+LEVEL = 0.90
+"""Share of intervals that are to hold the truth."""
+REPLICATES = 1000
+MIN_REQUESTS = 8
+"""Fewer than this and an interval would be pretence: there is none."""
+CHUNK_CELLS = 4_000_000
+"""Replicates are taken in chunks of this many counts (16 MB), whatever the number of requests."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A number and the interval around it; None where it is undefined or the requests are too few."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+def finite(value: float) -> float | None:
+    """Return the number, or None for NaN and infinities: JSON has neither."""
+    return float(value) if np.isfinite(value) else None
+
+
+def interval(value: float, replicates: Floats, *, level: float = LEVEL) -> Estimate:
+    """Return the value between the replicates' percentiles (NaN replicates are passed over)."""
+    known = replicates[np.isfinite(replicates)]
+    if len(known) < len(replicates) / 2 or len(known) == 0 or not np.isfinite(value):
+        return Estimate(value=finite(value))
+    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
+    return Estimate(value=float(value), low=float(low), high=float(high))
+
+
+def block_length(series: Floats) -> int:
+    """Return how many neighbours a block holds, from how far the series' correlation reaches.
+
+    Politis & White, Econometric Reviews 23 (2004), with Patton's correction (2009), circular blocks.
+    """
+    n = len(series)
+    if n < 4 or np.ptp(series) == 0:
+        return 1
+    centred = series - series.mean()
+    spectrum = np.abs(np.fft.rfft(centred, 2 * n)) ** 2
+    covariance = np.fft.irfft(spectrum)[:n] / n
+    reach = _last_significant_lag(covariance / covariance[0])
+    lags = np.arange(1, min(2 * reach, n - 1) + 1)
+    taper = np.clip(2 * (1 - lags / (2 * reach)), 0, 1) if reach else np.zeros(0)
+    lags = lags[: len(taper)]
+    slope = 2 * float(np.sum(taper * lags * covariance[lags]))
+    density = covariance[0] + 2 * float(np.sum(taper * covariance[lags]))
+    if density <= 0:
+        return 1
+    best = (2 * slope**2 / (4 / 3 * density**2)) ** (1 / 3) * n ** (1 / 3)
+    return int(np.clip(np.ceil(best), 1, np.ceil(min(3 * np.sqrt(n), n / 3))))
+
+
+def _last_significant_lag(correlation: Floats) -> int:
+    """Return the lag after which a run of correlations is indistinguishable from none."""
+    n = len(correlation)
+    run = max(5, int(np.ceil(np.sqrt(np.log10(n)))))
+    limit = int(np.ceil(np.sqrt(n))) + run
+    small = np.abs(correlation[1 : limit + 1]) < 2 * np.sqrt(np.log10(n) / n)
+    for lag in range(max(len(small) - run, 0)):
+        if small[lag : lag + run].all():
+            return lag
+    return max(len(small) - run, 0)
+
+
+def draw_counts(n: int, block: int, *, replicates: int, seed: int, stream: int) -> NDArray[np.float32]:
+    """Return how often each of n requests, in order of time, is drawn: [replicates, n], rows sum to n.
+
+    Blocks are circular, so that every request is drawn equally often; the last one is cut to fit.
+    """
+    generator = np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), stream]))
+    num_blocks = -(-n // block)
+    starts = generator.integers(0, n, size=(replicates, num_blocks))
+    lengths = np.full(num_blocks, block)
+    lengths[-1] = n - block * (num_blocks - 1)
+    edges = np.zeros((replicates, n + block + 1), dtype=np.int32)
+    rows = np.broadcast_to(np.arange(replicates)[:, None], starts.shape)
+    np.add.at(edges, (rows, starts), 1)
+    np.add.at(edges, (rows, starts + lengths), -1)
+    unwrapped = np.cumsum(edges, axis=1)
+    counts = unwrapped[:, :n].copy()
+    counts[:, : min(block, n)] += unwrapped[:, n : n + min(block, n)]
+    return counts.astype(np.float32)
+
+
+def quantile_rows(values: Floats, counts: NDArray[np.float32], *, at: Floats) -> Floats:
+    """Return the quantiles of each row's resample: [replicates, len(at)].
+
+    ``values`` [m] ascending, ``counts`` [replicates, m] how often each was drawn (whole numbers).
+    Linear interpolation at rank q (n - 1), so that a row equals ``numpy.quantile`` of its resample.
+    """
+    reached = np.cumsum(counts, axis=1, dtype=np.float64)
+    rank = at[None, :] * (reached[:, -1:] - 1)
+    below = np.floor(rank)
+    last = len(values) - 1
+    found = np.empty((*rank.shape, 2))
+    for column in range(len(at)):
+        for side in (0, 1):
+            passed = np.count_nonzero(reached <= below[:, column, None] + side, axis=1)
+            found[:, column, side] = values[np.minimum(passed, last)]
+    lower, upper = found[..., 0], found[..., 1]
+    return np.asarray(lower + (rank - below) * (upper - lower), dtype=np.float64)

@@ -1,0 +1,77 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calibrate.bootstrap import Floats, block_length, draw_counts, interval, quantile_rows
+
+
+def autoregressive(n: int, phi: float, generator: np.random.Generator) -> Floats:
+    noise = generator.normal(size=n + 100)
+    series = np.zeros(n + 100)
+    for i in range(1, n + 100):
+        series[i] = phi * series[i - 1] + noise[i]
+    return series[100:]
+
+
+@given(st.integers(1, 60), st.integers(1, 70), st.integers(0, 2**40))
+def test_every_resample_has_as_many_requests_as_the_trace(n: int, block: int, seed: int) -> None:
+    counts = draw_counts(n, min(block, n), replicates=7, seed=seed, stream=1)
+    assert counts.shape == (7, n)
+    assert (counts >= 0).all()
+    assert (counts.sum(axis=1) == n).all()
+
+
+def test_the_same_seed_and_stream_draw_the_same_and_another_stream_does_not() -> None:
+    first = draw_counts(50, 5, replicates=9, seed=3, stream=1)
+    assert (first == draw_counts(50, 5, replicates=9, seed=3, stream=1)).all()
+    assert (first != draw_counts(50, 5, replicates=9, seed=3, stream=2)).any()
+
+
+def test_a_block_of_one_as_long_as_the_trace_is_drawn_whole() -> None:
+    assert (draw_counts(12, 12, replicates=5, seed=0, stream=0) == 1).all()
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=30), st.integers(0, 1000))
+def test_quantiles_of_a_resample_are_numpys(values: list[float], seed: int) -> None:
+    ordered = np.sort(np.array(values))
+    counts = draw_counts(len(ordered), 1, replicates=4, seed=seed, stream=0)
+    at = np.array([0.0, 0.5, 0.9, 0.99, 1.0])
+    expected = [np.quantile(np.repeat(ordered, row.astype(int)), at) for row in counts]
+    assert quantile_rows(ordered, counts, at=at) == pytest.approx(np.array(expected), rel=1e-9, abs=1e-6)
+
+
+def test_independent_requests_need_no_blocks_and_correlated_ones_do() -> None:
+    generator = np.random.default_rng(5)
+    assert block_length(generator.normal(size=1000)) <= 4
+    assert block_length(autoregressive(1000, 0.8, generator)) >= 10
+    assert block_length(np.ones(100)) == 1
+
+
+@pytest.mark.parametrize("phi", [0.0, 0.6])
+def test_intervals_of_a_mean_hold_the_truth_about_as_often_as_stated(phi: float) -> None:
+    generator = np.random.default_rng(11)
+    covered = 0
+    for trial in range(150):
+        series = autoregressive(300, phi, generator)
+        counts = draw_counts(300, block_length(series), replicates=300, seed=trial, stream=0)
+        found = interval(series.mean(), counts @ series / 300)
+        covered += found.low <= 0 <= found.high
+    assert 0.80 <= covered / 150 <= 0.97
+
+
+def test_blocks_are_what_makes_the_interval_of_correlated_requests_wide_enough() -> None:
+    series = autoregressive(400, 0.8, np.random.default_rng(2))
+
+    def width(block: int) -> float:
+        found = interval(
+            series.mean(), draw_counts(400, block, replicates=400, seed=1, stream=0) @ series / 400
+        )
+        return found.high - found.low
+
+    assert width(block_length(series)) > 1.7 * width(1)
+
+
+def test_an_undefined_value_has_no_interval() -> None:
+    assert interval(float("nan"), np.ones(10)).value is None
+    assert interval(1.0, np.full(10, np.nan)).low is None

@@ -1,20 +1,26 @@
-# Two commands matter: `make demo` shows the whole loop, `make test` proves it.
-PYTHON ?= python3.11
+# Two commands matter: `make demo` shows the whole loop, `make test` proves it. `make help` lists the others.
+
+# The first of these that is Python 3.11 or newer; `make PYTHON=/path/to/python ...` decides otherwise.
+PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: help install demo test lint types docs bench live lock clean
+.PHONY: help install demo test lint types docs bench live lock wheel clean
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## set up .venv from the lock file
 
 $(STAMP): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "python: found none, expected Python 3.11 or newer (make PYTHON=/path/to/python)" >&2; exit 2; }
+	@echo "setting up $(VENV) with $(PYTHON): a minute or two, once" >&2
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(PIP) install -r requirements.lock
+	$(PIP) install --no-deps --no-build-isolation --editable .
 	touch $@
 
 demo: $(STAMP) ## emulated server -> observe -> fit -> held-out replay -> report.html
@@ -30,9 +36,22 @@ lint: $(STAMP) ## ruff: format and rules
 types: $(STAMP) ## mypy, strict
 	$(BIN)/mypy
 
-lock: ## renew requirements.lock from pyproject.toml (names no index, no host)
+docs: $(STAMP) ## renew docs/reference from the code's own tables
+	$(BIN)/python -m tests.docs
+
+bench: $(STAMP) ## the table of docs/performance.md
+	$(BIN)/python -m tests.bench
+
+live: $(STAMP) ## the loop against a real vLLM server on this machine's CPU
+	$(BIN)/python -m tests.live
+
+lock: $(STAMP) ## renew requirements.lock from pyproject.toml; it names no index and no host
 	$(BIN)/pip-compile --quiet --extra dev --strip-extras --allow-unsafe --no-emit-index-url --no-emit-trusted-host \
 	  --no-emit-find-links --no-header --output-file requirements.lock pyproject.toml
 
-clean: ## remove what the build leaves
-	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+wheel: $(STAMP) ## build the wheel into dist/
+	$(BIN)/python -m build --wheel --no-isolation
+
+clean: ## remove what building and testing leave, .venv excepted
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

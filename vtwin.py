@@ -1,1 +1,248 @@
-def main() -> None: ...
+"""The console script: composes the commands of the rooms, imports them lazily, and decides nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from traces.errors import ServerError, VtwinError
+
+# name: (where the command lives, what it does). Only the command that is called is imported; the help of the
+# others comes from here, so that `vtwin --help` costs neither numba, pandas, scipy nor aiohttp.
+COMMANDS = {
+    "observe": ("observe.cli:observe", "Send a load to a live endpoint and record the trace."),
+    "replay": ("replay.cli:replay", "Simulate the requests of a trace."),
+    "run": ("replay.cli:run", "Draw a workload and simulate it."),
+    "calibrate": (
+        "calibrate.cli:calibrate",
+        "Compare observed with simulated, fit the twin, write a report.",
+    ),
+    "serve": ("replay.cli:serve", "Serve the simulated engine over HTTP in real time."),
+    "trace": ("traces.cli:trace_app", "Check, describe, draw and convert traces."),
+    "config": ("replay.cli:config_app", "Show a configuration as vtwin understands it."),
+    "demo": ("vtwin:demo", "Run the whole loop against an emulated server."),
+}
+VTWIN = (
+    sys.executable,
+    "-P",
+    "-m",
+    "vtwin",
+)  # -P: folders of the working directory must not shadow the rooms
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE: what a shell reports for a program whose reader went away
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line, return the exit code; a fault of the user becomes one line on stderr."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    called = [word for word in arguments if not word.startswith("-")][:1]
+    try:
+        code = build_app(called)(arguments, prog_name="vtwin", standalone_mode=False)
+        sys.stdout.flush()
+    except VtwinError as error:
+        return _complain(f"{type(error).__name__}: {error}", code=error.exit_code)
+    except typer.TyperException as error:
+        return _complain(_usage_line(error), code=EXIT_USAGE)
+    except (typer.Abort, KeyboardInterrupt):
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        return _leave_quietly()
+    except SystemExit as stop:  # typer answers a broken pipe with exit code 1, which here is a verdict
+        if isinstance(stop.__context__, BrokenPipeError):
+            return _leave_quietly()
+        raise
+    return code if isinstance(code, int) else 0
+
+
+def build_app(loaded: Collection[str]) -> typer.Typer:
+    """Return the app: the commands named in ``loaded`` are real, the others are only a line of help."""
+    app = typer.Typer(
+        name="vtwin", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+    )
+    app.callback()(_root)
+    for name, (place, summary) in COMMANDS.items():
+        if name not in loaded:
+            app.command(name, help=summary)(_not_loaded)
+            continue
+        module, attribute = place.split(":")
+        command = getattr(import_module(module), attribute)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name, help=summary)
+        else:
+            app.command(name)(command)
+    return app
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"vtwin {version('vtwin')}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Observe a vLLM endpoint, replay its requests, calibrate its digital twin."""
+
+
+def _not_loaded() -> None:
+    raise AssertionError("main() loads the command that is called")
+
+
+def _usage_line(error: typer.TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "vtwin"
+    message = error.format_message()
+    return f"UsageError: {message} (see {path} --help)" if message else ""
+
+
+def _complain(line: str, *, code: int) -> int:
+    """Print one red line on stderr, return ``code``; no line where typer has printed the help already."""
+    if line:
+        typer.secho(" ".join(line.split()), fg=typer.colors.RED, err=True)
+    return code
+
+
+def _leave_quietly() -> int:
+    """Point stdout at nothing, so that the interpreter's last flush cannot complain; return the exit code."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return EXIT_BROKEN_PIPE
+
+
+# `vtwin demo`: an emulated server with known coefficients, two loads to fit on, a third to be judged on.
+
+DEMO_ENGINE = """\
+engine:
+  max_num_seqs: 32
+  max_num_batched_tokens: 512
+  num_gpu_blocks: 2000
+  block_size: 16
+  max_model_len: 4096
+"""
+DEMO_TRUTH = {"alpha0": 4000, "alpha1": 5, "alpha2": 0, "beta0": 12000, "beta1": 60, "beta2": 500}
+DEMO_GUESS = {"alpha0": 1000, "alpha1": 1, "alpha2": 0, "beta0": 5000, "beta1": 20, "beta2": 100}
+DEMO_RATES = {"low": 4.0, "high": 10.0, "holdout": 7.0}  # requests per second
+DEMO_SECONDS = 10  # of each observation
+
+
+def demo(
+    output: Annotated[
+        Path, typer.Option(help="Folder for the traces, the fitted twin and the report.")
+    ] = Path("vtwin-demo"),
+) -> None:
+    """Run the whole loop against an emulated server: observe two loads, fit, judge on a third, report."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` ends the server too, as Ctrl-C does
+    output.mkdir(parents=True, exist_ok=True)
+    server, guess, twin = (output / name for name in ("server.yaml", "guess.yaml", "twin.yaml"))
+    server.write_text(_demo_config(DEMO_TRUTH))
+    guess.write_text(_demo_config(DEMO_GUESS))
+    stems = {name: str(output / name) for name in DEMO_RATES}
+    with _serving(server) as url:
+        for name, rate in DEMO_RATES.items():
+            load = ["--rate", str(rate), "--num-requests", str(round(rate * DEMO_SECONDS))]
+            lengths = ["--prompt-tokens", "200", "--prompt-tokens-stdev", "120", "--output-tokens", "40"]
+            _vtwin(
+                "observe",
+                "--url",
+                url,
+                *load,
+                *lengths,
+                "--output-tokens-stdev",
+                "20",
+                "--output",
+                stems[name],
+            )
+    fit = ["--config", str(guess), "--fit", "--holdout", stems["holdout"]]
+    report = output / "report"
+    _vtwin(
+        "calibrate", stems["low"], stems["high"], *fit, "--report", str(report), "--write-config", str(twin)
+    )
+    _show_recovery(report / "report.json")
+    typer.echo(f"\nreport: {report / 'report.html'}")
+
+
+def _demo_config(coefficients: dict[str, int]) -> str:
+    return f"{DEMO_ENGINE}latency:\n  model: blackbox\n  coefficients: {json.dumps(coefficients)}\n"
+
+
+def _vtwin(*arguments: str) -> None:
+    """Show a vtwin command and run it as a user would; leave with its exit code where that is not 0."""
+    typer.secho("\n$ vtwin " + " ".join(arguments), bold=True, err=True)
+    code = subprocess.run([*VTWIN, *arguments], check=False).returncode
+    if code:
+        raise typer.Exit(code)
+
+
+@contextmanager
+def _serving(config: Path) -> Iterator[str]:
+    """Start `vtwin serve` on a free port, yield its address, and end the server on leaving, come what may."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    arguments = ["serve", "--config", str(config), "--port", str(port)]
+    typer.secho("\n$ vtwin " + " ".join(arguments) + " &", bold=True, err=True)
+    server = subprocess.Popen([*VTWIN, *arguments])
+    try:
+        _await_health(port, server)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        try:
+            server.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+def _await_health(port: int, server: subprocess.Popen[bytes], *, patience_s: float = 120) -> None:
+    """Return once ``/health`` answers; ServerError where the process ends or the patience does."""
+    from http.client import HTTPConnection
+
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        if server.poll() is not None:
+            raise ServerError(f"vtwin serve: exited with code {server.returncode}, expected it to serve")
+        connection = HTTPConnection("127.0.0.1", port, timeout=1)
+        try:
+            connection.request("GET", "/health")
+            if connection.getresponse().status == 200:
+                return
+        except OSError:  # not listening yet
+            pass
+        finally:
+            connection.close()
+        time.sleep(0.1)
+    raise ServerError(f"vtwin serve: no answer from port {port}, expected one within {patience_s:g} s")
+
+
+def _show_recovery(report: Path) -> None:
+    """Print the fitted coefficients beside those that the server used."""
+    fitted = json.loads(report.read_text())["fit"]["coefficients"]
+    typer.echo("\ncoefficient      server      fitted   interval")
+    for name, truth in DEMO_TRUTH.items():
+        if name in fitted:
+            value, low, high = (fitted[name][key] for key in ("value", "low", "high"))
+            interval = "not identifiable" if low is None else f"{low:,.1f} … {high:,.1f}"
+            typer.echo(f"{name:<12}{truth:>11,}{value:>12,.1f}   {interval}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

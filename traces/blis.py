@@ -1,0 +1,124 @@
+"""The one place where BLIS's habits are translated: 0 for "not recorded", and two time origins in one row.
+
+Facts from inference-sim (commit f90a1e3): ``observe`` counts arrival and deadline from the run's start, send, first
+and last chunk in Unix µs; simulated rows count everything from 0. Its columns cannot be empty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from traces.header import BLIS_KEYS, BLIS_SERVER_KEYS, Header, Rebased, ServerInfo
+from traces.schema import REQUEST_FIELDS, Field
+
+UNIX_TIMES: Final = ("send_time_us", "first_chunk_time_us", "last_chunk_time_us")
+# Unix µs of March 1973; a run that lasts three years is not expected, so a larger time is one since 1970.
+UNIX_FLOOR_US: Final = 100_000_000_000_000
+_STATUS_IN_BLIS: Final = {"aborted": "error", "rejected": "error", "stuck": "incomplete"}
+
+
+def from_blis(
+    header: Header, requests: pd.DataFrame, events: pd.DataFrame | None
+) -> tuple[Header, pd.DataFrame, pd.DataFrame | None]:
+    """Return the three with NA where BLIS wrote 0 for nothing, and every time counted from the run's start."""
+    requests = requests.assign(
+        **{
+            field.name: requests[field.name].mask((requests[field.name] == 0).fillna(False))
+            for field in REQUEST_FIELDS
+            if field.name in requests.columns and _zero_is_missing(field, header)
+        }
+    )
+    return _rebased(header, requests, events)
+
+
+def _zero_is_missing(field: Field, header: Header) -> bool:
+    if field.zero_is_missing == "always":
+        return True
+    return field.zero_is_missing == ("real" if header.mode == "real" else "simulated")
+
+
+def _rebased(
+    header: Header, requests: pd.DataFrame, events: pd.DataFrame | None
+) -> tuple[Header, pd.DataFrame, pd.DataFrame | None]:
+    if "send_time_us" not in requests.columns:
+        return header, requests, events
+    send, arrival = requests["send_time_us"], requests["arrival_time_us"]
+    both = send.where(arrival.notna()).dropna()
+    if header.mode != "real" or both.empty or int(both.min()) < UNIX_FLOOR_US:
+        return header, requests, events
+    row = both.index[int(np.argmin(both.to_numpy(dtype=np.int64)))]
+    origin = int(send[row]) - int(arrival[row])
+    times = [name for name in UNIX_TIMES if name in requests.columns]
+    requests = requests.assign(**{name: requests[name] - origin for name in times})
+    if events is not None:
+        events = events.assign(timestamp_us=events["timestamp_us"] - origin)
+    rebased = Rebased(smallest_send_unix_us=int(send[row]), arrival_of_that_row_us=int(arrival[row]))
+    return replace(header, start_unix_us=origin, rebased=rebased), requests, events
+
+
+def to_blis(
+    header: Header, requests: pd.DataFrame, events: pd.DataFrame | None
+) -> tuple[Header, pd.DataFrame, pd.DataFrame | None]:
+    """Return the three as BLIS reads them: its keys and columns only, no empty number, its origins and statuses.
+
+    A request_id that is no integer is replaced by the row's number, the name kept in ``x_request_id``. What BLIS has
+    no word for is lost: this dialect is for handing over, not for keeping.
+    """
+    origin = header.start_unix_us if header.mode == "real" and header.start_unix_us else 0
+    requests, numbers = _numbered(requests)
+    columns: dict[str, Any] = {}
+    for field in REQUEST_FIELDS:
+        wanted = field.origin == "base" or (field.origin == "optional" and _is_used(requests, field.name))
+        if wanted:
+            columns[field.name] = _filled(requests, field, origin=origin)
+    columns["status"] = pd.Series(columns["status"]).replace(_STATUS_IN_BLIS)
+    if events is not None:
+        events = pd.DataFrame(
+            {
+                "request_id": events["request_id"].map(numbers).astype("string"),
+                "chunk_index": events["chunk_index"],
+                "timestamp_us": events["timestamp_us"] + origin,
+            }
+        )
+    return _blis_header(header), pd.DataFrame(columns, index=requests.index), events
+
+
+def _blis_header(header: Header) -> Header:
+    keys = {name: getattr(header, name) for name in BLIS_KEYS}
+    server = ServerInfo(**{name: getattr(header.server, name) for name in BLIS_SERVER_KEYS})
+    seed = header.workload_seed if header.workload_seed is not None else header.seed
+    return replace(Header(), **{**keys, "server": server, "workload_seed": seed})
+
+
+def _is_used(requests: pd.DataFrame, name: str) -> bool:
+    return name in requests.columns and bool(requests[name].notna().any())
+
+
+def _numbered(requests: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
+    """Return the requests with integers for names, and the number of each name."""
+    names = requests["request_id"]
+    if bool(names.str.fullmatch("[0-9]{1,18}").all()):
+        return requests, dict(zip(names, names, strict=True))
+    numbers = pd.array([str(row) for row in range(len(names))], dtype="string")
+    changes: dict[str, Any] = {"request_id": numbers}
+    if not _is_used(requests, "x_request_id"):
+        changes["x_request_id"] = names
+    return requests.assign(**changes), dict(zip(names, numbers, strict=True))
+
+
+def _filled(requests: pd.DataFrame, field: Field, *, origin: int) -> Any:
+    if field.name not in requests.columns:
+        values = pd.Series(pd.NA, index=requests.index, dtype="Int64")
+    else:
+        values = requests[field.name]
+    if field.name in UNIX_TIMES and origin:
+        values = values + origin
+    if field.dtype == "string":
+        return values
+    if field.dtype == "bool":
+        return values.astype("boolean").fillna(False)
+    return values.fillna(0)

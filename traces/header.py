@@ -1,0 +1,270 @@
+"""A trace's header: every key that TraceV2 knows, typed, to and from YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from traces.yamldoc import dump_dataclass, load_dataclass
+
+MODES = ("real", "generated", "replayed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerInfo:
+    """What is known of the server; ``sources`` names where each value was read from, by field name.
+
+    A source is ``/metrics``, ``/version``, ``/v1/models``, ``given by the user``, a file, a TWIN.yaml. Names are
+    vLLM's, but for the four that BLIS had named before (``type``, ``tensor_parallel`` ...).
+    """
+
+    type: str | None = None
+    model: str | None = None
+    version: str | None = None
+    url: str | None = None
+    max_model_len: int | None = None
+    num_gpu_blocks: int | None = None
+    block_size: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    gpu_memory_utilization: float | None = None
+    enable_prefix_caching: bool | None = None
+    enable_chunked_prefill: bool | None = None
+    long_prefill_token_threshold: int | None = None
+    scheduler_reserve_full_isl: bool | None = None
+    scheduling_policy: str | None = None
+    async_scheduling: bool | None = None
+    tensor_parallel: int | None = None
+    pipeline_parallel: int | None = None
+    data_parallel: int | None = None
+    enable_expert_parallel: bool | None = None
+    dtype: str | None = None
+    kv_cache_dtype: str | None = None
+    gpu: str | None = None
+    num_gpus: int | None = None
+    system_fingerprint: str | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    def learn(self, source: str, **values: str | float | bool | None) -> ServerInfo:
+        """Return a copy that also knows ``values``, each read from ``source``; None is passed over."""
+        known = {name: value for name, value in values.items() if value is not None}
+        sources = {**self.sources, **dict.fromkeys(known, source)}
+        return replace(self, **known, sources=sources)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientInfo:
+    """How well the load generator did its own work.
+
+    ``dispatch_lag_us``: quantiles by name (p50, p90, p99, max). ``cpu_frac``: CPU seconds of the client's busiest
+    process per second of the run. ``limited``: whether the client, not the server, set the pace, and ``reason`` why.
+    """
+
+    clock: str | None = None
+    library: str | None = None
+    num_processes: int | None = None
+    dispatch_lag_us: Mapping[str, float] = field(default_factory=dict)
+    cpu_frac: float | None = None
+    limited: bool | None = None
+    reason: str | None = None
+    interrupted: bool | None = None
+    api: str | None = None
+    tokens_per_word: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """What the client measured of the way to the server."""
+
+    measured_rtt_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedLoop:
+    """A load of ``concurrency`` users, each of whom waits ``think_time_us`` after an answer."""
+
+    concurrency: int
+    think_time_us: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounterReading:
+    """A server's counter before and after the run."""
+
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebased:
+    """How the times of a file with two origins were brought to one.
+
+    The run's start is taken so that the smallest send time falls on the arrival of the same row.
+    """
+
+    smallest_send_unix_us: int
+    arrival_of_that_row_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What an imported trace was made from."""
+
+    format: str
+    file: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SLOTarget:
+    """BLIS's goodput targets of one service class."""
+
+    ttft_ms: float | None = None
+    itl_ms: float | None = None
+    e2e_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecondaryTier:
+    """One storage tier below the CPU's of BLIS's KV offload."""
+
+    type: str | None = None
+    root_dir: str | None = None
+    n_read_threads: int | None = None
+    n_write_threads: int | None = None
+    locality: str | None = None
+    enable_kv_events: bool | None = None
+    direct_io: bool | None = None
+    device_class: str | None = None
+    read_bandwidth: float | None = None
+    write_bandwidth: float | None = None
+    base_latency: float | None = None
+    saturation_queue_depth: int | None = None
+    single_transfer_fraction: float | None = None
+    latency_jitter_stddev: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVOffload:
+    """BLIS's description of the server's KV offload; bandwidths in bytes/µs, latencies in µs."""
+
+    cpu_bytes_to_use: int | None = None
+    per_block_bytes: int | None = None
+    block_size: int | None = None
+    blocks_per_chunk: int | None = None
+    tokens_per_hash: int | None = None
+    eviction_policy: str | None = None
+    offload_prompt_only: bool | None = None
+    self_describing_kv_events: bool | None = None
+    secondary_tiers: tuple[SecondaryTier, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedKVMetrics:
+    """BLIS's reading of the server's cache counters."""
+
+    source: str | None = None
+    hit_rate: float | None = None
+    block_hits: float | None = None
+    block_queries: float | None = None
+    read_time_total: float | None = None
+    write_time_total: float | None = None
+    vllm_commit: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """Everything a trace says about itself; a key that is absent is None or empty.
+
+    ``tool`` is what tells the dialects apart: a header without it was written by BLIS.
+    ``start_unix_us``: Unix time of the run's start, from which every time in the table counts.
+    """
+
+    trace_version: int | None = None
+    time_unit: str | None = None
+    created_at: str | None = None
+    mode: str | None = None
+    warm_up_requests: int | None = None
+    workload_seed: int | None = None
+    workload_spec: str | None = None
+    session_context_growth: str | None = None
+    server: ServerInfo = field(default_factory=ServerInfo)
+    network: Network = field(default_factory=Network)
+    goodput_slo_targets: Mapping[str, SLOTarget] = field(default_factory=dict)
+    kv_offload: KVOffload | None = None
+    observed_kv_metrics: ObservedKVMetrics | None = None
+    tool: str | None = None
+    tool_version: str | None = None
+    command: str | None = None
+    seed: int | None = None
+    config_digest: str | None = None
+    start_unix_us: int | None = None
+    closed_loop: ClosedLoop | None = None
+    hash_block_size: int | None = None
+    client: ClientInfo | None = None
+    metrics_delta: Mapping[str, CounterReading] = field(default_factory=dict)
+    noise_floor: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    rebased: Rebased | None = None
+    source: Source | None = None
+
+    @property
+    def is_blis(self) -> bool:
+        """Whether the file was written by BLIS, or for it."""
+        return self.tool is None
+
+
+BLIS_KEYS = (
+    "trace_version",
+    "time_unit",
+    "created_at",
+    "mode",
+    "warm_up_requests",
+    "workload_seed",
+    "workload_spec",
+    "session_context_growth",
+    "server",
+    "network",
+    "goodput_slo_targets",
+    "kv_offload",
+    "observed_kv_metrics",
+)
+BLIS_SERVER_KEYS = (
+    "type",
+    "model",
+    "tensor_parallel",
+    "max_num_seqs",
+    "block_size",
+    "gpu_memory_utilization",
+    "max_model_len",
+)
+
+
+def parse_header(text: str, file: str | Path) -> Header:
+    """Return the header that ``text`` spells.
+
+    Raises TraceError that names key and line for an unknown key (with the nearest known one) or a wrong type.
+    """
+    header = load_dataclass(text, Header, file=Path(file).name)
+    _check_values(header, Path(file).name)
+    return header
+
+
+def header_yaml(header: Header) -> str:
+    """Return the header as YAML, keys in the order of the class, absent ones left out."""
+    return dump_dataclass(header)
+
+
+def _check_values(header: Header, file: str) -> None:
+    from traces.errors import TraceError
+
+    if header.mode is not None and header.mode not in MODES:
+        raise TraceError(f"mode: got {header.mode!r}, expected one of {', '.join(MODES)} ({file})")
+    loop = header.closed_loop
+    if loop is not None and (loop.concurrency < 1 or loop.think_time_us < 0):
+        raise TraceError(
+            f"closed_loop: got {loop.concurrency} users thinking {loop.think_time_us} µs, "
+            f"expected concurrency >= 1 and think_time_us >= 0 ({file})"
+        )
+    if header.hash_block_size is not None and header.hash_block_size < 1:
+        raise TraceError(f"hash_block_size: got {header.hash_block_size}, expected an integer >= 1 ({file})")

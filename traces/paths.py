@@ -1,0 +1,73 @@
+"""Which files a trace is made of, whichever of them was named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from traces.errors import TraceError
+
+_SUFFIXES = (".itl.csv", ".itl.parquet", ".yaml", ".csv", ".parquet")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceFiles:
+    """The files of one trace; ``events`` is None where no event was recorded."""
+
+    header: Path
+    table: Path
+    events: Path | None
+
+
+def stem_of(path: str | Path) -> Path:
+    """Return the path without the suffix of a trace's file; a stem may have dots of its own."""
+    path = Path(path)
+    for suffix in _SUFFIXES:
+        if path.name.endswith(suffix) and path.name != suffix:
+            return path.with_name(path.name.removesuffix(suffix))
+    return path
+
+
+def beside(stem: Path, suffix: str) -> Path:
+    """Return the file ``STEM + suffix``."""
+    return stem.with_name(stem.name + suffix)
+
+
+def locate(path: str | Path) -> TraceFiles:
+    """Return the files of the trace that ``path`` names by its stem, its header, its table or its events.
+
+    Raises TraceError where header or table is missing, or where two tables could be meant.
+    """
+    stem = stem_of(path)
+    header = beside(stem, ".yaml")
+    table = _table(Path(path), stem)
+    if table is None and not header.is_file():
+        raise TraceError(
+            f"{path}: got no such trace, expected {header.name} and {stem.name}.csv (or .parquet)"
+        )
+    if table is None:
+        raise TraceError(
+            f"{stem}: got a header without a table, expected {stem.name}.csv or .parquet beside it"
+        )
+    if not header.is_file():
+        raise TraceError(f"{table}: got a table without a header, expected {header.name} beside it")
+    return TraceFiles(header=header, table=table, events=_events(stem, table))
+
+
+def _table(named: Path, stem: Path) -> Path | None:
+    csv, parquet = beside(stem, ".csv"), beside(stem, ".parquet")
+    if named in (csv, parquet):
+        return named if named.is_file() else None
+    found = [table for table in (csv, parquet) if table.is_file()]
+    if len(found) > 1:
+        raise TraceError(
+            f"{stem}: got two tables, {csv.name} and {parquet.name}, expected one; name the one meant"
+        )
+    return found[0] if found else None
+
+
+def _events(stem: Path, table: Path) -> Path | None:
+    for suffix in (".itl" + table.suffix, ".itl.csv", ".itl.parquet"):
+        if beside(stem, suffix).is_file():
+            return beside(stem, suffix)
+    return None

@@ -1,0 +1,102 @@
+"""Reading a trace: from any of its files to a ``Trace``, or to one clear refusal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from traces.blis import from_blis
+from traces.errors import TraceError
+from traces.header import Header, parse_header
+from traces.paths import TraceFiles, locate, stem_of
+from traces.problems import Finding, Problem, refuse
+from traces.rules import event_findings, request_findings
+from traces.schema import EVENT_FIELDS, FIELDS
+from traces.tables import read_table, to_frame
+from traces.trace import Trace
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def read_trace(path: str | Path, *, events: bool = True) -> Trace:
+    """Return the trace that ``path`` names by its stem, header or table; ``events=False`` leaves its .itl unread.
+
+    A file of BLIS's is translated (``traces.blis``). Columns that TraceV2 does not know are kept, as text.
+    Raises TraceError: a file missing or unreadable, an unknown header key, or the first broken rule and how many more.
+    """
+    trace, problems, findings = examine(path, events=events)
+    refuse(problems, findings, trace=stem_of(path))
+    return trace
+
+
+def examine(path: str | Path, *, events: bool = True) -> tuple[Trace, list[Problem], list[Finding]]:
+    """Return the trace as far as it can be read, the cells that could not, and the rules that it breaks.
+
+    Raises TraceError where there is no trace to speak of: a missing file, a bad header, no table.
+    """
+    files = locate(path)
+    header = read_header(files.header)
+    table, problems = read_table(files.table, FIELDS)
+    requests = _with_prefix_length(to_frame(table))
+    event_frame = None
+    if events and files.events is not None:
+        event_table, event_problems = read_table(files.events, {f.name: f for f in EVENT_FIELDS})
+        problems, event_frame = problems + event_problems, to_frame(event_table)
+    if header.is_blis:
+        header, requests, event_frame = from_blis(header, requests, event_frame)
+    findings = request_findings(requests, header, file=files.table.name)
+    if event_frame is not None:
+        event_frame = _with_num_tokens(event_frame)
+        findings += event_findings(event_frame, requests, file=_name(files))
+    findings = _without_nulled(findings, problems)
+    return Trace(header=header, requests=requests, events=event_frame), problems, findings
+
+
+def read_header(path: Path) -> Header:
+    """Return the header in this file. Raises TraceError."""
+    try:
+        return parse_header(path.read_text(encoding="utf-8-sig"), path)
+    except UnicodeDecodeError as error:
+        raise TraceError(
+            f"{path.name}: got bytes that are no text, expected YAML in UTF-8 ({path})"
+        ) from error
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror}, expected a readable file") from error
+
+
+def _name(files: TraceFiles) -> str:
+    assert files.events is not None  # noqa: S101  the caller has read it
+    return files.events.name
+
+
+def _with_prefix_length(requests: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with a whole ``prefix_length``: no prefix that was declared is a prefix of no tokens."""
+    import pandas as pd
+
+    if "prefix_length" in requests.columns:
+        return requests.assign(prefix_length=requests["prefix_length"].fillna(0))
+    return requests.assign(prefix_length=pd.array([0] * len(requests), dtype="Int64"))
+
+
+def _with_num_tokens(events: pd.DataFrame) -> pd.DataFrame:
+    import pandas as pd
+
+    if "num_tokens" in events.columns:
+        return events
+    return events.assign(num_tokens=pd.array([pd.NA] * len(events), dtype="Int64"))
+
+
+def _without_nulled(findings: list[Finding], problems: list[Problem]) -> list[Finding]:
+    """Drop the complaint that a required cell is empty where it is only empty because it could not be read."""
+    import numpy as np
+
+    from dataclasses import replace
+
+    unread = {(p.file, p.column, p.row) for p in problems}
+    kept = []
+    for found in findings:
+        rows = [row for row in found.rows if (found.file, found.column, int(row) + 1) not in unread]
+        if rows:
+            kept.append(replace(found, rows=np.asarray(rows, dtype=np.int64)))
+    return kept

@@ -1,0 +1,260 @@
+"""How far two sides of the same requests are apart: statistics, errors, and the interval around each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from calibrate.bootstrap import (
+    CHUNK_CELLS,
+    LEVEL,
+    MIN_REQUESTS,
+    REPLICATES,
+    Estimate,
+    Floats,
+    block_length,
+    draw_counts,
+    finite,
+    interval,
+)
+from calibrate.gaps import Basis, one_basis
+from calibrate.pair import Pairs
+from calibrate.samples import Sample, spread_of
+
+STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+QUANTILES = np.array([0.5, 0.9, 0.95, 0.99])
+
+METRICS = {
+    "ttft_us": "ttft_us",
+    "itl_us": "itl_mean_us",
+    "tpot_us": "tpot_us",
+    "e2e_us": "e2e_us",
+    "queue_us": "queue_us",
+}
+"""Name in the report: the latency of one request that MAPE, bias and Pearson's R compare."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bootstrap:
+    """How intervals are drawn; the same settings give the same intervals."""
+
+    replicates: int = REPLICATES
+    level: float = LEVEL
+    seed: int = 42
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricErrors:
+    """One metric of n requests on both sides (µs); errors are simulated minus observed.
+
+    ``mape``: mean of |error| / observed over requests. ``bias``: mean of error / observed.
+    ``pearson_r``: of the requests' two values. ``ks``: greatest distance between the two distributions.
+    ``basis``: what the distributions are of. ``block``: neighbours that the bootstrap draws together.
+    """
+
+    n: int
+    observed: dict[str, float | None]
+    simulated: dict[str, float | None]
+    error: dict[str, Estimate]
+    rel_error: dict[str, Estimate]
+    mape: Estimate
+    bias: Estimate
+    pearson_r: Estimate
+    ks: Estimate
+    basis: Basis | None
+    block: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throughput:
+    """Requests and output tokens per second of the compared requests, first arrival to last token."""
+
+    request_per_s: tuple[float | None, float | None]
+    output_token_per_s: tuple[float | None, float | None]
+
+
+def compare(pairs: Pairs, *, bootstrap: Bootstrap | None = None) -> dict[str, MetricErrors]:
+    """Return the errors of every metric that both sides have, in the order of ``METRICS``."""
+    settings = bootstrap or Bootstrap()
+    gaps = one_basis(pairs.observed_gaps, pairs.simulated_gaps)
+    found: dict[str, MetricErrors] = {}
+    for stream, (name, column) in enumerate(METRICS.items()):
+        observed, simulated = pairs.observed[column].to_numpy(), pairs.simulated[column].to_numpy()
+        rows = np.flatnonzero(np.isfinite(observed) & np.isfinite(simulated))
+        if len(rows) == 0 or (name == "itl_us" and 0 in (len(gaps[0].gap_us), len(gaps[1].gap_us))):
+            continue
+        if name == "itl_us":
+            sides = [side.take(rows, num_requests=len(pairs)) for side in gaps]
+            samples = [Sample.of_gaps(side, num_requests=len(rows)) for side in sides]
+        else:
+            samples = [Sample.of_requests(observed[rows]), Sample.of_requests(simulated[rows])]
+        found[name] = compare_metric(
+            (observed[rows], simulated[rows]),
+            samples=(samples[0], samples[1]),
+            settings=settings,
+            stream=stream,
+            basis=gaps[0].basis if name == "itl_us" else None,
+        )
+    return found
+
+
+def compare_metric(
+    per_request: tuple[Floats, Floats],
+    *,
+    samples: tuple[Sample, Sample],
+    settings: Bootstrap,
+    stream: int,
+    basis: Basis | None = None,
+) -> MetricErrors:
+    """Return one metric's errors; ``per_request`` are the two values of each request in order of time."""
+    observed, simulated = (side.statistics(QUANTILES) for side in samples)
+    n = len(per_request[0])
+    relative = _relative(per_request[1] - per_request[0], per_request[0])
+    block = block_length(relative[np.isfinite(relative)])
+    drawn = _replicates(per_request, samples=samples, settings=settings, block=block, stream=stream)
+
+    def between(value: float, key: str) -> Estimate:
+        return interval(value, drawn[key], level=settings.level) if drawn else Estimate(value=finite(value))
+
+    error, rel_error = {}, {}
+    for i, name in enumerate(STATISTICS):
+        error[name] = between(simulated[i] - observed[i], f"error {name}")
+        ratio = float(_relative(simulated[i : i + 1] - observed[i : i + 1], observed[i : i + 1])[0])
+        rel_error[name] = between(ratio, f"rel_error {name}")
+    r, mape, bias = (
+        float(value[0]) for value in _per_request(per_request, np.ones((1, n), dtype=np.float32))
+    )
+    return MetricErrors(
+        n=n,
+        observed=dict(zip(STATISTICS, map(finite, observed), strict=True)),
+        simulated=dict(zip(STATISTICS, map(finite, simulated), strict=True)),
+        error=error,
+        rel_error=rel_error,
+        mape=between(mape, "mape"),
+        bias=between(bias, "bias"),
+        pearson_r=between(r, "pearson_r"),
+        ks=_ks_band(samples, drawn.get("ks_reach"), level=settings.level),
+        basis=basis,
+        block=block,
+    )
+
+
+def throughput(pairs: Pairs) -> Throughput:
+    """Return the rates of both sides over their own span, None where it is empty."""
+    requests = pairs.requests
+    rates = []
+    for side, prefix in ((pairs.observed, ""), (pairs.simulated, "simulated_")):
+        arrival = requests[f"{prefix}arrival_us"].to_numpy()
+        rates.append(
+            _rates(
+                requests["trace"].to_numpy(),
+                arrival=arrival,
+                last=arrival + side["e2e_us"].to_numpy(),
+                tokens=requests[f"{prefix}output_tokens"].to_numpy(),
+            )
+        )
+    return Throughput(request_per_s=(rates[0][0], rates[1][0]), output_token_per_s=(rates[0][1], rates[1][1]))
+
+
+def _rates(
+    trace: NDArray[np.int64], *, arrival: Floats, last: Floats, tokens: Floats
+) -> tuple[float | None, float | None]:
+    """Return requests and tokens per second over the sum of the traces' spans."""
+    span_us = 0.0
+    for number in np.unique(trace):
+        chosen = trace == number
+        span_us += float(np.nanmax(last[chosen]) - np.nanmin(arrival[chosen]))
+    if not span_us > 0:
+        return None, None
+    return len(trace) / span_us * 1e6, float(np.nansum(tokens)) / span_us * 1e6
+
+
+def _relative(difference: Floats, reference: Floats) -> Floats:
+    """Return difference / reference, NaN where the reference is 0 and no ratio exists."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = difference / reference
+    return np.where(reference != 0, ratio, np.nan)
+
+
+def _per_request(
+    per_request: tuple[Floats, Floats], counts: NDArray[np.float32]
+) -> tuple[Floats, Floats, Floats]:
+    """Return Pearson's R, MAPE and bias of each row of counts; NaN where undefined."""
+    observed, simulated = per_request
+    relative = _relative(simulated - observed, observed)
+    known = np.isfinite(relative)
+    weights = counts.astype(np.float64)
+    # Centred first: sums of squares of large times would lose the digits that R is made of.
+    x, y = observed - observed.mean(), simulated - simulated.mean()
+    sums = weights @ np.column_stack([x, y, x * x, y * y, x * y, np.ones(len(x))])
+    total = sums[:, 5]
+    covariance = sums[:, 4] / total - sums[:, 0] * sums[:, 1] / total**2
+    spread = (sums[:, 2] / total - (sums[:, 0] / total) ** 2) * (
+        sums[:, 3] / total - (sums[:, 1] / total) ** 2
+    )
+    drawn = weights[:, known].sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        r = np.where(spread > 0, covariance / np.sqrt(np.maximum(spread, 0)), np.nan)
+        mape = weights[:, known] @ np.abs(relative[known]) / drawn
+        bias = weights[:, known] @ relative[known] / drawn
+    return np.clip(r, -1, 1), mape, bias
+
+
+def _replicates(
+    per_request: tuple[Floats, Floats],
+    *,
+    samples: tuple[Sample, Sample],
+    settings: Bootstrap,
+    block: int,
+    stream: int,
+) -> dict[str, Floats]:
+    """Return every statistic's value in every replicate; empty where the requests are too few."""
+    n = len(per_request[0])
+    if n < MIN_REQUESTS:
+        return {}
+    spread = spread_of(samples)
+    chunks: list[dict[str, Floats]] = []
+    step = max(1, min(settings.replicates, CHUNK_CELLS // n))
+    for first in range(0, settings.replicates, step):
+        size = min(step, settings.replicates - first)
+        counts = draw_counts(n, block, replicates=size, seed=settings.seed, stream=1000 * stream + first)
+        sides = [side.resampled(counts, QUANTILES) for side in samples]
+        error = sides[1] - sides[0]
+        chunk = {f"error {name}": error[:, i] for i, name in enumerate(STATISTICS)}
+        ratio = _relative(error, sides[0])
+        chunk |= {f"rel_error {name}": ratio[:, i] for i, name in enumerate(STATISTICS)}
+        chunk["pearson_r"], chunk["mape"], chunk["bias"] = _per_request(per_request, counts)
+        chunk["ks_reach"] = spread.reach(counts)
+        chunks.append(chunk)
+    return {key: np.concatenate([chunk[key] for chunk in chunks]) for key in chunks[0]}
+
+
+def _ks_band(samples: tuple[Sample, Sample], reach: Floats | None, *, level: float) -> Estimate:
+    """Return the distance and an interval that holds it at least as often as stated.
+
+    A replicate's KS differs from KS by at most the sup of |(F* - G*) - (F - G)|, whose quantile is the
+    half-width; percentiles of KS itself would lie above the value, since resampling only adds distance.
+    """
+    value = samples[0].distance(samples[1])
+    if reach is None:
+        return Estimate(value=finite(value))
+    half = float(np.quantile(reach, level))
+    return Estimate(value=value, low=max(0.0, value - half), high=min(1.0, value + half))
+
+
+def frame_of(errors: dict[str, MetricErrors]) -> pd.DataFrame:
+    """Return one row per metric and statistic, for tables: observed, simulated, rel_error, low, high."""
+    rows = [
+        (metric, name, found.observed[name], found.simulated[name], *_parts(found.rel_error[name]))
+        for metric, found in errors.items()
+        for name in STATISTICS
+    ]
+    columns = ["metric", "statistic", "observed", "simulated", "rel_error", "low", "high"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _parts(estimate: Estimate) -> tuple[float | None, float | None, float | None]:
+    return estimate.value, estimate.low, estimate.high

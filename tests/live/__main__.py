@@ -1,0 +1,103 @@
+"""`make live`: the whole loop against a real vLLM server on this machine's CPU; results in vtwin-live/."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.live.server import ENGINE, VLLM, installation, say, serving
+
+OUTPUT = Path("vtwin-live")
+RATES = {
+    "low": 2.0,
+    "high": 2.8,
+    "holdout": 2.4,
+}  # requests per second; capacity is about 4.4 at these lengths
+NUM_REQUESTS = 120
+LENGTHS = {
+    "--prompt-tokens": 150,
+    "--prompt-tokens-stdev": 100,
+    "--prompt-tokens-min": 8,
+    "--prompt-tokens-max": 1200,
+    "--output-tokens": 24,
+    "--output-tokens-stdev": 12,
+    "--output-tokens-min": 2,
+    "--output-tokens-max": 80,
+}
+GUESS = {"alpha0": 5000, "alpha1": 1, "alpha2": 0, "beta0": 10000, "beta1": 500, "beta2": 500}
+METRICS = ("ttft", "itl", "tpot", "e2e")
+
+
+def main() -> int:
+    """Observe two loads and a third, fit on two, judge on the third; return the exit code."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` ends the server too, as Ctrl-C does
+    OUTPUT.mkdir(exist_ok=True)
+    place = installation()
+    (OUTPUT / "machine.json").write_text(json.dumps(machine(), indent=2) + "\n")
+    with serving(place, log=OUTPUT / "vllm.log") as url:
+        observe(url, "warmup", rate=2.0, num_requests=10)
+        for seed, (name, rate) in enumerate(RATES.items(), start=1):
+            observe(url, name, rate=rate, num_requests=NUM_REQUESTS, seed=seed)
+    guess = OUTPUT / "guess.yaml"
+    guess.write_text(guess_config())
+    stems = {name: str(OUTPUT / name) for name in RATES}
+    report = OUTPUT / "report"
+    judged = ("--holdout", stems["holdout"], "--report", str(report))
+    written = ("--write-config", str(OUTPUT / "twin.yaml"))
+    vtwin("calibrate", stems["low"], stems["high"], "--config", str(guess), "--fit", *judged, *written)
+    show(json.loads((report / "report.json").read_text()))
+    say(f"\nreport: {report / 'report.html'}")
+    return 0
+
+
+def observe(url: str, name: str, *, rate: float, num_requests: int, seed: int = 0) -> None:
+    """Observe one Poisson load into ``vtwin-live/NAME``."""
+    lengths = [str(word) for pair in LENGTHS.items() for word in pair]
+    load = ["--rate", str(rate), "--num-requests", str(num_requests), "--seed", str(seed), *lengths]
+    vtwin("observe", "--url", url, "--model", "tiny", *load, "--output", str(OUTPUT / name))
+
+
+def guess_config() -> str:
+    """Return the TWIN.yaml that the fit starts from: the server's flags, and guessed coefficients."""
+    engine = "".join(f"  {key}: {value}\n" for key, value in ENGINE.items())
+    latency = f"latency:\n  model: blackbox\n  coefficients: {json.dumps(GUESS)}\n"
+    return f'vllm_version: "{VLLM}"\nengine:\n{engine}{latency}'
+
+
+def vtwin(*arguments: str) -> None:
+    """Run a vtwin command as a user would; SystemExit with its exit code where that is not 0."""
+    say("\n$ vtwin " + " ".join(arguments))
+    done = subprocess.run([sys.executable, "-P", "-m", "vtwin", *arguments], check=False)
+    if done.returncode:
+        raise SystemExit(done.returncode)
+
+
+def machine() -> dict[str, object]:
+    """Return what the figures depend on beside vLLM: the processor, how busy it was, the versions."""
+    cpu = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    return {
+        "processor": cpu[0].split(":")[1].strip() if cpu else platform.processor(),
+        "cores": os.cpu_count(),
+        "load_average": os.getloadavg()[0],
+        "system": platform.platform(terse=True),
+        "python": platform.python_version(),
+        "vllm": VLLM,
+    }
+
+
+def show(report: dict[str, dict[str, dict[str, dict[str, float]]]]) -> None:
+    """Print the held-out means, observed and simulated, with their relative errors."""
+    say("\nheld out    observed   simulated   error of the mean")
+    for metric in METRICS:
+        figures = report["holdout"][metric]
+        observed, simulated = figures["observed"]["mean"] / 1000, figures["simulated"]["mean"] / 1000
+        say(f"{metric:<8}{observed:>9.1f} ms{simulated:>9.1f} ms{100 * (simulated / observed - 1):>+9.1f} %")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

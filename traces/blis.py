@@ -1,7 +1,7 @@
 """The one place where BLIS's habits are translated: 0 for "not recorded", and two time origins in one row.
 
-Facts from inference-sim (commit f90a1e3): ``observe`` counts arrival and deadline from the run's start, send, first
-and last chunk in Unix µs; simulated rows count everything from 0. Its columns cannot be empty.
+Facts from inference-sim (commit f90a1e3): ``observe`` counts arrival and deadline from the run's start; send,
+first and last chunk in Unix µs; simulated rows count everything from 0. Its columns cannot be empty.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STATUS_IN_BLIS: Final = {"aborted": "error", "rejected": "error", "stuck": "inc
 def from_blis(
     header: Header, requests: pd.DataFrame, events: pd.DataFrame | None
 ) -> tuple[Header, pd.DataFrame, pd.DataFrame | None]:
-    """Return the three with NA where BLIS wrote 0 for nothing, and every time counted from the run's start."""
+    """Return the three with NA where BLIS wrote 0 for nothing, every time counted from the run's start."""
     requests = requests.assign(
         **{
             field.name: requests[field.name].mask((requests[field.name] == 0).fillna(False))
@@ -63,10 +63,10 @@ def _rebased(
 def to_blis(
     header: Header, requests: pd.DataFrame, events: pd.DataFrame | None
 ) -> tuple[Header, pd.DataFrame, pd.DataFrame | None]:
-    """Return the three as BLIS reads them: its keys and columns only, no empty number, its origins and statuses.
+    """Return the three as BLIS reads them: its keys and columns, no empty number, its origins and statuses.
 
-    A request_id that is no integer is replaced by the row's number, the name kept in ``x_request_id``. What BLIS has
-    no word for is lost: this dialect is for handing over, not for keeping.
+    Where a request_id is no integer, every row is numbered, its name kept in ``x_request_id``. What BLIS
+    has no word for is lost: this dialect is for handing over, not for keeping.
     """
     origin = header.start_unix_us if header.mode == "real" and header.start_unix_us else 0
     requests, numbers = _numbered(requests)
@@ -110,7 +110,7 @@ def _numbered(requests: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
     return requests.assign(**changes), dict(zip(names, numbers, strict=True))
 
 
-def _filled(requests: pd.DataFrame, field: Field, *, origin: int) -> Any:
+def _filled(requests: pd.DataFrame, field: Field, *, origin: int) -> pd.Series[Any]:
     if field.name not in requests.columns:
         values = pd.Series(pd.NA, index=requests.index, dtype="Int64")
     else:
@@ -118,7 +118,7 @@ def _filled(requests: pd.DataFrame, field: Field, *, origin: int) -> Any:
     if field.name in UNIX_TIMES and origin:
         values = values + origin
     if field.dtype == "string":
-        return values
+        return values.astype("string")
     if field.dtype == "bool":
         return values.astype("boolean").fillna(False)
     return values.fillna(0)

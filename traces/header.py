@@ -15,8 +15,8 @@ MODES = ("real", "generated", "replayed")
 class ServerInfo:
     """What is known of the server; ``sources`` names where each value was read from, by field name.
 
-    A source is ``/metrics``, ``/version``, ``/v1/models``, ``given by the user``, a file, a TWIN.yaml. Names are
-    vLLM's, but for the four that BLIS had named before (``type``, ``tensor_parallel`` ...).
+    A source is ``/metrics``, ``/version``, ``/v1/models``, ``given by the user``, a file, a TWIN.yaml. Names
+    are vLLM's, but for those that BLIS had named before (``type``, ``tensor_parallel``) and their like.
     """
 
     type: str | None = None
@@ -57,8 +57,9 @@ class ServerInfo:
 class ClientInfo:
     """How well the load generator did its own work.
 
-    ``dispatch_lag_us``: quantiles by name (p50, p90, p99, max). ``cpu_frac``: CPU seconds of the client's busiest
-    process per second of the run. ``limited``: whether the client, not the server, set the pace, and ``reason`` why.
+    ``dispatch_lag_us``: quantiles by name (p50, p90, p99, max). ``cpu_frac``: CPU seconds of the client's
+    busiest process per second of the run. ``limited``: whether the client, not the server, set the pace;
+    ``reason``: why we think so.
     """
 
     clock: str | None = None

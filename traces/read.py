@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
 
 from traces.blis import from_blis
 from traces.errors import TraceError
@@ -15,15 +18,13 @@ from traces.schema import EVENT_FIELDS, FIELDS
 from traces.tables import read_table, to_frame
 from traces.trace import Trace
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 def read_trace(path: str | Path, *, events: bool = True) -> Trace:
-    """Return the trace that ``path`` names by its stem, header or table; ``events=False`` leaves its .itl unread.
+    """Return the trace that ``path`` names by stem, header or table; ``events=False`` leaves its .itl unread.
 
     A file of BLIS's is translated (``traces.blis``). Columns that TraceV2 does not know are kept, as text.
-    Raises TraceError: a file missing or unreadable, an unknown header key, or the first broken rule and how many more.
+    Raises TraceError: a file missing or unreadable, an unknown header key, or the first broken rule and how
+    many more there are.
     """
     trace, problems, findings = examine(path, events=events)
     refuse(problems, findings, trace=stem_of(path))
@@ -71,28 +72,20 @@ def _name(files: TraceFiles) -> str:
 
 
 def _with_prefix_length(requests: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with a whole ``prefix_length``: no prefix that was declared is a prefix of no tokens."""
-    import pandas as pd
-
+    """Return the table with a full ``prefix_length``: a prefix nobody declared has no tokens."""
     if "prefix_length" in requests.columns:
         return requests.assign(prefix_length=requests["prefix_length"].fillna(0))
     return requests.assign(prefix_length=pd.array([0] * len(requests), dtype="Int64"))
 
 
 def _with_num_tokens(events: pd.DataFrame) -> pd.DataFrame:
-    import pandas as pd
-
     if "num_tokens" in events.columns:
         return events
     return events.assign(num_tokens=pd.array([pd.NA] * len(events), dtype="Int64"))
 
 
 def _without_nulled(findings: list[Finding], problems: list[Problem]) -> list[Finding]:
-    """Drop the complaint that a required cell is empty where it is only empty because it could not be read."""
-    import numpy as np
-
-    from dataclasses import replace
-
+    """Drop the complaint that a cell is empty where it is only empty because it could not be read."""
     unread = {(p.file, p.column, p.row) for p in problems}
     kept = []
     for found in findings:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -107,7 +107,7 @@ def _field_findings(frame: pd.DataFrame, fields: Sequence[Field], *, file: str) 
     return found
 
 
-def _got(column: pd.Series[Any], field: Field) -> Any:
+def _got(column: pd.Series[Any], field: Field) -> Callable[[int], str]:
     def message(row: int) -> str:
         value = column.iloc[row]
         got = "an empty cell" if value is pd.NA else repr(value) if field.dtype == "string" else str(value)

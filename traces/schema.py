@@ -27,8 +27,8 @@ PHASES: Final = ("warmup", "main")
 class Field:
     """One column of a trace's table.
 
-    ``origin``: ``base`` is one of BLIS's 27 columns, always written, in its place; ``optional`` is BLIS's too but
-    written only when a row needs it; ``vtwin`` is ours, trailing, written when a row needs it.
+    ``origin``: ``base`` is one of BLIS's 27 columns, always written, in its place; ``optional`` is BLIS's too
+    but written only when a row needs it; ``vtwin`` is ours, trailing, written when a row needs it.
     ``required``: the column must be in the file. ``nullable``: a cell may be empty.
     ``zero_is_missing``: the modes in which a BLIS file's 0 means "not recorded" (see ``traces.blis``).
     """
@@ -110,7 +110,7 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
         dtype="int",
         unit="tokens",
         origin="base",
-        meaning="Leading tokens shared with the prefix group; an empty cell or an absent column is read as 0.",
+        meaning="Leading tokens shared with the prefix group; an empty cell, or no such column, is 0.",
         minimum=0,
     ),
     Field(
@@ -167,8 +167,8 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
         dtype="int",
         unit="µs",
         origin="base",
-        meaning="When the request was due, from the run's start. Empty only in a closed loop, beyond its first "
-        "round.",
+        meaning="When the request was due, from the run's start. Empty only in a closed loop, after its "
+        "first round.",
         required=True,
         minimum=0,
     ),
@@ -243,8 +243,8 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
     _text(
         "prefix_hashes",
         "vtwin",
-        "Hashes of the prompt's blocks of `hash_block_size` tokens, separated by spaces; equal means equal tokens "
-        "up to that block's end. The last may cover a partial block.",
+        "Hashes of the prompt's blocks of `hash_block_size` tokens, separated by spaces; equal means equal "
+        "tokens up to that block's end. The last may cover a partial block.",
     ),
     _time("scheduled_time_us", "vtwin", "When the request was first scheduled."),
     _count("num_preemptions", "vtwin", "How often the request was preempted.", unit="preemptions"),

@@ -1,7 +1,7 @@
 """Tables between disk and memory: CSV and Parquet in, Arrow's columns out, and back.
 
-The one seam to pyarrow: its exceptions end here. A file is first read the fast way, all columns converted at once;
-only when that fails are the cells read as text and searched for what does not fit.
+The one seam to pyarrow: its exceptions end here. A file is first read the fast way, all columns converted at
+once; only when that fails are the cells read as text and searched for what does not fit.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from traces.errors import TraceError
 from traces.problems import Problem
@@ -66,9 +67,12 @@ def to_frame(table: pa.Table) -> pd.DataFrame:
 
 
 def to_arrow(frame: pd.DataFrame, fields: Sequence[Field]) -> pa.Table:
-    """Return these columns of the frame as an Arrow table, in the order and the types of ``fields``."""
+    """Return the frame as an Arrow table, in the order and the types of ``fields``; null what it lacks."""
     arrays = []
     for field in fields:
+        if field.name not in frame.columns:
+            arrays.append(pa.nulls(len(frame), ARROW_TYPE[field.dtype]))
+            continue
         array = pd.array(frame[field.name], dtype=PANDAS_DTYPE[field.dtype])  # type: ignore[call-overload]
         arrays.append(pa.array(array, type=ARROW_TYPE[field.dtype], from_pandas=True))
     return pa.table(arrays, names=[field.name for field in fields])
@@ -127,7 +131,7 @@ def _plain_decimals(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array([pa.array(spelled, pa.string())])
 
 
-def _arrow_type(name: str, fields: Mapping[str, Field]) -> Any:
+def _arrow_type(name: str, fields: Mapping[str, Field]) -> pa.DataType:
     return ARROW_TYPE[fields[name].dtype] if name in fields else pa.string()
 
 
@@ -158,7 +162,7 @@ def _csv_names(path: Path) -> list[str]:
 def _read_csv(path: Path, types: Mapping[str, Any], *, bad_rows: list[Any] | None = None) -> pa.Table:
     """Return the file in these types; with ``bad_rows``, leave out and collect rows of the wrong width."""
 
-    def skip(row: Any) -> str:
+    def skip(row: pacsv.InvalidRow) -> str:
         assert bad_rows is not None  # noqa: S101  set only in this mode
         bad_rows.append(row)
         return "skip"
@@ -210,9 +214,9 @@ def _read_csv_cell_by_cell(
 
 
 def _convert(
-    column: pa.ChunkedArray, field: Field, *, rows: Any, file: str
+    column: pa.ChunkedArray, field: Field, *, rows: NDArray[np.int64], file: str
 ) -> tuple[pa.ChunkedArray, list[Problem]]:
-    """Return the text as the field's type, with null for what does not fit, and the problems that it makes."""
+    """Return the text as the field's type, null where it does not fit, and the problems that this makes."""
     fits = pc.fill_null(pc.match_substring_regex(column, _LOOKS_RIGHT[field.dtype]), True)
     if field.dtype == "int":
         fits = pc.and_(fits, pc.fill_null(_within_int64(column, fits), True))

@@ -6,23 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
 from traces.header import Header
 from traces.schema import EVENT_FIELDS, FIELDS, PANDAS_DTYPE, REQUEST_FIELDS, REQUIRED_IN_MEMORY
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
+    from pandas.api.extensions import ExtensionArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trace:
     """A workload, or a run: the two differ only in whether the outcome columns are filled.
 
-    ``requests``: one row per request, TraceV2's column names, dtypes Int64, Float64, string, boolean; the columns
-    of ``REQUIRED_IN_MEMORY`` are always there, another one only where the trace has it. ``events``: request_id,
-    chunk_index, timestamp_us, num_tokens, or None. Every time counts from the run's start, in µs.
+    ``requests``: one row per request, TraceV2's column names, dtypes Int64, Float64, string, boolean; the
+    columns of ``REQUIRED_IN_MEMORY`` are always there, another one only where the trace has it. ``events``:
+    request_id, chunk_index, timestamp_us, num_tokens, or None. Every time counts from the run's start, in µs.
     Treat the frames as read-only: a trace is shared.
     """
 
@@ -62,35 +63,44 @@ class Trace:
 def make_trace(
     header: Header, columns: Mapping[str, object] | pd.DataFrame, *, events: pd.DataFrame | None = None
 ) -> Trace:
-    """Return a trace of these columns (arrays, lists or series of one length), brought to TraceV2's dtypes and order.
+    """Return a trace of these columns, brought to TraceV2's dtypes and order.
 
-    An absent ``prefix_length`` is 0. Raises ValueError for a value that does not fit its column's dtype.
+    A column is an array, list or series of one length, a scalar for every row, or None where there is none;
+    no ``prefix_length`` is 0. Raises ValueError or TypeError for a value that does not fit its column.
     """
-    given = {str(name): columns[name] for name in columns}
-    given.setdefault("prefix_length", np.zeros(len(pd.Series(given["request_id"])), dtype=np.int64))
+    given = {str(name): values for name, values in columns.items() if values is not None}
+    num_rows = len(pd.Index(given["request_id"]))  # type: ignore[call-overload]
+    given.setdefault("prefix_length", 0)
     order = [field.name for field in REQUEST_FIELDS if field.name in given]
     order += [name for name in given if name not in FIELDS]
-    requests = pd.DataFrame({name: typed(name, given[name]) for name in order})
+    requests = pd.DataFrame({name: typed(name, _repeated(given[name], num_rows)) for name in order})
     if events is not None:
-        events = pd.DataFrame(
-            {
-                field.name: _array(events[field.name], PANDAS_DTYPE[field.dtype])
-                for field in EVENT_FIELDS
-                if field.name in events.columns
-            }
-        )
+        events = _typed_events(events)
     return Trace(header=header, requests=requests, events=events)
 
 
-def typed(name: str, values: object) -> Any:
-    """Return ``values`` as a pandas array of the dtype that TraceV2 gives ``name`` (text for a foreign column)."""
+def typed(name: str, values: object) -> ExtensionArray:
+    """Return ``values`` as an array of the dtype that TraceV2 gives ``name``, text for a foreign column."""
     return _array(values, PANDAS_DTYPE[FIELDS[name].dtype] if name in FIELDS else "string")
 
 
-def _array(values: Any, dtype: str) -> Any:
-    if getattr(values, "dtype", None) == dtype:
-        return values.array if isinstance(values, pd.Series) else values
-    return pd.array(values, dtype=dtype)
+def _typed_events(events: pd.DataFrame) -> pd.DataFrame:
+    columns = {
+        field.name: _array(events[field.name], PANDAS_DTYPE[field.dtype])
+        for field in EVENT_FIELDS
+        if field.name in events.columns
+    }
+    columns.setdefault("num_tokens", _array([pd.NA] * len(events), "Int64"))
+    return pd.DataFrame(columns)
+
+
+def _repeated(values: object, num_rows: int) -> object:
+    return [values] * num_rows if pd.api.types.is_scalar(values) else values
+
+
+def _array(values: object, dtype: str) -> ExtensionArray:
+    array: ExtensionArray = pd.array(values, dtype=dtype)  # type: ignore[call-overload]
+    return array
 
 
 def select_rows(trace: Trace, keep: NDArray[np.bool_]) -> Trace:

@@ -28,8 +28,8 @@ def write_trace(
 ) -> tuple[Path, ...]:
     """Write header, table and, where the trace has them, events; return their paths, the header first.
 
-    Parquet where ``stem`` ends in ``.parquet`` (not in BLIS's dialect, which has only CSV), else CSV. Files of an
-    older trace at this stem are replaced or removed, so that none of them is read with the new ones. The same trace
+    Parquet where ``stem`` ends in ``.parquet`` (BLIS's dialect has only CSV), else CSV. Files of an older
+    trace at this stem are replaced or removed, so that none of them is read with the new ones. The same trace
     gives the same bytes. Raises TraceError where the place cannot be written.
     """
     parquet = str(stem).endswith(".parquet") and dialect == "vtwin"
@@ -70,7 +70,7 @@ def _spoken(
 
 
 def _request_fields(requests: pd.DataFrame, dialect: Dialect) -> list[Field]:
-    """Return BLIS's base columns, those of the others that hold something, then the columns of nobody's table."""
+    """Return BLIS's base columns, of the others those that hold something, then the unknown ones."""
     known = [
         field
         for field in REQUEST_FIELDS
@@ -86,8 +86,7 @@ def _request_fields(requests: pd.DataFrame, dialect: Dialect) -> list[Field]:
 
 
 def _write_table(frame: pd.DataFrame, fields: list[Field], *, path: Path, parquet: bool) -> None:
-    missing = {field.name: pd.NA for field in fields if field.name not in frame.columns}
-    table = to_arrow(frame.assign(**missing), fields)
+    table = to_arrow(frame, fields)
     if parquet:
         write_parquet(table, path)
     else:

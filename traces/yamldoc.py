@@ -66,7 +66,7 @@ def _kind(node: yaml.Node) -> str:
     return "a mapping" if isinstance(node, yaml.MappingNode) else "a list"
 
 
-def _decode(node: yaml.Node, kind: Any, where: str) -> Any:
+def _decode(node: yaml.Node, kind: Any, where: str) -> Any:  # noqa: ANN401  a type hint, and a value of it
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
         if _is_null(node):
@@ -112,7 +112,7 @@ def _join(where: str, key: str) -> str:
     return f"{where}.{key}" if where else key
 
 
-def _decode_dataclass(node: yaml.Node, cls: Any, where: str) -> Any:
+def _decode_dataclass(node: yaml.Node, cls: Any, where: str) -> Any:  # noqa: ANN401  a type hint, and a value of it
     members = {member.name: member for member in fields(cls)}
     hints = get_type_hints(cls)
     values: dict[str, Any] = {}
@@ -140,7 +140,7 @@ def _unknown_key(key: str, node: yaml.Node, *, where: str, known: list[str]) -> 
     )
 
 
-def _decode_scalar(node: yaml.Node, kind: Any, where: str) -> Any:
+def _decode_scalar(node: yaml.Node, kind: Any, where: str) -> Any:  # noqa: ANN401  a type hint, and a value of it
     expected = {int: "an integer", float: "a number", bool: "true or false", str: "text"}[kind]
     if not isinstance(node, yaml.ScalarNode):
         raise _bad(node, where, expected=expected)
@@ -162,7 +162,7 @@ def _bool(text: str) -> bool:
 _SCALARS: dict[type, Any] = {int: int, float: float, bool: _bool, str: str}
 
 
-def _encode(value: object) -> Any:
+def _encode(value: object) -> object:
     if is_dataclass(value):
         members = ((member.name, getattr(value, member.name)) for member in fields(value))
         return {name: _encode(inner) for name, inner in members if not _is_absent(inner)}

@@ -1,0 +1,224 @@
+"""The definitions of TTFT, E2E, ITL and TPOT, used on both sides of every comparison.
+
+Let send be ``send_time_us``, or ``arrival_time_us`` where no send was recorded; first the time of the first
+event with text (``content_first_time_us``, else ``first_chunk_time_us``), last that of the last one
+(``last_token_time_us``, else ``last_chunk_time_us``). Then TTFT = first - send, E2E = last - send,
+TPOT = (last - first) / (output tokens - 1). ITL are the gaps between consecutive events with text of one
+request; the gap before an event of n tokens counts as n gaps of one n-th. Only requests with status ``ok``
+have any.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from traces.errors import TraceError
+from traces.rules import int_values, request_codes
+from traces.trace import Trace
+
+Int64s = NDArray[np.int64]
+Float64s = NDArray[np.float64]
+
+METRIC_COLUMNS: Final = (
+    "ttft_us",
+    "ttft_from_due_us",
+    "e2e_us",
+    "itl_mean_us",
+    "itl_p99_us",
+    "tpot_us",
+    "queue_us",
+    "dispatch_lag_us",
+)
+
+
+def prompt_tokens(trace: Trace) -> Int64s:
+    """Return each request's prompt, prefix included: as the server counted it, else prefix plus input."""
+    own = int_values(trace.column("prefix_length")) + int_values(trace.column("input_tokens"))
+    counted = trace.column("server_input_tokens")
+    return np.where(counted.notna().to_numpy(), int_values(counted), own)
+
+
+def send_or_arrival_us(trace: Trace) -> Int64s:
+    """Return when each request was sent, or where that is not recorded, was due, in µs from the run's start.
+
+    Raises TraceError where a row has neither: a closed loop's later rounds have no time before they are run.
+    """
+    send, arrival = trace.column("send_time_us"), trace.column("arrival_time_us")
+    times = send.fillna(arrival)
+    missing = np.flatnonzero(times.isna().to_numpy())
+    if len(missing):
+        raise TraceError(
+            f"row {missing[0] + 1}, arrival_time_us: got neither a send nor an arrival time, expected one "
+            f"({len(missing)} such rows; a closed loop's are only known once it has run)"
+        )
+    return int_values(times)
+
+
+def finished_ok(trace: Trace) -> NDArray[np.bool_]:
+    """Return which requests enter latency statistics: those with status ``ok``."""
+    return (trace.column("status") == "ok").fillna(False).to_numpy(dtype=bool)
+
+
+def request_metrics(trace: Trace) -> pd.DataFrame:
+    """Return one row per request, indexed by request_id, columns ``METRIC_COLUMNS``, float64 µs.
+
+    NaN is "undefined": every metric of a request that is not ok, TPOT of a single token, ITL where neither
+    events nor ``itl_mean_us`` were recorded. ``ttft_from_due_us`` is TTFT + dispatch lag; the lag is the
+    recorded one, else send - arrival. ``queue_us`` is ``server_queue_us``, else scheduled - send.
+    ``metric_notes`` says what was substituted for what.
+    """
+    arrival, send = _floats(trace, "arrival_time_us"), _floats(trace, "send_time_us")
+    send = _either(send, arrival)
+    first = _either(_floats(trace, "content_first_time_us"), _floats(trace, "first_chunk_time_us"))
+    last = _either(_floats(trace, "last_token_time_us"), _floats(trace, "last_chunk_time_us"))
+    lag = _either(_floats(trace, "dispatch_lag_us"), send - arrival)
+    num_gaps = _floats(trace, "output_tokens") - 1.0
+    itl_mean, itl_p99 = _itl_of_requests(trace)
+    columns = {
+        "ttft_us": first - send,
+        "ttft_from_due_us": first - send + lag,
+        "e2e_us": last - send,
+        "itl_mean_us": itl_mean,
+        "itl_p99_us": itl_p99,
+        "tpot_us": (last - first) / np.where(num_gaps > 0, num_gaps, np.nan),
+        "queue_us": _either(_floats(trace, "server_queue_us"), _floats(trace, "scheduled_time_us") - send),
+        "dispatch_lag_us": lag,
+    }
+    ok = finished_ok(trace)
+    index = pd.Index(trace.requests["request_id"], name="request_id")
+    return pd.DataFrame({name: np.where(ok, values, np.nan) for name, values in columns.items()}, index=index)
+
+
+def pooled_itl_us(trace: Trace) -> Float64s:
+    """Return every inter-token time of the ok requests, in µs, by request and within it by time.
+
+    Without events: each request's ``itl_mean_us``, as often as it has gaps (output tokens - 1).
+    """
+    if trace.events is not None:
+        gaps = token_gaps(trace)
+        return np.repeat(gaps.gap_us, gaps.num_tokens)
+    mean = _floats(trace, "itl_mean_us")
+    num_gaps = np.maximum(int_values(trace.column("output_tokens")) - 1, 0)
+    num_gaps[~finished_ok(trace) | np.isnan(mean)] = 0
+    return np.repeat(mean, num_gaps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenGaps:
+    """One entry per event with text but each request's first: ``gap_us`` counts ``num_tokens`` times.
+
+    ``request``: row number in the trace's table, ascending. Events of requests that are not ok are left out.
+    """
+
+    request: Int64s
+    gap_us: Float64s
+    num_tokens: Int64s
+
+
+def token_gaps(trace: Trace) -> TokenGaps:
+    """Return the gaps between the events of each ok request; an event nobody counted carries one token."""
+    events = trace.events
+    if events is None or len(events) == 0:
+        return TokenGaps(request=np.empty(0, np.int64), gap_us=np.empty(0), num_tokens=np.empty(0, np.int64))
+    request = request_codes(events, trace.requests)
+    num_tokens = events["num_tokens"].to_numpy(dtype=np.int64, na_value=1)
+    kept = np.flatnonzero((num_tokens > 0) & (request >= 0) & np.append(finished_ok(trace), False)[request])
+    index, time = int_values(events["chunk_index"])[kept], int_values(events["timestamp_us"])[kept]
+    request, num_tokens = request[kept], num_tokens[kept]
+    order = np.lexsort((index, request))
+    request, time, num_tokens = request[order], time[order], num_tokens[order]
+    follows = np.flatnonzero(np.diff(request) == 0) + 1
+    gap = (time[follows] - time[follows - 1]) / num_tokens[follows]
+    return TokenGaps(request=request[follows], gap_us=gap, num_tokens=num_tokens[follows])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricNotes:
+    """How far the metrics rest on substitutes, in requests (ok ones) and events."""
+
+    num_ttft_from_first_chunk: int
+    num_e2e_from_last_chunk: int
+    num_events_divided: int
+    num_events_uncounted: int
+
+    def lines(self) -> tuple[str, ...]:
+        """Return a sentence for every substitution that was made."""
+        said = (
+            (
+                self.num_ttft_from_first_chunk,
+                "requests: TTFT runs to the first event, which may carry no text",
+            ),
+            (
+                self.num_e2e_from_last_chunk,
+                "requests: E2E runs to the last event, which may be the usage event",
+            ),
+            (self.num_events_divided, "events carried several tokens: their gap was divided among them"),
+            (
+                self.num_events_uncounted,
+                "events with an unknown number of tokens were taken as one token each",
+            ),
+        )
+        return tuple(f"{num} {text}" for num, text in said if num)
+
+
+def metric_notes(trace: Trace) -> MetricNotes:
+    """Return how often a metric fell back on a second choice, or divided a gap."""
+    ok = finished_ok(trace)
+
+    def fell_back(wanted: str, instead: str) -> int:
+        return int((ok & trace.column(wanted).isna() & trace.column(instead).notna()).sum())
+
+    tokens = None if trace.events is None else trace.events["num_tokens"]
+    return MetricNotes(
+        num_ttft_from_first_chunk=fell_back("content_first_time_us", "first_chunk_time_us"),
+        num_e2e_from_last_chunk=fell_back("last_token_time_us", "last_chunk_time_us"),
+        num_events_divided=0 if tokens is None else int((tokens > 1).fillna(False).sum()),
+        num_events_uncounted=0 if tokens is None else int(tokens.isna().sum()),
+    )
+
+
+def _floats(trace: Trace, name: str) -> Float64s:
+    return trace.column(name).to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def _either(first: Float64s, second: Float64s) -> Float64s:
+    return np.where(np.isnan(first), second, first)
+
+
+def _itl_of_requests(trace: Trace) -> tuple[Float64s, Float64s]:
+    """Return each request's mean and p99 inter-token time: from its events, else as the trace states them."""
+    mean, p99 = _floats(trace, "itl_mean_us"), _floats(trace, "itl_p99_us")
+    gaps = token_gaps(trace)
+    if len(gaps.request) == 0:
+        return mean, p99
+    num = np.bincount(gaps.request, weights=gaps.num_tokens, minlength=len(trace))
+    total = np.bincount(gaps.request, weights=gaps.gap_us * gaps.num_tokens, minlength=len(trace))
+    seen = num > 0
+    mean[seen] = total[seen] / num[seen]
+    rows, quantile = _quantile_by_request(gaps, 0.99)
+    p99[rows] = quantile
+    return mean, p99
+
+
+def _quantile_by_request(gaps: TokenGaps, q: float) -> tuple[Int64s, Float64s]:
+    """Return the rows that have gaps, and the q-quantile of each one's, each gap counted num_tokens times.
+
+    Linear interpolation at rank q * (n - 1), numpy's default, without writing the repetitions out: the k-th
+    smallest of a request is where the running sum of counts first exceeds k.
+    """
+    order = np.lexsort((gaps.gap_us, gaps.request))
+    request, gap = gaps.request[order], gaps.gap_us[order]
+    running = np.cumsum(gaps.num_tokens[order])
+    starts = np.flatnonzero(np.append(True, np.diff(request) != 0))
+    ends = np.append(starts[1:], len(request)) - 1
+    before = running[starts] - gaps.num_tokens[order][starts]
+    rank = q * (running[ends] - before - 1)
+    below = np.floor(rank).astype(np.int64)
+    low = gap[np.searchsorted(running, before + below, side="right")]
+    high = gap[np.searchsorted(running, before + np.ceil(rank).astype(np.int64), side="right")]
+    return request[starts], low + (high - low) * (rank - below)

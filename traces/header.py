@@ -55,23 +55,46 @@ class ServerInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientInfo:
-    """How well the load generator did its own work.
+    """How the load generator worked, and how well it did its own work.
 
-    ``dispatch_lag_us``: quantiles by name (p50, p90, p99, max). ``cpu_frac``: CPU seconds of the client's
-    busiest process per second of the run. ``limited``: whether the client, not the server, set the pace;
-    ``reason``: why we think so.
+    Lags are quantiles by name (p50, p90, p99, max). ``dispatch_lag_us``: from due to sent. ``own_lag_us``: the
+    part of it that is the client's fault, without the cap on concurrency and the opening of connections.
+    ``loop_lag_us``: how late the event loop woke up. ``cpu_frac``: CPU seconds of the client's busiest process
+    per second of the run. ``limited``: whether the client, not the server, set the pace, by ``bounds``, and
+    ``reason`` why. ``finished`` is false while the run goes on: what a killed client leaves behind says so.
     """
 
     clock: str | None = None
     library: str | None = None
     num_processes: int | None = None
+    api: str | None = None
+    prompt_source: str | None = None
+    prompt_salt: int | None = None
+    tokens_per_word: float | None = None
+    token_counts: str | None = None
+    timeout_s: float | None = None
+    stall_timeout_s: float | None = None
+    max_concurrency: int | None = None
+    num_held_back: int | None = None
+    num_warmup_requests: int | None = None
+    num_planned: int | None = None
+    num_sent: int | None = None
+    num_connections: int | None = None
+    peak_in_flight: int | None = None
+    rate_asked_per_s: float | None = None
+    rate_achieved_per_s: float | None = None
+    gap_cv_asked: float | None = None
+    gap_cv_achieved: float | None = None
     dispatch_lag_us: Mapping[str, float] = field(default_factory=dict)
+    own_lag_us: Mapping[str, float] = field(default_factory=dict)
+    loop_lag_us: Mapping[str, float] = field(default_factory=dict)
     cpu_frac: float | None = None
+    bounds: Mapping[str, float] = field(default_factory=dict)
     limited: bool | None = None
     reason: str | None = None
+    finished: bool | None = None
     interrupted: bool | None = None
-    api: str | None = None
-    tokens_per_word: float | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

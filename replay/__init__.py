@@ -2,11 +2,12 @@
 
 The Python API of this room (everything is imported when first used):
 
-- ``load_config(path)`` reads TWIN.yaml, ``dump_config(config)`` is its text again, ``TwinConfig`` is what it says.
-- ``simulate_trace(trace, config)`` simulates the requests of a trace; ``summarize(simulation, trace)`` is the JSON
-  document that ``vtwin replay --json`` prints.
+- ``load_config(path)`` reads TWIN.yaml into a ``TwinConfig``, ``dump_config(config)`` is its text again.
+- ``simulate_trace(trace, config)`` simulates the requests of a trace; ``summarize(simulation, trace)`` is the
+  JSON document that ``vtwin replay --json`` prints.
 - ``requests_from_trace(trace, block_size=16)`` is the trace as the columns that ``sim.simulate`` takes.
-- ``lookup_defaults(model, gpu, tp=1)`` finds coefficients on record, ``write_defaults_entry(path, entry)`` records.
+- ``lookup_defaults(model, gpu, tp=1)`` finds coefficients on record, ``write_defaults_entry(path, entry)``
+  puts them there.
 - ``serving(config)`` is an OpenAI-compatible server around the engine, as an async context manager.
 """
 

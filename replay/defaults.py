@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal, cast, get_args
 
 from replay.yamlfile import Section, read_section
+from sim.latency.blackbox import LARGEST_COEFFICIENT_US
 from traces.errors import ConfigError
 
 Identification = Literal["weak", "partial", "good"]
@@ -158,10 +159,10 @@ def version_number(version: str) -> tuple[int, ...]:
 def read_coefficients(section: Section) -> dict[str, Decimal]:
     """Return the six coefficients of a ``coefficients`` mapping. Raises ConfigError when one is missing."""
     section.refuse_unknown(COEFFICIENTS)
-    expected = "a decimal number of microseconds >= 0"
+    expected = f"a number of microseconds from 0 to {LARGEST_COEFFICIENT_US:,}"
     values: dict[str, Decimal] = {}
     for name in COEFFICIENTS:
-        value = section.decimal(name, expected=expected)
+        value = section.decimal(name, expected=expected, most=Decimal(LARGEST_COEFFICIENT_US))
         if value is None:
             section.fail(name, got="nothing", expected=expected)
         values[name] = value

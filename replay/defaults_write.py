@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import math
 import os
 import re
@@ -56,13 +55,13 @@ def render_entry(entry: DefaultsEntry, *, column: int = 2) -> list[str]:
         f"model: {scalar(entry.model)}",
         f"gpu: {scalar(entry.gpu)}",
         f"tp: {entry.tp}",
-        f"vllm_version: {json.dumps(version_text(entry.vllm_version))}",
+        f"vllm_version: {quoted(version_text(entry.vllm_version))}",
         f"coefficients: {flow({name: number(entry.coefficients[name]) for name in COEFFICIENTS})}",
         *([f"num_gpu_blocks: {entry.num_gpu_blocks}"] if entry.num_gpu_blocks is not None else []),
         *([f"block_size: {entry.block_size}"] if entry.block_size is not None else []),
         "provenance:",
         f"  source: {scalar(where.source)}",
-        f"  date: {json.dumps(where.date)}",
+        f"  date: {quoted(where.date)}",
         f"  identification: {where.identification}",
         *([f"  traces: [{', '.join(map(scalar, where.traces))}]"] if where.traces else []),
         *([f"  errors: {flow({k: f'{v:.6g}' for k, v in where.errors.items()})}"] if where.errors else []),
@@ -74,10 +73,13 @@ def render_entry(entry: DefaultsEntry, *, column: int = 2) -> list[str]:
 def scalar(text: str) -> str:
     """Return text as a YAML scalar, quoted unless it is plainly a word."""
     plain = _PLAIN.fullmatch(text) and yaml.safe_load(text) == text
-    if plain:
-        return text
-    quoted: str = yaml.safe_dump(text, default_style='"', allow_unicode=True, width=math.inf)
-    return quoted.strip()
+    return text if plain else quoted(text)
+
+
+def quoted(text: str) -> str:
+    """Return text as a YAML scalar in double quotes, on one line."""
+    written: str = yaml.safe_dump(text, default_style='"', allow_unicode=True, width=math.inf)
+    return written.strip()
 
 
 def number(value: Decimal) -> str:

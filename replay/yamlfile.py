@@ -93,8 +93,10 @@ class Section:
             self.fail(key, got=shown(node), expected="true or false")
         return bool(node.value.lower() == "true")
 
-    def decimal(self, key: str, *, expected: str, least: Decimal = Decimal(0)) -> Decimal | None:
-        """Return the number exactly as its text says, in or out of quotes, finite and at least ``least``."""
+    def decimal(
+        self, key: str, *, expected: str, least: Decimal = Decimal(0), most: Decimal = Decimal("1e18")
+    ) -> Decimal | None:
+        """Return the number exactly as its text says, in or out of quotes, finite and within bounds."""
         node = self.nodes.get(key)
         if node is None:
             return None
@@ -104,7 +106,7 @@ class Section:
             value = Decimal(node.value)
         except InvalidOperation:
             self.fail(key, got=shown(node), expected=expected)
-        if not value.is_finite() or value < least:
+        if not value.is_finite() or not least <= value <= most:
             self.fail(key, got=shown(node), expected=expected)
         return value
 
@@ -153,9 +155,14 @@ def read_section(path: Path) -> Section:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         problem = error.problem or "a syntax error"
-        raise ConfigError(f"YAML: got {problem}, expected valid YAML ({path}:{line})") from error
+        raise ConfigError(
+            f"YAML: got text that does not parse ({problem}), expected YAML ({path}:{line})"
+        ) from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"YAML: got {str(error).splitlines()[0]}, expected valid YAML ({path})") from error
+        problem = str(error).splitlines()[0]
+        raise ConfigError(
+            f"YAML: got text that does not parse ({problem}), expected YAML ({path})"
+        ) from error
     if node is None:
         return Section(where="", file=str(path), line=1, nodes={}, key_lines={})
     if not isinstance(node, yaml.MappingNode):

@@ -1,0 +1,251 @@
+"""TWIN.yaml: what the simulator is configured from, read strictly and written back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, cast
+
+from replay.defaults import (
+    COEFFICIENTS,
+    DefaultsEntry,
+    lookup_defaults,
+    read_coefficients,
+    version_number,
+)
+from replay.defaults_write import number, quoted
+from replay.keys import (
+    DEFAULT_SEED,
+    FOREIGN_NAMES,
+    LATENCY_KEYS,
+    RESERVED,
+    RULES_VERSION,
+    Key,
+    engine_keys,
+)
+from replay.yamlfile import Section, read_section
+from sim.config import UNBOUNDED, EngineConfig, InvalidConfig
+from sim.latency import Blackbox
+from traces.errors import ConfigError
+
+if TYPE_CHECKING:
+    from traces import Trace
+
+Compatibility = Literal["vllm"]
+
+_TOP = ("vllm_version", "compatibility", "engine", "latency", "seed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwinConfig:
+    """What a TWIN.yaml says, defaults filled in.
+
+    ``source`` is the file it was read from, ``notes`` the lines to tell the user before a run (assumptions
+    made, things vLLM would refuse); neither counts when two configurations are compared.
+    """
+
+    engine: EngineConfig
+    latency: Blackbox
+    vllm_version: str = RULES_VERSION
+    compatibility: Compatibility = "vllm"
+    seed: int = DEFAULT_SEED
+    source: Path | None = field(default=None, compare=False)
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+
+def load_config(path: str | Path, *, defaults: str | Path | None = None) -> TwinConfig:
+    """Return what the TWIN.yaml at ``path`` says; ``defaults`` is a defaults file to look in first.
+
+    Raises ConfigError, one line with file and line number, at the first thing that is wrong.
+    """
+    path = Path(path)
+    root = read_section(path)
+    for key, reason in RESERVED.items():
+        if key in root:
+            raise ConfigError(f"{key}: {reason} ({root.file}:{root.key_lines[key]})")
+    root.refuse_unknown(_TOP, elsewhere=_other_places())
+    latency, entry = _read_latency(root, beside=path.parent, defaults=defaults)
+    engine, notes = _read_engine(root, entry)
+    version = root.text("vllm_version") or RULES_VERSION
+    if root.text("compatibility", choices=("vllm", "blis")) == "blis":
+        root.fail("compatibility", got="blis", expected="vllm: blis is not yet supported")
+    seed = root.integer("seed", least=0)
+    return TwinConfig(
+        engine=engine,
+        latency=latency,
+        vllm_version=version,
+        seed=DEFAULT_SEED if seed is None else seed,
+        source=path,
+        notes=(*_version_notes(version), *_entry_notes(entry), *notes, *_startup_notes(engine)),
+    )
+
+
+def dump_config(config: TwinConfig) -> str:
+    """Return a configuration as TWIN.yaml text, every key written out; loading it gives an equal one."""
+    engine = [
+        f"  {item.name}: {_scalar(getattr(config.engine, item.name))}"
+        for item in fields(config.engine)
+        if not (item.name == "num_gpu_blocks" and config.engine.num_gpu_blocks == UNBOUNDED)
+    ]
+    coefficients = [f"    {name}: {number(value)}" for name, value in coefficients_of(config.latency).items()]
+    lines = [
+        f"vllm_version: {quoted(config.vllm_version)}",
+        f"compatibility: {config.compatibility}",
+        "engine:",
+        *engine,
+        "latency:",
+        "  model: blackbox",
+        "  coefficients:",
+        *coefficients,
+        f"seed: {config.seed}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def coefficients_of(latency: Blackbox) -> dict[str, Decimal]:
+    """Return a blackbox's six coefficients in µs, exact."""
+    values = {name: getattr(latency, name) for name in COEFFICIENTS}
+    return {name: Decimal(repr(v) if isinstance(v, float) else v) for name, v in values.items()}
+
+
+def check_fits(config: TwinConfig, trace: Trace) -> None:
+    """Raise ConfigError when not even the trace's smallest prompt fits in the KV cache."""
+    from traces import prompt_tokens
+
+    engine = config.engine
+    prompts = prompt_tokens(trace)
+    if engine.num_gpu_blocks == UNBOUNDED or len(prompts) == 0:
+        return
+    smallest = int(prompts.min())
+    needed = -(-smallest // engine.block_size)
+    usable = engine.num_gpu_blocks - 1
+    if needed > usable:
+        raise ConfigError(
+            f"engine.num_gpu_blocks: got {engine.num_gpu_blocks} (usable: {usable} of {engine.block_size} "
+            f"tokens), expected at least {needed + 1}: the trace's smallest prompt has {smallest} tokens "
+            f"({config.source})"
+        )
+
+
+def _read_engine(root: Section, entry: DefaultsEntry | None) -> tuple[EngineConfig, tuple[str, ...]]:
+    """Return the engine section and the notes on its KV cache."""
+    section = root.section("engine")
+    given: dict[str, object] = {}
+    if section is not None:
+        keys = engine_keys()
+        section.refuse_unknown([k.path.removeprefix("engine.") for k in keys], elsewhere=_other_places())
+        given = {key.path.removeprefix("engine."): _engine_value(section, key) for key in keys}
+    engine = _engine_from({name: value for name, value in given.items() if value is not None}, section)
+    if engine.num_gpu_blocks != UNBOUNDED:
+        return engine, ()
+    if entry is not None and entry.num_gpu_blocks is not None and entry.block_size == engine.block_size:
+        note = f"engine.num_gpu_blocks is absent: {entry.num_gpu_blocks} taken from the entry {entry}"
+        return replace(engine, num_gpu_blocks=entry.num_gpu_blocks), (note,)
+    return engine, ("engine.num_gpu_blocks is absent: the KV cache is taken as unbounded",)
+
+
+def _engine_value(section: Section, key: Key) -> object:
+    name = key.path.removeprefix("engine.")
+    if key.kind == "integer":
+        return section.integer(name, least=key.least)
+    if key.kind == "boolean":
+        return section.boolean(name)
+    if key.kind == "fraction":
+        value = section.decimal(name, expected="a fraction in [0, 1)")
+        return None if value is None else float(value)
+    return section.text(name, choices=key.choices)
+
+
+def _engine_from(given: dict[str, object], section: Section | None) -> EngineConfig:
+    try:
+        return EngineConfig(**given)  # type: ignore[arg-type]  # every value was read by its field's type
+    except InvalidConfig as error:
+        if section is None:
+            raise
+        name, _, complaint = str(error).partition(": ")
+        line = section.key_lines.get(name, section.line)
+        raise ConfigError(f"engine.{name}: {complaint} ({section.file}:{line})") from error
+
+
+def _read_latency(
+    root: Section, *, beside: Path, defaults: str | Path | None
+) -> tuple[Blackbox, DefaultsEntry | None]:
+    """Return the latency section as a model, and the defaults entry it came from, if it did."""
+    expected = "{model: blackbox, coefficients: {…}} or {model: blackbox, defaults: {model, gpu, tp}}"
+    section = root.section("latency", expected=expected)
+    if section is None:
+        root.fail("latency", got="nothing", expected=expected)
+    names = {key.path.split(".")[1] for key in LATENCY_KEYS}
+    section.refuse_unknown(sorted(names), elsewhere=_other_places())
+    if section.text("model", choices=("blackbox",)) is None:
+        section.fail("model", got="nothing", expected="blackbox")
+    coefficients, wanted = section.section("coefficients"), section.section("defaults")
+    if (coefficients is None) == (wanted is None):
+        got = "neither" if coefficients is None else "both"
+        root.fail("latency", got=got, expected="either coefficients or defaults")
+    if coefficients is not None:
+        return _blackbox(read_coefficients(coefficients), coefficients), None
+    entry = _read_defaults(section, cast(Section, wanted), beside=beside, defaults=defaults)
+    return _blackbox(entry.coefficients, section), entry
+
+
+def _blackbox(values: object, section: Section) -> Blackbox:
+    try:
+        return Blackbox(**cast(dict[str, Decimal], values))
+    except InvalidConfig as error:
+        name, _, complaint = str(error).partition(": ")
+        line = section.key_lines.get(name, section.line)
+        raise ConfigError(f"{section.path(name)}: {complaint} ({section.file}:{line})") from error
+
+
+def _read_defaults(
+    latency: Section, wanted: Section, *, beside: Path, defaults: str | Path | None
+) -> DefaultsEntry:
+    wanted.refuse_unknown(("model", "gpu", "tp", "vllm_version"))
+    model, gpu = wanted.text("model"), wanted.text("gpu")
+    for name, value in (("model", model), ("gpu", gpu)):
+        if value is None:
+            wanted.fail(name, got="nothing", expected="text")
+    named = latency.text("defaults_file")
+    file = defaults or (beside / named if named else None)
+    tp = wanted.integer("tp", least=1) or 1
+    version = wanted.text("vllm_version")
+    return lookup_defaults(str(model), str(gpu), tp=tp, vllm_version=version, path=file)
+
+
+def _other_places() -> dict[str, str]:
+    """Return, for keys that may be looked for in the wrong section, where they belong."""
+    places = {key.path.rsplit(".", 1)[-1]: key.path for key in engine_keys()}
+    return {**{name.replace("_", "-"): path for name, path in places.items()}, **places, **FOREIGN_NAMES}
+
+
+def _version_notes(version: str) -> tuple[str, ...]:
+    if version_number(version) == version_number(RULES_VERSION):
+        return ()
+    return (f"vllm_version {version}: the rules of {RULES_VERSION} are assumed",)
+
+
+def _entry_notes(entry: DefaultsEntry | None) -> tuple[str, ...]:
+    if entry is None:
+        return ()
+    where = entry.provenance
+    trust = {"weak": "weakly identified", "partial": "partly identified", "good": "identified"}
+    return (f"latency of the entry {entry} ({where.source}, {where.date}, {trust[where.identification]})",)
+
+
+def _startup_notes(engine: EngineConfig) -> tuple[str, ...]:
+    """Return what vLLM would refuse at start-up: a KV cache below one sequence of max_model_len."""
+    if engine.num_gpu_blocks == UNBOUNDED:
+        return ()
+    tokens = (engine.num_gpu_blocks - 1) * engine.block_size
+    if tokens >= engine.max_model_len:
+        return ()
+    return (
+        f"engine.num_gpu_blocks {engine.num_gpu_blocks}: the KV cache holds {tokens} tokens, less than one "
+        f"sequence of max_model_len {engine.max_model_len}; vLLM would refuse to start",
+    )
+
+
+def _scalar(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

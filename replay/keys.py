@@ -1,0 +1,233 @@
+"""Every key of TWIN.yaml, once: the reader, the writer and the reference page all go by this table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, fields
+from typing import Literal, get_args, get_type_hints
+
+from sim.config import EngineConfig, InvalidConfig
+
+Kind = Literal["integer", "boolean", "fraction", "choice", "text", "decimal", "mapping"]
+
+RULES_VERSION = "0.32.0"
+"""The vLLM version whose scheduling rules the engine follows."""
+
+DEFAULT_SEED = 42
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """One key: where it stands, what it may hold, what holds without it, and what it means."""
+
+    path: str
+    kind: Kind
+    default: str
+    meaning: str
+    choices: tuple[str, ...] = ()
+    least: int = 0
+
+    @property
+    def expected(self) -> str:
+        """What the reference page says a value may be."""
+        if self.choices:
+            return " or ".join(f"`{choice}`" for choice in self.choices)
+        return f"{self.kind}, at least {self.least}" if self.kind == "integer" else self.kind
+
+
+ENGINE_MEANINGS: Mapping[str, str] = {
+    "max_num_seqs": "Requests that may run at once, partial prefills included.",
+    "max_num_batched_tokens": "Tokens that one step may compute, prefill and decode together.",
+    "num_gpu_blocks": "KV cache blocks as vLLM counts them, the null block included. Absent: "
+    "unbounded, and vtwin says so; with `latency.defaults`, the entry's, where its block size is the same.",
+    "block_size": "Tokens per KV cache block.",
+    "max_model_len": "Prompt and output together; a longer prompt is rejected, a longer output is cut.",
+    "enable_prefix_caching": "Reuse the KV blocks of equal prefixes.",
+    "enable_chunked_prefill": "Let a prompt be computed over several steps.",
+    "long_prefill_token_threshold": "Most prefill tokens of a request per step, unless alone; 0: no limit.",
+    "long_prefill_token_threshold_adaptive": "Raise that threshold to an equal share of the step's tokens.",
+    "scheduler_reserve_full_isl": "Admit a request only when all of its prompt's blocks are free now.",
+    "watermark": "Share of the blocks kept free when a request is admitted beside running ones.",
+    "scheduling_policy": "Order of the waiting queue: arrival, or the requests' priority (lower is first).",
+    "async_scheduling": "Schedule the next step while one runs: vLLM's default on GPUs; false on CPUs.",
+    "frontend": "The API server's checks and clamps of prompt and output length; `none`: the engine alone.",
+}
+"""What each field of sim.EngineConfig means; its name, default and type are taken from the dataclass."""
+
+_TYPES: Mapping[str, Kind] = {"int": "integer", "bool": "boolean", "float": "fraction"}
+
+
+def engine_keys() -> tuple[Key, ...]:
+    """Return the keys of the ``engine`` section, in the order of sim.EngineConfig."""
+    hints = get_type_hints(EngineConfig)
+    return tuple(_engine_key(field, hints[field.name]) for field in fields(EngineConfig))
+
+
+def _engine_key(field: Field[object], hint: object) -> Key:
+    default = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
+    return Key(
+        path=f"engine.{field.name}",
+        kind=_TYPES.get(str(field.type), "choice"),
+        default="unbounded" if field.name == "num_gpu_blocks" else default,
+        meaning=ENGINE_MEANINGS.get(field.name, ""),
+        choices=get_args(hint),
+        least=_least(field.name) if field.type == "int" else 0,
+    )
+
+
+def _least(name: str) -> int:
+    """Return the smallest integer a field takes; 0 blocks, the engine's "unbounded", are for absence only."""
+    if name == "num_gpu_blocks":
+        return 2
+    try:
+        EngineConfig(**{name: 0})  # type: ignore[arg-type]  # the caller says that it is an integer
+    except InvalidConfig:
+        return 1
+    return 0
+
+
+TOP_KEYS: tuple[Key, ...] = (
+    Key(
+        path="vllm_version",
+        kind="text",
+        default=RULES_VERSION,
+        meaning=f"The server's version. The rules are those of {RULES_VERSION}; for another, vtwin says so.",
+    ),
+    Key(
+        path="compatibility",
+        kind="choice",
+        default="vllm",
+        meaning="Whose scheduler to follow where the two differ; `blis` is reserved and refused for now.",
+        choices=("vllm", "blis"),
+    ),
+    Key(path="seed", kind="integer", default=str(DEFAULT_SEED), meaning="Seed of everything that is random."),
+)
+
+LATENCY_KEYS: tuple[Key, ...] = (
+    Key(
+        path="latency.model",
+        kind="choice",
+        default="required",
+        meaning="How long a step takes. `blackbox`: a straight line in the step's prefill and decode tokens.",
+        choices=("blackbox",),
+    ),
+    Key(
+        path="latency.coefficients",
+        kind="mapping",
+        default="this or `defaults`",
+        meaning="The six numbers below, all of them.",
+    ),
+    Key(
+        path="latency.coefficients.alpha0",
+        kind="decimal",
+        default="required",
+        meaning="µs from a request's arrival until it joins the queue.",
+    ),
+    Key(
+        path="latency.coefficients.alpha1",
+        kind="decimal",
+        default="required",
+        meaning="The same, per prompt token (prefix included).",
+    ),
+    Key(
+        path="latency.coefficients.alpha2",
+        kind="decimal",
+        default="required",
+        meaning="µs per output token: the k-th is seen k·alpha2 after its step; the clock does not move.",
+    ),
+    Key(path="latency.coefficients.beta0", kind="decimal", default="required", meaning="µs per step."),
+    Key(
+        path="latency.coefficients.beta1",
+        kind="decimal",
+        default="required",
+        meaning="µs per prefill token computed in the step (cache hits are not).",
+    ),
+    Key(
+        path="latency.coefficients.beta2",
+        kind="decimal",
+        default="required",
+        meaning="µs per decode token of the step.",
+    ),
+    Key(
+        path="latency.defaults",
+        kind="mapping",
+        default="this or `coefficients`",
+        meaning="Look the coefficients up in defaults.yaml: `{model, gpu, tp, vllm_version}`.",
+    ),
+    Key(path="latency.defaults.model", kind="text", default="required", meaning="As Hugging Face names it."),
+    Key(path="latency.defaults.gpu", kind="text", default="required", meaning="`H100`, `A100-80`, …"),
+    Key(path="latency.defaults.tp", kind="integer", default="1", least=1, meaning="Tensor parallelism."),
+    Key(
+        path="latency.defaults.vllm_version",
+        kind="text",
+        default="the newest on record",
+        meaning="The version that the coefficients were fitted to.",
+    ),
+    Key(
+        path="latency.defaults_file",
+        kind="text",
+        default="none",
+        meaning="A defaults.yaml of your own, looked at before the one that ships; relative to TWIN.yaml.",
+    ),
+)
+
+RESERVED: Mapping[str, str] = {
+    "hardware": "not yet supported: expected latency.coefficients or latency.defaults in its place",
+    "cluster": "not yet supported: expected a single engine",
+}
+"""Sections with a meaning to come: refused in words that say so."""
+
+FOREIGN_NAMES: Mapping[str, str] = {
+    "total_kv_blocks": "engine.num_gpu_blocks",
+    "num_gpu_blocks_override": "engine.num_gpu_blocks",
+    "block_size_in_tokens": "engine.block_size",
+    "max_num_running_reqs": "engine.max_num_seqs",
+    "max_num_scheduled_tokens": "engine.max_num_batched_tokens",
+    "policy": "engine.scheduling_policy",
+    "scheduler": "engine.scheduling_policy",
+    "coefficients": "latency.coefficients",
+    "alpha_coeffs": "latency.coefficients",
+    "beta_coeffs": "latency.coefficients",
+}
+"""Names that others give to these keys, for the hint of an unknown key."""
+
+
+def all_keys() -> tuple[Key, ...]:
+    """Return every key in the order of the file."""
+    top = {key.path: key for key in TOP_KEYS}
+    return (top["vllm_version"], top["compatibility"], *engine_keys(), *LATENCY_KEYS, top["seed"])
+
+
+def reference_page() -> str:
+    """Return docs/reference/config.md, generated from the table."""
+    head = """\
+# TWIN.yaml
+
+<!-- Generated by `python -m replay.keys` from the table that the reader uses. Do not edit. -->
+
+What `--config` reads. Keys have vLLM's names and defaults; an unknown key is an error that names the nearest
+known one, with its line. `vtwin config show TWIN.yaml` prints what a file amounts to, defaults filled in.
+
+```yaml
+engine: {max_num_seqs: 256, max_num_batched_tokens: 2048, num_gpu_blocks: 2588, block_size: 16}
+latency:
+  model: blackbox
+  coefficients: {alpha0: 8000, alpha1: 1.0, alpha2: 0, beta0: 11000, beta1: 40, beta2: 41}
+```
+
+| key | value | default | meaning |
+|---|---|---|---|
+"""
+    rows = [f"| `{k.path}` | {k.expected} | {k.default} | {k.meaning} |" for k in all_keys()]
+    tail = """
+
+Coefficients are microseconds, from 0 to 10⁹, written as decimals and kept to 10⁻⁶ µs. A step of P prefill and
+D decode tokens lasts `beta0 + beta1·P + beta2·D`, rounded half to even.
+
+`hardware` and `cluster` are reserved: a file with them is refused for now.
+"""
+    return head + "\n".join(rows) + tail
+
+
+if __name__ == "__main__":
+    print(reference_page(), end="")  # noqa: T201 - the generator of a page writes to stdout

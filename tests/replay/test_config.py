@@ -1,0 +1,280 @@
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from replay.config import TwinConfig, coefficients_of, dump_config, load_config
+from replay.keys import ENGINE_MEANINGS, all_keys, reference_page
+from sim.config import UNBOUNDED, EngineConfig
+from sim.latency import Blackbox
+from traces.errors import ConfigError
+
+ROOT = Path(__file__).parents[2]
+COEFFICIENTS = "{alpha0: 8000, alpha1: 1.0, alpha2: 0, beta0: 11000, beta1: 40, beta2: 41}"
+LATENCY = f"latency: {{model: blackbox, coefficients: {COEFFICIENTS}}}\n"
+
+
+def load(tmp_path: Path, text: str) -> TwinConfig:
+    path = tmp_path / "twin.yaml"
+    path.write_text(text)
+    return load_config(path)
+
+
+def test_the_example_of_the_contract_is_read_key_by_key(tmp_path: Path) -> None:
+    config = load(
+        tmp_path,
+        f"""\
+vllm_version: "0.32.0"
+compatibility: vllm
+engine:
+  max_num_seqs: 256
+  max_num_batched_tokens: 2048
+  num_gpu_blocks: 2588
+  block_size: 16
+  max_model_len: 32768
+  enable_prefix_caching: false
+  enable_chunked_prefill: true
+  long_prefill_token_threshold: 0
+  long_prefill_token_threshold_adaptive: false
+  scheduler_reserve_full_isl: true
+  watermark: 0.01
+  scheduling_policy: priority
+  async_scheduling: false
+  frontend: none
+{LATENCY}seed: 7
+""",
+    )
+    assert config.engine == EngineConfig(
+        num_gpu_blocks=2588,
+        enable_prefix_caching=False,
+        watermark=0.01,
+        scheduling_policy="priority",
+        async_scheduling=False,
+        frontend="none",
+    )
+    assert config.latency == Blackbox(alpha0=8000, alpha1=1, alpha2=0, beta0=11000, beta1=40, beta2=41)
+    assert (config.seed, config.vllm_version, config.compatibility) == (7, "0.32.0", "vllm")
+    assert config.notes == ()  # 2588 blocks of 16 hold 41,392 tokens: one sequence of 32,768 fits
+
+
+def test_without_an_engine_section_vllms_defaults_hold_and_the_unbounded_cache_is_said(
+    tmp_path: Path,
+) -> None:
+    config = load(tmp_path, LATENCY)
+    assert config.engine == EngineConfig()
+    assert config.notes == ("engine.num_gpu_blocks is absent: the KV cache is taken as unbounded",)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("engine: {max_num_seqs: 0}\n", "engine.max_num_seqs: got 0, expected an integer >= 1 (FILE:1)"),
+        ("engine:\n  max_num_seqs: 2.5\n", "engine.max_num_seqs: got 2.5, expected an integer >= 1 (FILE:2)"),
+        ("engine:\n  block_size: '16'\n", 'engine.block_size: got "16", expected an integer >= 1 (FILE:2)'),
+        ("engine:\n  block_size: true\n", "engine.block_size: got true, expected an integer >= 1 (FILE:2)"),
+        ("engine:\n  block_size: 0x10\n", "engine.block_size: got 0x10, expected an integer >= 1 (FILE:2)"),
+        ("engine:\n  block_size:\n", "engine.block_size: got nothing, expected an integer >= 1 (FILE:2)"),
+        ("engine:\n  block_size: [1]\n", "engine.block_size: got a list, expected an integer >= 1 (FILE:2)"),
+        ("engine: {num_gpu_blocks: 0}\n", "engine.num_gpu_blocks: got 0, expected an integer >= 2 (FILE:1)"),
+        ("engine: {watermark: 1}\n", "engine.watermark: got 1.0, expected a fraction in [0, 1) (FILE:1)"),
+        ("engine: {watermark: x}\n", 'engine.watermark: got "x", expected a fraction in [0, 1) (FILE:1)'),
+        (
+            "engine: {async_scheduling: on}\n",
+            "engine.async_scheduling: got on, expected true or false (FILE:1)",
+        ),
+        ("engine: 3\n", "engine: got 3, expected a mapping (FILE:1)"),
+        (
+            "engine: {max_num_seq: 3}\n",
+            "engine.max_num_seq: unknown key, did you mean engine.max_num_seqs? (FILE:1)",
+        ),
+        (
+            "engine: {total_kv_blocks: 3}\n",
+            "engine.total_kv_blocks: unknown key, did you mean engine.num_gpu_blocks? (FILE:1)",
+        ),
+        ("block-size: 3\n", "block-size: unknown key, did you mean engine.block_size? (FILE:1)"),
+        ("sed: 3\n", "sed: unknown key, did you mean seed? (FILE:1)"),
+        ("seed: -1\n", "seed: got -1, expected an integer >= 0 (FILE:1)"),
+        ("seed: 1\nseed: 2\n", "seed: got the key twice, expected it once (FILE:2)"),
+        (
+            "hardware: {gpu: H100}\n",
+            "hardware: not yet supported: expected latency.coefficients or latency.defaults in its place "
+            "(FILE:1)",
+        ),
+        ("cluster: {replicas: 2}\n", "cluster: not yet supported: expected a single engine (FILE:1)"),
+        (
+            "compatibility: blis\n",
+            "compatibility: got blis, expected vllm: blis is not yet supported (FILE:1)",
+        ),
+        ("compatibility: vidur\n", 'compatibility: got "vidur", expected one of vllm, blis (FILE:1)'),
+        ("engine: {max_num_seqs: 1\n", None),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, message: str | None) -> None:
+    path = tmp_path / "twin.yaml"
+    path.write_text(text + LATENCY)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert caught.value.exit_code == 2
+    if message is None:
+        assert str(caught.value).startswith("YAML: got ")
+        assert str(caught.value).endswith(f"({path}:2)")
+    else:
+        assert str(caught.value) == message.replace("FILE", str(path))
+
+
+def test_an_unknown_scheduling_policy_lists_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r'scheduling_policy: got "lifo", expected one of fcfs, priority'):
+        load(tmp_path, "engine: {scheduling_policy: lifo}\n" + LATENCY)
+
+
+@pytest.mark.parametrize(
+    ("latency", "message"),
+    [
+        ("", r"^latency: got nothing, expected \{model: blackbox"),
+        ("latency: {model: roofline}", r'^latency\.model: got "roofline", expected one of blackbox'),
+        ("latency: {coefficients: {}}", r"^latency\.model: got nothing, expected blackbox"),
+        ("latency: {model: blackbox}", r"^latency: got neither, expected either coefficients or defaults"),
+        (
+            f"latency: {{model: blackbox, defaults: {{}}, coefficients: {COEFFICIENTS}}}",
+            r"^latency: got both",
+        ),
+        (
+            "latency: {model: blackbox, coefficients: {alpha0: 1}}",
+            r"coefficients\.alpha1: got nothing, expected a",
+        ),
+        ("latency: {model: blackbox, coefficients: {gamma: 1}}", r"coefficients\.gamma: unknown key"),
+        (
+            LATENCY.replace("8000", "-1"),
+            r"coefficients\.alpha0: got -1, expected a number of microseconds from 0",
+        ),
+        (LATENCY.replace("8000", ".inf"), r"coefficients\.alpha0: got \.inf, expected a number"),
+        (LATENCY.replace("8000", "2e9"), r'coefficients\.alpha0: got "2e9", expected .* 0 to 1,000,000,000'),
+        ("latency: {model: blackbox, defaults: {gpu: H100}}", r"defaults\.model: got nothing, expected text"),
+        ("latency: {model: blackbox, defaults: {model: x, gpu: H100}}", r"got x on H100 tp=1, .*; nearest: "),
+    ],
+)
+def test_a_latency_that_cannot_be_is_refused(tmp_path: Path, latency: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(tmp_path, latency)
+
+
+def test_coefficients_are_taken_exactly_as_written(tmp_path: Path) -> None:
+    text = LATENCY.replace("11000", "'11000.000001'").replace("alpha1: 1.0", "alpha1: 1e-3")
+    config = load(tmp_path, text)
+    assert coefficients_of(config.latency)["beta0"] == Decimal("11000.000001")
+    assert config.latency.queue_delay_us(np.array([1_000_000])).tolist() == [9000]
+
+
+def test_defaults_are_looked_up_and_their_trust_is_said(tmp_path: Path) -> None:
+    config = load(
+        tmp_path, "latency: {model: blackbox, defaults: {model: qwen/qwen3-14b, gpu: H100, tp: 1}}\n"
+    )
+    assert config.engine.num_gpu_blocks == 17600
+    assert "weakly identified" in config.notes[0]
+    assert "17600 taken from the entry" in config.notes[1]
+
+
+def test_a_block_size_other_than_the_entrys_leaves_the_cache_unbounded(tmp_path: Path) -> None:
+    text = (
+        "engine: {block_size: 32}\nlatency: {model: blackbox, defaults: {model: qwen/qwen3-14b, gpu: H100}}\n"
+    )
+    assert load(tmp_path, text).engine.num_gpu_blocks == UNBOUNDED
+
+
+def test_a_defaults_file_is_found_beside_the_configuration(tmp_path: Path) -> None:
+    shipped = (ROOT / "replay" / "defaults.yaml").read_text()
+    (tmp_path / "mine.yaml").write_text(shipped.replace("beta0: 26595.2782", "beta0: 5"))
+    wanted = "{model: codellama/codellama-34b-instruct-hf, gpu: H100}"
+    config = load(tmp_path, f"latency: {{model: blackbox, defaults: {wanted}, defaults_file: mine.yaml}}\n")
+    assert config.latency.beta0 == 5
+
+
+def test_a_missing_file_and_one_that_is_no_mapping_are_one_line(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^file: got nothing at this path, expected a YAML file \(.*x\.yaml\)$"
+    ):
+        load_config(tmp_path / "x.yaml")
+    with pytest.raises(
+        ConfigError, match=r"^YAML: got a list, expected a mapping of keys \(.*twin\.yaml:1\)$"
+    ):
+        load(tmp_path, "- a\n")
+    (tmp_path / "twin.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match=r"bytes that are not UTF-8"):
+        load_config(tmp_path / "twin.yaml")
+
+
+def test_another_version_is_accepted_with_a_line_that_says_whose_rules_hold(tmp_path: Path) -> None:
+    config = load(tmp_path, "vllm_version: 0.11.0\n" + LATENCY)
+    assert config.notes[0] == "vllm_version 0.11.0: the rules of 0.32.0 are assumed"
+
+
+def test_a_cache_below_one_longest_sequence_is_said_but_not_refused(tmp_path: Path) -> None:
+    config = load(tmp_path, "engine: {num_gpu_blocks: 17, max_model_len: 257}\n" + LATENCY)
+    assert config.notes == (
+        "engine.num_gpu_blocks 17: the KV cache holds 256 tokens, less than one sequence of max_model_len "
+        "257; vLLM would refuse to start",
+    )
+    assert load(tmp_path, "engine: {num_gpu_blocks: 17, max_model_len: 256}\n" + LATENCY).notes == ()
+
+
+@given(
+    engine=st.builds(
+        EngineConfig,
+        max_num_seqs=st.integers(1, 10**6),
+        num_gpu_blocks=st.integers(2, 10**6) | st.just(UNBOUNDED),
+        watermark=st.floats(0, 1, exclude_max=True),
+        enable_prefix_caching=st.booleans(),
+        scheduling_policy=st.sampled_from(["fcfs", "priority"]),
+    ),
+    coefficients=st.lists(st.decimals(0, 10**9, places=6), min_size=6, max_size=6),
+    seed=st.integers(0, 2**63),
+    version=st.text(st.characters(codec="utf-8", categories=("L", "N")), min_size=1),
+)
+def test_a_configuration_written_is_the_configuration_read(
+    tmp_path_factory: pytest.TempPathFactory,
+    engine: EngineConfig,
+    coefficients: list[object],
+    seed: int,
+    version: str,
+) -> None:
+    names = ("alpha0", "alpha1", "alpha2", "beta0", "beta1", "beta2")
+    latency = Blackbox(**dict(zip(names, coefficients, strict=True)))
+    config = TwinConfig(engine=engine, latency=latency, seed=seed, vllm_version=version)
+    path = tmp_path_factory.getbasetemp() / "round.yaml"
+    path.write_text(dump_config(config))
+    assert load_config(path) == config
+
+
+def test_a_fit_can_replace_the_latency_and_write_the_result(tmp_path: Path) -> None:
+    config = load(tmp_path, LATENCY)
+    fitted = replace(config, latency=Blackbox(alpha0=1.25, beta0="3", beta1=0.1))
+    written = yaml.safe_load(dump_config(fitted))["latency"]["coefficients"]
+    assert written == {"alpha0": 1.25, "alpha1": 0, "alpha2": 0, "beta0": 3, "beta1": 0.1, "beta2": 0}
+
+
+def test_every_engine_field_is_explained() -> None:
+    assert set(ENGINE_MEANINGS) == {field.name for field in fields(EngineConfig)}
+
+
+def test_the_reference_page_is_what_the_table_says() -> None:
+    page = ROOT / "docs" / "reference" / "config.md"
+    assert page.read_text() == reference_page(), "run: python -m replay.keys > docs/reference/config.md"
+
+
+def test_every_documented_key_is_accepted(tmp_path: Path) -> None:
+    """A key of the table that the reader refused would make this fail at that key."""
+    leaves = [key for key in all_keys() if key.path.startswith("engine.")]
+    values = {"num_gpu_blocks": "9000"}
+    engine = ", ".join(
+        f"{name}: {values.get(name, key.default)}"
+        for key in leaves
+        for name in [key.path.removeprefix("engine.")]
+    )
+    assert load(tmp_path, f"engine: {{{engine}}}\n{LATENCY}").engine == EngineConfig(num_gpu_blocks=9000)

@@ -1,0 +1,172 @@
+"""The documentation holds: see tests/docs for how each kind of block is checked."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+
+import vtwin
+from tests.docs.pages import (
+    LANGUAGES,
+    ROOT,
+    Block,
+    anchors_of,
+    blocks_of,
+    commands_of,
+    links_of,
+    matches,
+    pages,
+    script_of,
+)
+from tests.docs.reference import PAGES, Command
+
+PATIENCE_S = 90  # for a whole page
+PORT = "8000"  # what the pages say; a free one stands in for it
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+ALL_BLOCKS = [block for page in pages() for block in blocks_of(page)]
+RUN = [page for page in pages() if any(block.language in {"console", "python"} for block in blocks_of(page))]
+
+
+@pytest.mark.parametrize("page", RUN, ids=name_of)
+def test_the_code_of_a_page_runs_and_prints_what_the_page_says(page: Path, tmp_path: Path) -> None:
+    script, expected = script_of(page, blocks_of(page))
+    code, shown = run_script(script.replace(PORT, str(free_port())), tmp_path)
+    at = (tmp_path / ".at").read_text().strip()
+    assert code == 0, f"{at}: exit code {code}\n{shown}"
+    for file, text in expected.items():
+        printed = (tmp_path / file).read_text()
+        assert matches(printed, text), f"{name_of(page)}:{Path(file).name} printed\n{printed}"
+
+
+def run_script(script: str, folder: Path) -> tuple[int, str]:
+    """Run a bash script in ``folder``, vtwin on its path; end all it started; return exit code and stderr."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    errors = folder / ".stderr"
+    with errors.open("wb") as sink:
+        process = subprocess.Popen(
+            ["/bin/bash", "-c", script],
+            cwd=folder,
+            env=os.environ | {"PATH": path, "COLUMNS": "100"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=sink,
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(PATIENCE_S)
+        finally:
+            with suppress(ProcessLookupError):  # nothing of it is left
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return code, errors.read_text()[-2000:]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
+    broken = [
+        f"{file}#{anchor}"
+        for file, anchor in links_of(page)
+        if not file.exists() or (anchor and anchor not in anchors_of(file))
+    ]
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_every_block_says_what_it_is(page: Path) -> None:
+    unknown = [(block.line, block.language) for block in blocks_of(page) if block.language not in LANGUAGES]
+    assert unknown == []
+
+
+@pytest.mark.parametrize("block", [b for b in ALL_BLOCKS if b.language == "yaml"], ids=str)
+def test_yaml_is_yaml(block: Block) -> None:
+    assert yaml.safe_load(block.text) is not None
+
+
+def shell_lines() -> list[tuple[str, str]]:
+    """Return the place and the text of every command line of the pages, continued lines joined."""
+    lines = []
+    for block in ALL_BLOCKS:
+        if block.language == "sh":
+            joined = re.sub(r"\\\n\s*", " ", block.text)
+            lines += [
+                (f"{name_of(block.page)}:{block.line}", line.split("#")[0].strip())
+                for line in joined.splitlines()
+            ]
+        elif block.language == "console":
+            joined_commands = (re.sub(r"\\\n\s*", " ", command.text) for command in commands_of(block))
+            lines += [(f"{name_of(block.page)}:{block.line}", line) for line in joined_commands]
+    return [(place, line) for place, line in lines if line]
+
+
+def test_every_command_and_option_of_vtwin_on_the_pages_exists() -> None:
+    root = typer.main.get_command(vtwin.build_app(vtwin.COMMANDS))
+    wrong = []
+    for place, line in shell_lines():
+        for words in (found.split() for found in re.findall(r"(?:^|\s|/)vtwin (.+?)(?= [|&>]|$)", line)):
+            wrong += [f"{place}: {problem}" for problem in problems_of(words, root)]
+    assert wrong == []
+
+
+def problems_of(words: list[str], command: Command) -> list[str]:
+    """Return what is wrong with the words after ``vtwin``: a command or an option that is not there."""
+    if children := getattr(command, "commands", None):
+        name = words[0] if words else ""
+        if name.startswith("--"):
+            return []
+        return problems_of(words[1:], children[name]) if name in children else [f"no command {name!r}"]
+    known = {
+        spelling for parameter in command.params for spelling in [*parameter.opts, *parameter.secondary_opts]
+    }
+    return [
+        f"no option {word}"
+        for word in words
+        if word.startswith("--") and word.split("=")[0] not in known | {"--help"}
+    ]
+
+
+def test_every_make_target_on_the_pages_exists() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    asked = {(place, found) for place, line in shell_lines() for found in re.findall(r"^make ([a-z]+)", line)}
+    assert {(place, target) for place, target in asked if target not in targets} == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_generated_page_is_current(page: Path) -> None:
+    assert page.read_text() == PAGES[page](), "run `make docs`"
+
+
+def test_a_failing_block_and_a_false_output_are_seen(tmp_path: Path) -> None:
+    page = ROOT / "README.md"
+    block = Block(
+        page=page, line=7, language="console", text="$ echo one two\none …\n$ echo two\nthree\n$ false\n"
+    )
+    script, expected = script_of(page, [block])
+    code, _ = run_script(script, tmp_path)
+    assert code != 0
+    assert (tmp_path / ".at").read_text() == "README.md:11\n"
+    assert {file: matches((tmp_path / file).read_text(), text) for file, text in expected.items()} == {
+        ".printed/7": True,
+        ".printed/9": False,
+    }

@@ -1,0 +1,59 @@
+"""The simulator: requests in, outcomes out. Pure: no files, no wall clock in its results, no logging.
+
+>>> from sim import Blackbox, EngineConfig, simulate          # doctest: +SKIP
+>>> simulate(requests, EngineConfig(), Blackbox(beta0=6000, beta1=20, beta2=30))
+
+``EngineConfig`` names vLLM's settings, ``Requests`` and ``Outcomes`` are columns, ``simulate`` runs to the end,
+``Engine`` can be fed, paused and looked at.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sim.config import EngineConfig, InvalidConfig
+    from sim.itl import InterTokenLatencies
+    from sim.latency import Blackbox
+    from sim.requests import Outcomes, Requests, Status
+    from sim.simulation import Engine, Simulation, View, simulate
+    from sim.steps import Step
+
+__all__ = [
+    "Blackbox",
+    "Engine",
+    "EngineConfig",
+    "InterTokenLatencies",
+    "InvalidConfig",
+    "Outcomes",
+    "Requests",
+    "Simulation",
+    "Status",
+    "Step",
+    "View",
+    "simulate",
+]
+
+_HOMES = {
+    "Blackbox": "sim.latency",
+    "Engine": "sim.simulation",
+    "EngineConfig": "sim.config",
+    "InterTokenLatencies": "sim.itl",
+    "InvalidConfig": "sim.config",
+    "Outcomes": "sim.requests",
+    "Requests": "sim.requests",
+    "Simulation": "sim.simulation",
+    "Status": "sim.requests",
+    "Step": "sim.steps",
+    "View": "sim.simulation",
+    "simulate": "sim.simulation",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import numba only when something that needs it is asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'sim' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

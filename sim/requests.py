@@ -18,6 +18,7 @@ class Status(IntEnum):
     OK = 1
     REJECTED = 2
     STUCK = 3
+    ABORTED = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +49,13 @@ class Requests:
 class Outcomes:
     """What became of n requests, as columns in the order of the requests; times in µs, -1 where it never happened.
 
-    ``queued_us``: joined the engine's queue (arrival + alpha). ``scheduled_us``: start of the step that first
+    ``arrival_us``: as given, or in a closed loop as it came about. ``queued_us``: joined the engine's queue (arrival + alpha). ``scheduled_us``: start of the step that first
     scheduled it. ``first_token_us``, ``last_token_us``: as the client sees them, alpha2 included.
     ``num_output_tokens``: generated. ``num_cached_tokens``: prefix-cache hit when first scheduled.
     """
 
     status: NDArray[np.int8]
+    arrival_us: Int64s
     queued_us: Int64s
     scheduled_us: Int64s
     first_token_us: Int64s

@@ -1,0 +1,72 @@
+"""How the engine is compiled: numba, cached on disk under a digest of the engine's own sources.
+
+numba's cache looks at one file's age only: a caller would go on running a stale copy of a function it calls from
+another module. Keying the directory by every source of this package makes the cache right by construction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _digest() -> str:
+    """Return a digest of every source file of this package, numba's version and Python's."""
+    digest = hashlib.sha256(f"{numba.__version__} {sys.version_info[:2]}".encode())
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def cache_directory() -> Path:
+    """Return where compiled code is kept: ``$VTWIN_CACHE_DIR`` or the user's cache, a folder per digest."""
+    root = os.environ.get("VTWIN_CACHE_DIR") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "vtwin"
+    return Path(root).expanduser() / f"engine-{_digest()}"
+
+
+CACHE_DIRECTORY = cache_directory()
+
+
+def is_compiled() -> bool:
+    """Return whether this version of the engine has been compiled on this machine before."""
+    return any(CACHE_DIRECTORY.rglob("*.nbi")) or bool(numba.config.DISABLE_JIT)
+
+
+def _compile(function: Function, **options: bool) -> Function:
+    """Compile with the cache in our directory, leaving numba's own setting as it was."""
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(CACHE_DIRECTORY)
+    try:
+        compiled: Function = numba.njit(cache=True, nogil=True, **options)(function)
+    finally:
+        numba.config.CACHE_DIR = before
+    return compiled
+
+
+def entry(function: Function) -> Function:
+    """Compile a function that Python calls; it runs without the GIL."""
+    return _compile(function)
+
+
+def part(function: Function) -> Function:
+    """Compile a small function that only other compiled ones call; it is always inlined."""
+    before = numba.config.CACHE_DIR
+    try:
+        compiled: Function = numba.njit(nogil=True, forceinline=True)(function)
+    finally:
+        numba.config.CACHE_DIR = before
+    return compiled
+
+
+def phase(function: Function) -> Function:
+    """Compile a large function that only other compiled ones call; it stays a call."""
+    compiled: Function = numba.njit(nogil=True)(function)
+    return compiled

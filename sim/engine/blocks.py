@@ -1,0 +1,110 @@
+"""KV blocks: the free queue, references, and the table from content to block (vLLM's block_pool.py)."""
+
+from __future__ import annotations
+
+from sim.compile import part
+from sim.engine.state import NEVER, State
+
+
+@part
+def unlink_free(s: State, block: int) -> None:
+    """Take a block out of the free queue, wherever it is."""
+    b = s.blocks[block]
+    s.blocks[b.previous_free].next_free = b.next_free
+    s.blocks[b.next_free].previous_free = b.previous_free
+
+
+@part
+def insert_free(s: State, block: int, after: int) -> None:
+    """Put a block into the free queue behind ``after``; 0, the ring's head, means at the front."""
+    b = s.blocks[block]
+    before = s.blocks[after].next_free
+    b.previous_free = after
+    b.next_free = before
+    s.blocks[after].next_free = block
+    s.blocks[before].previous_free = block
+
+
+@part
+def forget_hash(s: State, block: int) -> None:
+    """Evict a block's content from the prefix cache."""
+    b = s.blocks[block]
+    if b.hash_id == NEVER:
+        return
+    h = s.hashes[b.hash_id]
+    if b.previous_same_hash == 0:
+        h.oldest = b.next_same_hash
+    else:
+        s.blocks[b.previous_same_hash].next_same_hash = b.next_same_hash
+    if b.next_same_hash == 0:
+        h.newest = b.previous_same_hash
+    else:
+        s.blocks[b.next_same_hash].previous_same_hash = b.previous_same_hash
+    b.hash_id = NEVER
+
+
+@part
+def remember_hash(s: State, block: int, hash_id: int) -> None:
+    """Enter a full block into the prefix cache; equal content is kept twice, the oldest first."""
+    b, h = s.blocks[block], s.hashes[hash_id]
+    b.hash_id = hash_id
+    b.next_same_hash = 0
+    b.previous_same_hash = h.newest
+    if h.newest == 0:
+        h.oldest = block
+    else:
+        s.blocks[h.newest].next_same_hash = block
+    h.newest = block
+
+
+@part
+def get_new_block(s: State) -> int:
+    """Return the block at the front of the free queue, its old content forgotten, with one reference."""
+    block = s.blocks[0].next_free
+    unlink_free(s, block)
+    forget_hash(s, block)
+    s.blocks[block].ref_cnt = 1
+    s.counters[0].num_free_blocks -= 1
+    return block
+
+
+@part
+def touch(s: State, block: int) -> None:
+    """Add a reference to a cached block; a block nobody held leaves the free queue."""
+    b = s.blocks[block]
+    if b.ref_cnt == 0:
+        unlink_free(s, block)
+        s.counters[0].num_free_blocks -= 1
+    b.ref_cnt += 1
+
+
+@part
+def free_blocks(s: State, request: int) -> None:
+    """Drop a request's references, its last block first.
+
+    A block that nobody holds goes to the back of the free queue when it carries a hash (least recently used goes
+    first), and to the front when it does not: it can never be hit again (vllm 0.32.0 block_pool.py:free_blocks).
+    """
+    e, r = s.counters[0], s.requests[request]
+    if r.slot == NEVER:
+        return
+    front = 0
+    for i in range(r.num_blocks - 1, -1, -1):
+        block = s.block_table[r.slot, i]
+        b = s.blocks[block]
+        b.ref_cnt -= 1
+        if b.ref_cnt > 0:
+            continue
+        e.num_free_blocks += 1
+        keeps = i < r.num_cached_blocks and not (e.recycle_private_first and b.hash_id == NEVER)
+        if keeps:
+            insert_free(s, block, s.blocks[0].previous_free)
+        else:
+            insert_free(s, block, front)
+            front = block
+    s.free_slots[e.num_free_slots] = r.slot
+    e.num_free_slots += 1
+    r.slot = NEVER
+    r.num_blocks = 0
+    r.num_cached_blocks = 0
+    e.head_is_blocked = 0

@@ -1,0 +1,59 @@
+"""What is done to an engine from outside its loop: requests join, are held back, or go away."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.compile import entry
+from sim.engine.blocks import free_blocks
+from sim.engine.schedule import remove_running_at
+from sim.engine.state import ABORTED, FINISHED, PENDING, PREEMPTED, REJECTED, RUNNING, WAITING, State
+from sim.engine.waiting import add_pending, remove_request
+
+
+@entry
+def join_requests(s: State, order: NDArray[np.int64]) -> None:
+    """Let requests join at their ``queued_us``; ``order`` is sorted by it, ties by number."""
+    for request in order:
+        add_pending(s, request)
+
+
+@entry
+def hold_requests(s: State, concurrency: int, think_time_us: int) -> None:
+    """Make the loop closed before it starts: all but the first ``concurrency`` requests wait for a completion."""
+    e = s.counters[0]
+    e.is_closed_loop = 1
+    e.think_time_us = think_time_us
+    e.next_held = concurrency
+    kept = 0
+    for i in range(e.num_pending):
+        request = s.pending[i]
+        if request < concurrency:
+            s.pending[kept] = request
+            kept += 1
+        else:
+            s.requests[request].queued_us -= s.requests[request].arrival_us
+    e.num_pending = kept
+
+
+@entry
+def abort_request(s: State, request: int) -> None:
+    """Drop a request wherever it is; results of it that are still in flight are passed over."""
+    e, r = s.counters[0], s.requests[request]
+    if r.status == RUNNING:
+        for i in range(e.num_running):
+            if s.running[i] == request:
+                remove_running_at(s, i)
+                break
+        free_blocks(s, request)
+    elif r.status == WAITING or r.status == PREEMPTED:  # noqa: PLR1714 - numba compares scalars
+        remove_request(s, request)
+    elif r.status != PENDING:
+        return
+    r.status = ABORTED
+    e.is_blocked = 0
+    e.has_finished_ids = 1
+
+
+__all__ = ["FINISHED", "REJECTED", "abort_request", "hold_requests", "join_requests"]

@@ -1,0 +1,167 @@
+"""The engine's loop: add who has arrived, schedule, run, update; sync, or with two batches in flight.
+
+``run`` returns when the next step would start at ``until_us`` or later, when there is nothing left to do, or when
+Python has to make an array larger.
+"""
+
+from __future__ import annotations
+
+from sim.compile import entry, part, phase
+from sim.engine.jump import jump_async, jump_sync
+from sim.engine.log import has_room, log_schedule, log_update
+from sim.engine.schedule import schedule
+from sim.engine.state import NEVER, PENDING, WAITING, State
+from sim.engine.update import update_from_output
+from sim.engine.waiting import add_request, next_queued_us
+from sim.latency.compiled import step_duration_us
+
+REACHED, IDLE, NEEDS_ROOM = 0, 1, 2
+"""Why ``run`` returned: the time is up, nothing can happen before another request comes, an array is full."""
+
+
+@part
+def add_arrivals(s: State) -> None:
+    """Let everybody join the queue who is due by now."""
+    e = s.counters[0]
+    while e.num_pending_taken < e.num_pending:
+        request = s.pending[e.num_pending_taken]
+        r = s.requests[request]
+        if r.queued_us > e.clock_us:
+            break
+        e.num_pending_taken += 1
+        e.is_blocked = 0
+        if r.status == PENDING:
+            r.status = WAITING
+            add_request(s, request)
+
+
+@part
+def wait_for_arrival(s: State, until_us: int) -> int:
+    """Move the clock to the next arrival; return NEVER, or why it cannot be waited for."""
+    e = s.counters[0]
+    arrival_us = next_queued_us(s)
+    if arrival_us == NEVER:
+        return IDLE
+    if arrival_us >= until_us:
+        return REACHED
+    e.clock_us = max(e.clock_us, arrival_us)
+    return NEVER
+
+
+@part
+def has_unfinished(s: State) -> bool:
+    """Return whether anybody runs or waits."""
+    return s.counters[0].num_running + s.counters[0].num_waiting > 0
+
+
+@phase
+def run_sync(s: State, until_us: int, coalesce: bool) -> int:
+    """Schedule, run, update; one batch at a time (vllm 0.32.0 v1/engine/core.py:step)."""
+    e = s.counters[0]
+    while True:
+        if not has_room(s):
+            return NEEDS_ROOM
+        add_arrivals(s)
+        if not has_unfinished(s) or e.is_blocked:
+            answer = wait_for_arrival(s, until_us)
+            if answer != NEVER:
+                return answer
+            continue
+        if e.clock_us >= until_us:
+            return REACHED
+        if coalesce and e.num_running > 0:
+            step_us = step_duration_us(s.latency, 0, e.num_running)
+            if jump_sync(s, until_us, step_us=step_us):
+                continue
+        schedule(s, 0)
+        b = s.batches[0]
+        duration_us = step_duration_us(s.latency, b.num_prefill_tokens, b.num_decode_tokens)
+        log_schedule(s, 0, duration_us=duration_us, exec_start_us=e.clock_us)
+        e.clock_us += duration_us
+        update_from_output(s, 0, e.clock_us)
+        log_update(s, 0, e.clock_us)
+        e.is_blocked = b.num_entries == 0 and e.num_preempted == 0
+
+
+@part
+def launch(s: State, batch: int, duration_us: int) -> None:
+    """Put a scheduled batch behind the one on the device; an empty one takes no device time."""
+    e, b = s.counters[0], s.batches[batch]
+    start_us = max(e.clock_us, e.device_free_us)
+    b.exec_end_us = start_us + duration_us
+    if b.num_entries > 0:
+        e.device_free_us = b.exec_end_us
+    log_schedule(s, batch, duration_us=duration_us, exec_start_us=start_us)
+    e.num_batches += 1
+
+
+@part
+def take_oldest(s: State) -> None:
+    """Wait for the oldest batch in flight and take in its results."""
+    e = s.counters[0]
+    batch = e.oldest_batch
+    e.clock_us = max(e.clock_us, s.batches[batch].exec_end_us)
+    e.oldest_batch = 1 - batch
+    e.num_batches -= 1
+    update_from_output(s, batch, e.clock_us)
+    log_update(s, batch, e.clock_us)
+
+
+@part
+def nothing_is_in_flight(s: State) -> bool:
+    """Return whether no batch in flight, the newest one aside, computes anything."""
+    e = s.counters[0]
+    return e.num_batches == 0 or s.batches[e.oldest_batch].num_entries == 0
+
+
+@part
+def give_up_until_arrival(s: State, batch: int) -> None:
+    """Take in the empty batches in flight, the one just scheduled included: nothing can run before an arrival."""
+    e = s.counters[0]
+    log_schedule(s, batch, duration_us=0, exec_start_us=NEVER)
+    s.batches[batch].exec_end_us = e.clock_us
+    e.num_batches += 1
+    while e.num_batches > 0:
+        take_oldest(s)
+    e.is_blocked = 1
+
+
+@phase
+def run_async(s: State, until_us: int, coalesce: bool) -> int:
+    """Schedule a batch while its predecessor runs (vllm 0.32.0 v1/engine/core.py:step_with_batch_queue, size 2)."""
+    e = s.counters[0]
+    while True:
+        if not has_room(s):
+            return NEEDS_ROOM
+        add_arrivals(s)
+        if e.num_batches == 0 and (not has_unfinished(s) or e.is_blocked):
+            answer = wait_for_arrival(s, until_us)
+            if answer != NEVER:
+                return answer
+            continue
+        if e.clock_us >= until_us:
+            return REACHED
+        if coalesce and e.num_running > 0:
+            step_us = step_duration_us(s.latency, 0, e.num_running)
+            if jump_async(s, until_us, step_us=step_us):
+                continue
+        if has_unfinished(s) or e.has_finished_ids:
+            batch = (e.oldest_batch + e.num_batches) % 2
+            was_idle = nothing_is_in_flight(s)
+            schedule(s, batch)
+            b = s.batches[batch]
+            if b.num_entries == 0 and e.num_preempted == 0 and was_idle:
+                give_up_until_arrival(s, batch)
+                continue
+            launch(s, batch, step_duration_us(s.latency, b.num_prefill_tokens, b.num_decode_tokens))
+            if e.num_batches < 2 and (b.num_entries > 0 or has_unfinished(s) or e.has_finished_ids):
+                continue
+        take_oldest(s)
+
+
+@entry
+def run(s: State, until_us: int, coalesce: bool) -> int:  # noqa: FBT001 - numba's entry points take no keywords
+    """Take every step that starts before ``until_us``; return REACHED, IDLE or NEEDS_ROOM."""
+    if s.counters[0].async_scheduling:
+        return run_async(s, until_us, coalesce=coalesce)
+    return run_sync(s, until_us, coalesce=coalesce)

@@ -1,0 +1,235 @@
+"""The engine's whole state: a few arrays of records, nothing else.
+
+Records carry vLLM's names. A request number is its row in ``requests``; a block number is its row in ``blocks``.
+Block 0 is vLLM's null block: it is never handed out, so here it doubles as the head of the free queue's ring and,
+in the hash table, as "no block".
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.config import EngineConfig
+
+Records = Any  # numpy.recarray; its fields are typed by the dtypes below, which mypy cannot follow
+
+WAITING, RUNNING, PREEMPTED, FINISHED, REJECTED, ABORTED, PENDING = 0, 1, 2, 3, 4, 5, 6
+"""Where a request is. PENDING: not yet in the engine's queue."""
+
+FCFS, PRIORITY = 0, 1
+POLICIES = {"fcfs": FCFS, "priority": PRIORITY}
+
+NEVER = -1
+"""A time or a step that has not happened."""
+
+REQUEST = np.dtype(
+    [
+        # what every step reads
+        ("num_tokens", np.int64),  # prompt + outputs so far
+        ("num_computed_tokens", np.int64),  # scheduled so far, in flight included, as vLLM counts
+        ("max_total_tokens", np.int64),  # it stops when num_tokens reaches this
+        ("num_output_placeholders", np.int64),  # async: sampled tokens still in flight
+        ("num_blocks", np.int64),
+        ("num_cached_blocks", np.int64),  # leading blocks that carry a hash
+        ("slot", np.int64),  # row of block_table, NEVER when it owns none
+        ("status", np.int64),
+        # what makes it what it is
+        ("num_prompt_tokens", np.int64),
+        ("max_tokens", np.int64),
+        ("priority", np.int64),
+        ("arrival_us", np.int64),
+        ("queued_us", np.int64),
+        ("hash_start", np.int64),  # its first entry of hash_ids
+        ("num_hashes", np.int64),
+        ("private_start", np.int64),  # its own ids in the hash table, NEVER before its first preemption
+        # async: output that a preemption made stale
+        ("num_in_flight_tokens", np.int64),
+        ("num_stale_output_tokens", np.int64),
+        # first-come-first-served queue: neighbours, NEVER at the ends
+        ("next_waiting", np.int64),
+        ("previous_waiting", np.int64),
+        # what became of it
+        ("scheduled_us", np.int64),
+        ("first_token_us", np.int64),
+        ("last_token_us", np.int64),
+        ("first_emission", np.int64),
+        ("last_emission", np.int64),
+        ("num_preemptions", np.int64),
+        ("num_cached_tokens", np.int64),
+    ],
+    align=True,
+)
+
+BLOCK = np.dtype(
+    [
+        ("next_free", np.int32),
+        ("previous_free", np.int32),
+        ("ref_cnt", np.int32),
+        ("hash_id", np.int32),  # its key in the hash table, NEVER when it is not in it
+        ("next_same_hash", np.int32),
+        ("previous_same_hash", np.int32),
+    ],
+    align=True,
+)
+
+HASH = np.dtype([("oldest", np.int32), ("newest", np.int32)], align=True)
+"""The blocks that hold one content, oldest first (vLLM looks up the oldest); 0 is none."""
+
+ENTRY = np.dtype([("request", np.int64), ("num_tokens", np.int64), ("computed", np.int64), ("kind", np.int64)], align=True)
+"""One request's share of a batch; ``computed`` before the step; ``kind`` is a sum of IS_DECODE and SAMPLES."""
+
+IS_DECODE, SAMPLES = 1, 2
+
+BATCH = np.dtype(
+    [
+        ("step", np.int64),
+        ("num_entries", np.int64),
+        ("num_tokens", np.int64),
+        ("exec_end_us", np.int64),
+        ("num_prefill_tokens", np.int64),
+        ("num_decode_tokens", np.int64),
+    ],
+    align=True,
+)
+
+COUNTERS = np.dtype(
+    [
+        # configuration, constant during a run
+        ("max_num_seqs", np.int64),
+        ("max_num_batched_tokens", np.int64),
+        ("block_size", np.int64),
+        ("max_model_len", np.int64),
+        ("enable_prefix_caching", np.int64),
+        ("enable_chunked_prefill", np.int64),
+        ("long_prefill_token_threshold", np.int64),
+        ("long_prefill_token_threshold_adaptive", np.int64),
+        ("scheduler_reserve_full_isl", np.int64),
+        ("watermark_blocks", np.int64),
+        ("policy", np.int64),
+        ("async_scheduling", np.int64),
+        ("recycle_private_first", np.int64),  # unbounded cache: only shared content is kept
+        ("outputs_are_shared", np.int64),  # some request's hashes run on past its prompt
+        ("log_steps", np.int64),
+        ("log_blocks", np.int64),
+        ("log_tokens", np.int64),
+        ("log_spans", np.int64),
+        # the clock and the queues
+        ("clock_us", np.int64),
+        ("device_free_us", np.int64),
+        ("num_requests", np.int64),
+        ("num_pending", np.int64),  # how many of `pending` are filled
+        ("next_held", np.int64),  # closed loop: the first request that waits for a completion
+        ("think_time_us", np.int64),
+        ("is_closed_loop", np.int64),
+        ("num_pending_taken", np.int64),  # how many of `pending` have joined
+        ("num_running", np.int64),
+        ("num_waiting", np.int64),
+        ("first_waiting", np.int64),
+        ("last_waiting", np.int64),
+        ("num_free_slots", np.int64),
+        ("num_free_blocks", np.int64),
+        ("num_private_ids", np.int64),  # ids of the hash table in use
+        # the step in hand
+        ("token_budget", np.int64),
+        ("req_index", np.int64),
+        ("num_preempted", np.int64),
+        ("num_hits", np.int64),
+        ("num_hit_blocks", np.int64),
+        ("num_finished", np.int64),
+        ("head_is_blocked", np.int64),  # the head did not fit and nothing has been freed since
+        ("is_blocked", np.int64),  # nothing can run until another request arrives
+        ("has_finished_ids", np.int64),
+        ("num_batches", np.int64),  # in flight
+        ("oldest_batch", np.int64),
+        # totals
+        ("num_steps", np.int64),
+        ("num_jumps", np.int64),
+        ("num_emissions", np.int64),
+        ("num_preemptions", np.int64),
+        ("num_cache_queries", np.int64),  # prompt tokens looked up at first schedule
+        ("num_cache_hits", np.int64),
+        # how full the logs are
+        ("num_log_words", np.int64),
+        ("num_spans", np.int64),
+        ("num_pauses", np.int64),
+        ("num_logged_tokens", np.int64),
+    ],
+    align=True,
+)
+
+SPAN = np.dtype([("first_end_us", np.int64), ("step_us", np.int64), ("num_steps", np.int64)], align=True)
+"""Consecutive steps that gave tokens, ``step_us`` apart."""
+
+PAUSE = np.dtype([("request", np.int64), ("last_emission", np.int64), ("next_emission", np.int64)], align=True)
+"""A request that got no token in some steps between its first and its last."""
+
+TOKEN = np.dtype([("request", np.int64), ("time_us", np.int64)], align=True)
+
+
+class State(NamedTuple):
+    """All that the engine knows. Compiled functions take it whole and change it in place."""
+
+    counters: Records  # COUNTERS[1]
+    latency: NDArray[np.int64]  # the latency model's integer coefficients
+    requests: Records  # REQUEST[capacity]
+    pending: NDArray[np.int64]  # request numbers by (queued_us, number)
+    running: NDArray[np.int64]  # request numbers in admission order
+    heap: NDArray[np.int64]  # waiting requests of every policy but fcfs
+    blocks: Records  # BLOCK[num_gpu_blocks]
+    block_table: NDArray[np.int32]  # [max_num_seqs, blocks of the longest request]
+    free_slots: NDArray[np.int64]
+    hash_ids: NDArray[np.int32]
+    hashes: Records  # HASH[shared ids + private ids]
+    hit_blocks: NDArray[np.int32]  # the lookup in hand
+    preempted: NDArray[np.int64]  # of the step in hand
+    hits: Records  # ENTRY[max_num_seqs]: admitted in the step in hand
+    finished: NDArray[np.int64]
+    batches: Records  # BATCH[2]
+    entries: Records  # ENTRY[2, max_num_seqs]
+    order: NDArray[np.int64]  # scratch of a jump: running requests by the step of their next block
+    rounds: NDArray[np.int64]  # scratch of a jump: where each step's requests begin in `order`
+    log: NDArray[np.int64]
+    spans: Records
+    pauses: Records
+    tokens: Records
+
+
+def records(length: int, dtype: np.dtype[Any]) -> Records:
+    """Return ``length`` zeroed records whose fields are attributes, in compiled code and in plain Python."""
+    return np.zeros(length, dtype).view(np.recarray)
+
+
+def new_counters(config: EngineConfig) -> Records:
+    """Return the counters of an engine that has not begun."""
+    counters = records(1, COUNTERS)
+    for name in (
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "block_size",
+        "max_model_len",
+        "enable_prefix_caching",
+        "enable_chunked_prefill",
+        "long_prefill_token_threshold",
+        "long_prefill_token_threshold_adaptive",
+        "scheduler_reserve_full_isl",
+        "async_scheduling",
+    ):
+        counters[name] = getattr(config, name)
+    counters["policy"] = POLICIES[config.scheduling_policy]
+    counters["watermark_blocks"] = int(config.watermark * config.num_gpu_blocks)
+    counters["first_waiting"] = counters["last_waiting"] = NEVER
+    counters["num_free_slots"] = config.max_num_seqs
+    return counters
+
+
+def new_blocks(num_gpu_blocks: int) -> Records:
+    """Return the blocks, all free in the order 1, 2, 3, …; the null block closes the ring."""
+    blocks = records(num_gpu_blocks, BLOCK)
+    numbers = np.arange(num_gpu_blocks, dtype=np.int64)
+    blocks["next_free"] = (numbers + 1) % num_gpu_blocks
+    blocks["previous_free"] = (numbers - 1) % num_gpu_blocks
+    blocks["hash_id"] = NEVER
+    return blocks

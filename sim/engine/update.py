@@ -1,0 +1,85 @@
+"""What a finished batch changes (vLLM's scheduler.py:update_from_output)."""
+
+from __future__ import annotations
+
+from sim.compile import part, phase
+from sim.engine.blocks import free_blocks
+from sim.engine.kv_cache import cache_full_blocks
+from sim.engine.log import log_pause, log_span, log_token
+from sim.engine.state import ABORTED, FINISHED, RUNNING, SAMPLES, State
+from sim.engine.waiting import release_held, remove_request
+from sim.latency.compiled import output_delay_us
+
+
+@part
+def give_token(s: State, request: int, now_us: int) -> None:
+    """Append one output token to a request, seen at ``now_us``."""
+    e, r = s.counters[0], s.requests[request]
+    if r.num_tokens == r.num_prompt_tokens:
+        r.first_token_us = now_us
+        r.first_emission = e.num_emissions
+    elif r.last_emission != e.num_emissions - 1:
+        log_pause(s, request)
+    r.num_tokens += 1
+    r.last_token_us = now_us
+    r.last_emission = e.num_emissions
+    log_token(s, request, now_us)
+
+
+@part
+def finish(s: State, request: int) -> None:
+    """Free a request that has all its tokens; one that was preempted with its last token in flight leaves the queue."""
+    e, r = s.counters[0], s.requests[request]
+    free_blocks(s, request)
+    if r.status != RUNNING:
+        remove_request(s, request)
+    r.status = FINISHED
+    s.finished[e.num_finished] = request
+    e.num_finished += 1
+    e.has_finished_ids = 1
+    if e.is_closed_loop:
+        num_outputs = r.num_tokens - r.num_prompt_tokens
+        release_held(s, r.last_token_us + output_delay_us(s.latency, num_outputs))
+
+
+@part
+def drop_finished_from_running(s: State) -> None:
+    """Close the gaps in ``running``, order kept."""
+    e = s.counters[0]
+    kept = 0
+    for i in range(e.num_running):
+        if s.requests[s.running[i]].status == RUNNING:
+            s.running[kept] = s.running[i]
+            kept += 1
+    e.num_running = kept
+
+
+@phase
+def update_from_output(s: State, batch: int, now_us: int) -> None:
+    """Give each request that sampled its token, and free those that have all of them, in schedule order."""
+    e, b = s.counters[0], s.batches[batch]
+    e.num_finished = 0
+    num_tokens_given = 0
+    for i in range(b.num_entries):
+        entry = s.entries[batch, i]
+        r = s.requests[entry.request]
+        r.num_in_flight_tokens -= entry.num_tokens
+        is_stale = r.num_stale_output_tokens > 0
+        if is_stale:
+            r.num_stale_output_tokens -= entry.num_tokens
+        if not entry.kind & SAMPLES or r.status == FINISHED or r.status == ABORTED:  # noqa: PLR1714
+            continue
+        give_token(s, entry.request, now_us)
+        num_tokens_given += 1
+        if e.async_scheduling and not is_stale:
+            r.num_output_placeholders -= 1
+            if r.status == RUNNING:
+                cache_full_blocks(s, entry.request, r.num_computed_tokens - r.num_output_placeholders)
+        if r.num_tokens >= r.max_total_tokens:
+            finish(s, entry.request)
+    if num_tokens_given > 0:
+        log_span(s, now_us, step_us=0, num_steps=1)
+        e.num_emissions += 1
+    if e.num_finished > 0:
+        drop_finished_from_running(s)
+

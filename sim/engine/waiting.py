@@ -1,0 +1,150 @@
+"""The waiting queue: a linked list for fcfs, a heap for every other policy (vLLM's request_queue.py)."""
+
+from __future__ import annotations
+
+from sim.compile import part
+from sim.engine.state import FCFS, NEVER, State
+
+
+@part
+def goes_before(s: State, a: int, b: int) -> bool:
+    """Return whether request ``a`` is more urgent: priority, then arrival, then number (vLLM's Request.__lt__)."""
+    x, y = s.requests[a], s.requests[b]
+    if x.priority != y.priority:
+        return x.priority < y.priority
+    if x.arrival_us != y.arrival_us:
+        return x.arrival_us < y.arrival_us
+    return a < b
+
+
+@part
+def sift_up(s: State, at: int) -> None:
+    """Restore the heap after its element ``at`` became more urgent."""
+    request = s.heap[at]
+    while at > 0:
+        parent = (at - 1) // 2
+        if not goes_before(s, request, s.heap[parent]):
+            break
+        s.heap[at] = s.heap[parent]
+        at = parent
+    s.heap[at] = request
+
+
+@part
+def sift_down(s: State, at: int) -> None:
+    """Restore the heap after its element ``at`` became less urgent."""
+    request, length = s.heap[at], s.counters[0].num_waiting
+    while 2 * at + 1 < length:
+        child = 2 * at + 1
+        if child + 1 < length and goes_before(s, s.heap[child + 1], s.heap[child]):
+            child += 1
+        if not goes_before(s, s.heap[child], request):
+            break
+        s.heap[at] = s.heap[child]
+        at = child
+    s.heap[at] = request
+
+
+@part
+def add_request(s: State, request: int) -> None:
+    """Put a request at its place in the queue: the end for fcfs."""
+    e = s.counters[0]
+    if e.policy != FCFS:
+        s.heap[e.num_waiting] = request
+        e.num_waiting += 1
+        sift_up(s, e.num_waiting - 1)
+        e.head_is_blocked = 0
+        return
+    r = s.requests[request]
+    r.next_waiting, r.previous_waiting = NEVER, e.last_waiting
+    if e.last_waiting == NEVER:
+        e.first_waiting = request
+    else:
+        s.requests[e.last_waiting].next_waiting = request
+    e.last_waiting = request
+    e.num_waiting += 1
+
+
+@part
+def prepend_request(s: State, request: int) -> None:
+    """Put a preempted request back: at the front for fcfs, at its own place for the others."""
+    e = s.counters[0]
+    if e.policy != FCFS:
+        add_request(s, request)
+        return
+    r = s.requests[request]
+    r.next_waiting, r.previous_waiting = e.first_waiting, NEVER
+    if e.first_waiting == NEVER:
+        e.last_waiting = request
+    else:
+        s.requests[e.first_waiting].previous_waiting = request
+    e.first_waiting = request
+    e.num_waiting += 1
+    e.head_is_blocked = 0
+
+
+@part
+def peek_request(s: State) -> int:
+    """Return the head of the queue."""
+    e = s.counters[0]
+    return e.first_waiting if e.policy == FCFS else s.heap[0]
+
+
+@part
+def remove_request(s: State, request: int) -> None:
+    """Take a request out of the queue, wherever it is."""
+    e = s.counters[0]
+    e.head_is_blocked = 0
+    if e.policy != FCFS:
+        at = 0
+        while s.heap[at] != request:
+            at += 1
+        e.num_waiting -= 1
+        s.heap[at] = s.heap[e.num_waiting]
+        if at < e.num_waiting:
+            sift_down(s, at)
+            sift_up(s, at)
+        return
+    r = s.requests[request]
+    if r.previous_waiting == NEVER:
+        e.first_waiting = r.next_waiting
+    else:
+        s.requests[r.previous_waiting].next_waiting = r.next_waiting
+    if r.next_waiting == NEVER:
+        e.last_waiting = r.previous_waiting
+    else:
+        s.requests[r.next_waiting].previous_waiting = r.previous_waiting
+    e.num_waiting -= 1
+
+
+@part
+def next_queued_us(s: State) -> int:
+    """Return when the next request joins the queue, NEVER when none will."""
+    e = s.counters[0]
+    if e.num_pending_taken >= e.num_pending:
+        return NEVER
+    return s.requests[s.pending[e.num_pending_taken]].queued_us
+
+
+@part
+def add_pending(s: State, request: int) -> None:
+    """Let a request join the queue at its ``queued_us``, behind those of the same time."""
+    e = s.counters[0]
+    at = e.num_pending
+    while at > e.num_pending_taken and s.requests[s.pending[at - 1]].queued_us > s.requests[request].queued_us:
+        s.pending[at] = s.pending[at - 1]
+        at -= 1
+    s.pending[at] = request
+    e.num_pending += 1
+
+
+@part
+def release_held(s: State, now_us: int) -> None:
+    """Closed loop: let the next request arrive, its user having read the last answer and thought."""
+    e = s.counters[0]
+    if e.next_held < e.num_requests:
+        r = s.requests[e.next_held]
+        r.arrival_us = now_us + e.think_time_us
+        r.queued_us += r.arrival_us  # it held its own delay
+        add_pending(s, e.next_held)
+        e.next_held += 1

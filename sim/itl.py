@@ -1,0 +1,136 @@
+"""Inter-token latencies out of the engine's spans: each gap of each request, without a row per token.
+
+The engine logs spans of steps that gave tokens and, for each request, its first and last of them; a request that
+got nothing in between has its pauses listed. A gap is the distance of two consecutive emissions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.compile import entry
+
+Int64s = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterTokenLatencies:
+    """Per request (n): mean and 99th percentile of its gaps, NaN below two tokens, µs, float64.
+
+    Pooled: ``gaps_us`` ascending with how often each occurred, over all tokens of all requests.
+    """
+
+    mean_us: Floats
+    p99_us: Floats
+    gaps_us: Int64s
+    counts: Int64s
+
+    def plus(self, delay_us: int) -> InterTokenLatencies:
+        """Return the same gaps, each longer by ``delay_us``."""
+        return InterTokenLatencies(
+            mean_us=self.mean_us + delay_us,
+            p99_us=self.p99_us + delay_us,
+            gaps_us=self.gaps_us + delay_us,
+            counts=self.counts,
+        )
+
+    def pooled_mean_us(self) -> float:
+        """Return the mean over all gaps, NaN when there is none."""
+        total = int(self.counts.sum())
+        return float((self.gaps_us * self.counts).sum() / total) if total else float("nan")
+
+    def pooled_percentile_us(self, percent: float) -> float:
+        """Return a percentile over all gaps, interpolated linearly as numpy does, NaN when there is none."""
+        total = int(self.counts.sum())
+        if total == 0:
+            return float("nan")
+        rank = percent / 100 * (total - 1)
+        below = int(rank)
+        ends = np.cumsum(self.counts)
+        low = self.gaps_us[np.searchsorted(ends, below, side="right")]
+        high = self.gaps_us[np.searchsorted(ends, min(below + 1, total - 1), side="right")]
+        return float(low + (rank - below) * (high - low))
+
+
+@entry
+def _emission_times(first_end_us: Int64s, step_us: Int64s, num_steps: Int64s) -> Int64s:
+    """Return the time of every step that gave tokens."""
+    times = np.empty(num_steps.sum(), np.int64)
+    at = 0
+    for i in range(len(num_steps)):
+        for k in range(num_steps[i]):
+            times[at] = first_end_us[i] + k * step_us[i]
+            at += 1
+    return times
+
+
+@entry
+def _percentile(ordered: Int64s, length: int, frac: float) -> float:
+    """Return a percentile of ascending values, interpolated linearly."""
+    rank = frac * (length - 1)
+    below = int(rank)
+    above = min(below + 1, length - 1)
+    return ordered[below] + (rank - below) * (ordered[above] - ordered[below])
+
+
+@entry
+def _per_request(
+    times: Int64s, first: Int64s, last: Int64s, pause_starts: Int64s, pause_last: Int64s, pause_next: Int64s
+) -> tuple[Floats, Floats]:
+    """Return each request's mean and 99th percentile of its gaps; pauses are sorted by request, then time."""
+    mean, p99 = np.full(len(first), np.nan), np.full(len(first), np.nan)
+    longest = max(1, (last - first).max()) if len(first) else 1
+    gaps = np.empty(longest, np.int64)
+    for r in range(len(first)):
+        if first[r] < 0 or last[r] == first[r]:
+            continue
+        length, at = 0, first[r]
+        for p in range(pause_starts[r], pause_starts[r + 1] + 1):
+            end = pause_last[p] if p < pause_starts[r + 1] else last[r]
+            while at < end:
+                gaps[length] = times[at + 1] - times[at]
+                length += 1
+                at += 1
+            if p < pause_starts[r + 1]:
+                gaps[length] = times[pause_next[p]] - times[at]
+                length += 1
+                at = pause_next[p]
+        mean[r] = (times[last[r]] - times[first[r]]) / length
+        below = int(0.99 * (length - 1))
+        part = np.partition(gaps[:length], below)
+        low = part[below]
+        high = part[below + 1 :].min() if below + 1 < length else low
+        p99[r] = low + (0.99 * (length - 1) - below) * (high - low)
+    return mean, p99
+
+
+def inter_token_latencies(
+    *, spans: NDArray[np.void], pauses: NDArray[np.void], first_emission: Int64s, last_emission: Int64s
+) -> InterTokenLatencies:
+    """Return the gaps of n requests from the engine's SPAN and PAUSE records and each request's first and last."""
+    num_requests = len(first_emission)
+    columns = [np.ascontiguousarray(spans[name]) for name in ("first_end_us", "step_us", "num_steps")]
+    times = _emission_times(*columns)
+    order = np.lexsort((pauses["last_emission"], pauses["request"]))
+    pauses = pauses[order]
+    starts = np.searchsorted(pauses["request"], np.arange(num_requests + 1)).astype(np.int64)
+    pause_last = np.ascontiguousarray(pauses["last_emission"])
+    pause_next = np.ascontiguousarray(pauses["next_emission"])
+    first, last = first_emission.astype(np.int64), last_emission.astype(np.int64)
+    mean, p99 = _per_request(times, first, last, starts, pause_last, pause_next)
+    weights = np.zeros(len(times) + 1, np.int64)
+    got_tokens = first >= 0
+    np.add.at(weights, first[got_tokens], 1)
+    np.subtract.at(weights, last[got_tokens], 1)
+    np.subtract.at(weights, pause_last, 1)
+    np.add.at(weights, pause_next, 1)
+    consecutive = np.cumsum(weights)[: max(0, len(times) - 1)]
+    gaps = np.concatenate([np.diff(times), times[pause_next] - times[pause_last]])
+    counts = np.concatenate([consecutive, np.ones(len(pause_next), np.int64)])
+    values, inverse = np.unique(gaps[counts > 0], return_inverse=True)
+    pooled = np.bincount(inverse, weights=counts[counts > 0], minlength=len(values)).astype(np.int64)
+    return InterTokenLatencies(mean_us=mean, p99_us=p99, gaps_us=values, counts=pooled)

@@ -1,0 +1,5 @@
+"""Latency models: how long a step takes, as a function of what is in it."""
+
+from sim.latency.blackbox import Blackbox
+
+__all__ = ["Blackbox"]

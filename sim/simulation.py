@@ -1,0 +1,419 @@
+"""The engine from Python: simulate requests in one call, or feed an engine that can be paused and looked at."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.config import UNBOUNDED, EngineConfig, InvalidConfig
+from sim.engine import state as st
+from sim.engine.control import abort_request, hold_requests, join_requests
+from sim.engine.run import IDLE, NEEDS_ROOM, run
+from sim.itl import InterTokenLatencies, inter_token_latencies
+from sim.latency.blackbox import Blackbox
+from sim.requests import Int64s, Outcomes, Requests, Status
+from sim.steps import Step, decode_steps
+
+Record = Literal["none", "spans", "steps", "blocks", "tokens"]
+"""What a run writes down: nothing; spans of steps, which give inter-token latencies; every step (one at a time);
+every step with its blocks; every token."""
+
+FOREVER = 1 << 62
+
+RESUMABLE_UNBOUNDED_BLOCKS = 1 << 20
+"""Blocks of a resumable engine's "unbounded" cache, whose requests are not known beforehand."""
+
+FIRST_LOG_LENGTH = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A running engine at a glance. ``clock_us`` is the end of the last step taken."""
+
+    clock_us: int
+    num_running: int
+    num_waiting: int
+    num_free_blocks: int
+    kv_cache_usage_frac: float
+    num_preemptions: int
+    prefix_cache_queries: int
+    prefix_cache_hits: int
+    num_steps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulation:
+    """Outcomes of a finished run and what it cost. ``num_steps`` counts every step, ``num_jumps`` the jumps taken
+    over runs of them; ``duration_us`` is the time of the last event; ``engine_cpu_s`` is CPU time of this thread.
+    """
+
+    outcomes: Outcomes
+    num_steps: int
+    num_jumps: int
+    num_preemptions: int
+    duration_us: int
+    engine_cpu_s: float
+    _engine: Engine
+
+    def inter_token_latencies(self) -> InterTokenLatencies:
+        """Return the gaps between tokens; needs ``record="spans"``. alpha2 is added to each gap."""
+        return self._engine.inter_token_latencies()
+
+    def steps(self) -> list[Step]:
+        """Return every step; needs ``record="steps"`` or ``"blocks"``."""
+        return self._engine.steps()
+
+    def tokens(self) -> tuple[Int64s, Int64s]:
+        """Return (request, time_us) of every token in the order of time; needs ``record="tokens"``."""
+        return self._engine.take_tokens()
+
+
+class Engine:
+    """One vLLM engine. Feed it with ``submit``, let time pass with ``advance``, look with ``view``.
+
+    Every step that starts before the time given is taken; what a step decides depends only on the requests that
+    joined by its start, so one call to the end and a thousand small ones give the same bits.
+    """
+
+    def __init__(
+        self, config: EngineConfig, latency: Blackbox, *, record: Record = "none", coalesce: bool = True
+    ) -> None:
+        if config.num_gpu_blocks == UNBOUNDED:
+            num_blocks = RESUMABLE_UNBOUNDED_BLOCKS
+        else:
+            num_blocks = config.num_gpu_blocks
+        width = config.max_model_len // config.block_size + 2
+        empty = np.zeros(0, np.int64)
+        requests = Requests(
+            arrival_us=empty,
+            prompt_tokens=empty,
+            output_tokens=empty,
+            priority=empty,
+            hash_offsets=np.zeros(1, np.int64),
+            hash_ids=empty,
+        )
+        self._open(config, latency, requests, num_blocks=num_blocks, width=width, record=record, coalesce=coalesce)
+
+    @classmethod
+    def _of(
+        cls, config: EngineConfig, latency: Blackbox, requests: Requests, *, record: Record, coalesce: bool
+    ) -> Engine:
+        """Return an engine that holds all its requests from the start, its tables sized by them."""
+        engine = cls.__new__(cls)
+        longest = int((requests.prompt_tokens + requests.output_tokens).max(initial=1))
+        longest = min(longest, max(config.max_model_len, int(requests.prompt_tokens.max(initial=1)) + 1))
+        width = longest // config.block_size + 2
+        num_blocks = config.num_gpu_blocks
+        if num_blocks == UNBOUNDED:
+            num_blocks = 1 + width * min(config.max_num_seqs, max(1, len(requests))) + len(requests.hash_ids)
+        engine._open(config, latency, requests, num_blocks=num_blocks, width=width, record=record, coalesce=coalesce)
+        return engine
+
+    def _open(
+        self,
+        config: EngineConfig,
+        latency: Blackbox,
+        requests: Requests,
+        *,
+        num_blocks: int,
+        width: int,
+        record: Record,
+        coalesce: bool,
+    ) -> None:
+        """Lay out the arrays."""
+        self._config, self._latency, self._record = config, latency, record
+        self._coalesce = coalesce and record not in ("steps", "blocks")
+        counters = st.new_counters(config)
+        counters["recycle_private_first"] = config.num_gpu_blocks == UNBOUNDED
+        counters["num_free_blocks"] = num_blocks - 1
+        counters["log_steps"] = record in ("steps", "blocks")
+        counters["log_blocks"] = record == "blocks"
+        counters["log_tokens"] = record == "tokens"
+        counters["log_spans"] = record == "spans"
+        num_hashes = int(requests.hash_ids.max(initial=-1)) + 1
+        counters["num_private_ids"] = num_hashes
+        seats = config.max_num_seqs
+        entries = st.records(2 * seats, st.ENTRY).reshape(2, seats)
+        self._state = st.State(
+            counters=counters,
+            latency=latency.engine_coefficients(),
+            requests=st.records(0, st.REQUEST),
+            pending=np.zeros(0, np.int64),
+            running=np.zeros(seats + 1, np.int64),
+            heap=np.zeros(0, np.int64),
+            blocks=st.new_blocks(num_blocks),
+            block_table=np.zeros((seats, width), np.int32),
+            free_slots=np.arange(seats, dtype=np.int64)[::-1].copy(),
+            hash_ids=requests.hash_ids.astype(np.int32),
+            hashes=st.records(num_hashes + 1, st.HASH),
+            hit_blocks=np.zeros(width, np.int32),
+            preempted=np.zeros(seats + 1, np.int64),
+            hits=st.records(seats, st.ENTRY),
+            finished=np.zeros(seats, np.int64),
+            batches=st.records(2, st.BATCH),
+            entries=entries,
+            order=np.zeros(seats + 1, np.int64),
+            rounds=np.zeros(config.block_size + 2, np.int64),
+            log=np.zeros(FIRST_LOG_LENGTH if record in ("steps", "blocks") else 0, np.int64),
+            spans=st.records(FIRST_LOG_LENGTH if record == "spans" else 0, st.SPAN),
+            pauses=st.records(FIRST_LOG_LENGTH if record == "spans" else 0, st.PAUSE),
+            tokens=st.records(FIRST_LOG_LENGTH if record == "tokens" else 0, st.TOKEN),
+        )
+        self._add(requests)
+
+    # -- feeding it -------------------------------------------------------------------------------------------
+
+    def _add(self, requests: Requests) -> None:
+        """Append requests that have not arrived yet; ``hash_ids`` are already in place."""
+        state, first = self._state, int(self._state.counters.num_requests[0])
+        rows = self._rows_of(requests)
+        needed = first + len(rows)
+        if needed > len(state.requests):
+            capacity = needed if first == 0 else max(needed, 2 * len(state.requests))
+            state = self._state = state._replace(
+                requests=_longer(state.requests, capacity),
+                pending=_longer(state.pending, capacity),
+                heap=_longer(state.heap, capacity + 1),
+            )
+        state.requests[first:needed] = rows
+        state.counters["num_requests"] = needed
+        order = np.argsort(rows["queued_us"], kind="stable") + first
+        join_requests(state, order)
+
+    def _rows_of(self, requests: Requests) -> Any:
+        """Return the engine's records of requests, those that the front end refuses marked."""
+        config = self._config
+        rows = st.records(len(requests), st.REQUEST)
+        for name in ("slot", "private_start", "next_waiting", "previous_waiting", "first_emission", "last_emission"):
+            rows[name] = st.NEVER
+        for name in ("scheduled_us", "first_token_us", "last_token_us", "num_cached_tokens"):
+            rows[name] = st.NEVER
+        prompt, asked = requests.prompt_tokens, requests.output_tokens
+        refused = (prompt < 1) | (asked < 1)
+        if config.frontend == "openai":
+            refused |= (prompt >= config.max_model_len) | (asked > config.max_model_len)
+            max_tokens = np.minimum(asked, config.max_model_len - prompt)
+        else:
+            max_tokens = asked
+        rows["status"] = np.where(refused, st.REJECTED, st.PENDING)
+        rows["num_tokens"] = rows["num_prompt_tokens"] = prompt
+        rows["max_tokens"] = max_tokens
+        rows["max_total_tokens"] = np.maximum(prompt + 1, np.minimum(prompt + max_tokens, config.max_model_len))
+        rows["priority"] = requests.priority
+        rows["arrival_us"] = requests.arrival_us
+        rows["queued_us"] = requests.arrival_us + self._latency.queue_delay_us(prompt)
+        rows["hash_start"] = requests.hash_offsets[:-1]
+        rows["num_hashes"] = np.diff(requests.hash_offsets)
+        if np.any(rows["num_hashes"] * config.block_size > prompt):
+            self._state.counters["outputs_are_shared"] = 1
+        return rows
+
+    def submit(
+        self,
+        *,
+        arrival_us: int,
+        prompt_tokens: int,
+        output_tokens: int,
+        priority: int = 0,
+        hash_ids: Sequence[int] = (),
+    ) -> int:
+        """Add a request that arrives at ``arrival_us``, not before the time advanced to; return its number.
+
+        ``hash_ids``: the content of its leading full blocks as dense integers that the caller handed out.
+        """
+        state = self._state
+        if hash_ids:
+            known, highest = len(state.hash_ids), max(hash_ids)
+            if highest >= len(state.hashes) or state.counters.num_private_ids[0] > 0:
+                self._make_room_for_hash(highest)
+            hash_array = np.concatenate([self._state.hash_ids, np.asarray(hash_ids, np.int32)])
+            self._state = self._state._replace(hash_ids=hash_array)
+        else:
+            known = len(state.hash_ids)
+        number = int(state.counters.num_requests[0])
+        self._add(
+            Requests(
+                arrival_us=np.array([arrival_us], np.int64),
+                prompt_tokens=np.array([prompt_tokens], np.int64),
+                output_tokens=np.array([output_tokens], np.int64),
+                priority=np.array([priority], np.int64),
+                hash_offsets=np.array([known, known + len(hash_ids)], np.int64),
+                hash_ids=np.asarray(hash_ids, np.int64),
+            )
+        )
+        return number
+
+    def abort(self, request: int) -> None:
+        """Drop a request at the present clock, as vLLM does when its client goes away; its blocks are freed."""
+        abort_request(self._state, request)
+
+    # -- letting time pass ------------------------------------------------------------------------------------
+
+    def advance(self, until_us: int = FOREVER) -> None:
+        """Take every step that starts before ``until_us``."""
+        while run(self._state, until_us, self._coalesce) == NEEDS_ROOM:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Double every log that is more than half full, and the hash table."""
+        state, counters = self._state, self._state.counters[0]
+        seats = self._config.max_num_seqs
+        changes: dict[str, Any] = {}
+        for name, used in (
+            ("log", counters.num_log_words),
+            ("spans", counters.num_spans),
+            ("pauses", counters.num_pauses),
+            ("tokens", counters.num_logged_tokens),
+        ):
+            array = getattr(state, name)
+            if len(array):
+                step = len(state.blocks) * 4 + seats * (state.block_table.shape[1] + 8) * 2 + 64
+                most = step if name == "log" else 2 * seats + 2
+                if 2 * used + most > len(array):
+                    changes[name] = _longer(array, 2 * len(array) + most)
+        most_ids = seats * (state.block_table.shape[1] + 1)
+        if counters.num_private_ids + most_ids > len(state.hashes):
+            changes["hashes"] = _longer(state.hashes, 2 * len(state.hashes) + most_ids)
+        self._state = state._replace(**changes)
+
+    # -- looking at it ----------------------------------------------------------------------------------------
+
+    def next_time_us(self) -> int | None:
+        """Return when something next happens, None when nothing will before another ``submit``."""
+        e = self._state.counters[0]
+        if e.num_batches > 0 or (e.num_running + e.num_waiting > 0 and not e.is_blocked):
+            return int(e.clock_us)
+        if e.num_pending_taken < e.num_pending:
+            request = self._state.pending[e.num_pending_taken]
+            return int(self._state.requests[request].queued_us)
+        return None
+
+    def view(self) -> View:
+        """Return the engine's state at its clock."""
+        e = self._state.counters[0]
+        usable = len(self._state.blocks) - 1
+        return View(
+            clock_us=int(e.clock_us),
+            num_running=int(e.num_running),
+            num_waiting=int(e.num_waiting),
+            num_free_blocks=int(e.num_free_blocks),
+            kv_cache_usage_frac=1 - int(e.num_free_blocks) / usable,
+            num_preemptions=int(e.num_preemptions),
+            prefix_cache_queries=int(e.num_cache_queries),
+            prefix_cache_hits=int(e.num_cache_hits),
+            num_steps=int(e.num_steps),
+        )
+
+    def outcomes(self) -> Outcomes:
+        """Return what became of every request so far; what runs or waits is UNFINISHED."""
+        e = self._state.counters[0]
+        rows = self._state.requests[: e.num_requests]
+        status = np.full(len(rows), Status.UNFINISHED, np.int8)
+        for code, meaning in (
+            (st.FINISHED, Status.OK),
+            (st.REJECTED, Status.REJECTED),
+            (st.ABORTED, Status.ABORTED),
+        ):
+            status[rows["status"] == code] = meaning
+        num_outputs = rows["num_tokens"] - rows["num_prompt_tokens"]
+        got_tokens = num_outputs > 0
+        first_delay = self._latency.output_delay_us(np.minimum(num_outputs, 1))
+        last_delay = self._latency.output_delay_us(num_outputs)
+        return Outcomes(
+            status=status,
+            arrival_us=rows["arrival_us"].copy(),
+            queued_us=rows["queued_us"].copy(),
+            scheduled_us=rows["scheduled_us"].copy(),
+            first_token_us=np.where(got_tokens, rows["first_token_us"] + first_delay, st.NEVER),
+            last_token_us=np.where(got_tokens, rows["last_token_us"] + last_delay, st.NEVER),
+            num_output_tokens=num_outputs,
+            num_preemptions=rows["num_preemptions"].copy(),
+            num_cached_tokens=rows["num_cached_tokens"].copy(),
+        )
+
+    def take_tokens(self) -> tuple[Int64s, Int64s]:
+        """Return (request, time_us) of the tokens given since the last call; times may lie ahead of the advance."""
+        counters = self._state.counters
+        tokens = self._state.tokens[: counters.num_logged_tokens[0]]
+        request, time_us = tokens["request"].copy(), tokens["time_us"].copy()
+        counters["num_logged_tokens"] = 0
+        return request, time_us
+
+    def steps(self) -> list[Step]:
+        """Return every step so far whose results are in."""
+        log = self._state.log[: self._state.counters.num_log_words[0]]
+        is_async = self._config.async_scheduling
+        return list(decode_steps(log, is_async=is_async, with_blocks=self._record == "blocks"))
+
+    def inter_token_latencies(self) -> InterTokenLatencies:
+        """Return the gaps between the tokens so far, alpha2 included."""
+        state, e = self._state, self._state.counters[0]
+        rows = state.requests[: e.num_requests]
+        return inter_token_latencies(
+            spans=state.spans[: e.num_spans],
+            pauses=state.pauses[: e.num_pauses],
+            first_emission=rows["first_emission"],
+            last_emission=rows["last_emission"],
+        ).plus(int(self._latency.output_delay_us(np.array([1]))[0]))
+
+
+def _longer(array: Any, length: int) -> Any:
+    """Return a copy of ``array`` with zeros behind it."""
+    longer = np.zeros((length, *array.shape[1:]), array.dtype)
+    longer[: len(array)] = array
+    return longer.view(np.recarray) if isinstance(array, np.recarray) else longer
+
+
+def _check(requests: Requests, config: EngineConfig) -> None:
+    """Raise InvalidConfig when columns differ in length or cannot be; an assert, since callers build them."""
+    n = len(requests)
+    for name in ("prompt_tokens", "output_tokens", "priority"):
+        if len(getattr(requests, name)) != n:
+            raise InvalidConfig(f"requests.{name}: got {len(getattr(requests, name))} values, expected {n}")
+    if len(requests.hash_offsets) != n + 1:
+        raise InvalidConfig(f"requests.hash_offsets: got {len(requests.hash_offsets)} values, expected {n + 1}")
+
+
+def simulate(
+    requests: Requests,
+    config: EngineConfig,
+    latency: Blackbox,
+    *,
+    coalesce: bool = True,
+    record: Record = "none",
+    closed_loop: tuple[int, int] | None = None,
+) -> Simulation:
+    """Run requests to the end and return what became of them; deterministic, inputs unchanged.
+
+    ``coalesce``: take runs of equal decode steps at once; the bits are the same without.
+    ``closed_loop``: (concurrency, think_time_us): only the first requests arrive by themselves, each further one
+    arrives a think time after a completion is seen.
+    """
+    _check(requests, config)
+    started = time.thread_time()
+    engine = Engine._of(config, latency, requests, record=record, coalesce=coalesce)
+    if closed_loop is not None:
+        hold_requests(engine._state, closed_loop[0], closed_loop[1])
+    engine.advance()
+    e = engine._state.counters[0]
+    cpu_s = time.thread_time() - started
+    outcomes = engine.outcomes()
+    stuck = (outcomes.status == Status.UNFINISHED) & (engine._state.requests["queued_us"] <= FOREVER)
+    outcomes.status[stuck] = Status.STUCK
+    return Simulation(
+        outcomes=outcomes,
+        num_steps=int(e.num_steps),
+        num_jumps=int(e.num_jumps),
+        num_preemptions=int(e.num_preemptions),
+        duration_us=int(max(e.clock_us, outcomes.last_token_us.max(initial=0))),
+        engine_cpu_s=cpu_s,
+        _engine=engine,
+    )
+
+
+__all__ = ["FOREVER", "IDLE", "Engine", "NDArray", "Record", "Simulation", "View", "simulate"]

@@ -1,0 +1,96 @@
+"""The engine's step log, decoded: what was scheduled in each step and what finished, as the recordings have it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.engine.log import SCHEDULED
+
+NOT_LAUNCHED = -1
+
+
+@dataclass(slots=True, kw_only=True)
+class Step:
+    """One step. Names are the recordings' own (docs/reference/steps.md); times in µs.
+
+    ``sched``: (request, tokens, computed before, "p" or "d") in schedule order. ``exec_start`` and ``exec_end``:
+    device times of an async engine's batch. ``block_ids`` and ``free_queue`` only when blocks were recorded.
+    """
+
+    step: int
+    t: int
+    dur: int
+    P: int
+    D: int
+    sched: list[tuple[int, int, int, str]]
+    preempted: list[int]
+    hits: list[tuple[int, int]]
+    finished: list[int] = field(default_factory=list)
+    running: int
+    waiting: int
+    free: int
+    exec_start: int | None = None
+    exec_end: int | None = None
+    block_ids: dict[int, list[int]] | None = None
+    free_queue: list[int] | None = None
+    t_end: int = -1
+    free_end: int = -1
+
+
+def _decode_schedule(words: NDArray[np.int64], *, is_async: bool, with_blocks: bool) -> Step:
+    """Return the step whose scheduling decision ``words`` hold."""
+    head = [int(word) for word in words[:12]]
+    step, t, dur, prefill, decode, running, waiting, free, exec_start, num_entries, num_preempted, num_hits = head
+    entries_end = 12 + 4 * num_entries
+    preempted_end = entries_end + num_preempted
+    hits_end = preempted_end + 2 * num_hits
+    entries = words[12:entries_end].reshape(-1, 4).tolist()
+    decoded = Step(
+        step=step,
+        t=t,
+        dur=dur,
+        P=prefill,
+        D=decode,
+        sched=[(r, n, before, "d" if is_decode else "p") for r, n, before, is_decode in entries],
+        preempted=words[entries_end:preempted_end].tolist(),
+        hits=[(r, cached) for r, cached in words[preempted_end:hits_end].reshape(-1, 2).tolist()],
+        running=running,
+        waiting=waiting,
+        free=free,
+    )
+    if is_async and exec_start != NOT_LAUNCHED:
+        decoded.exec_start, decoded.exec_end = exec_start, exec_start + dur
+    if with_blocks:
+        _decode_blocks(decoded, words[hits_end:].tolist())
+    return decoded
+
+
+def _decode_blocks(step: Step, words: list[int]) -> None:
+    """Fill in the block tables and the free queue."""
+    step.block_ids, at = {}, 0
+    for request, *_ in step.sched:
+        step.block_ids[request] = words[at + 1 : at + 1 + words[at]]
+        at += 1 + words[at]
+    step.free_queue = words[at + 1 : at + 1 + words[at]]
+
+
+def decode_steps(log: NDArray[np.int64], *, is_async: bool, with_blocks: bool = False) -> Iterator[Step]:
+    """Yield the steps of a log in the order in which their results came in."""
+    in_flight: dict[int, Step] = {}
+    at = 0
+    while at < len(log):
+        kind, length = int(log[at]), int(log[at + 1])
+        words = log[at + 2 : at + 2 + length]
+        at += 2 + length
+        if kind == SCHEDULED:
+            decoded = _decode_schedule(words, is_async=is_async, with_blocks=with_blocks)
+            in_flight[decoded.step] = decoded
+            continue
+        step = in_flight.pop(int(words[0]))
+        step.t_end, step.free_end = int(words[1]), int(words[2])
+        step.finished = words[4:].tolist()
+        yield step

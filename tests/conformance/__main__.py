@@ -1,0 +1,63 @@
+"""``python -m tests.conformance DIR… [--async]``: compare recordings of vLLM's scheduler with the engine.
+
+A DIR is a case or a folder of cases. Prints "identical, N steps" or the first difference per case.
+Exit codes: 0 all identical, 1 any difference, 2 usage, 3 nothing to compare.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tests.conformance.compare import compare
+from tests.conformance.recording import find, read_json_lines, read_recording
+
+
+def cases_in(directories: list[Path]) -> list[Path]:
+    """Return every directory, or directory in one, that holds a config.json."""
+    found = []
+    for directory in directories:
+        inside = [directory] if (directory / "config.json").is_file() else sorted(directory.glob("*/"))
+        found += [case for case in inside if (case / "config.json").is_file()]
+    return found
+
+
+def results_of(case: Path, *, is_async: bool) -> tuple[Path, bool] | None:
+    """Return where a case's results lie and whether they are an async engine's, None when there are none."""
+    if is_async and find(case / "async", "steps.jsonl") is not None:
+        return case / "async", True
+    steps = find(case, "steps.jsonl")
+    if steps is None:
+        return None
+    recorded_async = any("exec_start" in step for step in read_json_lines(steps)[:1])
+    if is_async and not recorded_async:
+        return None
+    return case, recorded_async
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Compare and print; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
+    parser.add_argument("directories", metavar="DIR", nargs="+", type=Path)
+    parser.add_argument("--async", dest="is_async", action="store_true", help="compare DIR/async")
+    options = parser.parse_args(arguments)
+    num_compared = num_different = 0
+    for case in cases_in(options.directories):
+        results = results_of(case, is_async=options.is_async)
+        if results is None:
+            continue
+        recording = read_recording(case, results[0], is_async=results[1])
+        difference = compare(recording)
+        num_compared += 1
+        num_different += difference is not None
+        mode = "async" if results[1] else "sync"
+        print(f"{case.name} ({mode}): {difference or f'identical, {len(recording.steps)} steps'}")  # noqa: T201
+    if num_compared == 0:
+        print("nothing to compare: expected directories with config.json and steps.jsonl[.gz]", file=sys.stderr)  # noqa: T201
+        return 3
+    return 1 if num_different else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,133 @@
+"""A recording of vLLM's scheduler: config.json, trace.jsonl, steps.jsonl[.gz], requests.csv."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sim import Blackbox, EngineConfig, Requests
+
+SETTINGS = (
+    "block_size",
+    "num_gpu_blocks",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "long_prefill_token_threshold",
+    "long_prefill_token_threshold_adaptive",
+    "max_model_len",
+    "enable_prefix_caching",
+    "enable_chunked_prefill",
+    "async_scheduling",
+    "watermark",
+    "scheduler_reserve_full_isl",
+    "frontend",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """One case: what vLLM was given, and what it did."""
+
+    name: str
+    config: EngineConfig
+    latency: Blackbox
+    requests: Requests
+    steps: list[dict[str, Any]]
+    outcomes: list[dict[str, str]]
+
+    @property
+    def has_blocks(self) -> bool:
+        """Whether block ids and the free queue were recorded."""
+        return bool(self.steps) and "block_ids" in self.steps[0]
+
+
+def read_json_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the objects of a JSON-lines file, gzipped or not."""
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file if line.strip()]
+
+
+def find(directory: Path, name: str) -> Path | None:
+    """Return the file ``name`` or ``name.gz``, None when there is neither."""
+    for candidate in (directory / name, directory / f"{name}.gz"):
+        if candidate.is_file():
+            return candidate
+    return None
+
+
+def prompt_token_ids(row: dict[str, Any], index: int) -> list[int]:
+    """Return a request's prompt: given, or made from its prefix group as the recorder makes it."""
+    if row.get("prompt_token_ids") is not None:
+        ids: list[int] = row["prompt_token_ids"]
+        return ids
+    length, group = row["prompt_len"], row.get("prefix_group")
+    shared = min(row.get("prefix_len") or 0, length) if group is not None else 0
+    prefix = [1_000_000 * (group + 1) + j for j in range(shared)] if shared else []
+    return prefix + [10**12 + index * 10**6 + j for j in range(length - shared)]
+
+
+def dense_hashes(rows: list[dict[str, Any]], block_size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return (offsets, ids): each request's blocks over prompt and outputs, numbered by content.
+
+    A request's list ends where nobody else ever holds the same content.
+    """
+    numbers: dict[tuple[int, tuple[int, ...]], int] = {}
+    lists: list[list[int]] = []
+    for index, row in enumerate(rows):
+        tokens = prompt_token_ids(row, index)
+        tokens = tokens + [2 * 10**12 + index * 10**6 + j for j in range(row["output_len"])]
+        parent, chain = -1, []
+        for start in range(0, len(tokens) - block_size + 1, block_size):
+            key = (parent, tuple(tokens[start : start + block_size]))
+            parent = numbers.setdefault(key, len(numbers))
+            chain.append(parent)
+        lists.append(chain)
+    holders = np.bincount(np.concatenate([np.array(x, np.int64) for x in lists] or [np.zeros(0, np.int64)]))
+    kept = [[n for n in chain if holders[n] > 1] for chain in lists]
+    used = sorted({n for chain in kept for n in chain})
+    dense = {n: i for i, n in enumerate(used)}
+    offsets = np.cumsum([0] + [len(chain) for chain in kept])
+    ids = np.array([dense[n] for chain in kept for n in chain], np.int64)
+    return offsets.astype(np.int64), ids
+
+
+def read_recording(case: Path, results: Path, *, is_async: bool) -> Recording:
+    """Return the recording of ``case`` whose steps and outcomes lie in ``results``."""
+    settings = json.loads((case / "config.json").read_text())
+    trace_path = find(case, "trace.jsonl")
+    steps_path = find(results, "steps.jsonl")
+    assert trace_path is not None
+    assert steps_path is not None
+    rows = read_json_lines(trace_path)
+    chosen = {name: settings[name] for name in SETTINGS if name in settings}
+    if is_async:
+        chosen["async_scheduling"] = True
+    config = EngineConfig(**chosen, scheduling_policy=settings.get("policy", "fcfs"))
+    latency = Blackbox(beta0=settings["beta0"], beta1=settings["beta1"], beta2=settings["beta2"])
+    prompts = [len(row.get("prompt_token_ids") or []) or row.get("prompt_len", 0) for row in rows]
+    offsets, ids = dense_hashes(rows, config.block_size)
+    requests = Requests(
+        arrival_us=np.array([row["arrival_us"] for row in rows], np.int64),
+        prompt_tokens=np.array(prompts, np.int64),
+        output_tokens=np.array([row["output_len"] for row in rows], np.int64),
+        priority=np.array([row.get("priority") or 0 for row in rows], np.int64),
+        hash_offsets=offsets,
+        hash_ids=ids,
+    )
+    with (results / "requests.csv").open(newline="") as file:
+        outcomes = list(csv.DictReader(file))
+    return Recording(
+        name=case.name,
+        config=config,
+        latency=latency,
+        requests=requests,
+        steps=read_json_lines(steps_path),
+        outcomes=outcomes,
+    )

@@ -1,0 +1,98 @@
+"""The requests of a trace, once more: a run is a workload again when its outcomes are taken off."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from traces.errors import ConfigError, TraceError
+from traces.header import Header
+from traces.read import read_trace
+from traces.trace import Trace, make_trace, select_rows
+from traces.workload.options import WorkloadOptions
+from traces.workload.resolve import seed_of, to_us
+
+WORKLOAD_COLUMNS: Final = (
+    *("request_id", "client_id", "tenant_id", "slo_class", "vllm_priority", "session_id", "round_index"),
+    *("prefix_group", "prefix_length", "streaming", "input_tokens", "output_tokens", "text_tokens"),
+    *(
+        "image_tokens",
+        "audio_tokens",
+        "video_tokens",
+        "reason_ratio",
+        "model",
+        "deadline_us",
+        "slo_target_us",
+    ),
+    *("arrival_time_us", "adapter", "think_time_us", "prefix_hashes"),
+)
+"""What was asked; all other columns say what came of it."""
+
+
+def workload_of(trace: Trace) -> Trace:
+    """Return what a trace asked for: its requests without outcomes, as a workload to send or to simulate.
+
+    Warm-up requests and retries are left out. The output length is the budget where one is recorded, else
+    what was generated. In a closed loop arrivals beyond the first round are NA: answers decided them. Raises
+    TraceError where a request says no output length, or none is left.
+    """
+    requests = trace.requests
+    once = trace.column("attempt").fillna(1) == 1
+    requests = requests[((trace.column("phase").fillna("main") != "warmup") & once).to_numpy(dtype=bool)]
+    output = trace.column("max_tokens").fillna(trace.column("output_tokens"))[requests.index]
+    silent = requests["request_id"][(output.fillna(0) < 1).to_numpy(dtype=bool)]
+    if len(silent) or not len(requests):
+        got = (
+            f"{len(silent)} requests without one (first: request_id {silent.iloc[0]})"
+            if len(silent)
+            else "none"
+        )
+        raise TraceError(f"output_tokens: got {got}, expected requests that each ask for at least 1 token")
+    kept = requests[[name for name in WORKLOAD_COLUMNS if name in requests.columns]]
+    kept = kept.assign(output_tokens=output).reset_index(drop=True)
+    header = trace.header
+    if header.closed_loop is not None:
+        later = np.arange(len(kept)) >= header.closed_loop.concurrency
+        for column in kept.columns.intersection(["arrival_time_us", "deadline_us"]):
+            kept[column] = kept[column].mask(later)
+    return make_trace(
+        Header(
+            mode="generated",
+            tool="vtwin",
+            seed=header.seed,
+            closed_loop=header.closed_loop,
+            hash_block_size=header.hash_block_size,
+            goodput_slo_targets=header.goodput_slo_targets,
+            session_context_growth=header.session_context_growth,
+            source=header.source,
+        ),
+        kept,
+    )
+
+
+def requests_again(options: WorkloadOptions) -> Trace:
+    """Return the workload of ``--trace``, as much of it as --num-requests and --duration leave.
+
+    Raises TraceError for a trace that cannot be read or sent again, ConfigError where nothing is left.
+    """
+    assert options.trace is not None  # noqa: S101 - the caller has looked
+    try:
+        trace = workload_of(read_trace(options.trace, events=False))
+    except TraceError as error:
+        raise TraceError(f"{error} ({options.trace})") from error
+    arrival = trace.requests["arrival_time_us"]
+    keep = np.ones(len(arrival), dtype=bool)
+    if options.duration is not None:
+        if trace.header.closed_loop is not None:
+            raise ConfigError(
+                f"--duration: got it for a closed loop, expected --num-requests ({options.trace})"
+            )
+        keep &= (arrival <= to_us(options.duration)).to_numpy(dtype=bool)
+    if options.num_requests is not None:
+        in_order = np.argsort(arrival.fillna(np.iinfo(np.int64).max).to_numpy(dtype=np.int64), kind="stable")
+        first = in_order[keep[in_order]][: options.num_requests]
+        keep = np.isin(np.arange(len(arrival)), first)
+    if not keep.any():
+        raise ConfigError(f"--duration: got {options.duration:g} s, which holds no request ({options.trace})")
+    return select_rows(trace, keep).with_header(seed=seed_of(options), workload_spec=f"trace:{options.trace}")

@@ -1,0 +1,407 @@
+"""What a workload is: who sends, how often, how long the prompts and answers are, and when it stops.
+
+Plain frozen data; nothing here draws a number or reads a file. Values that cannot be raise InvalidWorkload,
+which names the field; the readers of options and of specs say where it stood.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from itertools import pairwise
+from typing import Final, Literal, get_args
+
+from traces.header import SLOTarget
+
+ArrivalProcess = Literal["poisson", "constant", "gamma", "weibull"]
+SloClass = Literal["critical", "standard", "sheddable", "batch", "background"]
+
+DEFAULT_SEED: Final = 42
+DEFAULT_NUM_REQUESTS: Final = 100
+"""Where neither options nor a specification bound the number of requests or their time."""
+
+CV_RANGE: Final = (0.01, 10.0)
+"""Coefficients of variation of gaps that are drawn: beyond 10 nearly every gap is 0 in float64."""
+
+
+class InvalidWorkload(ValueError):  # noqa: N818 - the readers translate it; the name says what it is
+    """A value no workload can have; the message is ``field: got X, expected Y``."""
+
+    def within(self, key: str) -> InvalidWorkload:
+        """Return the error as seen one level further out: its field is in ``key``, or is ``key``."""
+        text = str(self)
+        joint = ": " if text.startswith("got ") else "" if text.startswith("[") else "."
+        return InvalidWorkload(f"{key}{joint}{text}")
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise InvalidWorkload with ``message`` unless ``condition`` holds."""
+    if not condition:
+        raise InvalidWorkload(message)
+
+
+def _require_finite(thing: object) -> None:
+    for item in fields(thing):  # type: ignore[arg-type] # only called with dataclass instances
+        value = getattr(thing, item.name)
+        if isinstance(value, float):
+            require(math.isfinite(value), f"{item.name}: got {value}, expected a finite number")
+
+
+# ── lengths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounded:
+    """Draws are clipped to [min, max] and rounded to whole tokens; ``max`` None: no upper bound."""
+
+    min: int = 1
+    max: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the bounds and every number."""
+        _require_finite(self)
+        require(self.min >= 1, f"min: got {self.min}, expected an integer >= 1")
+        if self.max is not None:
+            require(self.max >= self.min, f"max: got {self.max}, expected an integer >= min ({self.min})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gaussian(Bounded):
+    """Normal(mean, std_dev), clipped; a std_dev of 0 is a constant."""
+
+    mean: float
+    std_dev: float
+
+    def __post_init__(self) -> None:
+        """Check that the mean lies within the bounds: else nearly every draw would be a bound."""
+        Bounded.__post_init__(self)
+        require(self.std_dev >= 0, f"std_dev: got {self.std_dev:g}, expected >= 0")
+        inside = self.min <= self.mean <= (math.inf if self.max is None else self.max)
+        bounds = f">= {self.min}" if self.max is None else f"in [min, max] = [{self.min}, {self.max}]"
+        require(inside, f"mean: got {self.mean:g}, expected {bounds}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exponential(Bounded):
+    """Exponential with this mean."""
+
+    mean: float
+
+    def __post_init__(self) -> None:
+        """Check the mean."""
+        Bounded.__post_init__(self)
+        require(self.mean > 0, f"mean: got {self.mean:g}, expected > 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lognormal(Bounded):
+    """exp(Normal(mu, sigma)): mu and sigma belong to the logarithm."""
+
+    mu: float
+    sigma: float
+
+    def __post_init__(self) -> None:
+        """Check sigma."""
+        Bounded.__post_init__(self)
+        require(self.sigma >= 0, f"sigma: got {self.sigma:g}, expected >= 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParetoLognormal(Bounded):
+    """Pareto(alpha, xm) with probability ``mix_weight``, else exp(Normal(mu, sigma)): a heavy tail."""
+
+    alpha: float
+    xm: float
+    mu: float
+    sigma: float
+    mix_weight: float
+
+    def __post_init__(self) -> None:
+        """Check each parameter."""
+        Bounded.__post_init__(self)
+        require(self.alpha > 0, f"alpha: got {self.alpha:g}, expected > 0")
+        require(self.xm > 0, f"xm: got {self.xm:g}, expected > 0")
+        require(self.sigma >= 0, f"sigma: got {self.sigma:g}, expected >= 0")
+        require(
+            0 <= self.mix_weight <= 1, f"mix_weight: got {self.mix_weight:g}, expected a fraction in [0, 1]"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constant:
+    """Always ``value``."""
+
+    value: int
+
+    def __post_init__(self) -> None:
+        """Check the value."""
+        require(self.value >= 1, f"value: got {self.value}, expected an integer >= 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Empirical:
+    """One of ``tokens``, in proportion to ``weights`` (they need not sum to 1)."""
+
+    tokens: tuple[int, ...]
+    weights: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        """Check that there is something to draw."""
+        require(
+            len(self.tokens) == len(self.weights) > 0, "params: got none, expected tokens: probability pairs"
+        )
+        for token, weight in zip(self.tokens, self.weights, strict=True):
+            require(token >= 1, f"{token}: got it as a token count, expected an integer >= 1")
+            require(
+                math.isfinite(weight) and weight >= 0, f"{token}: got {weight}, expected a probability >= 0"
+            )
+        require(sum(self.weights) > 0, "params: got probabilities that are all 0, expected one above 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uniform:
+    """Every whole number in [min, max] alike."""
+
+    min: int
+    max: int
+
+    def __post_init__(self) -> None:
+        """Check the bounds."""
+        require(self.min >= 1, f"min: got {self.min}, expected an integer >= 1")
+        require(self.max >= self.min, f"max: got {self.max}, expected an integer >= min ({self.min})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Zipf:
+    """min + r - 1 with probability in proportion to r**-theta, r = 1 … max - min + 1."""
+
+    min: int
+    max: int
+    theta: float
+
+    def __post_init__(self) -> None:
+        """Check the bounds and the exponent."""
+        _require_finite(self)
+        require(self.min >= 1, f"min: got {self.min}, expected an integer >= 1")
+        most = self.min + ZIPF_MAX_RANKS - 1
+        require(
+            self.min <= self.max <= most, f"max: got {self.max}, expected an integer in [{self.min}, {most}]"
+        )
+        require(self.theta >= 0, f"theta: got {self.theta:g}, expected >= 0")
+
+
+ZIPF_MAX_RANKS: Final = 10_000_000
+"""The table of probabilities is as long as the range; this many take 80 MB."""
+
+Distribution = Gaussian | Exponential | Lognormal | ParetoLognormal | Constant | Empirical | Uniform | Zipf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Separate:
+    """Prompt and output lengths drawn apart; the prompt's is without the shared prefix."""
+
+    prompt: Distribution
+    output: Distribution
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TotalSplit:
+    """A total is drawn and split: output = ceil(total / (1 + ratio)), prompt = the rest, each at least 1.
+
+    As Vidur's uniform and Zipf length generators do it.
+    """
+
+    total: Distribution
+    prefill_to_decode_ratio: float
+
+    def __post_init__(self) -> None:
+        """Check the ratio."""
+        ratio = self.prefill_to_decode_ratio
+        require(math.isfinite(ratio) and ratio > 0, f"prefill_to_decode_ratio: got {ratio:g}, expected > 0")
+
+
+Lengths = Separate | TotalSplit
+
+# ── when
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """Gaps between a client's requests: family and coefficient of variation; the rate sets their mean.
+
+    Poisson's cv is 1 and a constant process's 0, given or not.
+    """
+
+    process: ArrivalProcess = "poisson"
+    cv: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check the process and that its cv is one it can have."""
+        processes = get_args(ArrivalProcess)
+        require(
+            self.process in processes,
+            f"process: got {self.process!r}, expected one of {', '.join(processes)}",
+        )
+        low, high = CV_RANGE
+        if self.process in ("gamma", "weibull"):
+            require(low <= self.cv <= high, f"cv: got {self.cv:g}, expected a number in [{low:g}, {high:g}]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """(start_us, end_us]: a client is active; what it gives replaces the client's own.
+
+    ``trace_rate_per_s`` weighs the client against the others active then, or is its rate where the workload
+    has no aggregate rate. ``rate_multiplier`` scales what comes out: ramps and days are rows of windows.
+    """
+
+    start_us: int
+    end_us: int
+    trace_rate_per_s: float | None = None
+    rate_multiplier: float = 1.0
+    arrival: Arrival | None = None
+    prompt: Distribution | None = None
+    output: Distribution | None = None
+
+    def __post_init__(self) -> None:
+        """Check the times and the rate."""
+        require(self.start_us >= 0, f"start_us: got {self.start_us}, expected an integer >= 0")
+        require(
+            self.end_us > self.start_us, f"end_us: got {self.end_us}, expected > start_us ({self.start_us})"
+        )
+        rate = self.trace_rate_per_s
+        if rate is not None:
+            require(
+                math.isfinite(rate) and rate >= 0, f"trace_rate: got {rate:g}, expected a finite rate >= 0"
+            )
+
+    @property
+    def overrides(self) -> bool:
+        """True if the window draws otherwise than its client."""
+        return self.arrival is not None or self.prompt is not None or self.output is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenLoop:
+    """``rate_per_s`` requests in all; inf: all at 0; None: the windows' rates are absolute."""
+
+    rate_per_s: float | None
+
+    def __post_init__(self) -> None:
+        """Check the rate."""
+        rate = self.rate_per_s
+        if rate is not None:
+            require(rate > 0, f"rate: got {rate:g}, expected requests per second > 0 or inf")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedLoop:
+    """``concurrency`` users who each send, wait for the answer, think ``think_time_us``, and send again."""
+
+    concurrency: int
+    think_time_us: int = 0
+
+    def __post_init__(self) -> None:
+        """Check both."""
+        require(self.concurrency >= 1, f"concurrency: got {self.concurrency}, expected an integer >= 1")
+        require(self.think_time_us >= 0, f"think_time_us: got {self.think_time_us}, expected >= 0")
+
+
+# ── who
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """One source of requests. Its random streams bear its ``id``: no other client moves when it changes."""
+
+    id: str
+    lengths: Lengths
+    arrival: Arrival = field(default_factory=Arrival)
+    rate_fraction: float = 1.0
+    tenant_id: str | None = None
+    slo_class: str | None = None
+    model: str | None = None
+    adapter: str | None = None
+    prefix_group: str | None = None
+    prefix_length: int = 0
+    streaming: bool = True
+    timeout_us: int | None = None
+    slo_target_us: int | None = None
+    windows: tuple[Window, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check what does not depend on the other clients."""
+        fraction = self.rate_fraction
+        require(math.isfinite(fraction) and fraction > 0, f"rate_fraction: got {fraction:g}, expected > 0")
+        require(self.prefix_length >= 0, f"prefix_length: got {self.prefix_length}, expected an integer >= 0")
+        if self.prefix_length > 0:
+            require(
+                self.prefix_group is not None, "prefix_length: got one without prefix_group, expected both"
+            )
+        if self.slo_class is not None:
+            classes = get_args(SloClass)
+            require(
+                self.slo_class in classes, f"slo_class: got {self.slo_class!r}, expected {', '.join(classes)}"
+            )
+        ordered = sorted(self.windows, key=lambda window: window.start_us)
+        for before, after in pairwise(ordered):
+            overlap = f"[{before.start_us}, {before.end_us}] and [{after.start_us}, {after.end_us}]"
+            require(before.end_us <= after.start_us, f"windows: got {overlap}, expected none to overlap")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """Everything needed to draw a trace, but the seed's default.
+
+    Drawing ends at ``num_requests`` or ``duration_us``, whichever comes first; None: no such bound.
+    ``source`` is what the trace's header names as its origin. ``seed`` None: the caller's.
+    """
+
+    clients: tuple[Client, ...]
+    load: OpenLoop | ClosedLoop
+    num_requests: int | None = None
+    duration_us: int | None = None
+    seed: int | None = None
+    source: str | None = None
+    goodput_slo_targets: Mapping[str, SLOTarget] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check that the clients fit together and that drawing ends."""
+        require(len(self.clients) > 0, "clients: got none, expected at least one")
+        ids = [client.id for client in self.clients]
+        twice = sorted({name for name in ids if ids.count(name) > 1}) if len(set(ids)) < len(ids) else []
+        require(
+            not twice, f"clients: got two with the id {twice[0] if twice else ''!r}, expected each id once"
+        )
+        for name in ("num_requests", "duration_us"):
+            bound = getattr(self, name)
+            require(bound is None or bound >= 1, f"{name}: got {bound}, expected an integer >= 1")
+        ends = self.num_requests is not None or self.duration_us is not None
+        require(ends, "num_requests: got neither it nor a duration, expected one of them")
+        if isinstance(self.load, ClosedLoop):
+            self._check_closed_loop()
+        else:
+            self._check_open_loop(self.load)
+
+    def _check_closed_loop(self) -> None:
+        alone = len(self.clients) == 1
+        require(alone, "concurrency: got several clients, expected one where the loop is closed")
+        require(not self.clients[0].windows, "windows: got some in a closed loop, expected none")
+        # how many requests fit into a time is not known before they are answered
+        counted = self.duration_us is None
+        require(counted, "duration: got one in a closed loop, expected num_requests")
+
+    def _check_open_loop(self, load: OpenLoop) -> None:
+        windowed = all(client.windows for client in self.clients)
+        rated = [w.trace_rate_per_s is not None for client in self.clients for w in client.windows]
+        if load.rate_per_s is None:
+            expected = "a rate > 0, or lifecycle.windows with a trace_rate for every client"
+            require(windowed and all(rated), f"aggregate_rate: got 0, expected {expected}")
+        elif load.rate_per_s == math.inf:
+            counted = self.num_requests is not None
+            require(counted, "rate: got inf with a duration alone, expected num_requests")
+        else:
+            expected = "it in every window of every client or in none"
+            alike = not any(rated) or (windowed and all(rated))
+            require(alike, f"trace_rate: got it in some windows only, expected {expected}")

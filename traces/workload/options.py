@@ -1,0 +1,332 @@
+"""The workload options that ``observe``, ``run`` and ``trace synth`` share: one table, three commands.
+
+The table is the dataclass ``WorkloadOptions``: a field is an option, its annotation the option's name and
+help. A command takes all of them by having one parameter of that type under ``with_workload_options``::
+
+    @with_workload_options
+    def synth(workload: WorkloadOptions, output: Annotated[str, typer.Option()]) -> None: ...
+
+An option that was not given is None, so that a contradiction can be told from a default; defaults are filled
+in where the workload is made (``traces.workload.resolve``) and shown by the help from the same constants.
+This module imports nothing heavy: a command's ``--help`` needs it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeVar, get_type_hints
+
+import typer
+
+from traces.errors import ConfigError
+from traces.workload.model import DEFAULT_NUM_REQUESTS, DEFAULT_SEED, ArrivalProcess
+
+Api = Literal["completions", "chat"]
+PresetName = Literal["chatbot", "contentgen", "summarization", "multidoc"]
+Returned = TypeVar("Returned")
+
+DEFAULT_TOKENS: Final = {"": 512, "_stdev": 256, "_min": 2, "_max": 7000}
+"""Lengths of prompt and output where nothing is said, by the option's suffix (BLIS's own defaults)."""
+
+LENGTH_SUFFIXES: Final = tuple(DEFAULT_TOKENS)
+LENGTH_NAMES: Final = tuple(
+    f"{side}_tokens{suffix}" for side in ("prompt", "output") for suffix in LENGTH_SUFFIXES
+)
+
+WHAT = "Workload (one of --workload, --preset, --trace, or a load alone)"
+WHEN = "Load"
+LENGTHS = "Lengths, in tokens: normal, clipped and rounded"
+EXTENT = "Extent"
+
+_UNITS_S: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def parse_seconds(text: str | float) -> float:
+    """Seconds that ``text`` says: a bare number is seconds; us, ms, s, m and h are understood ("500ms")."""
+    if isinstance(text, int | float):
+        return float(text)
+    number = text.strip().rstrip("usmh")
+    unit = text.strip()[len(number) :] or "s"
+    try:
+        return float(number) * _UNITS_S[unit]
+    except (KeyError, ValueError):
+        raise typer.BadParameter(
+            f"got {text!r}, expected seconds (60) or a time with a unit (500ms, 2m)"
+        ) from None
+
+
+def _option(panel: str, text: str, *, default: object = None, **more: Any) -> Any:  # noqa: ANN401 - typer's
+    """Return a typer option without a value of its own; its help says the default that applies later."""
+    ending = "" if default is None else f" Default: {default}."
+    return typer.Option(help=text + ending, rich_help_panel=panel, show_default=False, **more)
+
+
+def _length(suffix: str, text: str) -> Any:  # noqa: ANN401 - typer's
+    default = f"{DEFAULT_TOKENS[suffix]}, or the preset's"
+    return _option(LENGTHS, text, default=default, metavar="TOKENS")
+
+
+Tokens = int | None
+Mean = Annotated[Tokens, _length("", "Mean; the shared prefix (--prefix-tokens) not counted.")]
+Stdev = Annotated[Tokens, _length("_stdev", "Standard deviation before clipping; 0: all alike.")]
+Least = Annotated[Tokens, _length("_min", "Shorter draws become this.")]
+Most = Annotated[Tokens, _length("_max", "Longer draws become this.")]
+Seconds = float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadOptions:
+    """The workload as asked on the command line; None: not given. Times in seconds, lengths in tokens.
+
+    ``check_options`` says whether it holds together; ``traces.workload.trace_from_options`` makes it a trace.
+    """
+
+    workload: Annotated[
+        Path | None,
+        _option(WHAT, "Specification of several clients (BLIS workload v2).", metavar="SPEC.yaml"),
+    ] = None
+    preset: Annotated[PresetName | None, _option(WHAT, "Lengths of a typical use; needs a load.")] = None
+    trace: Annotated[
+        Path | None, _option(WHAT, "Send the requests of this trace at its arrival times.", metavar="STEM")
+    ] = None
+
+    rate: Annotated[
+        float | None,
+        _option(
+            WHEN,
+            "Requests per second, sent when due whether or not earlier ones are answered; inf: all at once. "
+            "With --workload: in place of its aggregate_rate.",
+            metavar="R",
+        ),
+    ] = None
+    concurrency: Annotated[
+        int | None, _option(WHEN, "Users who each send, wait for the answer, and send again.", metavar="N")
+    ] = None
+    think_time: Annotated[
+        Seconds,
+        _option(
+            WHEN,
+            "Pause of a user between answer and next request.",
+            default="0",
+            metavar="S",
+            parser=parse_seconds,
+        ),
+    ] = None
+    arrival: Annotated[
+        ArrivalProcess | None,
+        _option(
+            WHEN, "Family of the gaps between requests; --burstiness alone means gamma.", default="poisson"
+        ),
+    ] = None
+    burstiness: Annotated[
+        float | None,
+        _option(
+            WHEN,
+            "Shape of gamma gaps, as vllm bench has it: 1 is Poisson, below 1 comes in bursts, above 1 is "
+            "more even, inf is constant. The gaps' coefficient of variation is 1/sqrt(B), for weibull too.",
+            default="1",
+            metavar="B",
+        ),
+    ] = None
+
+    prompt_tokens: Mean = None
+    prompt_tokens_stdev: Stdev = None
+    prompt_tokens_min: Least = None
+    prompt_tokens_max: Most = None
+    output_tokens: Annotated[Tokens, _length("", "Mean; pinned per request where the server allows it.")] = (
+        None
+    )
+    output_tokens_stdev: Stdev = None
+    output_tokens_min: Least = None
+    output_tokens_max: Most = None
+    prefix_tokens: Annotated[
+        int | None,
+        _option(
+            LENGTHS, "Tokens that all prompts share, before each one's own.", default=0, metavar="TOKENS"
+        ),
+    ] = None
+
+    num_requests: Annotated[
+        int | None,
+        _option(
+            EXTENT,
+            "Stop after this many requests; with --workload, its num_requests and horizon no longer count.",
+            default=f"{DEFAULT_NUM_REQUESTS}, without --duration",
+            metavar="N",
+        ),
+    ] = None
+    duration: Annotated[
+        Seconds,
+        _option(
+            EXTENT,
+            "Requests that are due within this time (60, 500ms, 2m).",
+            metavar="S",
+            parser=parse_seconds,
+        ),
+    ] = None
+    seed: Annotated[
+        int | None,
+        _option(
+            EXTENT,
+            "Same seed, same requests.",
+            default=f"{DEFAULT_SEED}, or the specification's",
+            metavar="N",
+        ),
+    ] = None
+    api: Annotated[
+        Api,
+        typer.Option(help="Endpoint that requests are sent to, where any are sent.", rich_help_panel=EXTENT),
+    ] = "completions"
+
+
+def with_workload_options(command: Callable[..., Returned]) -> Callable[..., Returned]:
+    """Return ``command`` for typer, its parameter of type WorkloadOptions replaced by an option per field.
+
+    The wrapper takes keywords only, as typer calls it; other parameters, help and name stay as they are.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    target = next(name for name, hint in hints.items() if hint is WorkloadOptions)
+    names = [field.name for field in fields(WorkloadOptions)]
+
+    def wrapper(**given: Any) -> Returned:  # noqa: ANN401 - the options of any command
+        values = {name: given.pop(name) for name in names}
+        return command(**given, **{target: WorkloadOptions(**values)})
+
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        if parameter.name == target:
+            parameters += _parameters()
+        else:
+            kind = inspect.Parameter.KEYWORD_ONLY
+            parameters.append(parameter.replace(kind=kind, annotation=hints.get(parameter.name, Any)))
+    returned = hints.get("return", inspect.Signature.empty)
+    wrapper.__signature__ = inspect.Signature(parameters, return_annotation=returned)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    wrapper.__name__, wrapper.__doc__, wrapper.__module__ = (
+        command.__name__,
+        command.__doc__,
+        command.__module__,
+    )
+    return wrapper
+
+
+def _parameters() -> list[inspect.Parameter]:
+    """One keyword parameter per field of WorkloadOptions, annotated for typer."""
+    hints = get_type_hints(WorkloadOptions, include_extras=True)
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return [
+        inspect.Parameter(field.name, kind, default=field.default, annotation=hints[field.name])
+        for field in fields(WorkloadOptions)
+        if field.default is not MISSING
+    ]
+
+
+# ── contradictions
+
+_DRAWN = (*LENGTH_NAMES, "prefix_tokens")
+_NOT_WITH: Final[dict[str, tuple[tuple[str, ...], str]]] = {
+    "trace": (
+        ("rate", "concurrency", "think_time", "arrival", "burstiness", *_DRAWN),
+        "the trace's own times and lengths",
+    ),
+    "workload": (
+        ("concurrency", "think_time", "arrival", "burstiness", *_DRAWN),
+        "what the specification says of its clients",
+    ),
+    "concurrency": (
+        ("rate", "arrival", "burstiness", "duration"),
+        "a closed loop: answers set the pace, --num-requests the end",
+    ),
+}
+"""Option: those that cannot stand beside it, and what holds in their place."""
+
+
+def check_options(options: WorkloadOptions) -> None:
+    """Raise ConfigError, one line, for options that contradict each other, are incomplete, or cannot be."""
+    _check_sources(options)
+    for name, (others, instead) in _NOT_WITH.items():
+        if getattr(options, name) is not None:
+            clash = next((other for other in others if getattr(options, other) is not None), None)
+            if clash is not None:
+                raise ConfigError(f"{flag(clash)}: got it beside {flag(name)}, expected {instead}")
+    if options.think_time is not None and options.concurrency is None:
+        raise ConfigError(
+            "--think-time: got it without --concurrency, expected a closed loop, where users think"
+        )
+    _check_numbers(options)
+    _check_arrival(options)
+
+
+def flag(name: str) -> str:
+    """Return the option's spelling: ``prompt_tokens`` is ``--prompt-tokens``."""
+    return "--" + name.replace("_", "-")
+
+
+def _check_sources(options: WorkloadOptions) -> None:
+    given = [name for name in ("workload", "preset", "trace") if getattr(options, name) is not None]
+    if len(given) > 1:
+        raise ConfigError(f"workload: got {' and '.join(map(flag, given))}, expected one of them")
+    loaded = options.rate is not None or options.concurrency is not None
+    if given == ["preset"] and not loaded:
+        raise ConfigError(
+            f"--preset {options.preset}: got no load, expected --rate R or --concurrency N beside it"
+        )
+    if not given and not loaded:
+        raise ConfigError(
+            "workload: got none, expected one of --workload SPEC.yaml, --preset NAME --rate R, --rate R, "
+            "--concurrency N, --trace STEM"
+        )
+
+
+_AT_LEAST_ONE = (
+    *("concurrency", "num_requests"),
+    *("prompt_tokens", "prompt_tokens_min", "output_tokens", "output_tokens_min"),
+)
+_NOT_NEGATIVE = ("prefix_tokens", "seed", "think_time", "prompt_tokens_stdev", "output_tokens_stdev")
+_POSITIVE = ("rate", "duration", "burstiness")
+
+
+def _check_numbers(options: WorkloadOptions) -> None:
+    _check_least(options, _AT_LEAST_ONE, least=1, expected="an integer >= 1")
+    _check_least(options, _NOT_NEGATIVE, least=0, expected="a number >= 0")
+    _check_least(options, _POSITIVE, least=math.ulp(0), expected="a number > 0")
+    for name in ("think_time", "duration"):
+        if getattr(options, name) == math.inf:
+            raise ConfigError(f"{flag(name)}: got inf, expected a time that ends")
+    if options.rate == math.inf and options.duration is not None:
+        raise ConfigError("--duration: got it beside --rate inf, expected --num-requests: all are due at 0")
+
+
+def _check_least(options: WorkloadOptions, names: tuple[str, ...], *, least: float, expected: str) -> None:
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and not value >= least:  # so that nan is refused too
+            raise ConfigError(f"{flag(name)}: got {value:g}, expected {expected}")
+
+
+def _check_arrival(options: WorkloadOptions) -> None:
+    process, burstiness = options.arrival, options.burstiness
+    if process in ("gamma", "weibull") and burstiness is None:
+        raise ConfigError(f"--arrival {process}: got no --burstiness, expected one (1 would be Poisson)")
+    if burstiness is None:
+        return
+    if process == "poisson" and burstiness != 1:
+        raise ConfigError(
+            f"--burstiness: got {burstiness:g} beside --arrival poisson, expected 1, or gamma or weibull"
+        )
+    if process == "constant" and burstiness != math.inf:
+        raise ConfigError(f"--burstiness: got {burstiness:g} beside --arrival constant, expected none")
+    if process != "constant" and not (process is None and burstiness == math.inf):
+        low, high = BURSTINESS_RANGE
+        if not low <= burstiness <= high:
+            raise ConfigError(
+                f"--burstiness: got {burstiness:g}, expected a number in [{low:g}, {high:g}], or inf"
+            )
+
+
+BURSTINESS_RANGE: Final = (1e-2, 1e4)
+"""1/cv² for the coefficients of variation that are drawn (``traces.workload.model.CV_RANGE``)."""

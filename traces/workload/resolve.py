@@ -1,0 +1,156 @@
+"""From options to a workload: presets, defaults, and the options' own vocabulary for what does not fit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Final
+
+from traces.errors import ConfigError
+from traces.workload.model import (
+    DEFAULT_NUM_REQUESTS,
+    DEFAULT_SEED,
+    Arrival,
+    Client,
+    ClosedLoop,
+    Gaussian,
+    InvalidWorkload,
+    OpenLoop,
+    Separate,
+    Workload,
+)
+from traces.workload.options import (
+    DEFAULT_TOKENS,
+    LENGTH_SUFFIXES,
+    WorkloadOptions,
+    check_options,
+    flag,
+)
+from traces.workload.spec import load_spec
+
+PREFIX_GROUP: Final = "shared"
+"""The prefix group of ``--prefix-tokens``."""
+
+PRESETS: Final[dict[str, tuple[tuple[int, int, int, int], tuple[int, int, int, int]]]] = {
+    "chatbot": ((256, 100, 2, 800), (256, 100, 1, 1024)),
+    "contentgen": ((1024, 150, 10, 2048), (1024, 200, 10, 2048)),
+    "summarization": ((4096, 500, 100, 8192), (512, 150, 10, 2048)),
+    "multidoc": ((10240, 1200, 500, 20480), (1536, 300, 50, 4096)),
+}
+"""Prompt and output lengths of typical uses: mean, stdev, min, max. BLIS's numbers, to compare with it."""
+
+
+def preset(name: str, rate: float, *, num_requests: int = DEFAULT_NUM_REQUESTS) -> Workload:
+    """Return the workload of a preset at ``rate`` requests per second, Poisson.
+
+    Raises ConfigError for a name that is none, or a rate that cannot be.
+    """
+    if name not in PRESETS:
+        raise ConfigError(f"preset: got {name!r}, expected one of {', '.join(PRESETS)}")
+    options = WorkloadOptions(preset=name, rate=rate, num_requests=num_requests)  # type: ignore[arg-type]
+    return workload_from_options(options)
+
+
+def workload_from_options(options: WorkloadOptions) -> Workload:
+    """Return the workload that ``options`` without ``trace`` ask for.
+
+    Raises ConfigError for options that contradict each other, or a specification that cannot be read.
+    """
+    check_options(options)
+    assert options.trace is None, "a trace is not drawn: call trace_from_options"  # noqa: S101 - our own fault
+    try:
+        return _from_plain(options) if options.workload is None else _from_spec(options)
+    except InvalidWorkload as error:
+        raise ConfigError(str(error.within("workload"))) from error
+
+
+def _from_plain(options: WorkloadOptions) -> Workload:
+    """One client, of the options' own lengths or a preset's."""
+    client = Client(
+        id=options.preset or "default",
+        lengths=Separate(prompt=_gaussian(options, "prompt"), output=_gaussian(options, "output")),
+        arrival=_arrival(options),
+        prefix_group=PREFIX_GROUP if options.prefix_tokens else None,
+        prefix_length=options.prefix_tokens or 0,
+    )
+    num_requests, duration_us = _extent(options)
+    return Workload(
+        clients=(client,),
+        load=_load(options),
+        num_requests=num_requests,
+        duration_us=duration_us,
+        source=f"preset:{options.preset}" if options.preset else None,
+    )
+
+
+def seed_of(options: WorkloadOptions, workload: Workload | None = None) -> int:
+    """Return the seed that holds: the one given, else the workload's own, else the default."""
+    if options.seed is not None:
+        return options.seed
+    return workload.seed if workload is not None and workload.seed is not None else DEFAULT_SEED
+
+
+def to_us(seconds: float) -> int:
+    """Whole microseconds."""
+    return round(seconds * 1e6)
+
+
+def _from_spec(options: WorkloadOptions) -> Workload:
+    """Return the specification with the load and extent that the command line puts in place of its own."""
+    assert options.workload is not None  # noqa: S101 - the caller has looked
+    workload = load_spec(options.workload)
+    if options.rate is not None:
+        if not isinstance(workload.load, OpenLoop) or workload.load.rate_per_s is None:
+            raise ConfigError(
+                f"--rate: got it, expected none: the specification has no aggregate_rate ({options.workload})"
+            )
+        workload = replace(workload, load=OpenLoop(rate_per_s=options.rate))
+    if options.num_requests is not None or options.duration is not None:
+        if options.duration is not None and isinstance(workload.load, ClosedLoop):
+            raise ConfigError(
+                f"--duration: got it for a closed loop, expected --num-requests ({options.workload})"
+            )
+        num_requests, duration_us = _extent(options)
+        workload = replace(workload, num_requests=num_requests, duration_us=duration_us)
+    return workload
+
+
+def _extent(options: WorkloadOptions) -> tuple[int | None, int | None]:
+    """(num_requests, duration_us): the default number applies where neither is given."""
+    if options.duration is None:
+        return options.num_requests or DEFAULT_NUM_REQUESTS, None
+    return options.num_requests, max(1, to_us(options.duration))
+
+
+def _load(options: WorkloadOptions) -> OpenLoop | ClosedLoop:
+    if options.concurrency is not None:
+        return ClosedLoop(concurrency=options.concurrency, think_time_us=to_us(options.think_time or 0.0))
+    return OpenLoop(rate_per_s=options.rate)
+
+
+def _arrival(options: WorkloadOptions) -> Arrival:
+    """Return the gaps as asked: gamma's shape is the burstiness b, so the coefficient of variation is b^-½."""
+    burstiness = options.burstiness
+    if options.arrival == "constant" or burstiness == math.inf:
+        return Arrival(process="constant", cv=0.0)
+    if burstiness is None or (burstiness == 1 and options.arrival is None):
+        return Arrival(process=options.arrival or "poisson")
+    return Arrival(process=options.arrival or "gamma", cv=burstiness**-0.5)
+
+
+def _gaussian(options: WorkloadOptions, side: str) -> Gaussian:
+    """Return the lengths of one side: each number from its option, else the preset, else the default."""
+    defaults = list(DEFAULT_TOKENS.values())
+    if options.preset is not None:
+        prompt, output = PRESETS[options.preset]
+        defaults = list(prompt if side == "prompt" else output)
+    given = [getattr(options, f"{side}_tokens{suffix}") for suffix in LENGTH_SUFFIXES]
+    mean, stdev, low, high = (d if g is None else g for g, d in zip(given, defaults, strict=True))
+    name = flag(f"{side}_tokens")
+    if low > high:
+        raise ConfigError(f"{name}-max: got {high}, expected >= {name}-min ({low})")
+    if not low <= mean <= high:
+        raise ConfigError(
+            f"{name}: got {mean}, expected a mean in [{name}-min, {name}-max] = [{low}, {high}]"
+        )
+    return Gaussian(mean=mean, std_dev=stdev, min=low, max=high)

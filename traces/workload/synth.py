@@ -1,0 +1,243 @@
+"""From a workload to a trace without outcomes, which ``observe``, ``run`` and ``trace synth`` start from.
+
+Each client is one or more sources: its own, and one per window that draws otherwise. A source's arrivals and
+lengths are streams of their own; the trace is their merge by time, cut where the workload ends. More of a
+stream never changes what came before, so the first N rows are the same however many are asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from traces.errors import ConfigError
+from traces.header import ClosedLoop as LoopInHeader
+from traces.header import Header
+from traces.trace import Trace, make_trace, typed
+from traces.workload.again import requests_again
+from traces.workload.draw import draw_lengths, unit_gaps
+from traces.workload.model import Client, ClosedLoop, OpenLoop, Separate, Window, Workload
+from traces.workload.options import WorkloadOptions, check_options
+from traces.workload.rates import RateProfile, rate_profiles
+from traces.workload.resolve import seed_of, workload_from_options
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+MAX_REQUESTS: Final = 50_000_000
+"""A duration and rate that ask for more are taken for a slip: the columns alone would not fit into memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What one stream of requests is drawn from; ``client`` is its client's index, ``stream`` its name."""
+
+    client: int
+    stream: str
+    drawn: Client
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draws:
+    """Requests in order of arrival: columns of one length; ``arrival_us`` is empty in a closed loop."""
+
+    client: Ints
+    arrival_us: Ints
+    prompt_tokens: Ints
+    output_tokens: Ints
+
+
+def trace_from_options(options: WorkloadOptions) -> Trace:
+    """Return the trace without outcomes that the options ask for: drawn, or the requests of ``--trace``.
+
+    Its header's ``seed`` is the one that holds (42 unless given by option or specification). Raises
+    ConfigError for options or a specification that do not hold together, TraceError for a trace that cannot
+    be read or sent again.
+    """
+    check_options(options)
+    if options.trace is not None:
+        return requests_again(options)
+    workload = workload_from_options(options)
+    return synth(workload, seed=seed_of(options, workload))
+
+
+def synth(workload: Workload, *, seed: int) -> Trace:
+    """Return the workload drawn with ``seed``: mode ``generated``, request ids 0, 1 … in order of arrival.
+
+    In a closed loop the users' first requests are spread evenly over one think time, later arrivals are NA.
+    Raises ConfigError where the workload's windows hold no request.
+    """
+    load = workload.load
+    draws = _closed(workload, seed) if isinstance(load, ClosedLoop) else _open(workload, load, seed)
+    if draws.client.size == 0:
+        source = workload.source or "options"
+        raise ConfigError(f"workload: got no request within its time, expected at least one ({source})")
+    header = Header(
+        mode="generated",
+        tool="vtwin",
+        seed=seed,
+        workload_seed=seed,
+        workload_spec=workload.source,
+        goodput_slo_targets=workload.goodput_slo_targets,
+        closed_loop=_loop_in_header(load),
+    )
+    return make_trace(header, _columns(workload, draws))
+
+
+def _loop_in_header(load: OpenLoop | ClosedLoop) -> LoopInHeader | None:
+    if isinstance(load, OpenLoop):
+        return None
+    return LoopInHeader(concurrency=load.concurrency, think_time_us=load.think_time_us)
+
+
+# ── open loop
+
+
+def _open(workload: Workload, load: OpenLoop, seed: int) -> Draws:
+    """Draw the sources' arrivals up to a common time, merge and cut them, and draw the lengths."""
+    at_once = load.rate_per_s == math.inf
+    sources = [source for i, client in enumerate(workload.clients) for source in _sources(i, client)]
+    profiles = rate_profiles(tuple(s.drawn for s in sources), 1.0 if at_once else load.rate_per_s)
+    arrivals = _arrivals_until_enough(workload, sources, profiles, seed)
+    times = np.concatenate(arrivals)
+    sizes = [row.size for row in arrivals]
+    owner = np.repeat(np.arange(len(sources)), sizes)
+    order = np.argsort(times, kind="stable")[: workload.num_requests]
+    prompt, output = np.empty_like(times), np.empty_like(times)
+    for i, rows in enumerate(np.split(np.arange(times.size), np.cumsum(sizes)[:-1])):
+        source = sources[i]
+        prompt[rows], output[rows] = draw_lengths(
+            source.drawn.lengths, seed=seed, stream=source.stream, n=rows.size
+        )
+    return Draws(
+        client=np.array([source.client for source in sources])[owner[order]],
+        arrival_us=np.zeros_like(times[order]) if at_once else times[order],
+        prompt_tokens=prompt[order],
+        output_tokens=output[order],
+    )
+
+
+def _sources(index: int, client: Client) -> list[Source]:
+    """Return the client with the windows that draw as it does, and one source per other window."""
+    own = tuple(window for window in client.windows if not window.overrides)
+    sources = []
+    if own or not client.windows:
+        sources.append(Source(client=index, stream=f"client {client.id}", drawn=replace(client, windows=own)))
+    for window in client.windows:
+        if window.overrides:
+            stream = f"client {client.id} from {window.start_us}"
+            sources.append(Source(client=index, stream=stream, drawn=_as_in(window, client)))
+    return sources
+
+
+def _as_in(window: Window, client: Client) -> Client:
+    lengths = client.lengths
+    if isinstance(lengths, Separate):
+        prompt, output = window.prompt or lengths.prompt, window.output or lengths.output
+        lengths = Separate(prompt=prompt, output=output)
+    return replace(client, windows=(window,), lengths=lengths, arrival=window.arrival or client.arrival)
+
+
+def _arrivals_until_enough(
+    workload: Workload, sources: list[Source], profiles: list[RateProfile], seed: int
+) -> list[Ints]:
+    """Return each source's arrivals, ascending, in µs, up to a time that holds all that is asked for."""
+    duration = math.inf if workload.duration_us is None else float(workload.duration_us)
+    wanted = math.inf if workload.num_requests is None else workload.num_requests
+    until = min(duration, _likely_end_us(profiles, wanted))
+    while True:
+        arrivals = [
+            _arrivals(source, profile, until_us=until, seed=seed)
+            for source, profile in zip(sources, profiles, strict=True)
+        ]
+        last = max(float(profile.edges_us[-1]) for profile in profiles)
+        if sum(row.size for row in arrivals) >= wanted or until >= min(duration, last):
+            return arrivals
+        until = min(duration, 2 * until)
+
+
+def _likely_end_us(profiles: list[RateProfile], wanted: float) -> float:
+    """Return a time by which ``wanted`` requests and a few more are expected, or the last edge."""
+    if wanted == math.inf:
+        return math.inf
+    edges = np.array(profiles[0].edges_us)  # the same for all
+    total = RateProfile(edges_us=edges, per_us=np.sum([profile.per_us for profile in profiles], axis=0))
+    ample = wanted + 4 * math.sqrt(wanted) + 4
+    reached = float(total.times_us(np.array([ample]))[0])
+    return min(reached, float(edges[-1]))
+
+
+def _arrivals(source: Source, profile: RateProfile, *, until_us: float, seed: int) -> Ints:
+    """Return the source's arrivals up to and including ``until_us``, ascending, int64 µs."""
+    expected = profile.expected(until_us)
+    n = math.ceil(expected + 4 * math.sqrt(expected) + 8)
+    while True:
+        if n > MAX_REQUESTS:
+            raise ConfigError(f"workload: got about {n:.1e} requests, expected at most {MAX_REQUESTS:.1e}")
+        gaps = unit_gaps(source.drawn.arrival, seed=seed, stream=f"{source.stream}/gaps", n=n)
+        counts = np.cumsum(gaps)
+        if counts[-1] > expected + 1:  # 1: what rounding to µs may bring in
+            due = np.rint(profile.times_us(counts[counts <= expected + 1]))
+            return due[due <= until_us].astype(np.int64)
+        n *= 2
+
+
+# ── closed loop
+
+
+def _closed(workload: Workload, seed: int) -> Draws:
+    client, n = workload.clients[0], workload.num_requests
+    assert n is not None  # noqa: S101 - Workload has checked it
+    prompt, output = draw_lengths(client.lengths, seed=seed, stream=f"client {client.id}", n=n)
+    none = np.empty(0, dtype=np.int64)
+    return Draws(
+        client=np.zeros(n, dtype=np.int64), arrival_us=none, prompt_tokens=prompt, output_tokens=output
+    )
+
+
+def _first_round_us(load: ClosedLoop, n: int) -> list[int | None]:
+    """Return the arrivals of ``n`` requests: the users' first ones spread over a think time, then None."""
+    users = min(load.concurrency, n)
+    return [user * load.think_time_us // load.concurrency for user in range(users)] + [None] * (n - users)
+
+
+# ── columns
+
+
+def _columns(workload: Workload, draws: Draws) -> dict[str, object]:
+    """Return TraceV2's columns; those that no client fills are left out."""
+    n, load = draws.client.size, workload.load
+    arrivals = draws.arrival_us if isinstance(load, OpenLoop) else _first_round_us(load, n)
+    arrival_time_us: Any = typed("arrival_time_us", arrivals)  # Any: stubs know no sum of arrays
+    columns: dict[str, object] = {
+        "request_id": np.arange(n).astype(str).astype(object),
+        "input_tokens": draws.prompt_tokens,
+        "output_tokens": draws.output_tokens,
+        "arrival_time_us": arrival_time_us,
+    }
+    for column, field in _CLIENT_COLUMNS.items():
+        values = [getattr(client, field) for client in workload.clients]
+        if any(value is not None for value in values):
+            columns[column] = typed(column, values).take(draws.client)
+    if any(client.timeout_us is not None for client in workload.clients):
+        timeouts = typed("deadline_us", [client.timeout_us for client in workload.clients])
+        columns["deadline_us"] = arrival_time_us + timeouts.take(draws.client)
+    return columns
+
+
+_CLIENT_COLUMNS: Final = {
+    "client_id": "id",
+    "tenant_id": "tenant_id",
+    "slo_class": "slo_class",
+    "prefix_group": "prefix_group",
+    "prefix_length": "prefix_length",
+    "streaming": "streaming",
+    "model": "model",
+    "adapter": "adapter",
+    "slo_target_us": "slo_target_us",
+}
+"""Columns that all requests of a client have alike, and the client's field."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from traces.errors import ConfigError, ServerError, TraceError, VtwinError
 
 if TYPE_CHECKING:
+    from traces.check import check_trace
     from traces.header import (
         ClientInfo,
         ClosedLoop,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         SLOTarget,
         Source,
     )
+    from traces.importers import convert
     from traces.metrics import (
         METRIC_COLUMNS,
         MetricNotes,
@@ -41,7 +43,8 @@ if TYPE_CHECKING:
         token_gaps,
     )
     from traces.problems import Problem
-    from traces.read import read_trace
+    from traces.read import read_header, read_trace
+    from traces.summary import Quantity, Summary, prefix_hit_ceiling_frac, summarize_trace
     from traces.trace import Trace, make_trace, select_rows
     from traces.write import write_trace
 
@@ -54,20 +57,27 @@ _HOME = {
     "MetricNotes": "metrics",
     "Network": "header",
     "Problem": "problems",
+    "Quantity": "summary",
     "SLOTarget": "header",
     "ServerInfo": "header",
     "Source": "header",
+    "Summary": "summary",
     "TokenGaps": "metrics",
     "Trace": "trace",
+    "check_trace": "check",
+    "convert": "importers",
     "finished_ok": "metrics",
     "make_trace": "trace",
     "metric_notes": "metrics",
     "pooled_itl_us": "metrics",
+    "prefix_hit_ceiling_frac": "summary",
     "prompt_tokens": "metrics",
+    "read_header": "read",
     "read_trace": "read",
     "request_metrics": "metrics",
     "select_rows": "trace",
     "send_or_arrival_us": "metrics",
+    "summarize_trace": "summary",
     "token_gaps": "metrics",
     "write_trace": "write",
 }
@@ -82,23 +92,30 @@ __all__ = [
     "MetricNotes",
     "Network",
     "Problem",
+    "Quantity",
     "SLOTarget",
     "ServerError",
     "ServerInfo",
     "Source",
+    "Summary",
     "TokenGaps",
     "Trace",
     "TraceError",
     "VtwinError",
+    "check_trace",
+    "convert",
     "finished_ok",
     "make_trace",
     "metric_notes",
     "pooled_itl_us",
+    "prefix_hit_ceiling_frac",
     "prompt_tokens",
+    "read_header",
     "read_trace",
     "request_metrics",
     "select_rows",
     "send_or_arrival_us",
+    "summarize_trace",
     "token_gaps",
     "write_trace",
 ]

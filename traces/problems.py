@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -59,11 +58,11 @@ def finding(
     return [Finding(file=file, column=column, rows=rows, message=message)] if len(rows) else []
 
 
-def refuse(problems: Sequence[Problem], findings: Sequence[Finding], *, trace: Path) -> None:
-    """Raise TraceError with the first fault and the count of the others, if there is any."""
+def refuse(problems: Sequence[Problem], findings: Sequence[Finding], *, hint: str = "") -> None:
+    """Raise TraceError with the first fault and the count of the others, if any; ``hint`` ends it."""
     num = len(problems) + sum(len(found.rows) for found in findings)
     if num == 0:
         return
     first = min([*problems, *(found.problem(0) for found in findings)], key=lambda p: (p.row or 0, p.file))
-    more = f"; {num - 1} more, listed by `vtwin trace check {trace}`" if num > 1 else ""
+    more = f"; {num - 1} more{hint}" if num > 1 else ""
     raise TraceError(f"{first}{more}")

@@ -27,7 +27,7 @@ def read_trace(path: str | Path, *, events: bool = True) -> Trace:
     many more there are.
     """
     trace, problems, findings = examine(path, events=events)
-    refuse(problems, findings, trace=stem_of(path))
+    refuse(problems, findings, hint=f", listed by `vtwin trace check {stem_of(path)}`")
     return trace
 
 

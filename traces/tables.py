@@ -139,11 +139,12 @@ def _check_names(names: list[str], fields: Mapping[str, Field], *, file: str) ->
     for name in names:
         if names.count(name) > 1:
             raise TraceError(f"column {name}: got it twice, expected each column once ({file})")
-    for field in fields.values():
-        if field.required and field.name not in names:
-            raise TraceError(
-                f"column {field.name}: got a table without it, expected the columns of TraceV2 ({file})"
-            )
+    required = [field.name for field in fields.values() if field.required]
+    missing = [name for name in required if name not in names]
+    if missing:
+        raise TraceError(
+            f"column {missing[0]}: got a table without it, expected columns {', '.join(required)} ({file})"
+        )
 
 
 def _csv_names(path: Path) -> list[str]:

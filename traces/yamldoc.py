@@ -45,9 +45,9 @@ def dump_dataclass(value: object) -> str:
     return text
 
 
-def nearest(name: str, known: list[str]) -> str | None:
-    """Return the known name that ``name`` is probably a slip of, or None."""
-    matches = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+def nearest(name: str, known: list[str], *, likeness: float = 0.6) -> str | None:
+    """Return the known name that ``name`` is probably a slip of, or None; difflib's likeness, in [0, 1]."""
+    matches = difflib.get_close_matches(name, known, n=1, cutoff=likeness)
     return matches[0] if matches else None
 
 

@@ -1,0 +1,184 @@
+"""``vtwin trace``: check, describe, draw and convert traces. What is heavy is imported by the command called."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import typer
+
+from traces.importers import SourceFormat
+from traces.workload.options import WorkloadOptions, with_workload_options
+
+if TYPE_CHECKING:
+    from traces.summary import Summary
+    from traces.trace import Trace
+
+trace_app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Check, describe, draw, convert traces."
+)
+
+EXIT_PROBLEMS: Final = 1
+SCHEMA_VERSION: Final = 1
+_SLOW_BYTES: Final = 100_000_000  # read or written in about two seconds
+
+TraceArgument = Annotated[Path, typer.Argument(metavar="STEM", help="The trace's stem, header or table.")]
+OutputOption = Annotated[
+    Path, typer.Option(metavar="STEM", help="Where to write; Parquet if it ends in .parquet, else CSV.")
+]
+DialectOption = Annotated[
+    Literal["vtwin", "blis"],
+    typer.Option(help="blis: what BLIS reads, vtwin's own columns and keys left out."),
+]
+
+
+@trace_app.command()
+def check(
+    trace: TraceArgument,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> None:
+    """List everything that is wrong with a trace; exit code 1 if anything is, 3 if there is no trace."""
+    from traces.check import check_trace
+
+    with _working("reading", trace):
+        problems = check_trace(trace)
+    if as_json:
+        rows = [{"file": p.file, "row": p.row, "column": p.column, "message": p.message} for p in problems]
+        _print_json({"schema_version": SCHEMA_VERSION, "num_problems": len(rows), "problems": rows})
+    else:
+        for problem in problems:
+            typer.echo(str(problem))
+    verdict = f"{len(problems)} problems" if problems else "no problems"
+    typer.echo(f"{trace}: {verdict}", err=True)
+    if problems:
+        raise typer.Exit(EXIT_PROBLEMS)
+
+
+@trace_app.command()
+def info(
+    trace: TraceArgument,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> None:
+    """Describe a trace: how many requests, how fast, how long, how cacheable, and what became of them."""
+    from dataclasses import asdict
+
+    from traces.read import read_trace
+    from traces.summary import summarize_trace
+
+    with _working("reading", trace):
+        summary = summarize_trace(read_trace(trace))
+    if as_json:
+        _print_json({"schema_version": SCHEMA_VERSION, **asdict(summary)})
+    else:
+        typer.echo("\n".join(describe(summary)))
+
+
+@trace_app.command()
+def convert(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File (or folder of a run) to convert.")],
+    source: Annotated[
+        SourceFormat, typer.Option("--from", help="Format of FILE; tracev2: any trace, BLIS's too.")
+    ],
+    output: OutputOption,
+    dialect: DialectOption = "vtwin",
+) -> None:
+    """Bring a public trace format to TraceV2, or a trace from one dialect or file type to another."""
+    from traces.importers import convert as convert_file
+
+    with _working("reading", file):
+        trace = convert_file(source, file)
+    _write(trace, output, dialect=dialect)
+
+
+@trace_app.command()
+@with_workload_options
+def synth(workload: WorkloadOptions, output: OutputOption, dialect: DialectOption = "vtwin") -> None:
+    """Draw a workload into a trace without outcomes, to be observed or simulated later."""
+    from traces.workload import trace_from_options
+
+    _write(trace_from_options(workload), output, dialect=dialect)
+
+
+def describe(summary: Summary) -> list[str]:
+    """Return the summary as lines for a terminal."""
+    from traces.summary import Quantity
+
+    said = [
+        ("requests", f"{summary.num_requests:,}"),
+        ("mode", summary.mode),
+        ("status", ", ".join(f"{num:,} {name}" for name, num in summary.num_by_status.items())),
+        ("warmup requests", f"{summary.num_warmup:,}" if summary.num_warmup else None),
+        ("events", f"{summary.num_events:,}" if summary.num_events else None),
+        ("span", _rounded(summary.span_us, "{:.3f} s", scale=1e-6)),
+        ("arrival rate", _rounded(summary.rate_per_s, "{:.3f} /s")),
+        ("CV of the gaps", _rounded(summary.gap_cv, "{:.3f}")),
+        ("duration", _rounded(summary.duration_us, "{:.3f} s", scale=1e-6)),
+        ("throughput", _rounded(summary.request_throughput, "{:.3f} requests/s")),
+        ("", _rounded(summary.output_token_throughput, "{:.1f} output tokens/s")),
+        ("closed loop", f"{summary.concurrency:,} users" if summary.concurrency else None),
+        ("prefix groups", f"{summary.num_prefix_groups:,}" if summary.num_prefix_groups else None),
+        ("sessions", f"{summary.num_sessions:,}" if summary.num_sessions else None),
+        ("prefix hit ceiling", _rounded(summary.prefix_hit_ceiling_frac, "{:.1%} of prompt tokens")),
+        ("unknown columns", ", ".join(summary.foreign_columns)),
+    ]
+    lines = [f"{name:<20}{text}" for name, text in said if text]
+    quantities: list[tuple[str, Quantity | None, float]] = [
+        ("prompt tokens", summary.prompt_tokens, 1.0),
+        ("output tokens", summary.output_tokens, 1.0),
+        ("TTFT, ms", summary.ttft_us, 1e-3),
+        ("E2E, ms", summary.e2e_us, 1e-3),
+        ("ITL, ms", summary.itl_us, 1e-3),
+        ("TPOT, ms", summary.tpot_us, 1e-3),
+        ("queue, ms", summary.queue_us, 1e-3),
+        ("dispatch lag, ms", summary.dispatch_lag_us, 1e-3),
+    ]
+    columns = ("n", "mean", "stdev", "min", "p50", "p90", "p99", "max")
+    lines.append(f"{'':<18}" + "".join(f"{name:>12}" for name in columns))
+    for name, quantity, scale in quantities:
+        if quantity is not None:
+            values = (getattr(quantity, column) * scale for column in columns[1:])
+            lines.append(f"{name:<18}{quantity.n:>12,}" + "".join(f"{value:>12,.1f}" for value in values))
+    return lines + [f"note: {note}" for note in summary.notes]
+
+
+def _rounded(value: float | None, text: str, *, scale: float = 1.0) -> str | None:
+    return None if value is None else text.format(value * scale)
+
+
+def _write(trace: Trace, output: Path, *, dialect: Literal["vtwin", "blis"]) -> None:
+    import shlex
+
+    from traces.write import write_trace
+
+    command = shlex.join(["vtwin", *sys.argv[1:]])
+    paths = write_trace(trace.with_header(command=command), output, dialect=dialect)
+    typer.echo(f"{len(trace):,} requests -> {', '.join(str(path) for path in paths)}", err=True)
+
+
+def _print_json(document: object) -> None:
+    import json
+
+    typer.echo(json.dumps(document, allow_nan=False))
+
+
+@contextmanager
+def _working(what: str, path: Path) -> Iterator[None]:
+    """Say on stderr what takes seconds: a spinner, or a line where there is no terminal."""
+    folder, stem = path.parent, path.name.split(".")[0]
+    size = sum(file.stat().st_size for file in folder.glob(f"{stem}*") if file.is_file())
+    if size < _SLOW_BYTES:
+        yield
+        return
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    message = f"{what} {path} ({size / 1e6:,.0f} MB)"
+    if not console.is_terminal:
+        typer.echo(message, err=True)
+        yield
+        return
+    with console.status(message):
+        yield

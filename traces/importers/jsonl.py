@@ -1,0 +1,92 @@
+"""JSON lines, plain or gzip'ed, to columns; whatever is wrong is named by file and line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from traces.errors import TraceError
+
+Column = list[object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """What the values of a key must be: in words, and as a test."""
+
+    words: str
+    fits: Callable[[object], bool]
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_integers(value: object) -> bool:
+    return isinstance(value, list) and all(type(item) is int for item in value)
+
+
+COUNT: Final = Kind(words="an integer >= 0", fits=_is_count)
+NUMBER: Final = Kind(words="a number", fits=_is_number)
+TEXT: Final = Kind(words="text", fits=lambda value: isinstance(value, str))
+INTEGERS: Final = Kind(words="a list of integers", fits=_is_integers)
+
+
+def read_jsonl(path: Path, kinds: Mapping[str, Kind]) -> dict[str, Column]:
+    """Return one column per key of ``kinds``, an entry per line; other keys and blank lines are passed over.
+
+    Raises TraceError where the file cannot be read, holds no row, or a line is no JSON object, lacks a key or
+    has a wrong type.
+    """
+    columns: dict[str, Column] = {key: [] for key in kinds}
+    for number, line in enumerate(_lines(path), start=1):
+        if not line.strip():
+            continue
+        row = _row(line, where=f"{path.name}:{number}")
+        for key, kind in kinds.items():
+            columns[key].append(_value(row, key, kind=kind, where=f"{path.name}:{number}"))
+    if not next(iter(columns.values())):
+        raise TraceError(f"{path.name}: got no rows, expected one JSON object a line ({path})")
+    return columns
+
+
+def _lines(path: Path) -> list[bytes]:
+    try:
+        content = path.read_bytes()
+        if content[:2] == b"\x1f\x8b":
+            content = gzip.decompress(content)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise TraceError(f"{path.name}: {error}, expected a whole gzip file ({path})") from error
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror}, expected a readable file") from error
+    return content.splitlines()
+
+
+def _row(line: bytes, *, where: str) -> dict[str, object]:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise TraceError(f"{where}: {error.msg} at column {error.colno}, expected one JSON object") from error
+    except UnicodeDecodeError as error:
+        raise TraceError(f"{where}: got bytes that are no text, expected one JSON object") from error
+    if not isinstance(row, dict):
+        raise TraceError(f"{where}: got {type(row).__name__}, expected one JSON object")
+    return row
+
+
+def _value(row: Mapping[str, object], key: str, *, kind: Kind, where: str) -> object:
+    if key not in row:
+        raise TraceError(f"{where}: {key}: got nothing, expected {kind.words}")
+    if not kind.fits(row[key]):
+        raise TraceError(f"{where}: {key}: got {row[key]!r}, expected {kind.words}")
+    return row[key]

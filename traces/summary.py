@@ -1,0 +1,198 @@
+"""What a trace amounts to: how many, how fast, how long, how cacheable, and what became of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from traces.metrics import (
+    Float64s,
+    Int64s,
+    metric_notes,
+    pooled_itl_us,
+    prompt_tokens,
+    request_metrics,
+)
+from traces.rules import int_values
+from traces.schema import FIELDS
+from traces.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+US_PER_S = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantity:
+    """How a number is distributed over requests (or tokens): n values, their mean and quantiles."""
+
+    n: int
+    mean: float
+    stdev: float
+    min: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+    max: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """A trace in numbers; None where there is nothing to say.
+
+    ``span_us``: from the first arrival to the last. ``rate_per_s``: (n - 1) / span. ``gap_cv``: coefficient
+    of variation of the gaps between arrivals (1 for Poisson, 0 for a clock). ``prefix_hit_ceiling_frac``:
+    share of all prompt tokens that an earlier arrival had in the same place, which is what an unlimited
+    prefix cache finds. ``concurrency``: users of a closed loop.
+    ``duration_us``: from the first send to the last event. Latencies are those of ``traces.metrics``.
+    """
+
+    mode: str | None
+    tool: str | None
+    num_requests: int
+    num_by_status: Mapping[str, int]
+    num_warmup: int
+    num_events: int
+    span_us: int | None
+    rate_per_s: float | None
+    gap_cv: float | None
+    prompt_tokens: Quantity | None
+    output_tokens: Quantity | None
+    concurrency: int | None
+    num_prefix_groups: int
+    num_sessions: int
+    prefix_hit_ceiling_frac: float | None
+    duration_us: int | None
+    request_throughput: float | None
+    output_token_throughput: float | None
+    ttft_us: Quantity | None
+    e2e_us: Quantity | None
+    itl_us: Quantity | None
+    tpot_us: Quantity | None
+    queue_us: Quantity | None
+    dispatch_lag_us: Quantity | None
+    foreign_columns: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def summarize_trace(trace: Trace) -> Summary:
+    """Return the trace in numbers."""
+    metrics = request_metrics(trace)
+    duration = _duration_us(trace)
+    ok = int((trace.column("status") == "ok").fillna(False).sum())
+    tokens_out = int_values(trace.column("output_tokens"))[~np.isnan(metrics["e2e_us"].to_numpy())].sum()
+    return Summary(
+        mode=trace.header.mode,
+        tool=trace.header.tool,
+        num_requests=len(trace),
+        num_by_status=_num_by_status(trace),
+        num_warmup=int((trace.column("phase") == "warmup").fillna(False).sum()),
+        num_events=0 if trace.events is None else len(trace.events),
+        **_arrivals(trace),
+        prompt_tokens=quantity(prompt_tokens(trace).astype(np.float64)),
+        output_tokens=quantity(trace.column("output_tokens").to_numpy(dtype=np.float64, na_value=np.nan)),
+        concurrency=None if trace.header.closed_loop is None else trace.header.closed_loop.concurrency,
+        num_prefix_groups=int(trace.column("prefix_group").nunique()),
+        num_sessions=int(trace.column("session_id").nunique()),
+        prefix_hit_ceiling_frac=prefix_hit_ceiling_frac(trace),
+        duration_us=duration,
+        request_throughput=ok * US_PER_S / duration if duration else None,
+        output_token_throughput=float(tokens_out) * US_PER_S / duration if duration else None,
+        ttft_us=quantity(metrics["ttft_us"].to_numpy()),
+        e2e_us=quantity(metrics["e2e_us"].to_numpy()),
+        itl_us=quantity(pooled_itl_us(trace)),
+        tpot_us=quantity(metrics["tpot_us"].to_numpy()),
+        queue_us=quantity(metrics["queue_us"].to_numpy()),
+        dispatch_lag_us=quantity(metrics["dispatch_lag_us"].to_numpy()),
+        foreign_columns=tuple(str(name) for name in trace.requests.columns if name not in FIELDS),
+        notes=metric_notes(trace).lines(),
+    )
+
+
+def quantity(values: Float64s) -> Quantity | None:
+    """Return the distribution of the values that are not NaN (linear quantiles), None where none is."""
+    values = values[~np.isnan(values)]
+    if len(values) == 0:
+        return None
+    low, p50, p90, p95, p99, high = np.quantile(values, (0.0, 0.5, 0.9, 0.95, 0.99, 1.0)).tolist()
+    return Quantity(
+        n=len(values),
+        mean=float(values.mean()),
+        stdev=float(values.std()),
+        min=low,
+        p50=p50,
+        p90=p90,
+        p95=p95,
+        p99=p99,
+        max=high,
+    )
+
+
+def prefix_hit_ceiling_frac(trace: Trace) -> float | None:
+    """Return the share of prompt tokens that an unlimited prefix cache would find, or None without prefixes.
+
+    Requests are taken by arrival (unknown ones last, ties by row). A request finds the leading blocks whose
+    hashes an earlier one had, or of its group's prefix as much as any earlier member had, whichever is more.
+    """
+    prompt = prompt_tokens(trace)
+    has_hashes = bool(trace.column("prefix_hashes").notna().any())
+    has_groups = bool(trace.column("prefix_group").notna().any())
+    if prompt.sum() == 0 or not (has_hashes or has_groups):
+        return None
+    order = np.argsort(trace.column("arrival_time_us").to_numpy(np.float64, na_value=np.inf), kind="stable")
+    hit = np.maximum(_tokens_of_known_blocks(trace, prompt, order), _tokens_of_known_prefix(trace, order))
+    return float(np.minimum(hit, prompt).sum() / prompt.sum())
+
+
+def _tokens_of_known_blocks(trace: Trace, prompt: Int64s, order: Int64s) -> Int64s:
+    found = np.zeros(len(trace), dtype=np.int64)
+    block = trace.header.hash_block_size or 0
+    hashes = trace.column("prefix_hashes").fillna("").to_list()
+    seen: set[str] = set()
+    for row in order.tolist():
+        blocks = hashes[row].split()
+        leading = next((i for i, name in enumerate(blocks) if name not in seen), len(blocks))
+        found[row] = leading * block
+        seen.update(blocks)
+    return np.minimum(found, prompt)
+
+
+def _tokens_of_known_prefix(trace: Trace, order: Int64s) -> Int64s:
+    """Return min(own prefix, longest prefix of an earlier member of the group), 0 for a group's first."""
+    group = pd.factorize(trace.column("prefix_group"))[0][order]
+    length = pd.Series(int_values(trace.column("prefix_length"))[order])
+    longest = length.groupby(group).cummax().groupby(group).shift(1).fillna(0).to_numpy(np.int64)
+    found = np.zeros(len(trace), dtype=np.int64)
+    found[order] = np.where(group >= 0, np.minimum(length.to_numpy(), longest), 0)
+    return found
+
+
+def _arrivals(trace: Trace) -> dict[str, Any]:
+    times = np.sort(int_values(trace.column("arrival_time_us").dropna()))
+    if len(times) < 2 or times[-1] == times[0]:
+        return {"span_us": None, "rate_per_s": None, "gap_cv": None}
+    span = int(times[-1] - times[0])
+    gaps = np.diff(times)
+    return {
+        "span_us": span,
+        "rate_per_s": len(gaps) * US_PER_S / span,
+        "gap_cv": float(gaps.std() / gaps.mean()),
+    }
+
+
+def _num_by_status(trace: Trace) -> dict[str, int]:
+    counts = trace.column("status").fillna("none").value_counts()
+    return {str(name): int(num) for name, num in sorted(counts.items())}
+
+
+def _duration_us(trace: Trace) -> int | None:
+    start = trace.column("send_time_us").fillna(trace.column("arrival_time_us")).min()
+    end = trace.column("last_token_time_us").fillna(trace.column("last_chunk_time_us")).max()
+    if pd.isna(start) or pd.isna(end) or end <= start:
+        return None
+    return int(end) - int(start)

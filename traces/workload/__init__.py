@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from traces.workload.options import WorkloadOptions, check_options, with_workload_options
     from traces.workload.resolve import PRESETS, preset, workload_from_options
     from traces.workload.spec import load_spec
-    from traces.workload.synth import synth, trace_from_options
+    from traces.workload.synthesis import synth, trace_from_options
 
 __all__ = [
     "PRESETS",
@@ -43,8 +43,8 @@ _HOMES = {
     "preset": "resolve",
     "workload_from_options": "resolve",
     "load_spec": "spec",
-    "synth": "synth",
-    "trace_from_options": "synth",
+    "synth": "synthesis",
+    "trace_from_options": "synthesis",
     "workload_of": "again",
 }
 

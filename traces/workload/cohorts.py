@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from traces.workload.fields import Section, key, not_negative, number, one_of, read_section, text
-from traces.workload.model import Client, Window, require
+from traces.workload.invalid import require
+from traces.workload.model import Client, Window
 from traces.workload.sections import SHARED, build_client
 
 MAX_POPULATION: Final = 100_000

@@ -14,8 +14,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from traces.workload.model import (
-    Arrival,
+from traces.workload.lengths import (
     Bounded,
     Constant,
     Distribution,
@@ -29,6 +28,7 @@ from traces.workload.model import (
     Uniform,
     Zipf,
 )
+from traces.workload.model import Arrival
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from traces.workload.model import InvalidWorkload
+from traces.workload.invalid import InvalidWorkload
 from traces.yamldoc import nearest
 
 Reader = Callable[[Any], Any]

@@ -7,16 +7,15 @@ from dataclasses import replace
 from typing import Final
 
 from traces.errors import ConfigError
+from traces.workload.invalid import InvalidWorkload
+from traces.workload.lengths import Gaussian, Separate
 from traces.workload.model import (
     DEFAULT_NUM_REQUESTS,
     DEFAULT_SEED,
     Arrival,
     Client,
     ClosedLoop,
-    Gaussian,
-    InvalidWorkload,
     OpenLoop,
-    Separate,
     Workload,
 )
 from traces.workload.options import (
@@ -129,7 +128,7 @@ def _load(options: WorkloadOptions) -> OpenLoop | ClosedLoop:
 
 
 def _arrival(options: WorkloadOptions) -> Arrival:
-    """Return the gaps as asked: gamma's shape is the burstiness b, so the coefficient of variation is b^-½."""
+    """Return the gaps as asked: gamma's shape is the burstiness b, their coefficient of variation is b^-½."""
     burstiness = options.burstiness
     if options.arrival == "constant" or burstiness == math.inf:
         return Arrival(process="constant", cv=0.0)

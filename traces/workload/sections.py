@@ -25,28 +25,22 @@ from traces.workload.fields import (
     unsupported,
     within,
 )
-from traces.workload.model import (
-    CV_RANGE,
-    Arrival,
-    ArrivalProcess,
-    Client,
+from traces.workload.invalid import InvalidWorkload, require
+from traces.workload.lengths import (
     Constant,
     Distribution,
     Empirical,
     Exponential,
     Gaussian,
-    InvalidWorkload,
     Lengths,
     Lognormal,
     ParetoLognormal,
     Separate,
-    SloClass,
     TotalSplit,
     Uniform,
-    Window,
     Zipf,
-    require,
 )
+from traces.workload.model import CV_RANGE, Arrival, ArrivalProcess, Client, SloClass, Window
 
 DEFAULT_PREFIX_LENGTH: Final = 50
 """Tokens of a prefix group none of whose clients says a length (as BLIS has it)."""

@@ -26,15 +26,8 @@ from traces.workload.fields import (
     unsupported,
     within,
 )
-from traces.workload.model import (
-    DEFAULT_NUM_REQUESTS,
-    Client,
-    ClosedLoop,
-    InvalidWorkload,
-    OpenLoop,
-    Workload,
-    require,
-)
+from traces.workload.invalid import InvalidWorkload, require
+from traces.workload.model import DEFAULT_NUM_REQUESTS, Client, ClosedLoop, OpenLoop, Workload
 from traces.workload.sections import build_client, prefix_lengths, read_client
 
 

@@ -56,17 +56,21 @@ def entry(function: Function) -> Function:
     return _compile(function)
 
 
+def engine_entry(function: Function) -> Function:
+    """Compile a function of the engine that Python calls: it makes no arrays, so none are reference-counted."""
+    return _compile(function, _nrt=False)
+
+
 def part(function: Function) -> Function:
-    """Compile a small function that only other compiled ones call; it is always inlined."""
-    before = numba.config.CACHE_DIR
-    try:
-        compiled: Function = numba.njit(nogil=True, forceinline=True)(function)
-    finally:
-        numba.config.CACHE_DIR = before
+    """Compile a small function of the engine that only other compiled ones call; it is always inlined.
+
+    The engine makes no arrays, so reference counting, an atomic operation per array and call, is off.
+    """
+    compiled: Function = numba.njit(nogil=True, forceinline=True, _nrt=False)(function)
     return compiled
 
 
 def phase(function: Function) -> Function:
-    """Compile a large function that only other compiled ones call; it stays a call."""
-    compiled: Function = numba.njit(nogil=True)(function)
+    """Compile a large function of the engine that only other compiled ones call; it stays a call."""
+    compiled: Function = numba.njit(nogil=True, _nrt=False)(function)
     return compiled

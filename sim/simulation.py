@@ -202,7 +202,6 @@ class Engine:
             max_tokens = asked
         rows["status"] = np.where(refused, st.REJECTED, st.PENDING)
         rows["num_tokens"] = rows["num_prompt_tokens"] = prompt
-        rows["max_tokens"] = max_tokens
         rows["max_total_tokens"] = np.maximum(prompt + 1, np.minimum(prompt + max_tokens, config.max_model_len))
         rows["priority"] = requests.priority
         rows["arrival_us"] = requests.arrival_us
@@ -364,9 +363,9 @@ class Engine:
 
 def _longer(array: Any, length: int) -> Any:
     """Return a copy of ``array`` with zeros behind it."""
-    longer = np.zeros((length, *array.shape[1:]), array.dtype)
+    longer = st.records(length, array.dtype) if isinstance(array, np.recarray) else np.zeros(length, array.dtype)
     longer[: len(array)] = array
-    return longer.view(np.recarray) if isinstance(array, np.recarray) else longer
+    return longer
 
 
 def _check(requests: Requests, config: EngineConfig) -> None:

@@ -5,21 +5,21 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.compile import entry
+from sim.compile import engine_entry
 from sim.engine.blocks import free_blocks
 from sim.engine.schedule import remove_running_at
 from sim.engine.state import ABORTED, FINISHED, PENDING, PREEMPTED, REJECTED, RUNNING, WAITING, State
 from sim.engine.waiting import add_pending, remove_request
 
 
-@entry
+@engine_entry
 def join_requests(s: State, order: NDArray[np.int64]) -> None:
     """Let requests join at their ``queued_us``; ``order`` is sorted by it, ties by number."""
     for request in order:
         add_pending(s, request)
 
 
-@entry
+@engine_entry
 def hold_requests(s: State, concurrency: int, think_time_us: int) -> None:
     """Make the loop closed before it starts: all but the first ``concurrency`` requests wait for a completion."""
     e = s.counters[0]
@@ -37,7 +37,7 @@ def hold_requests(s: State, concurrency: int, think_time_us: int) -> None:
     e.num_pending = kept
 
 
-@entry
+@engine_entry
 def abort_request(s: State, request: int) -> None:
     """Drop a request wherever it is; results of it that are still in flight are passed over."""
     e, r = s.counters[0], s.requests[request]

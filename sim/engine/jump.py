@@ -53,21 +53,32 @@ def steps_before(time_us: int, first_us: int, step_us: int) -> int:
 
 
 @part
+def next_block_step(s: State, request: int) -> int:
+    """Return in which of the coming decode steps a request needs its next block, 0 to block_size - 1."""
+    e, r = s.counters[0], s.requests[request]
+    return r.num_blocks * e.block_size - r.num_tokens + 1 - e.async_scheduling
+
+
+@part
 def steps_while_all_decode(s: State) -> int:
     """Return for how many steps every running request has a token to compute, 0 unless all of them only decode.
 
-    A sync engine frees a request in the step that gives its last token; an async one must look again before it
-    schedules a request whose last token is in flight.
+    On the way it counts, in ``rounds[k + 1]``, who needs a block in step k. A sync engine frees a request in the
+    step that gives its last token; an async one must look again before it schedules a request whose last token
+    is in flight.
     """
     e = s.counters[0]
     ahead = e.async_scheduling
     fewest = ENDLESS
+    for k in range(e.block_size + 1):
+        s.rounds[k] = 0
     for i in range(e.num_running):
         r = s.requests[s.running[i]]
         is_decoding = r.num_computed_tokens == r.num_tokens - 1 + ahead and r.num_output_placeholders == ahead
         if not is_decoding or (r.num_tokens == r.num_prompt_tokens and not ahead):
             return 0
         fewest = min(fewest, r.max_total_tokens - r.num_tokens - ahead)
+        s.rounds[next_block_step(s, s.running[i]) + 1] += 1
     return fewest
 
 
@@ -75,23 +86,19 @@ def steps_while_all_decode(s: State) -> int:
 def sort_by_next_block(s: State) -> bool:
     """Order the running requests by the step of their next block; return whether filled blocks must be entered.
 
-    Counting sort over the block_size possible steps; requests of one step keep their running order.
+    Counting sort; requests of one step keep their running order. Afterwards ``order[rounds[k] : rounds[k + 1]]``
+    are those of step k.
     """
     e = s.counters[0]
-    ahead = e.async_scheduling
-    s.rounds[: e.block_size + 1] = 0
     must_enter = False
-    for i in range(e.num_running):
-        r = s.requests[s.running[i]]
-        s.rounds[r.num_blocks * e.block_size - r.num_tokens + 1 - ahead + 1] += 1
-        must_enter = must_enter or has_hashes_past(s, s.running[i], r.num_cached_blocks)
     for k in range(e.block_size):
         s.rounds[k + 1] += s.rounds[k]
     for i in range(e.num_running):
-        r = s.requests[s.running[i]]
-        k = r.num_blocks * e.block_size - r.num_tokens + 1 - ahead
-        s.order[s.rounds[k]] = s.running[i]
+        request = s.running[i]
+        k = next_block_step(s, request)
+        s.order[s.rounds[k]] = request
         s.rounds[k] += 1
+        must_enter = must_enter or has_hashes_past(s, request, s.requests[request].num_cached_blocks)
     for k in range(e.block_size, 0, -1):
         s.rounds[k] = s.rounds[k - 1]
     s.rounds[0] = 0
@@ -191,6 +198,19 @@ def steps_to_jump(s: State, until_us: int, step_us: int, second_start_us: int) -
     return min(most, 1 + steps_before(limit_us, second_start_us, step_us=step_us))
 
 
+@part
+def finish_those_who_have_all(s: State) -> None:
+    """Free the requests that the last step of a jump completed, in running order."""
+    e = s.counters[0]
+    e.num_finished = 0
+    for i in range(e.num_running):
+        r = s.requests[s.running[i]]
+        if r.num_tokens >= r.max_total_tokens:
+            finish(s, s.running[i])
+    if e.num_finished > 0:
+        drop_finished_from_running(s)
+
+
 @phase
 def jump_sync(s: State, until_us: int, step_us: int) -> bool:
     """Take as many steps as nothing can change in; return False when not even one."""
@@ -203,13 +223,7 @@ def jump_sync(s: State, until_us: int, step_us: int) -> bool:
     e.clock_us += num_steps * step_us
     e.num_steps += num_steps
     e.num_jumps += 1
-    e.num_finished = 0
-    for i in range(e.num_running):
-        r = s.requests[s.running[i]]
-        if r.num_tokens >= r.max_total_tokens:
-            finish(s, s.running[i])
-    if e.num_finished > 0:
-        drop_finished_from_running(s)
+    finish_those_who_have_all(s)
     return True
 
 

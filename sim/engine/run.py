@@ -6,7 +6,7 @@ Python has to make an array larger.
 
 from __future__ import annotations
 
-from sim.compile import entry, part, phase
+from sim.compile import engine_entry, part, phase
 from sim.engine.jump import jump_async, jump_sync
 from sim.engine.log import has_room, log_schedule, log_update
 from sim.engine.schedule import schedule
@@ -159,7 +159,7 @@ def run_async(s: State, until_us: int, coalesce: bool) -> int:
         take_oldest(s)
 
 
-@entry
+@engine_entry
 def run(s: State, until_us: int, coalesce: bool) -> int:  # noqa: FBT001 - numba's entry points take no keywords
     """Take every step that starts before ``until_us``; return REACHED, IDLE or NEEDS_ROOM."""
     if s.counters[0].async_scheduling:

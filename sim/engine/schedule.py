@@ -42,7 +42,7 @@ def num_new_tokens_of_running(s: State, request: int, threshold: int) -> int:
     """Return how many tokens a running request wants and may have, 0 when it has to sit this step out."""
     e, r = s.counters[0], s.requests[request]
     in_flight = r.num_output_placeholders
-    last_token_is_in_flight = r.num_computed_tokens + 2 - in_flight >= r.num_prompt_tokens + r.max_tokens
+    last_token_is_in_flight = r.num_computed_tokens + 2 - in_flight >= r.max_total_tokens
     if in_flight > 0 and last_token_is_in_flight:
         return 0
     wanted = capped(r.num_tokens + in_flight - r.num_computed_tokens, threshold)

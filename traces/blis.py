@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-import numpy as np
 import pandas as pd
 
+from traces.errors import TraceError
 from traces.header import BLIS_KEYS, BLIS_SERVER_KEYS, Header, Rebased, ServerInfo
 from traces.schema import REQUEST_FIELDS, Field
 
 UNIX_TIMES: Final = ("send_time_us", "first_chunk_time_us", "last_chunk_time_us")
+ALL_TIMES: Final = ("arrival_time_us", "deadline_us", *UNIX_TIMES)
 # Unix µs of March 1973; a run that lasts three years is not expected, so a larger time is one since 1970.
 UNIX_FLOOR_US: Final = 100_000_000_000_000
 _STATUS_IN_BLIS: Final = {"aborted": "error", "rejected": "error", "stuck": "incomplete"}
@@ -44,20 +45,29 @@ def _zero_is_missing(field: Field, header: Header) -> bool:
 def _rebased(
     header: Header, requests: pd.DataFrame, events: pd.DataFrame | None
 ) -> tuple[Header, pd.DataFrame, pd.DataFrame | None]:
-    if "send_time_us" not in requests.columns:
+    """Return the three with Unix times counted from the run's start.
+
+    ``observe`` writes Unix times beside arrivals from 0; a replay of such a trace writes them throughout
+    but for the deadlines.
+    """
+    arrival = requests["arrival_time_us"]
+    send = requests.get("send_time_us", arrival).where(arrival.notna())
+    if not (send >= UNIX_FLOOR_US).any():
         return header, requests, events
-    send, arrival = requests["send_time_us"], requests["arrival_time_us"]
-    both = send.where(arrival.notna()).dropna()
-    if header.mode != "real" or both.empty or int(both.min()) < UNIX_FLOOR_US:
-        return header, requests, events
-    row = both.index[int(np.argmin(both.to_numpy(dtype=np.int64)))]
-    origin = int(send[row]) - int(arrival[row])
-    times = [name for name in UNIX_TIMES if name in requests.columns]
-    requests = requests.assign(**{name: requests[name] - origin for name in times})
+    row = int(send.argmin())
+    first_send, its_arrival = int(send.iloc[row]), int(arrival.iloc[row])
+    origin = first_send - its_arrival if its_arrival < UNIX_FLOOR_US else int(arrival.min())
+    times = {name: requests[name] for name in ALL_TIMES if name in requests.columns}
+    requests = requests.assign(**{name: _from(origin, column) for name, column in times.items()})
     if events is not None:
-        events = events.assign(timestamp_us=events["timestamp_us"] - origin)
-    rebased = Rebased(smallest_send_unix_us=int(send[row]), arrival_of_that_row_us=int(arrival[row]))
+        events = events.assign(timestamp_us=_from(origin, events["timestamp_us"]))
+    rebased = Rebased(smallest_send_unix_us=first_send, arrival_of_that_row_us=first_send - origin)
     return replace(header, start_unix_us=origin, rebased=rebased), requests, events
+
+
+def _from(origin: int, times: pd.Series[Any]) -> pd.Series[Any]:
+    """Return the times counted from ``origin`` where they are Unix times, unchanged where they are not."""
+    return times.mask((times >= UNIX_FLOOR_US).fillna(False), times - origin)
 
 
 def to_blis(
@@ -66,9 +76,14 @@ def to_blis(
     """Return the three as BLIS reads them: its keys and columns, no empty number, its origins and statuses.
 
     Where a request_id is no integer, every row is numbered, its name kept in ``x_request_id``. What BLIS
-    has no word for is lost: this dialect is for handing over, not for keeping.
+    has no word for is lost: this dialect is for handing over, not for keeping. Raises TraceError for a closed
+    loop that has not run: its requests have no times.
     """
     origin = header.start_unix_us if header.mode == "real" and header.start_unix_us else 0
+    if bool(requests["arrival_time_us"].isna().any()):
+        raise TraceError(
+            "arrival_time_us: got empty cells, expected a time in each: BLIS's dialect has no closed loop"
+        )
     requests, numbers = _numbered(requests)
     columns: dict[str, Any] = {}
     for field in REQUEST_FIELDS:

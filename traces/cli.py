@@ -1,4 +1,4 @@
-"""``vtwin trace``: check, describe, draw and convert traces. What is heavy is imported by the command called."""
+"""``vtwin trace``: check, describe, draw and convert traces. Each command imports what is heavy."""
 
 from __future__ import annotations
 

@@ -86,6 +86,8 @@ def _with_num_tokens(events: pd.DataFrame) -> pd.DataFrame:
 
 def _without_nulled(findings: list[Finding], problems: list[Problem]) -> list[Finding]:
     """Drop the complaint that a cell is empty where it is only empty because it could not be read."""
+    if not problems:
+        return findings
     unread = {(p.file, p.column, p.row) for p in problems}
     kept = []
     for found in findings:

@@ -25,8 +25,8 @@ recorded `STEM.itl.csv` or `STEM.itl.parquet`. Columns are found by name. An emp
 Times count from the run's start, in µs, whole numbers.
 
 *From* says whose column it is: `BLIS` columns are always written, in this order; `BLIS, if used` and `vtwin`
-columns only where a row has a value. A file written by BLIS (its header names no `tool`) is translated on reading:
-0 becomes "missing" where the table says so.
+columns only where a row has a value. A file written by BLIS (its header names no `tool`) is translated on
+reading: 0 becomes "missing" where the table says so.
 """
 _FROM: Final = {"base": "BLIS", "optional": "BLIS, if used", "vtwin": "vtwin"}
 _ZERO: Final = {
@@ -46,7 +46,7 @@ def page() -> str:
         "## The table of events\n",
         _table(EVENT_FIELDS),
         "## The header\n",
-        "An unknown key is an error that names its line. `server.sources` says where each value was read from.\n",
+        "An unknown key is an error. `server.sources` says where each value was read from.\n",
         _keys("Key", [member.name for member in fields(Header)], BLIS_KEYS),
         _keys("Key of `server`", [member.name for member in fields(ServerInfo)], BLIS_SERVER_KEYS),
     ]

@@ -24,6 +24,7 @@ TIME_ORDER: Final = (
     ("content_first_time_us", "first_chunk_time_us"),
     ("last_chunk_time_us", "first_chunk_time_us"),
     ("last_token_time_us", "content_first_time_us"),
+    ("last_chunk_time_us", "last_token_time_us"),
     ("scheduled_time_us", "send_time_us"),
 )
 
@@ -71,11 +72,13 @@ def event_findings(events: pd.DataFrame, requests: pd.DataFrame, *, file: str) -
 
 
 def request_codes(events: pd.DataFrame, requests: pd.DataFrame) -> NDArray[np.int64]:
-    """Return, for each event, its request's row number, -1 where the trace has no such request."""
+    """Return, for each event, its request's row number, the first of several, -1 where there is none."""
     codes, names = pd.factorize(events["request_id"])
-    rows = pd.Index(requests["request_id"]).get_indexer(pd.Index(names))
-    padded = np.append(rows.astype(np.int64), -1)  # factorize says -1 for an empty name: the last element
-    return padded[codes]
+    known = requests["request_id"]
+    rows = np.flatnonzero(~known.duplicated().to_numpy())
+    found = pd.Index(known.iloc[rows]).get_indexer(pd.Index(names))
+    row_of_name = np.append(rows, -1)[found]
+    return np.append(row_of_name, -1)[codes]  # factorize gives an empty name -1: the last element
 
 
 def int_values(column: pd.Series[Any]) -> NDArray[np.int64]:

@@ -151,6 +151,8 @@ def _csv_names(path: Path) -> list[str]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             names = next(csv.reader(file), [])
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror}, expected a readable file") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise TraceError(
             f"{path.name}: got bytes that are no text, expected CSV in UTF-8 ({path})"
@@ -245,7 +247,7 @@ def _within_int64(column: pa.ChunkedArray, looks_right: pa.ChunkedArray) -> pa.C
 def _parquet_names(path: Path) -> list[str]:
     try:
         return list(pq.read_schema(path).names)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, OSError) as error:
         raise TraceError(f"{path.name}: {_first_line(error)}, expected a Parquet file ({path})") from error
 
 
@@ -254,16 +256,18 @@ def _read_parquet(path: Path, fields: Mapping[str, Field]) -> tuple[pa.Table, li
         table = pq.read_table(path, use_threads=False)
     except (pa.ArrowInvalid, OSError) as error:
         raise TraceError(f"{path.name}: {_first_line(error)}, expected a Parquet file ({path})") from error
-    columns, problems = [], []
+    columns, problems = {}, []
     for name in table.column_names:
         wanted = _arrow_type(name, fields)
         try:
-            columns.append(table.column(name).cast(wanted))
+            columns[name] = table.column(name).cast(wanted)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            if name not in fields:
+                continue  # a foreign column that is no text; nobody asked for it
             message = f"got {table.column(name).type}, expected {wanted}: {_first_line(error)}"
             problems.append(Problem(file=path.name, row=None, column=name, message=message))
-            columns.append(pa.nulls(table.num_rows, wanted))
-    return pa.table(columns, names=table.column_names), problems
+            columns[name] = pa.nulls(table.num_rows, wanted)
+    return pa.table(columns), problems
 
 
 def _first_line(error: Exception) -> str:

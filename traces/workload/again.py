@@ -77,8 +77,9 @@ def requests_again(options: WorkloadOptions) -> Trace:
     Raises TraceError for a trace that cannot be read or sent again, ConfigError where nothing is left.
     """
     assert options.trace is not None  # noqa: S101 - the caller has looked
+    recorded = read_trace(options.trace, events=False)
     try:
-        trace = workload_of(read_trace(options.trace, events=False))
+        trace = workload_of(recorded)
     except TraceError as error:
         raise TraceError(f"{error} ({options.trace})") from error
     arrival = trace.requests["arrival_time_us"]

@@ -1,0 +1,246 @@
+"""The options that three commands share: one table, no contradiction passed over, one line for each."""
+
+import math
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from traces.errors import ConfigError
+from traces.workload import WorkloadOptions, check_options, with_workload_options, workload_from_options
+from traces.workload.lengths import Gaussian, Separate
+from traces.workload.model import CV_RANGE, Arrival, ClosedLoop, OpenLoop
+from traces.workload.options import BURSTINESS_RANGE, flag, parse_seconds
+
+BLIS_SAMPLE = Path(__file__).parent / "data" / "workload_v2.yaml"
+
+
+def options(**given: object) -> WorkloadOptions:
+    return WorkloadOptions(**given)  # type: ignore[arg-type]
+
+
+def refusal(**given: object) -> str:
+    with pytest.raises(ConfigError) as caught:
+        workload_from_options(options(**given))
+    line = str(caught.value)
+    assert "\n" not in line
+    return line
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({}, "workload: got none, expected one of --workload SPEC.yaml, --preset NAME --rate R, --rate R"),
+        ({"preset": "chatbot"}, "--preset chatbot: got no load, expected --rate R or --concurrency N"),
+        (
+            {"preset": "chatbot", "workload": Path("w.yaml")},
+            "got --workload and --preset, expected one of them",
+        ),
+        (
+            {"trace": Path("t"), "workload": Path("w.yaml")},
+            "got --workload and --trace, expected one of them",
+        ),
+        ({"rate": 1.0, "concurrency": 2}, "--rate: got it beside --concurrency, expected a closed loop"),
+        ({"concurrency": 2, "arrival": "constant"}, "--arrival: got it beside --concurrency"),
+        ({"concurrency": 2, "burstiness": 2.0}, "--burstiness: got it beside --concurrency"),
+        (
+            {"concurrency": 2, "duration": 5.0},
+            "--duration: got it beside --concurrency, expected a closed loop: answers set the pace, "
+            "--num-requests the end",
+        ),
+        ({"rate": 1.0, "think_time": 0.5}, "--think-time: got it without --concurrency"),
+        ({"trace": Path("t"), "rate": 1.0}, "--rate: got it beside --trace, expected the trace's own times"),
+        ({"trace": Path("t"), "output_tokens_max": 5}, "--output-tokens-max: got it beside --trace"),
+        ({"trace": Path("t"), "prefix_tokens": 5}, "--prefix-tokens: got it beside --trace"),
+        ({"workload": Path("w"), "prompt_tokens": 5}, "--prompt-tokens: got it beside --workload"),
+        ({"workload": Path("w"), "concurrency": 5}, "--concurrency: got it beside --workload"),
+        ({"rate": 0.0}, "--rate: got 0, expected a number > 0"),
+        ({"rate": math.nan}, "--rate: got nan, expected a number > 0"),
+        ({"rate": 1.0, "num_requests": 0}, "--num-requests: got 0, expected an integer >= 1"),
+        ({"rate": 1.0, "duration": 0.0}, "--duration: got 0, expected a number > 0"),
+        ({"rate": 1.0, "duration": math.inf}, "--duration: got inf, expected a time that ends"),
+        (
+            {"rate": math.inf, "duration": 1.0},
+            "--duration: got it beside --rate inf, expected --num-requests",
+        ),
+        ({"rate": 1.0, "seed": -1}, "--seed: got -1, expected a number >= 0"),
+        ({"concurrency": 0}, "--concurrency: got 0, expected an integer >= 1"),
+        ({"concurrency": 1, "think_time": math.inf}, "--think-time: got inf, expected a time that ends"),
+        ({"rate": 1.0, "prompt_tokens_stdev": -1}, "--prompt-tokens-stdev: got -1, expected a number >= 0"),
+        ({"rate": 1.0, "output_tokens_min": 0}, "--output-tokens-min: got 0, expected an integer >= 1"),
+        (
+            {"rate": 1.0, "prompt_tokens": 9000},
+            "got 9000, expected a mean in [--prompt-tokens-min, --prompt-tokens-max] = [2, 7000]",
+        ),
+        (
+            {"rate": 1.0, "output_tokens_max": 100, "output_tokens_min": 200},
+            "--output-tokens-max: got 100, expected >= --output-tokens-min (200)",
+        ),
+        ({"rate": 1.0, "arrival": "gamma"}, "--arrival gamma: got no --burstiness"),
+        ({"rate": 1.0, "arrival": "weibull"}, "--arrival weibull: got no --burstiness"),
+        (
+            {"rate": 1.0, "arrival": "poisson", "burstiness": 2.0},
+            "--burstiness: got 2 beside --arrival poisson",
+        ),
+        (
+            {"rate": 1.0, "arrival": "constant", "burstiness": 1.0},
+            "--burstiness: got 1 beside --arrival constant",
+        ),
+        (
+            {"rate": 1.0, "burstiness": 1e-3},
+            "--burstiness: got 0.001, expected a number in [0.01, 10000], or inf",
+        ),
+        ({"rate": 1.0, "burstiness": 0.0}, "--burstiness: got 0, expected a number > 0"),
+        (
+            {"workload": Path("nowhere.yaml")},
+            "workload: got no such file, expected a specification (nowhere.yaml)",
+        ),
+    ],
+    ids=str,
+)
+def test_a_contradiction_is_refused_in_the_options_own_words(given: dict[str, object], line: str) -> None:
+    assert line in refusal(**given)
+
+
+def test_the_defaults_are_those_of_the_peers() -> None:
+    workload = workload_from_options(options(rate=2.0))
+    (client,) = workload.clients
+    both = Gaussian(mean=512, std_dev=256, min=2, max=7000)
+    assert client.lengths == Separate(prompt=both, output=both)
+    assert client.arrival == Arrival()
+    assert workload.load == OpenLoop(rate_per_s=2.0)
+    assert (workload.num_requests, workload.duration_us) == (100, None)
+
+
+def test_a_duration_takes_the_place_of_the_default_number() -> None:
+    workload = workload_from_options(options(rate=2.0, duration=1.5))
+    assert (workload.num_requests, workload.duration_us) == (None, 1_500_000)
+
+
+def test_a_closed_loop_thinks_in_microseconds() -> None:
+    workload = workload_from_options(options(concurrency=3, think_time=0.25))
+    assert workload.load == ClosedLoop(concurrency=3, think_time_us=250_000)
+
+
+@pytest.mark.parametrize(
+    ("given", "arrival"),
+    [
+        ({"burstiness": 4.0}, Arrival(process="gamma", cv=0.5)),
+        ({"burstiness": 4.0, "arrival": "weibull"}, Arrival(process="weibull", cv=0.5)),
+        ({"burstiness": 1.0}, Arrival(process="poisson")),
+        ({"burstiness": math.inf}, Arrival(process="constant", cv=0.0)),
+        ({"arrival": "constant"}, Arrival(process="constant", cv=0.0)),
+    ],
+    ids=str,
+)
+def test_burstiness_and_arrival_say_the_process(given: dict[str, object], arrival: Arrival) -> None:
+    assert workload_from_options(options(rate=1.0, **given)).clients[0].arrival == arrival
+
+
+def test_the_range_of_burstiness_is_that_of_the_coefficients_drawn() -> None:
+    assert tuple(b**-0.5 for b in BURSTINESS_RANGE) == CV_RANGE[::-1]
+
+
+def test_a_rate_replaces_the_specifications() -> None:
+    workload = workload_from_options(options(workload=BLIS_SAMPLE, rate=7.0))
+    assert workload.load == OpenLoop(rate_per_s=7.0)
+    assert workload.num_requests == 200
+
+
+def test_an_extent_replaces_the_specifications() -> None:
+    workload = workload_from_options(options(workload=BLIS_SAMPLE, duration=3.0))
+    assert (workload.num_requests, workload.duration_us) == (None, 3_000_000)
+
+
+CLOSED = (
+    "clients: [{concurrency: 2, input_distribution: {type: constant, params: {value: 3}}, "
+    "output_distribution: {type: constant, params: {value: 3}}}]"
+)
+
+
+@pytest.mark.parametrize("given", [{"rate": 1.0}, {"duration": 1.0}])
+def test_a_closed_loop_in_a_specification_takes_neither_rate_nor_duration(
+    tmp_path: Path, given: dict[str, object]
+) -> None:
+    path = tmp_path / "closed.yaml"
+    path.write_text(CLOSED)
+    assert "expected" in refusal(workload=path, **given)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("60", 60), ("1.5", 1.5), ("500ms", 0.5), ("2m", 120), ("1h", 3600), ("250us", 2.5e-4), (" 3s ", 3)],
+)
+def test_a_time_may_bear_a_unit(text: str, seconds: float) -> None:
+    assert parse_seconds(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "5x", "ms", "1 2", "smsm", "--", "5sm"])
+def test_a_time_that_is_none_is_a_usage_error(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="expected seconds"):
+        parse_seconds(text)
+
+
+# a command
+
+
+def build_app() -> tuple[typer.Typer, list[tuple[WorkloadOptions, str]]]:
+    app, calls = typer.Typer(), []
+
+    @app.command()
+    @with_workload_options
+    def draw(
+        stem: Annotated[str, typer.Argument()],
+        load: WorkloadOptions,
+        output: Annotated[str, typer.Option()] = "x",
+    ) -> None:
+        """Draw a workload."""
+        calls.append((load, stem + output))
+
+    return app, calls
+
+
+def test_a_command_takes_every_option_by_the_name_of_its_field() -> None:
+    app, calls = build_app()
+    given = {
+        field.name: ["chat" if field.name == "api" else "chatbot" if field.name == "preset" else "3"]
+        for field in fields(WorkloadOptions)
+    }
+    given["arrival"] = ["gamma"]
+    words = [word for name, values in given.items() for word in (flag(name), *values)]
+    result = CliRunner().invoke(app, ["stem", *words, "--output", "out"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    ((load, others),) = calls
+    assert others == "stemout"
+    assert all(getattr(load, name) is not None for name in given)
+    assert (load.rate, load.num_requests, load.duration, load.trace) == (3.0, 3, 3.0, Path("3"))
+    assert load.api == "chat"
+
+
+def test_what_is_not_given_is_none_so_that_it_contradicts_nothing() -> None:
+    app, calls = build_app()
+    assert CliRunner().invoke(app, ["stem", "--rate", "inf"]).exit_code == 0
+    assert calls == [(WorkloadOptions(rate=math.inf), "stemx")]
+    check_options(calls[0][0])
+
+
+def test_every_option_is_explained_with_its_default() -> None:
+    app, _ = build_app()
+    shown = " ".join(CliRunner().invoke(app, ["--help"], env={"COLUMNS": "300"}).output.split())
+    assert "Draw a workload." in shown
+    for field in fields(WorkloadOptions):
+        assert flag(field.name) in shown
+    assert "Default: 512, or the preset's." in shown
+    assert "Default: 100, without --duration." in shown
+
+
+def test_the_options_help_imports_neither_numpy_nor_pandas() -> None:
+    heavy = "[m for m in ('numpy', 'pandas', 'scipy') if m in sys.modules]"
+    code = f"import sys, traces.workload.options; print({heavy})"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert loaded.strip() == "[]"

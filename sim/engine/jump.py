@@ -14,7 +14,7 @@ from sim.engine.blocks import remember_hash
 from sim.engine.kv_cache import append_new_block, hash_of_block, has_hashes_past
 from sim.engine.log import log_pause, log_span
 from sim.engine.state import FCFS, IS_DECODE, NEVER, SAMPLES, State
-from sim.engine.update import drop_finished_from_running, finish
+from sim.engine.update import finish
 from sim.engine.waiting import next_queued_us
 
 ENDLESS = 1 << 60
@@ -63,104 +63,114 @@ def next_block_step(s: State, request: int) -> int:
 def steps_while_all_decode(s: State) -> int:
     """Return for how many steps every running request has a token to compute, 0 unless all of them only decode.
 
-    On the way it counts, in ``rounds[k + 1]``, who needs a block in step k. A sync engine frees a request in the
-    step that gives its last token; an async one must look again before it schedules a request whose last token
-    is in flight.
+    On the way it lists, per coming step, who needs a block in it, in running order. A sync engine frees a request
+    in the step that gives its last token; an async one must look again before it schedules a request whose last
+    token is in flight.
     """
     e = s.counters[0]
     ahead = e.async_scheduling
     fewest = ENDLESS
-    for k in range(e.block_size + 1):
-        s.rounds[k] = 0
+    for k in range(e.block_size):
+        s.first_in_round[k] = NEVER
+    e.must_enter_blocks = 0
     for i in range(e.num_running):
-        r = s.requests[s.running[i]]
+        request = s.running[i]
+        r = s.requests[request]
         is_decoding = r.num_computed_tokens == r.num_tokens - 1 + ahead and r.num_output_placeholders == ahead
         if not is_decoding or (r.num_tokens == r.num_prompt_tokens and not ahead):
             return 0
         fewest = min(fewest, r.max_total_tokens - r.num_tokens - ahead)
-        s.rounds[next_block_step(s, s.running[i]) + 1] += 1
+        k = next_block_step(s, request)
+        s.next_in_round[i] = NEVER
+        if s.first_in_round[k] == NEVER:
+            s.first_in_round[k] = i
+        else:
+            s.next_in_round[s.last_in_round[k]] = i
+        s.last_in_round[k] = i
+        if has_hashes_past(s, request, r.num_cached_blocks):
+            e.must_enter_blocks = 1
     return fewest
 
 
 @part
-def sort_by_next_block(s: State) -> bool:
-    """Order the running requests by the step of their next block; return whether filled blocks must be entered.
-
-    Counting sort; requests of one step keep their running order. Afterwards ``order[rounds[k] : rounds[k + 1]]``
-    are those of step k.
-    """
-    e = s.counters[0]
-    must_enter = False
-    for k in range(e.block_size):
-        s.rounds[k + 1] += s.rounds[k]
-    for i in range(e.num_running):
+def enter_filled_blocks(s: State, k: int) -> None:
+    """Enter the next full block of the requests of round ``k`` into the prefix cache, where it has a key."""
+    i = s.first_in_round[k]
+    while i != NEVER:
         request = s.running[i]
-        k = next_block_step(s, request)
-        s.order[s.rounds[k]] = request
-        s.rounds[k] += 1
-        must_enter = must_enter or has_hashes_past(s, request, s.requests[request].num_cached_blocks)
-    for k in range(e.block_size, 0, -1):
-        s.rounds[k] = s.rounds[k - 1]
-    s.rounds[0] = 0
-    return must_enter
-
-
-@part
-def enter_filled_blocks(s: State, first: int, last: int) -> None:
-    """Enter the next full block of the requests ``order[first:last]`` into the prefix cache, where it has a key."""
-    for i in range(first, last):
-        request = s.order[i]
         r = s.requests[request]
         if has_hashes_past(s, request, r.num_cached_blocks):
             key = hash_of_block(s, request, r.num_cached_blocks)
             if key != NEVER:
                 remember_hash(s, s.block_table[r.slot, r.num_cached_blocks], key)
         r.num_cached_blocks += 1
+        i = s.next_in_round[i]
 
 
 @part
 def hand_out_blocks(s: State, num_steps: int) -> int:
     """Give each request its new blocks step by step; return how many steps found enough, at most ``num_steps``."""
     e = s.counters[0]
-    ahead = e.async_scheduling
-    must_enter = sort_by_next_block(s) and e.enable_prefix_caching == 1
     k = 0
     for step in range(num_steps):
-        first, last = s.rounds[k], s.rounds[k + 1]
-        if last - first > e.num_free_blocks:
+        i = s.first_in_round[k]
+        num_needed = 0
+        while i != NEVER and num_needed <= e.num_free_blocks:
+            num_needed += 1
+            i = s.next_in_round[i]
+        if num_needed > e.num_free_blocks:
             return step
-        for i in range(first, last):
-            append_new_block(s, s.order[i])
-        if must_enter:
-            fills = k if ahead else (k + 1) % e.block_size
-            enter_filled_blocks(s, s.rounds[fills], s.rounds[fills + 1])
-        k = k + 1 if k + 1 < e.block_size else 0
+        i = s.first_in_round[k]
+        while i != NEVER:
+            append_new_block(s, s.running[i])
+            i = s.next_in_round[i]
+        after = k + 1 if k + 1 < e.block_size else 0
+        if e.must_enter_blocks:
+            enter_filled_blocks(s, k if e.async_scheduling else after)
+        k = after
     return num_steps
 
 
 @part
-def advance_requests(s: State, num_steps: int, first_end_us: int, step_us: int) -> None:
-    """Give every running request its tokens of the jump."""
+def advance_request(s: State, request: int, num_steps: int, first_end_us: int, last_end_us: int) -> None:
+    """Give a running request its tokens of a jump."""
+    e, r = s.counters[0], s.requests[request]
+    if r.num_tokens == r.num_prompt_tokens:
+        r.first_token_us = first_end_us
+        r.first_emission = e.num_emissions
+    elif r.last_emission != e.num_emissions - 1:
+        log_pause(s, request)
+    r.num_tokens += num_steps
+    r.num_computed_tokens += num_steps
+    r.last_token_us = last_end_us
+    r.last_emission = e.num_emissions + num_steps - 1
+    if e.enable_prefix_caching:
+        r.num_cached_blocks = (r.num_tokens - 1) // e.block_size
+
+
+@part
+def advance_running(s: State, num_steps: int, first_end_us: int, step_us: int) -> None:
+    """Give every running request its tokens of a jump, and free those that have all of them, in running order."""
     e = s.counters[0]
     last_end_us = first_end_us + (num_steps - 1) * step_us
+    if e.log_tokens:
+        log_jump_tokens(s, num_steps, first_end_us, step_us)
+    e.num_finished = 0
+    kept = 0
     for i in range(e.num_running):
         request = s.running[i]
+        advance_request(s, request, num_steps, first_end_us, last_end_us)
         r = s.requests[request]
-        if r.num_tokens == r.num_prompt_tokens:
-            r.first_token_us = first_end_us
-            r.first_emission = e.num_emissions
-        elif r.last_emission != e.num_emissions - 1:
-            log_pause(s, request)
-        r.num_tokens += num_steps
-        r.num_computed_tokens += num_steps
-        r.last_token_us = last_end_us
-        r.last_emission = e.num_emissions + num_steps - 1
-        if e.enable_prefix_caching:
-            r.num_cached_blocks = max(r.num_cached_blocks, (r.num_tokens - 1) // e.block_size)
-    if e.log_tokens:
-        log_jump_tokens(s, num_steps, first_end_us, step_us=step_us)
-    log_span(s, first_end_us, step_us=step_us, num_steps=num_steps)
+        if r.num_tokens >= r.max_total_tokens:
+            finish(s, request)
+        else:
+            s.running[kept] = request
+            kept += 1
+    e.num_running = kept
+    log_span(s, first_end_us, step_us, num_steps)
     e.num_emissions += num_steps
+    e.num_steps += num_steps
+    e.num_jumps += 1
 
 
 @part
@@ -195,35 +205,20 @@ def steps_to_jump(s: State, until_us: int, step_us: int, second_start_us: int) -
     arrival_us = next_queued_us(s)
     if arrival_us != NEVER and arrivals_matter(s):
         limit_us = min(limit_us, arrival_us)
-    return min(most, 1 + steps_before(limit_us, second_start_us, step_us=step_us))
-
-
-@part
-def finish_those_who_have_all(s: State) -> None:
-    """Free the requests that the last step of a jump completed, in running order."""
-    e = s.counters[0]
-    e.num_finished = 0
-    for i in range(e.num_running):
-        r = s.requests[s.running[i]]
-        if r.num_tokens >= r.max_total_tokens:
-            finish(s, s.running[i])
-    if e.num_finished > 0:
-        drop_finished_from_running(s)
+    return min(most, 1 + steps_before(limit_us, second_start_us, step_us))
 
 
 @phase
 def jump_sync(s: State, until_us: int, step_us: int) -> bool:
     """Take as many steps as nothing can change in; return False when not even one."""
     e = s.counters[0]
-    wanted = steps_to_jump(s, until_us, step_us=step_us, second_start_us=e.clock_us + step_us)
+    wanted = steps_to_jump(s, until_us, step_us, e.clock_us + step_us)
     num_steps = hand_out_blocks(s, wanted) if wanted > 0 else 0
     if num_steps == 0:
         return False
-    advance_requests(s, num_steps, e.clock_us + step_us, step_us=step_us)
+    first_end_us = e.clock_us + step_us
     e.clock_us += num_steps * step_us
-    e.num_steps += num_steps
-    e.num_jumps += 1
-    finish_those_who_have_all(s)
+    advance_running(s, num_steps, first_end_us, step_us)
     return True
 
 
@@ -245,16 +240,14 @@ def jump_async(s: State, until_us: int, step_us: int) -> bool:
         return False
     b = s.batches[e.oldest_batch]
     in_flight_end_us = b.exec_end_us
-    wanted = steps_to_jump(s, until_us, step_us=step_us, second_start_us=in_flight_end_us)
+    wanted = steps_to_jump(s, until_us, step_us, in_flight_end_us)
     num_steps = hand_out_blocks(s, wanted) if wanted > 0 else 0
     if num_steps == 0:
         return False
-    advance_requests(s, num_steps, in_flight_end_us, step_us=step_us)
+    b.step = e.num_steps + num_steps - 1
+    advance_running(s, num_steps, in_flight_end_us, step_us)
     e.clock_us = in_flight_end_us + (num_steps - 1) * step_us
     e.device_free_us = b.exec_end_us = e.clock_us + step_us
-    b.step = e.num_steps + num_steps - 1
-    e.num_steps += num_steps
-    e.num_jumps += 1
     e.has_finished_ids = 0
     b.num_prefill_tokens, b.num_decode_tokens, b.num_tokens = 0, e.num_running, e.num_running
     for i in range(e.num_running):

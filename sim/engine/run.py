@@ -76,10 +76,12 @@ def run_sync(s: State, until_us: int, coalesce: bool) -> int:
         schedule(s, 0)
         b = s.batches[0]
         duration_us = step_duration_us(s.latency, b.num_prefill_tokens, b.num_decode_tokens)
-        log_schedule(s, 0, duration_us=duration_us, exec_start_us=e.clock_us)
+        if e.log_steps:
+            log_schedule(s, 0, duration_us, e.clock_us)
         e.clock_us += duration_us
         update_from_output(s, 0, e.clock_us)
-        log_update(s, 0, e.clock_us)
+        if e.log_steps:
+            log_update(s, 0, e.clock_us)
         e.is_blocked = b.num_entries == 0 and e.num_preempted == 0
 
 
@@ -91,7 +93,8 @@ def launch(s: State, batch: int, duration_us: int) -> None:
     b.exec_end_us = start_us + duration_us
     if b.num_entries > 0:
         e.device_free_us = b.exec_end_us
-    log_schedule(s, batch, duration_us=duration_us, exec_start_us=start_us)
+    if e.log_steps:
+        log_schedule(s, batch, duration_us, start_us)
     e.num_batches += 1
 
 
@@ -104,7 +107,8 @@ def take_oldest(s: State) -> None:
     e.oldest_batch = 1 - batch
     e.num_batches -= 1
     update_from_output(s, batch, e.clock_us)
-    log_update(s, batch, e.clock_us)
+    if e.log_steps:
+        log_update(s, batch, e.clock_us)
 
 
 @part
@@ -118,7 +122,8 @@ def nothing_is_in_flight(s: State) -> bool:
 def give_up_until_arrival(s: State, batch: int) -> None:
     """Take in the empty batches in flight, the one just scheduled included: nothing can run before an arrival."""
     e = s.counters[0]
-    log_schedule(s, batch, duration_us=0, exec_start_us=NEVER)
+    if e.log_steps:
+        log_schedule(s, batch, 0, NEVER)
     s.batches[batch].exec_end_us = e.clock_us
     e.num_batches += 1
     while e.num_batches > 0:

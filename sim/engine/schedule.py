@@ -51,8 +51,11 @@ def num_new_tokens_of_running(s: State, request: int, threshold: int) -> int:
 
 @part
 def add_to_batch(s: State, batch: int, request: int, num_tokens: int) -> None:
-    """Give a request its share of the step and take it from the budget."""
-    b, r = s.batches[batch], s.requests[request]
+    """Give a request its share of the step, take it from the budget, and count it as computed.
+
+    vLLM counts at the end of its ``schedule``; nothing in between looks, and a share taken back is uncounted.
+    """
+    e, b, r = s.counters[0], s.batches[batch], s.requests[request]
     known = r.num_tokens + r.num_output_placeholders
     kind = SAMPLES if r.num_computed_tokens + num_tokens == known else 0
     if num_tokens == 1 and kind == SAMPLES and known > r.num_prompt_tokens:
@@ -62,7 +65,12 @@ def add_to_batch(s: State, batch: int, request: int, num_tokens: int) -> None:
     entry.computed = r.num_computed_tokens
     b.num_entries += 1
     b.num_tokens += num_tokens
-    s.counters[0].token_budget -= num_tokens
+    b.num_decode_tokens += kind & IS_DECODE
+    e.token_budget -= num_tokens
+    r.num_computed_tokens += num_tokens
+    r.num_in_flight_tokens += num_tokens
+    if e.async_scheduling and kind & SAMPLES:
+        r.num_output_placeholders += 1
 
 
 @part
@@ -75,8 +83,11 @@ def take_out_of_batch(s: State, batch: int, request: int) -> None:
             s.entries[batch, i - 1] = s.entries[batch, i]
         elif s.entries[batch, i].request == request:
             found = True
-            b.num_tokens -= s.entries[batch, i].num_tokens
-            s.counters[0].token_budget += s.entries[batch, i].num_tokens
+            num_tokens = s.entries[batch, i].num_tokens
+            b.num_tokens -= num_tokens
+            b.num_decode_tokens -= s.entries[batch, i].kind & IS_DECODE
+            s.counters[0].token_budget += num_tokens
+            s.requests[request].num_in_flight_tokens -= num_tokens
     if found:
         b.num_entries -= 1
 
@@ -197,34 +208,18 @@ def schedule_waiting(s: State, batch: int, threshold: int) -> None:
         add_to_batch(s, batch, request, num_tokens)
 
 
-@part
-def update_after_schedule(s: State, batch: int) -> None:
-    """Count the scheduled tokens as computed, before the model runs; sum up the batch for the latency model."""
-    e, b = s.counters[0], s.batches[batch]
-    b.num_decode_tokens = 0
-    for i in range(b.num_entries):
-        entry = s.entries[batch, i]
-        r = s.requests[entry.request]
-        r.num_computed_tokens += entry.num_tokens
-        r.num_in_flight_tokens += entry.num_tokens
-        if e.async_scheduling and entry.kind & SAMPLES:
-            r.num_output_placeholders += 1
-        b.num_decode_tokens += entry.kind & IS_DECODE
-    b.num_prefill_tokens = b.num_tokens - b.num_decode_tokens
-    e.has_finished_ids = 0
-
-
 @phase
 def schedule(s: State, batch: int) -> None:
     """Fill a batch: who computes how many tokens in this step."""
     e, b = s.counters[0], s.batches[batch]
     b.step = e.num_steps
     e.num_steps += 1
-    b.num_entries = b.num_tokens = 0
+    b.num_entries = b.num_tokens = b.num_decode_tokens = 0
     e.num_preempted = e.num_hits = e.head_is_blocked = 0
     e.token_budget = e.max_num_batched_tokens
     threshold = effective_long_prefill_threshold(s)
     schedule_running(s, batch, threshold)
     if e.num_preempted == 0:
         schedule_waiting(s, batch, threshold)
-    update_after_schedule(s, batch)
+    b.num_prefill_tokens = b.num_tokens - b.num_decode_tokens
+    e.has_finished_ids = 0

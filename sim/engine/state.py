@@ -62,20 +62,20 @@ REQUEST = np.dtype(
 
 BLOCK = np.dtype(
     [
-        ("next_free", np.int32),
-        ("previous_free", np.int32),
+        ("next_free", np.uint32),
+        ("previous_free", np.uint32),
         ("ref_cnt", np.int32),
         ("hash_id", np.int32),  # its key in the hash table, NEVER when it is not in it
-        ("next_same_hash", np.int32),
-        ("previous_same_hash", np.int32),
+        ("next_same_hash", np.uint32),
+        ("previous_same_hash", np.uint32),
     ],
     align=True,
 )
 
-HASH = np.dtype([("oldest", np.int32), ("newest", np.int32)], align=True)
+HASH = np.dtype([("oldest", np.uint32), ("newest", np.uint32)], align=True)
 """The blocks that hold one content, oldest first (vLLM looks up the oldest); 0 is none."""
 
-ENTRY = np.dtype([("request", np.int32), ("num_tokens", np.int32), ("computed", np.int32), ("kind", np.int32)])
+ENTRY = np.dtype([("request", np.uint32), ("num_tokens", np.int32), ("computed", np.int32), ("kind", np.int32)])
 """One request's share of a batch; ``computed`` before the step; ``kind`` is a sum of IS_DECODE and SAMPLES."""
 
 IS_DECODE, SAMPLES = 1, 2
@@ -139,6 +139,7 @@ COUNTERS = np.dtype(
         ("head_is_blocked", np.int64),  # the head did not fit and nothing has been freed since
         ("is_blocked", np.int64),  # nothing can run until another request arrives
         ("has_finished_ids", np.int64),
+        ("must_enter_blocks", np.int64),  # a jump fills blocks that the hash table must know
         ("num_batches", np.int64),  # in flight
         ("oldest_batch", np.int64),
         # totals
@@ -173,21 +174,22 @@ class State(NamedTuple):
     latency: NDArray[np.int64]  # the latency model's integer coefficients
     requests: Records  # REQUEST[capacity]
     pending: NDArray[np.int64]  # request numbers by (queued_us, number)
-    running: NDArray[np.int64]  # request numbers in admission order
+    running: NDArray[np.uint32]  # request numbers in admission order
     heap: NDArray[np.int64]  # waiting requests of every policy but fcfs
     blocks: Records  # BLOCK[num_gpu_blocks]
-    block_table: NDArray[np.int32]  # [max_num_seqs, blocks of the longest request]
+    block_table: NDArray[np.uint32]  # [max_num_seqs, blocks of the longest request]
     free_slots: NDArray[np.int64]
     hash_ids: NDArray[np.int32]
     hashes: Records  # HASH[shared ids + private ids]
-    hit_blocks: NDArray[np.int32]  # the lookup in hand
+    hit_blocks: NDArray[np.uint32]  # the lookup in hand
     preempted: NDArray[np.int64]  # of the step in hand
     hits: Records  # ENTRY[max_num_seqs]: admitted in the step in hand
     finished: NDArray[np.int64]
     batches: Records  # BATCH[2]
     entries: Records  # ENTRY[2, max_num_seqs]
-    order: NDArray[np.int64]  # scratch of a jump: running requests by the step of their next block
-    rounds: NDArray[np.int64]  # scratch of a jump: where each step's requests begin in `order`
+    first_in_round: NDArray[np.int32]  # scratch of a jump: per step of its first block_size, who needs a block in
+    last_in_round: NDArray[np.int32]  # it, as linked lists of positions in `running`; NEVER ends one
+    next_in_round: NDArray[np.int32]
     log: NDArray[np.int64]
     spans: Records
     pauses: Records

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -194,15 +192,11 @@ def _vtwin(*arguments: str) -> None:
 @contextmanager
 def _serving(config: Path) -> Iterator[str]:
     """Start `vtwin serve` on a free port, yield its address, and end the server on leaving, come what may."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    arguments = ["serve", "--config", str(config), "--port", str(port)]
+    arguments = ["serve", "--config", str(config), "--port", "0"]
     typer.secho("\n$ vtwin " + " ".join(arguments) + " &", bold=True, err=True)
-    server = subprocess.Popen([*VTWIN, *arguments])
+    server = subprocess.Popen([*VTWIN, *arguments], stdout=subprocess.PIPE, text=True)
     try:
-        _await_health(port, server)
-        yield f"http://127.0.0.1:{port}"
+        yield _announced(server)
     finally:
         server.terminate()
         try:
@@ -212,25 +206,13 @@ def _serving(config: Path) -> Iterator[str]:
             server.wait()
 
 
-def _await_health(port: int, server: subprocess.Popen[bytes], *, patience_s: float = 120) -> None:
-    """Return once ``/health`` answers; ServerError where the process ends or the patience does."""
-    from http.client import HTTPConnection
-
-    deadline = time.monotonic() + patience_s
-    while time.monotonic() < deadline:
-        if server.poll() is not None:
-            raise ServerError(f"vtwin serve: exited with code {server.returncode}, expected it to serve")
-        connection = HTTPConnection("127.0.0.1", port, timeout=1)
-        try:
-            connection.request("GET", "/health")
-            if connection.getresponse().status == 200:
-                return
-        except OSError:  # not listening yet
-            pass
-        finally:
-            connection.close()
-        time.sleep(0.1)
-    raise ServerError(f"vtwin serve: no answer from port {port}, expected one within {patience_s:g} s")
+def _announced(server: subprocess.Popen[str]) -> str:
+    """Return the address that `vtwin serve` prints once it listens; ServerError where it ends before."""
+    line = server.stdout.readline() if server.stdout is not None else ""
+    if "http" not in line:
+        raise ServerError(f"vtwin serve: got exit code {server.wait()}, expected it to serve")
+    typer.echo(line, nl=False, err=True)
+    return line.split()[-1]
 
 
 def _show_recovery(report: Path) -> None:

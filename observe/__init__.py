@@ -1,0 +1,69 @@
+"""A load plan in, a measured trace out: the load generator.
+
+    import asyncio
+    from observe import Limits, observe_trace
+    from traces.workload import preset, synth
+
+    workload = synth(preset("chatbot", 4.0), seed=1)          # or any trace: its outcomes are not looked at
+    trace = asyncio.run(observe_trace(workload, url="http://127.0.0.1:8000", output="runs/a"))
+
+``observe_with`` takes all that can be set (``Settings``) and returns what the command shows (``Observation``).
+Names are imported when first used, so that importing this package costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from observe.endpoint import Endpoint, parse_endpoint
+    from observe.exchange import Exchange, Sender
+    from observe.observing import Observation, observe_trace, observe_with
+    from observe.plan import SendPlan, make_plan
+    from observe.settings import Limits, Settings
+    from observe.sse import SseParser
+    from observe.timeline import Reading, StreamReader
+
+_HOME = {
+    "Endpoint": "endpoint",
+    "Exchange": "exchange",
+    "Limits": "settings",
+    "Observation": "observing",
+    "Reading": "timeline",
+    "SendPlan": "plan",
+    "Sender": "exchange",
+    "Settings": "settings",
+    "SseParser": "sse",
+    "StreamReader": "timeline",
+    "make_plan": "plan",
+    "observe_trace": "observing",
+    "observe_with": "observing",
+    "parse_endpoint": "endpoint",
+}
+
+__all__ = [
+    "Endpoint",
+    "Exchange",
+    "Limits",
+    "Observation",
+    "Reading",
+    "SendPlan",
+    "Sender",
+    "Settings",
+    "SseParser",
+    "StreamReader",
+    "make_plan",
+    "observe_trace",
+    "observe_with",
+    "parse_endpoint",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first asked for (PEP 562)."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'observe' has no attribute {name!r}")
+    value: object = getattr(import_module(f"observe.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,81 @@
+"""One request on the wire: what was stamped while it went, and the interface of whatever sends it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+Clock = Callable[[], int]
+"""Nanoseconds of a monotonic clock, the same one for every stamp of a run."""
+
+FailureStatus = Literal["error", "timeout", "aborted"]
+
+monotonic_ns: Clock = time.monotonic_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a request has no answer: TraceV2's status, and one line that says what happened."""
+
+    status: FailureStatus
+    message: str
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Exchange:
+    """The stamps of one request under way, in ns of the run's clock; None until it happens.
+
+    ``blobs`` and ``stamps`` pair up: the bytes of one read and when they were there. Nothing is parsed before
+    the end. A failure keeps whatever came before it. ``ready_ns`` is when the request was free to go: its due
+    time, or later where a cap on concurrency held it back.
+    """
+
+    index: int
+    due_ns: int
+    ready_ns: int
+    x_request_id: str
+    body: bytes = b""
+    dispatched_ns: int | None = None
+    connection_wait_ns: int = 0
+    first_byte_ns: int | None = None
+    end_ns: int | None = None
+    http_status: int | None = None
+    stamps: list[int] = field(default_factory=list)
+    blobs: list[bytes] = field(default_factory=list)
+    failure: Failure | None = None
+
+    def fail(self, status: FailureStatus, message: str) -> None:
+        """Record why the request has no answer; the first reason stands."""
+        if self.failure is None:
+            self.failure = Failure(status=status, message=one_line(message))
+
+    def last_activity_ns(self) -> int:
+        """Return when the exchange last moved: a read, the first byte, the dispatch, or its start."""
+        if self.stamps:
+            return self.stamps[-1]
+        return self.first_byte_ns or self.dispatched_ns or self.ready_ns
+
+
+class Sender(Protocol):
+    """Sends one request and stamps its exchange; may be called many times at once."""
+
+    async def send(self, exchange: Exchange) -> None:
+        """Send ``exchange.body`` and read the answer to the end of its body.
+
+        Fills the exchange. A request that fails is data: ``exchange.failure`` says so, nothing is raised.
+        Cancelled, it drops the connection and leaves the stamps so far.
+        """
+
+    async def close(self) -> None:
+        """Close every connection."""
+
+
+_LONGEST_MESSAGE = 500
+
+
+def one_line(text: str) -> str:
+    """Return ``text`` on one line and of bounded length."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= _LONGEST_MESSAGE else flat[: _LONGEST_MESSAGE - 1] + "…"

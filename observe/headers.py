@@ -1,0 +1,152 @@
+"""The header of an observed trace: what is known before the run, and what is known after it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from observe.metrics_text import Sample, counter_deltas
+from observe.preparing import Preparation
+from observe.progress import Progress
+from observe.recorder import Tallies
+from observe.run import RunFacts
+from observe.settings import Settings
+from observe.verdict import (
+    BOUNDS,
+    achieved_pace,
+    asked_pace,
+    blame,
+    quantiles_of,
+    quantiles_of_histogram,
+)
+from traces.header import ClientInfo, Header
+from traces.write import tool_version
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def first_header(ready: Preparation, settings: Settings) -> Header:
+    """Return the header that the trace has while the run goes on."""
+    asked = ready.plan.trace.header
+    pace = asked_pace(ready.plan)
+    limits = settings.limits
+    client = ClientInfo(
+        clock="CLOCK_MONOTONIC, stamped per read",
+        library="aiohttp",
+        num_processes=1,
+        api=settings.api,
+        prompt_source=ready.plan.prompts.source,
+        prompt_salt=ready.salt,
+        timeout_s=limits.timeout_s,
+        stall_timeout_s=limits.stall_timeout_s,
+        max_concurrency=limits.max_concurrency,
+        num_warmup_requests=settings.warmup_requests or None,
+        num_planned=len(ready.plan),
+        rate_asked_per_s=pace.rate_per_s,
+        gap_cv_asked=pace.gap_cv,
+        bounds=dict(BOUNDS),
+        finished=False,
+        notes=ready.notes,
+    )
+    return replace(
+        asked,
+        trace_version=3,
+        time_unit="us",
+        tool="vtwin",
+        tool_version=tool_version(),
+        mode="real",
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=settings.command,
+        server=ready.server.info.learn(
+            "given by the user", url=settings.endpoint.redact(settings.endpoint.base)
+        ),
+        client=client,
+        config_digest=None,
+        rebased=None,
+        metrics_delta={},
+        noise_floor={},
+        observed_kv_metrics=None,
+    )
+
+
+def final_header(
+    header: Header,
+    ready: Preparation,
+    *,
+    settings: Settings,
+    progress: Progress,
+    tallies: Tallies,
+    facts: RunFacts,
+    after: Sequence[Sample] | None,
+) -> Header:
+    """Return ``header`` with what the run has shown of server and client."""
+    assert header.client is not None  # noqa: S101  first_header made it
+    seconds = facts.duration_ns / 1e9
+    cpu_frac = facts.cpu_s / seconds if seconds > 0 else float("nan")
+    reason = blame(ready.plan, progress, cpu_frac=cpu_frac)
+    achieved = achieved_pace(progress)
+    client = replace(
+        header.client,
+        token_counts=_token_counts(tallies),
+        num_held_back=progress.num_held_back if settings.limits.max_concurrency else None,
+        num_sent=len(progress.dispatched_ns),
+        num_connections=progress.num_connections,
+        peak_in_flight=progress.peak_in_flight,
+        rate_achieved_per_s=achieved.rate_per_s,
+        gap_cv_achieved=achieved.gap_cv,
+        dispatch_lag_us=quantiles_of(_array(progress.dispatch_lag_us)),
+        own_lag_us=quantiles_of(_array(progress.own_lag_us)),
+        loop_lag_us=quantiles_of_histogram(progress.loop_lag),
+        cpu_frac=round(cpu_frac, 4),
+        limited=reason is not None,
+        reason=reason,
+        finished=True,
+        interrupted=facts.interrupted,
+        notes=(*header.client.notes, *_remarks(tallies), *_lost_metrics(ready, after)),
+    )
+    fingerprint = next(iter(tallies.fingerprints), None)
+    deltas = {} if ready.metrics is None or after is None else counter_deltas(ready.metrics, list(after))
+    return replace(
+        header,
+        server=header.server.learn("system_fingerprint of the answers", system_fingerprint=fingerprint),
+        client=client,
+        metrics_delta=deltas,
+    )
+
+
+def _array(values: Sequence[int]) -> NDArray[np.int64]:
+    return np.array(values, dtype=np.int64)
+
+
+def _token_counts(tallies: Tallies) -> str | None:
+    """Return where the token counts of the whole answers come from, in words."""
+    said = [
+        (tallies.counted_by_event, "usage of every event"),
+        (tallies.counted_at_end, "usage at the end"),
+        (tallies.without_usage, "not counted by the server"),
+    ]
+    present = [(count, words) for count, words in said if count]
+    if len(present) == 1:
+        return present[0][1]
+    return "; ".join(f"{words} ({count} requests)" for count, words in present) or None
+
+
+def _remarks(tallies: Tallies) -> tuple[str, ...]:
+    said: list[str] = []
+    if tallies.other_length:
+        said.append(f"{tallies.other_length} answers have more or fewer tokens than asked")
+    if tallies.without_usage:
+        said.append(f"{tallies.without_usage} answers came without usage: their tokens are unknown")
+    if len(tallies.fingerprints) > 1:
+        said.append(f"the server changed during the run: {len(tallies.fingerprints)} system_fingerprints")
+    return tuple(said)
+
+
+def _lost_metrics(ready: Preparation, after: Sequence[Sample] | None) -> tuple[str, ...]:
+    lost = ready.metrics is not None and after is None
+    return ("no /metrics after the run: what the counters did is unknown",) if lost else ()

@@ -1,0 +1,198 @@
+"""From a trace to what will be sent and when, all of it decided before the clock starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+
+from observe.endpoint import Api
+from observe.prompts import BLOCK, GROUP, OWN, Prompts, Segment, key_of
+from traces import TraceError, prompt_tokens
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from traces import ClosedLoop, Trace
+
+PREBUILD_BYTES = 256 << 20
+"""Bodies are built before the run up to this much; the rest in their turn, ahead of their due time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyShape:
+    """What every body says beside its prompt; what a server does not accept is left out (see ``negotiate``).
+
+    ``row_models``: names that a row of the trace may ask for in place of ``model``. ``ignore_eos`` and
+    ``min_tokens`` hold the output to its length.
+    """
+
+    api: Api
+    model: str
+    row_models: frozenset[str] = frozenset()
+    ignore_eos: bool = True
+    min_tokens: bool = True
+    continuous_usage: bool = True
+    extra: Mapping[str, object] = field(default_factory=dict)
+
+    def body(self, prompt: bytes, *, max_tokens: int, model: str | None, priority: int | None) -> bytes:
+        """Return the JSON of one request; ``prompt`` is JSON already."""
+        fields: dict[str, object] = {"model": model if model in self.row_models else self.model}
+        rest: dict[str, object] = {"max_tokens": max_tokens, "temperature": 0, "stream": True}
+        if self.min_tokens:
+            rest["min_tokens"] = max_tokens
+        if self.ignore_eos:
+            rest["ignore_eos"] = True
+        usage = {"include_usage": True}
+        rest["stream_options"] = usage | ({"continuous_usage_stats": True} if self.continuous_usage else {})
+        if priority is not None:
+            rest["priority"] = priority
+        name = b'"prompt":' if self.api == "completions" else b'"messages":'
+        head, tail = orjson.dumps(fields), orjson.dumps(rest | dict(self.extra))
+        return b"".join((head[:-1], b",", name, prompt, b",", tail[1:]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SendPlan:
+    """The requests of ``trace`` in its order: when each is due and what it carries.
+
+    ``due_us``: µs from the run's start; None in a closed loop beyond the first round, where the previous
+    answer plus ``think_us`` decides. ``order``: row numbers by due time. ``notes``: what is sent otherwise.
+    """
+
+    trace: Trace
+    due_us: Sequence[int | None]
+    think_us: Sequence[int]
+    order: Sequence[int]
+    max_tokens: Sequence[int]
+    prompts: Prompts
+    shape: BodyShape
+    segments: Sequence[tuple[Segment, ...]]
+    models: Sequence[str | None]
+    priorities: Sequence[int | None]
+    deadline_us: Sequence[int | None]
+    notes: tuple[str, ...]
+    built: dict[int, bytes] = field(default_factory=dict)
+
+    @property
+    def closed_loop(self) -> ClosedLoop | None:
+        """The closed loop that paces this plan, or None where the due times do."""
+        return self.trace.header.closed_loop
+
+    def __len__(self) -> int:
+        """Return the number of requests."""
+        return len(self.order)
+
+    def take_body(self, index: int) -> bytes:
+        """Return the body of row ``index`` and forget it if it was built before."""
+        return self.built.pop(index, None) or self.build_body(index)
+
+    def build_body(self, index: int) -> bytes:
+        """Return the body of row ``index``, built now."""
+        return self.shape.body(
+            self.prompts.render(self.segments[index]),
+            max_tokens=self.max_tokens[index],
+            model=self.models[index],
+            priority=self.priorities[index],
+        )
+
+
+def make_plan(
+    trace: Trace, *, prompts: Prompts, shape: BodyShape, prebuild_bytes: int = PREBUILD_BYTES
+) -> SendPlan:
+    """Return the plan that sends every row of ``trace``.
+
+    Raises TraceError for a trace without requests, or with a row whose output length nobody states.
+    """
+    if len(trace) == 0:
+        raise TraceError("trace: got no requests, expected at least one")
+    due = _due_us(trace)
+    segments, notes = _segments(trace)
+    plan = SendPlan(
+        trace=trace,
+        due_us=due,
+        think_us=_think_us(trace),
+        order=sorted(range(len(trace)), key=lambda row: (due[row] is None, due[row] or 0)),
+        max_tokens=_max_tokens(trace),
+        prompts=prompts,
+        shape=shape,
+        segments=segments,
+        models=[name if isinstance(name, str) else None for name in trace.column("model")],
+        priorities=_ints(trace.column("vllm_priority")),
+        deadline_us=_ints(trace.column("deadline_us")),
+        notes=notes,
+    )
+    _prebuild(plan, prebuild_bytes)
+    return plan
+
+
+def _due_us(trace: Trace) -> list[int | None]:
+    due = _ints(trace.column("arrival_time_us"))
+    loop = trace.header.closed_loop
+    if loop is not None:
+        first_round = [time or 0 for time in due[: loop.concurrency]]
+        return [*first_round, *([None] * (len(due) - len(first_round)))]
+    if None in due:
+        row = due.index(None) + 1
+        raise TraceError(f"row {row}, arrival_time_us: got an empty cell, expected a time (no closed loop)")
+    return due
+
+
+def _ints(column: pd.Series[Any]) -> list[int | None]:
+    return [None if missing else int(value) for value, missing in zip(column, column.isna(), strict=True)]
+
+
+def _think_us(trace: Trace) -> list[int]:
+    loop = trace.header.closed_loop
+    default = 0 if loop is None else loop.think_time_us
+    return [int(think) for think in trace.column("think_time_us").fillna(default)]
+
+
+def _max_tokens(trace: Trace) -> list[int]:
+    """Return each row's output length: as it came out or was drawn; of a failed row, as it was asked."""
+    asked = trace.column("max_tokens")
+    failed = (trace.column("status") != "ok").fillna(False)
+    wanted = trace.column("output_tokens").mask(failed & asked.notna(), asked).fillna(asked)
+    if wanted.isna().any():
+        row = int(np.flatnonzero(wanted.isna())[0]) + 1
+        raise TraceError(f"row {row}, output_tokens: got an empty cell, expected it or max_tokens")
+    return [max(int(count), 1) for count in wanted]
+
+
+def _segments(trace: Trace) -> tuple[list[tuple[Segment, ...]], tuple[str, ...]]:
+    """Return each row's prompt as segments, and what had to be changed to make them."""
+    totals = prompt_tokens(trace)
+    empty = int(np.count_nonzero(totals < 1))
+    notes = (f"{empty} prompts of 0 tokens are sent as 1 token",) if empty else ()
+    block = trace.header.hash_block_size
+    hashes, groups = trace.column("prefix_hashes").tolist(), trace.column("prefix_group").tolist()
+    shared = trace.column("prefix_length").tolist()
+    rows: list[tuple[Segment, ...]] = []
+    for row, total in enumerate(np.maximum(totals, 1).tolist()):
+        if block is not None and isinstance(hashes[row], str):
+            segments = _hashed(hashes[row].split(), block, total=total)
+        elif isinstance(groups[row], str) and shared[row] > 0:
+            segments = [Segment(GROUP, key_of(groups[row]), min(int(shared[row]), total))]
+        else:
+            segments = []
+        own = total - sum(segment.length for segment in segments)
+        rows.append((*segments, *([Segment(OWN, row, own)] if own else [])))
+    return rows, notes
+
+
+def _hashed(ids: list[str], block: int, *, total: int) -> list[Segment]:
+    """Return the segments that the block hashes cover: equal ids share content, the last may be partial."""
+    lengths = (min(block, total - start) for start in range(0, total, block))
+    return [Segment(BLOCK, key_of(name), length) for name, length in zip(ids, lengths, strict=False)]
+
+
+def _prebuild(plan: SendPlan, most_bytes: int) -> None:
+    size = 0
+    for row in plan.order:
+        if size >= most_bytes:
+            return
+        plan.built[row] = plan.build_body(row)
+        size += len(plan.built[row])

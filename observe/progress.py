@@ -1,0 +1,106 @@
+"""What a run counts while it goes on: plain numbers that the loop writes and the panel's thread reads."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import Counter
+from dataclasses import dataclass, field
+
+from observe.exchange import Exchange
+from observe.timeline import Reading
+
+_BUCKETS_PER_E = 50
+"""Buckets per factor e: neighbours differ by 2 %."""
+
+
+class LogHistogram:
+    """Positive values in buckets 2 % wide: memory does not grow, quantiles are right to 1 %."""
+
+    __slots__ = ("_counts", "total")
+
+    def __init__(self) -> None:
+        self._counts: list[int] = []
+        self.total = 0
+
+    def add(self, value: float, count: int = 1) -> None:
+        """Count ``value`` (µs; below 1 is counted as 1) ``count`` times."""
+        bucket = int(math.log(value) * _BUCKETS_PER_E) if value > 1 else 0
+        if bucket >= len(self._counts):
+            self._counts.extend([0] * (bucket + 1 - len(self._counts)))
+        self._counts[bucket] += count
+        self.total += count
+
+    def quantile(self, q: float) -> float | None:
+        """Return the value below which a share ``q`` lies, or None of nothing."""
+        rank = q * (self.total - 1)
+        seen = 0
+        for bucket, count in enumerate(self._counts):
+            seen += count
+            if seen > rank:
+                return math.exp((bucket + 0.5) / _BUCKETS_PER_E)
+        return None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Progress:
+    """A run so far. Times in ns of the run's clock, lags and histograms in µs.
+
+    ``num_held_back``: requests that waited for the cap on concurrency. ``num_connections``: those that had to
+    open a connection.
+    """
+
+    num_planned: int
+    start_ns: int | None = None
+    end_ns: int | None = None
+    last_due_ns: int | None = None
+    num_launched: int = 0
+    num_held_back: int = 0
+    in_flight: int = 0
+    peak_in_flight: int = 0
+    num_connections: int = 0
+    output_tokens: int = 0
+    status: Counter[str] = field(default_factory=Counter)
+    ttft: LogHistogram = field(default_factory=LogHistogram)
+    itl: LogHistogram = field(default_factory=LogHistogram)
+    loop_lag: LogHistogram = field(default_factory=LogHistogram)
+    dispatched_ns: array[int] = field(default_factory=lambda: array("q"))
+    dispatch_lag_us: array[int] = field(default_factory=lambda: array("q"))
+    own_lag_us: array[int] = field(default_factory=lambda: array("q"))
+
+    @property
+    def num_done(self) -> int:
+        """Requests that have ended, well or not."""
+        return sum(self.status.values())
+
+    def note_launch(self) -> None:
+        """Count a request that is let go."""
+        self.num_launched += 1
+        self.in_flight += 1
+        self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
+
+    def note_end(self, exchange: Exchange) -> None:
+        """Count a request's end and how late it was sent."""
+        self.in_flight -= 1
+        self.num_connections += exchange.connection_wait_ns > 0
+        if exchange.dispatched_ns is None:
+            return
+        self.dispatched_ns.append(exchange.dispatched_ns)
+        self.dispatch_lag_us.append((exchange.dispatched_ns - exchange.due_ns) // 1000)
+        own = exchange.dispatched_ns - exchange.ready_ns - exchange.connection_wait_ns
+        self.own_lag_us.append(max(own, 0) // 1000)
+
+    def note_answer(self, exchange: Exchange, reading: Reading, *, status: str) -> None:
+        """Count what an answer said, once it has been read."""
+        self.status[status] += 1
+        self.output_tokens += reading.output_tokens or 0
+        if status != "ok" or reading.content_first is None or exchange.dispatched_ns is None:
+            return
+        self.ttft.add((reading.content_first - exchange.dispatched_ns) / 1000)
+        before: int | None = None
+        for stamp, tokens in zip(reading.event_stamps, reading.event_tokens, strict=True):
+            if tokens == 0:
+                continue
+            if before is not None:
+                self.itl.add((stamp - before) / 1000 / (tokens or 1), tokens or 1)
+            before = stamp

@@ -1,0 +1,144 @@
+"""Prompts of an exact length, drawn: what is to be shared is shared, the rest is unique to its request.
+
+A prompt is a row of segments, each named by a key. Equal keys give equal leading content at any length,
+distinct keys give unrelated content. Randomness is indexed by (salt, key), so that no draw depends on
+another; the salt keeps two runs against one server from meeting each other's prefix cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+TOKEN_LOW, TOKEN_HIGH = 1000, 4000
+"""Token ids that are drawn, the upper bound excluded: above the special ones of the usual vocabularies (below
+1000, or at the end) and within the smallest (4096)."""
+
+OWN, GROUP, BLOCK = 0, 1, 2
+"""Kinds of segments: a request's own, a prefix group's, a hashed block's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """``length`` units (tokens or words) of the content that (``kind``, ``key``) names."""
+
+    kind: int
+    key: int
+    length: int
+
+
+class Prompts(Protocol):
+    """Makes prompts for one API."""
+
+    @property
+    def source(self) -> str:
+        """How the length was made exact, in words, for the header."""
+
+    def render(self, segments: Sequence[Segment]) -> bytes:
+        """Return the JSON value of a prompt of these segments; lengths are in tokens."""
+
+    def salted(self, salt: int) -> Prompts:
+        """Return the same kind of prompts with other content."""
+
+
+def key_of(name: str) -> int:
+    """Return the key of a name: 64 bits, the same in every run."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest())
+
+
+def draw(salt: int, segment: Segment, choices: int) -> NDArray[np.int64]:
+    """Return ``segment.length`` numbers in [0, choices); a longer segment of that key begins alike."""
+    bits = np.random.PCG64(np.random.SeedSequence((salt, segment.kind, segment.key)))
+    return np.random.Generator(bits).integers(choices, size=segment.length, dtype=np.int64)
+
+
+class TokenPrompts:
+    """Prompts as lists of token ids: exact by construction."""
+
+    source = f"token ids {TOKEN_LOW} to {TOKEN_HIGH - 1}"
+
+    def __init__(self, salt: int) -> None:
+        self.salt = salt
+        # All ids have four digits: a prompt is one gather from fixed-width text, whatever its length.
+        self._text = np.array([f"{token}," for token in range(TOKEN_LOW, TOKEN_HIGH)], dtype="S5")
+
+    def render(self, segments: Sequence[Segment]) -> bytes:
+        """Return a JSON list of token ids."""
+        parts = [self._text[draw(self.salt, segment, len(self._text))].tobytes() for segment in segments]
+        return b"[" + b"".join(parts)[:-1] + b"]"
+
+    def salted(self, salt: int) -> TokenPrompts:
+        """Return prompts of other token ids."""
+        return TokenPrompts(salt)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WordPrompts:
+    """Prompts as text: a constant ``anchor``, then words of ``tokens_per_word`` each.
+
+    ``overhead``: tokens of the anchor and of what the server adds itself, ``lead`` of them before the words.
+    ``chat`` wraps the text in a message.
+    """
+
+    salt: int
+    words: tuple[str, ...]
+    anchor: str
+    tokens_per_word: float
+    overhead: int
+    lead: int
+    chat: bool
+    source: str
+
+    def render(self, segments: Sequence[Segment]) -> bytes:
+        """Return a JSON string, or a list of one message: at least one word in all, never a word too many."""
+        counts = self.word_counts([segment.length for segment in segments])
+        drawn: list[str] = [self.anchor]
+        for segment, count in zip(segments, counts, strict=True):
+            picks = draw(self.salt, Segment(segment.kind, segment.key, count), len(self.words))
+            drawn += [self.words[pick] for pick in picks]
+        text = b'"' + " ".join(drawn).encode() + b'"'
+        return b'[{"role":"user","content":' + text + b"}]" if self.chat else text
+
+    def salted(self, salt: int) -> WordPrompts:
+        """Return prompts of the same words, drawn otherwise."""
+        return replace(self, salt=salt)
+
+    def word_counts(self, lengths: Sequence[int]) -> list[int]:
+        """Return how many words of each segment make ``lengths`` tokens, the overhead taken from the ends.
+
+        What stands before the text is taken from the first segments, what stands behind it from the last.
+        """
+        last = max(sum(lengths) - self.overhead, 1)
+        ends = np.clip(np.cumsum(lengths) - self.lead, 0, last)
+        ends[-1] = last
+        bounds = np.rint(ends / self.tokens_per_word)
+        bounds[-1] = max(bounds[-1], 1)
+        return [int(count) for count in np.diff(bounds, prepend=0)]
+
+
+_WORDS = """
+able across after air always animal appear arm baby bank beat began better bird blue body bottom
+bring build business came care cat center chance choose class close color complete control copy cost
+country cross cut daughter deal deep direct dog down dress drop each earth edge eight end engine
+equal event example eye fair famous fast fear feet fight final finger first five flow food force
+forward fresh front game gather gentle give gold govern gray grew grow gun hand hard head heat help
+high history home hot how hundred ice inch insect island joy keep kill knew lake large laugh lead
+leave leg let lie light list live lost love made man mark master matter measure men middle milk mine
+mix money more mother mouth music nation neck new nine north nothing now off often once open order
+out page paper pass pattern person piece plan plant point pose post practice press problem proper
+provide put quiet radio ran reach real record remember report rest ride rise rock root round rule
+said same save scale sea seat see select send separate settle shall sharp shell shoe should show
+sign simple single six skin slow smile soil solve song south special spell spot square start stay
+step stone store strange string study such sugar summer support surprise system take teach
+temperature test that them these thin third though three tiny told took total town train triangle
+truck tube two unit valley verb village vowel wall warm watch way week went what where white whose
+wife win winter with wonder work write yard yes young
+"""
+
+COMMON_WORDS: tuple[str, ...] = tuple(_WORDS.split())
+"""Plain English words: candidates for text whose tokens can be counted by its words."""

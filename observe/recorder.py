@@ -1,0 +1,102 @@
+"""Reads finished exchanges off the clock, in slices, and puts them on record."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from observe.exchange import Exchange
+from observe.progress import Progress
+from observe.record import LiveTrace, judge
+from observe.timeline import Reading, StreamReader
+from traces import TraceError
+
+_EVENTS_PER_SLICE = 64
+"""Events parsed before the loop gets its turn: about 0.2 ms, by which a stamp may be delayed."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Tallies:
+    """What the answers were like, counted: it qualifies the numbers drawn from them."""
+
+    counted_by_event: int = 0
+    counted_at_end: int = 0
+    without_usage: int = 0
+    other_length: int = 0
+    fingerprints: Counter[str] = field(default_factory=Counter)
+
+    def note(self, reading: Reading, *, asked: int) -> None:
+        """Count one whole answer of which ``asked`` tokens had been asked."""
+        if reading.output_tokens is None:
+            self.without_usage += 1
+        elif reading.counted_by_event:
+            self.counted_by_event += 1
+        else:
+            self.counted_at_end += 1
+        self.other_length += reading.output_tokens is not None and reading.output_tokens != asked
+        if reading.system_fingerprint is not None:
+            self.fingerprints[reading.system_fingerprint] += 1
+
+
+class Recorder:
+    """Takes exchanges from the run in any order; ``work`` runs beside it. A disk that is full ends both."""
+
+    def __init__(self, live: LiveTrace, progress: Progress, *, max_tokens: Sequence[int]) -> None:
+        self._live = live
+        self._progress = progress
+        self._max_tokens = max_tokens
+        self._waiting: deque[Exchange] = deque()
+        self._wake = asyncio.Event()
+        self._closing = False
+        self.tallies = Tallies()
+        self.fault: TraceError | None = None
+
+    def put(self, exchange: Exchange) -> None:
+        """Hand over an exchange that has ended."""
+        self._waiting.append(exchange)
+        self._wake.set()
+
+    def close(self) -> None:
+        """Say that nothing more will come."""
+        self._closing = True
+        self._wake.set()
+
+    async def work(self) -> None:
+        """Record until closed and empty. Raises TraceError, also kept in ``fault``, when the disk refuses."""
+        while True:
+            while self._waiting:
+                await self._record(self._waiting.popleft())
+            if self._closing:
+                return
+            self._wake.clear()
+            await self._wake.wait()
+
+    async def _record(self, exchange: Exchange) -> None:
+        reading = await read_exchange(exchange)
+        failure = judge(exchange, reading)
+        start_ns = self._progress.start_ns
+        assert start_ns is not None  # noqa: S101  the run began before its first request ended
+        self._progress.note_answer(exchange, reading, status="ok" if failure is None else failure.status)
+        if failure is None:
+            self.tallies.note(reading, asked=self._max_tokens[exchange.index])
+        try:
+            self._live.append(exchange, reading, start_ns=start_ns)
+        except TraceError as fault:
+            self.fault = fault
+            raise
+
+
+async def read_exchange(exchange: Exchange) -> Reading:
+    """Return what the exchange's blobs say, the loop given its turn every few events; let the blobs go."""
+    reader = StreamReader()
+    count = 0
+    for blob, stamp in zip(exchange.blobs, exchange.stamps, strict=True):
+        count += reader.take(blob, stamp)
+        if count >= _EVENTS_PER_SLICE:
+            count = 0
+            await asyncio.sleep(0)
+    last = exchange.stamps[-1] if exchange.stamps else None
+    exchange.blobs = []
+    return reader.finish(last, whole=exchange.failure is None)

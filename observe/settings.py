@@ -1,0 +1,36 @@
+"""How to observe: everything that a run depends on beside the workload itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from observe.endpoint import Api, Endpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """When the client gives up or holds back; None: never. ``drain_s``: how long an interrupted run waits."""
+
+    timeout_s: float | None = None
+    stall_timeout_s: float | None = 600.0
+    max_concurrency: int | None = None
+    drain_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How to observe. ``model`` None: the one the server lists first. ``salt`` None: drawn anew.
+
+    ``probe``: send a one-token request before the run to a server that is not known to be vLLM, to learn what
+    it accepts. ``events``: record every event's time. ``command``: for the header, its secrets removed.
+    """
+
+    endpoint: Endpoint
+    api: Api = "completions"
+    model: str | None = None
+    limits: Limits = field(default_factory=Limits)
+    warmup_requests: int = 0
+    events: bool = True
+    probe: bool = True
+    salt: int | None = None
+    command: str | None = None

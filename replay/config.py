@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
 from pathlib import Path
@@ -101,6 +102,11 @@ def dump_config(config: TwinConfig) -> str:
         f"seed: {config.seed}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def config_digest(config: TwinConfig) -> str:
+    """Return a digest of what a configuration says, the same however its file is written."""
+    return hashlib.sha256(dump_config(config).encode()).hexdigest()[:16]
 
 
 def coefficients_of(latency: Blackbox) -> dict[str, Decimal]:

@@ -1,0 +1,264 @@
+"""The HTTP side of the served twin: routes, errors, and answers streamed token by token."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import itertools
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+
+from aiohttp import web
+
+from replay.config import TwinConfig
+from replay.serve.metrics import exposition
+from replay.serve.protocol import (
+    Job,
+    Refusal,
+    chat_tokens,
+    check_model,
+    parse_body,
+    parse_chat,
+    parse_completion,
+    plan_answer,
+    token_ids,
+)
+from replay.serve.replies import DONE, Reply, Usage
+from replay.serve.tokens import decode, encode
+from replay.serve.twin import Generation, Twin
+
+LARGEST_BODY = 64 * 2**20
+"""Bytes: a prompt of a million token ids fits."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(slots=True, kw_only=True)
+class Site:
+    """What the handlers share."""
+
+    config: TwinConfig
+    model: str
+    twin: Twin
+    api_key: str | None
+    request_metrics: bool
+    created: int
+    numbers: itertools.count[int] = field(default_factory=itertools.count)
+
+
+SITE = web.AppKey("site", Site)
+
+
+def make_app(site: Site) -> web.Application:
+    """Return the application around one served twin."""
+    app = web.Application(middlewares=[_errors, _authorization], client_max_size=LARGEST_BODY)
+    app[SITE] = site
+    app.add_routes(
+        [
+            web.get("/health", _health),
+            web.get("/version", _version),
+            web.get("/metrics", _metrics),
+            web.get("/v1/models", _models),
+            web.post("/v1/completions", _completions),
+            web.post("/v1/chat/completions", _chat),
+            web.post("/tokenize", _tokenize),
+            web.post("/detokenize", _detokenize),
+        ]
+    )
+    return app
+
+
+@web.middleware
+async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer what went wrong as the OpenAI API does."""
+    try:
+        return await handler(request)
+    except Refusal as refusal:
+        return web.json_response(refusal.body(), status=refusal.status)
+    except web.HTTPException as error:
+        return web.json_response({"detail": error.reason}, status=error.status)
+
+
+@web.middleware
+async def _authorization(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Ask for the API key where one is set: under /v1 only, as vLLM does."""
+    key = request.app[SITE].api_key
+    if key is not None and request.path.startswith("/v1"):
+        given = request.headers.get("Authorization", "")
+        if not hmac.compare_digest(given.encode(), f"Bearer {key}".encode()):
+            return web.json_response({"error": "Unauthorized"}, status=401)
+    return await handler(request)
+
+
+async def _health(_: web.Request) -> web.Response:
+    return web.Response()
+
+
+async def _version(request: web.Request) -> web.Response:
+    body = {"version": request.app[SITE].config.vllm_version, "vtwin": version("vtwin")}
+    return web.json_response(body)
+
+
+async def _metrics(request: web.Request) -> web.Response:
+    site = request.app[SITE]
+    page = exposition(site.twin.metrics, site.twin.view(), engine=site.config.engine, model=site.model)
+    headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+    return web.Response(body=page.encode(), headers=headers)
+
+
+async def _models(request: web.Request) -> web.Response:
+    site = request.app[SITE]
+    card = {
+        "id": site.model,
+        "object": "model",
+        "created": site.created,
+        "owned_by": "vtwin",
+        "root": site.model,
+        "parent": None,
+        "max_model_len": site.config.engine.max_model_len,
+    }
+    return web.json_response({"object": "list", "data": [card]})
+
+
+async def _tokenize(request: web.Request) -> web.Response:
+    site = request.app[SITE]
+    body = parse_body(await request.read())
+    check_model(body, site.model)
+    prompt = body.get("prompt")
+    if not isinstance(prompt, str) and "messages" not in body:
+        raise Refusal("prompt: got no text, expected prompt or messages", param="prompt")
+    tokens = encode(prompt) if isinstance(prompt, str) else chat_tokens(body)
+    limit = site.config.engine.max_model_len
+    return web.json_response({"count": len(tokens), "max_model_len": limit, "tokens": tokens.tolist()})
+
+
+async def _detokenize(request: web.Request) -> web.Response:
+    body = parse_body(await request.read())
+    check_model(body, request.app[SITE].model)
+    return web.json_response({"prompt": decode(token_ids(body.get("tokens"), param="tokens").tolist())})
+
+
+async def _completions(request: web.Request) -> web.StreamResponse:
+    body = parse_body(await request.read())
+    check_model(body, request.app[SITE].model)
+    return await _generate(request, parse_completion(body))
+
+
+async def _chat(request: web.Request) -> web.StreamResponse:
+    body = parse_body(await request.read())
+    check_model(body, request.app[SITE].model)
+    return await _generate(request, parse_chat(body))
+
+
+async def _generate(request: web.Request, job: Job) -> web.StreamResponse:
+    """Start the job's generations, answer, and abort what is unfinished if the client goes away."""
+    site = request.app[SITE]
+    engine = site.config.engine
+    if job.priority and engine.scheduling_policy == "fcfs":
+        message = f"priority: got {job.priority}, expected 0: the scheduling policy is fcfs"
+        raise Refusal(message, param="priority")
+    answers = [plan_answer(job, prompt, max_model_len=engine.max_model_len) for prompt in job.prompts]
+    changed = asyncio.Event()
+    generations = [
+        site.twin.start(prompt, answer, changed=changed, priority=job.priority, salt=job.cache_salt)
+        for prompt, answer in zip(job.prompts, answers, strict=True)
+    ]
+    reply = Reply(id=_reply_id(request, job), model=site.model, created=int(time.time()), chat=job.chat)
+    try:
+        if job.stream:
+            return await _stream(request, job, reply, generations)
+        return await _whole(site, reply, generations)
+    finally:
+        for generation in generations:
+            site.twin.drop(generation)
+
+
+def _reply_id(request: web.Request, job: Job) -> str:
+    """Return the response's id: the client's X-Request-Id, else a number, behind vLLM's prefix."""
+    own = request.headers.get("X-Request-Id") or f"{next(request.app[SITE].numbers):08x}"
+    return f"{'chatcmpl' if job.chat else 'cmpl'}-{own}"
+
+
+async def _whole(site: Site, reply: Reply, generations: Sequence[Generation]) -> web.Response:
+    """Return the answer when its last token is due."""
+    while not all(generation.is_finished for generation in generations):
+        changed = generations[0].changed
+        await changed.wait()
+        changed.clear()
+    answers = [generation.answer for generation in generations]
+    body = reply.whole(answers, _final_usage(site, generations), metrics=_request_metrics(site, generations))
+    for generation in generations:
+        site.twin.mark_sent(generation)
+    return web.Response(body=body, content_type="application/json")
+
+
+async def _stream(
+    request: web.Request, job: Job, reply: Reply, generations: Sequence[Generation]
+) -> web.StreamResponse:
+    """Send each token as an event when it is due; tokens that wait for the socket share one, as in vLLM."""
+    site = request.app[SITE]
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
+    await response.prepare(request)
+    changed, num_open = generations[0].changed, len(generations)
+    while num_open:
+        await changed.wait()
+        changed.clear()
+        events = []
+        for index, generation in enumerate(generations):
+            if generation.num_ready > generation.num_sent:
+                events += _fresh_events(job, reply, index, generation)
+                site.twin.mark_sent(generation)
+                num_open -= generation.is_finished
+        if not num_open:
+            if job.include_usage:
+                metrics = _request_metrics(site, generations)
+                events.append(reply.usage(_final_usage(site, generations), metrics=metrics))
+            events.append(DONE)
+        await response.write(b"".join(events))
+    await response.write_eof()
+    return response
+
+
+def _fresh_events(job: Job, reply: Reply, index: int, generation: Generation) -> list[bytes]:
+    """Return the events for the tokens that are ready and not sent."""
+    answer, ready = generation.answer, generation.num_ready
+    usage = None
+    if job.continuous_usage:
+        usage = Usage(prompt_tokens=generation.num_prompt_tokens, completion_tokens=ready, cached_tokens=None)
+    opening = [reply.role(index, usage)] if job.chat and generation.num_sent == 0 else []
+    chunk = reply.chunk(
+        index,
+        answer.text(generation.num_sent, ready),
+        ends=answer if generation.is_finished else None,
+        usage=usage,
+        null_usage=job.include_usage,
+    )
+    return [*opening, chunk]
+
+
+def _final_usage(site: Site, generations: Sequence[Generation]) -> Usage:
+    return Usage(
+        prompt_tokens=sum(generation.num_prompt_tokens for generation in generations),
+        completion_tokens=sum(generation.num_ready for generation in generations),
+        cached_tokens=sum(site.twin.timing(generation).num_cached_tokens for generation in generations),
+    )
+
+
+def _request_metrics(site: Site, generations: Sequence[Generation]) -> dict[str, float] | None:
+    """Return vLLM's per-request metrics (milliseconds), for one generation and where they are asked for.
+
+    ``time_to_first_token_ms`` starts when the request is scheduled, as vLLM's does.
+    """
+    if not site.request_metrics or len(generations) != 1:
+        return None
+    timing, num_tokens = site.twin.timing(generations[0]), generations[0].num_ready
+    whole_us = timing.prefill_us + timing.decode_us
+    return {
+        "queue_time_ms": timing.queue_us / 1e3,
+        "time_to_first_token_ms": timing.prefill_us / 1e3,
+        "generation_time_ms": timing.decode_us / 1e3,
+        **({"mean_itl_ms": timing.decode_us / 1e3 / (num_tokens - 1)} if num_tokens > 1 else {}),
+        **({"tokens_per_second": num_tokens / whole_us * 1e6} if whole_us else {}),
+    }

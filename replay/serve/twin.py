@@ -1,0 +1,192 @@
+"""The engine inside an event loop: requests in, each token announced when its time has come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from replay.serve.blocks import BlockNumbers
+from replay.serve.metrics import Metrics
+from replay.serve.pacer import Pacer
+from replay.serve.protocol import Answer
+from replay.serve.tokens import Tokens
+from sim import Blackbox, Engine, EngineConfig, Outcomes, View
+from sim.config import UNBOUNDED
+
+REMEMBERED_PER_BLOCK = 4
+"""Contents remembered per block of the KV cache, so that what is forgotten is long evicted."""
+
+REMEMBERED_AT_LEAST = 1_000_000
+
+Clock = Callable[[], int]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Generation:
+    """One answer under way. ``num_ready`` tokens are due, ``num_sent`` of them have been sent.
+
+    Times are µs of the server's clock, None before they are known; ``unsent_us`` is when the oldest token
+    that is ready and unsent was due.
+    """
+
+    number: int
+    answer: Answer
+    num_prompt_tokens: int
+    arrival_us: int
+    changed: asyncio.Event
+    num_ready: int = 0
+    num_sent: int = 0
+    first_us: int | None = None
+    last_us: int | None = None
+    unsent_us: int | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every token is due."""
+        return self.num_ready == len(self.answer.texts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """What the engine says of a finished request, µs, and its prefix-cache hit in tokens."""
+
+    queue_us: int
+    prefill_us: int
+    decode_us: int
+    num_cached_tokens: int
+
+
+class Twin:
+    """Feeds the engine, wakes at the times it names, announces tokens on ``Generation.changed``.
+
+    Everything happens in the event loop: taking a step costs tens of microseconds.
+    """
+
+    def __init__(self, engine: EngineConfig, latency: Blackbox, *, clock_us: Clock) -> None:
+        self.metrics = Metrics()
+        self._config = engine
+        self._clock_us = clock_us
+        self._engine = Engine(engine, latency, record="tokens")
+        self._pacer = Pacer(self._engine)
+        known = 0 if engine.num_gpu_blocks == UNBOUNDED else engine.num_gpu_blocks * REMEMBERED_PER_BLOCK
+        self._blocks = BlockNumbers(engine.block_size, capacity=max(REMEMBERED_AT_LEAST, known))
+        self._live: dict[int, Generation] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._outcomes: tuple[int, Outcomes] | None = None
+
+    def start(
+        self, prompt: Tokens, answer: Answer, *, changed: asyncio.Event, priority: int = 0, salt: str = ""
+    ) -> Generation:
+        """Give the engine a request that arrives now."""
+        hash_ids: list[int] = []
+        if self._config.enable_prefix_caching:
+            hash_ids = self._blocks.of(np.concatenate([prompt, answer.tokens]), salt=salt)
+        number, arrival_us = self._pacer.submit(
+            self._clock_us(),
+            prompt_tokens=len(prompt),
+            output_tokens=len(answer.texts),
+            priority=priority,
+            hash_ids=hash_ids,
+        )
+        generation = Generation(
+            number=number,
+            answer=answer,
+            num_prompt_tokens=len(prompt),
+            arrival_us=arrival_us,
+            changed=changed,
+        )
+        self._live[number] = generation
+        self._arm()
+        return generation
+
+    def drop(self, generation: Generation) -> None:
+        """Abort a request whose client is gone; a finished one is left alone."""
+        if self._live.pop(generation.number, None) is not None:
+            self._pacer.abort(self._clock_us(), generation.number)
+            self.metrics.finished["abort"] += 1
+            self._arm()
+
+    def mark_sent(self, generation: Generation) -> None:
+        """Note that everything ready has been handed to the socket."""
+        if generation.unsent_us is not None:
+            lag_us = self._clock_us() - generation.unsent_us
+            self.metrics.send_lag.observe(lag_us / 1e6)
+        generation.unsent_us, generation.num_sent = None, generation.num_ready
+
+    def view(self) -> View:
+        """Return the engine's state now."""
+        return self._pacer.view(self._clock_us())
+
+    def timing(self, generation: Generation) -> Timing:
+        """Return what the engine says of a request all of whose tokens are due."""
+        outcomes, row = self._outcomes_of_now(), generation.number
+        scheduled, first = int(outcomes.scheduled_us[row]), int(outcomes.first_token_us[row])
+        return Timing(
+            queue_us=scheduled - int(outcomes.queued_us[row]),
+            prefill_us=first - scheduled,
+            decode_us=int(outcomes.last_token_us[row]) - first,
+            num_cached_tokens=int(outcomes.num_cached_tokens[row]),
+        )
+
+    def close(self) -> None:
+        """Stop waking up."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _tick(self) -> None:
+        self._timer = None
+        for number, time_us in self._pacer.tokens(self._clock_us()):
+            generation = self._live.get(number)
+            if generation is not None:
+                self._token(generation, time_us)
+        self._arm()
+
+    def _token(self, generation: Generation, time_us: int) -> None:
+        """Announce one token that is due."""
+        metrics = self.metrics
+        metrics.generation_tokens += 1
+        if generation.first_us is None:
+            generation.first_us = time_us
+            metrics.prompt_tokens += generation.num_prompt_tokens
+            metrics.ttft.observe((time_us - generation.arrival_us) / 1e6)
+        elif generation.last_us is not None:
+            metrics.itl.observe((time_us - generation.last_us) / 1e6)
+        if generation.unsent_us is None:
+            generation.unsent_us = time_us
+        generation.last_us = time_us
+        generation.num_ready += 1
+        if generation.is_finished:
+            del self._live[generation.number]
+            self._count_finished(generation, time_us)
+        generation.changed.set()
+
+    def _count_finished(self, generation: Generation, time_us: int) -> None:
+        metrics, timing = self.metrics, self.timing(generation)
+        metrics.finished[generation.answer.finish_reason] += 1
+        metrics.e2e.observe((time_us - generation.arrival_us) / 1e6)
+        metrics.queue.observe(timing.queue_us / 1e6)
+        metrics.prefill.observe(timing.prefill_us / 1e6)
+        metrics.decode.observe(timing.decode_us / 1e6)
+        metrics.inference.observe((timing.prefill_us + timing.decode_us) / 1e6)
+        if generation.num_ready > 1:
+            metrics.tpot.observe(timing.decode_us / 1e6 / (generation.num_ready - 1))
+
+    def _outcomes_of_now(self) -> Outcomes:
+        """Return the engine's outcomes, read anew only after a step: reading copies a row per request."""
+        num_steps = self._engine.view().num_steps
+        if self._outcomes is None or self._outcomes[0] != num_steps:
+            self._outcomes = (num_steps, self._engine.outcomes())
+        return self._outcomes[1]
+
+    def _arm(self) -> None:
+        """Wake when something is next due."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        next_us = self._pacer.next_time_us()
+        if next_us is not None:
+            delay_s = max(0, next_us - self._clock_us()) / 1e6
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)

@@ -1,0 +1,128 @@
+"""A trace in, a simulated trace out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from replay.requests import At, requests_from_trace
+from sim import Simulation, Status, simulate
+from traces import ConfigError
+
+if TYPE_CHECKING:
+    from replay.config import TwinConfig
+    from sim.simulation import Record
+    from traces import Trace
+
+Loop = Literal["auto", "closed", "open"]
+
+STATUS_NAMES = {
+    Status.OK: "ok",
+    Status.REJECTED: "rejected",
+    Status.STUCK: "stuck",
+    Status.ABORTED: "aborted",
+    Status.UNFINISHED: "incomplete",
+}
+
+
+def closed_loop_of(trace: Trace, loop: Loop) -> tuple[int, int] | None:
+    """Return (concurrency, think_time_us) when the trace is to be replayed as a closed loop.
+
+    ``auto``: when its header says that it was one. ``closed`` asks for it, and needs the header's concurrency.
+    """
+    recorded = trace.header.closed_loop
+    if loop == "open" or (loop == "auto" and recorded is None):
+        return None
+    if recorded is None:
+        raise ConfigError("--closed-loop: the trace's header has no closed_loop, expected its concurrency there")
+    return recorded.concurrency, recorded.think_time_us
+
+
+def simulate_trace(
+    trace: Trace, config: TwinConfig, *, at: At = "auto", closed_loop: Loop = "auto", record: Record = "spans"
+) -> tuple[Trace, Simulation]:
+    """Return the trace with the simulator's outcomes in place of its own, and the simulation itself.
+
+    With ``record="spans"`` each request carries its mean and 99th percentile of inter-token latencies, with
+    ``"tokens"`` the trace has an event per token. Raises TraceError where a row lacks a time or a length.
+    """
+    loop = closed_loop_of(trace, closed_loop)
+    requests = requests_from_trace(
+        trace, block_size=config.engine.block_size, at=at, closed_loop=loop is not None
+    )
+    simulation = simulate(requests, config.engine, config.latency, record=record, closed_loop=loop)
+    return simulated_trace(trace, simulation, is_closed_loop=loop is not None), simulation
+
+
+def _known(values: NDArray[np.int64], is_known: NDArray[np.bool_]) -> pd.Series[int]:
+    """Return values as Int64, NA where they are not known."""
+    return pd.Series(pd.array(values, dtype="Int64")).where(is_known)
+
+
+def simulated_trace(trace: Trace, simulation: Simulation, *, is_closed_loop: bool = False) -> Trace:
+    """Return ``trace`` with its outcome columns filled from a simulation; times count from the run's start."""
+    outcomes = simulation.outcomes
+    ok = outcomes.status == Status.OK
+    scheduled, got_tokens = outcomes.scheduled_us >= 0, outcomes.first_token_us >= 0
+    names = np.array([STATUS_NAMES[Status(code)] for code in range(len(Status))], dtype=object)
+    first, last = _known(outcomes.first_token_us, got_tokens), _known(outcomes.last_token_us, ok)
+    columns: dict[str, object] = {
+        "send_time_us": outcomes.arrival_us,
+        "first_chunk_time_us": first,
+        "last_chunk_time_us": last,
+        "content_first_time_us": first,
+        "last_token_time_us": last,
+        "output_tokens": outcomes.num_output_tokens,
+        "status": names[outcomes.status],
+        "finish_reason": pd.Series(np.where(ok, "length", None), dtype="string"),
+        "scheduled_time_us": _known(outcomes.scheduled_us, scheduled),
+        "num_preemptions": outcomes.num_preemptions,
+        "num_cached_tokens": _known(outcomes.num_cached_tokens, scheduled),
+    }
+    if is_closed_loop:
+        columns["arrival_time_us"] = outcomes.arrival_us
+    if simulation.record == "spans":
+        gaps = simulation.inter_token_latencies()
+        columns["itl_mean_us"] = pd.Series(gaps.mean_us).where(ok)
+        columns["itl_p99_us"] = pd.Series(gaps.p99_us).where(ok)
+    for name in OBSERVED_ONLY:
+        if name in trace.requests.columns:
+            columns[name] = pd.NA
+    filled = trace.with_columns(**columns).with_header(mode="replayed", tool="vtwin")
+    if simulation.record == "tokens":
+        return filled.with_events(_events(trace, simulation))
+    return filled.with_events(None)
+
+
+OBSERVED_ONLY = (
+    "num_chunks",
+    "error_message",
+    "num_token_chunks",
+    "cached_input_tokens",
+    "server_queue_us",
+    "server_prefill_us",
+    "server_decode_us",
+    "dispatch_lag_us",
+    "connection_wait_us",
+    "first_byte_time_us",
+)
+"""Columns that only a live server can fill; a simulated trace leaves them NA."""
+
+
+def _events(trace: Trace, simulation: Simulation) -> pd.DataFrame:
+    """Return one event per token, by request, then time."""
+    request, time_us = simulation.tokens()
+    order = np.argsort(request, kind="stable")
+    request, time_us = request[order], time_us[order]
+    starts = np.searchsorted(request, request, side="left")
+    return pd.DataFrame(
+        {
+            "request_id": trace.requests["request_id"].to_numpy()[request],
+            "chunk_index": np.arange(len(request)) - starts,
+            "timestamp_us": time_us,
+            "num_tokens": 1,
+        }
+    )

@@ -1,0 +1,37 @@
+"""Every step of a simulation as JSON lines, with the keys of the recordings of vLLM's own scheduler."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from sim import Step
+from traces.errors import ConfigError
+
+_KEYS = (
+    *("step", "t", "dur", "P", "D", "sched", "preempted", "hits", "finished", "running", "waiting", "free"),
+    *("block_ids", "free_queue", "exec_start", "exec_end", "t_end", "free_end"),
+)
+
+
+def step_line(step: Step) -> str:
+    """Return a step as one line of JSON; what was not recorded is left out."""
+    values = {key: getattr(step, key) for key in _KEYS}
+    known = {key: value for key, value in values.items() if value is not None}
+    return json.dumps(known, separators=(",", ":"))
+
+
+def write_steps(path: str | Path, steps: Iterable[Step]) -> None:
+    """Write one line per step; atomic. Raises ConfigError where the file cannot be written."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.writelines(step_line(step) + "\n" for step in steps)
+        temporary.replace(path)
+    except OSError as error:
+        raise ConfigError(f"--steps: got {error.strerror}, expected a writable file ({path})") from error
+    finally:
+        temporary.unlink(missing_ok=True)

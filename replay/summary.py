@@ -1,0 +1,158 @@
+"""What a simulation comes to: the JSON document of ``replay`` and ``run``, and the same for a terminal."""
+
+from __future__ import annotations
+
+import math
+from typing import TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim import InterTokenLatencies, Simulation
+from traces import Trace, pooled_itl_us, prompt_tokens, request_metrics
+from traces.write import tool_version
+
+SCHEMA_VERSION = 1
+PERCENTILES = (50, 90, 95, 99)
+
+Floats = NDArray[np.float64]
+
+
+class Distribution(TypedDict):
+    """A metric over the finished requests (or, for ITL, over all gaps), µs; None when there is none."""
+
+    mean: float | None
+    p50: float | None
+    p90: float | None
+    p95: float | None
+    p99: float | None
+
+
+class Summary(TypedDict):
+    """The document itself. Throughputs are per second of simulated time, None when that is 0.
+
+    ``prefix_hit_frac``: prompt tokens found in the cache when a request was first scheduled, of the prompt
+    tokens of all requests that were; ``engine_cpu_s`` is the only value that differs from run to run.
+    """
+
+    schema_version: int
+    tool_version: str
+    num_requests: int
+    num_by_status: dict[str, int]
+    duration_us: int
+    request_throughput: float | None
+    output_token_throughput: float | None
+    prefix_hit_frac: float | None
+    num_preemptions: int
+    engine_cpu_s: float
+    num_steps: int
+    num_jumps: int
+    ttft_us: Distribution
+    e2e_us: Distribution
+    itl_us: Distribution
+    tpot_us: Distribution
+    queue_us: Distribution
+
+
+def summarize(simulation: Simulation, trace: Trace) -> Summary:
+    """Return the summary of a simulation and the trace it gave."""
+    metrics = request_metrics(trace)
+    status = trace.column("status").value_counts()
+    seconds = simulation.duration_us / 1e6
+    outputs = int(simulation.outcomes.num_output_tokens.sum())
+    return Summary(
+        schema_version=SCHEMA_VERSION,
+        tool_version=tool_version(),
+        num_requests=len(trace),
+        num_by_status={str(name): int(status[name]) for name in sorted(status.index)},
+        duration_us=simulation.duration_us,
+        request_throughput=_ratio(int(status.get("ok", 0)), seconds),
+        output_token_throughput=_ratio(outputs, seconds),
+        prefix_hit_frac=_prefix_hit_frac(simulation, trace),
+        num_preemptions=simulation.num_preemptions,
+        engine_cpu_s=simulation.engine_cpu_s,
+        num_steps=simulation.num_steps,
+        num_jumps=simulation.num_jumps,
+        ttft_us=distribution(metrics["ttft_us"].to_numpy(dtype=np.float64)),
+        e2e_us=distribution(metrics["e2e_us"].to_numpy(dtype=np.float64)),
+        itl_us=_itl(simulation, trace),
+        tpot_us=distribution(metrics["tpot_us"].to_numpy(dtype=np.float64)),
+        queue_us=distribution(metrics["queue_us"].to_numpy(dtype=np.float64)),
+    )
+
+
+def distribution(values: Floats) -> Distribution:
+    """Return mean and percentiles (linear interpolation) of the values that are not NaN."""
+    known = values[~np.isnan(values)]
+    if len(known) == 0:
+        return Distribution(mean=None, p50=None, p90=None, p95=None, p99=None)
+    p50, p90, p95, p99 = (float(value) for value in np.percentile(known, PERCENTILES))
+    return Distribution(mean=float(known.mean()), p50=p50, p90=p90, p95=p95, p99=p99)
+
+
+def table(summary: Summary) -> str:
+    """Return the summary as lines for a terminal."""
+    counts = ", ".join(f"{count:,} {status}" for status, count in summary["num_by_status"].items())
+    seconds = summary["duration_us"] / 1e6
+    cpu = summary["engine_cpu_s"]
+    faster = f", {seconds / cpu:,.0f} times faster than real time" if cpu > 0 else ""
+    hit = summary["prefix_hit_frac"]
+    facts = [
+        ("requests", counts or "none"),
+        ("simulated", f"{seconds:,.3f} s in {cpu:,.3f} s of CPU{faster}"),
+        ("throughput", f"{_shown(summary['request_throughput'])} requests/s"),
+        ("", f"{_shown(summary['output_token_throughput'])} output tokens/s"),
+        ("prefix hits", "no prompt was scheduled" if hit is None else f"{hit:.1%} of prompt tokens"),
+        ("preemptions", f"{summary['num_preemptions']:,}"),
+        ("steps", f"{summary['num_steps']:,} in {summary['num_jumps']:,} jumps"),
+    ]
+    rows = [
+        _row("TTFT, ms", summary["ttft_us"]),
+        _row("E2E, ms", summary["e2e_us"]),
+        _row("ITL, ms", summary["itl_us"]),
+        _row("TPOT, ms", summary["tpot_us"]),
+        _row("queue, ms", summary["queue_us"]),
+    ]
+    head = " " * 12 + "".join(f"{name:>12}" for name in ("mean", "p50", "p90", "p95", "p99"))
+    return "\n".join([*(f"{name:<12}{text}" for name, text in facts), head, *rows])
+
+
+def _itl(simulation: Simulation, trace: Trace) -> Distribution:
+    if trace.events is not None:
+        return distribution(pooled_itl_us(trace))
+    gaps = simulation.inter_token_latencies()
+    mean, (p50, p90, p95, p99) = gaps.pooled_mean_us(), _pooled(gaps)
+    return Distribution(mean=_known(mean), p50=_known(p50), p90=_known(p90), p95=_known(p95), p99=_known(p99))
+
+
+def _pooled(gaps: InterTokenLatencies) -> list[float]:
+    return [gaps.pooled_percentile_us(percent) for percent in PERCENTILES]
+
+
+def _prefix_hit_frac(simulation: Simulation, trace: Trace) -> float | None:
+    outcomes = simulation.outcomes
+    scheduled = outcomes.scheduled_us >= 0
+    return _ratio(
+        int(outcomes.num_cached_tokens[scheduled].sum()), float(prompt_tokens(trace)[scheduled].sum())
+    )
+
+
+def _ratio(count: float, of: float) -> float | None:
+    return count / of if of > 0 else None
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.3f}"
+
+
+def _row(name: str, values: Distribution) -> str:
+    ms = [None if value is None else value / 1e3 for value in (values["mean"], *_percentiles(values))]
+    return f"{name:<12}" + "".join(f"{_shown(value):>12}" for value in ms)
+
+
+def _percentiles(values: Distribution) -> tuple[float | None, ...]:
+    return values["p50"], values["p90"], values["p95"], values["p99"]

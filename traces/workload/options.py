@@ -23,6 +23,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar, get_type_hints
 import typer
 
 from traces.errors import ConfigError
+from traces.paths import beside, stem_of
 from traces.workload.model import DEFAULT_NUM_REQUESTS, DEFAULT_SEED, ArrivalProcess
 
 Api = Literal["completions", "chat"]
@@ -187,14 +188,18 @@ def with_workload_options(command: Callable[..., Returned]) -> Callable[..., Ret
     """Return ``command`` for typer, its parameter of type WorkloadOptions replaced by an option per field.
 
     The wrapper takes keywords only, as typer calls it; other parameters, help and name stay as they are.
+    Where the command has an ``output``, a stem, it may not be what the workload is read from
+    (``check_output``).
     """
     hints = get_type_hints(command, include_extras=True)
     target = next(name for name, hint in hints.items() if hint is WorkloadOptions)
     names = [field.name for field in fields(WorkloadOptions)]
 
     def wrapper(**given: Any) -> Returned:  # noqa: ANN401 - the options of any command
-        values = {name: given.pop(name) for name in names}
-        return command(**given, **{target: WorkloadOptions(**values)})
+        options = WorkloadOptions(**{name: given.pop(name) for name in names})
+        if given.get("output") is not None:
+            check_output(options, Path(given["output"]))
+        return command(**given, **{target: options})
 
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(command).parameters.values():
@@ -243,6 +248,17 @@ _NOT_WITH: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     ),
 }
 """Option: those that cannot stand beside it, and what holds in their place."""
+
+
+def check_output(options: WorkloadOptions, output: Path) -> None:
+    """Raise ConfigError if a trace at the stem ``output`` would overwrite what it is made from."""
+    stem = stem_of(output).resolve()
+    if options.trace is not None and stem_of(options.trace).resolve() == stem:
+        raise ConfigError(f"--output: got {output}, which is --trace itself, expected another")
+    if options.workload is not None and options.workload.resolve() == beside(stem, ".yaml"):
+        raise ConfigError(
+            f"--output: got {output}, whose header would overwrite --workload, expected another stem"
+        )
 
 
 def check_options(options: WorkloadOptions) -> None:

@@ -67,7 +67,7 @@ def _distribution(value: object) -> Distribution:
     with within("params"):
         if cls is Empirical:
             return _empirical(params)
-        distribution: Distribution = cls(**read_section(params, _params(cls)))
+        distribution: Distribution = cls(**read_section(params, params_of(cls)))
         return distribution
 
 
@@ -87,7 +87,7 @@ def _mapping(value: object) -> Mapping[Any, Any]:
     return value
 
 
-def _params(cls: type[Any]) -> Section:
+def params_of(cls: type[Any]) -> Section:
     """Return the keys of a distribution's params: its class's fields, those without a default required."""
     section = {}
     for field in fields(cls):

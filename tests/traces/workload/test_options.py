@@ -244,3 +244,19 @@ def test_the_options_help_imports_neither_numpy_nor_pandas() -> None:
     code = f"import sys, traces.workload.options; print({heavy})"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert loaded.strip() == "[]"
+
+
+def test_a_command_with_an_output_never_overwrites_what_it_reads(tmp_path: Path) -> None:
+    app, calls = build_app()
+    spec = tmp_path / "mixed.yaml"
+    for option, source, output in (
+        ("--workload", spec, tmp_path / "mixed"),
+        ("--workload", spec, tmp_path / "sub" / ".." / "mixed.parquet"),
+        ("--trace", tmp_path / "run.csv", tmp_path / "run"),
+    ):
+        result = CliRunner().invoke(app, ["stem", option, str(source), "--output", str(output)])
+        assert isinstance(result.exception, ConfigError), result.output
+        assert str(result.exception).startswith(f"--output: got {output}")
+    fine = ["stem", "--workload", str(spec), "--output", str(tmp_path / "other")]
+    assert CliRunner().invoke(app, fine).exit_code == 0
+    assert len(calls) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -88,10 +89,8 @@ def simulated_trace(trace: Trace, simulation: Simulation, *, is_closed_loop: boo
         gaps = simulation.inter_token_latencies()
         columns["itl_mean_us"] = pd.Series(gaps.mean_us).where(ok)
         columns["itl_p99_us"] = pd.Series(gaps.p99_us).where(ok)
-    for name in OBSERVED_ONLY:
-        if name in trace.requests.columns:
-            columns[name] = pd.NA
-    filled = trace.with_columns(**columns).with_header(mode="replayed", tool="vtwin")
+    planned = replace(trace, requests=trace.requests.drop(columns=list(OBSERVED_ONLY), errors="ignore"))
+    filled = planned.with_columns(**columns).with_header(mode="replayed", tool="vtwin")
     if simulation.record == "tokens":
         return filled.with_events(_events(trace, simulation))
     return filled.with_events(None)
@@ -109,7 +108,7 @@ OBSERVED_ONLY = (
     "connection_wait_us",
     "first_byte_time_us",
 )
-"""Columns that only a live server can fill; a simulated trace leaves them NA."""
+"""Columns that only a live server can fill; a simulated trace is without them."""
 
 
 def _events(trace: Trace, simulation: Simulation) -> pd.DataFrame:

@@ -71,6 +71,6 @@ def part(function: Function) -> Function:
 
 
 def phase(function: Function) -> Function:
-    """Compile a large function of the engine that only other compiled ones call; it stays a call."""
+    """Compile a large or rarely needed function of the engine that only other compiled ones call; it stays a call."""
     compiled: Function = numba.njit(nogil=True, _nrt=False)(function)
     return compiled

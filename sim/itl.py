@@ -105,7 +105,7 @@ def _per_request(
         low = part[below]
         high = part[below + 1 :].min() if below + 1 < length else low
         p99[r] = low + (0.99 * (length - 1) - below) * (high - low)
-    return mean, p99
+    return np.round(mean, 3), np.round(p99, 3)
 
 
 def inter_token_latencies(

@@ -58,6 +58,7 @@ class Simulation:
     num_preemptions: int
     duration_us: int
     engine_cpu_s: float
+    record: Record
     _engine: Engine
 
     def inter_token_latencies(self) -> InterTokenLatencies:
@@ -127,6 +128,7 @@ class Engine:
     ) -> None:
         """Lay out the arrays."""
         self._config, self._latency, self._record = config, latency, record
+        self._num_taken = np.zeros(0, np.int64)
         self._coalesce = coalesce and record not in ("steps", "blocks")
         counters = st.new_counters(config)
         counters["recycle_private_first"] = config.num_gpu_blocks == UNBOUNDED
@@ -342,7 +344,20 @@ class Engine:
         tokens = self._state.tokens[: counters.num_logged_tokens[0]]
         request, time_us = tokens["request"].copy(), tokens["time_us"].copy()
         counters["num_logged_tokens"] = 0
-        return request, time_us
+        number = self._count_tokens(request)
+        return request, time_us + self._latency.output_delay_us(number)
+
+    def _count_tokens(self, request: Int64s) -> Int64s:
+        """Return which of its request's tokens each one is, from 1, and remember how many were taken."""
+        if len(self._num_taken) < len(self._state.requests):
+            self._num_taken = _longer(self._num_taken, len(self._state.requests))
+        order = np.argsort(request, kind="stable")
+        ordered = request[order]
+        rank = np.arange(len(request)) - np.searchsorted(ordered, ordered, side="left")
+        number = np.empty(len(request), np.int64)
+        number[order] = rank + 1 + self._num_taken[ordered]
+        np.add.at(self._num_taken, request, 1)
+        return number
 
     def steps(self) -> list[Step]:
         """Return every step so far whose results are in."""
@@ -412,6 +427,7 @@ def simulate(
         num_preemptions=int(e.num_preemptions),
         duration_us=int(max(e.clock_us, outcomes.last_token_us.max(initial=0))),
         engine_cpu_s=cpu_s,
+        record=record,
         _engine=engine,
     )
 

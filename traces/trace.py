@@ -55,6 +55,10 @@ class Trace:
         requests = self.requests.assign(**{name: typed(name, values) for name, values in columns.items()})
         return replace(self, requests=requests)
 
+    def with_events(self, events: pd.DataFrame | None) -> Trace:
+        """Return a copy with these events in place of its own."""
+        return replace(self, events=None if events is None else _typed_events(events))
+
     def with_header(self, **keys: object) -> Trace:
         """Return a copy whose header has these keys changed."""
         return replace(self, header=replace(self.header, **keys))  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ would have done it. Taking ``m`` steps at once and taking them singly give the s
 
 from __future__ import annotations
 
-from sim.compile import part, phase
+from sim.compile import part
 from sim.engine.blocks import remember_hash
 from sim.engine.kv_cache import append_new_block, hash_of_block, has_hashes_past
 from sim.engine.log import log_pause, log_span
@@ -208,7 +208,7 @@ def steps_to_jump(s: State, until_us: int, step_us: int, second_start_us: int) -
     return min(most, 1 + steps_before(limit_us, second_start_us, step_us))
 
 
-@phase
+@part
 def jump_sync(s: State, until_us: int, step_us: int) -> bool:
     """Take as many steps as nothing can change in; return False when not even one."""
     e = s.counters[0]
@@ -229,7 +229,7 @@ def only_the_running_are_in_flight(s: State) -> bool:
     return e.num_batches == 1 and s.batches[e.oldest_batch].num_entries == e.num_running
 
 
-@phase
+@part
 def jump_async(s: State, until_us: int, step_us: int) -> bool:
     """Schedule batches and take in the results of their predecessors until something changes; False when nothing can.
 

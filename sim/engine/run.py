@@ -6,7 +6,7 @@ Python has to make an array larger.
 
 from __future__ import annotations
 
-from sim.compile import engine_entry, part, phase
+from sim.compile import engine_entry, part
 from sim.engine.jump import jump_async, jump_sync
 from sim.engine.log import has_room, log_schedule, log_update
 from sim.engine.schedule import schedule
@@ -54,7 +54,7 @@ def has_unfinished(s: State) -> bool:
     return s.counters[0].num_running + s.counters[0].num_waiting > 0
 
 
-@phase
+@part
 def run_sync(s: State, until_us: int, coalesce: bool) -> int:
     """Schedule, run, update; one batch at a time (vllm 0.32.0 v1/engine/core.py:step)."""
     e = s.counters[0]
@@ -131,7 +131,7 @@ def give_up_until_arrival(s: State, batch: int) -> None:
     e.is_blocked = 1
 
 
-@phase
+@part
 def run_async(s: State, until_us: int, coalesce: bool) -> int:
     """Schedule a batch while its predecessor runs (vllm 0.32.0 v1/engine/core.py:step_with_batch_queue, size 2)."""
     e = s.counters[0]

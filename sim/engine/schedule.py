@@ -208,7 +208,7 @@ def schedule_waiting(s: State, batch: int, threshold: int) -> None:
         add_to_batch(s, batch, request, num_tokens)
 
 
-@phase
+@part
 def schedule(s: State, batch: int) -> None:
     """Fill a batch: who computes how many tokens in this step."""
     e, b = s.counters[0], s.batches[batch]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.compile import part, phase
+from sim.compile import part
 from sim.engine.blocks import free_blocks
 from sim.engine.kv_cache import cache_full_blocks
 from sim.engine.log import log_pause, log_span, log_token
@@ -54,7 +54,7 @@ def drop_finished_from_running(s: State) -> None:
     e.num_running = kept
 
 
-@phase
+@part
 def update_from_output(s: State, batch: int, now_us: int) -> None:
     """Give each request that sampled its token, and free those that have all of them, in schedule order."""
     e, b = s.counters[0], s.batches[batch]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sim.config import EngineConfig, InvalidConfig
     from sim.itl import InterTokenLatencies
-    from sim.latency import Blackbox
+    from sim.latency import Blackbox, Extended
     from sim.requests import Outcomes, Requests, Status
     from sim.simulation import Engine, Simulation, View, simulate
     from sim.steps import Step
@@ -23,6 +23,7 @@ __all__ = [
     "Blackbox",
     "Engine",
     "EngineConfig",
+    "Extended",
     "InterTokenLatencies",
     "InvalidConfig",
     "Outcomes",
@@ -38,6 +39,7 @@ _HOMES = {
     "Blackbox": "sim.latency",
     "Engine": "sim.simulation",
     "EngineConfig": "sim.config",
+    "Extended": "sim.latency",
     "InterTokenLatencies": "sim.itl",
     "InvalidConfig": "sim.config",
     "Outcomes": "sim.requests",

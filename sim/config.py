@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
-SchedulingPolicy = Literal["fcfs", "priority"]
+SchedulingPolicy = Literal["fcfs", "priority", "sjf", "reverse-priority"]
+PriorityScoring = Literal["constant", "slo-based", "inverted-slo"]
 Frontend = Literal["openai", "none"]
 
 UNBOUNDED = 0
@@ -22,6 +23,10 @@ class EngineConfig:
 
     ``num_gpu_blocks`` counts blocks as vLLM does, the null block included (usable = n - 1);
     0 means a KV cache that never binds. ``watermark`` is a fraction of ``num_gpu_blocks``.
+
+    Beyond vLLM: ``scheduling_policy`` sjf (shortest prompt first) and reverse-priority; ``priority_scoring`` lets a
+    request's priority change with its age, by ``priority_age_weight`` per second: slo-based makes those who wait
+    more urgent, inverted-slo less.
     Raises InvalidConfig on a value the engine cannot run with.
     """
 
@@ -37,6 +42,8 @@ class EngineConfig:
     scheduler_reserve_full_isl: bool = True
     watermark: float = 0.0
     scheduling_policy: SchedulingPolicy = "fcfs"
+    priority_scoring: PriorityScoring = "constant"
+    priority_age_weight: float = 0.0
     async_scheduling: bool = True
     frontend: Frontend = "openai"
 
@@ -52,10 +59,20 @@ class EngineConfig:
                 if isinstance(value, bool) or not isinstance(value, int) or value < low:
                     raise InvalidConfig(f"{field.name}: got {value!r}, expected an integer >= {low}")
         if self.num_gpu_blocks == 1:
-            raise InvalidConfig("num_gpu_blocks: got 1, expected >= 2 (block 0 is the null block), or 0: unbounded")
+            raise InvalidConfig(
+                "num_gpu_blocks: got 1, expected >= 2 (block 0 is the null block), or 0: unbounded"
+            )
         if not isinstance(self.watermark, int | float) or not 0 <= self.watermark < 1:
             raise InvalidConfig(f"watermark: got {self.watermark!r}, expected a fraction in [0, 1)")
-        for name, choices in (("scheduling_policy", SchedulingPolicy), ("frontend", Frontend)):
+        if not isinstance(self.priority_age_weight, int | float) or not 0 <= self.priority_age_weight < 1e9:
+            raise InvalidConfig(
+                f"priority_age_weight: got {self.priority_age_weight!r}, expected a number >= 0"
+            )
+        for name, choices in (
+            ("scheduling_policy", SchedulingPolicy),
+            ("priority_scoring", PriorityScoring),
+            ("frontend", Frontend),
+        ):
             value = getattr(self, name)
             if value not in get_args(choices):
                 raise InvalidConfig(f"{name}: got {value!r}, expected one of {', '.join(get_args(choices))}")

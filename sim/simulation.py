@@ -16,6 +16,8 @@ from sim.engine.control import abort_request, hold_requests, join_requests
 from sim.engine.run import IDLE, NEEDS_ROOM, run
 from sim.itl import InterTokenLatencies, inter_token_latencies
 from sim.latency.blackbox import Blackbox
+from sim.latency.compiled import BLACKBOX, EXTENDED
+from sim.policies import age_weight_per_us, urgency
 from sim.requests import Int64s, Outcomes, Requests, Status
 from sim.steps import Step, decode_steps
 
@@ -29,6 +31,9 @@ RESUMABLE_UNBOUNDED_BLOCKS = 1 << 20
 """Blocks of a resumable engine's "unbounded" cache, whose requests are not known beforehand."""
 
 FIRST_LOG_LENGTH = 4096
+
+LONGEST_JUMP = 4096
+"""Steps taken at once at most; a longer run of equal steps takes several jumps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +103,9 @@ class Engine:
             hash_offsets=np.zeros(1, np.int64),
             hash_ids=empty,
         )
-        self._open(config, latency, requests, num_blocks=num_blocks, width=width, record=record, coalesce=coalesce)
+        self._open(
+            config, latency, requests, num_blocks=num_blocks, width=width, record=record, coalesce=coalesce
+        )
 
     @classmethod
     def _of(
@@ -112,7 +119,9 @@ class Engine:
         num_blocks = config.num_gpu_blocks
         if num_blocks == UNBOUNDED:
             num_blocks = 1 + width * min(config.max_num_seqs, max(1, len(requests))) + len(requests.hash_ids)
-        engine._open(config, latency, requests, num_blocks=num_blocks, width=width, record=record, coalesce=coalesce)
+        engine._open(
+            config, latency, requests, num_blocks=num_blocks, width=width, record=record, coalesce=coalesce
+        )
         return engine
 
     def _open(
@@ -132,6 +141,8 @@ class Engine:
         self._coalesce = coalesce and record not in ("steps", "blocks")
         counters = st.new_counters(config)
         counters["recycle_private_first"] = config.num_gpu_blocks == UNBOUNDED
+        counters["latency_kind"] = BLACKBOX if latency.is_blackbox else EXTENDED
+        counters["age_weight_per_us"] = age_weight_per_us(config)
         counters["num_free_blocks"] = num_blocks - 1
         counters["log_steps"] = record in ("steps", "blocks")
         counters["log_blocks"] = record == "blocks"
@@ -144,6 +155,7 @@ class Engine:
         self._state = st.State(
             counters=counters,
             latency=latency.engine_coefficients(),
+            terms=latency.engine_terms(),
             requests=st.records(0, st.REQUEST),
             pending=np.zeros(0, np.int64),
             running=np.zeros(seats + 1, np.uint32),
@@ -162,6 +174,8 @@ class Engine:
             first_in_round=np.zeros(config.block_size, np.int32),
             last_in_round=np.zeros(config.block_size, np.int32),
             next_in_round=np.zeros(seats + 1, np.int32),
+            ends_us=np.zeros(LONGEST_JUMP + 1, np.int64),
+            duties=np.zeros(LONGEST_JUMP, np.float64),
             log=np.zeros(FIRST_LOG_LENGTH if record in ("steps", "blocks") else 0, np.int64),
             spans=st.records(FIRST_LOG_LENGTH if record == "spans" else 0, st.SPAN),
             pauses=st.records(FIRST_LOG_LENGTH if record == "spans" else 0, st.PAUSE),
@@ -192,7 +206,14 @@ class Engine:
         """Return the engine's records of requests, those that the front end refuses marked."""
         config = self._config
         rows = st.records(len(requests), st.REQUEST)
-        for name in ("slot", "private_start", "next_waiting", "previous_waiting", "first_emission", "last_emission"):
+        for name in (
+            "slot",
+            "private_start",
+            "next_waiting",
+            "previous_waiting",
+            "first_emission",
+            "last_emission",
+        ):
             rows[name] = st.NEVER
         for name in ("scheduled_us", "first_token_us", "last_token_us", "num_cached_tokens"):
             rows[name] = st.NEVER
@@ -205,8 +226,11 @@ class Engine:
             max_tokens = asked
         rows["status"] = np.where(refused, st.REJECTED, st.PENDING)
         rows["num_tokens"] = rows["num_prompt_tokens"] = prompt
-        rows["max_total_tokens"] = np.maximum(prompt + 1, np.minimum(prompt + max_tokens, config.max_model_len))
-        rows["priority"] = requests.priority
+        rows["max_total_tokens"] = np.maximum(
+            prompt + 1, np.minimum(prompt + max_tokens, config.max_model_len)
+        )
+        rows["urgency"] = urgency(config, priority=requests.priority, prompt_tokens=prompt)
+        rows["urgency"] += age_weight_per_us(config) * requests.arrival_us
         rows["arrival_us"] = requests.arrival_us
         rows["queued_us"] = requests.arrival_us + self._latency.queue_delay_us(prompt)
         rows["hash_start"] = requests.hash_offsets[:-1]
@@ -275,7 +299,7 @@ class Engine:
             array = getattr(state, name)
             if len(array):
                 step = len(state.blocks) * 4 + seats * (state.block_table.shape[1] + 8) * 2 + 64
-                most = step if name == "log" else 2 * seats + 2
+                most = step if name == "log" else 2 * seats + LONGEST_JUMP
                 if 2 * used + most > len(array):
                     changes[name] = _longer(array, 2 * len(array) + most)
         most_ids = seats * (state.block_table.shape[1] + 1)
@@ -379,7 +403,9 @@ class Engine:
 
 def _longer(array: Any, length: int) -> Any:
     """Return a copy of ``array`` with zeros behind it."""
-    longer = st.records(length, array.dtype) if isinstance(array, np.recarray) else np.zeros(length, array.dtype)
+    longer = (
+        st.records(length, array.dtype) if isinstance(array, np.recarray) else np.zeros(length, array.dtype)
+    )
     longer[: len(array)] = array
     return longer
 
@@ -391,7 +417,9 @@ def _check(requests: Requests, config: EngineConfig) -> None:
         if len(getattr(requests, name)) != n:
             raise InvalidConfig(f"requests.{name}: got {len(getattr(requests, name))} values, expected {n}")
     if len(requests.hash_offsets) != n + 1:
-        raise InvalidConfig(f"requests.hash_offsets: got {len(requests.hash_offsets)} values, expected {n + 1}")
+        raise InvalidConfig(
+            f"requests.hash_offsets: got {len(requests.hash_offsets)} values, expected {n + 1}"
+        )
 
 
 def simulate(

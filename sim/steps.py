@@ -44,7 +44,20 @@ class Step:
 def _decode_schedule(words: NDArray[np.int64], *, is_async: bool, with_blocks: bool) -> Step:
     """Return the step whose scheduling decision ``words`` hold."""
     head = [int(word) for word in words[:12]]
-    step, t, dur, prefill, decode, running, waiting, free, exec_start, num_entries, num_preempted, num_hits = head
+    (
+        step,
+        t,
+        dur,
+        prefill,
+        decode,
+        running,
+        waiting,
+        free,
+        exec_start,
+        num_entries,
+        num_preempted,
+        num_hits,
+    ) = head
     entries_end = 12 + 4 * num_entries
     preempted_end = entries_end + num_preempted
     hits_end = preempted_end + 2 * num_hits

@@ -16,6 +16,7 @@ from sim.engine.log import log_pause, log_span
 from sim.engine.state import FCFS, IS_DECODE, NEVER, SAMPLES, State
 from sim.engine.update import finish
 from sim.engine.waiting import next_queued_us
+from sim.latency.compiled import BLACKBOX, blackbox_us, take_step
 
 ENDLESS = 1 << 60
 
@@ -43,16 +44,6 @@ def arrivals_matter(s: State) -> bool:
 
 
 @part
-def steps_before(time_us: int, first_us: int, step_us: int) -> int:
-    """Return how many steps that start at ``first_us`` and every ``step_us`` after start strictly before a time."""
-    if time_us <= first_us:
-        return 0
-    if step_us == 0:
-        return ENDLESS
-    return (time_us - first_us + step_us - 1) // step_us
-
-
-@part
 def next_block_step(s: State, request: int) -> int:
     """Return in which of the coming decode steps a request needs its next block, 0 to block_size - 1."""
     e, r = s.counters[0], s.requests[request]
@@ -72,7 +63,7 @@ def steps_while_all_decode(s: State) -> int:
     fewest = ENDLESS
     for k in range(e.block_size):
         s.first_in_round[k] = NEVER
-    e.must_enter_blocks = 0
+    e.must_enter_blocks = e.decode_context_tokens = 0
     for i in range(e.num_running):
         request = s.running[i]
         r = s.requests[request]
@@ -80,6 +71,7 @@ def steps_while_all_decode(s: State) -> int:
         if not is_decoding or (r.num_tokens == r.num_prompt_tokens and not ahead):
             return 0
         fewest = min(fewest, r.max_total_tokens - r.num_tokens - ahead)
+        e.decode_context_tokens += r.num_computed_tokens + 1
         k = next_block_step(s, request)
         s.next_in_round[i] = NEVER
         if s.first_in_round[k] == NEVER:
@@ -149,12 +141,12 @@ def advance_request(s: State, request: int, num_steps: int, first_end_us: int, l
 
 
 @part
-def advance_running(s: State, num_steps: int, first_end_us: int, step_us: int) -> None:
+def advance_running(s: State, num_steps: int) -> None:
     """Give every running request its tokens of a jump, and free those that have all of them, in running order."""
     e = s.counters[0]
-    last_end_us = first_end_us + (num_steps - 1) * step_us
+    first_end_us, last_end_us = s.ends_us[0], s.ends_us[num_steps - 1]
     if e.log_tokens:
-        log_jump_tokens(s, num_steps, first_end_us, step_us)
+        log_jump_tokens(s, num_steps)
     e.num_finished = 0
     kept = 0
     for i in range(e.num_running):
@@ -167,58 +159,105 @@ def advance_running(s: State, num_steps: int, first_end_us: int, step_us: int) -
             s.running[kept] = request
             kept += 1
     e.num_running = kept
-    log_span(s, first_end_us, step_us, num_steps)
+    if e.log_spans:
+        log_jump_spans(s, num_steps)
     e.num_emissions += num_steps
     e.num_steps += num_steps
     e.num_jumps += 1
 
 
 @part
-def log_jump_tokens(s: State, num_steps: int, first_end_us: int, step_us: int) -> None:
+def log_jump_tokens(s: State, num_steps: int) -> None:
     """Note each token of a jump, step by step, in running order."""
     e = s.counters[0]
     for step in range(num_steps):
         for i in range(e.num_running):
             token = s.tokens[e.num_logged_tokens]
-            token.request, token.time_us = s.running[i], first_end_us + step * step_us
+            token.request, token.time_us = s.running[i], s.ends_us[step]
             e.num_logged_tokens += 1
 
 
 @part
-def steps_the_log_can_take(s: State) -> int:
-    """Return how many steps of the running requests the token log has room for."""
-    e = s.counters[0]
-    return (len(s.tokens) - e.num_logged_tokens) // e.num_running if e.log_tokens else ENDLESS
+def log_jump_spans(s: State, num_steps: int) -> None:
+    """Note the ends of a jump's steps, those of equal distance as one span."""
+    at = 0
+    while at < num_steps:
+        last = at + 1
+        step_us = s.ends_us[last] - s.ends_us[at] if last < num_steps else 0
+        while last < num_steps and s.ends_us[last] - s.ends_us[last - 1] == step_us:
+            last += 1
+        log_span(s, s.ends_us[at], step_us, last - at)
+        at = last
 
 
 @part
-def steps_to_jump(s: State, until_us: int, step_us: int, second_start_us: int) -> int:
-    """Return how many steps may be taken at once from now.
+def room_in_the_logs(s: State) -> int:
+    """Return how many steps of the running requests the scratch and the token log have room for."""
+    e = s.counters[0]
+    most = len(s.ends_us) - 1
+    if e.log_tokens:
+        most = min(most, (len(s.tokens) - e.num_logged_tokens) // e.num_running)
+    return most
 
-    The first starts now, the second at ``second_start_us``, the others ``step_us`` apart.
+
+@part
+def plan_steps(s: State, most: int, limit_us: int, start_us: int) -> int:
+    """Return how many of ``most`` decode steps are scheduled before ``limit_us``, the first in any case.
+
+    Fills ``ends_us``: ``ends_us[j]`` is when step j's tokens are given and step j + 1 is scheduled. For an async
+    engine that is the end of the batch before, so the ends begin with that of the batch in flight, and the end of
+    the last batch scheduled stands behind them. ``duties`` keeps the latency model's slow state after each step.
     """
+    e = s.counters[0]
+    ahead = e.async_scheduling
+    s.ends_us[0] = start_us
+    constant_us = blackbox_us(s.latency, 0, e.num_running)
+    duration_us = constant_us
+    for j in range(most):
+        if j > 0 and s.ends_us[j - 1] >= limit_us:
+            return j
+        if e.latency_kind != BLACKBOX:
+            context = e.decode_context_tokens + j * e.num_running
+            duration_us = take_step(s, (0, e.num_running, context, 0, 0), start_us, e.num_steps + j)
+            s.duties[j] = e.compute_duty
+        start_us += duration_us
+        s.ends_us[j + ahead] = start_us
+    return most
+
+
+@part
+def start_jump(s: State, until_us: int, start_us: int) -> int:
+    """Plan a jump whose first step the device starts at ``start_us`` and hand out its blocks; return its steps."""
     e = s.counters[0]
     if e.num_running > e.max_num_batched_tokens or not (e.num_waiting == 0 or nobody_can_be_admitted(s)):
         return 0
-    most = min(steps_while_all_decode(s), steps_the_log_can_take(s))
-    limit_us = until_us
+    most = min(steps_while_all_decode(s), room_in_the_logs(s))
+    if most <= 0:
+        return 0
     arrival_us = next_queued_us(s)
     if arrival_us != NEVER and arrivals_matter(s):
-        limit_us = min(limit_us, arrival_us)
-    return min(most, 1 + steps_before(limit_us, second_start_us, step_us))
+        until_us = min(until_us, arrival_us)
+    duty, duty_time_us = e.compute_duty, e.duty_time_us
+    num_steps = hand_out_blocks(s, plan_steps(s, most, until_us, start_us))
+    if e.latency_kind != BLACKBOX:
+        e.compute_duty, e.duty_time_us = duty, duty_time_us
+        if num_steps > 0:
+            e.compute_duty, e.duty_time_us = (
+                s.duties[num_steps - 1],
+                s.ends_us[num_steps - 1 + e.async_scheduling],
+            )
+    return num_steps
 
 
 @part
-def jump_sync(s: State, until_us: int, step_us: int) -> bool:
+def jump_sync(s: State, until_us: int) -> bool:
     """Take as many steps as nothing can change in; return False when not even one."""
     e = s.counters[0]
-    wanted = steps_to_jump(s, until_us, step_us, e.clock_us + step_us)
-    num_steps = hand_out_blocks(s, wanted) if wanted > 0 else 0
+    num_steps = start_jump(s, until_us, e.clock_us)
     if num_steps == 0:
         return False
-    first_end_us = e.clock_us + step_us
-    e.clock_us += num_steps * step_us
-    advance_running(s, num_steps, first_end_us, step_us)
+    e.clock_us = s.ends_us[num_steps - 1]
+    advance_running(s, num_steps)
     return True
 
 
@@ -230,7 +269,7 @@ def only_the_running_are_in_flight(s: State) -> bool:
 
 
 @part
-def jump_async(s: State, until_us: int, step_us: int) -> bool:
+def jump_async(s: State, until_us: int) -> bool:
     """Schedule batches and take in the results of their predecessors until something changes; False when nothing can.
 
     At the door one batch is in flight; each step schedules the next behind it and takes in the older one's tokens.
@@ -239,15 +278,13 @@ def jump_async(s: State, until_us: int, step_us: int) -> bool:
     if not only_the_running_are_in_flight(s):
         return False
     b = s.batches[e.oldest_batch]
-    in_flight_end_us = b.exec_end_us
-    wanted = steps_to_jump(s, until_us, step_us, in_flight_end_us)
-    num_steps = hand_out_blocks(s, wanted) if wanted > 0 else 0
+    num_steps = start_jump(s, until_us, b.exec_end_us)
     if num_steps == 0:
         return False
     b.step = e.num_steps + num_steps - 1
-    advance_running(s, num_steps, in_flight_end_us, step_us)
-    e.clock_us = in_flight_end_us + (num_steps - 1) * step_us
-    e.device_free_us = b.exec_end_us = e.clock_us + step_us
+    advance_running(s, num_steps)
+    e.clock_us = s.ends_us[num_steps - 1]
+    e.device_free_us = b.exec_end_us = s.ends_us[num_steps]
     e.has_finished_ids = 0
     b.num_prefill_tokens, b.num_decode_tokens, b.num_tokens = 0, e.num_running, e.num_running
     for i in range(e.num_running):
@@ -257,4 +294,3 @@ def jump_async(s: State, until_us: int, step_us: int) -> bool:
         entry.computed = r.num_computed_tokens - 1
         r.num_in_flight_tokens = 1
     return True
-

@@ -29,7 +29,9 @@ def has_room(s: State) -> bool:
     e = s.counters[0]
     if e.log_steps and e.num_log_words + words_needed(s) > len(s.log):
         return False
-    if e.log_spans and (e.num_spans + 2 > len(s.spans) or e.num_pauses + 2 * e.max_num_seqs > len(s.pauses)):
+    if e.log_spans and (
+        e.num_spans + len(s.ends_us) > len(s.spans) or e.num_pauses + 2 * e.max_num_seqs > len(s.pauses)
+    ):
         return False
     if e.log_tokens and e.num_logged_tokens + 2 * e.max_num_seqs > len(s.tokens):
         return False
@@ -143,4 +145,3 @@ def log_update(s: State, batch: int, now_us: int) -> None:
     put(s, e.num_finished)
     for i in range(e.num_finished):
         put(s, s.finished[i])
-

@@ -13,7 +13,7 @@ from sim.engine.schedule import schedule
 from sim.engine.state import NEVER, PENDING, WAITING, State
 from sim.engine.update import update_from_output
 from sim.engine.waiting import add_request, next_queued_us
-from sim.latency.compiled import step_duration_us
+from sim.latency.compiled import take_step
 
 REACHED, IDLE, NEEDS_ROOM = 0, 1, 2
 """Why ``run`` returned: the time is up, nothing can happen before another request comes, an array is full."""
@@ -55,6 +55,19 @@ def has_unfinished(s: State) -> bool:
 
 
 @part
+def work_of(s: State, batch: int) -> tuple[int, int, int, int, int]:
+    """Return what the latency model needs to know of a batch."""
+    b = s.batches[batch]
+    return (
+        b.num_prefill_tokens,
+        b.num_decode_tokens,
+        b.decode_context_tokens,
+        b.prefill_pairs,
+        b.num_prefill_seqs,
+    )
+
+
+@part
 def run_sync(s: State, until_us: int, coalesce: bool) -> int:
     """Schedule, run, update; one batch at a time (vllm 0.32.0 v1/engine/core.py:step)."""
     e = s.counters[0]
@@ -69,13 +82,11 @@ def run_sync(s: State, until_us: int, coalesce: bool) -> int:
             continue
         if e.clock_us >= until_us:
             return REACHED
-        if coalesce and e.num_running > 0:
-            step_us = step_duration_us(s.latency, 0, e.num_running)
-            if jump_sync(s, until_us, step_us=step_us):
-                continue
+        if coalesce and e.num_running > 0 and jump_sync(s, until_us):
+            continue
         schedule(s, 0)
         b = s.batches[0]
-        duration_us = step_duration_us(s.latency, b.num_prefill_tokens, b.num_decode_tokens)
+        duration_us = take_step(s, work_of(s, 0), e.clock_us, b.step)
         if e.log_steps:
             log_schedule(s, 0, duration_us, e.clock_us)
         e.clock_us += duration_us
@@ -86,10 +97,11 @@ def run_sync(s: State, until_us: int, coalesce: bool) -> int:
 
 
 @part
-def launch(s: State, batch: int, duration_us: int) -> None:
+def launch(s: State, batch: int) -> None:
     """Put a scheduled batch behind the one on the device; an empty one takes no device time."""
     e, b = s.counters[0], s.batches[batch]
     start_us = max(e.clock_us, e.device_free_us)
+    duration_us = take_step(s, work_of(s, batch), start_us, b.step)
     b.exec_end_us = start_us + duration_us
     if b.num_entries > 0:
         e.device_free_us = b.exec_end_us
@@ -146,10 +158,8 @@ def run_async(s: State, until_us: int, coalesce: bool) -> int:
             continue
         if e.clock_us >= until_us:
             return REACHED
-        if coalesce and e.num_running > 0:
-            step_us = step_duration_us(s.latency, 0, e.num_running)
-            if jump_async(s, until_us, step_us=step_us):
-                continue
+        if coalesce and e.num_running > 0 and jump_async(s, until_us):
+            continue
         if has_unfinished(s) or e.has_finished_ids:
             batch = (e.oldest_batch + e.num_batches) % 2
             was_idle = nothing_is_in_flight(s)
@@ -158,7 +168,7 @@ def run_async(s: State, until_us: int, coalesce: bool) -> int:
             if b.num_entries == 0 and e.num_preempted == 0 and was_idle:
                 give_up_until_arrival(s, batch)
                 continue
-            launch(s, batch, step_duration_us(s.latency, b.num_prefill_tokens, b.num_decode_tokens))
+            launch(s, batch)
             if e.num_batches < 2 and (b.num_entries > 0 or has_unfinished(s) or e.has_finished_ids):
                 continue
         take_oldest(s)

@@ -50,6 +50,18 @@ def num_new_tokens_of_running(s: State, request: int, threshold: int) -> int:
 
 
 @part
+def count_work(s: State, batch: int, computed: int, num_tokens: int, kind: int, sign: int) -> None:
+    """Add one share to a batch's work, or with ``sign`` -1 take it back."""
+    b = s.batches[batch]
+    if kind & IS_DECODE:
+        b.num_decode_tokens += sign
+        b.decode_context_tokens += sign * (computed + 1)
+    else:
+        b.num_prefill_seqs += sign
+        b.prefill_pairs += sign * (num_tokens * computed + num_tokens * (num_tokens + 1) // 2)
+
+
+@part
 def add_to_batch(s: State, batch: int, request: int, num_tokens: int) -> None:
     """Give a request its share of the step, take it from the budget, and count it as computed.
 
@@ -65,7 +77,7 @@ def add_to_batch(s: State, batch: int, request: int, num_tokens: int) -> None:
     entry.computed = r.num_computed_tokens
     b.num_entries += 1
     b.num_tokens += num_tokens
-    b.num_decode_tokens += kind & IS_DECODE
+    count_work(s, batch, entry.computed, num_tokens, kind, 1)
     e.token_budget -= num_tokens
     r.num_computed_tokens += num_tokens
     r.num_in_flight_tokens += num_tokens
@@ -85,7 +97,7 @@ def take_out_of_batch(s: State, batch: int, request: int) -> None:
             found = True
             num_tokens = s.entries[batch, i].num_tokens
             b.num_tokens -= num_tokens
-            b.num_decode_tokens -= s.entries[batch, i].kind & IS_DECODE
+            count_work(s, batch, s.entries[batch, i].computed, num_tokens, s.entries[batch, i].kind, -1)
             s.counters[0].token_budget += num_tokens
             s.requests[request].num_in_flight_tokens -= num_tokens
     if found:
@@ -94,7 +106,7 @@ def take_out_of_batch(s: State, batch: int, request: int) -> None:
 
 @part
 def least_urgent_running(s: State) -> int:
-    """Return where in ``running`` the victim stands: the last for fcfs, else the largest (priority, arrival)."""
+    """Return where in ``running`` the victim stands: the last for fcfs, else the largest (urgency, arrival)."""
     e = s.counters[0]
     victim = e.num_running - 1
     if e.policy == FCFS:
@@ -102,7 +114,7 @@ def least_urgent_running(s: State) -> int:
     victim = 0
     for i in range(1, e.num_running):
         x, y = s.requests[s.running[i]], s.requests[s.running[victim]]
-        if x.priority > y.priority or (x.priority == y.priority and x.arrival_us > y.arrival_us):
+        if x.urgency > y.urgency or (x.urgency == y.urgency and x.arrival_us > y.arrival_us):
             victim = i
     return victim
 
@@ -164,7 +176,9 @@ def schedule_running(s: State, batch: int, threshold: int) -> None:
         if num_tokens <= 0:
             e.req_index += 1
             continue
-        if not allocate_slots(s, request, num_tokens) and not preempt_until_it_fits(s, batch, request, num_tokens):
+        if not allocate_slots(s, request, num_tokens) and not preempt_until_it_fits(
+            s, batch, request, num_tokens
+        ):
             break
         add_to_batch(s, batch, request, num_tokens)
         e.req_index += 1
@@ -215,6 +229,7 @@ def schedule(s: State, batch: int) -> None:
     b.step = e.num_steps
     e.num_steps += 1
     b.num_entries = b.num_tokens = b.num_decode_tokens = 0
+    b.decode_context_tokens = b.prefill_pairs = b.num_prefill_seqs = 0
     e.num_preempted = e.num_hits = e.head_is_blocked = 0
     e.token_budget = e.max_num_batched_tokens
     threshold = effective_long_prefill_threshold(s)

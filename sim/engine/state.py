@@ -19,8 +19,8 @@ Records = Any  # numpy.recarray; its fields are typed by the dtypes below, which
 WAITING, RUNNING, PREEMPTED, FINISHED, REJECTED, ABORTED, PENDING = 0, 1, 2, 3, 4, 5, 6
 """Where a request is. PENDING: not yet in the engine's queue."""
 
-FCFS, PRIORITY = 0, 1
-POLICIES = {"fcfs": FCFS, "priority": PRIORITY}
+FCFS, BY_URGENCY = 0, 1
+"""How the queue is ordered: by arrival in a list, or by each request's ``urgency`` in a heap."""
 
 NEVER = -1
 """A time or a step that has not happened."""
@@ -50,11 +50,11 @@ REQUEST = np.dtype(
         ("scheduled_us", np.int64),
         ("arrival_us", np.int64),
         ("queued_us", np.int64),
-        ("hash_start", np.int64),  # its first entry of hash_ids
+        ("urgency", np.float64),  # what every policy but fcfs orders by; lower goes first
+        ("hash_start", np.int32),  # its first entry of hash_ids
+        ("num_preemptions", np.int32),
         ("next_waiting", np.int32),  # first-come-first-served queue: neighbours, NEVER at the ends
         ("previous_waiting", np.int32),
-        ("priority", np.int32),
-        ("num_preemptions", np.int32),
     ],
     align=True,
 )
@@ -75,7 +75,9 @@ BLOCK = np.dtype(
 HASH = np.dtype([("oldest", np.uint32), ("newest", np.uint32)], align=True)
 """The blocks that hold one content, oldest first (vLLM looks up the oldest); 0 is none."""
 
-ENTRY = np.dtype([("request", np.uint32), ("num_tokens", np.int32), ("computed", np.int32), ("kind", np.int32)])
+ENTRY = np.dtype(
+    [("request", np.uint32), ("num_tokens", np.int32), ("computed", np.int32), ("kind", np.int32)]
+)
 """One request's share of a batch; ``computed`` before the step; ``kind`` is a sum of IS_DECODE and SAMPLES."""
 
 IS_DECODE, SAMPLES = 1, 2
@@ -88,6 +90,9 @@ BATCH = np.dtype(
         ("exec_end_us", np.int64),
         ("num_prefill_tokens", np.int64),
         ("num_decode_tokens", np.int64),
+        ("decode_context_tokens", np.int64),  # KV entries that its decodes read
+        ("prefill_pairs", np.int64),  # (query, key) pairs that its prefills attend to
+        ("num_prefill_seqs", np.int64),
     ],
     align=True,
 )
@@ -116,11 +121,16 @@ COUNTERS = np.dtype(
         # the clock and the queues
         ("clock_us", np.int64),
         ("device_free_us", np.int64),
+        ("latency_kind", np.int64),
+        ("compute_duty", np.float64),  # share of recent time spent computing, at duty_time_us
+        ("duty_time_us", np.int64),
+        ("decode_context_tokens", np.int64),  # scratch of a jump: KV entries its first step reads
         ("num_requests", np.int64),
         ("num_pending", np.int64),  # how many of `pending` are filled
         ("next_held", np.int64),  # closed loop: the first request that waits for a completion
         ("think_time_us", np.int64),
         ("is_closed_loop", np.int64),
+        ("age_weight_per_us", np.float64),
         ("num_pending_taken", np.int64),  # how many of `pending` have joined
         ("num_running", np.int64),
         ("num_waiting", np.int64),
@@ -161,7 +171,9 @@ COUNTERS = np.dtype(
 SPAN = np.dtype([("first_end_us", np.int64), ("step_us", np.int64), ("num_steps", np.int64)], align=True)
 """Consecutive steps that gave tokens, ``step_us`` apart."""
 
-PAUSE = np.dtype([("request", np.int64), ("last_emission", np.int64), ("next_emission", np.int64)], align=True)
+PAUSE = np.dtype(
+    [("request", np.int64), ("last_emission", np.int64), ("next_emission", np.int64)], align=True
+)
 """A request that got no token in some steps between its first and its last."""
 
 TOKEN = np.dtype([("request", np.int64), ("time_us", np.int64)], align=True)
@@ -171,7 +183,8 @@ class State(NamedTuple):
     """All that the engine knows. Compiled functions take it whole and change it in place."""
 
     counters: Records  # COUNTERS[1]
-    latency: NDArray[np.int64]  # the latency model's integer coefficients
+    latency: NDArray[np.int64]  # Blackbox: coefficients in 10⁻⁶ µs
+    terms: NDArray[np.float64]  # every other latency model's coefficients
     requests: Records  # REQUEST[capacity]
     pending: NDArray[np.int64]  # request numbers by (queued_us, number)
     running: NDArray[np.uint32]  # request numbers in admission order
@@ -187,9 +200,13 @@ class State(NamedTuple):
     finished: NDArray[np.int64]
     batches: Records  # BATCH[2]
     entries: Records  # ENTRY[2, max_num_seqs]
-    first_in_round: NDArray[np.int32]  # scratch of a jump: per step of its first block_size, who needs a block in
+    first_in_round: NDArray[
+        np.int32
+    ]  # scratch of a jump: per step of its first block_size, who needs a block in
     last_in_round: NDArray[np.int32]  # it, as linked lists of positions in `running`; NEVER ends one
     next_in_round: NDArray[np.int32]
+    ends_us: NDArray[np.int64]  # scratch of a jump: when each of its steps gives its tokens
+    duties: NDArray[np.float64]  # scratch of a jump: the compute duty after each of its steps
     log: NDArray[np.int64]
     spans: Records
     pauses: Records
@@ -225,7 +242,7 @@ def new_counters(config: EngineConfig) -> Records:
         "async_scheduling",
     ):
         counters[name] = getattr(config, name)
-    counters["policy"] = POLICIES[config.scheduling_policy]
+    counters["policy"] = FCFS if config.scheduling_policy == "fcfs" else BY_URGENCY
     counters["watermark_blocks"] = int(config.watermark * config.num_gpu_blocks)
     counters["first_waiting"] = counters["last_waiting"] = NEVER
     counters["num_free_slots"] = config.max_num_seqs

@@ -78,8 +78,7 @@ def update_from_output(s: State, batch: int, now_us: int) -> None:
         if r.num_tokens >= r.max_total_tokens:
             finish(s, entry.request)
     if num_tokens_given > 0:
-        log_span(s, now_us, step_us=0, num_steps=1)
+        log_span(s, now_us, 0, 1)
         e.num_emissions += 1
     if e.num_finished > 0:
         drop_finished_from_running(s)
-

@@ -8,10 +8,10 @@ from sim.engine.state import FCFS, NEVER, State
 
 @part
 def goes_before(s: State, a: int, b: int) -> bool:
-    """Return whether request ``a`` is more urgent: priority, then arrival, then number (vLLM's Request.__lt__)."""
+    """Return whether request ``a`` is more urgent; ties by arrival, then number (vLLM's Request.__lt__)."""
     x, y = s.requests[a], s.requests[b]
-    if x.priority != y.priority:
-        return x.priority < y.priority
+    if x.urgency != y.urgency:
+        return x.urgency < y.urgency
     if x.arrival_us != y.arrival_us:
         return x.arrival_us < y.arrival_us
     return a < b
@@ -131,7 +131,9 @@ def add_pending(s: State, request: int) -> None:
     """Let a request join the queue at its ``queued_us``, behind those of the same time."""
     e = s.counters[0]
     at = e.num_pending
-    while at > e.num_pending_taken and s.requests[s.pending[at - 1]].queued_us > s.requests[request].queued_us:
+    while (
+        at > e.num_pending_taken and s.requests[s.pending[at - 1]].queued_us > s.requests[request].queued_us
+    ):
         s.pending[at] = s.pending[at - 1]
         at -= 1
     s.pending[at] = request
@@ -144,7 +146,9 @@ def release_held(s: State, now_us: int) -> None:
     e = s.counters[0]
     if e.next_held < e.num_requests:
         r = s.requests[e.next_held]
+        held_us = r.arrival_us
         r.arrival_us = now_us + e.think_time_us
+        r.urgency += e.age_weight_per_us * (r.arrival_us - held_us)
         r.queued_us += r.arrival_us  # it held its own delay
         add_pending(s, e.next_held)
         e.next_held += 1

@@ -1,5 +1,6 @@
 """Latency models: how long a step takes, as a function of what is in it."""
 
 from sim.latency.blackbox import Blackbox
+from sim.latency.extended import Extended
 
-__all__ = ["Blackbox"]
+__all__ = ["Blackbox", "Extended"]

@@ -65,6 +65,15 @@ class Blackbox:
         names = ("beta0", "beta1", "beta2", "alpha2")
         return np.array([scaled(getattr(self, name), name) for name in names], dtype=np.int64)
 
+    @property
+    def is_blackbox(self) -> bool:
+        """Whether the engine may compute steps in exact integers: always, for blackbox itself."""
+        return True
+
+    def engine_terms(self) -> NDArray[np.float64]:
+        """Return the coefficients of the engine's float path: none."""
+        return np.zeros(0, np.float64)
+
     def queue_delay_us(self, prompt_tokens: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how long after their arrival requests join the queue, int64 µs."""
         delay = scaled(self.alpha0, "alpha0") + scaled(self.alpha1, "alpha1") * prompt_tokens.astype(np.int64)
@@ -74,7 +83,9 @@ class Blackbox:
         """Return how long after its step the k-th token (k from 1) is seen, int64 µs."""
         return divided_half_even(scaled(self.alpha2, "alpha2") * token_number.astype(np.int64))
 
-    def step_us(self, prefill_tokens: NDArray[np.int64], decode_tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+    def step_us(
+        self, prefill_tokens: NDArray[np.int64], decode_tokens: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
         """Return the durations of steps, int64 µs: what the engine computes, as columns."""
         b = self.engine_coefficients()
         return divided_half_even(b[0] + b[1] * prefill_tokens + b[2] * decode_tokens)

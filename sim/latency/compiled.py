@@ -1,16 +1,25 @@
-"""The one place where a step's duration is rounded to whole microseconds, compiled."""
+"""How long a step takes, compiled: the one place where a duration is rounded to whole microseconds."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.compile import part
+from sim.compile import part, phase
+from sim.engine.state import State
 
 SCALE = 1_000_000
 
+BLACKBOX, EXTENDED = 0, 1
+"""Kinds of latency models that the engine computes itself."""
+
 BETA0, BETA1, BETA2, ALPHA2 = 0, 1, 2, 3
-"""Where the coefficients stand in the engine's ``latency`` array, in 10⁻⁶ µs."""
+"""Where Blackbox's coefficients stand in ``State.latency``, in 10⁻⁶ µs."""
+
+STEP, PREFILL, DECODE, CONTEXT, PAIRS, PREFILL_SEQ, FLOOR, KAPPA, TAU, SIGMA, SEED = range(11)
+"""Where Extended's coefficients stand in ``State.terms``."""
 
 
 @part
@@ -24,14 +33,88 @@ def half_even(scaled: int) -> int:
 
 
 @part
-def step_duration_us(latency: NDArray[np.int64], num_prefill_tokens: int, num_decode_tokens: int) -> int:
-    """Return a step's duration; a step without tokens takes no time."""
-    if num_prefill_tokens + num_decode_tokens == 0:
-        return 0
-    return half_even(latency[BETA0] + latency[BETA1] * num_prefill_tokens + latency[BETA2] * num_decode_tokens)
+def blackbox_us(latency: NDArray[np.int64], num_prefill_tokens: int, num_decode_tokens: int) -> int:
+    """Return Blackbox's duration of a step that has tokens."""
+    return half_even(
+        latency[BETA0] + latency[BETA1] * num_prefill_tokens + latency[BETA2] * num_decode_tokens
+    )
 
 
 @part
 def output_delay_us(latency: NDArray[np.int64], token_number: int) -> int:
     """Return how long after its step the k-th token, k from 1, is seen."""
     return half_even(latency[ALPHA2] * token_number)
+
+
+@part
+def uniform(seed: int, index: int) -> float:
+    """Return a number in (0, 1) that is a function of (seed, index) alone: splitmix64 (Steele et al. 2014)."""
+    z = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(index) * np.uint64(0xD1B54A32D192ED03)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    return (np.float64(z >> np.uint64(11)) + 0.5) / 9007199254740992.0
+
+
+@part
+def step_noise(terms: NDArray[np.float64], step: int) -> float:
+    """Return a step's factor around 1: lognormal with mean 1, by Box and Muller from two indexed uniforms."""
+    sigma = terms[SIGMA]
+    if sigma == 0.0:
+        return 1.0
+    seed = int(terms[SEED])
+    radius = math.sqrt(-2.0 * math.log(uniform(seed, 2 * step)))
+    normal = radius * math.cos(2.0 * math.pi * uniform(seed, 2 * step + 1))
+    return math.exp(sigma * normal - 0.5 * sigma * sigma)
+
+
+@part
+def duty_at(s: State, time_us: int) -> float:
+    """Return the share of recent time spent computing: it fades with the time constant while nothing runs."""
+    e = s.counters[0]
+    tau_us = s.terms[TAU]
+    if tau_us <= 0.0:
+        return 0.0
+    return e.compute_duty * math.exp(-(time_us - e.duty_time_us) / tau_us)
+
+
+@part
+def extended_us(
+    s: State, work: tuple[int, int, int, int, int], duty: float, noise: float
+) -> tuple[int, float]:
+    """Return (duration of a step, how much of it is compute), for ``work``: prefill and decode tokens, context
+    tokens that decodes read, pairs that prefills attend to, prefilling sequences.
+    """
+    num_prefill_tokens, num_decode_tokens, context, pairs, num_prefill_seqs = work
+    c = s.terms
+    slowdown = 1.0 + c[KAPPA] * duty
+    dense = c[PREFILL] * num_prefill_tokens * slowdown
+    attention = c[PAIRS] * pairs * slowdown
+    reading = c[DECODE] * num_decode_tokens + c[CONTEXT] * context
+    total = c[STEP] + max(c[FLOOR], dense) + attention + reading + c[PREFILL_SEQ] * num_prefill_seqs
+    return int(np.rint(total * noise)), (dense + attention) * noise
+
+
+@part
+def take_step(s: State, work: tuple[int, int, int, int, int], start_us: int, step: int) -> int:
+    """Return the duration of a step that starts at ``start_us``; a model with a slow state passes it through."""
+    e = s.counters[0]
+    if work[0] + work[1] == 0:
+        return 0
+    if e.latency_kind == BLACKBOX:
+        return blackbox_us(s.latency, work[0], work[1])
+    return take_extended_step(s, work, start_us, step)
+
+
+@phase
+def take_extended_step(s: State, work: tuple[int, int, int, int, int], start_us: int, step: int) -> int:
+    """Return the duration of a step under Extended, and let its slow state pass through it."""
+    e = s.counters[0]
+    duty = duty_at(s, start_us)
+    duration_us, compute_us = extended_us(s, work, duty, step_noise(s.terms, step))
+    tau_us = s.terms[TAU]
+    if tau_us > 0.0 and duration_us > 0:
+        kept = math.exp(-duration_us / tau_us)
+        e.compute_duty = duty * kept + (1.0 - kept) * min(1.0, compute_us / duration_us)
+        e.duty_time_us = start_us + duration_us
+    return duration_us

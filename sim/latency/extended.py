@@ -1,0 +1,70 @@
+"""Extended: blackbox plus what real GPUs need - attention, a floor for reading the weights, a clock that slows down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.config import InvalidConfig
+from sim.latency.blackbox import Blackbox, Number
+
+MICROSECONDS_PER_SECOND = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extended(Blackbox):
+    """Blackbox's coefficients and more, in µs unless said otherwise; all zero but ``tau_s``, it is blackbox.
+
+    A step of P prefill and D decode tokens lasts
+
+        beta0 + max(floor, beta1·P·s) + beta4·A·s + beta2·D + beta3·C + beta5·Q,   s = 1 + kappa·u
+
+    with C the KV entries its decodes read, A the (query, key) pairs its prefills attend to, Q its prefilling
+    requests. ``floor``: reading the weights takes this long however few tokens are computed. ``u``: the share of
+    recent time spent on the terms with s, an exponential average over ``tau_s`` seconds: a power-limited GPU lowers
+    its clock under load. ``sigma``: step times scatter lognormally around this with mean 1; the scatter is a
+    function of (``seed``, step number). Computed in float64, rounded once to µs, half to even.
+    """
+
+    beta3: float = 0.0
+    beta4: float = 0.0
+    beta5: float = 0.0
+    floor: float = 0.0
+    kappa: float = 0.0
+    tau_s: float = 1.0
+    sigma: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check all; raises InvalidConfig."""
+        Blackbox.__post_init__(self)
+        for field in fields(self):
+            value = float(getattr(self, field.name))
+            if not np.isfinite(value) or value < 0:
+                raise InvalidConfig(f"{field.name}: got {value!r}, expected a number >= 0")
+
+    @property
+    def is_blackbox(self) -> bool:
+        """Whether every term beyond blackbox's is zero, so that the exact integer path may be taken."""
+        return not any((self.beta3, self.beta4, self.beta5, self.floor, self.kappa, self.sigma))
+
+    def engine_terms(self) -> NDArray[np.float64]:
+        """Return the coefficients in the order of ``sim.latency.compiled``."""
+        return np.array(
+            [
+                float(self.beta0),
+                float(self.beta1),
+                float(self.beta2),
+                self.beta3,
+                self.beta4,
+                self.beta5,
+                self.floor,
+                self.kappa,
+                self.tau_s * MICROSECONDS_PER_SECOND if self.kappa else 0.0,
+                self.sigma,
+                float(self.seed),
+            ],
+            dtype=np.float64,
+        )

@@ -69,8 +69,8 @@ def request_metrics(trace: Trace) -> pd.DataFrame:
 
     NaN is "undefined": every metric of a request that is not ok, TPOT of a single token, ITL where neither
     events nor ``itl_mean_us`` were recorded. ``ttft_from_due_us`` is TTFT + dispatch lag; the lag is the
-    recorded one, else send - arrival where a send was recorded. ``queue_us`` is ``server_queue_us``, else scheduled - send.
-    ``metric_notes`` says what was substituted for what.
+    recorded one, else send - arrival where a send was recorded. ``queue_us`` is ``server_queue_us``, else
+    scheduled - send. ``metric_notes`` says what was substituted for what.
     """
     arrival, sent = _floats(trace, "arrival_time_us"), _floats(trace, "send_time_us")
     send = _either(sent, arrival)

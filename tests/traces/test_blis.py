@@ -99,7 +99,7 @@ def test_a_replay_of_a_real_trace_is_rebased_though_all_its_times_are_unix(tmp_p
     rows = [
         {
             "arrival_time_us": START + late,
-            "send_time_us": START + late,
+            "send_time_us": START + late + 3,
             "first_chunk_time_us": START + late + 10,
             "last_chunk_time_us": START + late + 20,
             "deadline_us": 0,
@@ -108,6 +108,7 @@ def test_a_replay_of_a_real_trace_is_rebased_though_all_its_times_are_unix(tmp_p
     ]
     trace = read_trace(blis_file(tmp_path, "replayed", *rows))
     assert trace.requests["arrival_time_us"].tolist() == [500, 0]
+    assert trace.requests["send_time_us"].tolist() == [503, 3]
     assert trace.requests["last_chunk_time_us"].tolist() == [520, 20]
     assert trace.header.start_unix_us == START
 

@@ -63,6 +63,7 @@ def test_without_a_send_the_arrival_stands_in() -> None:
     assert send_or_arrival_us(trace).tolist() == [0, 1010, 2000]
     assert metric(trace, "ttft_us") == [400, 490, 600]
     assert same(metric(trace, "dispatch_lag_us"), [NAN, 10, NAN])
+    assert metric(trace, "ttft_from_due_us") == [400, 500, 600]
 
 
 def test_a_recorded_lag_is_believed() -> None:

@@ -78,6 +78,15 @@ def test_cells_are_quoted_only_where_they_must_be(tmp_path: Path) -> None:
     assert ",plain words," in text
 
 
+def test_line_breaks_in_cells_survive_where_the_file_is_read_in_blocks(tmp_path: Path) -> None:
+    num = 40_000
+    columns = {"request_id": [str(row) for row in range(num)], "error_message": "a\nb\nc,\n" * 9}
+    times = dict.fromkeys(("arrival_time_us", "input_tokens", "output_tokens"), 1)
+    write_trace(make_trace(small_trace().header, columns | times), tmp_path / "t")
+    assert (tmp_path / "t.csv").stat().st_size > 2**21  # two of pyarrow's blocks
+    assert read_trace(tmp_path / "t").requests["error_message"].unique().tolist() == ["a\nb\nc,\n" * 9]
+
+
 def test_floats_are_written_as_plain_decimals_that_read_back_the_same(tmp_path: Path) -> None:
     values = [1e-9, 1.5e17, 0.1 + 0.2]
     write_trace(small_trace(itl_mean_us=values), tmp_path / "t")

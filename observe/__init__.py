@@ -4,10 +4,10 @@
     from observe import Limits, observe_trace
     from traces.workload import preset, synth
 
-    workload = synth(preset("chatbot", 4.0), seed=1)          # or any trace: its outcomes are not looked at
-    trace = asyncio.run(observe_trace(workload, url="http://127.0.0.1:8000", output="runs/a"))
+    workload = synth(preset("chatbot", 4.0), seed=1)          # or any trace, read
+    trace = asyncio.run(observe_trace(workload, url="http://127.0.0.1:8000", output="a"))
 
-``observe_with`` takes all that can be set (``Settings``) and returns what the command shows (``Observation``).
+``observe_with`` takes all that can be set (``Settings``) and returns what the command shows.
 Names are imported when first used, so that importing this package costs nothing.
 """
 

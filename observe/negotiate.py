@@ -70,7 +70,7 @@ class _Tokenizer:
         self.chat = api == "chat"
 
     async def tokens(self, words: list[str]) -> tuple[int, list[int]] | None:
-        """Return how many tokens anchor and words make, and which; None: no such endpoint."""
+        """Return how many tokens anchor and words make, and which; None: the server cannot."""
         text = " ".join((_ANCHOR, *words))
         asked: dict[str, object] = {"model": self._model}
         asked |= {"messages": [{"role": "user", "content": text}]} if self.chat else {"prompt": text}
@@ -85,7 +85,7 @@ class _Tokenizer:
 
 
 async def _exact_words(counter: _Tokenizer, *, salt: int) -> WordPrompts | None:
-    """Return prompts of words that are one token each, checked at three lengths; None where that cannot be."""
+    """Return prompts of words of one token each, checked at three lengths; None where that cannot be."""
     bare = await counter.tokens([])
     if bare is None:
         return None

@@ -73,9 +73,10 @@ class Progress:
         """Requests that have ended, well or not."""
         return sum(self.status.values())
 
-    def note_launch(self) -> None:
+    def note_launch(self, *, held_back: bool) -> None:
         """Count a request that is let go."""
         self.num_launched += 1
+        self.num_held_back += held_back
         self.in_flight += 1
         self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
 

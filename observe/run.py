@@ -138,7 +138,6 @@ class LoadRun:
     async def _take_slot(self, slots: asyncio.Semaphore) -> None:
         """Wait until the cap lets one more go; the time that takes is the cap's, not the client's."""
         if slots.locked():
-            self._progress.num_held_back += 1
             await slots.acquire()
             self._slot_free_ns = self._clock()
         else:
@@ -152,7 +151,7 @@ class LoadRun:
             x_request_id=f"{self._id_prefix}-{row}",
             body=body,
         )
-        self._progress.note_launch()
+        self._progress.note_launch(held_back=exchange.ready_ns > due_ns)
         task = asyncio.create_task(self._carry(exchange))
         self._under_way[task] = exchange
         task.add_done_callback(self._end)

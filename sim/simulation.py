@@ -138,6 +138,8 @@ class Engine:
         """Lay out the arrays."""
         self._config, self._latency, self._record = config, latency, record
         self._num_taken = np.zeros(0, np.int64)
+        self._num_known_hashes = len(requests.hash_ids)
+        self._key_of_id = np.zeros(0, np.int64)
         self._coalesce = coalesce and record not in ("steps", "blocks")
         counters = st.new_counters(config)
         counters["recycle_private_first"] = config.num_gpu_blocks == UNBOUNDED
@@ -149,7 +151,7 @@ class Engine:
         counters["log_tokens"] = record == "tokens"
         counters["log_spans"] = record == "spans"
         num_hashes = int(requests.hash_ids.max(initial=-1)) + 1
-        counters["num_private_ids"] = num_hashes
+        counters["num_keys"] = num_hashes
         seats = config.max_num_seqs
         entries = st.records(2 * seats, st.ENTRY).reshape(2, seats)
         self._state = st.State(
@@ -252,27 +254,41 @@ class Engine:
 
         ``hash_ids``: the content of its leading full blocks as dense integers that the caller handed out.
         """
-        state = self._state
-        if hash_ids:
-            known, highest = len(state.hash_ids), max(hash_ids)
-            if highest >= len(state.hashes) or state.counters.num_private_ids[0] > 0:
-                self._make_room_for_hash(highest)
-            hash_array = np.concatenate([self._state.hash_ids, np.asarray(hash_ids, np.int32)])
-            self._state = self._state._replace(hash_ids=hash_array)
-        else:
-            known = len(state.hash_ids)
-        number = int(state.counters.num_requests[0])
+        known = self._num_known_hashes
+        self._append_hashes(np.asarray(hash_ids, np.int64))
+        number = int(self._state.counters.num_requests[0])
         self._add(
             Requests(
                 arrival_us=np.array([arrival_us], np.int64),
                 prompt_tokens=np.array([prompt_tokens], np.int64),
                 output_tokens=np.array([output_tokens], np.int64),
                 priority=np.array([priority], np.int64),
-                hash_offsets=np.array([known, known + len(hash_ids)], np.int64),
-                hash_ids=np.asarray(hash_ids, np.int64),
+                hash_offsets=np.array([known, self._num_known_hashes], np.int64),
+                hash_ids=self._state.hash_ids,
             )
         )
         return number
+
+    def _append_hashes(self, hash_ids: Int64s) -> None:
+        """Append the caller's ids to ``hash_ids`` as keys of the hash table, where requests' own ids stand too."""
+        if len(hash_ids) == 0:
+            return
+        state, counters = self._state, self._state.counters[0]
+        highest = int(hash_ids.max())
+        if highest >= len(self._key_of_id):
+            grown = np.full(2 * highest + 1, st.NEVER, np.int64)
+            grown[: len(self._key_of_id)] = self._key_of_id
+            self._key_of_id = grown
+        new_ids = np.unique(hash_ids[self._key_of_id[hash_ids] == st.NEVER])
+        self._key_of_id[new_ids] = counters.num_keys + np.arange(len(new_ids))
+        counters.num_keys += len(new_ids)
+        if counters.num_keys > len(state.hashes):
+            state = state._replace(hashes=_longer(state.hashes, 2 * int(counters.num_keys)))
+        first, self._num_known_hashes = self._num_known_hashes, self._num_known_hashes + len(hash_ids)
+        if self._num_known_hashes > len(state.hash_ids):
+            state = state._replace(hash_ids=_longer(state.hash_ids, 2 * self._num_known_hashes))
+        state.hash_ids[first : self._num_known_hashes] = self._key_of_id[hash_ids]
+        self._state = state
 
     def abort(self, request: int) -> None:
         """Drop a request at the present clock, as vLLM does when its client goes away; its blocks are freed."""
@@ -303,7 +319,7 @@ class Engine:
                 if 2 * used + most > len(array):
                     changes[name] = _longer(array, 2 * len(array) + most)
         most_ids = seats * (state.block_table.shape[1] + 1)
-        if counters.num_private_ids + most_ids > len(state.hashes):
+        if counters.num_keys + most_ids > len(state.hashes):
             changes["hashes"] = _longer(state.hashes, 2 * len(state.hashes) + most_ids)
         self._state = state._replace(**changes)
 

@@ -36,8 +36,8 @@ SIM_MODULES = {
     "types",
     "typing",
 }
-# Except where it says how it is compiled: the cache of machine code is a folder. No result depends on it.
-SIM_EXCEPTIONS = {"sim/compile.py": {"hashlib", "os", "pathlib", "sys"}}
+# Except: the cache of machine code is a folder, and a run says what it cost. No outcome depends on either.
+SIM_EXCEPTIONS = {"sim/compile.py": {"hashlib", "os", "pathlib", "sys"}, "sim/simulation.py": {"time"}}
 SIM_CALLS_FORBIDDEN = {"open", "print", "input", "breakpoint"}
 
 
@@ -98,6 +98,16 @@ def test_sim_opens_and_prints_nothing() -> None:
         and node.func.id in SIM_CALLS_FORBIDDEN
     }
     assert wrong == set()
+
+
+def test_sim_reads_no_clock_but_that_of_its_own_work() -> None:
+    read = {
+        node.attr
+        for source in sources_of("sim").values()
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "time"
+    }
+    assert read <= {"thread_time"}
 
 
 def test_no_room_imports_tests_or_docs() -> None:

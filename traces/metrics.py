@@ -69,19 +69,19 @@ def request_metrics(trace: Trace) -> pd.DataFrame:
 
     NaN is "undefined": every metric of a request that is not ok, TPOT of a single token, ITL where neither
     events nor ``itl_mean_us`` were recorded. ``ttft_from_due_us`` is TTFT + dispatch lag; the lag is the
-    recorded one, else send - arrival. ``queue_us`` is ``server_queue_us``, else scheduled - send.
-    ``metric_notes`` says what was substituted for what.
+    recorded one, else send - arrival where a send was recorded. ``queue_us`` is ``server_queue_us``, else
+    scheduled - send. ``metric_notes`` says what was substituted for what.
     """
-    arrival, send = _floats(trace, "arrival_time_us"), _floats(trace, "send_time_us")
-    send = _either(send, arrival)
+    arrival, sent = _floats(trace, "arrival_time_us"), _floats(trace, "send_time_us")
+    send = _either(sent, arrival)
     first = _either(_floats(trace, "content_first_time_us"), _floats(trace, "first_chunk_time_us"))
     last = _either(_floats(trace, "last_token_time_us"), _floats(trace, "last_chunk_time_us"))
-    lag = _either(_floats(trace, "dispatch_lag_us"), send - arrival)
+    lag = _either(_floats(trace, "dispatch_lag_us"), sent - arrival)
     num_gaps = _floats(trace, "output_tokens") - 1.0
     itl_mean, itl_p99 = _itl_of_requests(trace)
     columns = {
         "ttft_us": first - send,
-        "ttft_from_due_us": first - send + lag,
+        "ttft_from_due_us": first - send + _either(lag, arrival - send),
         "e2e_us": last - send,
         "itl_mean_us": itl_mean,
         "itl_p99_us": itl_p99,

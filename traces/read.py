@@ -91,7 +91,11 @@ def _without_nulled(findings: list[Finding], problems: list[Problem]) -> list[Fi
     unread = {(p.file, p.column, p.row) for p in problems}
     kept = []
     for found in findings:
-        rows = [row for row in found.rows if (found.file, found.column, int(row) + 1) not in unread]
+        cells = (
+            (row, {(found.file, column, int(row) + 1) for column in (found.column, None)})
+            for row in found.rows
+        )
+        rows = [row for row, names in cells if not names & unread]
         if rows:
             kept.append(replace(found, rows=np.asarray(rows, dtype=np.int64)))
     return kept

@@ -145,11 +145,12 @@ def prefix_hit_ceiling_frac(trace: Trace) -> float | None:
     if prompt.sum() == 0 or not (has_hashes or has_groups):
         return None
     order = np.argsort(trace.column("arrival_time_us").to_numpy(np.float64, na_value=np.inf), kind="stable")
-    hit = np.maximum(_tokens_of_known_blocks(trace, prompt, order), _tokens_of_known_prefix(trace, order))
+    hit = np.maximum(_tokens_of_known_blocks(trace, order), _tokens_of_known_prefix(trace, order))
     return float(np.minimum(hit, prompt).sum() / prompt.sum())
 
 
-def _tokens_of_known_blocks(trace: Trace, prompt: Int64s, order: Int64s) -> Int64s:
+def _tokens_of_known_blocks(trace: Trace, order: Int64s) -> Int64s:
+    """Return the leading tokens of each request whose blocks came before; a partial block counts whole."""
     found = np.zeros(len(trace), dtype=np.int64)
     block = trace.header.hash_block_size or 0
     hashes = trace.column("prefix_hashes").fillna("").to_list()
@@ -159,7 +160,7 @@ def _tokens_of_known_blocks(trace: Trace, prompt: Int64s, order: Int64s) -> Int6
         leading = next((i for i, name in enumerate(blocks) if name not in seen), len(blocks))
         found[row] = leading * block
         seen.update(blocks)
-    return np.minimum(found, prompt)
+    return found
 
 
 def _tokens_of_known_prefix(trace: Trace, order: Int64s) -> Int64s:

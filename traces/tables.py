@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from traces.errors import TraceError
 from traces.problems import Problem
@@ -36,7 +35,7 @@ _LOOKS_RIGHT: Final[dict[DType, str]] = {
     "float": r"^\s*-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$",
     "bool": "^(" + "|".join(_TRUE + _FALSE) + ")$",
 }
-_ROWS_PER_WRITE: Final = 262_144
+_ROWS_PER_WRITE: Final = 65_536
 
 
 def read_table(path: Path, fields: Mapping[str, Field]) -> tuple[pa.Table, list[Problem]]:
@@ -204,21 +203,26 @@ def _read_csv_cell_by_cell(
         )
         for bad in bad_rows
     ]
-    skipped = [bad.number - 1 for bad in bad_rows]
-    rows = np.setdiff1d(np.arange(1, text.num_rows + len(skipped) + 1), skipped)
+    text = _with_empty_rows(text, at=[bad.number - 2 for bad in bad_rows])
     columns = []
     for name in names:
         column = text.column(name)
         if name in fields and fields[name].dtype != "string":
-            column, found = _convert(column, fields[name], rows=rows, file=path.name)
+            column, found = _convert(column, fields[name], file=path.name)
             problems += found
         columns.append(column)
     return pa.table(columns, names=names), problems
 
 
-def _convert(
-    column: pa.ChunkedArray, field: Field, *, rows: NDArray[np.int64], file: str
-) -> tuple[pa.ChunkedArray, list[Problem]]:
+def _with_empty_rows(table: pa.Table, *, at: list[int]) -> pa.Table:
+    """Return the table with rows of nulls at these places, so that the rows after them keep their numbers."""
+    places = np.setdiff1d(np.arange(table.num_rows + len(at)), at)
+    source = np.full(table.num_rows + len(at), -1, dtype=np.int64)
+    source[places] = np.arange(table.num_rows)
+    return table.take(pa.array(source, mask=source < 0))
+
+
+def _convert(column: pa.ChunkedArray, field: Field, *, file: str) -> tuple[pa.ChunkedArray, list[Problem]]:
     """Return the text as the field's type, null where it does not fit, and the problems that this makes."""
     fits = pc.fill_null(pc.match_substring_regex(column, _LOOKS_RIGHT[field.dtype]), True)
     if field.dtype == "int":
@@ -227,7 +231,7 @@ def _convert(
     problems = [
         Problem(
             file=file,
-            row=int(rows[i]),
+            row=int(i) + 1,
             column=field.name,
             message=f"got {column[int(i)].as_py()!r}, expected {field.expected}",
         )

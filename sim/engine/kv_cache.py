@@ -138,7 +138,7 @@ def remember_private_blocks(s: State, request: int) -> None:
     e, r = s.counters[0], s.requests[request]
     if not e.enable_prefix_caching or r.private_start != NEVER:
         return
-    r.private_start = e.num_private_ids
-    e.num_private_ids += cdiv(r.max_total_tokens, e.block_size) + 1
+    r.private_start = e.num_keys
+    e.num_keys += cdiv(r.max_total_tokens, e.block_size) + 1
     for i in range(r.num_hashes, r.num_cached_blocks):
         remember_hash(s, s.block_table[r.slot, i], r.private_start + i - r.num_hashes)

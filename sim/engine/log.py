@@ -35,8 +35,8 @@ def has_room(s: State) -> bool:
         return False
     if e.log_tokens and e.num_logged_tokens + 2 * e.max_num_seqs > len(s.tokens):
         return False
-    most_private_ids = e.num_running * (s.block_table.shape[1] + 1)
-    return not e.enable_prefix_caching or e.num_private_ids + most_private_ids <= len(s.hashes)
+    most_new_keys = e.num_running * (s.block_table.shape[1] + 1)
+    return not e.enable_prefix_caching or e.num_keys + most_new_keys <= len(s.hashes)
 
 
 @part

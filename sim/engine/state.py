@@ -138,7 +138,7 @@ COUNTERS = np.dtype(
         ("last_waiting", np.int64),
         ("num_free_slots", np.int64),
         ("num_free_blocks", np.int64),
-        ("num_private_ids", np.int64),  # ids of the hash table in use
+        ("num_keys", np.int64),  # of the hash table, in use
         # the step in hand
         ("token_budget", np.int64),
         ("req_index", np.int64),

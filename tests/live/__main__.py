@@ -40,9 +40,8 @@ def main() -> int:
     place = installation()
     (OUTPUT / "machine.json").write_text(json.dumps(machine(), indent=2) + "\n")
     with serving(place, log=OUTPUT / "vllm.log") as url:
-        observe(url, "warmup", rate=2.0, num_requests=10)
         for seed, (name, rate) in enumerate(RATES.items(), start=1):
-            observe(url, name, rate=rate, num_requests=NUM_REQUESTS, seed=seed)
+            observe(url, name, rate=rate, seed=seed)
     guess = OUTPUT / "guess.yaml"
     guess.write_text(guess_config())
     stems = {name: str(OUTPUT / name) for name in RATES}
@@ -55,11 +54,12 @@ def main() -> int:
     return 0
 
 
-def observe(url: str, name: str, *, rate: float, num_requests: int, seed: int = 0) -> None:
+def observe(url: str, name: str, *, rate: float, seed: int) -> None:
     """Observe one Poisson load into ``vtwin-live/NAME``."""
     lengths = [str(word) for pair in LENGTHS.items() for word in pair]
-    load = ["--rate", str(rate), "--num-requests", str(num_requests), "--seed", str(seed), *lengths]
-    vtwin("observe", "--url", url, "--model", "tiny", *load, "--output", str(OUTPUT / name))
+    load = ["--rate", str(rate), "--num-requests", str(NUM_REQUESTS), "--seed", str(seed), *lengths]
+    server = ["--url", url, "--model", "tiny", "--warmup-requests", "10"]
+    vtwin("observe", *server, *load, "--output", str(OUTPUT / name))
 
 
 def guess_config() -> str:

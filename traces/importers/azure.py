@@ -50,6 +50,8 @@ def read_azure(path: Path) -> Trace:
     if problems:
         first = problems[0]
         raise TraceError(f"{path.name}:{(first.row or 0) + 1}: {first.column or 'row'}: {first.message}")
+    if frame.empty:
+        raise TraceError(f"{path.name}: got no rows, expected one request a row ({path})")
     ticks = _ticks(frame["TIMESTAMP"], file=path.name)
     for name in ("ContextTokens", "GeneratedTokens"):
         _check_counts(frame[name], file=path.name)

@@ -1,0 +1,384 @@
+"""A small OpenAI-compatible server over raw asyncio streams: deterministic, and able to commit every fault.
+
+What is sent when is decided by ``Behaviour``; a fault may be limited to some requests by number. The server
+logs what it received: a test can look at the schedule and at the use of connections from the other end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+Fault = Literal[
+    "status 500",
+    "status 429",
+    "stall before the head",
+    "stall after two events",
+    "die before the head",
+    "die after two events",
+    "end after two events",
+    "malformed event",
+    "error event",
+    "html",
+]
+METRICS = """\
+# HELP vllm:num_preemptions_total Preemptions.
+# TYPE vllm:num_preemptions_total counter
+vllm:num_preemptions_total{engine="0",model_name="tiny"} %d
+vllm:generation_tokens_total{engine="0",model_name="tiny"} %d
+vllm:num_requests_running{engine="0",model_name="tiny"} 0.0
+vllm:cache_config_info{block_size="16",enable_prefix_caching="True",engine="0",num_gpu_blocks="512"} 1.0
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Behaviour:
+    """How the server answers. Times in s; ``fault_on``: the numbers of the requests it befalls; None: all."""
+
+    ttft_s: float = 0.0
+    itl_s: float = 0.0
+    tokens_per_event: int = 1
+    role: Literal["none", "early", "with"] = "none"
+    empty_first: bool = False
+    usage: Literal["each", "last", "never"] = "each"
+    cut: int | None = None
+    fault: Fault | None = None
+    fault_on: frozenset[int] | None = None
+    status: dict[str, int] = field(default_factory=dict)
+    is_vllm: bool = True
+    rejects: tuple[str, ...] = ()
+    text_prompts_only: bool = False
+    tokenize: bool = False
+    long_words_are_two: bool = False
+    overhead: int = 5
+    close_after_answer: bool = False
+    fewer_tokens: int = 0
+
+
+@dataclass(kw_only=True)
+class Received:
+    """One generation request as the server saw it."""
+
+    number: int
+    connection: int
+    at_ns: int
+    path: str
+    headers: dict[str, str]
+    body: dict[str, Any]
+    first_token_ns: int | None = None
+    last_token_ns: int | None = None
+
+
+@dataclass(kw_only=True)
+class FakeServer:
+    """The running server."""
+
+    behaviour: Behaviour
+    url: str = ""
+    requests: list[Received] = field(default_factory=list)
+    num_connections: int = 0
+    generated: int = 0
+    asked: list[str] = field(default_factory=list)
+    on_request: Callable[[Received], None] = lambda _: None
+    echo_headers: bool = False
+    die: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.num_connections += 1
+        connection = self.num_connections
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            while await self._serve_one(reader, writer, connection):
+                pass
+        writer.close()
+
+    async def _serve_one(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: int
+    ) -> bool:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.IncompleteReadError:
+            return False
+        first, *lines = head.decode().split("\r\n")
+        path = first.split(" ")[1]
+        headers = {
+            name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines) if name
+        }
+        body = await reader.readexactly(int(headers.get("content-length", "0")))
+        self.asked.append(path)
+        if path in ("/v1/completions", "/v1/chat/completions"):
+            number = len(self.requests)
+            received = Received(
+                number=number,
+                connection=connection,
+                at_ns=time.monotonic_ns(),
+                path=path,
+                headers=headers,
+                body=json.loads(body),
+            )
+            self.requests.append(received)
+            self.on_request(received)
+            return await Answering(self, writer, received).answer()
+        status, answer = self._answer_question(path, json.loads(body) if body else {})
+        write_answer(writer, status, answer)
+        await writer.drain()
+        return True
+
+    def _answer_question(self, path: str, body: dict[str, Any]) -> tuple[int, str]:
+        behaviour = self.behaviour
+        if path in behaviour.status:
+            return behaviour.status[path], f"no {path} for you"
+        owner = "vllm" if behaviour.is_vllm else "someone"
+        answers = {
+            "/v1/models": json.dumps({"data": [{"id": "tiny", "owned_by": owner, "max_model_len": 4096}]}),
+            "/version": json.dumps({"version": "0.32.0"}),
+        }
+        if behaviour.is_vllm:
+            answers["/metrics"] = METRICS % (len(self.requests), self.generated)
+        if path == "/tokenize" and behaviour.tokenize:
+            return 200, json.dumps(self._tokenize(body))
+        return (200, answers[path]) if path in answers else (404, "not found")
+
+    def _tokenize(self, body: dict[str, Any]) -> dict[str, Any]:
+        tokens = self.tokens_of(body)
+        return {"count": len(tokens), "max_model_len": 4096, "tokens": tokens}
+
+    def tokens_of(self, body: dict[str, Any]) -> list[int]:
+        """One template: two tokens before the text, the rest of the overhead behind it."""
+        if "messages" not in body:
+            prompt = body["prompt"]
+            return prompt if isinstance(prompt, list) else self._text_tokens(prompt)
+        text = body["messages"][0]["content"]
+        return [1, 2, *self._text_tokens(text), *range(3, 1 + self.behaviour.overhead)]
+
+    def _text_tokens(self, text: str) -> list[int]:
+        split = self.behaviour.long_words_are_two
+        pieces = [
+            piece
+            for word in text.split(" ")
+            for piece in ((word[:4], word[4:]) if split and len(word) > 6 else (word,))
+        ]
+        return [zlib.crc32(piece.encode()) % 1000 + 10 for piece in pieces]
+
+
+class Answering:
+    """One answer under way."""
+
+    def __init__(self, server: FakeServer, writer: asyncio.StreamWriter, received: Received) -> None:
+        self.server = server
+        self.writer = writer
+        self.received = received
+        self.chat = received.path.endswith("chat/completions")
+        behaviour = server.behaviour
+        hit = behaviour.fault_on is None or received.number in behaviour.fault_on
+        self.behaviour = behaviour if hit else replace(behaviour, fault=None)
+        self.total = max(received.body["max_tokens"] - behaviour.fewer_tokens, 1)
+        self.prompt = len(server.tokens_of(received.body))
+
+    async def answer(self) -> bool:
+        """Answer; return whether the connection goes on."""
+        behaviour = self.behaviour
+        refusal = self._refusal()
+        if refusal is not None:
+            write_answer(self.writer, *refusal)
+            await self.writer.drain()
+            return True
+        if behaviour.fault == "stall before the head":
+            await asyncio.sleep(3600)
+        if behaviour.fault == "die before the head":
+            self.writer.transport.abort()
+            return False
+        if behaviour.fault == "html":
+            write_answer(self.writer, 200, "<html>welcome</html>", kind="text/html")
+            await self.writer.drain()
+            return True
+        if not self.received.body.get("stream"):
+            usage = {"prompt_tokens": self.prompt, "completion_tokens": 1}
+            write_answer(self.writer, 200, json.dumps({"choices": [{"text": "a"}], "usage": usage}))
+            await self.writer.drain()
+            return True
+        return await self._stream()
+
+    def _refusal(self) -> tuple[int, str] | None:
+        behaviour, body = self.behaviour, self.received.body
+        status = behaviour.status.get(self.received.path)
+        if status is not None:
+            return status, f"no {self.received.path} for you"
+        if behaviour.fault == "status 500":
+            echo = str(self.received.headers) if self.server.echo_headers else ""
+            return 500, '{"error": {"message": "boom"}}' + echo
+        if behaviour.fault == "status 429":
+            return 429, "too many requests"
+        known = {**body, **body.get("stream_options", {})}
+        rejected = next((name for name in behaviour.rejects if name in known), None)
+        if rejected is not None:
+            return 400, f"unknown parameter {rejected}"
+        if behaviour.text_prompts_only and isinstance(body.get("prompt"), list):
+            return 422, "prompt: expected a string"
+        return None
+
+    async def _stream(self) -> bool:
+        self.writer.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+        for number, (event, pause) in enumerate(self._events()):
+            if pause:
+                await self.writer.drain()
+                await asyncio.sleep(pause)
+            if (
+                number == 2
+                and self.behaviour.fault is not None
+                and not await self._commit(self.behaviour.fault)
+            ):
+                return False
+            await self._write(event)
+        self.writer.write(b"0\r\n\r\n")
+        await self.writer.drain()
+        if self.behaviour.close_after_answer:
+            self.writer.close()
+            return False
+        return True
+
+    async def _commit(self, fault: Fault) -> bool:
+        """Commit what happens in mid-stream; return whether the stream goes on."""
+        if fault == "stall after two events":
+            await self.writer.drain()
+            await asyncio.sleep(3600)
+        if fault == "die after two events":
+            await self.writer.drain()
+            self.writer.close()
+            return False
+        if fault == "end after two events":
+            self.writer.write(b"0\r\n\r\n")
+            await self.writer.drain()
+            self.writer.close()
+            return False
+        if fault == "malformed event":
+            await self._write(b"data: {oops\n\n")
+        if fault == "error event":
+            await self._write(b'data: {"error": {"message": "engine died"}}\n\n')
+        return True
+
+    def _events(self) -> list[tuple[bytes, float]]:
+        """Every event and the pause before it."""
+        behaviour = self.behaviour
+        events: list[tuple[bytes, float]] = []
+        if self.chat and behaviour.role == "early":
+            events.append((self._event({"delta": {"role": "assistant", "content": ""}}, 0), 0.0))
+        if behaviour.empty_first:
+            events.append((self._event(self._choice(""), 0), 0.0))
+        done, pause = 0, behaviour.ttft_s
+        while done < self.total:
+            step = min(behaviour.tokens_per_event, self.total - done)
+            done += step
+            choice = self._choice("x" * step, first=done == step)
+            choice["finish_reason"] = "length" if done == self.total else None
+            events.append((self._event(choice, done), pause))
+            pause = behaviour.itl_s
+        if behaviour.usage != "never":
+            usage = {"prompt_tokens": self.prompt, "completion_tokens": self.total}
+            usage["prompt_tokens_details"] = {"cached_tokens": 0}  # type: ignore[assignment]
+            closing: dict[str, Any] = {"choices": [], "usage": usage, "system_fingerprint": "fp-1"}
+            closing["metrics"] = {"queue_time_ms": 1.5, "time_to_first_token_ms": 2, "generation_time_ms": 3}
+            events.append((b"data: " + json.dumps(closing).encode() + b"\n\n", 0.0))
+        events.append((b"data: [DONE]\n\n", 0.0))
+        return events
+
+    def _choice(self, text: str, *, first: bool = False) -> dict[str, Any]:
+        if not self.chat:
+            return {"text": text}
+        role = {"role": "assistant"} if first and self.behaviour.role == "with" else {}
+        return {"delta": {**role, "content": text}}
+
+    def _event(self, choice: dict[str, Any], done: int) -> bytes:
+        event: dict[str, Any] = {"choices": [{"index": 0, "finish_reason": None, **choice}]}
+        if self.behaviour.usage == "each":
+            event["usage"] = {"prompt_tokens": self.prompt, "completion_tokens": done}
+        return b"data: " + json.dumps(event).encode() + b"\n\n"
+
+    async def _write(self, event: bytes) -> None:
+        """Write one event, in HTTP chunks of ``cut`` bytes; remember when a text event went out."""
+        if b'"text": "x' in event or b'"content": "x' in event:
+            now = time.monotonic_ns()
+            self.received.first_token_ns = self.received.first_token_ns or now
+            self.received.last_token_ns = now
+            self.server.generated += 1
+        size = self.behaviour.cut or len(event)
+        for start in range(0, len(event), size):
+            piece = event[start : start + size]
+            self.writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+            if self.behaviour.cut:
+                await self.writer.drain()
+                await asyncio.sleep(0)
+
+
+def write_answer(
+    writer: asyncio.StreamWriter, status: int, body: str, *, kind: str = "application/json"
+) -> None:
+    data = body.encode()
+    writer.write(
+        b"HTTP/1.1 %d Said\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n%b"
+        % (status, kind.encode(), len(data), data)
+    )
+
+
+@asynccontextmanager
+async def serving(behaviour: Behaviour | None = None) -> AsyncIterator[FakeServer]:
+    """A server on a free port of this loop; what it still answers when the block ends is cancelled."""
+    server = FakeServer(behaviour=behaviour or Behaviour())
+    answering: set[asyncio.Task[None]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        answering.add(task)
+        try:
+            await server.serve(reader, writer)
+        except asyncio.CancelledError:
+            writer.transport.abort()
+        finally:
+            answering.discard(task)
+
+    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+
+    async def die() -> None:
+        listener.close()
+        for task in list(answering):
+            task.cancel()
+        await asyncio.gather(*answering, return_exceptions=True)
+
+    server.die = die
+    try:
+        yield server
+    finally:
+        await die()
+
+
+@contextmanager
+def serving_in_thread(behaviour: Behaviour | None = None) -> Iterator[FakeServer]:
+    """The same server on a loop and a thread of its own, for what blocks the test's thread."""
+    started, stop = threading.Event(), threading.Event()
+    servers: list[FakeServer] = []
+
+    async def serve() -> None:
+        async with serving(behaviour) as server:
+            servers.append(server)
+            started.set()
+            while not stop.is_set():
+                await asyncio.sleep(0.01)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    started.wait()
+    try:
+        yield servers[0]
+    finally:
+        stop.set()
+        thread.join()

@@ -1,0 +1,201 @@
+"""The command ``vtwin observe``: exit codes, what is on which stream, and what an interrupted run leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import vtwin
+from observe.exchange import monotonic_ns
+from tests.observe.servers import Behaviour, FakeServer, serving, serving_in_thread
+from traces import Trace, read_trace
+
+SHORT = [
+    "--prompt-tokens",
+    "20",
+    "--prompt-tokens-stdev",
+    "0",
+    "--output-tokens",
+    "5",
+    "--output-tokens-stdev",
+    "0",
+]
+
+
+def observe(url: str, *arguments: str, stem: Path) -> int:
+    return vtwin.main(["observe", "--url", url, "--output", str(stem), *SHORT, *arguments])
+
+
+def test_a_run_ends_well_with_the_document_on_stdout_and_the_rest_on_stderr(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving_in_thread(Behaviour(itl_s=0.005)) as server:
+        code = observe(server.url, "--rate", "100", "--num-requests", "10", "--json", stem=tmp_path / "run")
+    out, err = capsys.readouterr()
+    assert code == 0
+    document = json.loads(out)
+    assert document["num_by_status"] == {"ok": 10}
+    assert document["ttft_us"]["p50"] > 0
+    assert document["itl_us"]["p50"] == pytest.approx(5500, rel=0.8)
+    assert document["client"]["rate_asked_per_s"] > 0
+    assert document["metrics_delta"]['vllm:generation_tokens_total{engine="0"}'] == 50
+    assert "TTFT, ms" in err
+    trace = read_trace(tmp_path / "run")
+    assert len(trace) == 10
+    assert trace.header.seed == 42
+
+
+def test_keys_on_the_command_line_are_stars_in_the_header(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [
+        "--concurrency",
+        "2",
+        "--num-requests",
+        "2",
+        "--api-key",
+        "sk-1",
+        "--header=Authorization: Bearer 2",
+    ]
+    monkeypatch.setattr(sys, "argv", ["vtwin", "observe", *command])
+    with serving_in_thread() as server:
+        assert observe(server.url, *command, stem=tmp_path / "run") == 0
+        assert server.requests[0].headers["authorization"] == "Bearer 2"
+    shown = read_trace(tmp_path / "run").header.command or ""
+    assert "--api-key '***'" in shown
+    assert "Authorization: ***" in shown
+    assert "sk-1" not in shown + capsys.readouterr().err
+
+
+def test_no_finished_request_is_exit_1_and_the_trace_says_why(tmp_path: Path) -> None:
+    with serving_in_thread(Behaviour(fault="status 500")) as server:
+        assert observe(server.url, "--rate", "100", "--num-requests", "3", stem=tmp_path / "run") == 1
+    trace = read_trace(tmp_path / "run")
+    assert list(trace.column("status")) == ["error"] * 3
+    assert trace.column("error_message").iloc[0].startswith("HTTP 500")
+
+
+def test_a_client_that_sets_the_pace_is_exit_1_only_when_strict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        "observe.verdict.BOUNDS", {"own_lag_p99_us": -1, "loop_lag_p99_us": -1, "cpu_frac": -1}
+    )
+    load = ["--rate", "200", "--num-requests", "3"]
+    with serving_in_thread() as server:
+        assert observe(server.url, *load, stem=tmp_path / "a") == 0
+        assert "LIMITED THE RUN" in capsys.readouterr().err
+        assert observe(server.url, *load, "--strict", stem=tmp_path / "b") == 1
+    client = read_trace(tmp_path / "b").header.client
+    assert client is not None
+    assert client.limited
+    assert "own_lag_p99_us" in (client.reason or "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--rate", "1", "--header", "nonsense"], 2, "--header: got 'nonsense', expected 'Name: value'"),
+        (["--rate", "1", "--timeout", "-3"], 2, "expected a time > 0, or none"),
+        ([], 2, "workload: got none"),
+        (["--trace", "nowhere"], 3, "nowhere"),
+        (["--rate", "1"], 4, "cannot connect to 127.0.0.1:1"),
+    ],
+)
+def test_bad_input_is_one_line_and_its_exit_code(
+    arguments: list[str], code: int, said: str, *, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = ["--url", "http://127.0.0.1:1", "--output", str(tmp_path / "run")]
+    assert vtwin.main(["observe", *url, *arguments]) == code
+    err = capsys.readouterr().err
+    assert said in err
+    assert len(err.strip().splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("ftp://host", "expected http://HOST:PORT or https://HOST"),
+        ("http://host:99999", "expected http://HOST:PORT"),
+        ("http://host/?a=b", "expected no query"),
+    ],
+)
+def test_a_bad_url_is_a_configuration_error(
+    url: str, said: str, *, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert observe(url, "--rate", "1", stem=tmp_path / "run") == 2
+    assert said in capsys.readouterr().err
+
+
+async def interrupted(
+    stem: Path, send: Callable[[asyncio.subprocess.Process], None], *, after: int
+) -> tuple[int, str, FakeServer]:
+    """Run observe in a process of its own, tamper with it once ``after`` requests were answered."""
+    async with serving(Behaviour(itl_s=0.02)) as server:
+        command = [
+            "-m",
+            "vtwin",
+            "observe",
+            "--url",
+            server.url,
+            "--output",
+            str(stem),
+            *SHORT,
+            "--rate",
+            "50",
+        ]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *command, "--num-requests", "2000", stderr=asyncio.subprocess.PIPE
+        )
+        deadline = monotonic_ns() + 30_000_000_000
+        while len(server.requests) < after and monotonic_ns() < deadline and process.returncode is None:
+            await asyncio.sleep(0.01)
+        send(process)
+        _, err = await asyncio.wait_for(process.communicate(), 30)
+    assert process.returncode is not None
+    return process.returncode, err.decode(), server
+
+
+def finished(trace: Trace) -> bool | None:
+    assert trace.header.client is not None
+    return trace.header.client.finished
+
+
+async def test_one_ctrl_c_finishes_what_is_under_way_and_writes_the_trace(tmp_path: Path) -> None:
+    code, err, server = await interrupted(tmp_path / "run", lambda p: p.send_signal(signal.SIGINT), after=20)
+    assert code == 130, err
+    trace = read_trace(tmp_path / "run")
+    assert len(trace) == len(server.requests) >= 20
+    assert set(trace.column("status")) == {"ok"}
+    assert finished(trace) is True
+    assert trace.header.client is not None
+    assert trace.header.client.interrupted
+    assert "not sent" in err
+
+
+async def test_sigterm_drops_what_is_under_way_and_writes_the_trace(tmp_path: Path) -> None:
+    code, err, server = await interrupted(tmp_path / "run", lambda p: p.terminate(), after=20)
+    assert code == 130, err
+    trace = read_trace(tmp_path / "run")
+    assert len(trace) == len(server.requests)
+    assert set(trace.column("status")) == {"ok", "aborted"}
+    aborted = trace.requests[trace.column("status") == "aborted"]
+    assert (aborted["max_tokens"] == 5).all()
+
+
+async def test_kill_9_leaves_a_trace_of_everything_finished(tmp_path: Path) -> None:
+    code, err, server = await interrupted(tmp_path / "run", lambda p: p.kill(), after=20)
+    assert code == -9, err
+    trace = read_trace(tmp_path / "run")
+    assert 5 < len(trace) <= len(server.requests)
+    assert set(trace.column("status")) == {"ok"}
+    assert trace.events is not None
+    assert len(trace.events) >= 6 * (len(trace) - 1)
+    assert finished(trace) is False

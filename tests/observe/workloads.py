@@ -1,0 +1,33 @@
+"""Small workloads for the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from traces import Header, Trace, make_trace
+
+
+def workload(
+    arrivals_us: list[int | None],
+    *,
+    input_tokens: int = 8,
+    output_tokens: int = 5,
+    header: dict[str, Any] | None = None,
+    **more: Sequence[object],
+) -> Trace:
+    """One request per arrival; ``more`` are columns, ``header`` keys of the header."""
+    keys: dict[str, Any] = {"mode": "generated", "tool": "vtwin", "seed": 7, **(header or {})}
+    number = len(arrivals_us)
+    columns: dict[str, Any] = {
+        "request_id": [str(row) for row in range(number)],
+        "arrival_time_us": arrivals_us,
+        "input_tokens": [input_tokens] * number,
+        "output_tokens": [output_tokens] * number,
+    }
+    return make_trace(Header(**keys), {**columns, **more})
+
+
+def every(gap_us: int, number: int) -> list[int | None]:
+    """Arrivals one gap apart, from 0."""
+    return [gap_us * row for row in range(number)]

@@ -71,6 +71,8 @@ def steps_while_all_decode(s: State) -> int:
         if not is_decoding or (r.num_tokens == r.num_prompt_tokens and not ahead):
             return 0
         fewest = min(fewest, r.max_total_tokens - r.num_tokens - ahead)
+        if fewest <= 0:
+            return 0
         e.decode_context_tokens += r.num_computed_tokens + 1
         k = next_block_step(s, request)
         s.next_in_round[i] = NEVER

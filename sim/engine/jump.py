@@ -88,17 +88,23 @@ def steps_while_all_decode(s: State) -> int:
 
 @part
 def enter_filled_blocks(s: State, k: int) -> None:
-    """Enter the next full block of the requests of round ``k`` into the prefix cache, where it has a key."""
+    """Enter the block that the requests of round ``k`` have just filled into the prefix cache, where it has a key.
+
+    An async engine enters it in the step that hands out its successor. The last block of a prompt may be in already.
+    """
+    num_ahead = s.counters[0].async_scheduling
     i = s.first_in_round[k]
     while i != NEVER:
         request = s.running[i]
         r = s.requests[request]
+        i = s.next_in_round[i]
+        if r.num_cached_blocks == r.num_blocks - num_ahead:
+            continue
         if has_hashes_past(s, request, r.num_cached_blocks):
             key = hash_of_block(s, request, r.num_cached_blocks)
             if key != NEVER:
                 remember_hash(s, s.block_table[r.slot, r.num_cached_blocks], key)
         r.num_cached_blocks += 1
-        i = s.next_in_round[i]
 
 
 @part

@@ -126,7 +126,7 @@ def serve(
 ) -> None:
     """Serve the simulated engine over HTTP in real time, as vLLM does: an OpenAI-compatible endpoint."""
     twin = _load(config, defaults)
-    _say_if_compiling()
+    _warm_up(twin)
     from replay.serve import run_server
 
     def announce(listening: Listening) -> None:
@@ -192,10 +192,10 @@ def _simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, how: _H
     from replay.simulate import simulate_trace
     from replay.steps import write_steps
     from replay.summary import summarize, table
-    from traces import write_trace
+    from traces import request_metrics, write_trace
 
     check_fits(twin, trace)
-    _say_if_compiling()
+    _warm_up(twin)
     with _working(f"simulating {len(trace):,} requests"):
         record: Literal["tokens", "spans"] = "tokens" if how.itl else "spans"
         simulated, simulation = simulate_trace(trace, twin, at=how.at, closed_loop=how.loop, record=record)
@@ -204,6 +204,12 @@ def _simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, how: _H
         with _working("writing the steps"):
             single = simulate_trace(trace, twin, at=how.at, closed_loop=how.loop, record="steps")[1]
             write_steps(how.steps, single.steps())
+    if how.itl:  # the columns that a simulation without token times brings itself
+        gaps = request_metrics(simulated)
+        simulated = simulated.with_columns(
+            itl_mean_us=gaps["itl_mean_us"].round(3).to_numpy(),
+            itl_p99_us=gaps["itl_p99_us"].round(3).to_numpy(),
+        )
     simulated = simulated.with_header(
         command=_command_line(), config_digest=config_digest(twin), seed=twin.seed
     )
@@ -219,11 +225,25 @@ def _command_line() -> str:
     return shlex.join(["vtwin", *sys.argv[1:]])
 
 
-def _say_if_compiling() -> None:
+def _warm_up(twin: TwinConfig) -> None:
+    """Have the engine's code compiled and loaded, so that its CPU time in the summary is the simulation's."""
+    import numpy as np
+
+    from sim import Requests, simulate
     from sim.compile import is_compiled
 
     if not is_compiled():
         typer.echo("compiling the engine once, up to a minute …", err=True)
+    one, none = np.ones(1, np.int64), np.zeros(0, np.int64)
+    nobody = Requests(
+        arrival_us=one,
+        prompt_tokens=one,
+        output_tokens=one,
+        priority=one,
+        hash_offsets=np.zeros(2, np.int64),
+        hash_ids=none,
+    )
+    simulate(nobody, twin.engine, twin.latency, record="spans").inter_token_latencies()
 
 
 @contextmanager

@@ -12,8 +12,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal, cast, get_args
 
-from replay.yamlfile import Section, read_section
-from sim.latency.blackbox import LARGEST_COEFFICIENT_US
+from replay.yamlfile import Section, read_section, shown
+from sim.config import InvalidConfig
+from sim.latency import Blackbox
 from traces.errors import ConfigError
 
 Identification = Literal["weak", "partial", "good"]
@@ -36,6 +37,7 @@ _ENTRY_KEYS = (
 )
 _PROVENANCE_KEYS = ("source", "date", "identification", "traces", "errors", "note")
 _NEAREST_SHOWN = 3
+_EXPECTED = "a number of microseconds >= 0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,12 +164,15 @@ def read_coefficients(section: Section, *, beside: tuple[str, ...] = ()) -> dict
     Raises ConfigError when one is missing or another key is there.
     """
     section.refuse_unknown((*COEFFICIENTS, *beside))
-    expected = f"a number of microseconds from 0 to {LARGEST_COEFFICIENT_US:,}"
     values: dict[str, Decimal] = {}
     for name in COEFFICIENTS:
-        value = section.decimal(name, expected=expected, most=Decimal(LARGEST_COEFFICIENT_US))
+        value = section.decimal(name, expected=_EXPECTED)
         if value is None:
-            section.fail(name, got="nothing", expected=expected)
+            section.fail(name, got="nothing", expected=_EXPECTED)
+        try:
+            Blackbox(**{name: value})
+        except InvalidConfig as error:
+            section.fail(name, got=shown(section.nodes[name]), expected=str(error).partition("expected ")[2])
         values[name] = value
     return values
 

@@ -257,7 +257,7 @@ latency:
     rows = [f"| `{k.path}` | {k.expected} | {k.default} | {k.meaning} |" for k in all_keys()]
     tail = """
 
-Coefficients are microseconds, from 0 to 10⁹, written as decimals and kept to 10⁻⁶ µs. A step of P prefill and
+Coefficients are microseconds, not negative, written as decimals and kept to 10⁻⁶ µs. A step of P prefill and
 D decode tokens lasts `beta0 + beta1·P + beta2·D`, rounded half to even. With `model: extended` it lasts
 `beta0 + max(floor, beta1·P·s) + beta4·A·s + beta2·D + beta3·C + beta5·Q` with `s = 1 + kappa·u`: A pairs, C
 entries and Q requests as above, u the share of recent time spent on the terms with s.

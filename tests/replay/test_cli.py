@@ -1,0 +1,262 @@
+"""The commands as a user calls them, in this process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+import vtwin
+from traces import pooled_itl_us, read_trace, request_metrics
+
+CONFIG = """\
+engine:
+  {max_num_seqs: 16, max_num_batched_tokens: 64, num_gpu_blocks: 20, max_model_len: 300,
+   async_scheduling: false}
+latency:
+  model: blackbox
+  coefficients: {alpha0: 500, alpha1: 2, alpha2: 0, beta0: 3000, beta1: 10, beta2: 20}
+"""
+LOAD = ["--rate", "60", "--num-requests", "40"]
+LENGTHS = [
+    "--prompt-tokens",
+    "60",
+    "--prompt-tokens-stdev",
+    "30",
+    "--prompt-tokens-max",
+    "200",
+    "--output-tokens",
+    "20",
+    "--output-tokens-stdev",
+    "10",
+    "--output-tokens-max",
+    "60",
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with twin.yaml and the workload w."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["vtwin", "of", "the", "test"])
+    (tmp_path / "twin.yaml").write_text(CONFIG)
+    assert vtwin.main(["trace", "synth", *LOAD, *LENGTHS, "--output", "w"]) == 0
+    return tmp_path
+
+
+def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
+    """Return the JSON that a command prints; it must end well."""
+    capsys.readouterr()
+    assert vtwin.main([*arguments, "--json"]) == 0
+    loaded: dict[str, object] = json.loads(capsys.readouterr().out)
+    return loaded
+
+
+REPLAY = ("replay", "w", "--config", "twin.yaml", "--output", "s")
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_document_has_the_contracts_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    summary = document(capsys, *REPLAY)
+    assert list(summary) == [
+        *("schema_version", "tool_version", "num_requests", "num_by_status", "duration_us"),
+        *("request_throughput", "output_token_throughput", "prefix_hit_frac", "num_preemptions"),
+        *("engine_cpu_s", "num_steps", "num_jumps", "ttft_us", "e2e_us", "itl_us", "tpot_us", "queue_us"),
+    ]
+    for name in ("ttft_us", "e2e_us", "itl_us", "tpot_us", "queue_us"):
+        assert list(summary[name]) == ["mean", "p50", "p90", "p95", "p99"]  # type: ignore[call-overload]
+    assert summary["num_by_status"] == {"ok": 40}
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_summary_is_what_the_written_trace_says(capsys: pytest.CaptureFixture[str]) -> None:
+    summary = document(capsys, *REPLAY, "--itl")
+    trace = read_trace("s")
+    metrics = request_metrics(trace)
+    for name in ("ttft_us", "e2e_us", "tpot_us", "queue_us"):
+        assert summary[name]["mean"] == pytest.approx(metrics[name].mean())  # type: ignore[index]
+        assert summary[name]["p99"] == pytest.approx(metrics[name].quantile(0.99))  # type: ignore[index]
+    assert summary["itl_us"]["p90"] == pytest.approx(np.percentile(pooled_itl_us(trace), 90))  # type: ignore[index]
+    seconds = summary["duration_us"] / 1e6  # type: ignore[operator]
+    assert summary["request_throughput"] == pytest.approx(40 / seconds)
+    assert summary["output_token_throughput"] == pytest.approx(trace.column("output_tokens").sum() / seconds)
+    assert summary["num_preemptions"] == trace.column("num_preemptions").sum() > 0
+
+
+@pytest.mark.usefixtures("folder")
+def test_itl_times_change_nothing_but_add_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    without = document(capsys, *REPLAY)
+    with_times = document(capsys, "replay", "w", "--config", "twin.yaml", "--output", "t", "--itl")
+    for varies in ("engine_cpu_s", "num_jumps"):
+        del without[varies], with_times[varies]
+    assert without["itl_us"] == pytest.approx(with_times["itl_us"])
+    assert {**without, "itl_us": None} == {**with_times, "itl_us": None}
+    pd.testing.assert_frame_equal(read_trace("s").requests, read_trace("t").requests, rtol=1e-9)
+    assert not Path("s.itl.csv").exists()
+    assert len(read_trace("t").events) == read_trace("t").column("output_tokens").sum()  # type: ignore[arg-type]
+
+
+def test_the_same_command_gives_the_same_bytes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    documents, files = [], []
+    for _ in range(2):
+        documents.append(document(capsys, *REPLAY, "--steps", "steps.jsonl"))
+        files.append([(folder / name).read_bytes() for name in ("s.yaml", "s.csv", "steps.jsonl")])
+        del documents[-1]["engine_cpu_s"]
+    assert json.dumps(documents[0]) == json.dumps(documents[1])
+    assert files[0] == files[1]
+
+
+def test_run_is_synth_and_replay(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    replayed = document(capsys, *REPLAY)
+    ran = document(capsys, "run", *LOAD, *LENGTHS, "--config", "twin.yaml", "--output", "r")
+    del replayed["engine_cpu_s"], ran["engine_cpu_s"]
+    assert ran == replayed
+    assert (folder / "r.csv").read_bytes() == (folder / "s.csv").read_bytes()
+
+
+def test_the_steps_have_the_recordings_keys_and_tell_the_whole_run(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = document(capsys, *REPLAY, "--steps", "steps.jsonl")
+    steps = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
+    assert list(steps[0]) == [
+        *("step", "t", "dur", "P", "D", "sched", "preempted", "hits", "finished"),
+        *("running", "waiting", "free", "t_end", "free_end"),
+    ]
+    assert len(steps) == summary["num_steps"]
+    assert sorted(request for step in steps for request in step["finished"]) == list(range(40))
+    assert sum(len(step["preempted"]) for step in steps) == summary["num_preemptions"]
+
+
+def test_async_steps_say_when_they_ran_on_the_device(folder: Path) -> None:
+    (folder / "twin.yaml").write_text(CONFIG.replace("async_scheduling: false", "async_scheduling: true"))
+    assert vtwin.main([*REPLAY, "--steps", "steps.jsonl"]) == 0
+    steps = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
+    assert {"exec_start", "exec_end"} <= set(steps[0])
+
+
+@pytest.mark.usefixtures("folder")
+def test_without_json_a_table_is_told_on_stderr_and_stdout_is_empty(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    capsys.readouterr()
+    assert vtwin.main(list(REPLAY)) == 0
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "requests    40 ok" in err
+    assert "times faster than real time" in err
+    assert "TTFT, ms" in err
+
+
+def test_the_header_says_how_the_trace_was_made(folder: Path) -> None:
+    assert vtwin.main(list(REPLAY)) == 0
+    header = yaml.safe_load((folder / "s.yaml").read_text())
+    assert header["mode"] == "replayed"
+    assert header["command"] == "vtwin of the test"
+    assert len(header["config_digest"]) == 16
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_observed_send_time_counts_unless_arrivals_are_asked_for() -> None:
+    table = pd.read_csv("w.csv")
+    table["send_time_us"] = table["arrival_time_us"] + 7_000_000
+    table.to_csv("w.csv", index=False)
+    starts = {}
+    for at in ("auto", "send", "arrival"):
+        assert vtwin.main([*REPLAY, "--at", at]) == 0
+        starts[at] = int(read_trace("s").column("send_time_us").min())
+    assert starts["auto"] == starts["send"] == starts["arrival"] + 7_000_000
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_closed_loop_is_taken_as_recorded_or_left_open_on_request() -> None:
+    closed = ["run", "--concurrency", "2", "--num-requests", "20", *LENGTHS, "--config", "twin.yaml"]
+    assert vtwin.main([*closed, "--output", "c"]) == 0
+    trace = read_trace("c")
+    events = sorted(
+        [(t, 1) for t in trace.column("send_time_us")] + [(t, -1) for t in trace.column("last_token_time_us")]
+    )
+    inside = np.cumsum([change for _, change in events])
+    assert inside.max() == 2
+    assert vtwin.main(["replay", "c", "--open-loop", "--config", "twin.yaml", "--output", "o"]) == 0
+    assert read_trace("o").column("send_time_us").tolist() == trace.column("send_time_us").tolist()
+
+
+def test_the_blis_dialect_leaves_our_columns_out(folder: Path) -> None:
+    assert vtwin.main([*REPLAY, "--dialect", "blis"]) == 0
+    assert "scheduled_time_us" not in (folder / "s.csv").read_text().splitlines()[0]
+
+
+def test_parquet_is_written_where_the_stem_says_so(folder: Path) -> None:
+    assert vtwin.main(["replay", "w", "--config", "twin.yaml", "--output", "p.parquet"]) == 0
+    assert (folder / "p.parquet").exists()
+    assert not (folder / "p.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "message"),
+    [
+        (("num_gpu_blocks: 20", "num_gpu_blocks: 9"), 0, None),
+        (("num_gpu_blocks: 20", "num_gpu_blocks: 2, block_size: 1"), 2, "expected at least"),
+        (("max_num_seqs: 16", "max_num_seqs: 0"), 2, "engine.max_num_seqs: got 0, expected an integer >= 1"),
+        (("beta2: 20", "beta2: x"), 2, 'latency.coefficients.beta2: got "x"'),
+    ],
+)
+def test_a_configuration_that_cannot_be_is_exit_code_2_and_leaves_nothing(
+    folder: Path, capsys: pytest.CaptureFixture[str], change: tuple[str, str], code: int, message: str | None
+) -> None:
+    assert change[0] in CONFIG
+    (folder / "twin.yaml").write_text(CONFIG.replace(*change))
+    assert vtwin.main(list(REPLAY)) == code
+    if message is not None:
+        error = capsys.readouterr().err
+        assert message in error
+        assert error.count("\n") == error.count("note: ") + 1
+        assert not list(folder.glob("s.*"))
+
+
+def test_what_can_never_run_is_counted_and_leaves_exit_code_0(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "twin.yaml").write_text(CONFIG.replace("num_gpu_blocks: 20", "num_gpu_blocks: 10"))
+    summary = document(capsys, *REPLAY)
+    assert set(summary["num_by_status"]) == {"ok", "stuck"}  # type: ignore[call-overload]
+    assert sum(summary["num_by_status"].values()) == 40  # type: ignore[attr-defined]
+
+
+def test_a_trace_of_nobody_has_no_statistics(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "w.csv").write_text((folder / "w.csv").read_text().splitlines()[0] + "\n")
+    summary = document(capsys, *REPLAY)
+    assert (summary["num_requests"], summary["request_throughput"], summary["prefix_hit_frac"]) == (
+        0,
+        None,
+        None,
+    )
+    assert summary["ttft_us"] == dict.fromkeys(("mean", "p50", "p90", "p95", "p99"))
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_missing_trace_is_exit_code_3(capsys: pytest.CaptureFixture[str]) -> None:
+    assert vtwin.main(["replay", "nowhere", "--config", "twin.yaml", "--output", "s"]) == 3
+    assert "nowhere" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("folder")
+def test_steps_that_cannot_be_written_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert vtwin.main([*REPLAY, "--steps", "no/such/folder.jsonl"]) == 2
+    assert "--steps: got No such file or directory" in capsys.readouterr().err
+
+
+def test_config_show_prints_what_loads_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert vtwin.main(["config", "show", "twin.yaml"]) == 0
+    shown = capsys.readouterr().out
+    assert yaml.safe_load(shown)["engine"]["num_gpu_blocks"] == 20
+    (folder / "again.yaml").write_text(shown)
+    assert vtwin.main(["config", "show", "--config", "again.yaml"]) == 0
+    assert capsys.readouterr().out == shown
+    assert vtwin.main(["config", "show"]) == 2

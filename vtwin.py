@@ -137,8 +137,8 @@ engine:
 """
 DEMO_TRUTH = {"alpha0": 4000, "alpha1": 5, "alpha2": 0, "beta0": 12000, "beta1": 60, "beta2": 500}
 DEMO_GUESS = {"alpha0": 1000, "alpha1": 1, "alpha2": 0, "beta0": 5000, "beta1": 20, "beta2": 100}
-DEMO_RATES = {"low": 4.0, "high": 10.0, "holdout": 7.0}  # requests per second
-DEMO_SECONDS = 10  # of each observation
+DEMO_RATES = {"low": 4.0, "high": 11.0, "holdout": 8.0}  # requests per second
+DEMO_SECONDS = 8  # of each observation
 
 
 def demo(
@@ -154,8 +154,15 @@ def demo(
     guess.write_text(_demo_config(DEMO_GUESS))
     stems = {name: str(output / name) for name in DEMO_RATES}
     with _serving(server) as url:
-        for name, rate in DEMO_RATES.items():
-            load = ["--rate", str(rate), "--num-requests", str(round(rate * DEMO_SECONDS))]
+        for seed, (name, rate) in enumerate(DEMO_RATES.items(), start=1):
+            load = [
+                "--rate",
+                f"{rate:g}",
+                "--num-requests",
+                str(round(rate * DEMO_SECONDS)),
+                "--seed",
+                str(seed),
+            ]
             lengths = ["--prompt-tokens", "200", "--prompt-tokens-stdev", "120", "--output-tokens", "40"]
             _vtwin(
                 "observe",

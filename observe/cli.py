@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -147,8 +147,9 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         command=redact_command(["vtwin", *sys.argv[1:]]),
     )
     requests = trace_from_options(workload)
-    observation = _run(lambda: _observed(requests, settings, output=output))
-    _report(observation, as_json=as_json)
+    told: list[str] = []
+    observation = _run(lambda: _observed(requests, settings, output=output, told=told))
+    _report(observation, as_json=as_json, told=told)
     _leave(observation, strict=strict)
 
 
@@ -156,16 +157,21 @@ def _finite(seconds: float) -> float | None:
     return None if seconds == float("inf") else seconds
 
 
-async def _observed(requests: Trace, settings: Settings, *, output: Path) -> Observation:
+async def _observed(requests: Trace, settings: Settings, *, output: Path, told: list[str]) -> Observation:
+    """Observe with the terminal's display; lines that were shown are added to ``told``."""
     from observe.observing import observe_with
     from observe.panel import show
+
+    def say(line: str) -> None:
+        told.append(line)
+        typer.echo(f"observe: {line}", err=True)
 
     return await observe_with(
         requests,
         settings,
         output=output,
         display=show(),
-        say=lambda line: typer.echo(f"observe: {line}", err=True),
+        say=say,
         handle_signals=True,
     )
 
@@ -182,14 +188,15 @@ def _run(start: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
         return runner.run(start())
 
 
-def _report(observation: Observation, *, as_json: bool) -> None:
-    """Print the summary: a table on stderr, and, if asked for, the document on stdout."""
+def _report(observation: Observation, *, as_json: bool, told: Sequence[str]) -> None:
+    """Print the summary on stderr, without notes already told; if asked for, the document on stdout."""
     from observe.summary import summarize_observed, table
 
     summary = summarize_observed(observation.trace)
     typer.echo(table(summary), err=True)
     for note in summary["notes"]:
-        typer.echo(f"note: {note}", err=True)
+        if note not in told:
+            typer.echo(f"observe: {note}", err=True)
     if as_json:
         typer.echo(json.dumps(summary, indent=2))
 

@@ -20,7 +20,7 @@ from observe.endpoint import PATHS, Api, parse_endpoint
 from observe.exchange import monotonic_ns
 from observe.headers import final_header, first_header
 from observe.plan import SendPlan
-from observe.preparing import Preparation, prepare
+from observe.preparing import Preparation, Say, prepare
 from observe.progress import Progress
 from observe.record import LiveTrace
 from observe.recorder import Recorder
@@ -40,9 +40,6 @@ _LAST_SCRAPE_S = 5.0
 
 Display = Callable[[Progress, SendPlan], AbstractContextManager[None]]
 """Shows a run while it goes on."""
-
-Say = Callable[[str], None]
-"""Tells the user one thing, now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +104,7 @@ async def observe_with(
     questions = Questions(settings.endpoint)
     tell = say or (lambda _: None)
     try:
-        ready = await prepare(workload, settings, questions)
+        ready = await prepare(workload, settings, questions, tell=tell)
         for note in ready.notes:
             tell(note)
         with _output(output) as path:
@@ -136,7 +133,14 @@ async def _observe(
     progress = Progress(num_planned=len(ready.plan))
     recorder = Recorder(live, progress, max_tokens=ready.plan.max_tokens)
     sender = AiohttpSender(settings.endpoint, PATHS[settings.api])
-    run = LoadRun(ready.plan, sender, progress=progress, on_end=recorder.put, limits=settings.limits)
+    run = LoadRun(
+        ready.plan,
+        sender,
+        progress=progress,
+        on_end=recorder.put,
+        limits=settings.limits,
+        id_prefix=f"vtwin-{ready.salt:x}",
+    )
     header = first_header(ready, settings)
     try:
         with _undisturbed(), shown(progress, ready.plan), signals(run):

@@ -55,8 +55,8 @@ class Watcher:
     def snapshot(self) -> Snapshot:
         """Return the run as it is now."""
         progress = self._progress
-        now_ns = progress.end_ns or self._clock()
-        elapsed_us = max(now_ns - (progress.start_ns or now_ns), 0) // 1000
+        now_ns = self._clock() if progress.end_ns is None else progress.end_ns
+        elapsed_us = 0 if progress.start_ns is None else max(now_ns - progress.start_ns, 0) // 1000
         num_done = progress.num_done
         return Snapshot(
             elapsed_s=elapsed_us / 1e6,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 _WARMUP_CONCURRENCY = 8
 
+Say = Callable[[str], None]
+"""Tells the user one thing, now."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preparation:
@@ -38,9 +42,12 @@ class Preparation:
     notes: tuple[str, ...]
 
 
-async def prepare(workload: Trace, settings: Settings, questions: Questions) -> Preparation:
+async def prepare(
+    workload: Trace, settings: Settings, questions: Questions, *, tell: Say = lambda _: None
+) -> Preparation:
     """Ask the server, make the plan that suits it, warm the server up; return what the run starts from.
 
+    ``tell`` hears of what takes a while.
     Raises ServerError where there is no server or it refuses, ConfigError for a model it does not serve,
     TraceError for a workload that cannot be sent.
     """
@@ -54,6 +61,7 @@ async def prepare(workload: Trace, settings: Settings, questions: Questions) -> 
         shape, prompts, more = await _settle(questions, shape, prompts=prompts, salt=salt)
         notes += more
     if settings.warmup_requests:
+        tell(f"warming up with {min(settings.warmup_requests, len(workload))} requests")
         await _warm_up(workload, settings, prompts=prompts.salted(salt + 1), shape=shape)
     plan = make_plan(workload, prompts=prompts, shape=shape)
     return Preparation(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,6 +19,10 @@ _TICK_S = 0.02
 
 _LAUNCHES_PER_TURN = 16
 """Requests let go at once when many are due, before the loop may send and read."""
+
+
+_FAILURES_PER_COLLECTION = 500
+"""An exception leaves a cycle of some 15 KB, and the collector is off; whole answers leave none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +62,7 @@ class LoadRun:
         self._crash: BaseException | None = None
         self._interrupted = False
         self._start_ns = 0
+        self._garbage = 0
 
     async def execute(self, start_ns: int) -> RunFacts:
         """Send everything, due times counted from ``start_ns``, and wait for the last answer."""
@@ -170,6 +176,7 @@ class LoadRun:
         if self._slots is not None:
             self._slots.release()
         self._progress.note_end(exchange)
+        self._garbage += exchange.failure is not None
         if task.cancelled():  # before it had begun
             exchange.fail("aborted", "aborted by the client before it was sent")
         elif (fault := task.exception()) is not None:
@@ -188,6 +195,9 @@ class LoadRun:
             count += 1
             if count % 5 == 0:
                 self._give_up()
+            if self._garbage >= _FAILURES_PER_COLLECTION:
+                self._garbage = 0
+                gc.collect()
 
     def _give_up(self) -> None:
         now = self._clock()

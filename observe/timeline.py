@@ -20,6 +20,7 @@ import orjson
 
 from observe.sse import SseParser
 
+_loads = orjson.loads
 _DONE = b"[DONE]"
 _TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "refusal")
 _CALL_FIELDS = ("tool_calls", "function_call")
@@ -72,7 +73,6 @@ class StreamReader:
         self._last_token: int | None = None
         self._usage: dict[str, Any] = {}
         self._completion_tokens = 0
-        self._counted_by_event = False
         self._finish_reason: str | None = None
         self._fingerprint: str | None = None
         self._timings = ServerTimings()
@@ -104,7 +104,7 @@ class StreamReader:
             output_tokens=_count(self._usage, "completion_tokens"),
             server_input_tokens=_count(self._usage, "prompt_tokens"),
             cached_input_tokens=_count(_object(self._usage, "prompt_tokens_details"), "cached_tokens"),
-            counted_by_event=self._counted_by_event,
+            counted_by_event=self._is_counted(),
             finish_reason=self._finish_reason,
             system_fingerprint=self._fingerprint,
             timings=self._timings,
@@ -120,25 +120,23 @@ class StreamReader:
             number = len(self._stamps)
             self._fault = self._fault or f"event {number}: got {_excerpt(payload)}, expected a JSON object"
             return
-        self._fault = self._fault or error_message(event)
+        if "error" in event or event.get("object") == "error":
+            self._fault = self._fault or error_message(event)
         self._stamps.append(stamp)
         self._tokens.append(self._tokens_of(event, stamp))
-        if self._fingerprint is None:
-            fingerprint = event.get("system_fingerprint")
-            self._fingerprint = fingerprint if isinstance(fingerprint, str) else None
+        if self._fingerprint is None and isinstance(fingerprint := event.get("system_fingerprint"), str):
+            self._fingerprint = fingerprint
 
     def _tokens_of(self, event: dict[str, Any], stamp: int) -> int | None:
         """Work one event's choice and usage in; return its tokens: 0 carried nothing, None is not known."""
+        usage = event.get("usage")
+        step = self._take_usage(event, usage) if isinstance(usage, dict) else None
         choices = event.get("choices")
-        choice = (
-            choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else None
-        )
-        usage = _object(event, "usage")
-        step = self._take_usage(event, usage, with_choice=choice is not None) if usage else None
-        if choice is None:
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        if not isinstance(choice, dict):
             return 0
-        reason = choice.get("finish_reason")
-        self._finish_reason = reason if isinstance(reason, str) else self._finish_reason
+        if isinstance(reason := choice.get("finish_reason"), str):
+            self._finish_reason = reason
         if not step and not carries_text(choice):
             return 0
         self._num_token_chunks += 1
@@ -147,30 +145,36 @@ class StreamReader:
             self._content_first = stamp
         return step
 
-    def _take_usage(self, event: dict[str, Any], usage: dict[str, Any], *, with_choice: bool) -> int | None:
+    def _take_usage(self, event: dict[str, Any], usage: dict[str, Any]) -> int | None:
         """Keep what usage says; return by how many tokens its output count grew."""
-        self._usage = {**self._usage, **usage}
-        metrics = _object(event, "metrics") or _object(usage, "metrics")
-        if metrics:
+        self._usage.update(usage)
+        if "metrics" in event or "metrics" in usage:
+            metrics = _object(event, "metrics") or _object(usage, "metrics")
             self._timings = ServerTimings(
                 queue_ms=_number(metrics, "queue_time_ms"),
                 prefill_ms=_number(metrics, "time_to_first_token_ms"),
                 decode_ms=_number(metrics, "generation_time_ms"),
             )
-        total = _count(usage, "completion_tokens")
-        if total is None:
+        total = usage.get("completion_tokens")
+        if not isinstance(total, int):
             return None
         step = total - self._completion_tokens
         self._completion_tokens = total
-        if with_choice:
-            self._counted_by_event = True
         return max(step, 0)
 
+    def _is_counted(self) -> bool:
+        """Say whether every event that carried something said how much."""
+        return None not in self._tokens and self._num_token_chunks > 0
+
     def _counted_tokens(self) -> list[int | None]:
-        """Return each event's tokens; where only the sum is known and equals the events, each carried one."""
-        if self._counted_by_event or self._num_token_chunks != self._usage.get("completion_tokens"):
+        """Return each event's tokens; where not all were counted, one each if that makes the sum, else None.
+
+        A count that comes only now and then covers several events: it says nothing of the one it came with.
+        """
+        if self._is_counted():
             return self._tokens
-        return [1 if tokens is None else tokens for tokens in self._tokens]
+        each = 1 if self._num_token_chunks == self._usage.get("completion_tokens") else None
+        return [0 if tokens == 0 else each for tokens in self._tokens]
 
     def _judge_end(self) -> str | None:
         """Return why a body that was read to its end is no whole answer, or None."""
@@ -208,7 +212,7 @@ def error_message(answer: dict[str, Any]) -> str | None:
 
 def _parsed(payload: bytes) -> dict[str, Any] | None:
     try:
-        value = orjson.loads(payload)
+        value = _loads(payload)
     except orjson.JSONDecodeError:
         return None
     return value if isinstance(value, dict) else None

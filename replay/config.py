@@ -18,8 +18,10 @@ from replay.defaults import (
 from replay.defaults_write import number, quoted
 from replay.keys import (
     DEFAULT_SEED,
+    EXTENDED_MEANINGS,
     FOREIGN_NAMES,
     LATENCY_KEYS,
+    LATENCY_MODELS,
     RESERVED,
     RULES_VERSION,
     Key,
@@ -27,7 +29,7 @@ from replay.keys import (
 )
 from replay.yamlfile import Section, read_section
 from sim.config import UNBOUNDED, EngineConfig, InvalidConfig
-from sim.latency import Blackbox
+from sim.latency import Blackbox, Extended
 from traces.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -66,17 +68,18 @@ def load_config(path: str | Path, *, defaults: str | Path | None = None) -> Twin
         if key in root:
             raise ConfigError(f"{key}: {reason} ({root.file}:{root.key_lines[key]})")
     root.refuse_unknown(_TOP, elsewhere=_other_places())
-    latency, entry = _read_latency(root, beside=path.parent, defaults=defaults)
+    seed = root.integer("seed", least=0)
+    seed = DEFAULT_SEED if seed is None else seed
+    latency, entry = _read_latency(root, beside=path.parent, defaults=defaults, seed=seed)
     engine, notes = _read_engine(root, entry)
     version = root.text("vllm_version") or RULES_VERSION
     if root.text("compatibility", choices=("vllm", "blis")) == "blis":
         root.fail("compatibility", got="blis", expected="vllm: blis is not yet supported")
-    seed = root.integer("seed", least=0)
     return TwinConfig(
         engine=engine,
         latency=latency,
         vllm_version=version,
-        seed=DEFAULT_SEED if seed is None else seed,
+        seed=seed,
         source=path,
         notes=(*_version_notes(version), *_entry_notes(entry), *notes, *_startup_notes(engine)),
     )
@@ -89,14 +92,17 @@ def dump_config(config: TwinConfig) -> str:
         for item in fields(config.engine)
         if not (item.name == "num_gpu_blocks" and config.engine.num_gpu_blocks == UNBOUNDED)
     ]
+    names = {model: name for name, model in LATENCY_MODELS.items()}
     coefficients = [f"    {name}: {number(value)}" for name, value in coefficients_of(config.latency).items()]
+    extra = EXTENDED_MEANINGS if isinstance(config.latency, Extended) else ()
+    coefficients += [f"    {name}: {float(getattr(config.latency, name))!r}" for name in extra]
     lines = [
         f"vllm_version: {quoted(config.vllm_version)}",
         f"compatibility: {config.compatibility}",
         "engine:",
         *engine,
         "latency:",
-        "  model: blackbox",
+        f"  model: {names[type(config.latency)]}",
         "  coefficients:",
         *coefficients,
         f"seed: {config.seed}",
@@ -157,8 +163,9 @@ def _engine_value(section: Section, key: Key) -> object:
         return section.integer(name, least=key.least)
     if key.kind == "boolean":
         return section.boolean(name)
-    if key.kind == "fraction":
-        value = section.decimal(name, expected="a fraction in [0, 1)")
+    if key.kind in ("fraction", "number"):
+        expected = "a fraction in [0, 1)" if key.kind == "fraction" else "a number >= 0"
+        value = section.decimal(name, expected=expected)
         return None if value is None else float(value)
     return section.text(name, choices=key.choices)
 
@@ -175,7 +182,7 @@ def _engine_from(given: dict[str, object], section: Section | None) -> EngineCon
 
 
 def _read_latency(
-    root: Section, *, beside: Path, defaults: str | Path | None
+    root: Section, *, beside: Path, defaults: str | Path | None, seed: int
 ) -> tuple[Blackbox, DefaultsEntry | None]:
     """Return the latency section as a model, and the defaults entry it came from, if it did."""
     expected = "{model: blackbox, coefficients: {…}} or {model: blackbox, defaults: {model, gpu, tp}}"
@@ -184,25 +191,31 @@ def _read_latency(
         root.fail("latency", got="nothing", expected=expected)
     names = {key.path.split(".")[1] for key in LATENCY_KEYS}
     section.refuse_unknown(sorted(names), elsewhere=_other_places())
-    if section.text("model", choices=("blackbox",)) is None:
-        section.fail("model", got="nothing", expected="blackbox")
+    model = section.text("model", choices=tuple(LATENCY_MODELS))
+    if model is None:
+        section.fail("model", got="nothing", expected=f"one of {', '.join(LATENCY_MODELS)}")
     coefficients, wanted = section.section("coefficients"), section.section("defaults")
     if (coefficients is None) == (wanted is None):
         got = "neither" if coefficients is None else "both"
         root.fail("latency", got=got, expected="either coefficients or defaults")
     if coefficients is not None:
-        return _blackbox(read_coefficients(coefficients), coefficients), None
+        if model == "extended":
+            return _read_extended(coefficients, seed=seed), None
+        return Blackbox(**read_coefficients(coefficients)), None
+    if model != "blackbox":
+        section.fail(
+            "defaults", got=f"defaults for {model}", expected="coefficients (defaults are blackbox's)"
+        )
     entry = _read_defaults(section, cast(Section, wanted), beside=beside, defaults=defaults)
-    return _blackbox(entry.coefficients, section), entry
+    return Blackbox(**entry.coefficients), entry
 
 
-def _blackbox(values: object, section: Section) -> Blackbox:
-    try:
-        return Blackbox(**cast(dict[str, Decimal], values))
-    except InvalidConfig as error:
-        name, _, complaint = str(error).partition(": ")
-        line = section.key_lines.get(name, section.line)
-        raise ConfigError(f"{section.path(name)}: {complaint} ({section.file}:{line})") from error
+def _read_extended(section: Section, *, seed: int) -> Extended:
+    """Return the extended model: blackbox's six coefficients, and those of its own that are given."""
+    six = read_coefficients(section, beside=tuple(EXTENDED_MEANINGS))
+    given = {name: section.decimal(name, expected="a number >= 0") for name in EXTENDED_MEANINGS}
+    own = {name: float(value) for name, value in given.items() if value is not None}
+    return Extended(**six, **own, seed=seed)  # type: ignore[arg-type]  # decimals are numbers, too
 
 
 def _read_defaults(

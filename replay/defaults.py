@@ -156,9 +156,12 @@ def version_number(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in match.group().split(".")) if match else ()
 
 
-def read_coefficients(section: Section) -> dict[str, Decimal]:
-    """Return the six coefficients of a ``coefficients`` mapping. Raises ConfigError when one is missing."""
-    section.refuse_unknown(COEFFICIENTS)
+def read_coefficients(section: Section, *, beside: tuple[str, ...] = ()) -> dict[str, Decimal]:
+    """Return the six coefficients of a ``coefficients`` mapping, which may have keys ``beside`` them.
+
+    Raises ConfigError when one is missing or another key is there.
+    """
+    section.refuse_unknown((*COEFFICIENTS, *beside))
     expected = f"a number of microseconds from 0 to {LARGEST_COEFFICIENT_US:,}"
     values: dict[str, Decimal] = {}
     for name in COEFFICIENTS:

@@ -7,8 +7,12 @@ from dataclasses import Field, dataclass, fields
 from typing import Literal, get_args, get_type_hints
 
 from sim.config import EngineConfig, InvalidConfig
+from sim.latency import Blackbox, Extended
 
-Kind = Literal["integer", "boolean", "fraction", "choice", "text", "decimal", "mapping"]
+Kind = Literal["integer", "boolean", "fraction", "number", "choice", "text", "decimal", "mapping"]
+
+LATENCY_MODELS: Mapping[str, type[Blackbox]] = {"blackbox": Blackbox, "extended": Extended}
+"""Latency models by the name that TWIN.yaml gives them."""
 
 RULES_VERSION = "0.32.0"
 """The vLLM version whose scheduling rules the engine follows."""
@@ -48,13 +52,17 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "long_prefill_token_threshold_adaptive": "Raise that threshold to an equal share of the step's tokens.",
     "scheduler_reserve_full_isl": "Admit a request only when all of its prompt's blocks are free now.",
     "watermark": "Share of the blocks kept free when a request is admitted beside running ones.",
-    "scheduling_policy": "Order of the waiting queue: arrival, or the requests' priority (lower is first).",
+    "scheduling_policy": "Order of the waiting queue: arrival, or the requests' priority (lower is first). "
+    "Beyond vLLM: sjf, shortest prompt first; reverse-priority.",
+    "priority_scoring": "Beyond vLLM: how a waiting request's priority changes with its age; slo-based makes "
+    "it more urgent, inverted-slo less.",
+    "priority_age_weight": "Priority gained or lost per second of waiting.",
     "async_scheduling": "Schedule the next step while one runs: vLLM's default on GPUs; false on CPUs.",
     "frontend": "The API server's checks and clamps of prompt and output length; `none`: the engine alone.",
 }
 """What each field of sim.EngineConfig means; its name, default and type are taken from the dataclass."""
 
-_TYPES: Mapping[str, Kind] = {"int": "integer", "bool": "boolean", "float": "fraction"}
+_TYPES: Mapping[str, Kind] = {"int": "integer", "bool": "boolean", "float": "number"}
 
 
 def engine_keys() -> tuple[Key, ...]:
@@ -67,7 +75,7 @@ def _engine_key(field: Field[object], hint: object) -> Key:
     default = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
     return Key(
         path=f"engine.{field.name}",
-        kind=_TYPES.get(str(field.type), "choice"),
+        kind="fraction" if field.name == "watermark" else _TYPES.get(str(field.type), "choice"),
         default="unbounded" if field.name == "num_gpu_blocks" else default,
         meaning=ENGINE_MEANINGS.get(field.name, ""),
         choices=get_args(hint),
@@ -103,19 +111,46 @@ TOP_KEYS: tuple[Key, ...] = (
     Key(path="seed", kind="integer", default=str(DEFAULT_SEED), meaning="Seed of everything that is random."),
 )
 
+EXTENDED_MEANINGS: Mapping[str, str] = {
+    "beta3": "µs per KV entry that decodes read.",
+    "beta4": "µs per (query, key) pair that prefills attend to.",
+    "beta5": "µs per prefilling request.",
+    "floor": "µs that a step's dense part lasts at least: reading the weights.",
+    "kappa": "Slowdown of the dense and attention parts when the GPU has computed all the time.",
+    "tau_s": "Seconds over which that share of time is averaged.",
+    "sigma": "Scatter of step times: lognormal with mean 1, from `seed` and the step's number.",
+}
+"""What `model: extended` has beyond blackbox; names and defaults are those of sim.Extended."""
+
+
+def extended_keys() -> tuple[Key, ...]:
+    """Return the coefficients that only `model: extended` takes."""
+    defaults = {field.name: field.default for field in fields(Extended)}
+    return tuple(
+        Key(
+            path=f"latency.coefficients.{name}",
+            kind="number",
+            default=str(defaults[name]),
+            meaning=f"`extended` only. {meaning}",
+        )
+        for name, meaning in EXTENDED_MEANINGS.items()
+    )
+
+
 LATENCY_KEYS: tuple[Key, ...] = (
     Key(
         path="latency.model",
         kind="choice",
         default="required",
-        meaning="How long a step takes. `blackbox`: a straight line in the step's prefill and decode tokens.",
-        choices=("blackbox",),
+        meaning="How long a step takes. `blackbox`: a straight line in the step's prefill and decode tokens; "
+        "`extended`: more terms, see below.",
+        choices=tuple(LATENCY_MODELS),
     ),
     Key(
         path="latency.coefficients",
         kind="mapping",
         default="this or `defaults`",
-        meaning="The six numbers below, all of them.",
+        meaning="The six numbers below, all of them; with `extended`, its own beside them.",
     ),
     Key(
         path="latency.coefficients.alpha0",
@@ -148,6 +183,7 @@ LATENCY_KEYS: tuple[Key, ...] = (
         default="required",
         meaning="µs per decode token of the step.",
     ),
+    *extended_keys(),
     Key(
         path="latency.defaults",
         kind="mapping",
@@ -222,7 +258,9 @@ latency:
     tail = """
 
 Coefficients are microseconds, from 0 to 10⁹, written as decimals and kept to 10⁻⁶ µs. A step of P prefill and
-D decode tokens lasts `beta0 + beta1·P + beta2·D`, rounded half to even.
+D decode tokens lasts `beta0 + beta1·P + beta2·D`, rounded half to even. With `model: extended` it lasts
+`beta0 + max(floor, beta1·P·s) + beta4·A·s + beta2·D + beta3·C + beta5·Q` with `s = 1 + kappa·u`: A pairs, C
+entries and Q requests as above, u the share of recent time spent on the terms with s.
 
 `hardware` and `cluster` are reserved: a file with them is refused for now.
 """

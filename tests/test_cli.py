@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
@@ -122,3 +123,77 @@ def test_a_reader_that_goes_away_is_answered_with_silence() -> None:
     assert process.stderr.read() == b""
     process.stderr.close()
     assert process.wait() == 141
+
+
+TWIN = """\
+engine: {max_num_seqs: 8, num_gpu_blocks: 100, block_size: 16, max_model_len: 1000}
+latency: {model: blackbox, coefficients: {alpha0: 9, alpha1: 1, alpha2: 0, beta0: 5000, beta1: 10, beta2: 10}}
+"""
+UNKNOWN_KEY = TWIN.replace("max_num_seqs", "max_num_seq")
+WRONG_TYPE = TWIN.replace("max_num_seqs: 8", "max_num_seqs: many")
+TOO_FEW_BLOCKS = TWIN.replace("num_gpu_blocks: 100", "num_gpu_blocks: 2")
+FILES = {
+    "twin.yaml": TWIN,
+    "unknown-key.yaml": UNKNOWN_KEY,
+    "wrong-type.yaml": WRONG_TYPE,
+    "too-few-blocks.yaml": TOO_FEW_BLOCKS,
+    "not-yaml.yaml": "engine: {",
+    "good.yaml": "trace_version: 2\ntime_unit: us\ntool: vtwin\n",
+    "good.csv": "request_id,arrival_time_us,input_tokens,output_tokens\na,0,100,5\nb,1000,200,5\n",
+    "others.yaml": "trace_version: 2\ntime_unit: us\ntool: vtwin\n",
+    "others.csv": "request_id,arrival_time_us,input_tokens,output_tokens\nx,0,100,5\ny,1000,200,5\n",
+    "negative.yaml": "trace_version: 2\ntime_unit: us\ntool: vtwin\n",
+    "negative.csv": "request_id,arrival_time_us,input_tokens,output_tokens\na,0,-100,5\n",
+}
+BAD_INPUT = {
+    "a missing trace": (["replay", "none", "--config", "twin.yaml"], 3, "none"),
+    "a malformed trace": (["replay", "negative", "--config", "twin.yaml"], 3, "input_tokens"),
+    "a missing configuration": (["replay", "good", "--config", "none.yaml"], 2, "none.yaml"),
+    "a configuration that is not YAML": (["replay", "good", "--config", "not-yaml.yaml"], 2, "not-yaml.yaml"),
+    "an unknown key": (["replay", "good", "--config", "unknown-key.yaml"], 2, "max_num_seqs"),
+    "a wrong type": (["replay", "good", "--config", "wrong-type.yaml"], 2, "many"),
+    "too few blocks for any prompt": (
+        ["replay", "good", "--config", "too-few-blocks.yaml"],
+        2,
+        "num_gpu_blocks",
+    ),
+    "no workload": (["run", "--config", "twin.yaml"], 2, "--rate"),
+    "two workloads": (
+        ["run", "--rate", "1", "--concurrency", "2", "--config", "twin.yaml"],
+        2,
+        "--concurrency",
+    ),
+    "a server that is not there": (
+        ["observe", "--url", "http://127.0.0.1:1", "--rate", "1"],
+        4,
+        "127.0.0.1:1",
+    ),
+    "a name that nobody has": (["observe", "--url", "http://none.invalid", "--rate", "1"], 4, "none.invalid"),
+    "a URL that is none": (["observe", "--url", "ftp://x", "--rate", "1"], 2, "ftp://x"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_INPUT)
+def test_bad_input_is_one_line_that_says_what_and_nothing_is_written(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments, code, named = BAD_INPUT[case]
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    assert vtwin.main([*arguments, "--output", "out"]) == code
+    complaints = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("note:")]
+    assert len(complaints) == 1, complaints
+    assert named in complaints[0]
+    assert {path.name for path in tmp_path.iterdir()} == set(FILES)
+
+
+def test_traces_with_no_request_in_common_are_exit_code_3(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    assert vtwin.main(["calibrate", "good", "--simulated", "others", "--report", "report"]) == 3
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert not (tmp_path / "report").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import time
@@ -61,12 +62,12 @@ async def serving(
         handler_cancellation=True,  # a handler learns that its client is gone, and aborts the request
         shutdown_timeout=SHUTDOWN_PATIENCE_S,
     )
-    await runner.setup()
+    listener = _bound_socket(host, port)
     try:
-        with _bound_socket(host, port) as listener:
-            await web.SockSite(runner, listener).start()
-            name = f"[{host}]" if ":" in host else host
-            yield Listening(url=f"http://{name}:{listener.getsockname()[1]}", model=model, twin=twin)
+        await runner.setup()
+        await web.SockSite(runner, listener).start()  # which closes the socket in the end
+        name = f"[{host}]" if ":" in host else host
+        yield Listening(url=f"http://{name}:{listener.getsockname()[1]}", model=model, twin=twin)
     finally:
         await runner.cleanup()
         twin.close()
@@ -113,7 +114,7 @@ def _bound_socket(host: str, port: int) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=1024)
     except OSError as error:
-        reason = error.strerror or str(error)
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
         raise ConfigError(
             f"--host, --port: got {host}:{port} ({reason}), expected an address to listen on"
         ) from error

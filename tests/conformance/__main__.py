@@ -1,15 +1,18 @@
 """``python -m tests.conformance DIR… [--async]``: compare recordings of vLLM's scheduler with the engine.
 
-A DIR is a case or a folder of cases. Prints "identical, N steps" or the first difference per case.
-Exit codes: 0 all identical, 1 any difference, 2 usage, 3 nothing to compare.
+A DIR is a case or a folder of cases. Prints "identical, N steps" or the first difference per case. Exit
+codes: 0 all identical, 1 any difference, 2 usage, 3 nothing to compare or a recording that cannot be read.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
+import json
 from pathlib import Path
 
+import typer
+
+from sim import InvalidConfig
 from tests.conformance.compare import compare
 from tests.conformance.recording import find, read_json_lines, read_recording
 
@@ -30,10 +33,22 @@ def results_of(case: Path, *, is_async: bool) -> tuple[Path, bool] | None:
     steps = find(case, "steps.jsonl")
     if steps is None:
         return None
-    recorded_async = any("exec_start" in step for step in read_json_lines(steps)[:1])
+    recorded_async = any("exec_start" in step for step in read_json_lines(steps))
     if is_async and not recorded_async:
         return None
     return case, recorded_async
+
+
+def answer_for(case: Path, *, is_async: bool) -> tuple[str, bool] | None:
+    """Return a case's line and whether it is identical, None when it has nothing to compare."""
+    results = results_of(case, is_async=is_async)
+    if results is None:
+        return None
+    recording = read_recording(case, results[0], is_async=results[1])
+    difference = compare(recording)
+    mode = "async" if results[1] else "sync"
+    told = difference or f"identical, {len(recording.steps)} steps"
+    return f"{case.name} ({mode}): {told}", difference is None
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -42,21 +57,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("directories", metavar="DIR", nargs="+", type=Path)
     parser.add_argument("--async", dest="is_async", action="store_true", help="compare DIR/async")
     options = parser.parse_args(arguments)
-    num_compared = num_different = 0
+    answers = []
     for case in cases_in(options.directories):
-        results = results_of(case, is_async=options.is_async)
-        if results is None:
-            continue
-        recording = read_recording(case, results[0], is_async=results[1])
-        difference = compare(recording)
-        num_compared += 1
-        num_different += difference is not None
-        mode = "async" if results[1] else "sync"
-        print(f"{case.name} ({mode}): {difference or f'identical, {len(recording.steps)} steps'}")  # noqa: T201
-    if num_compared == 0:
-        print("nothing to compare: expected directories with config.json and steps.jsonl[.gz]", file=sys.stderr)  # noqa: T201
+        try:
+            answer = answer_for(case, is_async=options.is_async)
+        except (KeyError, ValueError, OSError, json.JSONDecodeError, InvalidConfig) as error:
+            typer.echo(f"{case}: got {type(error).__name__}: {error}, expected a recording", err=True)
+            return 3
+        if answer is not None:
+            typer.echo(answer[0])
+            answers.append(answer)
+    if not answers:
+        typer.echo("nothing to compare: expected directories with config.json and steps.jsonl[.gz]", err=True)
         return 3
-    return 1 if num_different else 0
+    return 0 if all(is_identical for _, is_identical in answers) else 1
 
 
 if __name__ == "__main__":

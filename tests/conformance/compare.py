@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
 from sim import Simulation, Status, simulate
 from tests.conformance.recording import Recording
+from tests.conformance.ways import difference_of_jumps
 
 
 def as_recorded(simulation: Simulation, *, has_blocks: bool) -> list[dict[str, Any]]:
@@ -38,29 +37,34 @@ def difference_of_steps(recorded: list[dict[str, Any]], ours: list[dict[str, Any
 STATUS = {Status.OK: "finished:length", Status.REJECTED: "rejected", Status.STUCK: "stuck"}
 
 
-def difference_of_outcomes(recording: Recording, simulation: Simulation) -> str | None:
-    """Return the first request whose outcome differs, None when all are equal."""
+def outcomes_as_recorded(simulation: Simulation) -> list[dict[str, str]]:
+    """Return the engine's outcomes under the names of requests.csv, empty where it never happened."""
     outcomes = simulation.outcomes
-    for i, row in enumerate(recording.outcomes):
-        status = Status(int(outcomes.status[i]))
-        rejected = status == Status.REJECTED
-        mine = {
-            "status": STATUS[status],
-            "n_out": outcomes.num_output_tokens[i],
-            "first_sched_us": outcomes.scheduled_us[i],
-            "first_token_us": outcomes.first_token_us[i],
-            "completion_us": outcomes.last_token_us[i] if status == Status.OK else -1,
-            "preemptions": outcomes.num_preemptions[i],
-            "cached_first": outcomes.num_cached_tokens[i],
-        }
-        for key, value in mine.items():
-            recorded: Any = row[key]
-            if key != "status":
-                recorded = int(recorded) if recorded != "" else -1
-            if recorded != (value if not isinstance(value, np.integer) else int(value)) and not (
-                rejected and key == "n_out"
-            ):
-                return f"request {i}, {key}: recorded {recorded}, vtwin {value}"
+    columns = {
+        "n_out": outcomes.num_output_tokens,
+        "first_sched_us": outcomes.scheduled_us,
+        "first_token_us": outcomes.first_token_us,
+        "completion_us": outcomes.last_token_us,
+        "preemptions": outcomes.num_preemptions,
+        "cached_first": outcomes.num_cached_tokens,
+    }
+    rows = []
+    for i, code in enumerate(outcomes.status):
+        row = {name: str(column[i]) if column[i] >= 0 else "" for name, column in columns.items()}
+        row["status"] = STATUS[Status(int(code))]
+        if code != Status.OK:
+            row["completion_us"] = ""
+        rows.append(row)
+    return rows
+
+
+def difference_of_outcomes(recording: Recording, simulation: Simulation) -> str | None:
+    """Return the first request whose outcome differs, both sides, None when all are equal."""
+    ours = outcomes_as_recorded(simulation)
+    for i, (theirs, mine) in enumerate(zip(recording.outcomes, ours, strict=True)):
+        for name, value in mine.items():
+            if theirs[name] != value:
+                return f"request {i}, {name}: recorded {theirs[name] or 'none'}, vtwin {value or 'none'}"
     return None
 
 
@@ -72,18 +76,5 @@ def compare(recording: Recording) -> str | None:
     if found is None:
         found = difference_of_outcomes(recording, simulation)
     if found is None:
-        found = difference_of_jumps(recording, simulation)
+        found = difference_of_jumps(recording)
     return found
-
-
-def difference_of_jumps(recording: Recording, stepped: Simulation) -> str | None:
-    """Return where the engine that jumps differs from the one that takes every step, None when it does not."""
-    jumped = simulate(recording.requests, recording.config, recording.latency)
-    for name in ("status", "scheduled_us", "first_token_us", "last_token_us", "num_output_tokens", "num_preemptions"):
-        one, other = getattr(stepped.outcomes, name), getattr(jumped.outcomes, name)
-        if not np.array_equal(one, other):
-            i = int(np.flatnonzero(one != other)[0])
-            return f"coalesced: request {i}, {name}: {other[i]}, one by one {one[i]}"
-    if jumped.num_steps != stepped.num_steps:
-        return f"coalesced: {jumped.num_steps} steps, one by one {stepped.num_steps}"
-    return None

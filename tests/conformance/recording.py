@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from sim import Blackbox, EngineConfig, Requests
+from tests.conformance.tokens import output_token_id, prompt_token_ids
 
 SETTINGS = (
     "block_size",
@@ -62,17 +63,6 @@ def find(directory: Path, name: str) -> Path | None:
     return None
 
 
-def prompt_token_ids(row: dict[str, Any], index: int) -> list[int]:
-    """Return a request's prompt: given, or made from its prefix group as the recorder makes it."""
-    if row.get("prompt_token_ids") is not None:
-        ids: list[int] = row["prompt_token_ids"]
-        return ids
-    length, group = row["prompt_len"], row.get("prefix_group")
-    shared = min(row.get("prefix_len") or 0, length) if group is not None else 0
-    prefix = [1_000_000 * (group + 1) + j for j in range(shared)] if shared else []
-    return prefix + [10**12 + index * 10**6 + j for j in range(length - shared)]
-
-
 def dense_hashes(rows: list[dict[str, Any]], block_size: int) -> tuple[np.ndarray, np.ndarray]:
     """Return (offsets, ids): each request's blocks over prompt and outputs, numbered by content.
 
@@ -82,7 +72,7 @@ def dense_hashes(rows: list[dict[str, Any]], block_size: int) -> tuple[np.ndarra
     lists: list[list[int]] = []
     for index, row in enumerate(rows):
         tokens = prompt_token_ids(row, index)
-        tokens = tokens + [2 * 10**12 + index * 10**6 + j for j in range(row["output_len"])]
+        tokens = tokens + [output_token_id(index, j) for j in range(row["output_len"])]
         parent, chain = -1, []
         for start in range(0, len(tokens) - block_size + 1, block_size):
             key = (parent, tuple(tokens[start : start + block_size]))

@@ -135,10 +135,14 @@ def test_a_bad_url_is_a_configuration_error(
 
 
 async def interrupted(
-    stem: Path, send: Callable[[asyncio.subprocess.Process], None], *, after: int
+    stem: Path,
+    send: Callable[[asyncio.subprocess.Process], None],
+    *,
+    after: int,
+    behaviour: Behaviour | None = None,
 ) -> tuple[int, str, FakeServer]:
     """Run observe in a process of its own, tamper with it once ``after`` requests were answered."""
-    async with serving(Behaviour(itl_s=0.02)) as server:
+    async with serving(behaviour or Behaviour(itl_s=0.02)) as server:
         command = [
             "-m",
             "vtwin",
@@ -178,6 +182,19 @@ async def test_one_ctrl_c_finishes_what_is_under_way_and_writes_the_trace(tmp_pa
     assert trace.header.client is not None
     assert trace.header.client.interrupted
     assert "not sent" in err
+
+
+async def test_a_second_ctrl_c_drops_what_is_under_way(tmp_path: Path) -> None:
+    def twice(process: asyncio.subprocess.Process) -> None:
+        process.send_signal(signal.SIGINT)
+        asyncio.get_running_loop().call_later(0.3, process.send_signal, signal.SIGINT)
+
+    code, err, server = await interrupted(tmp_path / "run", twice, after=20, behaviour=Behaviour(itl_s=2))
+    assert code == 130, err
+    trace = read_trace(tmp_path / "run")
+    assert len(trace) == len(server.requests)
+    assert set(trace.column("status")) == {"aborted"}
+    assert set(trace.column("error_message")) == {"aborted by the client before the answer was whole"}
 
 
 async def test_sigterm_drops_what_is_under_way_and_writes_the_trace(tmp_path: Path) -> None:

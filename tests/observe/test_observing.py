@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,19 +14,10 @@ import numpy as np
 import pytest
 
 from observe import Limits, Settings, observe_trace, observe_with, parse_endpoint
+from observe.summary import summarize_observed, table
 from tests.observe.servers import Behaviour, serving
-from tests.observe.workloads import every, workload
-from traces import ClosedLoop, ConfigError, ServerError, Trace, read_trace, request_metrics
-
-
-def statuses(trace: Trace) -> list[str]:
-    return [str(status) for status in trace.column("status")]
-
-
-def only_error(trace: Trace) -> str:
-    messages = set(trace.column("error_message").dropna())
-    assert len(messages) == 1
-    return str(messages.pop())
+from tests.observe.workloads import every, statuses, workload
+from traces import ClosedLoop, read_trace, request_metrics
 
 
 async def test_a_plain_run_is_recorded_as_the_server_did_it(tmp_path: Path) -> None:
@@ -147,76 +142,6 @@ async def test_a_server_that_closes_idle_connections_costs_no_request() -> None:
     assert statuses(trace) == ["ok"] * 4
 
 
-@pytest.mark.parametrize(
-    ("fault", "status", "message"),
-    [
-        ("status 500", "error", 'HTTP 500: {"error": {"message": "boom"}}'),
-        ("status 429", "error", "HTTP 429: too many requests"),
-        ("die before the head", "error", "connection closed before an answer"),
-        ("die after two events", "error", "connection broke off in the middle of the answer"),
-        ("end after two events", "error", "stream ended after 2 events without finish_reason or [DONE]"),
-        ("malformed event", "error", "event 2: got '{oops', expected a JSON object"),
-        ("error event", "error", "server said: engine died"),
-        ("html", "error", "body without an event: got '<html>welcome</html>', expected text/event-stream"),
-        ("stall after two events", "timeout", "no byte for 0.2 s (--stall-timeout)"),
-        ("stall before the head", "timeout", "no byte for 0.2 s (--stall-timeout)"),
-    ],
-)
-async def test_each_fault_is_an_outcome_of_its_request_and_of_no_other(
-    fault: str, status: str, message: str
-) -> None:
-    behaviour = Behaviour(fault=fault, fault_on=frozenset({1}), itl_s=0.002)  # type: ignore[arg-type]
-    async with serving(behaviour) as server:
-        trace = await observe_trace(
-            workload(every(10_000, 3)), url=server.url, limits=Limits(stall_timeout_s=0.2)
-        )
-    assert statuses(trace) == ["ok", status, "ok"]
-    assert message in only_error(trace)
-    row = trace.requests.iloc[1]
-    assert row["max_tokens"] == 5
-    if "two events" in fault:
-        assert row["num_chunks"] == 2
-        assert row["output_tokens"] == 2
-        assert row["last_token_time_us"] > row["send_time_us"]
-    if fault.startswith(("status", "die before", "html", "stall before")):
-        assert row["output_tokens"] == 0
-    assert request_metrics(trace)["ttft_us"].isna().tolist() == [False, True, False]
-
-
-async def test_a_whole_answer_may_take_no_longer_than_the_timeout() -> None:
-    async with serving(Behaviour(itl_s=0.05)) as server:
-        trace = await observe_trace(
-            workload([0], output_tokens=50), url=server.url, limits=Limits(timeout_s=0.3)
-        )
-    assert statuses(trace) == ["timeout"]
-    assert only_error(trace) == "no whole answer within 0.3 s (--timeout)"
-    assert 1 < trace.column("num_chunks").iloc[0] < 10
-
-
-async def test_a_deadline_of_the_workload_is_kept() -> None:
-    async with serving(Behaviour(ttft_s=5)) as server:
-        trace = await observe_trace(workload([0], deadline_us=[150_000]), url=server.url)
-    assert statuses(trace) == ["timeout"]
-    assert "deadline" in only_error(trace)
-
-
-async def test_a_server_that_dies_half_way_leaves_the_rest_as_errors() -> None:
-    async with serving(Behaviour(ttft_s=0.01)) as server:
-        run = asyncio.create_task(observe_trace(workload(every(20_000, 20)), url=server.url))
-        while len(server.requests) < 8:
-            await asyncio.sleep(0.005)
-        await server.die()
-        trace = await run
-    assert len(trace) == 20
-    said = statuses(trace)
-    assert said[0] == "ok"
-    assert said[-1] == "error"
-    assert "cannot connect" in str(trace.column("error_message").iloc[-1])
-    client = trace.header.client
-    assert client is not None
-    assert "no /metrics after the run: what the counters did is unknown" in client.notes
-
-
 @pytest.mark.parametrize("cut", [1, 2, 7])
 async def test_events_cut_anywhere_on_the_wire_read_the_same(cut: int) -> None:
     async with serving(Behaviour(cut=cut)) as server:
@@ -280,76 +205,6 @@ async def test_warm_up_requests_are_sent_before_and_are_not_in_the_trace() -> No
     assert len({tuple(body) for body in bodies}) == 8
 
 
-# the server before the run
-
-
-async def test_a_refused_connection_is_a_server_error() -> None:
-    async with serving() as server:
-        url = server.url
-        await server.die()
-    with pytest.raises(ServerError, match=r"cannot connect to 127\.0\.0\.1"):
-        await observe_trace(workload([0]), url=url)
-
-
-async def test_a_name_that_cannot_be_resolved_is_a_server_error() -> None:
-    with pytest.raises(ServerError, match=r"cannot resolve no-such-host\.invalid"):
-        await observe_trace(workload([0]), url="http://no-such-host.invalid:1")
-
-
-@pytest.mark.parametrize("status", [401, 403, 500, 503])
-async def test_a_server_that_refuses_before_the_run_is_a_server_error(status: int) -> None:
-    async with serving(Behaviour(status={"/v1/models": status})) as server:
-        with pytest.raises(ServerError, match=f"HTTP {status}"):
-            await observe_trace(workload([0]), url=server.url, api_key="sk-secret")
-
-
-async def test_an_unknown_server_is_tried_with_one_token_and_a_refusal_ends_it() -> None:
-    async with serving(Behaviour(is_vllm=False, status={"/v1/completions": 500})) as server:
-        with pytest.raises(ServerError, match="/v1/completions: HTTP 500"):
-            await observe_trace(workload([0]), url=server.url)
-
-
-@pytest.mark.parametrize("rejected", ["continuous_usage_stats", "min_tokens", "ignore_eos"])
-async def test_what_an_unknown_server_rejects_is_left_out(rejected: str) -> None:
-    async with serving(Behaviour(is_vllm=False, rejects=(rejected,))) as server:
-        trace = await observe_trace(workload([0]), url=server.url)
-        sent = server.requests[-1].body
-    assert statuses(trace) == ["ok"]
-    assert rejected not in {**sent, **sent["stream_options"]}
-
-
-async def test_a_server_that_takes_no_token_ids_gets_text() -> None:
-    async with serving(Behaviour(is_vllm=False, text_prompts_only=True)) as server:
-        trace = await observe_trace(workload([0], input_tokens=30), url=server.url)
-    assert statuses(trace) == ["ok"]
-    assert list(trace.column("server_input_tokens")) == [30]
-    assert trace.header.client is not None
-    assert "the server takes no token ids as a prompt" in trace.header.client.notes
-
-
-async def test_a_vllm_server_gets_no_trial_request() -> None:
-    async with serving() as server:
-        await observe_trace(workload([0, 0]), url=server.url)
-        assert len(server.requests) == 2
-
-
-async def test_a_server_without_any_of_the_extras_works_and_each_absence_is_said_once() -> None:
-    status = {"/v1/models": 404, "/version": 404, "/metrics": 404}
-    async with serving(Behaviour(is_vllm=False, status=status)) as server:
-        trace = await observe_trace(workload([0]), url=server.url, model="mine")
-    assert statuses(trace) == ["ok"]
-    assert trace.header.client is not None
-    notes = trace.header.client.notes
-    assert [note.partition(":")[0] for note in notes] == ["no /v1/models", "no /version", "no /metrics"]
-    assert trace.header.server.sources["model"] == "given by the user"
-
-
-async def test_a_model_that_vllm_does_not_list_is_a_config_error() -> None:
-    async with serving() as server:
-        with pytest.raises(ConfigError, match=r"--model: got 'other', expected .*tiny"):
-            await observe_trace(workload([0]), url=server.url, model="other")
-
-
 async def test_the_key_is_sent_and_appears_nowhere_in_the_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -393,7 +248,6 @@ async def test_a_disk_that_refuses_a_row_ends_the_run_and_keeps_the_rows_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import errno
-    import os
 
     from traces import TraceError
 
@@ -432,3 +286,23 @@ async def test_an_observed_trace_can_be_observed_again() -> None:
         )
     assert list(again.column("arrival_time_us")) == every(5_000, 3)
     assert list(again.column("output_tokens")) == [5, 5, 5]
+
+
+async def test_a_run_interrupted_before_its_first_request_leaves_an_empty_trace(tmp_path: Path) -> None:
+    @contextmanager
+    def interrupt(*_: object) -> Iterator[None]:
+        asyncio.get_running_loop().call_later(0.2, os.kill, os.getpid(), signal.SIGINT)
+        yield
+
+    async with serving() as server:
+        observation = await observe_with(
+            workload([60_000_000]),
+            Settings(endpoint=parse_endpoint(server.url)),
+            output=tmp_path / "run",
+            display=interrupt,
+            handle_signals=True,
+        )
+    assert observation.interrupted
+    assert observation.num_ok == 0
+    assert len(read_trace(tmp_path / "run")) == 0
+    assert "none, 1 not sent" in table(summarize_observed(observation.trace))

@@ -115,6 +115,15 @@ def test_tokens_per_event_are_unknown_when_only_the_sum_is_given_and_differs() -
     assert reading.output_tokens == 8
 
 
+def test_usage_that_comes_only_with_the_last_text_counts_no_single_event() -> None:
+    reading = read(text("ab"), text("cd"), text("ef", total=6, finish="length"), DONE)
+    assert reading.event_tokens == [None, None, None]
+    assert not reading.counted_by_event
+    ones = read(text("a"), text("b"), text("c", total=3, finish="length"), DONE)
+    assert ones.event_tokens == [1, 1, 1]
+    assert ones.output_tokens == 3
+
+
 def test_events_are_never_counted_as_tokens_when_usage_is_missing() -> None:
     reading = read(text("a"), text("b", finish="length"), DONE)
     assert reading.output_tokens is None

@@ -31,3 +31,13 @@ def workload(
 def every(gap_us: int, number: int) -> list[int | None]:
     """Arrivals one gap apart, from 0."""
     return [gap_us * row for row in range(number)]
+
+
+def statuses(trace: Trace) -> list[str]:
+    return [str(status) for status in trace.column("status")]
+
+
+def only_error(trace: Trace) -> str:
+    messages = set(trace.column("error_message").dropna())
+    assert len(messages) == 1
+    return str(messages.pop())

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replay.config import TwinConfig, coefficients_of, dump_config, load_config
-from replay.keys import ENGINE_MEANINGS, all_keys, reference_page
+from replay.keys import ENGINE_MEANINGS, EXTENDED_MEANINGS, all_keys, reference_page
 from sim.config import UNBOUNDED, EngineConfig
-from sim.latency import Blackbox
+from sim.latency import Blackbox, Extended
 from traces.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
@@ -139,7 +139,7 @@ def test_an_unknown_scheduling_policy_lists_the_known_ones(tmp_path: Path) -> No
     [
         ("", r"^latency: got nothing, expected \{model: blackbox"),
         ("latency: {model: roofline}", r'^latency\.model: got "roofline", expected one of blackbox'),
-        ("latency: {coefficients: {}}", r"^latency\.model: got nothing, expected blackbox"),
+        ("latency: {coefficients: {}}", r"^latency\.model: got nothing, expected one of blackbox, extended"),
         ("latency: {model: blackbox}", r"^latency: got neither, expected either coefficients or defaults"),
         (
             f"latency: {{model: blackbox, defaults: {{}}, coefficients: {COEFFICIENTS}}}",
@@ -259,8 +259,24 @@ def test_a_fit_can_replace_the_latency_and_write_the_result(tmp_path: Path) -> N
     assert written == {"alpha0": 1.25, "alpha1": 0, "alpha2": 0, "beta0": 3, "beta1": 0.1, "beta2": 0}
 
 
-def test_every_engine_field_is_explained() -> None:
+def test_the_extended_model_takes_more_coefficients_and_the_seed(tmp_path: Path) -> None:
+    more = "beta3: 0.0125, beta4: 1e-7, floor: 4000, kappa: 0.3, tau_s: 2.5, sigma: 0.05}}"
+    text = LATENCY.replace("blackbox", "extended").replace("}}", f", {more}") + "seed: 9\n"
+    config = load(tmp_path, text)
+    assert config.latency == Extended(
+        **{name: getattr(load(tmp_path, LATENCY).latency, name) for name in ("alpha0", "alpha1", "alpha2")},
+        **{"beta0": 11000, "beta1": 40, "beta2": 41, "beta3": 0.0125, "beta4": 1e-7, "floor": 4000.0},
+        **{"kappa": 0.3, "tau_s": 2.5, "sigma": 0.05, "seed": 9},
+    )
+    assert load(tmp_path, dump_config(config)) == config
+    with pytest.raises(ConfigError, match=r"coefficients\.beta3: unknown key"):
+        load(tmp_path, LATENCY.replace("}}", ", beta3: 1}}"))
+
+
+def test_every_field_is_explained() -> None:
     assert set(ENGINE_MEANINGS) == {field.name for field in fields(EngineConfig)}
+    own = {field.name for field in fields(Extended)} - {field.name for field in fields(Blackbox)}
+    assert set(EXTENDED_MEANINGS) == own - {"seed"}
 
 
 def test_the_reference_page_is_what_the_table_says() -> None:

@@ -34,31 +34,26 @@ class RateProfile:
     per_us: Floats
 
     @property
-    def masses(self) -> Floats:
-        """Expected number of arrivals up to each edge, k + 1 values from 0; the last may be inf."""
-        spans = np.diff(self.edges_us)
-        grown = np.where(self.per_us > 0, self.per_us * np.where(self.per_us > 0, spans, 0.0), 0.0)
-        return np.concatenate([[0.0], np.cumsum(grown)])
+    def spans_us(self) -> Floats:
+        """How long each rate holds; 0 where it is 0, so that an endless pause has no infinite share."""
+        return np.where(self.per_us > 0, np.diff(self.edges_us), 0.0)
 
     def expected(self, until_us: float) -> float:
-        """Return expected number of arrivals up to ``until_us``."""
-        spans = np.clip(until_us - self.edges_us[:-1], 0.0, np.diff(self.edges_us))
-        return float(
-            np.sum(np.where(self.per_us > 0, self.per_us, 0.0) * np.where(self.per_us > 0, spans, 0.0))
-        )
+        """Return the expected number of arrivals up to ``until_us``."""
+        return float(self.per_us @ np.clip(until_us - self.edges_us[:-1], 0.0, self.spans_us))
 
     def times_us(self, counts: Floats) -> Floats:
-        """When the expected number of arrivals reaches each of ``counts`` (ascending); inf: never."""
-        masses = self.masses
-        # side left: what is due exactly at an edge belongs to the segment that ends there
-        segment = np.searchsorted(masses, counts, side="left") - 1
-        reached = (segment >= 0) & (segment < self.per_us.size)
-        at = np.clip(segment, 0, self.per_us.size - 1)
-        rates = self.per_us[at]
-        safe = np.where(reached & (rates > 0), rates, 1.0)
-        return np.where(
-            reached, self.edges_us[at] + (counts - np.where(reached, masses[at], 0.0)) / safe, np.inf
-        )
+        """Return when the expected number of arrivals reaches each of ``counts`` (>= 0); inf: never."""
+        masses = np.concatenate([[0.0], np.cumsum(self.per_us * self.spans_us)])
+        # the segment in which a count above 0 is reached has a rate above 0; what is due exactly at an edge
+        # belongs to the segment that ends there
+        counts = np.maximum(counts, np.finfo(np.float64).tiny)
+        ending = np.searchsorted(masses, counts, side="left")
+        reached = ending < masses.size
+        at = ending[reached] - 1
+        times = np.full(counts.shape, np.inf)
+        times[reached] = self.edges_us[at] + (counts[reached] - masses[at]) / self.per_us[at]
+        return times
 
 
 def rate_profiles(clients: tuple[Client, ...], rate_per_s: float | None) -> list[RateProfile]:
@@ -71,11 +66,12 @@ def rate_profiles(clients: tuple[Client, ...], rate_per_s: float | None) -> list
     edges = np.array(
         sorted({0.0, *(float(t) for row in windows for w in row for t in (w.start_us, w.end_us))})
     )
+    place = {edge: i for i, edge in enumerate(edges.tolist())}
     weights = np.zeros((len(clients), edges.size - 1))
     multipliers = np.zeros_like(weights)
     for i, row in enumerate(windows):
         for window in row:
-            first, last = np.searchsorted(edges, [window.start_us, window.end_us])
+            first, last = place[float(window.start_us)], place[float(window.end_us)]
             rate = window.trace_rate_per_s
             weights[i, first:last] = clients[i].rate_fraction if rate is None else rate
             multipliers[i, first:last] = window.rate_multiplier

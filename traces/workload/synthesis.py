@@ -124,9 +124,11 @@ def _open(workload: Workload, load: OpenLoop, seed: int) -> Draws:
 
 def _sources(index: int, client: Client) -> list[Source]:
     """Return the client with the windows that draw as it does, and one source per other window."""
+    if not any(window.overrides for window in client.windows):
+        return [Source(client=index, stream=f"client {client.id}", drawn=client)]
     own = tuple(window for window in client.windows if not window.overrides)
     sources = []
-    if own or not client.windows:
+    if own:
         sources.append(Source(client=index, stream=f"client {client.id}", drawn=replace(client, windows=own)))
     for window in client.windows:
         if window.overrides:

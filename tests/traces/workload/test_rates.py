@@ -92,3 +92,15 @@ def test_poisson_arrivals_under_a_changing_rate_are_poisson_with_that_rate() -> 
     total = profile.expected(math.inf)
     assert stats.kstest(times, lambda x: np.array([profile.expected(t) for t in x]) / total).pvalue > 1e-3
     assert abs(times.size - total) < 4 * math.sqrt(total)
+
+
+def test_a_gap_of_nothing_comes_when_the_rate_begins() -> None:
+    late = client("late", Window(start_us=3 * S, end_us=4 * S))
+    (profile,) = rate_profiles((late,), 2.0)
+    assert profile.times_us(np.array([0.0, 0.0, 1.0])).tolist() == [3 * S, 3 * S, 3.5 * S]
+
+
+def test_no_rate_is_never() -> None:
+    (profile,) = rate_profiles((client("a", Window(start_us=0, end_us=S, trace_rate_per_s=0.0)),), None)
+    assert profile.times_us(np.array([0.0, 1.0])).tolist() == [math.inf, math.inf]
+    assert profile.expected(math.inf) == 0

@@ -285,3 +285,14 @@ def test_a_hundred_thousand_requests_take_under_a_second() -> None:
     start = time.process_time()
     plain(rate=100.0, burstiness=0.5, num_requests=100_000)
     assert time.process_time() - start < 1
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_burstiest_process_is_drawn_to_the_end_of_its_time(seed: int) -> None:
+    bursty = Client(id="a", lengths=LENGTHS, arrival=Arrival(process="gamma", cv=10.0))
+    timed, counted = (
+        Workload(clients=(bursty,), load=OpenLoop(rate_per_s=10.0), duration_us=20 * S),
+        Workload(clients=(bursty,), load=OpenLoop(rate_per_s=10.0), num_requests=20_000),
+    )
+    long = arrivals(synth(counted, seed=seed))
+    assert arrivals(synth(timed, seed=seed)).tolist() == long[long <= 20 * S].tolist()

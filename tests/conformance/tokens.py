@@ -1,0 +1,33 @@
+"""Which tokens a recorded request has. Only the standard library: vLLM's Python, too, reads this.
+
+A prompt is given as ``prompt_token_ids``, or as ``prompt_len`` with, if it shares its head with others,
+``prefix_group`` and ``prefix_len``. Everything else in a prompt, and every output, is the request's own. A
+prompt that wants to repeat somebody's output spells out its ids.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+GROUP_STRIDE = 10**6
+PROMPT_ORIGIN = 10**12
+OUTPUT_ORIGIN = 2 * 10**12
+REQUEST_STRIDE = 10**6
+
+
+def output_token_id(request: int, number: int) -> int:
+    """Return the id of a request's output token ``number``, from 0."""
+    return OUTPUT_ORIGIN + request * REQUEST_STRIDE + number
+
+
+def prompt_token_ids(row: dict[str, Any], request: int) -> list[int]:
+    """Return the prompt of line ``request`` of a trace."""
+    if row.get("prompt_token_ids") is not None:
+        ids: list[int] = row["prompt_token_ids"]
+        return ids
+    length, group = row["prompt_len"], row.get("prefix_group")
+    num_shared = 0 if group is None else min(row.get("prefix_len") or 0, length)
+    first_shared = 0 if group is None else GROUP_STRIDE * (group + 1)
+    first_own = PROMPT_ORIGIN + request * REQUEST_STRIDE
+    shared = range(first_shared, first_shared + num_shared)
+    return [*shared, *range(first_own, first_own + length - num_shared)]

@@ -1,0 +1,407 @@
+"""vLLM's own scheduler under a clock that is only a number: no model, no GPU, no waiting.
+
+Runs under a Python that has vLLM. The scheduler is vLLM's, untouched. Ours are the loop around it, which
+follows v1/engine/core.py (``step``, and ``step_with_batch_queue`` with a queue of two), and the model's
+output, which is made up: every request that samples gets one token. README.md has the conventions that this
+file carries out.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import torch
+from vllm.config import CacheConfig, DeviceConfig, ModelConfig, ParallelConfig, SchedulerConfig, VllmConfig
+from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import sha256
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.request import Request
+from vllm.v1.structured_output import StructuredOutputManager
+
+from tests.conformance.tokens import output_token_id, prompt_token_ids
+
+DEFAULTS: dict[str, Any] = {
+    "block_size": 16,
+    "num_gpu_blocks": 1000,
+    "max_num_seqs": 128,
+    "max_num_batched_tokens": 2048,
+    "long_prefill_token_threshold": 0,
+    "long_prefill_token_threshold_adaptive": False,
+    "max_model_len": 4096,
+    "enable_prefix_caching": True,
+    "policy": "fcfs",
+    "enable_chunked_prefill": True,
+    "async_scheduling": False,
+    "watermark": 0.0,
+    "scheduler_reserve_full_isl": True,
+    "frontend": "openai",
+    "beta0": "5000",
+    "beta1": "20",
+    "beta2": "100",
+}
+"""What a config.json need not say."""
+
+LONGEST_OF_THE_MODEL = 8192
+"""Above it vLLM would refuse ``max_model_len`` for this model; the scheduler is told the real one later."""
+
+MOST_STEPS = 200_000
+"""A recording that takes more has lost its way."""
+
+
+def vllm_config(settings: dict[str, Any], model: str) -> VllmConfig:
+    """Return vLLM's configuration for ``settings``; ValueError where vLLM refuses them.
+
+    The CPU platform rewrites some of them on the way (block size, async scheduling): they are set again.
+    """
+    max_model_len = settings["max_model_len"]
+    scheduler = SchedulerConfig(
+        max_model_len=max_model_len,
+        is_encoder_decoder=False,
+        max_num_seqs=settings["max_num_seqs"],
+        max_num_batched_tokens=settings["max_num_batched_tokens"],
+        long_prefill_token_threshold=settings["long_prefill_token_threshold"],
+        long_prefill_token_threshold_adaptive=settings["long_prefill_token_threshold_adaptive"],
+        enable_chunked_prefill=settings["enable_chunked_prefill"],
+        policy=settings["policy"],
+        watermark=settings["watermark"],
+        scheduler_reserve_full_isl=settings["scheduler_reserve_full_isl"],
+        async_scheduling=False,
+    )
+    cache = CacheConfig(
+        block_size=settings["block_size"], enable_prefix_caching=settings["enable_prefix_caching"]
+    )
+    config = VllmConfig(
+        model_config=ModelConfig(
+            model=model,
+            tokenizer=model,
+            dtype="float32",
+            seed=0,
+            max_model_len=min(max_model_len, LONGEST_OF_THE_MODEL),
+            skip_tokenizer_init=True,
+        ),
+        scheduler_config=scheduler,
+        cache_config=cache,
+        parallel_config=ParallelConfig(),
+        device_config=DeviceConfig("cpu"),
+    )
+    config.model_config.max_model_len = max_model_len
+    scheduler.max_num_batched_tokens = settings["max_num_batched_tokens"]
+    scheduler.max_num_scheduled_tokens = None
+    scheduler.enable_chunked_prefill = settings["enable_chunked_prefill"]
+    scheduler.async_scheduling = settings["async_scheduling"]
+    cache.block_size = settings["block_size"]
+    cache.num_gpu_blocks = settings["num_gpu_blocks"]
+    cache.enable_prefix_caching = settings["enable_prefix_caching"]
+    return config
+
+
+def new_scheduler(settings: dict[str, Any], model: str) -> Scheduler:
+    """Return vLLM's scheduler with a KV cache of one full-attention group."""
+    config = vllm_config(settings, model)
+    block_size = settings["block_size"]
+    attention = FullAttentionSpec(block_size=block_size, num_kv_heads=1, head_size=1, dtype=torch.float32)
+    kv_cache = KVCacheConfig(
+        num_blocks=settings["num_gpu_blocks"],
+        kv_cache_tensors=[],
+        kv_cache_groups=[KVCacheGroupSpec(["layer"], attention)],
+    )
+    kind = AsyncScheduler if settings["async_scheduling"] else Scheduler
+    return kind(
+        vllm_config=config,
+        kv_cache_config=kv_cache,
+        structured_output_manager=StructuredOutputManager(config),
+        block_size=block_size,
+        hash_block_size=block_size,
+        log_stats=False,
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """What became of a request; None where it never happened."""
+
+    status: str = "stuck"
+    max_tokens: int | None = None
+    num_outputs: int = 0
+    first_sched_us: int | None = None
+    first_token_us: int | None = None
+    completion_us: int | None = None
+    num_preemptions: int = 0
+    cached_first: int | None = None
+    cached_total: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Batch:
+    """A scheduling decision: vLLM's, its line of steps.jsonl, and who samples."""
+
+    output: SchedulerOutput
+    line: dict[str, Any]
+    sampling: set[str]
+
+    @property
+    def has_tokens(self) -> bool:
+        return bool(self.line["sched"])
+
+    @property
+    def does_nothing(self) -> bool:
+        return not self.line["sched"] and not self.line["preempted"]
+
+
+@dataclass(slots=True)
+class VllmEngine:
+    """One engine and its recording so far. ``run`` it once, then read ``steps`` and ``outcomes``."""
+
+    settings: dict[str, Any]
+    rows: list[dict[str, Any]]
+    with_blocks: bool = False
+    model: str = field(default_factory=lambda: os.environ["VLLM_MODEL"])
+    scheduler: Scheduler = field(init=False)
+    outcomes: list[Outcome] = field(init=False)
+    steps: list[dict[str, Any]] = field(init=False, default_factory=list)
+    num_scheduled_steps: int = 0
+    num_added: int = 0
+    device_free_us: int = 0
+    preempted: list[int] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.settings = DEFAULTS | self.settings
+        init_none_hash(sha256)
+        self.scheduler = new_scheduler(self.settings, self.model)
+        self.outcomes = [Outcome() for _ in self.rows]
+        self._listen_to_preemptions()
+
+    def _listen_to_preemptions(self) -> None:
+        """Note each preemption in the order in which the scheduler makes them; its output has a set."""
+        preempt = self.scheduler._preempt_request
+
+        def noted(request: Request, *others: object, **options: object) -> object:
+            number = number_of(request.request_id)
+            self.preempted.append(number)
+            self.outcomes[number].num_preemptions += 1
+            return preempt(request, *others, **options)
+
+        self.scheduler._preempt_request = noted
+
+    # -- requests ---------------------------------------------------------------------------------------------
+
+    def add(self, number: int) -> None:
+        """Hand a request to the scheduler, or reject it as the API server would."""
+        row, settings, outcome = self.rows[number], self.settings, self.outcomes[number]
+        prompt, max_tokens = prompt_token_ids(row, number), row["output_len"]
+        if settings["frontend"] == "openai":
+            longest = settings["max_model_len"]
+            if not 0 < len(prompt) < longest or max_tokens > longest:
+                outcome.status = "rejected"
+                return
+            max_tokens = min(max_tokens, longest - len(prompt))
+        outcome.max_tokens = max_tokens
+        hasher = None
+        if settings["enable_prefix_caching"]:
+            hasher = get_request_block_hasher(settings["block_size"], sha256)
+        request = Request(
+            request_id=request_id(number),
+            prompt_token_ids=prompt,
+            sampling_params=SamplingParams(max_tokens=max_tokens, ignore_eos=True),
+            pooling_params=None,
+            arrival_time=float(row["arrival_us"]),
+            priority=row.get("priority") or 0,
+            block_hasher=hasher,
+        )
+        self.scheduler.add_request(request)
+
+    def add_arrived(self, now_us: int) -> None:
+        """Add everybody who has arrived by now, in the trace's order."""
+        while not self.all_added and self.next_arrival_us <= now_us:
+            self.add(self.num_added)
+            self.num_added += 1
+
+    @property
+    def all_added(self) -> bool:
+        return self.num_added == len(self.rows)
+
+    @property
+    def next_arrival_us(self) -> int:
+        return int(self.rows[self.num_added]["arrival_us"])
+
+    # -- a step -----------------------------------------------------------------------------------------------
+
+    def schedule(self, now_us: int) -> Batch:
+        """Let the scheduler decide a step at ``now_us``."""
+        if self.num_scheduled_steps == MOST_STEPS:
+            raise RuntimeError(f"steps: got more than {MOST_STEPS:,}, expected the case to end")
+        self.preempted = []
+        output = self.scheduler.schedule()
+        admitted = {new.req_id for new in output.scheduled_new_reqs}
+        admitted |= set(output.scheduled_cached_reqs.resumed_req_ids)
+        entries, hits, sampling = [], [], set()
+        num_decode = 0
+        for identity, num_tokens in output.num_scheduled_tokens.items():
+            request, number = self.scheduler.requests[identity], number_of(identity)
+            computed_before = (
+                request.num_computed_tokens - num_tokens
+            )  # the scheduler has counted them already
+            is_decode = self._is_decode(request, num_tokens=num_tokens, computed_before=computed_before)
+            num_decode += is_decode
+            entries.append([number, num_tokens, computed_before, "d" if is_decode else "p"])
+            if not request.is_prefill_chunk:
+                sampling.add(identity)
+            if identity in admitted:
+                hits.append([number, computed_before])
+                self._note_admission(number, now_us, cached=computed_before)
+        num_prefill = sum(entry[1] for entry in entries) - num_decode
+        line = {
+            "step": self.num_scheduled_steps,
+            "t": now_us,
+            "dur": self.duration_us(num_prefill, num_decode),
+            "P": num_prefill,
+            "D": num_decode,
+            "sched": entries,
+            "preempted": self.preempted,
+            "hits": hits,
+            "finished": [],
+        }
+        self.num_scheduled_steps += 1
+        return Batch(output=output, line=line | self._state(output), sampling=sampling)
+
+    def _is_decode(self, request: Request, *, num_tokens: int, computed_before: int) -> bool:
+        """Return whether an entry computes exactly the newest sampled token, which async may not know yet."""
+        in_flight = 0
+        if self.settings["async_scheduling"]:
+            in_flight = request.num_output_placeholders - (
+                not request.is_prefill_chunk
+            )  # its own is not meant
+        num_known = request.num_tokens + in_flight
+        has_outputs = request.num_output_tokens + in_flight > 0
+        return num_tokens == 1 and has_outputs and computed_before == num_known - 1
+
+    def _note_admission(self, number: int, now_us: int, *, cached: int) -> None:
+        outcome = self.outcomes[number]
+        outcome.cached_total += cached
+        if outcome.first_sched_us is None:
+            outcome.first_sched_us, outcome.cached_first = now_us, cached
+
+    def _state(self, output: SchedulerOutput) -> dict[str, Any]:
+        """Return the keys of a step that say how the engine stands after scheduling."""
+        pool = self.scheduler.kv_cache_manager.block_pool
+        num_running, num_waiting = self.scheduler.get_request_counts()
+        state = {"running": num_running, "waiting": num_waiting, "free": pool.get_num_free_blocks()}
+        if self.with_blocks:
+            state["block_ids"] = {
+                str(number_of(identity)): list(self.scheduler.kv_cache_manager.get_block_ids(identity)[0])
+                for identity in output.num_scheduled_tokens
+            }
+            state["free_queue"] = [block.block_id for block in pool.free_block_queue.get_all_free_blocks()]
+        return state
+
+    def duration_us(self, num_prefill: int, num_decode: int) -> int:
+        """Return a step's duration, exactly, rounded half to even; no time without tokens."""
+        if num_prefill + num_decode == 0:
+            return 0
+        beta0, beta1, beta2 = (Fraction(str(self.settings[name])) for name in ("beta0", "beta1", "beta2"))
+        return round(beta0 + beta1 * num_prefill + beta2 * num_decode)
+
+    def update(self, batch: Batch, now_us: int) -> None:
+        """Give the scheduler a batch's made-up results at ``now_us``."""
+        identities = list(batch.output.num_scheduled_tokens)
+        sampled = []
+        for identity in identities:
+            request = self.scheduler.requests.get(identity)  # async: it may have finished meanwhile
+            token = [output_token_id(number_of(identity), request.num_output_tokens)] if request else []
+            sampled.append(token if identity in batch.sampling else [])
+        results = ModelRunnerOutput(
+            req_ids=identities,
+            req_id_to_index={identity: i for i, identity in enumerate(identities)},
+            sampled_token_ids=sampled,
+        )
+        answers = self.scheduler.update_from_output(batch.output, results)
+        for answer in answers[0].outputs if 0 in answers else []:
+            number = number_of(answer.request_id)
+            outcome = self.outcomes[number]
+            outcome.num_outputs += len(answer.new_token_ids)
+            if answer.new_token_ids and outcome.first_token_us is None:
+                outcome.first_token_us = now_us
+            if answer.finish_reason is not None:
+                outcome.completion_us = now_us
+                outcome.status = "finished:" + str(answer.finish_reason).lower()
+                batch.line["finished"].append(number)
+        batch.line["t_end"] = now_us
+        batch.line["free_end"] = self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
+        self.steps.append(batch.line)
+
+    # -- the loop ---------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run to the end: nobody is left, or nobody who is left can ever run."""
+        if self.settings["async_scheduling"]:
+            self._run_async()
+        else:
+            self._run_sync()
+
+    def _run_sync(self) -> None:
+        """One batch at a time (v1/engine/core.py:step)."""
+        now_us = 0
+        while True:
+            self.add_arrived(now_us)
+            is_idle = not self.scheduler.has_unfinished_requests()
+            if not is_idle:
+                batch = self.schedule(now_us)
+                now_us += batch.line["dur"]
+                self.update(batch, now_us)
+            if is_idle or batch.does_nothing:  # the real engine would look again every millisecond
+                if self.all_added:
+                    return
+                now_us = max(now_us, self.next_arrival_us)
+
+    def _run_async(self) -> None:
+        """Two batches in flight, the device never idle between them (step_with_batch_queue, queue of two)."""
+        now_us = 0
+        in_flight: list[Batch] = []  # oldest first
+        while True:
+            self.add_arrived(now_us)
+            is_idle = not in_flight and not self.scheduler.has_unfinished_requests()
+            batch = None
+            if not is_idle and self.scheduler.has_requests():
+                batch = self.schedule(now_us)
+                if batch.does_nothing and not any(earlier.has_tokens for earlier in in_flight):
+                    for empty in [*in_flight, batch]:
+                        self.update(empty, now_us)
+                    in_flight, is_idle = [], True
+            if is_idle:
+                if self.all_added:
+                    return
+                now_us = max(now_us, self.next_arrival_us)
+                continue
+            if batch is not None:
+                self._launch(batch, now_us)
+                in_flight.append(batch)
+                if len(in_flight) < 2 and (batch.has_tokens or self.scheduler.has_requests()):
+                    continue
+            oldest = in_flight.pop(0)
+            now_us = max(now_us, oldest.line["exec_end"])
+            self.update(oldest, now_us)
+
+    def _launch(self, batch: Batch, now_us: int) -> None:
+        """Put a batch behind the one on the device; scheduling takes no time, an empty batch no device."""
+        start_us = max(now_us, self.device_free_us)
+        batch.line["exec_start"], batch.line["exec_end"] = start_us, start_us + batch.line["dur"]
+        if batch.has_tokens:
+            self.device_free_us = batch.line["exec_end"]
+
+
+def request_id(number: int) -> str:
+    """Return the id of a request; ids sort as the trace's lines do, which is vLLM's last tie-break."""
+    return f"r{number:08d}"
+
+
+def number_of(identity: str) -> int:
+    """Return the line of the trace that a request id stands for."""
+    return int(identity[1:])

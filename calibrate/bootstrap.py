@@ -86,11 +86,11 @@ def draw_counts(n: int, block: int, *, replicates: int, seed: int, stream: int) 
     starts = generator.integers(0, n, size=(replicates, num_blocks))
     lengths = np.full(num_blocks, block)
     lengths[-1] = n - block * (num_blocks - 1)
-    edges = np.zeros((replicates, n + block + 1), dtype=np.int32)
-    rows = np.broadcast_to(np.arange(replicates)[:, None], starts.shape)
-    np.add.at(edges, (rows, starts), 1)
-    np.add.at(edges, (rows, starts + lengths), -1)
-    unwrapped = np.cumsum(edges, axis=1)
+    width = n + block + 1
+    row = np.arange(replicates)[:, None] * width
+    begun = np.bincount((row + starts).ravel(), minlength=replicates * width)
+    ended = np.bincount((row + starts + lengths).ravel(), minlength=replicates * width)
+    unwrapped = np.cumsum((begun - ended).reshape(replicates, width), axis=1)
     counts = unwrapped[:, :n].copy()
     counts[:, : min(block, n)] += unwrapped[:, n : n + min(block, n)]
     return counts.astype(np.float32)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from calibrate.bootstrap import (
@@ -76,7 +76,9 @@ class Throughput:
     output_token_per_s: tuple[float | None, float | None]
 
 
-def compare(pairs: Pairs, *, bootstrap: Bootstrap | None = None) -> dict[str, MetricErrors]:
+def compare(
+    pairs: Pairs, *, bootstrap: Bootstrap | None = None, only: Collection[str] = tuple(METRICS)
+) -> dict[str, MetricErrors]:
     """Return the errors of every metric that both sides have, in the order of ``METRICS``."""
     settings = bootstrap or Bootstrap()
     gaps = one_basis(pairs.observed_gaps, pairs.simulated_gaps)
@@ -84,7 +86,8 @@ def compare(pairs: Pairs, *, bootstrap: Bootstrap | None = None) -> dict[str, Me
     for stream, (name, column) in enumerate(METRICS.items()):
         observed, simulated = pairs.observed[column].to_numpy(), pairs.simulated[column].to_numpy()
         rows = np.flatnonzero(np.isfinite(observed) & np.isfinite(simulated))
-        if len(rows) == 0 or (name == "itl_us" and 0 in (len(gaps[0].gap_us), len(gaps[1].gap_us))):
+        no_gaps = name == "itl_us" and 0 in (len(gaps[0].gap_us), len(gaps[1].gap_us))
+        if name not in only or len(rows) == 0 or no_gaps:
             continue
         if name == "itl_us":
             sides = [side.take(rows, num_requests=len(pairs)) for side in gaps]
@@ -243,18 +246,3 @@ def _ks_band(samples: tuple[Sample, Sample], reach: Floats | None, *, level: flo
         return Estimate(value=finite(value))
     half = float(np.quantile(reach, level))
     return Estimate(value=value, low=max(0.0, value - half), high=min(1.0, value + half))
-
-
-def frame_of(errors: dict[str, MetricErrors]) -> pd.DataFrame:
-    """Return one row per metric and statistic, for tables: observed, simulated, rel_error, low, high."""
-    rows = [
-        (metric, name, found.observed[name], found.simulated[name], *_parts(found.rel_error[name]))
-        for metric, found in errors.items()
-        for name in STATISTICS
-    ]
-    columns = ["metric", "statistic", "observed", "simulated", "rel_error", "low", "high"]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def _parts(estimate: Estimate) -> tuple[float | None, float | None, float | None]:
-    return estimate.value, estimate.low, estimate.high

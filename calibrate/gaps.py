@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
@@ -74,15 +73,13 @@ def one_basis(left: Gaps, right: Gaps) -> tuple[Gaps, Gaps]:
 
 def gaps_of(trace: Trace) -> Gaps:
     """Return a trace's gaps: from its events where it has them, else from each request's mean."""
+    from traces.metrics import token_gaps
+
     if trace.events is None or len(trace.events) == 0:
         return _from_means(trace)
-    rows = pd.Index(trace.requests["request_id"].astype(str)).get_indexer(
-        pd.Index(trace.events["request_id"].astype(str))
-    )
-    return gaps_of_events(
-        rows.astype(np.int64),
-        trace.events["timestamp_us"].to_numpy(dtype=np.int64),
-        num_tokens=trace.events["num_tokens"].fillna(1).to_numpy(dtype=np.int64),
+    gaps = token_gaps(trace)
+    return Gaps(
+        request=gaps.request, gap_us=gaps.gap_us, weight=gaps.num_tokens.astype(np.float64), basis="events"
     )
 
 

@@ -48,11 +48,12 @@ class Side:
 class Pairs:
     """n requests that both traces finished, in the order the observed ones arrived.
 
-    ``requests``: trace (its number), request_id, arrival_us and simulated_arrival_us (each from its trace's
-    start), prompt_tokens, output_tokens, simulated_output_tokens, in_flight (others in the observed server at
-    arrival), token_mismatch. ``observed``, ``simulated``: ``LATENCIES`` of both sides, row for row; gaps
-    count the same rows. ``excluded``: requests left out, by reason. ``num_token_mismatch``: pairs that were
-    kept although the two sides disagree on their token counts.
+    ``requests``: trace (its number), row (in the observed trace), request_id, arrival_us and
+    simulated_arrival_us (each from its trace's start), prompt_tokens, output_tokens,
+    simulated_output_tokens, in_flight (others in the observed server at arrival), token_mismatch.
+    ``observed``, ``simulated``: ``LATENCIES`` of both sides, row for row; gaps count the same rows.
+    ``excluded``: requests left out, by reason. ``num_token_mismatch``: pairs that were kept although the
+    two sides disagree on their token counts.
     """
 
     requests: pd.DataFrame
@@ -217,6 +218,7 @@ def _assemble(
     requests = pd.DataFrame(
         {
             "trace": 0,
+            "row": rows[0],
             "request_id": left["request_id"],
             "arrival_us": left["arrival_us"],
             "simulated_arrival_us": right["arrival_us"],

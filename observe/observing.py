@@ -130,7 +130,8 @@ async def _observe(
     signals: Callable[[LoadRun], AbstractContextManager[None]],
 ) -> Observation:
     live = LiveTrace(path, plan=ready.plan, events=settings.events)
-    progress = Progress(num_planned=len(ready.plan))
+    loop = ready.plan.closed_loop
+    progress = Progress(num_planned=len(ready.plan), num_at_once=0 if loop is None else loop.concurrency)
     recorder = Recorder(live, progress, max_tokens=ready.plan.max_tokens)
     sender = AiohttpSender(settings.endpoint, PATHS[settings.api])
     run = LoadRun(

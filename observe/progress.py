@@ -47,10 +47,12 @@ class Progress:
     """A run so far. Times in ns of the run's clock, lags and histograms in µs.
 
     ``num_held_back``: requests that waited for the cap on concurrency. ``num_connections``: those that had to
-    open a connection.
+    open a connection. ``num_at_once``: rows that are a closed loop's first round, all due together; how late
+    the client was with them says nothing of how it keeps up, so they are not in ``own_lag_us``.
     """
 
     num_planned: int
+    num_at_once: int = 0
     start_ns: int | None = None
     end_ns: int | None = None
     last_due_ns: int | None = None
@@ -88,8 +90,9 @@ class Progress:
             return
         self.dispatched_ns.append(exchange.dispatched_ns)
         self.dispatch_lag_us.append((exchange.dispatched_ns - exchange.due_ns) // 1000)
-        own = exchange.dispatched_ns - exchange.ready_ns - exchange.connection_wait_ns
-        self.own_lag_us.append(max(own, 0) // 1000)
+        if exchange.index >= self.num_at_once:
+            own = exchange.dispatched_ns - exchange.ready_ns - exchange.connection_wait_ns
+            self.own_lag_us.append(max(own, 0) // 1000)
 
     def note_answer(self, exchange: Exchange, reading: Reading, *, status: str) -> None:
         """Count what an answer said, once it has been read."""

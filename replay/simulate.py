@@ -70,8 +70,9 @@ def simulated_trace(trace: Trace, simulation: Simulation, *, is_closed_loop: boo
     scheduled, got_tokens = outcomes.scheduled_us >= 0, outcomes.first_token_us >= 0
     names = np.array([STATUS_NAMES[Status(code)] for code in range(len(Status))], dtype=object)
     first, last = _known(outcomes.first_token_us, got_tokens), _known(outcomes.last_token_us, ok)
+    arrival = _known(outcomes.arrival_us, outcomes.arrival_us >= 0)
     columns: dict[str, object] = {
-        "send_time_us": outcomes.arrival_us,
+        "send_time_us": arrival,
         "first_chunk_time_us": first,
         "last_chunk_time_us": last,
         "content_first_time_us": first,
@@ -84,7 +85,7 @@ def simulated_trace(trace: Trace, simulation: Simulation, *, is_closed_loop: boo
         "num_cached_tokens": _known(outcomes.num_cached_tokens, scheduled),
     }
     if is_closed_loop:
-        columns["arrival_time_us"] = outcomes.arrival_us
+        columns["arrival_time_us"] = arrival
     if simulation.record == "spans":
         gaps = simulation.inter_token_latencies()
         columns["itl_mean_us"] = pd.Series(gaps.mean_us).where(ok)

@@ -12,7 +12,11 @@ Int64s = NDArray[np.int64]
 
 
 class Status(IntEnum):
-    """What became of a request. ``UNFINISHED`` is a request the engine still holds."""
+    """What became of a request.
+
+    ``UNFINISHED``: the engine still holds it. ``STUCK``: the run is over and it could never be computed, or, in a
+    closed loop, never came to arrive.
+    """
 
     UNFINISHED = 0
     OK = 1
@@ -49,8 +53,8 @@ class Requests:
 class Outcomes:
     """What became of n requests, as columns in the order of the requests; times in µs, -1 where it never happened.
 
-    ``arrival_us``: as given, or in a closed loop as it came about. ``queued_us``: joined the engine's queue (arrival + alpha). ``scheduled_us``: start of the step that first
-    scheduled it. ``first_token_us``, ``last_token_us``: as the client sees them, alpha2 included.
+    ``arrival_us``: as given, or in a closed loop as it came about. ``queued_us``: joined the engine's queue
+    (arrival + alpha). ``scheduled_us``: start of the step that first scheduled it. ``first_token_us``, ``last_token_us``: as the client sees them, alpha2 included.
     ``num_output_tokens``: generated. ``num_cached_tokens``: prefix-cache hit when first scheduled.
     """
 

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.config import UNBOUNDED, EngineConfig, InvalidConfig
 from sim.engine import state as st
 from sim.engine.control import abort_request, hold_requests, join_requests
-from sim.engine.run import IDLE, NEEDS_ROOM, run
+from sim.engine.run import NEEDS_ROOM, run
 from sim.itl import InterTokenLatencies, inter_token_latencies
 from sim.latency.blackbox import Blackbox
 from sim.latency.compiled import BLACKBOX, EXTENDED
@@ -75,8 +74,8 @@ class Simulation:
         return self._engine.steps()
 
     def tokens(self) -> tuple[Int64s, Int64s]:
-        """Return (request, time_us) of every token in the order of time; needs ``record="tokens"``."""
-        return self._engine.take_tokens()
+        """Return (request, time_us) of every token in the order of the steps; needs ``record="tokens"``."""
+        return self._engine.logged_tokens()
 
 
 class Engine:
@@ -291,7 +290,13 @@ class Engine:
         self._state = state
 
     def abort(self, request: int) -> None:
-        """Drop a request at the present clock, as vLLM does when its client goes away; its blocks are freed."""
+        """Drop a request at the present clock, as vLLM does when its client goes away; its blocks are freed.
+
+        Raises IndexError for a number that ``submit`` never gave.
+        """
+        num_requests = int(self._state.counters.num_requests[0])
+        if not 0 <= request < num_requests:
+            raise IndexError(f"request {request}: expected 0 to {num_requests - 1}")
         abort_request(self._state, request)
 
     # -- letting time pass ------------------------------------------------------------------------------------
@@ -366,10 +371,13 @@ class Engine:
         got_tokens = num_outputs > 0
         first_delay = self._latency.output_delay_us(np.minimum(num_outputs, 1))
         last_delay = self._latency.output_delay_us(num_outputs)
+        arrival_us, queued_us = rows["arrival_us"].copy(), rows["queued_us"].copy()
+        if e.is_closed_loop:
+            arrival_us[e.next_held :] = queued_us[e.next_held :] = st.NEVER
         return Outcomes(
             status=status,
-            arrival_us=rows["arrival_us"].copy(),
-            queued_us=rows["queued_us"].copy(),
+            arrival_us=arrival_us,
+            queued_us=queued_us,
             scheduled_us=rows["scheduled_us"].copy(),
             first_token_us=np.where(got_tokens, rows["first_token_us"] + first_delay, st.NEVER),
             last_token_us=np.where(got_tokens, rows["last_token_us"] + last_delay, st.NEVER),
@@ -380,23 +388,26 @@ class Engine:
 
     def take_tokens(self) -> tuple[Int64s, Int64s]:
         """Return (request, time_us) of the tokens given since the last call; times may lie ahead of the advance."""
-        counters = self._state.counters
-        tokens = self._state.tokens[: counters.num_logged_tokens[0]]
-        request, time_us = tokens["request"].copy(), tokens["time_us"].copy()
-        counters["num_logged_tokens"] = 0
-        number = self._count_tokens(request)
-        return request, time_us + self._latency.output_delay_us(number)
+        request, time_us = self.logged_tokens()
+        self._state.counters["num_logged_tokens"] = 0
+        np.add.at(self._num_taken, request, 1)
+        return request, time_us
 
-    def _count_tokens(self, request: Int64s) -> Int64s:
-        """Return which of its request's tokens each one is, from 1, and remember how many were taken."""
+    def logged_tokens(self) -> tuple[Int64s, Int64s]:
+        """Return (request, time_us) of the tokens that have not been taken, in the order of the steps."""
+        tokens = self._state.tokens[: self._state.counters.num_logged_tokens[0]]
+        request, time_us = tokens["request"].copy(), tokens["time_us"].copy()
         if len(self._num_taken) < len(self._state.requests):
             self._num_taken = _longer(self._num_taken, len(self._state.requests))
+        return request, time_us + self._latency.output_delay_us(self._number_of(request))
+
+    def _number_of(self, request: Int64s) -> Int64s:
+        """Return which of its request's tokens each one is, from 1."""
         order = np.argsort(request, kind="stable")
         ordered = request[order]
         rank = np.arange(len(request)) - np.searchsorted(ordered, ordered, side="left")
         number = np.empty(len(request), np.int64)
         number[order] = rank + 1 + self._num_taken[ordered]
-        np.add.at(self._num_taken, request, 1)
         return number
 
     def steps(self) -> list[Step]:
@@ -426,8 +437,8 @@ def _longer(array: Any, length: int) -> Any:
     return longer
 
 
-def _check(requests: Requests, config: EngineConfig) -> None:
-    """Raise InvalidConfig when columns differ in length or cannot be; an assert, since callers build them."""
+def _check(requests: Requests) -> None:
+    """Raise InvalidConfig when columns differ in length or name hashes that are not there."""
     n = len(requests)
     for name in ("prompt_tokens", "output_tokens", "priority"):
         if len(getattr(requests, name)) != n:
@@ -436,6 +447,13 @@ def _check(requests: Requests, config: EngineConfig) -> None:
         raise InvalidConfig(
             f"requests.hash_offsets: got {len(requests.hash_offsets)} values, expected {n + 1}"
         )
+    offsets = requests.hash_offsets
+    if offsets[0] < 0 or offsets[-1] > len(requests.hash_ids) or np.any(np.diff(offsets) < 0):
+        raise InvalidConfig(
+            f"requests.hash_offsets: got values that do not ascend from 0 to {len(requests.hash_ids)}, expected so"
+        )
+    if requests.hash_ids.min(initial=0) < 0:
+        raise InvalidConfig(f"requests.hash_ids: got {requests.hash_ids.min()}, expected dense integers >= 0")
 
 
 def simulate(
@@ -453,7 +471,11 @@ def simulate(
     ``closed_loop``: (concurrency, think_time_us): only the first requests arrive by themselves, each further one
     arrives a think time after a completion is seen.
     """
-    _check(requests, config)
+    _check(requests)
+    if closed_loop is not None and (closed_loop[0] < 1 or closed_loop[1] < 0):
+        raise InvalidConfig(
+            f"closed_loop: got {closed_loop}, expected (concurrency >= 1, think_time_us >= 0)"
+        )
     started = time.thread_time()
     engine = Engine._of(config, latency, requests, record=record, coalesce=coalesce)
     if closed_loop is not None:
@@ -462,8 +484,7 @@ def simulate(
     e = engine._state.counters[0]
     cpu_s = time.thread_time() - started
     outcomes = engine.outcomes()
-    stuck = (outcomes.status == Status.UNFINISHED) & (engine._state.requests["queued_us"] <= FOREVER)
-    outcomes.status[stuck] = Status.STUCK
+    outcomes.status[outcomes.status == Status.UNFINISHED] = Status.STUCK
     return Simulation(
         outcomes=outcomes,
         num_steps=int(e.num_steps),
@@ -474,6 +495,3 @@ def simulate(
         record=record,
         _engine=engine,
     )
-
-
-__all__ = ["FOREVER", "IDLE", "Engine", "NDArray", "Record", "Simulation", "View", "simulate"]

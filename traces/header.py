@@ -57,12 +57,12 @@ class ServerInfo:
 class ClientInfo:
     """How the load generator worked, and how well it did its own work.
 
-    Lags are quantiles by name (p50, p90, p99, max). ``dispatch_lag_us``: from due to sent. ``own_lag_us``:
-    the part of it that is the client's fault, without the cap on concurrency and the opening of connections.
-    ``loop_lag_us``: how late the event loop woke up. ``cpu_frac``: CPU seconds of the client's busiest
-    process per second of the run. ``limited``: whether the client, not the server, set the pace, by
-    ``bounds``, and ``reason`` why. ``finished`` is false while the run goes on: what a killed client leaves
-    behind says so.
+    Lags are quantiles by name (p50, p90, p99, max). ``dispatch_lag_us``: from due to sent. ``own_lag_us``: the
+    part of it that is the client's fault: without the cap on concurrency, the opening of connections, and the
+    first round of a closed loop. ``loop_lag_us``: how late the event loop woke up. ``cpu_frac``: CPU seconds of
+    the client's busiest process per second of the run. ``limited``: whether the client, not the server, set the
+    pace, by ``bounds``, and ``reason`` why. ``finished`` is false while the run goes on: what a killed client
+    leaves behind says so.
     """
 
     clock: str | None = None

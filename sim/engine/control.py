@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from sim.compile import engine_entry
 from sim.engine.blocks import free_blocks
 from sim.engine.schedule import remove_running_at
-from sim.engine.state import ABORTED, FINISHED, PENDING, PREEMPTED, REJECTED, RUNNING, WAITING, State
-from sim.engine.waiting import add_pending, remove_request
+from sim.engine.state import ABORTED, OUTGROWN, PENDING, PREEMPTED, REJECTED, RUNNING, WAITING, State
+from sim.engine.waiting import add_pending, release_held, remove_request
 
 
 @engine_entry
@@ -35,6 +35,9 @@ def hold_requests(s: State, concurrency: int, think_time_us: int) -> None:
         else:
             s.requests[request].queued_us -= s.requests[request].arrival_us
     e.num_pending = kept
+    for request in range(min(concurrency, e.num_requests)):
+        if s.requests[request].status == REJECTED:
+            release_held(s, s.requests[request].queued_us)
 
 
 @engine_entry
@@ -47,13 +50,10 @@ def abort_request(s: State, request: int) -> None:
                 remove_running_at(s, i)
                 break
         free_blocks(s, request)
-    elif r.status == WAITING or r.status == PREEMPTED:  # noqa: PLR1714 - numba compares scalars
+    elif r.status == WAITING or r.status == PREEMPTED or r.status == OUTGROWN:  # noqa: PLR1714 - numba compares scalars
         remove_request(s, request)
     elif r.status != PENDING:
         return
     r.status = ABORTED
     e.is_blocked = 0
     e.has_finished_ids = 1
-
-
-__all__ = ["FINISHED", "REJECTED", "abort_request", "hold_requests", "join_requests"]

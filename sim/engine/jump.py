@@ -73,6 +73,8 @@ def steps_while_all_decode(s: State) -> int:
         if not is_decoding or (r.num_tokens == r.num_prompt_tokens and not ahead):
             return 0
         fewest = min(fewest, r.max_total_tokens - r.num_tokens - ahead)
+        if fewest <= 0:
+            return 0
         context += r.num_computed_tokens + 1
         k = next_block_step(s, request)
         s.next_in_round[i] = NO_ONE
@@ -88,17 +90,23 @@ def steps_while_all_decode(s: State) -> int:
 
 @part
 def enter_filled_blocks(s: State, k: int) -> None:
-    """Enter the next full block of the requests of round ``k`` into the prefix cache, where it has a key."""
+    """Enter the block that the requests of round ``k`` have just filled into the prefix cache, where it has a key.
+
+    An async engine enters it in the step that hands out its successor. The last block of a prompt may be in already.
+    """
+    num_ahead = s.counters[0].async_scheduling
     i = s.first_in_round[k]
     while i != NO_ONE:
         request = s.running[i]
         r = s.requests[request]
+        i = s.next_in_round[i]
+        if r.num_cached_blocks == r.num_blocks - num_ahead:
+            continue
         if has_hashes_past(s, request, r.num_cached_blocks):
             key = hash_of_block(s, request, r.num_cached_blocks)
             if key != NEVER:
                 remember_hash(s, s.block_table[r.slot, r.num_cached_blocks], key)
         r.num_cached_blocks += 1
-        i = s.next_in_round[i]
 
 
 @part

@@ -16,8 +16,8 @@ from sim.config import EngineConfig
 
 Records = Any  # numpy.recarray; its fields are typed by the dtypes below, which mypy cannot follow
 
-WAITING, RUNNING, PREEMPTED, FINISHED, REJECTED, ABORTED, PENDING = 0, 1, 2, 3, 4, 5, 6
-"""Where a request is. PENDING: not yet in the engine's queue."""
+WAITING, RUNNING, PREEMPTED, FINISHED, REJECTED, ABORTED, PENDING, OUTGROWN = 0, 1, 2, 3, 4, 5, 6, 7
+"""Where a request is. PENDING: not yet in the engine's queue. OUTGROWN: preempted with the whole cache its own."""
 
 FCFS, BY_URGENCY = 0, 1
 """How the queue is ordered: by arrival in a list, or by each request's ``urgency`` in a heap."""

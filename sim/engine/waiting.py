@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sim.compile import part
-from sim.engine.state import FCFS, NEVER, State
+from sim.engine.state import FCFS, NEVER, REJECTED, State
 
 
 @part
@@ -141,14 +141,18 @@ def add_pending(s: State, request: int) -> None:
 
 
 @part
-def release_held(s: State, now_us: int) -> None:
-    """Closed loop: let the next request arrive, its user having read the last answer and thought."""
+def release_held(s: State, seen_us: int) -> None:
+    """Closed loop: let the next request arrive, its user having seen an answer and thought; a refusal is one too."""
     e = s.counters[0]
-    if e.next_held < e.num_requests:
-        r = s.requests[e.next_held]
+    while e.next_held < e.num_requests:
+        request = e.next_held
+        r = s.requests[request]
         held_us = r.arrival_us
-        r.arrival_us = now_us + e.think_time_us
+        r.arrival_us = seen_us + e.think_time_us
         r.urgency += e.age_weight_per_us * (r.arrival_us - held_us)
         r.queued_us += r.arrival_us  # it held its own delay
-        add_pending(s, e.next_held)
+        add_pending(s, request)
         e.next_held += 1
+        if r.status != REJECTED:
+            return
+        seen_us = r.queued_us

@@ -15,8 +15,15 @@ Number = str | int | float | Decimal
 SCALE = 1_000_000
 """Coefficients are kept to 10⁻⁶ µs, as integers, so that a tie is a tie on every machine."""
 
-LARGEST_COEFFICIENT_US = 10**9
-"""A coefficient beyond 1000 s is a mistake of unit, and would overflow the scaled integers."""
+LARGEST_US = {
+    "alpha0": 10**9,
+    "alpha1": 10**6,
+    "alpha2": 10**6,
+    "beta0": 10**9,
+    "beta1": 10**6,
+    "beta2": 10**6,
+}
+"""Beyond 1000 s, or 1 s per token, is a mistake of unit; times nine million tokens it would overflow int64."""
 
 
 def scaled(value: Number, name: str) -> int:
@@ -26,8 +33,8 @@ def scaled(value: Number, name: str) -> int:
         number = int((decimal * SCALE).to_integral_value(ROUND_HALF_EVEN))
     except (InvalidOperation, OverflowError, ValueError, TypeError) as error:
         raise InvalidConfig(f"{name}: got {value!r}, expected a number of µs") from error
-    if not 0 <= number <= LARGEST_COEFFICIENT_US * SCALE:
-        raise InvalidConfig(f"{name}: got {value!r}, expected 0 to {LARGEST_COEFFICIENT_US:,} µs")
+    if not 0 <= number <= LARGEST_US[name] * SCALE:
+        raise InvalidConfig(f"{name}: got {value!r}, expected 0 to {LARGEST_US[name]:,} µs")
     return number
 
 

@@ -27,6 +27,7 @@ Fault = Literal[
     "malformed event",
     "error event",
     "html",
+    "redirect",
 ]
 METRICS = """\
 # HELP vllm:num_preemptions_total Preemptions.
@@ -194,6 +195,12 @@ class Answering:
         if behaviour.fault == "die before the head":
             self.writer.transport.abort()
             return False
+        if behaviour.fault == "redirect":
+            self.writer.write(
+                b"HTTP/1.1 307 Go\r\nLocation: /v1/completions?again\r\nContent-Length: 0\r\n\r\n"
+            )
+            await self.writer.drain()
+            return True
         if behaviour.fault == "html":
             write_answer(self.writer, 200, "<html>welcome</html>", kind="text/html")
             await self.writer.drain()

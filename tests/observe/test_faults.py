@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from unittest import mock
 
+import aiohttp
 import pytest
 
-from observe import Limits, observe_trace
+from observe import Exchange, Limits, observe_trace, parse_endpoint
+from observe.client import AiohttpSender
 from tests.observe.servers import Behaviour, serving
 from tests.observe.workloads import every, only_error, statuses, workload
 from traces import ConfigError, ServerError, request_metrics
@@ -16,6 +19,7 @@ from traces import ConfigError, ServerError, request_metrics
     ("fault", "status", "message"),
     [
         ("status 500", "error", 'HTTP 500: {"error": {"message": "boom"}}'),
+        ("redirect", "error", "HTTP 307 without a body"),
         ("status 429", "error", "HTTP 429: too many requests"),
         ("die before the head", "error", "connection closed before an answer"),
         ("die after two events", "error", "connection broke off in the middle of the answer"),
@@ -43,9 +47,24 @@ async def test_each_fault_is_an_outcome_of_its_request_and_of_no_other(
         assert row["num_chunks"] == 2
         assert row["output_tokens"] == 2
         assert row["last_token_time_us"] > row["send_time_us"]
-    if fault.startswith(("status", "die before", "html", "stall before")):
+    if fault.startswith(("status", "redirect", "die before", "html", "stall before")):
         assert row["output_tokens"] == 0
     assert request_metrics(trace)["ttft_us"].isna().tolist() == [False, True, False]
+
+
+async def test_what_comes_in_the_same_turn_as_the_break_is_kept() -> None:
+    """On uvloop the last bytes and the end of the connection may come in one turn of the loop."""
+    protocol = mock.Mock(_reading_paused=False)
+    content = aiohttp.StreamReader(protocol, 1 << 16, loop=asyncio.get_running_loop())
+    content.feed_data(b"data: a\n\n")
+    content.set_exception(aiohttp.ClientPayloadError("cut"))
+    exchange = Exchange(index=0, due_ns=0, ready_ns=0, x_request_id="x")
+    sender = AiohttpSender(parse_endpoint("h"), "/v1/completions")
+    with pytest.raises(aiohttp.ClientPayloadError):
+        await sender._read(mock.Mock(content=content), exchange)
+    await sender.close()
+    assert exchange.blobs == [b"data: a\n\n"]
+    assert len(exchange.stamps) == 1
 
 
 async def test_a_whole_answer_may_take_no_longer_than_the_timeout() -> None:

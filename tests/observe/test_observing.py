@@ -244,6 +244,27 @@ async def test_the_trace_is_readable_at_every_moment_of_the_run(tmp_path: Path) 
     assert read_trace(stem).header.client.finished  # type: ignore[union-attr]
 
 
+async def test_rows_stand_in_the_order_of_the_plan_whatever_the_answers_order(tmp_path: Path) -> None:
+    requests = workload(every(5_000, 4)).with_columns(output_tokens=[40, 1, 20, 1])
+    async with serving(Behaviour(itl_s=0.005)) as server:
+        trace = await observe_trace(requests, url=server.url, output=tmp_path / "run")
+    assert trace.column("last_token_time_us").is_monotonic_increasing is False
+    assert list(trace.column("request_id")) == ["0", "1", "2", "3"]
+    assert trace.events is not None
+    assert list(trace.events["request_id"].drop_duplicates()) == ["0", "1", "2", "3"]
+
+
+async def test_an_older_trace_of_the_stem_does_not_stand_in_the_way_of_the_new(tmp_path: Path) -> None:
+    async with serving(Behaviour(ttft_s=0.3)) as server:
+        await observe_trace(workload([0]), url=server.url, output=tmp_path / "run.parquet")
+        run = asyncio.create_task(observe_trace(workload([0, 0]), url=server.url, output=tmp_path / "run"))
+        while len(server.requests) < 3:
+            await asyncio.sleep(0.01)
+        assert len(read_trace(tmp_path / "run")) == 0
+        await run
+    assert len(read_trace(tmp_path / "run")) == 2
+
+
 async def test_a_disk_that_refuses_a_row_ends_the_run_and_keeps_the_rows_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

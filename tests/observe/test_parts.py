@@ -107,6 +107,17 @@ def test_a_clients_own_lag_is_neither_the_caps_nor_the_connections() -> None:
     assert (progress.num_held_back, progress.num_connections, progress.in_flight) == (1, 1, 0)
 
 
+def test_the_first_round_of_a_closed_loop_says_nothing_of_how_the_client_keeps_up() -> None:
+    progress = Progress(num_planned=3, num_at_once=2)
+    for row in range(3):
+        progress.note_launch(held_back=False)
+        exchange = Exchange(index=row, due_ns=0, ready_ns=0, x_request_id="x")
+        exchange.dispatched_ns = (row + 1) * MS
+        progress.note_end(exchange)
+    assert list(progress.dispatch_lag_us) == [1000, 2000, 3000]
+    assert list(progress.own_lag_us) == [3000]
+
+
 # judging the client
 
 

@@ -1,0 +1,184 @@
+"""``vtwin calibrate``. What is heavy is imported when the command runs."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from calibrate.judge import Calibration, Options, Source
+    from replay import TwinConfig
+
+
+def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
+    observed: Annotated[
+        list[Path], typer.Argument(metavar="OBSERVED…", help="Observed traces: stems, headers or tables.")
+    ],
+    report: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder for report.json, report.md, report.html.")
+    ],
+    simulated: Annotated[
+        Path | None, typer.Option(metavar="STEM", help="A trace to compare the observed one with.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="TWIN.yaml", help="The twin to simulate the traces with.")
+    ] = None,
+    fit: Annotated[bool, typer.Option("--fit", help="Fit the twin's coefficients to the traces.")] = False,
+    holdout: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="STEM",
+            help="A trace to judge on, unseen by the fit; may be repeated. "
+            "Without one: fitted on the first half of each trace, judged on the second.",
+        ),
+    ] = None,
+    write_config: Annotated[
+        Path | None, typer.Option(metavar="TWIN2.yaml", help="Where the fitted twin goes.")
+    ] = None,
+    write_defaults: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A defaults.yaml to put the fit into.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The entry's model; default: what the trace says.")
+    ] = None,
+    gpu: Annotated[str | None, typer.Option(help="The entry's GPU; default: what the trace says.")] = None,
+    tp: Annotated[
+        int | None, typer.Option(min=1, help="The entry's tensor parallelism; default: what the trace says.")
+    ] = None,
+    infer_async: Annotated[
+        bool, typer.Option("--infer-async", help="Fit with and without async scheduling, keep the better.")
+    ] = False,
+    fit_alpha2: Annotated[
+        bool, typer.Option("--fit-alpha2", help="Fit alpha2, too, instead of holding it as configured.")
+    ] = False,
+    pair_by: Annotated[
+        Literal["request_id", "order"], typer.Option(help="What makes two rows the same request.")
+    ] = "request_id",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap and of the search.")] = 42,
+    as_json: Annotated[bool, typer.Option("--json", help="Print report.json on stdout, too.")] = False,
+) -> None:
+    """Compare observed with simulated, fit the twin, write a report."""
+    from calibrate.judge import Options, check_options
+    from calibrate.problem import COEFFICIENTS, FITTED
+
+    held_out = holdout or []
+    check_options(
+        simulated=simulated is not None,
+        config=config is not None,
+        fitting=fit,
+        num_observed=len(observed),
+        num_holdout=len(held_out),
+    )
+    _check_writing(fit=fit, asked=write_config or write_defaults, infer=infer_async or fit_alpha2)
+    options = Options(
+        pair_by=pair_by,
+        seed=seed,
+        infer_async=infer_async,
+        names=COEFFICIENTS if fit_alpha2 else FITTED,
+    )
+    calibration = _calibration(observed, simulated, config, fit=fit, holdout=held_out, options=options)
+    document = _write(
+        calibration, report, config=write_config, defaults=write_defaults, server=(model, gpu, tp)
+    )
+    _summarise(calibration, report)
+    if as_json:
+        typer.echo(json.dumps(document, indent=2, allow_nan=False))
+
+
+def _check_writing(*, fit: bool, asked: Path | None, infer: bool) -> None:
+    """Raise ConfigError where an option needs a fit and there is none."""
+    from traces.errors import ConfigError
+
+    if not fit and (asked is not None or infer):
+        given = "--infer-async, --fit-alpha2" if infer else "--write-config, --write-defaults"
+        raise ConfigError(f"{given}: got no --fit, expected it: there is nothing to write or infer without")
+
+
+def _calibration(
+    observed: Sequence[Path],
+    simulated: Path | None,
+    config: Path | None,
+    *,
+    fit: bool,
+    holdout: Sequence[Path],
+    options: Options,
+) -> Calibration:
+    """Return what was asked for: two traces compared, a twin judged, or a twin fitted and judged."""
+    from calibrate import judge
+    from calibrate.progress import fit_progress
+
+    if config is None:
+        assert simulated is not None  # noqa: S101 - check_options has seen to it
+        return judge.compare_with_simulated(_source(observed[0]), _source(simulated), options)
+    twin = _load(config)
+    sources, judged = [_source(path) for path in observed], [_source(path) for path in holdout]
+    if not fit:
+        return judge.compare_with_twin(sources, twin, options, holdout=judged)
+    with fit_progress() as progress:
+        return judge.calibrate(sources, twin, options, holdout=judged, report=progress)
+
+
+def _load(path: Path) -> TwinConfig:
+    """Return the configuration, its notes told."""
+    from replay import load_config
+    from sim.compile import is_compiled
+
+    twin = load_config(path)
+    for note in twin.notes:
+        typer.echo(f"note: {note}", err=True)
+    if not is_compiled():
+        typer.echo("compiling the engine once, up to a minute …", err=True)
+    return twin
+
+
+def _source(path: Path) -> Source:
+    """Return the trace at a path, read and named."""
+    from calibrate.document import digest_of
+    from calibrate.judge import Source
+    from traces import read_trace
+    from traces.paths import locate, stem_of
+
+    trace = read_trace(path)
+    return Source(name=stem_of(path).name, trace=trace, digest=digest_of(locate(path).table))
+
+
+def _write(
+    calibration: Calibration,
+    report: Path,
+    *,
+    config: Path | None,
+    defaults: Path | None,
+    server: tuple[str | None, str | None, int | None],
+) -> dict[str, object]:
+    """Write everything asked for; what can still be refused is worked out before the first file."""
+    from calibrate import keep
+    from calibrate.report import write_report
+
+    known = keep.Server(model=server[0], gpu=server[1], tp=server[2])
+    if defaults is not None:
+        keep.defaults_entry(calibration, server=known)
+    document = write_report(calibration, report, command=shlex.join(["vtwin", *sys.argv[1:]]))
+    if config is not None:
+        keep.write_config(calibration, config)
+    if defaults is not None:
+        keep.write_defaults(calibration, defaults, server=known)
+    return document
+
+
+def _summarise(calibration: Calibration, report: Path) -> None:
+    """Print the errors and coefficients on stderr."""
+    from rich.console import Console
+
+    from calibrate.terminal import tables_of
+
+    console = Console(stderr=True, highlight=False)
+    for table in tables_of(calibration):
+        console.print(table)
+    console.print(f"report: {report / 'report.html'}", soft_wrap=True)

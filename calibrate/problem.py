@@ -1,0 +1,220 @@
+"""The fit as a function: coefficients in, how far the simulated latencies are from the observed ones out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+import sim
+from calibrate.bootstrap import Floats
+from calibrate.exposure import Timeline, exposures, steps_between
+from sim import Blackbox, EngineConfig, Requests, Status
+
+COEFFICIENTS = ("alpha0", "alpha1", "alpha2", "beta0", "beta1", "beta2")
+FITTED = ("alpha0", "alpha1", "beta0", "beta1", "beta2")
+UNITS = {
+    "alpha0": "µs",
+    "alpha1": "µs/prompt token",
+    "alpha2": "µs/output token",
+    "beta0": "µs/step",
+    "beta1": "µs/prefill token",
+    "beta2": "µs/decode token",
+}
+LOSS_METRICS = ("ttft_us", "e2e_us", "itl_mean_us")
+"""What the loss is made of, per request; the rows of every [3, n] array here."""
+
+NOISE = np.array([0.10, 0.03, 0.03])
+"""Relative spread taken for one request's TTFT, E2E and mean ITL before the fit has measured its own."""
+NOISE_LIMITS = (0.02, 0.30)
+"""The measured spread stays within these: below, rounding would rule; above, a metric would not count."""
+NEVER_FINISHED = np.log(10.0)
+"""Residual of a request that the simulator does not finish: as if it were ten times too slow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitTrace:
+    """One observed trace, made ready once: n requests in the simulator's columns and what was measured.
+
+    ``observed_us`` [3, n]: ``LOSS_METRICS``, NaN where a request has none or takes no part in the loss.
+    ``closed_loop``: (concurrency, think time in µs) where completions set the arrivals.
+    """
+
+    name: str
+    requests: Requests
+    observed_us: Floats
+    observed_timeline: Timeline
+    closed_loop: tuple[int, int] | None = None
+
+    def used(self) -> NDArray[np.bool_]:
+        """Return which requests take part in the loss."""
+        return np.asarray(np.isfinite(self.observed_us).any(axis=0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What the simulator made of one trace: latencies [3, n], NaN where unfinished, and the timeline."""
+
+    latency_us: Floats
+    timeline: Timeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """What is to be fitted; immutable, every evaluation simulates the same requests.
+
+    ``names``: the coefficients that vary, in the order of every vector. ``held``: the others' values (µs).
+    ``scale``: what each would be if it explained a typical latency alone: the natural size of a step.
+    """
+
+    traces: tuple[FitTrace, ...]
+    engine: EngineConfig
+    names: tuple[str, ...]
+    held: Mapping[str, float]
+    scale: Floats
+    noise: Floats = field(default_factory=NOISE.copy)
+
+    def latency(self, theta: Floats) -> Blackbox:
+        """Return the latency model with these coefficients."""
+        values = {**self.held, **dict(zip(self.names, map(float, theta), strict=True))}
+        return Blackbox(**{name: round(max(value, 0.0), 6) for name, value in values.items()})
+
+    def simulate(self, theta: Floats) -> list[Run]:
+        """Return every trace simulated with these coefficients."""
+        model = self.latency(theta)
+        return [_simulate(trace, engine=self.engine, model=model) for trace in self.traces]
+
+    def residuals(self, runs: Sequence[Run]) -> list[Floats]:
+        """Return, per trace [3, n], log(simulated / observed) in units of the noise, NaN unless used."""
+        return [
+            log_ratio(run.latency_us, trace.observed_us) / self.noise[:, None]
+            for run, trace in zip(runs, self.traces, strict=True)
+        ]
+
+    def weights(self) -> list[Floats]:
+        """Return, per trace, each residual's weight: every trace counts alike, every metric in it alike."""
+        weights = []
+        for trace in self.traces:
+            counts = np.isfinite(trace.observed_us).sum(axis=1)
+            cells = max(1, int(np.count_nonzero(counts))) * len(self.traces)
+            weight = np.where(counts > 0, 1 / (np.maximum(counts, 1) * cells), 0.0)
+            weights.append(np.broadcast_to(weight[:, None], trace.observed_us.shape))
+        return weights
+
+    def loss(self, residuals: Sequence[Floats]) -> float:
+        """Return the mean robust loss: 1 is a typical error of one noise, 0 perfection."""
+        return float(
+            sum(
+                np.nansum(weight * robust(residual))
+                for weight, residual in zip(self.weights(), residuals, strict=True)
+            )
+        )
+
+    def evaluate(self, theta: Floats) -> float:
+        """Return the loss at these coefficients."""
+        return self.loss(self.residuals(self.simulate(theta)))
+
+    def exposure_gradients(self, runs: Sequence[Run]) -> list[Floats]:
+        """Return, per trace, d residual / d coefficient while the schedule stays as it is: [p, 3, n]."""
+        values = []
+        for run, trace in zip(runs, self.traces, strict=True):
+            latencies = exposure_columns(run.timeline, trace.requests.prompt_tokens.astype(np.float64))
+            chosen = np.stack([latencies[name] for name in self.names])
+            values.append(chosen / (run.latency_us * self.noise[:, None]))
+        return values
+
+    def with_noise_of(self, runs: Sequence[Run]) -> Problem:
+        """Return the problem with each metric's noise measured from what these runs leave unexplained."""
+        ratios = np.concatenate(
+            [
+                log_ratio(run.latency_us, trace.observed_us)
+                for run, trace in zip(runs, self.traces, strict=True)
+            ],
+            axis=1,
+        )
+        measured = np.array([_spread(row) for row in ratios])
+        noise = np.where(np.isfinite(measured), np.clip(measured, *NOISE_LIMITS), self.noise)
+        return replace(self, noise=noise)
+
+
+def robust(residual: Floats) -> Floats:
+    """Return the loss of residuals: squares near 0, straight lines far out (soft L1)."""
+    return np.asarray(2 * (np.sqrt(1 + residual**2) - 1))
+
+
+def robust_weight(residual: Floats) -> Floats:
+    """Return what a residual's square must be weighted with for the same derivative as its robust loss."""
+    return np.asarray(1 / np.sqrt(1 + residual**2))
+
+
+def log_ratio(simulated_us: Floats, observed_us: Floats) -> Floats:
+    """Return log(simulated / observed), NaN where not observed, ``NEVER_FINISHED`` where not simulated."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.log(np.maximum(simulated_us, 1.0)) - np.log(observed_us)
+    ratio = np.where(np.isfinite(simulated_us), ratio, NEVER_FINISHED)
+    return np.where(np.isfinite(observed_us) & (observed_us > 0), ratio, np.nan)
+
+
+def _spread(ratios: Floats) -> float:
+    """Return the standard deviation of a normal spread with this median of |log ratio|; NaN of none."""
+    known = ratios[np.isfinite(ratios)]
+    return float(1.4826 * np.median(np.abs(known))) if len(known) else float("nan")
+
+
+def _simulate(trace: FitTrace, *, engine: EngineConfig, model: Blackbox) -> Run:
+    """Return one trace simulated."""
+    simulation = sim.simulate(trace.requests, engine, model, closed_loop=trace.closed_loop)
+    outcomes = simulation.outcomes
+    done = outcomes.status == Status.OK
+
+    def time(values: NDArray[np.int64]) -> Floats:
+        return np.where(done, values, np.nan)
+
+    first, last, joined = (
+        time(outcomes.first_token_us),
+        time(outcomes.last_token_us),
+        time(outcomes.queued_us),
+    )
+    tokens = outcomes.num_output_tokens.astype(np.float64)
+    arrival = time(outcomes.arrival_us)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gap = np.where(tokens > 1, (last - first) / (tokens - 1), np.nan)
+    timeline = Timeline(
+        joined=joined,
+        prefill=time(outcomes.scheduled_us),
+        first=first,
+        last=last,
+        prefill_tokens=trace.requests.prompt_tokens - time(outcomes.num_cached_tokens),
+        output_tokens=tokens,
+    )
+    return Run(latency_us=np.stack([first - arrival, last - arrival, gap]), timeline=timeline)
+
+
+def exposure_columns(timeline: Timeline, prompt_tokens: Floats) -> dict[str, Floats]:
+    """Return, per coefficient, d latency / d coefficient of the three latencies, [3, n], in units of each.
+
+    The steps are not counted but follow from the time: what prefill and decode tokens leave, ``beta0`` took.
+    Their number needs no log of steps, but a rate of steps: that of the decoding requests, and at least the
+    one step that every request's prefill takes.
+    """
+    seen = exposures(timeline)
+    n = len(prompt_tokens)
+    gaps = np.maximum(timeline.output_tokens - 1, 1)
+    before = np.maximum(steps_between(timeline, timeline.joined, timeline.first), 1.0)
+    after = timeline.output_tokens - 1
+    one, zero = np.ones(n), np.zeros(n)
+    return {
+        "alpha0": np.stack([one, one, zero]),
+        "alpha1": np.stack([prompt_tokens, prompt_tokens, zero]),
+        "alpha2": np.stack([one, timeline.output_tokens, one]),
+        "beta0": np.stack([before, before + after, after / gaps]),
+        "beta1": _before_and_after(seen.prefill_before, seen.prefill_after, gaps),
+        "beta2": _before_and_after(seen.decode_before, seen.decode_after, gaps),
+    }
+
+
+def _before_and_after(before: Floats, after: Floats, gaps: Floats) -> Floats:
+    """Return an exposure's share in TTFT, E2E and mean ITL."""
+    return np.stack([before, before + after, after / gaps])

@@ -1,0 +1,57 @@
+"""Telling how a fit goes: a live line in a terminal, plain lines elsewhere; nothing when it is quick."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+PATIENCE_S = 2.0
+"""What takes longer than this says what it is; without a terminal, as often as this."""
+
+
+@contextmanager
+def fit_progress() -> Iterator[Callable[[str, float], None]]:
+    """Yield what a fit is to call with its stage and its best loss so far."""
+    if sys.stderr.isatty():
+        with _live() as report:
+            yield report
+    else:
+        yield _plain()
+
+
+@contextmanager
+def _live() -> Iterator[Callable[[str, float], None]]:
+    """Yield a reporter that keeps one line in the terminal up to date."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("fitting"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[stage]}"),
+        TextColumn("loss {task.fields[loss]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("fit", total=None, stage="first guess", loss="")
+
+        def report(stage: str, loss: float) -> None:
+            progress.update(task, stage=stage, loss=f"{loss:.4g}")
+
+        yield report
+
+
+def _plain() -> Callable[[str, float], None]:
+    """Return a reporter that prints a line now and then."""
+    last = time.monotonic()
+
+    def report(stage: str, loss: float) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= PATIENCE_S:
+            last = now
+            print(f"fitting: {stage}, loss {loss:.4g}", file=sys.stderr, flush=True)  # noqa: T201
+
+    return report

@@ -1,0 +1,139 @@
+"""The search for the coefficients, with the simulator in the loop.
+
+A simulated latency is a staircase in the coefficients: a change of 0.1 % shifts which step an arrival falls
+into, so differences of single runs measure jumps, not slopes. Two kinds of slopes are smooth: a request's
+exposures (``calibrate.exposure``), which cost no further run but leave out that a slower server also queues
+more, and a response surface (``calibrate.surface``), which has it all at the price of some dozens of runs.
+The first finds the valley from every start; the second finds its bottom from the best one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from calibrate.bootstrap import Floats
+from calibrate.problem import Problem
+from calibrate.surface import (
+    Surface,
+    average,
+    damped_step,
+    minimum_of,
+    normal_equations,
+    reach_around,
+    sample_surface,
+)
+from calibrate.uncertainty import uncertainty
+
+MAX_RUNS = 30
+"""Simulations of all traces that one descent may take."""
+ENOUGH = 1e-3
+"""A descent is done when a step improves the loss by less than this fraction."""
+COARSE = 0.3
+WIDE = (0.2, 0.1)
+NARROWEST = 0.01
+"""How far, relative to the coefficients, the points of the first surfaces lie, and of the last at least."""
+EXACT = 0.7
+"""A single run that fits this much better than the average of many is kept: such a trace was simulated."""
+NUM_SURFACES = 6
+NUM_AVERAGED = 3
+"""The minima of the last surfaces are averaged: what is left of the staircase in one is not in the next."""
+
+Report = Callable[[str, float], None]
+"""Called with the stage and the best loss so far."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Where a search ended; ``problem`` with the noise it measured, ``surface`` around ``theta``.
+
+    ``scatter``: standard error of ``theta`` from the simulator's own staircase.
+    """
+
+    problem: Problem
+    theta: Floats
+    loss: float
+    surface: Surface
+    scatter: Floats
+    converged: bool
+
+
+def search(problem: Problem, starts: Sequence[Floats], *, seed: int, report: Report) -> Found:
+    """Return the coefficients that explain the traces best."""
+    found: list[tuple[float, Floats]] = []
+    for number, start in enumerate(starts):
+        stage = f"start {number + 1} of {len(starts)}"
+
+        def tell(loss: float, stage: str = stage) -> None:
+            report(stage, min([loss, *(best for best, _ in found)]))
+
+        reach = reach_around(problem, start, relative=COARSE)
+        coarse = sample_surface(
+            problem, start, reach=reach, seed=seed + number, report=tell, points_per_coefficient=4
+        )
+        candidates = (start, coarse.best[1], minimum_of(coarse, problem))
+        best = min(candidates, key=problem.evaluate)
+        found.append(descend(problem, best, report=tell))
+    theta = min(found, key=lambda pair: pair[0])[1]
+    problem = problem.with_noise_of(problem.simulate(theta))
+    loss, theta = descend(problem, theta, report=lambda loss: report("reweighted", loss))
+    refined = _refine(problem, theta, seed=seed, report=report)
+    if loss > EXACT * refined.loss:
+        return refined
+    # The trace follows the simulator step by step: where one run fits this well, an average fits worse.
+    reach = reach_around(problem, theta, relative=NARROWEST)
+    surface = sample_surface(problem, theta, reach=reach, seed=seed + 300)
+    return replace(refined, theta=theta, loss=loss, surface=surface)
+
+
+def _refine(problem: Problem, theta: Floats, *, seed: int, report: Report) -> Found:
+    """Return the mean of the last surfaces' minima; each surface is as wide as the traces leave open."""
+    surfaces: list[Surface] = []
+    minima: list[Floats] = []
+    for number in range(NUM_SURFACES):
+        reach = reach_around(problem, theta, relative=WIDE[min(number, len(WIDE) - 1)])
+        if number >= len(WIDE):
+            spread = uncertainty(problem, theta, surface=surfaces[-1], seed=seed, replicates=200)
+            least = reach_around(problem, theta, relative=NARROWEST)
+            reach = np.clip(2 * spread.replicates.std(axis=0), least, np.maximum(surfaces[-1].reach, least))
+        surfaces.append(sample_surface(problem, theta, reach=reach, seed=seed + 100 + number))
+        theta = minimum_of(surfaces[-1], problem)
+        minima.append(theta)
+        report(f"surface {number + 1} of {NUM_SURFACES}", problem.evaluate(theta))
+    last = np.array(minima[-NUM_AVERAGED:])
+    return Found(
+        problem=problem,
+        theta=last.mean(axis=0),
+        loss=problem.evaluate(last.mean(axis=0)),
+        surface=average(surfaces[-NUM_AVERAGED:], around=last.mean(axis=0), problem=problem),
+        scatter=last.std(axis=0, ddof=1) / np.sqrt(len(last)),
+        converged=bool((np.ptp(last, axis=0) <= 2 * surfaces[-1].reach).all()),
+    )
+
+
+def descend(
+    problem: Problem, start: Floats, *, report: Callable[[float], None], max_runs: int = MAX_RUNS
+) -> tuple[float, Floats]:
+    """Return the loss and the place to which damped Gauss-Newton steps on exposures lead."""
+    theta, damping, runs_left = start, 1e-2, max_runs
+    runs = problem.simulate(theta)
+    loss = problem.loss(problem.residuals(runs))
+    while runs_left > 0 and damping < 1e4:
+        slopes = [gradient * problem.scale[:, None, None] for gradient in problem.exposure_gradients(runs)]
+        normal, gradient = normal_equations(slopes, problem.residuals(runs), problem.weights())
+        gain = 0.0
+        while runs_left > 0 and damping < 1e4 and gain <= 0:
+            trial = damped_step(normal, gradient, at=theta / problem.scale, damping=damping) * problem.scale
+            trial_runs = problem.simulate(trial)
+            trial_loss = problem.loss(problem.residuals(trial_runs))
+            runs_left -= 1
+            gain = loss - trial_loss
+            damping = damping * 6 if gain <= 0 else max(damping / 5, 1e-6)
+        if gain > 0:
+            theta, runs, loss = trial, trial_runs, trial_loss
+            report(loss)
+            if gain < ENOUGH * (loss + gain):
+                break
+    return loss, theta

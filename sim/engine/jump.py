@@ -20,6 +20,9 @@ from sim.latency.compiled import BLACKBOX, blackbox_us, take_step
 
 ENDLESS = 1 << 60
 
+NO_ONE = 0xFFFFFFFF
+"""The end of a list in ``first_in_round`` and ``next_in_round``."""
+
 
 @part
 def nobody_can_be_admitted(s: State) -> bool:
@@ -60,10 +63,9 @@ def steps_while_all_decode(s: State) -> int:
     """
     e = s.counters[0]
     ahead = e.async_scheduling
-    fewest = ENDLESS
+    fewest, context, must_enter = ENDLESS, 0, False
     for k in range(e.block_size):
-        s.first_in_round[k] = NEVER
-    e.must_enter_blocks = e.decode_context_tokens = 0
+        s.first_in_round[k] = NO_ONE
     for i in range(e.num_running):
         request = s.running[i]
         r = s.requests[request]
@@ -73,16 +75,16 @@ def steps_while_all_decode(s: State) -> int:
         fewest = min(fewest, r.max_total_tokens - r.num_tokens - ahead)
         if fewest <= 0:
             return 0
-        e.decode_context_tokens += r.num_computed_tokens + 1
+        context += r.num_computed_tokens + 1
         k = next_block_step(s, request)
-        s.next_in_round[i] = NEVER
-        if s.first_in_round[k] == NEVER:
+        s.next_in_round[i] = NO_ONE
+        if s.first_in_round[k] == NO_ONE:
             s.first_in_round[k] = i
         else:
             s.next_in_round[s.last_in_round[k]] = i
         s.last_in_round[k] = i
-        if has_hashes_past(s, request, r.num_cached_blocks):
-            e.must_enter_blocks = 1
+        must_enter = must_enter or has_hashes_past(s, request, r.num_cached_blocks)
+    e.decode_context_tokens, e.must_enter_blocks = context, must_enter
     return fewest
 
 
@@ -94,7 +96,7 @@ def enter_filled_blocks(s: State, k: int) -> None:
     """
     num_ahead = s.counters[0].async_scheduling
     i = s.first_in_round[k]
-    while i != NEVER:
+    while i != NO_ONE:
         request = s.running[i]
         r = s.requests[request]
         i = s.next_in_round[i]
@@ -115,13 +117,13 @@ def hand_out_blocks(s: State, num_steps: int) -> int:
     for step in range(num_steps):
         i = s.first_in_round[k]
         num_needed = 0
-        while i != NEVER and num_needed <= e.num_free_blocks:
+        while i != NO_ONE and num_needed <= e.num_free_blocks:
             num_needed += 1
             i = s.next_in_round[i]
         if num_needed > e.num_free_blocks:
             return step
         i = s.first_in_round[k]
-        while i != NEVER:
+        while i != NO_ONE:
             append_new_block(s, s.running[i])
             i = s.next_in_round[i]
         after = k + 1 if k + 1 < e.block_size else 0
@@ -144,7 +146,7 @@ def advance_request(s: State, request: int, num_steps: int, first_end_us: int, l
     r.num_computed_tokens += num_steps
     r.last_token_us = last_end_us
     r.last_emission = e.num_emissions + num_steps - 1
-    if e.enable_prefix_caching:
+    if e.enable_prefix_caching and r.num_tokens > (r.num_cached_blocks + 1) * e.block_size:
         r.num_cached_blocks = (r.num_tokens - 1) // e.block_size
 
 

@@ -59,11 +59,9 @@ def get_computed_blocks(s: State, request: int) -> int:
 def cache_full_blocks(s: State, request: int, num_tokens: int) -> None:
     """Enter the full blocks among a request's first ``num_tokens`` into the prefix cache."""
     e, r = s.counters[0], s.requests[request]
-    if not e.enable_prefix_caching:
+    if not e.enable_prefix_caching or num_tokens < (r.num_cached_blocks + 1) * e.block_size:
         return
     num_full = min(num_tokens // e.block_size, r.num_blocks)
-    if num_full <= r.num_cached_blocks:
-        return
     if has_hashes_past(s, request, r.num_cached_blocks):
         for i in range(r.num_cached_blocks, num_full):
             key = hash_of_block(s, request, i)
@@ -86,11 +84,15 @@ def allocate_slots(s: State, request: int, num_new_tokens: int) -> bool:
     """Give a running request the blocks for its next tokens; return False, changing nothing, when they lack."""
     e, r = s.counters[0], s.requests[request]
     total = r.num_computed_tokens + num_new_tokens
-    num_new_blocks = cdiv(min(total, e.max_model_len), e.block_size) - r.num_blocks
-    if num_new_blocks > e.num_free_blocks:
-        return False
-    for _ in range(num_new_blocks):
-        append_new_block(s, request)
+    needed = min(total, e.max_model_len)
+    if (
+        needed > r.num_blocks * e.block_size
+    ):  # rarely true, and a division costs more than the rest of the visit
+        num_new_blocks = cdiv(needed, e.block_size) - r.num_blocks
+        if num_new_blocks > e.num_free_blocks:
+            return False
+        for _ in range(num_new_blocks):
+            append_new_block(s, request)
     cache_full_blocks(s, request, min(total, r.num_tokens))
     return True
 

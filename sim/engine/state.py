@@ -200,11 +200,9 @@ class State(NamedTuple):
     finished: NDArray[np.int64]
     batches: Records  # BATCH[2]
     entries: Records  # ENTRY[2, max_num_seqs]
-    first_in_round: NDArray[
-        np.int32
-    ]  # scratch of a jump: per step of its first block_size, who needs a block in
-    last_in_round: NDArray[np.int32]  # it, as linked lists of positions in `running`; NEVER ends one
-    next_in_round: NDArray[np.int32]
+    first_in_round: NDArray[np.uint32]  # scratch of a jump: per step of its first block_size,
+    last_in_round: NDArray[np.uint32]  # who needs a block in it, as linked lists of
+    next_in_round: NDArray[np.uint32]  # positions in `running`
     ends_us: NDArray[np.int64]  # scratch of a jump: when each of its steps gives its tokens
     duties: NDArray[np.float64]  # scratch of a jump: the compute duty after each of its steps
     log: NDArray[np.int64]

@@ -1,0 +1,101 @@
+"""The works that the engine's speed is stated for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from sim import Blackbox, EngineConfig, Requests
+
+DATA = Path(os.environ.get("VTWIN_DATA", Path(__file__).parents[2] / ".." / "shared" / "data"))
+LATENCY = Blackbox(beta0=6000, beta1=20, beta2=30)
+SYNC = EngineConfig(
+    max_num_seqs=256, max_num_batched_tokens=8192, num_gpu_blocks=60_000, async_scheduling=False
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """One row of the bench. ``requests()`` converts the trace anew: hashing and conversion are part of the time.
+
+    ``bar``: requests per CPU second to reach, 0 where none is stated.
+    """
+
+    name: str
+    config: EngineConfig
+    requests: Callable[[], Requests]
+    bar: int
+    latency: Blackbox = LATENCY
+
+
+def normal_requests(num_requests: int, *, rate: float = 14.0) -> Requests:
+    """Return Poisson arrivals, prompts and outputs normal(512, 256) clipped to 2..7000, seed 1."""
+    random = np.random.default_rng(1)
+    gaps = random.exponential(1e6 / rate, num_requests)
+    lengths = [np.clip(random.normal(512, 256, num_requests), 2, 7000).astype(np.int64) for _ in range(2)]
+    return Requests(
+        arrival_us=np.cumsum(gaps).astype(np.int64),
+        prompt_tokens=lengths[0],
+        output_tokens=lengths[1],
+        priority=np.zeros(num_requests, np.int64),
+        hash_offsets=np.zeros(num_requests + 1, np.int64),
+        hash_ids=np.zeros(0, np.int64),
+    )
+
+
+def trace_requests(path: Path, source: str, block_size: int) -> Callable[[], Requests]:
+    """Return what converts a public trace, read beforehand, into the engine's columns."""
+    from replay.requests import requests_from_trace
+    from traces import convert
+
+    trace = convert(source, path)
+    return lambda: requests_from_trace(trace, block_size=block_size)
+
+
+def mooncake(block_size: int, num_gpu_blocks: int, bar: int) -> Work:
+    """Return Mooncake's conversations with their prefix hashes; blocks for nine tenths of the hit ceiling."""
+    path = DATA / "mooncake_fast25" / "conversation_trace.jsonl.gz"
+    return Work(
+        name=f"Mooncake conversations, block size {block_size}",
+        config=replace(SYNC, max_model_len=131_072, block_size=block_size, num_gpu_blocks=num_gpu_blocks),
+        requests=trace_requests(path, "mooncake", block_size),
+        bar=bar,
+    )
+
+
+def works() -> Iterator[Work]:
+    """Yield the rows; those whose data is not at hand are left out."""
+    yield Work(name="100,000 requests", config=SYNC, requests=lambda: normal_requests(100_000), bar=300_000)
+    asynchronous = replace(SYNC, async_scheduling=True)
+    yield Work(
+        name="100,000 requests, async", config=asynchronous, requests=lambda: normal_requests(100_000), bar=0
+    )
+    if (DATA / "mooncake_fast25").is_dir():
+        yield mooncake(512, 31_000, 100_000)
+        yield mooncake(16, 980_000, 20_000)
+    azure = DATA / "azure_llm_2023" / "AzureLLMInferenceTrace_conv.csv"
+    if azure.is_file():
+        yield Work(
+            name="Azure conv 2023, 16 sequences",
+            config=replace(SYNC, max_num_seqs=16),
+            requests=trace_requests(azure, "azure", 16),
+            bar=300_000,
+        )
+    yield Work(
+        name="KV pressure",
+        config=replace(SYNC, num_gpu_blocks=PRESSURE_BLOCKS),
+        requests=lambda: normal_requests(100_000),
+        bar=50_000,
+    )
+    yield Work(name="10,000 requests", config=SYNC, requests=lambda: normal_requests(10_000), bar=0)
+    yield Work(
+        name="1,000,000 requests", config=SYNC, requests=lambda: normal_requests(1_000_000), bar=100_000
+    )
+
+
+PRESSURE_BLOCKS = 696
+"""A tenth of the 6,958 blocks that the first work holds at its peak."""

@@ -88,3 +88,8 @@ def rate(value: float | None) -> str:
 def reason(name: str) -> str:
     """Return an exclusion's reason in words."""
     return name.replace("_", " ")
+
+
+def signed(value: float) -> str:
+    """Return a number of two decimals with its sign."""
+    return f"{value:+.2f}".replace("-", MINUS)

@@ -1,0 +1,174 @@
+"""The report's pictures: distributions, request by request, residuals, and the load over time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrate import words
+from calibrate.bootstrap import Floats
+from calibrate.errors import METRICS
+from calibrate.gaps import one_basis
+from calibrate.pair import Pairs
+from calibrate.samples import Sample
+from replay.pages import Band, Chart, Dots, Figure, Line, Rule, Scale, chart, linear, scale_of
+
+CDF_POINTS = 300
+MEDIAN_BINS = 14
+SIDES = ("observed", "simulated")
+
+
+def unit_of(values: Floats) -> tuple[float, str]:
+    """Return what to divide µs by, and the unit's name, for values of this size."""
+    known = values[np.isfinite(values)]
+    typical = float(np.quantile(np.abs(known), 0.9)) if len(known) else 0.0
+    if typical >= 2e6:
+        return 1e6, "s"
+    return (1e3, "ms") if typical >= 2e3 else (1.0, "µs")
+
+
+def distributions(pairs: Pairs, metrics: Sequence[str]) -> list[Figure]:
+    """Return a picture per metric: the share of requests (of gaps, for ITL) up to each time, both sides."""
+    return [Figure(svg=_distribution(name, samples_of(pairs, name))) for name in metrics]
+
+
+def samples_of(pairs: Pairs, metric: str) -> tuple[Sample, Sample]:
+    """Return both sides' values of a metric, those of requests that both sides have."""
+    if metric == "itl_us":
+        left, right = one_basis(pairs.observed_gaps, pairs.simulated_gaps)
+        return Sample.of_gaps(left, num_requests=len(pairs)), Sample.of_gaps(right, num_requests=len(pairs))
+    observed, simulated = values_of(pairs, metric)
+    return Sample.of_requests(observed), Sample.of_requests(simulated)
+
+
+def values_of(pairs: Pairs, metric: str) -> tuple[Floats, Floats]:
+    """Return the two values of every request that has both."""
+    observed, simulated = (side[METRICS[metric]].to_numpy() for side in (pairs.observed, pairs.simulated))
+    known = np.isfinite(observed) & np.isfinite(simulated)
+    return observed[known], simulated[known]
+
+
+def _distribution(metric: str, samples: tuple[Sample, Sample]) -> str:
+    at = np.unique(np.concatenate([np.linspace(0.001, 0.98, CDF_POINTS), np.linspace(0.98, 0.999, 40)]))
+    curves = [side.statistics(at)[1:] for side in samples]
+    divisor, unit = unit_of(np.concatenate(curves))
+    x = scale_of(np.concatenate(curves) / divisor, label=unit)
+    marks = [Line(x=curve / divisor, y=at, name=name) for curve, name in zip(curves, SIDES, strict=True)]
+    title = f"{words.METRIC_NAMES[metric]}, {words.METRIC_MEANINGS[metric]}"
+    return chart(Chart(title=title, x=x, y=_shares(), marks=marks, height=270))
+
+
+def _shares() -> Scale:
+    return linear(0.0, 1.0, most=4, text=lambda value: f"{100 * value:.0f} %")
+
+
+def scatters(pairs: Pairs, metrics: Sequence[str]) -> list[Figure]:
+    """Return a picture per metric: each request's simulated time over its observed one."""
+    found = []
+    for name in metrics:
+        observed, simulated = values_of(pairs, name)
+        divisor, unit = unit_of(np.concatenate([observed, simulated]))
+        axis = scale_of(np.concatenate([observed, simulated]) / divisor, label=f"observed, {unit}")
+        up = Scale(low=axis.low, high=axis.high, ticks=axis.ticks, is_log=axis.is_log)
+        ends = np.geomspace(axis.low, axis.high, 40) if axis.is_log else np.linspace(axis.low, axis.high, 40)
+        marks = (
+            Band(x=ends, low=0.9 * ends, high=1.1 * ends, name="tenth"),
+            Rule(start=(axis.low, axis.low), end=(axis.high, axis.high)),
+            Dots(x=observed / divisor, y=simulated / divisor, name="requests"),
+        )
+        title = f"{words.METRIC_NAMES[name]}, simulated, {unit}"
+        found.append(Figure(svg=chart(Chart(title=title, x=axis, y=up, marks=marks, width=344, height=330))))
+    return found
+
+
+def residuals(pairs: Pairs, metrics: Sequence[str]) -> list[Figure]:
+    """Return, per metric, three pictures: relative error over arrival, prompt length and load."""
+    requests = pairs.requests
+    by = (
+        (requests["arrival_us"].to_numpy() / 1e6, "arrival, s"),
+        (requests["prompt_tokens"].to_numpy(dtype=np.float64), "prompt tokens"),
+        (requests["in_flight"].to_numpy(dtype=np.float64), "requests in flight at arrival"),
+    )
+    found = []
+    for name in metrics:
+        observed, simulated = (side[METRICS[name]].to_numpy() for side in (pairs.observed, pairs.simulated))
+        known = np.isfinite(observed) & np.isfinite(simulated) & (observed > 0)
+        error = simulated[known] / observed[known] - 1
+        reach = max(0.02, 1.05 * float(np.quantile(np.abs(error), 0.99)))
+        up = linear(-reach, reach, most=5, text=lambda value: words.percent(value, signed=True))
+        for values, label in by:
+            x = scale_of(values[known], label=label)
+            title = f"{words.METRIC_NAMES[name]}, relative error"
+            marks = _residual_marks(values[known], error, x)
+            found.append(Figure(svg=chart(Chart(title=title, x=x, y=up, marks=marks, width=344, height=236))))
+    return found
+
+
+def _residual_marks(values: Floats, error: Floats, axis: Scale) -> tuple[Rule, Dots, Line]:
+    """Return the zero line, the requests, and the median error along the axis."""
+    middle, median = running_median(values, error)
+    return (
+        Rule(start=(axis.low, 0.0), end=(axis.high, 0.0)),
+        Dots(x=values, y=error, name="requests"),
+        Line(x=middle, y=median, name="median"),
+    )
+
+
+def running_median(x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """Return the medians of x and y in bins of about equal count; equal x stay together."""
+    edges = np.unique(np.quantile(x, np.linspace(0, 1, MEDIAN_BINS + 1)[1:-1]))
+    place = np.searchsorted(edges, x, side="left")
+    bins = np.unique(place)
+    return (
+        np.array([float(np.median(x[place == number])) for number in bins]),
+        np.array([float(np.median(y[place == number])) for number in bins]),
+    )
+
+
+def loads(pairs: Pairs, names: Sequence[str]) -> list[Figure]:
+    """Return a picture per trace: how many requests were in flight over time, both sides."""
+    found = []
+    for number, name in enumerate(names):
+        chosen = pairs.requests["trace"].to_numpy() == number
+        if not chosen.any():
+            continue
+        curves = [in_flight(pairs, chosen, prefix) for prefix in ("", "simulated_")]
+        times = np.concatenate([curve[0] for curve in curves]) / 1e6
+        most = max(float(curve[1].max()) for curve in curves)
+        marks = [
+            Line(x=curve[0] / 1e6, y=curve[1], name=side, steps=True)
+            for curve, side in zip(curves, SIDES, strict=True)
+        ]
+        picture = Chart(
+            title=f"{name}, requests in flight",
+            x=linear(float(times.min()), float(times.max()), label="time, s", most=10),
+            y=linear(0.0, max(1.0, 1.05 * most), most=4),
+            marks=marks,
+            width=1048,
+            height=230,
+        )
+        found.append(Figure(svg=chart(picture)))
+    return found
+
+
+def in_flight(pairs: Pairs, chosen: NDArray[np.bool_], prefix: str) -> tuple[Floats, Floats]:
+    """Return times and the number of compared requests between arrival and last token from then on."""
+    side = pairs.simulated if prefix else pairs.observed
+    arrival = pairs.requests[f"{prefix}arrival_us"].to_numpy()[chosen]
+    last = arrival + side["e2e_us"].to_numpy()[chosen]
+    times = np.concatenate([arrival, last])
+    change = np.concatenate([np.ones(len(arrival)), -np.ones(len(last))])
+    order = np.argsort(times, kind="stable")
+    return _on_a_grid(times[order], np.cumsum(change[order]))
+
+
+def _on_a_grid(times: Floats, counts: Floats) -> tuple[Floats, Floats]:
+    """Return a staircase as the mean of each of at most 400 spans of time, or as it is where it is short."""
+    if len(times) <= CDF_POINTS:
+        return times, counts
+    reached = np.concatenate([[0.0], np.cumsum(counts[:-1] * np.diff(times))])
+    edges = np.linspace(times[0], times[-1], CDF_POINTS + 1)
+    means = np.diff(np.interp(edges, times, reached)) / np.diff(edges)
+    return edges[:-1], means

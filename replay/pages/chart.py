@@ -1,0 +1,191 @@
+"""Pictures as SVG: a frame of two axes and a few kinds of marks, coloured by the page's own style sheet.
+
+Drawn here in some lines rather than by a plotting library, because then a mark has a class instead of a colour, text
+stays text, and a thousand dots are one path of a few kilobytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replay.pages.scale import Scale
+
+Floats = NDArray[np.float64]
+
+MOST_POINTS = 400
+"""A line of more points than this says nothing more at the width of a page."""
+MOST_DOTS = 1500
+LEFT, RIGHT, TOP, BOTTOM = 46.0, 10.0, 26.0, 38.0
+"""Room around the plot for ticks, title and label, in pixels."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A line through points in order; ``steps`` holds each value until the next point."""
+
+    x: Floats
+    y: Floats
+    name: str
+    steps: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dots:
+    """Points on their own."""
+
+    x: Floats
+    y: Floats
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """The area between two lines."""
+
+    x: Floats
+    low: Floats
+    high: Floats
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A straight reference line from one point to another."""
+
+    start: tuple[float, float]
+    end: tuple[float, float]
+    name: str = "reference"
+
+
+Mark = Line | Dots | Band | Rule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A picture: ``title`` above it, ``marks`` drawn in order. ``name`` of a mark is its CSS class."""
+
+    title: str
+    x: Scale
+    y: Scale
+    marks: Sequence[Mark]
+    width: int = 520
+    height: int = 300
+
+
+def chart(picture: Chart) -> str:
+    """Return the picture as an SVG element."""
+    frame = _Frame(picture)
+    body = [*frame.grid(), *(frame.draw(mark) for mark in picture.marks), *frame.texts()]
+    head = (
+        f'<svg class="chart" role="img" aria-label="{escape(picture.title)}" '
+        f'viewBox="0 0 {picture.width} {picture.height}" width="{picture.width}" height="{picture.height}">'
+    )
+    return head + "".join(body) + "</svg>"
+
+
+class _Frame:
+    """Where values of a chart lie on its canvas."""
+
+    def __init__(self, picture: Chart) -> None:
+        self.picture = picture
+        self.left, self.right = LEFT, picture.width - RIGHT
+        self.top, self.bottom = TOP, picture.height - BOTTOM
+
+    def across(self, values: Floats) -> Floats:
+        """Return pixels from the left."""
+        return np.asarray(self.left + self.picture.x.place(values) * (self.right - self.left))
+
+    def up(self, values: Floats) -> Floats:
+        """Return pixels from the top."""
+        return np.asarray(self.bottom - self.picture.y.place(values) * (self.bottom - self.top))
+
+    def grid(self) -> list[str]:
+        """Return the lines at the ticks, and the two axes."""
+        ys = self.up(np.array([value for value, _ in self.picture.y.ticks]))
+        xs = self.across(np.array([value for value, _ in self.picture.x.ticks]))
+        lines = "".join(f"M{_n(self.left)} {_n(y)}H{_n(self.right)}" for y in ys)
+        notches = "".join(f"M{_n(x)} {_n(self.bottom)}v4" for x in xs)
+        return [
+            f'<path class="grid" d="{lines}"/>',
+            f'<path class="axis" d="M{_n(self.left)} {_n(self.bottom)}H{_n(self.right)}{notches}"/>',
+        ]
+
+    def texts(self) -> list[str]:
+        """Return the title, the ticks' numbers and the horizontal axis' label."""
+        picture = self.picture
+        found = [_text(0, 13, picture.title, "title", "start")]
+        for value, text in picture.x.ticks:
+            x = float(self.across(np.array([value]))[0])
+            found.append(_text(x, self.bottom + 17, text, "tick", "middle"))
+        for value, text in picture.y.ticks:
+            y = float(self.up(np.array([value]))[0])
+            found.append(_text(self.left - 7, y + 4, text, "tick", "end"))
+        found.append(_text(self.right, self.bottom + 33, picture.x.label, "label", "end"))
+        if picture.y.label:
+            found.append(_text(self.right, 13, picture.y.label, "label", "end"))
+        return found
+
+    def draw(self, mark: Mark) -> str:
+        """Return a mark as an element."""
+        if isinstance(mark, Line):
+            return self._line(mark)
+        if isinstance(mark, Dots):
+            return self._dots(mark)
+        if isinstance(mark, Band):
+            return self._band(mark)
+        xs = self.across(np.array([mark.start[0], mark.end[0]]))
+        ys = self.up(np.array([mark.start[1], mark.end[1]]))
+        return f'<path class="rule {mark.name}" d="M{_n(xs[0])} {_n(ys[0])}L{_n(xs[1])} {_n(ys[1])}"/>'
+
+    def _line(self, mark: Line) -> str:
+        x, y = thinned(mark.x, mark.y, most=MOST_POINTS)
+        xs, ys = self.across(x), self.up(y)
+        if len(xs) == 0:
+            return ""
+        start = f"M{_n(xs[0])} {_n(ys[0])}"
+        if mark.steps:
+            path = "".join(f"H{_n(a)}V{_n(b)}" for a, b in zip(xs[1:], ys[1:], strict=True))
+        else:
+            path = "".join(f"L{_n(a)} {_n(b)}" for a, b in zip(xs[1:], ys[1:], strict=True))
+        return f'<path class="line {mark.name}" d="{start}{path}"/>'
+
+    def _dots(self, mark: Dots) -> str:
+        known = np.isfinite(mark.x) & np.isfinite(mark.y)
+        x, y = thinned(mark.x[known], mark.y[known], most=MOST_DOTS)
+        # A line of no length with round ends is a dot; all of them are one path.
+        path = "".join(f"M{_n(a)} {_n(b)}h0" for a, b in zip(self.across(x), self.up(y), strict=True))
+        return f'<path class="dots {mark.name}" d="{path}"/>'
+
+    def _band(self, mark: Band) -> str:
+        xs = self.across(mark.x)
+        edge = [
+            *zip(xs, self.up(mark.high), strict=True),
+            *reversed([*zip(xs, self.up(mark.low), strict=True)]),
+        ]
+        if not edge:
+            return ""
+        path = "L".join(f"{_n(a)} {_n(b)}" for a, b in edge)
+        return f'<path class="band {mark.name}" d="M{path}Z"/>'
+
+
+def thinned(x: Floats, y: Floats, *, most: int) -> tuple[Floats, Floats]:
+    """Return at most ``most`` of the points, evenly chosen, the first and last among them."""
+    if len(x) <= most:
+        return x, y
+    chosen = np.unique(np.linspace(0, len(x) - 1, most).round().astype(np.int64))
+    return x[chosen], y[chosen]
+
+
+def _n(value: float) -> str:
+    """Return a pixel to a tenth, without a needless zero."""
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def _text(x: float, y: float, text: str, name: str, anchor: str) -> str:
+    place = f'x="{_n(x)}" y="{_n(y)}"'
+    return f'<text class="{name}" {place} text-anchor="{anchor}">{escape(text)}</text>' if text else ""

@@ -1,0 +1,168 @@
+"""What a page says, apart from how it looks; the look is page.html.j2 and page.css."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Headline:
+    """A number that matters, what it is of, and what stands below it in small print."""
+
+    label: str
+    value: str
+    details: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """A table's cell: text, or a small drawing (``svg``), with an aside in a quieter tone."""
+
+    text: str = ""
+    aside: str = ""
+    svg: str = ""
+    tint: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Columns under ``head``; ``align`` has a letter a column: l(eft), r(ight), c(entre). A row may be a heading.
+
+    ``groups`` are row numbers before which a little air is left.
+    """
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str | Cell]]
+    align: str
+    caption: str = ""
+    groups: Sequence[int] = ()
+    kind: str = field(default="table", init=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prose:
+    """A paragraph. ``markup`` may hold inline elements; whoever makes it escapes what is not his own."""
+
+    markup: str
+    kind: str = field(default="prose", init=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A picture and its caption."""
+
+    svg: str
+    caption: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """Pictures side by side, ``columns`` of them on a wide page."""
+
+    figures: Sequence[Figure]
+    columns: int = 2
+    caption: str = ""
+    kind: str = field(default="figures", init=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """Terms with what they are."""
+
+    terms: Sequence[tuple[str, str]]
+    kind: str = field(default="terms", init=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Text as it stands in a file, folded away under its title."""
+
+    title: str
+    text: str
+    kind: str = field(default="source", init=False)
+
+
+Part = Table | Prose | Figures | Terms | Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A heading and what follows it; ``lead`` is the sentence under the heading, as markup."""
+
+    title: str
+    anchor: str
+    parts: Sequence[Part]
+    lead: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A whole page: ``eyebrow`` above the title, ``lead`` (markup) below it, then the numbers that matter.
+
+    ``name`` is what a browser's tab shows.
+    """
+
+    name: str
+    title: str
+    eyebrow: str
+    lead: str
+    headlines: Sequence[Headline]
+    sections: Sequence[Section]
+    footer: str = ""
+
+
+def render(page: Page) -> str:
+    """Return the page as one HTML document that needs no other file."""
+    style = files("replay.pages").joinpath("page.css").read_text(encoding="utf-8")
+    return _template().render(page=page, style=Markup(style))  # noqa: S704 - our own file
+
+
+@lru_cache(maxsize=1)
+def _template() -> Template:
+    from jinja2 import Environment, StrictUndefined
+
+    text = files("replay.pages").joinpath("page.html.j2").read_text(encoding="utf-8")
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["ours"] = Markup  # what the page's maker says is markup
+    return environment.from_string(text)
+
+
+WHISKER_WIDTH, WHISKER_HEIGHT = 132, 14
+
+
+def whisker(
+    value: float | None,
+    low: float | None,
+    high: float | None,
+    *,
+    ends: tuple[float, float],
+    mark: float | None,
+) -> str:
+    """Return a small drawing of an interval on a line from ``ends[0]`` to ``ends[1]``, with a tick at ``mark``."""
+    if value is None:
+        return ""
+
+    def across(at: float) -> float:
+        share = (at - ends[0]) / (ends[1] - ends[0]) if ends[1] > ends[0] else 0.5
+        return 4 + min(max(share, 0.0), 1.0) * (WHISKER_WIDTH - 8)
+
+    middle = WHISKER_HEIGHT / 2
+    parts = []
+    if mark is not None:
+        parts.append(f'<path class="zero" d="M{across(mark):.1f} 0V{WHISKER_HEIGHT}"/>')
+    if low is not None and high is not None:
+        parts.append(f'<path class="reach" d="M{across(low):.1f} {middle}H{across(high):.1f}"/>')
+    parts.append(f'<path class="point" d="M{across(value):.1f} {middle}h0"/>')
+    size = f'viewBox="0 0 {WHISKER_WIDTH} {WHISKER_HEIGHT}" width="{WHISKER_WIDTH}" height="{WHISKER_HEIGHT}"'
+    return f'<svg class="whisker" aria-hidden="true" {size}>{"".join(parts)}</svg>'

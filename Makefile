@@ -20,7 +20,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@echo "setting up $(VENV) with $(PYTHON): a minute or two, once" >&2
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install -r requirements.lock
-	$(PIP) install --no-deps --no-build-isolation --editable .
+	PYTHONWARNINGS=ignore $(PIP) install --no-deps --no-build-isolation --editable .
 	touch $@
 
 demo: $(STAMP) ## emulated server -> observe -> fit -> held-out replay -> report.html

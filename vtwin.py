@@ -201,16 +201,15 @@ def _serving(config: Path) -> Iterator[str]:
     """Start `vtwin serve` on a free port, yield its address, and end the server on leaving, come what may."""
     arguments = ["serve", "--config", str(config), "--port", "0"]
     typer.secho("\n$ vtwin " + " ".join(arguments) + " &", bold=True, err=True)
-    server = subprocess.Popen([*VTWIN, *arguments], stdout=subprocess.PIPE, text=True)
-    try:
-        yield _announced(server)
-    finally:
-        server.terminate()
+    with subprocess.Popen([*VTWIN, *arguments], stdout=subprocess.PIPE, text=True) as server:
         try:
-            server.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+            yield _announced(server)
+        finally:
+            server.terminate()
+            try:
+                server.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                server.kill()
 
 
 def _announced(server: subprocess.Popen[str]) -> str:
@@ -225,12 +224,14 @@ def _announced(server: subprocess.Popen[str]) -> str:
 def _show_recovery(report: Path) -> None:
     """Print the fitted coefficients beside those that the server used."""
     fitted = json.loads(report.read_text())["fit"]["coefficients"]
-    typer.echo("\ncoefficient      server      fitted   interval")
+    typer.echo("\ncoefficient    server    fitted   90 % interval")
     for name, truth in DEMO_TRUTH.items():
-        if name in fitted:
-            value, low, high = (fitted[name][key] for key in ("value", "low", "high"))
-            interval = "not identifiable" if low is None else f"{low:,.1f} … {high:,.1f}"
-            typer.echo(f"{name:<12}{truth:>11,}{value:>12,.1f}   {interval}")
+        value, low, high, reason = (fitted[name][key] for key in ("value", "low", "high", "reason"))
+        interval = reason if low is None else f"{low:,.1f} … {high:,.1f}"
+        typer.echo(f"{name:<11}{truth:>10,}{value:>10,.1f}   {interval}")
+    typer.echo(
+        "alpha0 and alpha1 also take in the way between client and server, which the engine knows nothing of."
+    )
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ def show(report: dict[str, dict[str, dict[str, dict[str, float]]]]) -> None:
     """Print the held-out means, observed and simulated, with their relative errors."""
     say("\nheld out    observed   simulated   error of the mean")
     for metric in METRICS:
-        figures = report["holdout"][metric]
+        figures = report["holdout"][f"{metric}_us"]
         observed, simulated = figures["observed"]["mean"] / 1000, figures["simulated"]["mean"] / 1000
         say(f"{metric:<8}{observed:>9.1f} ms{simulated:>9.1f} ms{100 * (simulated / observed - 1):>+9.1f} %")
 

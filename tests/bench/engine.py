@@ -1,4 +1,4 @@
-"""The engine's speed: ``python -m tests.bench.engine [--json FILE] [--only TEXT]``.
+"""The engine's speed: ``python -m tests.bench.engine [--only TEXT]``.
 
 Each work runs five times in a process of its own, converted anew each time; the best CPU time counts. Beside it
 stands a fixed reference loop timed in the same minute, since shared machines are noisy: compare the ratios.
@@ -13,7 +13,7 @@ import resource
 import subprocess
 import sys
 import time
-from datetime import date
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -75,47 +75,48 @@ def machine() -> dict[str, str]:
             if line.startswith("model name")
         ]
         cpu = f"{len(names)} x {names[0]}" if names else cpu
-    return {"cpu": cpu, "python": platform.python_version(), "date": date.today().isoformat()}
+    return {"cpu": cpu, "python": platform.python_version(), "date": datetime.now(UTC).date().isoformat()}
 
 
 def as_table(rows: list[dict[str, Any]]) -> str:
     """Return rows as a Markdown table."""
     lines = [
-        "| work | requests/CPU s | bar | CPU s | steps/CPU s | steps | jumps | preemptions | hits | peak MiB | loop s |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| work | requests/CPU s | bar | CPU s | steps/CPU s | jumps/steps | preemptions | hits | peak MiB | loop s |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        bar = f"{row['bar_requests_per_cpu_s']:,}" if row["bar_requests_per_cpu_s"] else "–"
+        bar = f"{row['bar_requests_per_cpu_s']:,}" if row["bar_requests_per_cpu_s"] else "-"
         lines.append(
             f"| {row['work']} | {row['requests_per_cpu_s']:,.0f} | {bar} | {row['cpu_s']:.3f} "
-            f"| {row['steps_per_cpu_s']:,.0f} | {row['num_steps']:,} | {row['num_jumps']:,} "
+            f"| {row['steps_per_cpu_s']:,.0f} | {row['num_jumps'] / row['num_steps']:.3f} "
             f"| {row['num_preemptions']:,} | {row['prefix_hit_frac']:.3f} | {row['peak_memory_mib']:,.0f} "
             f"| {row['reference_loop_s']:.3f} |"
         )
     return "\n".join(lines)
 
 
+def measure_all(only: str = "") -> list[dict[str, Any]]:
+    """Return the rows of every work whose name contains ``only``, each measured in a process of its own."""
+    rows = []
+    for number, work in enumerate(works()):
+        if only in work.name:
+            print(f"{work.name} …", file=sys.stderr)
+            command = [sys.executable, "-m", "tests.bench.engine", "--row", str(number)]
+            done = subprocess.run(command, check=True, capture_output=True, text=True)
+            rows.append(json.loads(done.stdout))
+    return rows
+
+
 def main() -> None:
-    """Measure every work in a process of its own; print the table, write it as JSON on request."""
+    """Measure the works asked for and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, help="write the rows there, with machine and date")
     parser.add_argument("--only", default="", help="only works whose name contains this")
     parser.add_argument("--row", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.row is not None:
-        print(json.dumps(measure(list(works())[options.row])))  # noqa: T201
-        return
-    rows = []
-    for number, work in enumerate(works()):
-        if options.only in work.name:
-            print(f"{work.name} …", file=sys.stderr)  # noqa: T201
-            command = [sys.executable, "-m", "tests.bench.engine", "--row", str(number)]
-            done = subprocess.run(command, check=True, capture_output=True, text=True)
-            rows.append(json.loads(done.stdout))
-    print(as_table(rows))  # noqa: T201
-    if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=2) + "\n")
+        print(json.dumps(measure(list(works())[options.row])))
+    else:
+        print(as_table(measure_all(options.only)))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ SYNC = EngineConfig(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """One row of the bench. ``requests()`` converts the trace anew: hashing and conversion are part of the time.
+    """One row of the bench. ``requests()`` converts the trace anew: hashing and conversion are timed, too.
 
     ``bar``: requests per CPU second to reach, 0 where none is stated.
     """

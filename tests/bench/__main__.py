@@ -1,0 +1,25 @@
+"""``make bench``: the engine's works and the commands; prints both tables, writes bench-results/bench.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.bench.commands import commands_table, measure_commands
+from tests.bench.engine import as_table, machine, measure_all
+
+RESULTS = Path("bench-results/bench.json")
+
+
+def main() -> None:
+    """Measure everything."""
+    engine = measure_all()
+    print(as_table(engine), end="\n\n")
+    commands = measure_commands()
+    print(commands_table(commands))
+    RESULTS.parent.mkdir(exist_ok=True)
+    document = {"machine": machine(), "engine": engine, "commands": commands}
+    RESULTS.write_text(json.dumps(document, indent=2) + "\n")
+
+
+main()

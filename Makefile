@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: help install demo test lint types docs bench live lock wheel clean
+.PHONY: help install demo test lint types docs bench validate live lock wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ docs: $(STAMP) ## renew docs/reference from the code's own tables
 
 bench: $(STAMP) ## the table of docs/performance.md
 	$(BIN)/python -m tests.bench
+
+validate: $(STAMP) ## the tables of docs/validation.md that need public data (VTWIN_DATA=folder)
+	$(BIN)/python -m tests.validation
 
 live: $(STAMP) ## the loop against a real vLLM server on this machine's CPU
 	$(BIN)/python -m tests.live

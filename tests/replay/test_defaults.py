@@ -99,7 +99,7 @@ def test_writing_keeps_comments_order_and_the_previous_entry_as_history(tmp_path
         write_defaults_entry(path, entry(model=name))
     text = (
         path.read_text()
-        .replace("  - model: b/two\n", "# about two\n  - model: b/two  # mine\n")
+        .replace("  - model: b/two\n", "# about two\n  - model: b/two\n")
         .replace("    tp: 1\n", "    # a note\n    tp: 1\n")
     )
     path.write_text(text)
@@ -114,6 +114,8 @@ def test_writing_keeps_comments_order_and_the_previous_entry_as_history(tmp_path
         assert line.strip() in path.read_text()
     untouched = text.index("# about two")
     assert path.read_text()[:untouched] == text[:untouched]
+    write_defaults_entry(path, entry(model="a/one", beta0="9"))
+    assert "\n# about two\n  - model: b/two\n" in path.read_text()
 
 
 def test_writing_reindents_a_history_that_was_written_by_hand(tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ async def test_a_list_of_prompts_is_answered_by_a_choice_each() -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_client_that_leaves_has_its_request_aborted(stream: bool) -> None:
-    async with served() as (listening, client):
+    async with served(latency=Blackbox(beta0=20_000)) as (listening, client):  # 20 s, were it left to finish
         body = {"prompt": [1] * 20, "max_tokens": 1000, "stream": stream}
         request = asyncio.create_task(client.post("/v1/completions", json=body))
         await until(lambda: listening.twin.view().num_running == 1)
@@ -329,7 +329,7 @@ def test_the_command_says_where_it_serves_and_ends_cleanly_with_a_stream_open(
     assert "Traceback" not in narration
 
 
-async def until(holds: object, *, patience_s: float = 2.0) -> None:
+async def until(holds: object, *, patience_s: float = 5.0) -> None:
     """Return when ``holds()`` does; fail when it does not for long."""
     deadline = time.monotonic() + patience_s
     while not holds():  # type: ignore[operator]

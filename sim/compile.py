@@ -34,10 +34,13 @@ def cache_directory() -> Path:
 
 CACHE_DIRECTORY = cache_directory()
 
+LAST_COMPILED = "run.run-"
+"""The function whose compilation takes the time; numba writes its file when it is done."""
+
 
 def is_compiled() -> bool:
     """Return whether this version of the engine has been compiled on this machine before."""
-    return any(CACHE_DIRECTORY.rglob("*.nbi")) or bool(numba.config.DISABLE_JIT)
+    return any(CACHE_DIRECTORY.rglob(f"{LAST_COMPILED}*.nbi")) or bool(numba.config.DISABLE_JIT)
 
 
 def _compile(function: Function, **options: bool) -> Function:

@@ -44,7 +44,7 @@ class Fit:
     """A fitted twin: its configuration, its coefficients with intervals, and how the fit went.
 
     ``correlation`` [p, p] of the fitted coefficients ``names``. ``noise``: relative spread that the fit
-    leaves in one request's TTFT, E2E and mean ITL. ``seconds``: wall time.
+    leaves in one request's TTFT, E2E and TPOT. ``seconds``: wall time.
     """
 
     config: TwinConfig

@@ -95,7 +95,7 @@ def _headline(name: str, found: MetricErrors) -> Headline:
         label=f"{words.METRIC_NAMES[name]}, {words.METRIC_MEANINGS[name]}",
         value=words.percent(found.mape.value),
         details=(
-            f"{words.percent_interval(found.mape)}, n {found.n:,}",
+            f"{words.percent_interval(found.mape)}, n\u00a0{found.n:,}",
             f"bias {words.percent(found.bias.value, signed=True)}",
             f"p99 {words.percent(found.rel_error['p99'].value, signed=True)}",
         ),
@@ -176,7 +176,7 @@ def _per_request_table(errors: dict[str, MetricErrors]) -> Table:
         ]
         for name, found in errors.items()
     ]
-    head = ["per request", "n", "MAPE", "bias", "Pearson’s R", "KS distance"]
+    head = ["per request", "n", "MAPE", "bias", "Pearson R", "KS distance"]
     return Table(head=head, rows=rows, align="lrrrrr")
 
 
@@ -194,7 +194,9 @@ def _rates_table(calibration: Calibration) -> Table:
         known = observed is not None and simulated is not None and observed > 0
         error = (simulated or 0.0) / (observed or 1.0) - 1 if known else None
         rows.append([label, words.rate(observed), words.rate(simulated), words.percent(error, signed=True)])
-    return Table(head=["throughput", "observed", "simulated", "relative"], rows=rows, align="lrrr")
+    return Table(
+        head=["throughput", "observed", "simulated", "relative"], rows=rows, align="lrrr", wide=False
+    )
 
 
 def _requests(calibration: Calibration, metrics: list[str]) -> Section:
@@ -241,7 +243,7 @@ def _coefficients(fit: Fit) -> Section:
     settled = "" if fit.converged else " The search had not settled when it ended."
     noise = ", ".join(
         f"{label} {words.percent(value)}"
-        for label, value in zip(("TTFT", "E2E", "ITL"), fit.noise.values(), strict=True)
+        for label, value in zip(("TTFT", "E2E", "TPOT"), fit.noise.values(), strict=True)
     )
     told = (
         f"Async scheduling is {way}{inferred}. Fitted in {fit.seconds:.1f} s to {fit.num_requests:,} requests; "
@@ -250,8 +252,8 @@ def _coefficients(fit: Fit) -> Section:
     return Section(
         title="Coefficients",
         anchor="coefficients",
-        lead="A step lasts beta0 + beta1 × prefill tokens + beta2 × decode tokens; a request joins the queue "
-        "alpha0 + alpha1 × prompt tokens after it arrives.",
+        lead="A step lasts beta0 + beta1 · prefill tokens + beta2 · decode tokens; a request joins the queue "
+        "alpha0 + alpha1 · prompt tokens after it arrives.",
         parts=[Table(head=head, rows=rows, align="lrrcll"), _correlations(fit), Prose(markup=told)],
     )
 
@@ -268,7 +270,9 @@ def _correlations(fit: Fit) -> Table:
                 cells.append("" if j > i else "1")
         rows.append(cells)
     caption = f"Correlation of the fitted values; condition number {fit.condition_number:.3g}"
-    return Table(head=["", *fit.names], rows=rows, align="l" + "r" * len(fit.names), caption=caption)
+    return Table(
+        head=["", *fit.names], rows=rows, align="l" + "r" * len(fit.names), caption=caption, wide=False
+    )
 
 
 def _load(calibration: Calibration) -> Section:

@@ -18,6 +18,7 @@ from replay.pages import Band, Chart, Dots, Figure, Line, Rule, Scale, chart, li
 CDF_POINTS = 300
 MEDIAN_BINS = 14
 SIDES = ("observed", "simulated")
+ARRIVAL = "arrival, s"
 
 
 def unit_of(values: Floats) -> tuple[float, str]:
@@ -87,7 +88,7 @@ def residuals(pairs: Pairs, metrics: Sequence[str]) -> list[Figure]:
     """Return, per metric, three pictures: relative error over arrival, prompt length and load."""
     requests = pairs.requests
     by = (
-        (requests["arrival_us"].to_numpy() / 1e6, "arrival, s"),
+        (requests["arrival_us"].to_numpy() / 1e6, ARRIVAL),
         (requests["prompt_tokens"].to_numpy(dtype=np.float64), "prompt tokens"),
         (requests["in_flight"].to_numpy(dtype=np.float64), "requests in flight at arrival"),
     )
@@ -99,11 +100,15 @@ def residuals(pairs: Pairs, metrics: Sequence[str]) -> list[Figure]:
         reach = max(0.02, 1.05 * float(np.quantile(np.abs(error), 0.99)))
         up = linear(-reach, reach, most=5, text=lambda value: words.percent(value, signed=True))
         for values, label in by:
-            x = scale_of(values[known], label=label)
+            x = _time_axis(values[known], label) if label == ARRIVAL else scale_of(values[known], label=label)
             title = f"{words.METRIC_NAMES[name]}, relative error"
             marks = _residual_marks(values[known], error, x)
             found.append(Figure(svg=chart(Chart(title=title, x=x, y=up, marks=marks, width=344, height=236))))
     return found
+
+
+def _time_axis(values: Floats, label: str) -> Scale:
+    return linear(float(values.min()), float(values.max()), label=label)
 
 
 def _residual_marks(values: Floats, error: Floats, axis: Scale) -> tuple[Rule, Dots, Line]:

@@ -23,13 +23,18 @@ UNITS = {
     "beta1": "µs/prefill token",
     "beta2": "µs/decode token",
 }
-LOSS_METRICS = ("ttft_us", "e2e_us", "itl_mean_us")
+LOSS_METRICS = ("ttft_us", "e2e_us", "tpot_us")
 """What the loss is made of, per request; the rows of every [3, n] array here."""
 
 NOISE = np.array([0.10, 0.03, 0.03])
-"""Relative spread taken for one request's TTFT, E2E and mean ITL before the fit has measured its own."""
+"""Relative spread taken for one request's TTFT, E2E and TPOT before the fit has measured its own."""
 NOISE_LIMITS = (0.02, 0.30)
 """The measured spread stays within these: below, rounding would rule; above, a metric would not count."""
+PRIOR_WIDTH = {"alpha0": 20_000.0, "alpha1": 20.0}
+"""How large (µs) the way into the queue may well be: HTTP, tokenizing, hand-over. It weighs as much as one request
+of all: nothing where the traces say anything, and what keeps an overloaded trace, whose TTFT are all queue,
+from
+calling a part of it the way in."""
 NEVER_FINISHED = np.log(10.0)
 """Residual of a request that the simulator does not finish: as if it were ten times too slow."""
 
@@ -103,9 +108,16 @@ class Problem:
             weights.append(np.broadcast_to(weight[:, None], trace.observed_us.shape))
         return weights
 
-    def loss(self, residuals: Sequence[Floats]) -> float:
-        """Return the mean robust loss: 1 is a typical error of one noise, 0 perfection."""
-        return float(
+    def prior_precision(self) -> Floats:
+        """Return the weight of each scaled coefficient's square in the loss."""
+        num_requests = sum(int(trace.used().sum()) for trace in self.traces)
+        width = np.array([PRIOR_WIDTH.get(name, np.inf) for name in self.names])
+        return np.asarray((self.scale / width) ** 2 / max(num_requests, 1))
+
+    def loss(self, residuals: Sequence[Floats], theta: Floats) -> float:
+        """Return the mean robust loss, prior included: 1 is a typical error of one noise, 0 perfection."""
+        prior = float(self.prior_precision() @ (theta / self.scale) ** 2)
+        return prior + float(
             sum(
                 np.nansum(weight * robust(residual))
                 for weight, residual in zip(self.weights(), residuals, strict=True)
@@ -114,7 +126,7 @@ class Problem:
 
     def evaluate(self, theta: Floats) -> float:
         """Return the loss at these coefficients."""
-        return self.loss(self.residuals(self.simulate(theta)))
+        return self.loss(self.residuals(self.simulate(theta)), theta)
 
     def exposure_gradients(self, runs: Sequence[Run]) -> list[Floats]:
         """Return, per trace, d residual / d coefficient while the schedule stays as it is: [p, 3, n]."""
@@ -122,7 +134,7 @@ class Problem:
         for run, trace in zip(runs, self.traces, strict=True):
             latencies = exposure_columns(run.timeline, trace.requests.prompt_tokens.astype(np.float64))
             chosen = np.stack([latencies[name] for name in self.names])
-            values.append(chosen / (run.latency_us * self.noise[:, None]))
+            values.append(chosen / (np.maximum(run.latency_us, 1.0) * self.noise[:, None]))
         return values
 
     def with_noise_of(self, runs: Sequence[Run]) -> Problem:
@@ -216,5 +228,5 @@ def exposure_columns(timeline: Timeline, prompt_tokens: Floats) -> dict[str, Flo
 
 
 def _before_and_after(before: Floats, after: Floats, gaps: Floats) -> Floats:
-    """Return an exposure's share in TTFT, E2E and mean ITL."""
+    """Return an exposure's share in TTFT, E2E and TPOT."""
     return np.stack([before, before + after, after / gaps])

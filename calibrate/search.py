@@ -119,15 +119,15 @@ def descend(
     """Return the loss and the place to which damped Gauss-Newton steps on exposures lead."""
     theta, damping, runs_left = start, 1e-2, max_runs
     runs = problem.simulate(theta)
-    loss = problem.loss(problem.residuals(runs))
+    loss = problem.loss(problem.residuals(runs), theta)
     while runs_left > 0 and damping < 1e4:
         slopes = [gradient * problem.scale[:, None, None] for gradient in problem.exposure_gradients(runs)]
-        normal, gradient = normal_equations(slopes, problem.residuals(runs), problem.weights())
+        normal, gradient = normal_equations(problem, slopes, residuals=problem.residuals(runs), theta=theta)
         gain = 0.0
         while runs_left > 0 and damping < 1e4 and gain <= 0:
             trial = damped_step(normal, gradient, at=theta / problem.scale, damping=damping) * problem.scale
             trial_runs = problem.simulate(trial)
-            trial_loss = problem.loss(problem.residuals(trial_runs))
+            trial_loss = problem.loss(problem.residuals(trial_runs), trial)
             runs_left -= 1
             gain = loss - trial_loss
             damping = damping * 6 if gain <= 0 else max(damping / 5, 1e-6)

@@ -11,22 +11,27 @@ from scipy.optimize import nnls
 from calibrate.bootstrap import Floats
 from calibrate.problem import FitTrace, Problem, exposure_columns
 
+QUIET_STEPS = 5.0
 REWEIGHTINGS = 5
 """Rounds of reweighting that turn least squares into a robust fit; more change nothing visible."""
 
 
 def natural_scale(traces: Sequence[FitTrace], names: Sequence[str]) -> Floats:
-    """Return what each coefficient would be if it explained a typical latency alone (µs); all positive."""
-    ttft = _median([trace.observed_us[0] for trace in traces], otherwise=10_000.0)
-    gap = _median([trace.observed_us[2] for trace in traces], otherwise=ttft)
-    prompt = _median([trace.requests.prompt_tokens[trace.used()] for trace in traces], otherwise=1.0)
-    together = _median([decoding_together(trace) for trace in traces], otherwise=1.0)
+    """Return what each coefficient would be if it explained a quiet latency alone (µs); all positive.
+
+    A quiet TTFT is the lower decile, and no more than some steps: what is beyond that, the queue made.
+    """
+    first = _quantile([trace.observed_us[0] for trace in traces], 0.1, otherwise=10_000.0)
+    gap = _quantile([trace.observed_us[2] for trace in traces], 0.5, otherwise=first)
+    first = min(first, QUIET_STEPS * gap)
+    prompt = _quantile([trace.requests.prompt_tokens[trace.used()] for trace in traces], 0.5, otherwise=1.0)
+    together = _quantile([decoding_together(trace) for trace in traces], 0.5, otherwise=1.0)
     scale = {
-        "alpha0": ttft,
-        "alpha1": ttft / prompt,
+        "alpha0": first,
+        "alpha1": first / prompt,
         "alpha2": gap,
         "beta0": gap,
-        "beta1": ttft / prompt,
+        "beta1": first / prompt,
         "beta2": gap / max(together, 1.0),
     }
     return np.array([scale[name] for name in names])
@@ -108,8 +113,8 @@ def _exchanged(amount: float, source: str, target: str, *, scale: Floats, at: Ma
     return float(amount / scale[at[source]] * scale[at[target]])
 
 
-def _median(parts: Sequence[NDArray[np.generic]], *, otherwise: float) -> float:
-    """Return the median over all traces of what is known and positive."""
+def _quantile(parts: Sequence[NDArray[np.generic]], share: float, *, otherwise: float) -> float:
+    """Return a quantile over all traces of what is known and positive."""
     values = np.concatenate([np.asarray(part, dtype=np.float64).ravel() for part in parts])
     values = values[np.isfinite(values) & (values > 0)]
-    return float(np.median(values)) if len(values) else otherwise
+    return float(np.quantile(values, share)) if len(values) else otherwise

@@ -62,7 +62,9 @@ def sample_surface(
     drawn = generator.uniform(-1, 1, size=(points_per_coefficient * p // 2, p)) * reach
     offsets = np.concatenate([drawn, -drawn])  # mirrored: slopes are free of any even curvature
     sampled = [problem.residuals(runs) for runs in simulate_many(problem, list(centre + offsets))]
-    losses = [problem.loss(residuals) for residuals in sampled]
+    losses = [
+        problem.loss(residuals, centre + offset) for residuals, offset in zip(sampled, offsets, strict=True)
+    ]
     if report is not None:
         report(min(losses))
     design = offsets / problem.scale
@@ -130,7 +132,7 @@ def minimum_of(surface: Surface, problem: Problem) -> Floats:
             mean + np.tensordot((theta - surface.centre) / problem.scale, slopes, axes=1)
             for mean, slopes in zip(surface.means, surface.slopes, strict=True)
         ]
-        normal, slope = normal_equations(surface.slopes, moved, problem.weights())
+        normal, slope = normal_equations(problem, surface.slopes, residuals=moved, theta=theta)
         step = damped_step(normal, slope, at=theta / problem.scale, damping=1e-4) * problem.scale
         theta = np.clip(step, surface.centre - 2 * surface.reach, surface.centre + 2 * surface.reach)
         theta = np.maximum(theta, 0.0)
@@ -138,12 +140,13 @@ def minimum_of(surface: Surface, problem: Problem) -> Floats:
 
 
 def normal_equations(
-    slopes: list[Floats], residuals: list[Floats], weights: list[Floats]
+    problem: Problem, slopes: list[Floats], *, residuals: list[Floats], theta: Floats
 ) -> tuple[Floats, Floats]:
-    """Return J'WJ [p, p] and J'Wr [p] over all traces, reweighted for the robust loss."""
-    p = len(slopes[0])
-    normal, gradient = np.zeros((p, p)), np.zeros(p)
-    for slope, residual, weight in zip(slopes, residuals, weights, strict=True):
+    """Return J'WJ [p, p] and J'Wr [p] in scaled coefficients, reweighted for the robust loss, prior included."""
+    p = len(theta)
+    precision = problem.prior_precision()
+    normal, gradient = np.diag(precision), precision * theta / problem.scale
+    for slope, residual, weight in zip(slopes, residuals, problem.weights(), strict=True):
         flat = slope.reshape(p, -1)
         value, importance = residual.ravel(), (weight * robust_weight(residual)).ravel()
         known = np.isfinite(value) & np.isfinite(flat).all(axis=0)

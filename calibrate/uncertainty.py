@@ -63,7 +63,7 @@ def uncertainty(
     ``scatter``: standard error of ``theta`` that the simulator's staircase adds.
     """
     curvature, scores, noise = _information(problem, theta, surface)
-    inverse = np.linalg.inv(curvature + noise * np.eye(len(theta)))
+    inverse = np.linalg.inv(curvature + noise * np.eye(len(theta)) + np.diag(problem.prior_precision()))
     generator = np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), 77]))
     # The prior's pull counts from where the fit is, so that it widens without moving.
     pull = noise * generator.normal(size=(replicates, len(theta)))

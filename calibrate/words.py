@@ -23,7 +23,8 @@ STRATUM_NAMES = {
     "output_tokens": "output tokens",
     "in_flight": "requests in flight at arrival",
 }
-MINUS, NONE = "\u2212", "\u2013"
+MINUS, NONE, SPACE = "\u2212", "\u2013", "\u00a0"
+"""True minus, the dash of a missing value, and the space that keeps a unit with its number."""
 
 
 def duration(value_us: float | None) -> str:
@@ -37,7 +38,7 @@ def duration(value_us: float | None) -> str:
         text = f"{digits(value_us / 1_000)} ms"
     else:
         text = f"{digits(value_us / 1_000_000)} s"
-    return text.replace("-", MINUS)
+    return text.replace("-", MINUS).replace(" ", SPACE)
 
 
 def digits(value: float) -> str:
@@ -53,19 +54,23 @@ def percent(value: float | None, *, signed: bool = False) -> str:
     if value is None:
         return NONE
     size = 100 * abs(value)
+    if size >= 1000:
+        return f">{SPACE}999{SPACE}%"
     places = 0 if size >= 100 else 1 if size >= 0.995 else 2
     text = f"{100 * value:+.{places}f}" if signed else f"{100 * value:.{places}f}"
     if float(text) == 0:
         text = text.replace("+", "").replace("-", "")
-    return text.replace("-", MINUS) + " %"
+    return text.replace("-", MINUS) + SPACE + "%"
 
 
 def percent_interval(estimate: Estimate, *, signed: bool = False) -> str:
     """Return ``low … high`` as percentages, a dash where there is none."""
     if estimate.low is None or estimate.high is None:
         return NONE
-    low, high = (percent(bound, signed=signed).removesuffix(" %") for bound in (estimate.low, estimate.high))
-    return f"{low} … {high} %"
+    low, high = (
+        percent(bound, signed=signed).removesuffix(f"{SPACE}%") for bound in (estimate.low, estimate.high)
+    )
+    return f"{low} … {high}{SPACE}%"
 
 
 def share(value: float | None) -> str:

@@ -1,7 +1,7 @@
 """Pictures as SVG: a frame of two axes and a few kinds of marks, coloured by the page's own style sheet.
 
-Drawn here in some lines rather than by a plotting library, because then a mark has a class instead of a colour, text
-stays text, and a thousand dots are one path of a few kilobytes.
+Drawn here in some lines rather than by a plotting library, because then a mark has a class instead of a
+colour, text stays text, and a thousand dots are one path of a few kilobytes.
 """
 
 from __future__ import annotations

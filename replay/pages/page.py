@@ -37,7 +37,7 @@ class Cell:
 class Table:
     """Columns under ``head``; ``align`` has a letter a column: l(eft), r(ight), c(entre). A row may be a heading.
 
-    ``groups`` are row numbers before which a little air is left.
+    ``groups`` are row numbers before which a rule is drawn; ``wide`` tables fill the page.
     """
 
     head: Sequence[str]
@@ -45,6 +45,7 @@ class Table:
     align: str
     caption: str = ""
     groups: Sequence[int] = ()
+    wide: bool = True
     kind: str = field(default="table", init=False)
 
 

@@ -1,0 +1,76 @@
+"""Taking many decode steps at once and taking them singly give the same bits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given
+
+from sim import Simulation
+from tests.sim.strategies import Case, any_model, assert_same_outcomes, blackboxes, cases, examples
+
+
+def assert_same_totals(jumped: Simulation, stepped: Simulation) -> None:
+    for name in ("num_steps", "num_preemptions", "duration_us"):
+        assert getattr(jumped, name) == getattr(stepped, name), name
+
+
+@examples(250)
+@given(cases(closed=None, models=any_model()))
+def test_jumps_change_no_outcome_and_no_total(case: Case) -> None:
+    jumped, stepped = case.run(), case.run(coalesce=False)
+    assert_same_outcomes(jumped.outcomes, stepped.outcomes)
+    assert_same_totals(jumped, stepped)
+    assert stepped.num_jumps == 0
+
+
+@examples(100)
+@given(cases(closed=None, models=any_model()))
+def test_jumps_change_no_token_s_time_nor_the_order_of_tokens(case: Case) -> None:
+    (jumped, jumped_us), (stepped, stepped_us) = (
+        case.run(coalesce=is_on, record="tokens").tokens() for is_on in (True, False)
+    )
+    np.testing.assert_array_equal(jumped, stepped)
+    np.testing.assert_array_equal(jumped_us, stepped_us)
+
+
+@examples(100)
+@given(cases(closed=None, models=any_model()))
+def test_jumps_change_no_inter_token_latency(case: Case) -> None:
+    jumped, stepped = (
+        case.run(coalesce=is_on, record="spans").inter_token_latencies() for is_on in (True, False)
+    )
+    for name in ("mean_us", "p99_us", "gaps_us", "counts"):
+        np.testing.assert_array_equal(getattr(jumped, name), getattr(stepped, name), err_msg=name)
+
+
+@examples(50)
+@given(cases(models=blackboxes()))
+def test_what_is_recorded_changes_nothing(case: Case) -> None:
+    plain = case.run()
+    for record in ("spans", "steps", "blocks", "tokens"):
+        recorded = case.run(record=record)
+        assert_same_outcomes(recorded.outcomes, plain.outcomes)
+        assert_same_totals(recorded, plain)
+
+
+@examples(30)
+@given(cases(models=blackboxes()))
+def test_a_run_longer_than_a_jump_may_be_is_several_jumps(case: Case) -> None:
+    """5,000 outputs each, where a jump takes 4,096 steps at most."""
+    requests = replace(case.requests, output_tokens=case.requests.output_tokens + 5000)
+    longer = replace(case, requests=requests).under(max_model_len=100_000, num_gpu_blocks=0)
+    jumped, stepped = longer.run(), longer.run(coalesce=False)
+    assert_same_outcomes(jumped.outcomes, stepped.outcomes)
+    assert_same_totals(jumped, stepped)
+    assert jumped.num_jumps * 10 < stepped.num_steps
+
+
+@examples(50)
+@given(cases(models=any_model()))
+def test_asking_twice_gives_the_same_tokens(case: Case) -> None:
+    simulation = case.run(record="tokens")
+    first, second = simulation.tokens(), simulation.tokens()
+    np.testing.assert_array_equal(first, second)
+    assert len(first[0]) == simulation.outcomes.num_output_tokens.sum()

@@ -1,0 +1,56 @@
+"""Inter-token latencies out of spans are what every token's time says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from sim import Blackbox
+from tests.sim.strategies import Case, any_model, cases, examples
+
+
+def gaps_of(case: Case) -> list[np.ndarray]:
+    """Return each request's gaps from its tokens' times."""
+    request, time_us = case.run(record="tokens").tokens()
+    return [np.diff(time_us[request == row]) for row in range(len(case.requests))]
+
+
+def with_whole_alpha2(case: Case) -> Case:
+    """The k-th token is k·alpha2 late, rounded once; only whole ones make every gap longer by the same."""
+    if isinstance(case.latency.alpha2, str):
+        latency = Blackbox(
+            **{name: getattr(case.latency, name) for name in ("alpha0", "beta0", "beta1", "beta2")}, alpha2=3
+        )
+        return Case(requests=case.requests, config=case.config, latency=latency, closed_loop=case.closed_loop)
+    return case
+
+
+@examples(150)
+@given(cases(closed=None, models=any_model()))
+def test_each_request_s_mean_and_p99_are_those_of_its_tokens(case: Case) -> None:
+    case = with_whole_alpha2(case)
+    latencies = case.run(record="spans").inter_token_latencies()
+    for row, gaps in enumerate(gaps_of(case)):
+        if len(gaps) == 0:
+            assert np.isnan(latencies.mean_us[row])
+            assert np.isnan(latencies.p99_us[row])
+        else:
+            assert latencies.mean_us[row] == pytest.approx(gaps.mean(), abs=1e-3)
+            assert latencies.p99_us[row] == pytest.approx(np.percentile(gaps, 99), abs=1e-3)
+
+
+@examples(150)
+@given(cases(closed=None, models=any_model()))
+def test_the_pool_holds_every_gap_of_every_request(case: Case) -> None:
+    case = with_whole_alpha2(case)
+    latencies = case.run(record="spans").inter_token_latencies()
+    gaps = np.sort(np.concatenate([np.zeros(0, np.int64), *gaps_of(case)]))
+    np.testing.assert_array_equal(np.repeat(latencies.gaps_us, latencies.counts), gaps)
+    assert np.all(np.diff(latencies.gaps_us) > 0)
+    assert np.all(latencies.counts > 0)
+    for percent in (0, 1, 50, 90, 99, 100):
+        expected = np.percentile(gaps, percent) if len(gaps) else np.nan
+        assert latencies.pooled_percentile_us(percent) == pytest.approx(expected, nan_ok=True)
+    expected = gaps.mean() if len(gaps) else np.nan
+    assert latencies.pooled_mean_us() == pytest.approx(expected, nan_ok=True)

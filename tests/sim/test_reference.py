@@ -1,0 +1,63 @@
+"""The engine against vLLM's scheduler written once more in plain Python: same steps, blocks and outcomes."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+from hypothesis import given
+
+from sim import Outcomes, Step
+from tests.sim.reference import NEVER, Reference
+from tests.sim.strategies import Case, assert_same_outcomes, cases, examples
+
+MANY_BLOCKS = 200
+"""More than any drawn case can fill."""
+
+KEYS = [field.name for field in fields(Step)]
+
+
+def reference_outcomes(reference: Reference) -> Outcomes:
+    """Return the reference's requests as the engine's columns."""
+    rows = [
+        {
+            "status": r.status,
+            "arrival_us": r.arrival_us if r.has_arrived else NEVER,
+            "queued_us": r.queued_us if r.has_arrived else NEVER,
+            "scheduled_us": r.scheduled_us,
+            "first_token_us": reference.seen_us(r, 1),
+            "last_token_us": reference.seen_us(r, len(r.token_times)),
+            "num_output_tokens": len(r.token_times),
+            "num_preemptions": r.num_preemptions,
+            "num_cached_tokens": r.hit,
+        }
+        for r in reference.requests
+    ]
+    return Outcomes(**{field.name: np.array([row[field.name] for row in rows]) for field in fields(Outcomes)})
+
+
+def run_reference(case: Case) -> Reference:
+    return Reference(case.requests, case.config, case.latency, closed_loop=case.closed_loop).run()
+
+
+def bounded(case: Case) -> Case:
+    """Return the case with a number of blocks in place of none: only then is the order of free blocks vLLM's."""
+    return case if case.config.num_gpu_blocks else case.under(num_gpu_blocks=MANY_BLOCKS)
+
+
+@examples(200)
+@given(cases(closed=None))
+def test_every_step_and_every_block_is_the_reference_s(case: Case) -> None:
+    case = bounded(case)
+    reference, simulation = run_reference(case), case.run(record="blocks")
+    steps = simulation.steps()
+    for mine, theirs in zip(steps, reference.steps, strict=False):
+        assert {key: value for key in KEYS if (value := getattr(mine, key)) is not None} == theirs
+    assert len(steps) == len(reference.steps)
+    assert_same_outcomes(simulation.outcomes, reference_outcomes(reference))
+
+
+@examples(200)
+@given(cases(closed=None))
+def test_jumps_and_the_unbounded_cache_end_as_the_reference_does(case: Case) -> None:
+    assert_same_outcomes(case.run().outcomes, reference_outcomes(run_reference(bounded(case))))

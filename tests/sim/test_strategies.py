@@ -1,0 +1,89 @@
+"""The drawn cases reach what the other tests are about: counted, so that an easy life is noticed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import fields
+
+import numpy as np
+from hypothesis import given
+
+from sim import Outcomes, Status
+from tests.sim.strategies import Case, Setting, cases, examples
+
+DRAWN = 300
+
+AT_LEAST_FRAC = {
+    "preemption": 0.15,
+    "preemption, async": 0.06,
+    "preemption, by urgency": 0.08,
+    "preemption, prefix cache": 0.1,
+    "hit": 0.18,
+    "stuck": 0.08,
+    "refused": 0.08,
+    "a jump of several steps": 0.4,
+    "several requests done at once": 0.08,
+    "unbounded": 0.06,
+    "long_prefill_token_threshold": 0.08,
+    "enable_chunked_prefill": 0.05,
+    "scheduler_reserve_full_isl": 0.02,
+    "watermark": 0.015,
+    "enable_prefix_caching": 0.2,
+    "max_model_len": 0.15,
+    "scheduling_policy": 0.1,
+    "async_scheduling": 0.1,
+}
+"""What part of the drawn cases shows each; an option by name: it changes some outcome."""
+
+WITHOUT: dict[str, Setting] = {
+    "long_prefill_token_threshold": 0,
+    "enable_chunked_prefill": True,
+    "scheduler_reserve_full_isl": True,
+    "watermark": 0.0,
+    "enable_prefix_caching": False,
+    "max_model_len": 1000,
+    "scheduling_policy": "fcfs",
+    "async_scheduling": False,
+}
+
+
+def differ(one: Outcomes, other: Outcomes) -> bool:
+    return any(not np.array_equal(getattr(one, f.name), getattr(other, f.name)) for f in fields(Outcomes))
+
+
+def what_happened(case: Case) -> set[str]:
+    """Return which of AT_LEAST_FRAC a case shows."""
+    simulation = case.run()
+    outcomes, config = simulation.outcomes, case.config
+    preempts = simulation.num_preemptions > 0
+    finished = outcomes.last_token_us[outcomes.status == Status.OK]
+    seen = {
+        "preemption": preempts,
+        "preemption, async": preempts and config.async_scheduling,
+        "preemption, by urgency": preempts and config.scheduling_policy != "fcfs",
+        "preemption, prefix cache": preempts and config.enable_prefix_caching,
+        "hit": bool(np.any(outcomes.num_cached_tokens > 0)),
+        "stuck": Status.STUCK in outcomes.status,
+        "refused": Status.REJECTED in outcomes.status,
+        "a jump of several steps": case.run(coalesce=False).num_steps > simulation.num_jumps + 5 > 6,
+        "several requests done at once": len(set(finished.tolist())) < len(finished),
+        "unbounded": config.num_gpu_blocks == 0,
+    }
+    for name, value in WITHOUT.items():
+        seen[name] = differ(case.under(**{name: value}).run().outcomes, outcomes)
+    return {name for name, is_seen in seen.items() if is_seen}
+
+
+def test_the_cases_are_hard_enough() -> None:
+    counts: Counter[str] = Counter()
+
+    @examples(DRAWN)
+    @given(cases())
+    def count(case: Case) -> None:
+        counts.update(what_happened(case))
+        counts["drawn"] += 1
+
+    count()
+    fracs = {name: counts[name] / counts["drawn"] for name in AT_LEAST_FRAC}
+    too_rare = {name: frac for name, frac in fracs.items() if frac < AT_LEAST_FRAC[name]}
+    assert not too_rare

@@ -157,7 +157,7 @@ def advance_running(s: State, num_steps: int) -> None:
     first_end_us, last_end_us = s.ends_us[0], s.ends_us[num_steps - 1]
     if e.log_tokens:
         log_jump_tokens(s, num_steps)
-    e.num_finished = 0
+    e.num_finished = e.has_finished_ids = 0
     kept = 0
     for i in range(e.num_running):
         request = s.running[i]
@@ -295,7 +295,6 @@ def jump_async(s: State, until_us: int) -> bool:
     advance_running(s, num_steps)
     e.clock_us = s.ends_us[num_steps - 1]
     e.device_free_us = b.exec_end_us = s.ends_us[num_steps]
-    e.has_finished_ids = 0
     b.num_prefill_tokens, b.num_decode_tokens, b.num_tokens = 0, e.num_running, e.num_running
     for i in range(e.num_running):
         entry = s.entries[e.oldest_batch, i]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sim.compile import part
 from sim.engine.blocks import get_new_block, remember_hash, touch
-from sim.engine.state import NEVER, OUTGROWN, State
+from sim.engine.state import NEVER, State
 
 
 @part
@@ -103,12 +103,8 @@ def fits(s: State, request: int, num_new_tokens: int, num_evictable: int) -> boo
 
     With ``scheduler_reserve_full_isl`` all its known tokens must fit, not only the chunk. Hit blocks that nobody
     holds sit in the free queue, so they are charged too. The watermark is kept free unless nothing runs.
-    A request that has outgrown the whole cache never fits: without ``scheduler_reserve_full_isl`` vLLM would admit
-    and preempt it for ever.
     """
     e, r = s.counters[0], s.requests[request]
-    if r.status == OUTGROWN:
-        return False
     charged = num_evictable - e.num_hit_blocks
     if e.num_running > 0:
         charged += e.watermark_blocks

@@ -14,7 +14,7 @@ from sim.engine.kv_cache import (
     get_computed_blocks,
     remember_private_blocks,
 )
-from sim.engine.state import FCFS, IS_DECODE, NEVER, OUTGROWN, PREEMPTED, RUNNING, SAMPLES, State
+from sim.engine.state import FCFS, IS_DECODE, NEVER, PREEMPTED, RUNNING, SAMPLES, State
 from sim.engine.waiting import peek_request, prepend_request, remove_request
 
 
@@ -160,8 +160,6 @@ def preempt_until_it_fits(s: State, batch: int, request: int, num_tokens: int) -
             take_out_of_batch(s, batch, victim)
         preempt(s, victim)
         if victim == request:
-            if e.num_running == 0:
-                s.requests[request].status = OUTGROWN
             return False
         if allocate_slots(s, request, num_tokens):
             return True

@@ -164,6 +164,8 @@ UNSEEN = {
     "beta0": "hardly any step is long enough to show it apart from its tokens",
     "beta1": "prompts are too short or too alike for the cost of a prefill token to show",
     "beta2": "hardly any requests decode together, so the cost of one more in a step does not show",
+    "beta3": "contexts are too short or too alike for what reading them costs to show",
+    "beta4": "prompts are too short or too alike for the cost of attention to show",
 }
 TOGETHER = {
     frozenset(
@@ -179,6 +181,12 @@ TOGETHER = {
     frozenset(
         {"beta0", "beta1"}
     ): "prefill tokens per step are too alike to tell their cost from that of a step",
+    frozenset(
+        {"beta2", "beta3"}
+    ): "contexts are too alike to tell the cost of reading them from that of a decode token",
+    frozenset(
+        {"beta1", "beta4"}
+    ): "prompts are too alike to tell the cost of attention from that of a prefill token",
     frozenset(
         {"beta0", "beta2"}
     ): "the number decoding together is too alike to tell its cost from that of a step",

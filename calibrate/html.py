@@ -276,13 +276,13 @@ def _correlations(fit: Fit) -> Table:
 
 
 def _load(calibration: Calibration) -> Section:
-    names = [each.source.name for each in calibration.traces if each.role != "fitted"]
-    figures = pictures.loads(calibration.pairs, names)
+    judged = [each for each in calibration.traces if each.role != "fitted"]
+    figures = pictures.loads({each.source.name: each.pairs for each in judged[:MOST_LOADS]})
     return Section(
         title="Load over time",
         anchor="load",
         lead=f"Compared requests between arrival and last token, {OBSERVED} and {SIMULATED}.",
-        parts=[Figures(figures=figures[:MOST_LOADS], columns=1)],
+        parts=[Figures(figures=figures, columns=1)],
     )
 
 
@@ -303,18 +303,18 @@ def _kinds(calibration: Calibration) -> Section:
                     if found is None
                     else Cell(
                         text=words.percent(found.value, signed=signed),
-                        aside=words.percent_interval(found, signed=signed),
+                        aside="" if signed else words.percent_interval(found),
                     )
                 )
         label = words.STRATUM_NAMES[each.by] if each.by != before else ""
-        rows.append([label, f"{each.low:,.0f} to {each.high:,.0f}", f"{each.n:,}", *values])
+        rows.append([label, f"{each.low:,.0f}\u2013{each.high:,.0f}", f"{each.n:,}", *values])
         before = each.by
     head = ["", "", "n", *(f"{words.METRIC_NAMES[m]} {kind}" for m in metrics for kind in ("MAPE", "bias"))]
     return Section(
         title="By kind of request",
         anchor="kinds",
         lead="Thirds by prompt length, by output length, and by how busy the observed server was.",
-        parts=[Table(head=head, rows=rows, align="llr" + "r" * 2 * len(metrics), groups=groups[1:])],
+        parts=[Table(head=head, rows=rows, align="nrr" + "r" * 2 * len(metrics), groups=groups[1:])],
     )
 
 

@@ -17,12 +17,12 @@ from calibrate.problem import Problem, robust_weight
 from calibrate.surface import Surface
 
 METHOD = "one-step moving-block bootstrap over requests on a response surface, with a weak prior"
-LEAST_SHARE = 0.25
+LEAST_SHARE = 0.03
 """How much of a curvature is taken for real at least, however noisy its slopes."""
 RELATIVE_TOLERANCE = 0.25
-SCALE_TOLERANCE = 0.05
+SCALE_TOLERANCE = 0.02
 """A coefficient is identifiable when its interval reaches at most a quarter of its value to each side, or
-what would change a typical latency by 5 %."""
+what would change a quiet latency by 2 %."""
 CONFOUNDED = 0.9
 """Correlation from which two coefficients are named together."""
 
@@ -72,11 +72,12 @@ def uncertainty(
         counts = draw_counts(len(score), block, replicates=replicates, seed=seed, stream=7000 + stream)
         pull += (counts - 1) @ score
     steps = -pull @ inverse
+    correlation = _correlation(steps)
     if scatter is not None:
         steps += generator.normal(size=steps.shape) * scatter / problem.scale
     return Uncertainty(
         replicates=np.maximum(theta + steps * problem.scale, 0.0),
-        correlation=_correlation(steps),
+        correlation=correlation,
         condition_number=condition_number(curvature),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -107,6 +107,61 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             rich_help_panel=CARE,
         ),
     ] = False,
+    no_streaming: Annotated[
+        bool,
+        typer.Option(
+            "--no-streaming",
+            help="Ask for answers in one piece; the time of the first token is then unknown.",
+            rich_help_panel=SERVER,
+        ),
+    ] = False,
+    class_priority: Annotated[
+        bool,
+        typer.Option(
+            "--class-priority",
+            help="Send vLLM's priority by the request's SLO class (server: --scheduling-policy priority).",
+            rich_help_panel=SERVER,
+        ),
+    ] = False,
+    max_error_rate: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="FRAC",
+            help="Stop, and exit 1, when more than this share of the last 50 requests failed.",
+            show_default=False,
+            rich_help_panel=CARE,
+        ),
+    ] = None,
+    slo: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PROMISES",
+            help="Count the requests that keep all of them: ttft=500ms,tpot=30ms; itl, e2e, ttft_from_due too.",
+            show_default=False,
+        ),
+    ] = None,
+    scrape: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S",
+            parser=_seconds,
+            help="Record the server's gauges this often (1s), in STEM.gauges.csv.",
+            show_default=False,
+            rich_help_panel=SERVER,
+        ),
+    ] = None,
+    engine_log: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The server's log; the steps it tells of go to STEM.steps.csv "
+            "(vllm: --enable-logging-iteration-details).",
+            show_default=False,
+            rich_help_panel=SERVER,
+        ),
+    ] = None,
     prompt_salt: Annotated[
         int | None,
         typer.Option(
@@ -129,6 +184,7 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     """Send a load to a live endpoint and record the trace."""
     from observe.endpoint import parse_endpoint, redact_command
     from observe.settings import Limits, Settings
+    from observe.slo import parse_slo
     from traces.workload import trace_from_options
 
     settings = Settings(
@@ -144,12 +200,18 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         events=not no_itl,
         probe=not no_probe,
         salt=prompt_salt,
+        streaming=not no_streaming,
+        class_priority=class_priority,
+        max_error_frac=max_error_rate,
+        scrape_s=None if scrape is None else _finite(scrape),
+        engine_log=engine_log,
         command=redact_command(["vtwin", *sys.argv[1:]]),
     )
+    promises = parse_slo(slo) if slo is not None else {}
     requests = trace_from_options(workload)
     told: list[str] = []
     observation = run_on_fastest_loop(lambda: _observed(requests, settings, output=output, told=told))
-    _report(observation, as_json=as_json, told=told)
+    _report(observation, as_json=as_json, told=told, slo_us=promises)
     _leave(observation, strict=strict)
 
 
@@ -188,11 +250,13 @@ def run_on_fastest_loop(start: Callable[[], Coroutine[Any, Any, Result]]) -> Res
         return runner.run(start())
 
 
-def _report(observation: Observation, *, as_json: bool, told: Sequence[str]) -> None:
+def _report(
+    observation: Observation, *, as_json: bool, told: Sequence[str], slo_us: Mapping[str, float]
+) -> None:
     """Print the summary on stderr, without notes already told; if asked for, the document on stdout."""
     from observe.summary import summarize_observed, table
 
-    summary = summarize_observed(observation.trace)
+    summary = summarize_observed(observation.trace, slo_us=slo_us)
     typer.echo(table(summary), err=True)
     for note in summary["notes"]:
         if note not in told:
@@ -205,5 +269,5 @@ def _leave(observation: Observation, *, strict: bool) -> None:
     """Exit as the outcome demands; return when all is well."""
     if observation.interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
-    if observation.num_ok == 0 or (strict and observation.client_limited):
+    if observation.num_ok == 0 or observation.fault or (strict and observation.client_limited):
         raise typer.Exit(EXIT_NEGATIVE)

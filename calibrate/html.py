@@ -254,7 +254,7 @@ def _coefficients(fit: Fit) -> Section:
         anchor="coefficients",
         lead="A step lasts beta0 + beta1 · prefill tokens + beta2 · decode tokens; a request joins the queue "
         "alpha0 + alpha1 · prompt tokens after it arrives.",
-        parts=[Table(head=head, rows=rows, align="lrrcll"), _correlations(fit), Prose(markup=told)],
+        parts=[Table(head=head, rows=rows, align="lrrcnl"), _correlations(fit), Prose(markup=told)],
     )
 
 

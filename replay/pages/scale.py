@@ -74,11 +74,11 @@ def logarithmic(
 
 
 def scale_of(values: Floats, *, label: str = "", text: Callable[[float], str] | None = None) -> Scale:
-    """Return an axis that holds all but the outermost values, logarithmic where they span much."""
+    """Return an axis that holds all but the outermost hundredths, logarithmic where they span much."""
     known = values[np.isfinite(values)]
     if len(known) == 0:
         return linear(0.0, 1.0, label=label, text=text)
-    low, high = (float(bound) for bound in np.quantile(known, [0.002, 0.998]))
+    low, high = (float(bound) for bound in np.quantile(known, [0.01, 0.998]))
     if low > 0 and high / low >= LOG_FROM:
         return logarithmic(low / 1.08, high * 1.08, label=label, text=text)
     margin = 0.04 * (high - low)

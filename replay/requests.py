@@ -19,7 +19,9 @@ Int64s = NDArray[np.int64]
 SHARED_BY_NOBODY = (np.zeros(1, np.int64), np.zeros(0, np.int64))
 
 
-def requests_from_trace(trace: Trace, *, block_size: int, at: At = "auto", closed_loop: bool = False) -> Requests:
+def requests_from_trace(
+    trace: Trace, *, block_size: int, at: At = "auto", closed_loop: bool = False
+) -> Requests:
     """Return a trace's requests as the engine's columns, in the trace's order.
 
     ``at``: they reach the server when they were sent (``auto``: where that is recorded) or when they were due.
@@ -45,7 +47,9 @@ def _arrival_us(trace: Trace, at: At, *, closed_loop: bool) -> Int64s:
         due = trace.column("arrival_time_us")
         if due.isna().any():
             row = int(np.flatnonzero(due.isna().to_numpy())[0])
-            raise TraceError(f"row {row + 1}, arrival_time_us: got nothing, expected when the request was due")
+            raise TraceError(
+                f"row {row + 1}, arrival_time_us: got nothing, expected when the request was due"
+            )
         return due.to_numpy(np.int64)
     return send_or_arrival_us(trace)
 
@@ -57,7 +61,9 @@ def output_tokens(trace: Trace) -> Int64s:
     wanted = got.mask(failed & asked.notna(), asked).fillna(asked)
     if wanted.isna().any():
         row = int(np.flatnonzero(wanted.isna().to_numpy())[0])
-        raise TraceError(f"row {row + 1}, output_tokens: got nothing, expected the number of tokens to generate")
+        raise TraceError(
+            f"row {row + 1}, output_tokens: got nothing, expected the number of tokens to generate"
+        )
     return wanted.to_numpy(np.int64)
 
 
@@ -74,7 +80,8 @@ def _ranges(starts: Int64s, lengths: Int64s) -> Int64s:
     """Return start, start + 1, … of each length, one behind the other."""
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
-    return np.arange(total, dtype=np.int64) + np.repeat(starts - (ends - lengths), lengths)
+    positions = np.arange(total, dtype=np.int64) + np.repeat(starts - (ends - lengths), lengths)
+    return np.asarray(positions, np.int64)
 
 
 def _group_hashes(trace: Trace, block_size: int) -> tuple[Int64s, Int64s]:
@@ -131,4 +138,4 @@ def _dense(values: NDArray[np.generic]) -> Int64s:
             values = values.astype(np.int64)
         except (ValueError, OverflowError):
             values = values.astype(str)
-    return np.unique(values, return_inverse=True)[1].astype(np.int64)
+    return np.asarray(np.unique(values, return_inverse=True)[1], np.int64)

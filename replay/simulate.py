@@ -38,7 +38,9 @@ def closed_loop_of(trace: Trace, loop: Loop) -> tuple[int, int] | None:
     if loop == "open" or (loop == "auto" and recorded is None):
         return None
     if recorded is None:
-        raise ConfigError("--closed-loop: the trace's header has no closed_loop, expected its concurrency there")
+        raise ConfigError(
+            "--closed-loop: the trace's header has no closed_loop, expected its concurrency there"
+        )
     return recorded.concurrency, recorded.think_time_us
 
 
@@ -79,7 +81,7 @@ def simulated_trace(trace: Trace, simulation: Simulation, *, is_closed_loop: boo
         "last_token_time_us": last,
         "output_tokens": outcomes.num_output_tokens,
         "status": names[outcomes.status],
-        "finish_reason": pd.Series(np.where(ok, "length", None), dtype="string"),
+        "finish_reason": pd.Series("length", index=range(len(ok)), dtype="string").where(ok),
         "scheduled_time_us": _known(outcomes.scheduled_us, scheduled),
         "num_preemptions": outcomes.num_preemptions,
         "num_cached_tokens": _known(outcomes.num_cached_tokens, scheduled),

@@ -69,15 +69,6 @@ def _emission_times(first_end_us: Int64s, step_us: Int64s, num_steps: Int64s) ->
 
 
 @entry
-def _percentile(ordered: Int64s, length: int, frac: float) -> float:
-    """Return a percentile of ascending values, interpolated linearly."""
-    rank = frac * (length - 1)
-    below = int(rank)
-    above = min(below + 1, length - 1)
-    return ordered[below] + (rank - below) * (ordered[above] - ordered[below])
-
-
-@entry
 def _per_request(
     times: Int64s, first: Int64s, last: Int64s, pause_starts: Int64s, pause_last: Int64s, pause_next: Int64s
 ) -> tuple[Floats, Floats]:

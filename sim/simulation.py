@@ -31,6 +31,8 @@ RESUMABLE_UNBOUNDED_BLOCKS = 1 << 20
 
 FIRST_LOG_LENGTH = 4096
 
+NO_HASH_IDS = np.zeros(0, np.int64)
+
 LONGEST_JUMP = 4096
 """Steps taken at once at most; a longer run of equal steps takes several jumps."""
 
@@ -52,8 +54,10 @@ class View:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:
-    """Outcomes of a finished run and what it cost. ``num_steps`` counts every step, ``num_jumps`` the jumps taken
-    over runs of them; ``duration_us`` is the time of the last event; ``engine_cpu_s`` is CPU time of this thread.
+    """Outcomes of a finished run and what it cost.
+
+    ``num_steps`` counts every step, ``num_jumps`` the jumps taken over runs of them; ``duration_us`` is the time of
+    the last event; ``engine_cpu_s`` is CPU time of this thread.
     """
 
     outcomes: Outcomes
@@ -88,10 +92,7 @@ class Engine:
     def __init__(
         self, config: EngineConfig, latency: Blackbox, *, record: Record = "none", coalesce: bool = True
     ) -> None:
-        if config.num_gpu_blocks == UNBOUNDED:
-            num_blocks = RESUMABLE_UNBOUNDED_BLOCKS
-        else:
-            num_blocks = config.num_gpu_blocks
+        num_blocks = config.num_gpu_blocks or RESUMABLE_UNBOUNDED_BLOCKS
         width = config.max_model_len // config.block_size + 2
         empty = np.zeros(0, np.int64)
         requests = Requests(
@@ -203,7 +204,7 @@ class Engine:
         order = np.argsort(rows["queued_us"], kind="stable") + first
         join_requests(state, order)
 
-    def _rows_of(self, requests: Requests) -> Any:
+    def _rows_of(self, requests: Requests) -> st.Records:
         """Return the engine's records of requests, those that the front end refuses marked."""
         config = self._config
         rows = st.records(len(requests), st.REQUEST)
@@ -263,7 +264,7 @@ class Engine:
                 output_tokens=np.array([output_tokens], np.int64),
                 priority=np.array([priority], np.int64),
                 hash_offsets=np.array([known, self._num_known_hashes], np.int64),
-                hash_ids=self._state.hash_ids,
+                hash_ids=NO_HASH_IDS,  # they are in place
             )
         )
         return number
@@ -357,7 +358,10 @@ class Engine:
         )
 
     def outcomes(self, requests: slice = slice(None)) -> Outcomes:
-        """Return what became of every request so far, or of those with these numbers; what runs or waits is UNFINISHED."""
+        """Return what became of every request so far, or of those with these numbers.
+
+        What runs or waits is UNFINISHED.
+        """
         e = self._state.counters[0]
         rows = self._state.requests[: e.num_requests][requests]
         status = np.full(len(rows), Status.UNFINISHED, np.int8)
@@ -429,7 +433,7 @@ class Engine:
         ).plus(int(self._latency.output_delay_us(np.array([1]))[0]))
 
 
-def _longer(array: Any, length: int) -> Any:
+def _longer(array: st.Records, length: int) -> st.Records:
     """Return a copy of ``array`` with zeros behind it."""
     longer = (
         st.records(length, array.dtype) if isinstance(array, np.recarray) else np.zeros(length, array.dtype)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from sim.compile import part
 from sim.engine.blocks import remember_hash
-from sim.engine.kv_cache import append_new_block, hash_of_block, has_hashes_past
+from sim.engine.kv_cache import append_new_block, has_hashes_past, hash_of_block
 from sim.engine.log import log_pause, log_span
 from sim.engine.state import FCFS, IS_DECODE, NEVER, SAMPLES, State
 from sim.engine.update import finish

@@ -73,10 +73,10 @@ def samples_are_in_flight(s: State) -> bool:
     e = s.counters[0]
     if e.num_batches == 0:
         return False
+    num_samples = 0
     for i in range(s.batches[e.oldest_batch].num_entries):
-        if s.entries[e.oldest_batch, i].kind & SAMPLES:
-            return True
-    return False
+        num_samples += s.entries[e.oldest_batch, i].kind & SAMPLES
+    return num_samples > 0
 
 
 @part
@@ -214,7 +214,7 @@ def run_async(s: State, until_us: int, coalesce: bool) -> int:
 
 
 @engine_entry
-def run(s: State, until_us: int, coalesce: bool) -> int:  # noqa: FBT001 - numba's entry points take no keywords
+def run(s: State, until_us: int, coalesce: bool) -> int:
     """Take every step that starts before ``until_us``; return REACHED, IDLE or NEEDS_ROOM."""
     if s.counters[0].async_scheduling:
         return run_async(s, until_us, coalesce=coalesce)

@@ -6,13 +6,14 @@ import json
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
 from traces.workload.options import WorkloadOptions, with_workload_options
 
 if TYPE_CHECKING:
+    from observe.listing import ListOptions
     from observe.observing import Observation
     from observe.settings import Settings
     from traces import Trace
@@ -24,6 +25,7 @@ EXIT_INTERRUPTED = 130
 
 SERVER = "Server"
 CARE = "Care"
+LIST = "Several runs"
 
 
 def _seconds(text: str) -> float:
@@ -46,7 +48,10 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     ],
     output: Annotated[
         Path,
-        typer.Option(metavar="STEM", help="The trace; Parquet if it ends in .parquet, else CSV."),
+        typer.Option(
+            metavar="STEM",
+            help="The trace; Parquet if it ends in .parquet, else CSV. With --plan or --sweep: a folder.",
+        ),
     ],
     model: Annotated[
         str | None,
@@ -162,6 +167,30 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             rich_help_panel=SERVER,
         ),
     ] = None,
+    sweep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VALUES",
+            help="One run per value, into the folder --output: rates (1,2,4) or users (concurrency=8,16).",
+            show_default=False,
+            rich_help_panel=LIST,
+        ),
+    ] = None,
+    plan: Annotated[
+        Literal["calibrate"] | None,
+        typer.Option(
+            help="The runs that a fit needs, up to --rate, into the folder --output.",
+            show_default=False,
+            rich_help_panel=LIST,
+        ),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Run the plan without asking.", rich_help_panel=LIST)
+    ] = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Leave out runs whose trace is there and whole.", rich_help_panel=LIST),
+    ] = False,
     prompt_salt: Annotated[
         int | None,
         typer.Option(
@@ -183,6 +212,7 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 ) -> None:
     """Send a load to a live endpoint and record the trace."""
     from observe.endpoint import parse_endpoint, redact_command
+    from observe.listing import ListOptions
     from observe.settings import Limits, Settings
     from observe.slo import parse_slo
     from traces.workload import trace_from_options
@@ -208,6 +238,18 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         command=redact_command(["vtwin", *sys.argv[1:]]),
     )
     promises = parse_slo(slo) if slo is not None else {}
+    several = ListOptions(sweep=sweep, plan=plan, yes=yes, resume=resume)
+    if several.is_asked_for:
+        _observe_list(
+            workload,
+            settings,
+            several=several,
+            folder=output,
+            slo_us=promises,
+            as_json=as_json,
+            strict=strict,
+        )
+        return
     requests = trace_from_options(workload)
     told: list[str] = []
     observation = run_on_fastest_loop(lambda: _observed(requests, settings, output=output, told=told))
@@ -263,6 +305,26 @@ def _report(
             typer.echo(f"observe: {note}", err=True)
     if as_json:
         typer.echo(json.dumps(summary, indent=2))
+
+
+def _observe_list(
+    workload: WorkloadOptions,
+    settings: Settings,
+    *,
+    several: ListOptions,
+    folder: Path,
+    slo_us: Mapping[str, float],
+    as_json: bool,
+    strict: bool,
+) -> None:
+    """Run a list of loads, show what came of it, and exit as the worst of them demands."""
+    from observe.listing import observe_list, report_list
+
+    outcomes = run_on_fastest_loop(lambda: observe_list(workload, settings, options=several, folder=folder))
+    report_list(outcomes, slo_us=slo_us, as_json=as_json)
+    seen = [outcome.observation for outcome in outcomes if outcome.observation is not None]
+    for observation in sorted(seen, key=lambda each: not each.interrupted):
+        _leave(observation, strict=strict)
 
 
 def _leave(observation: Observation, *, strict: bool) -> None:

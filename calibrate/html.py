@@ -10,6 +10,7 @@ from typing import Any
 from calibrate import pictures, words
 from calibrate.errors import STATISTICS, MetricErrors
 from calibrate.fit import Fit
+from calibrate.gate import Verdict, check_table
 from calibrate.judge import Calibration
 from calibrate.problem import UNITS
 from replay.pages import (
@@ -32,12 +33,15 @@ MOST_LOADS = 4
 OBSERVED, SIMULATED = '<b class="observed">observed</b>', '<b class="simulated">simulated</b>'
 
 
-def page_of(calibration: Calibration, *, document: Mapping[str, Any], command: str) -> str:
-    """Return the page as one HTML document."""
+def page_of(
+    calibration: Calibration, *, document: Mapping[str, Any], command: str, verdict: Verdict | None = None
+) -> str:
+    """Return the page as one HTML document, the gate's verdict first where there is one."""
     shown = [name for name in SHOWN if name in calibration.holdout]
     per_request = [name for name in PER_REQUEST if name in calibration.holdout]
     names = ", ".join(each.source.name for each in calibration.traces)
     sections = [
+        *([] if verdict is None else [_verdict(verdict)]),
         _distributions(calibration, shown),
         _errors(calibration),
         _requests(calibration, per_request),
@@ -51,7 +55,7 @@ def page_of(calibration: Calibration, *, document: Mapping[str, Any], command: s
     page = Page(
         name=f"vtwin calibration: {names}",
         eyebrow=f"vtwin calibration report · {document['provenance']['created_at'][:10]}",
-        title=_title(calibration, per_request),
+        title=("" if verdict is None else f"{verdict.outcome}. ") + _title(calibration, per_request),
         lead=_lead(calibration),
         headlines=[_headline(name, calibration.holdout[name]) for name in shown],
         sections=sections,
@@ -59,6 +63,14 @@ def page_of(calibration: Calibration, *, document: Mapping[str, Any], command: s
         f"{document['schema_version']}, holds every number on this page",
     )
     return render(page)
+
+
+def _verdict(verdict: Verdict) -> Section:
+    """Return the gate's verdict: what stands in its way, and every check."""
+    head, rows = check_table(verdict.checks)
+    parts: list[Prose | Table] = [Prose(markup=escape(line)) for line in verdict.obstacles]
+    parts.append(Table(head=head, rows=rows, align="l" + "r" * (len(head) - 3) + "nl"))
+    return Section(title=f"Verdict: {verdict.outcome}", anchor="verdict", parts=parts)
 
 
 def _title(calibration: Calibration, metrics: list[str]) -> str:

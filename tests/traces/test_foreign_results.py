@@ -96,3 +96,39 @@ def test_burstgpt_is_a_workload_of_its_answered_requests(tmp_path: Path) -> None
     path.write_text(BURST.replace("1087", "many"))
     with pytest.raises(TraceError, match=r"burst\.csv:3: Request tokens"):
         convert("burstgpt", path)
+
+
+def record(start_ms: int, *, error: object = None, phase: str = "profiling", **metrics: object) -> str:
+    units = {"input_sequence_length": "tokens", "output_sequence_length": "tokens"}
+    said = {name: {"value": value, "unit": units.get(name, "ms")} for name, value in metrics.items()}
+    start_ns = 1_700_000_000_000_000_000 + start_ms * 1_000_000
+    metadata = {"request_start_ns": start_ns, "x_request_id": f"x{start_ms}", "benchmark_phase": phase}
+    return json.dumps({"metadata": metadata, "metrics": said, "error": error})
+
+
+def test_aiperfs_records_are_an_observed_trace(tmp_path: Path) -> None:
+    path = tmp_path / "profile_export.jsonl"
+    whole = {
+        "input_sequence_length": 100,
+        "output_sequence_length": 3,
+        "time_to_first_token": 20.5,
+        "request_latency": 50.5,
+        "inter_token_latency": 15.0,
+        "inter_chunk_latency": [10.0, 20.0],
+    }
+    failed = record(30, error={"type": "Timeout", "message": "late"}, input_sequence_length=7)
+    path.write_text("\n".join([record(10, **whole), record(0, phase="warmup", **whole), failed]) + "\n")
+    trace = convert("aiperf", path)
+    assert list(trace.column("status")) == ["ok", "ok", "error"]
+    assert list(trace.column("send_time_us")) == [10_000, 0, 30_000]
+    assert list(trace.column("phase")) == ["main", "warmup", "main"]
+    metrics = request_metrics(trace)
+    assert list(metrics["ttft_us"].dropna()) == [20_500, 20_500]
+    assert list(metrics["e2e_us"].dropna()) == [50_500, 50_500]
+    assert sorted(pooled_itl_us(trace)) == [10_000, 10_000, 20_000, 20_000]
+    assert trace.column("error_message").iloc[2] == "Timeout: late"
+    write_trace(trace, tmp_path / "t")
+    assert check_trace(tmp_path / "t") == []
+    path.write_text(record(1, **whole) + "\n{}\n")
+    with pytest.raises(TraceError, match=r"profile_export\.jsonl:2: got KeyError: 'metadata'"):
+        convert("aiperf", path)

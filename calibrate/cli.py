@@ -14,7 +14,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from calibrate.gate import Gate, Verdict
+    from calibrate.gate import Baseline, Gate, Verdict
     from calibrate.judge import Calibration, Options, Source
     from replay import TwinConfig
 
@@ -70,6 +70,13 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where the gate's verdict goes as JUnit XML.")
     ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="REPORT.json",
+            help="An older report: only what was within its limit there, and no longer is, fails the gate.",
+        ),
+    ] = None,
     pair_by: Annotated[
         Literal["request_id", "order"], typer.Option(help="What makes two rows the same request.")
     ] = "request_id",
@@ -89,7 +96,7 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         num_holdout=len(held_out),
     )
     _check_writing(fit=fit, asked=write_config or write_defaults, infer=infer_async or fit_alpha2)
-    gate = _gate(thresholds, junit=junit)
+    gate = _gate(thresholds, junit=junit, baseline=baseline)
     options = Options(
         pair_by=pair_by,
         seed=seed,
@@ -97,7 +104,7 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         names=COEFFICIENTS if fit_alpha2 else FITTED,
     )
     calibration = _calibration(observed, simulated, config, fit=fit, holdout=held_out, options=options)
-    verdict = None if gate is None else _verdict(calibration, gate)
+    verdict = None if gate is None else _verdict(calibration, *gate)
     document = _write(
         calibration,
         report,
@@ -113,24 +120,32 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         _announce(verdict, calibration, junit=junit)
 
 
-def _gate(thresholds: Path | None, *, junit: Path | None) -> Gate | None:
-    """Return the gate, read before anything slow is done."""
+def _gate(
+    thresholds: Path | None, *, junit: Path | None, baseline: Path | None
+) -> tuple[Gate, Baseline | None] | None:
+    """Return the gate and what it is held against, read before anything slow is done."""
+    from calibrate.baseline import read_baseline
     from calibrate.gatefile import read_gate
     from traces.errors import ConfigError
 
     if thresholds is not None:
-        return read_gate(thresholds)
-    if junit is not None:
-        raise ConfigError("--junit: got no --thresholds, expected it: there is no verdict without limits")
+        return read_gate(thresholds), None if baseline is None else read_baseline(baseline)
+    if junit is not None or baseline is not None:
+        given = "--baseline" if junit is None else "--junit"
+        raise ConfigError(f"{given}: got no --thresholds, expected it: there is no verdict without limits")
     return None
 
 
-def _verdict(calibration: Calibration, gate: Gate) -> Verdict:
-    from calibrate.comparable import obstacles_of
+def _verdict(calibration: Calibration, gate: Gate, baseline: Baseline | None) -> Verdict:
+    from calibrate.comparable import changed_since, obstacles_of
     from calibrate.gate import decide
 
     obstacles = obstacles_of(calibration, require_kv_capacity=gate.require_kv_capacity)
-    return decide(gate, calibration.holdout, strata=calibration.strata, obstacles=obstacles)
+    if baseline is not None:
+        obstacles += changed_since(calibration, baseline)
+    return decide(
+        gate, calibration.holdout, strata=calibration.strata, obstacles=obstacles, baseline=baseline
+    )
 
 
 def _announce(verdict: Verdict, calibration: Calibration, *, junit: Path | None) -> None:

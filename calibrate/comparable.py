@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from calibrate.gate import Baseline
 from calibrate.judge import Calibration, Compared
 
 if TYPE_CHECKING:
@@ -29,6 +30,20 @@ def obstacles_of(calibration: Calibration, *, require_kv_capacity: bool = True) 
             found = []
         lines += [f"{name}: {line}" for line in found]
     return (*lines, *_fingerprints(calibration.traces))
+
+
+def changed_since(calibration: Calibration, baseline: Baseline) -> tuple[str, ...]:
+    """Return a line where the server's fingerprint is another one than in the baseline; empty: it is not."""
+    now = fingerprints_of(calibration.traces)
+    if not now or not baseline.fingerprints or now == baseline.fingerprints:
+        return ()
+    then = ", ".join(sorted(baseline.fingerprints))
+    return (f"system_fingerprint: the traces name {', '.join(sorted(now))}, the baseline's {then}",)
+
+
+def fingerprints_of(traces: Sequence[Compared]) -> frozenset[str]:
+    """Return the fingerprints that observed traces name."""
+    return frozenset({each.source.trace.header.server.system_fingerprint or "" for each in traces} - {""})
 
 
 def _against_twin(server: ServerInfo, twin: TwinConfig, *, kv: bool) -> list[str]:

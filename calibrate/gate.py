@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from calibrate import words
@@ -85,18 +85,75 @@ class Verdict:
     checks: tuple[Check, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """An older report's errors by (metric, statistic), and by kind of request, in the order of the report.
+
+    ``fingerprints`` are those that its traces named.
+    """
+
+    errors: Mapping[tuple[str, str], Estimate]
+    strata: Mapping[tuple[str, int, str, str], Estimate]
+    fingerprints: frozenset[str] = frozenset()
+
+
 def decide(
     gate: Gate,
     errors: Mapping[str, MetricErrors],
     *,
     strata: Sequence[Stratum] = (),
     obstacles: Sequence[str] = (),
+    baseline: Baseline | None = None,
 ) -> Verdict:
-    """Return the gate's verdict on errors by metric and by kind of request."""
-    checks = [_check_metric(limit, errors.get(limit.metric), least=gate.min_samples) for limit in gate.limits]
+    """Return the gate's verdict on errors by metric and by kind of request.
+
+    With a baseline only what was within its limit there can block.
+    """
+    checks = []
+    for limit in gate.limits:
+        found = _check_metric(limit, errors.get(limit.metric), least=gate.min_samples)
+        if baseline is not None:
+            found = against(
+                found, baseline.errors.get((limit.metric, limit.statistic)), least=gate.min_samples
+            )
+        checks.append(found)
     for limit in gate.strata:
-        checks += _check_strata(limit, strata, least=gate.min_samples)
+        kinds = _check_strata(limit, strata, least=gate.min_samples)
+        if baseline is not None:
+            kinds = _kinds_against(kinds, strata, baseline=baseline, least=gate.min_samples)
+        checks += kinds
     return verdict_of(checks, obstacles)
+
+
+def against(check: Check, before: Estimate | None, *, least: int = MIN_SAMPLES) -> Check:
+    """Return a check beside the baseline's error.
+
+    Beyond the limit then and not within it now: excused, unless the samples are fewer than ``least``. Beyond it now and not on record then: inconclusive, as
+    nobody knows whether it ever was within.
+    """
+    if before is None or before.value is None:
+        if check.outcome != "FAIL":
+            return check
+        return replace(check, outcome="INCONCLUSIVE", reason=f"{check.reason}; not in the baseline")
+    check = replace(check, before=before)
+    fail = check.limit.fail
+    has_said = check.n >= least and check.estimate is not None and reach(check.estimate) is not None
+    if check.outcome == "PASS" or not has_said or fail is None or abs(before.value) <= fail:
+        return check
+    return replace(check, excused=True, reason=f"{check.reason}; beyond it in the baseline, too")
+
+
+def _kinds_against(
+    checks: list[Check], strata: Sequence[Stratum], *, baseline: Baseline, least: int
+) -> list[Check]:
+    """Return the checks of kinds of requests beside the baseline's: the first third by length with the first."""
+    places: dict[str, int] = {}
+    found = []
+    for each, kind in zip(checks, strata, strict=False):
+        place = places[kind.by] = places.get(kind.by, -1) + 1
+        key = (kind.by, place, each.limit.metric, each.limit.statistic)
+        found.append(against(each, baseline.strata.get(key), least=least))
+    return found or checks
 
 
 def verdict_of(checks: Sequence[Check], obstacles: Sequence[str]) -> Verdict:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from calibrate.bootstrap import Estimate
 from calibrate.ci import annotations_of, junit_of
-from calibrate.gate import Check, Gate, Limit, check, decide, reach, verdict_of
+from calibrate.gate import Baseline, Check, Gate, Limit, against, check, decide, reach, verdict_of
 from calibrate.gatefile import read_gate
 from calibrate.strata import Stratum
 from traces.errors import ConfigError
@@ -145,3 +145,41 @@ def test_annotations_are_one_line_each_with_what_github_would_misread_escaped() 
     assert lines[1].startswith("::error title=vtwin%3A FAIL::E2E bias: 20.0\u00a0%25 to")
     assert lines[2].startswith("::warning title=vtwin%3A WARN::E2E bias")
     assert len(lines) == 3
+
+
+def test_only_what_was_within_its_limit_blocks() -> None:
+    within, beyond = Estimate(value=0.08), Estimate(value=-0.2)
+    failed, unclear, passed = checked(0.2, 0.3, 0.4), checked(0, 0.1, 0.2), checked(0, 0.01, 0.02)
+    assert [against(each, within).excused for each in (failed, unclear, passed)] == [False] * 3
+    assert [against(each, beyond).excused for each in (failed, unclear, passed)] == [True, True, False]
+    assert against(failed, within).drift == pytest.approx(0.22)
+    assert verdict_of([against(failed, within)], ()).outcome == "FAIL"
+    assert verdict_of([against(failed, beyond), passed], ()).outcome == "PASS"
+
+
+def test_what_is_beyond_its_limit_and_not_in_the_baseline_is_inconclusive() -> None:
+    assert against(checked(0.2, 0.3, 0.4), None).outcome == "INCONCLUSIVE"
+    assert against(checked(0, 0.01, 0.02), None).outcome == "PASS"
+
+
+def test_too_few_samples_are_not_excused_by_a_bad_baseline() -> None:
+    assert not against(checked(None, 0.3, None), Estimate(value=0.5)).excused
+    assert not against(checked(0.2, 0.3, 0.4, n=29), Estimate(value=0.5)).excused
+
+
+def test_kinds_of_requests_are_held_against_those_of_the_same_place() -> None:
+    bad = Estimate(value=0.5, low=0.4, high=0.6)
+    strata = [
+        Stratum(by=by, low=0, high=i, n=50, mape={"e2e_us": bad}, bias={"e2e_us": bad})
+        for by in ("prompt_tokens", "in_flight")
+        for i in range(2)
+    ]
+    limit = Limit(metric="e2e_us", statistic="mape", warn=None, fail=0.1)
+    before = {
+        ("in_flight", 1, "e2e_us", "mape"): bad,
+        ("prompt_tokens", 0, "e2e_us", "mape"): Estimate(value=0.0),
+    }
+    found = decide(
+        Gate(limits=(), strata=(limit,)), {}, strata=strata, baseline=Baseline(errors={}, strata=before)
+    )
+    assert [each.word for each in found.checks] == ["FAIL", "INCONCLUSIVE", "INCONCLUSIVE", "known"]

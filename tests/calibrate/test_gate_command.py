@@ -128,3 +128,49 @@ def test_a_gate_that_cannot_be_read_or_is_missing_stops_before_anything_is_writt
     assert vtwin.main(["calibrate", "monday", "--simulated", "same", "--junit", "j", "--report", "r"]) == 2
     assert "--junit: got no --thresholds" in capsys.readouterr().err
     assert not (here / "r").exists()
+
+
+def test_a_baseline_excuses_what_it_shares_and_shows_the_drift(here: Path) -> None:
+    assert run("--simulated", "slow") == 1
+    (here / "r" / "report.json").rename(here / "bad.json")
+    assert run("--simulated", "slow", "--baseline", "bad.json") == 0
+    first = report(here)["gate"]["checks"][0]  # type: ignore[index]
+    assert (first["excused"], first["drift"]) == (True, 0)
+    assert "known" in (here / "r" / "report.md").read_text()
+
+
+def test_what_was_within_its_limit_in_the_baseline_blocks(here: Path) -> None:
+    assert run("--simulated", "same") == 0
+    (here / "r" / "report.json").rename(here / "good.json")
+    assert run("--simulated", "slow", "--baseline", "good.json") == 1
+
+
+def test_another_fingerprint_than_the_baselines_cannot_be_judged(here: Path) -> None:
+    write(here / "monday", SERVER, system_fingerprint="a")
+    assert run("--simulated", "same") == 0
+    (here / "r" / "report.json").rename(here / "good.json")
+    write(here / "monday", SERVER, system_fingerprint="b")
+    assert run("--simulated", "same", "--baseline", "good.json") == 5
+    assert report(here)["gate"]["obstacles"] == [  # type: ignore[index]
+        "system_fingerprint: the traces name b, the baseline's a"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "--baseline: got No such file"),
+        ("{", "--baseline: got text that is not JSON"),
+        ("[]", "--baseline: got list"),
+        ("{}", "schema_version: got None, expected 1"),
+        ('{"schema_version": 1, "holdout": {"e2e_us": {}}}', "without the keys of a report ('rel_error')"),
+    ],
+)
+def test_a_baseline_that_is_no_report_is_refused_in_one_line(
+    here: Path, text: str | None, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if text is not None:
+        (here / "old.json").write_text(text)
+    assert run("--simulated", "same", "--baseline", "old.json") == 2
+    assert message in capsys.readouterr().err
+    assert not (here / "r").exists()

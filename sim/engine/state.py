@@ -148,8 +148,8 @@ COUNTERS = np.dtype(
         ("num_finished", np.int64),
         ("head_is_blocked", np.int64),  # the head did not fit and nothing has been freed since
         ("is_blocked", np.int64),  # nothing can run until another request arrives
-        ("last_alone_emissions", np.int64),  # num_emissions when a preemption last left nobody running
-        ("last_alone_joined", np.int64),  # num_pending_taken then
+        ("num_fruitless_steps", np.int64),  # that preempted, since anybody got a token or joined
+        ("fruitless_since", np.int64),  # num_emissions + num_pending_taken of then
         ("has_finished_ids", np.int64),
         ("must_enter_blocks", np.int64),  # a jump fills blocks that the hash table must know
         ("num_batches", np.int64),  # in flight
@@ -244,7 +244,7 @@ def new_counters(config: EngineConfig) -> Records:
         counters[name] = getattr(config, name)
     counters["policy"] = FCFS if config.scheduling_policy == "fcfs" else BY_URGENCY
     counters["watermark_blocks"] = int(config.watermark * config.num_gpu_blocks)
-    counters["first_waiting"] = counters["last_waiting"] = counters["last_alone_emissions"] = NEVER
+    counters["first_waiting"] = counters["last_waiting"] = NEVER
     counters["num_free_slots"] = config.max_num_seqs
     return counters
 

@@ -70,7 +70,7 @@ class Simulation:
     _engine: Engine
 
     def inter_token_latencies(self) -> InterTokenLatencies:
-        """Return the gaps between tokens; needs ``record="spans"``. alpha2 is added to each gap."""
+        """Return the gaps between tokens; needs ``record="spans"``."""
         return self._engine.inter_token_latencies()
 
     def steps(self) -> list[Step]:
@@ -114,8 +114,7 @@ class Engine:
         """Return an engine that holds all its requests from the start, its tables sized by them."""
         engine = cls.__new__(cls)
         longest = int((requests.prompt_tokens + requests.output_tokens).max(initial=1))
-        longest = min(longest, max(config.max_model_len, int(requests.prompt_tokens.max(initial=1)) + 1))
-        width = longest // config.block_size + 2
+        width = min(longest, config.max_model_len) // config.block_size + 2
         num_blocks = config.num_gpu_blocks
         if num_blocks == UNBOUNDED:
             num_blocks = 1 + width * min(config.max_num_seqs, max(1, len(requests))) + len(requests.hash_ids)
@@ -424,13 +423,18 @@ class Engine:
     def inter_token_latencies(self) -> InterTokenLatencies:
         """Return the gaps between the tokens so far, alpha2 included."""
         state, e = self._state, self._state.counters[0]
-        rows = state.requests[: e.num_requests]
+        rows, outcomes = state.requests[: e.num_requests], self.outcomes()
+        num_gaps = np.maximum(outcomes.num_output_tokens - 1, 0)
+        decoding_us = (outcomes.last_token_us - outcomes.first_token_us).astype(np.float64)
+        mean_us = np.divide(decoding_us, num_gaps, out=np.full(len(rows), np.nan), where=num_gaps > 0)
         return inter_token_latencies(
             spans=state.spans[: e.num_spans],
             pauses=state.pauses[: e.num_pauses],
             first_emission=rows["first_emission"],
             last_emission=rows["last_emission"],
-        ).plus(int(self._latency.output_delay_us(np.array([1]))[0]))
+            mean_us=np.round(mean_us, 3),
+            delay_us=int(self._latency.output_delay_us(np.array([1]))[0]),
+        )
 
 
 def _longer(array: st.Records, length: int) -> st.Records:

@@ -43,7 +43,7 @@ def get_computed_blocks(s: State, request: int) -> int:
     num_evictable = 0
     if not e.enable_prefix_caching:
         return 0
-    for i in range((r.num_tokens - 1) // e.block_size):
+    for i in range(min((r.num_tokens - 1) // e.block_size, len(s.hit_blocks))):
         key = hash_of_block(s, request, i)
         if key == NEVER or s.hashes[key].oldest == 0:
             break

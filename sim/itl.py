@@ -77,6 +77,45 @@ def _percentile(ordered: Int64s, length: int, frac: float) -> float:
     return ordered[below] + (rank - below) * (ordered[above] - ordered[below])
 
 
+def latencies_of_tokens(request: Int64s, time_us: Int64s, *, num_requests: int) -> InterTokenLatencies:
+    """Return the gaps of n requests from their tokens in the order of the steps.
+
+    Tokens that a request gets at once share the gap to those before: divided among them, in whole µs that add up.
+    """
+    order = np.argsort(request, kind="stable")
+    request, time_us = request[order], time_us[order]
+    is_new = np.ones(len(request), np.bool_)
+    is_new[1:] = (request[1:] != request[:-1]) | (time_us[1:] != time_us[:-1])
+    starts = np.flatnonzero(is_new)
+    sizes = np.diff(np.append(starts, len(request)))
+    owner, ends = request[starts], time_us[starts]
+    follows = np.zeros(len(starts), np.bool_)
+    follows[1:] = owner[1:] == owner[:-1]
+    owner, sizes, gaps = owner[follows], sizes[follows], np.diff(ends, prepend=0)[follows]
+    position = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    shares = np.repeat(gaps // sizes, sizes) + (position < np.repeat(gaps % sizes, sizes))
+    return _of_gaps(np.repeat(owner, sizes), shares, num_requests=num_requests)
+
+
+def _of_gaps(owner: Int64s, gaps: Int64s, *, num_requests: int) -> InterTokenLatencies:
+    """Return what there is to say of gaps, each with the request that it belongs to."""
+    gaps = gaps[np.lexsort((gaps, owner))]
+    counts = np.bincount(owner, minlength=num_requests)
+    starts = np.cumsum(counts) - counts
+    has_any = counts > 0
+    mean, p99 = np.full(num_requests, np.nan), np.full(num_requests, np.nan)
+    mean[has_any] = np.add.reduceat(gaps, starts[has_any]) / counts[has_any] if has_any.any() else []
+    rank = 0.99 * (counts[has_any] - 1)
+    below = rank.astype(np.int64)
+    low = gaps[starts[has_any] + below]
+    high = gaps[starts[has_any] + np.minimum(below + 1, counts[has_any] - 1)]
+    p99[has_any] = low + (rank - below) * (high - low)
+    values, pooled = np.unique(gaps, return_counts=True)
+    return InterTokenLatencies(
+        mean_us=np.round(mean, 3), p99_us=np.round(p99, 3), gaps_us=values, counts=pooled
+    )
+
+
 @entry
 def _per_request(
     times: Int64s, first: Int64s, last: Int64s, pause_starts: Int64s, pause_last: Int64s, pause_next: Int64s
@@ -115,8 +154,11 @@ def inter_token_latencies(
     num_requests = len(first_emission)
     columns = [np.ascontiguousarray(spans[name]) for name in ("first_end_us", "step_us", "num_steps")]
     times = _emission_times(*columns)
-    order = np.lexsort((pauses["last_emission"], pauses["request"]))
-    pauses = pauses[order]
+    is_kept = (
+        pauses["last_emission"] >= first_emission[pauses["request"]]
+    )  # what preemption undid is no token
+    pauses = pauses[is_kept]
+    pauses = pauses[np.lexsort((pauses["last_emission"], pauses["request"]))]
     starts = np.searchsorted(pauses["request"], np.arange(num_requests + 1)).astype(np.int64)
     pause_last = np.ascontiguousarray(pauses["last_emission"])
     pause_next = np.ascontiguousarray(pauses["next_emission"])

@@ -7,6 +7,7 @@ Python has to make an array larger.
 from __future__ import annotations
 
 from sim.compile import engine_entry, part
+from sim.engine.blis import least_step_us
 from sim.engine.jump import jump_async, jump_sync
 from sim.engine.log import has_room, log_schedule, log_update
 from sim.engine.schedule import schedule
@@ -68,6 +69,13 @@ def work_of(s: State, batch: int) -> tuple[int, int, int, int, int]:
 
 
 @part
+def duration_of(s: State, batch: int, start_us: int) -> int:
+    """Return how long a batch takes that starts at ``start_us``, the KV blocks it brings back included."""
+    compute_us = take_step(s, work_of(s, batch), start_us, s.batches[batch].step)
+    return max(compute_us + s.counters[0].step_reload_us, least_step_us(s, batch))
+
+
+@part
 def run_sync(s: State, until_us: int, coalesce: bool) -> int:
     """Schedule, run, update; one batch at a time (vllm 0.32.0 v1/engine/core.py:step)."""
     e = s.counters[0]
@@ -86,7 +94,7 @@ def run_sync(s: State, until_us: int, coalesce: bool) -> int:
             continue
         schedule(s, 0)
         b = s.batches[0]
-        duration_us = take_step(s, work_of(s, 0), e.clock_us, b.step)
+        duration_us = duration_of(s, 0, e.clock_us)
         if e.log_steps:
             log_schedule(s, 0, duration_us, e.clock_us)
         e.clock_us += duration_us
@@ -101,7 +109,7 @@ def launch(s: State, batch: int) -> None:
     """Put a scheduled batch behind the one on the device; an empty one takes no device time."""
     e, b = s.counters[0], s.batches[batch]
     start_us = max(e.clock_us, e.device_free_us)
-    duration_us = take_step(s, work_of(s, batch), start_us, b.step)
+    duration_us = duration_of(s, batch, start_us)
     b.exec_end_us = start_us + duration_us
     if b.num_entries > 0:
         e.device_free_us = b.exec_end_us

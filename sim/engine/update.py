@@ -6,6 +6,7 @@ from sim.compile import part
 from sim.engine.blocks import free_blocks
 from sim.engine.kv_cache import cache_full_blocks
 from sim.engine.log import log_pause, log_span, log_token
+from sim.engine.speculative import verify_drafts
 from sim.engine.state import ABORTED, FINISHED, RUNNING, SAMPLES, State
 from sim.engine.waiting import release_held, remove_request
 from sim.latency.compiled import output_delay_us
@@ -69,10 +70,13 @@ def update_from_output(s: State, batch: int, now_us: int) -> None:
             r.num_stale_output_tokens -= entry.num_tokens
         if not entry.kind & SAMPLES or r.status == FINISHED or r.status == ABORTED:  # noqa: PLR1714
             continue
-        give_token(s, entry.request, now_us)
-        num_tokens_given += 1
+        most = r.num_tokens + verify_drafts(s, entry.request, entry.num_tokens, entry.kind, is_stale=is_stale)
+        while r.num_tokens < min(most, r.max_total_tokens):
+            give_token(s, entry.request, now_us)
+            num_tokens_given += 1
+            if e.async_scheduling and not is_stale:
+                r.num_output_placeholders -= 1
         if e.async_scheduling and not is_stale:
-            r.num_output_placeholders -= 1
             if r.status == RUNNING:
                 cache_full_blocks(s, entry.request, r.num_computed_tokens - r.num_output_placeholders)
         if r.num_tokens >= r.max_total_tokens:

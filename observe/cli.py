@@ -148,7 +148,7 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     )
     requests = trace_from_options(workload)
     told: list[str] = []
-    observation = _run(lambda: _observed(requests, settings, output=output, told=told))
+    observation = run_on_fastest_loop(lambda: _observed(requests, settings, output=output, told=told))
     _report(observation, as_json=as_json, told=told)
     _leave(observation, strict=strict)
 
@@ -176,7 +176,7 @@ async def _observed(requests: Trace, settings: Settings, *, output: Path, told: 
     )
 
 
-def _run(start: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+def run_on_fastest_loop(start: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
     """Run the coroutine on uvloop where there is one, else on asyncio's own loop."""
     import asyncio
 

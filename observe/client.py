@@ -23,6 +23,9 @@ _ERROR_BODY = 64 << 10
 class AiohttpSender:
     """Sends over plain HTTP or TLS, through the environment's proxy unless the server is this machine."""
 
+    library = "aiohttp"
+    clock_name = "CLOCK_MONOTONIC, stamped per read"
+
     def __init__(self, endpoint: Endpoint, path: str, *, clock: Clock = monotonic_ns) -> None:
         self._endpoint = endpoint
         self._url = endpoint.url(path)

@@ -61,6 +61,14 @@ class Exchange:
 class Sender(Protocol):
     """Sends one request and stamps its exchange; may be called many times at once."""
 
+    @property
+    def library(self) -> str:
+        """What speaks HTTP, for the header."""
+
+    @property
+    def clock_name(self) -> str:
+        """Where stamps come from, for the header; may know better after the run."""
+
     async def send(self, exchange: Exchange) -> None:
         """Send ``exchange.body`` and read the answer to the end of its body.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from observe.exchange import Sender
 from observe.metrics_text import Sample, counter_deltas
 from observe.preparing import Preparation
 from observe.progress import Progress
@@ -30,14 +31,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def first_header(ready: Preparation, settings: Settings) -> Header:
+def first_header(ready: Preparation, settings: Settings, *, sender: Sender) -> Header:
     """Return the header that the trace has while the run goes on."""
     asked = ready.plan.trace.header
     pace = asked_pace(ready.plan)
     limits = settings.limits
     client = ClientInfo(
-        clock="CLOCK_MONOTONIC, stamped per read",
-        library="aiohttp",
+        clock=sender.clock_name,
+        library=sender.library,
         num_processes=1,
         api=settings.api,
         prompt_source=ready.plan.prompts.source,
@@ -83,6 +84,7 @@ def final_header(
     tallies: Tallies,
     facts: RunFacts,
     after: Sequence[Sample] | None,
+    clock_name: str,
 ) -> Header:
     """Return ``header`` with what the run has shown of server and client."""
     assert header.client is not None  # noqa: S101  first_header made it
@@ -92,6 +94,7 @@ def final_header(
     achieved = achieved_pace(progress)
     client = replace(
         header.client,
+        clock=clock_name,
         token_counts=_token_counts(tallies),
         num_held_back=progress.num_held_back if settings.limits.max_concurrency else None,
         num_sent=len(progress.dispatched_ns),

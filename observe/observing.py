@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from observe.client import AiohttpSender
 from observe.endpoint import PATHS, Api, parse_endpoint
 from observe.exchange import monotonic_ns
 from observe.headers import final_header, first_header
@@ -25,6 +24,7 @@ from observe.progress import Progress
 from observe.record import LiveTrace
 from observe.recorder import Recorder
 from observe.run import LoadRun, RunFacts
+from observe.sending import open_sender
 from observe.server import Questions, scrape_metrics
 from observe.settings import Limits, Settings
 
@@ -44,9 +44,13 @@ Display = Callable[[Progress, SendPlan], AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What came of it: the trace, already written where an output was named, and what to tell the user."""
+    """What came of it: the trace, already written where an output was named, and what to tell the user.
+
+    ``start_ns``: the run's start, from which the trace counts, by CLOCK_MONOTONIC.
+    """
 
     trace: Trace
+    start_ns: int
     interrupted: bool
     notes: tuple[str, ...]
 
@@ -133,7 +137,7 @@ async def _observe(
     loop = ready.plan.closed_loop
     progress = Progress(num_planned=len(ready.plan), num_at_once=0 if loop is None else loop.concurrency)
     recorder = Recorder(live, progress, max_tokens=ready.plan.max_tokens)
-    sender = AiohttpSender(settings.endpoint, PATHS[settings.api])
+    sender = open_sender(settings.endpoint, PATHS[settings.api])
     run = LoadRun(
         ready.plan,
         sender,
@@ -142,7 +146,7 @@ async def _observe(
         limits=settings.limits,
         id_prefix=f"vtwin-{ready.salt:x}",
     )
-    header = first_header(ready, settings)
+    header = first_header(ready, settings, sender=sender)
     try:
         with _undisturbed(), shown(progress, ready.plan), signals(run):
             header, facts = await _send(run, recorder, live=live, header=header)
@@ -158,10 +162,14 @@ async def _observe(
         tallies=recorder.tallies,
         facts=facts,
         after=after,
+        clock_name=sender.clock_name,
     )
     assert header.client is not None  # noqa: S101  final_header has just filled it
     trace = live.finish(header)
-    return Observation(trace=trace, interrupted=facts.interrupted, notes=header.client.notes)
+    assert progress.start_ns is not None  # noqa: S101  it has run
+    return Observation(
+        trace=trace, start_ns=progress.start_ns, interrupted=facts.interrupted, notes=header.client.notes
+    )
 
 
 async def _send(

@@ -37,7 +37,7 @@ class Pacer:
 
     def __init__(self, *, clock: Clock = monotonic_ns) -> None:
         self._clock = clock
-        self._alarm = _make_alarm(self._ring, clock)
+        self._alarm = make_alarm(self._ring, clock)
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._count = 0
 
@@ -69,7 +69,7 @@ class Pacer:
             self._alarm.set(self._waiting[0][0])
 
 
-def _make_alarm(callback: Callable[[], None], clock: Clock) -> Alarm:
+def make_alarm(callback: Callable[[], None], clock: Clock) -> Alarm:
     """Return the finest alarm there is; a clock that is not the system's needs the loop's timer."""
     if sys.platform == "linux" and clock is monotonic_ns:
         try:

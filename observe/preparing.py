@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from observe.client import AiohttpSender
 from observe.endpoint import PATHS
 from observe.exchange import monotonic_ns
 from observe.metrics_text import Sample
@@ -18,6 +17,7 @@ from observe.plan import BodyShape, SendPlan, make_plan
 from observe.progress import Progress
 from observe.prompts import Prompts
 from observe.run import LoadRun
+from observe.sending import open_sender
 from observe.server import Questions, ServerFacts, ask_server, scrape_metrics
 from observe.settings import Settings
 from traces import ClosedLoop, select_rows
@@ -110,7 +110,7 @@ async def _warm_up(workload: Trace, settings: Settings, *, prompts: Prompts, sha
     rows = rows.with_columns(arrival_time_us=[None] * count, think_time_us=[0] * count)
     rows = rows.with_header(closed_loop=ClosedLoop(concurrency=min(count, _WARMUP_CONCURRENCY)))
     plan = make_plan(rows, prompts=prompts, shape=shape)
-    sender = AiohttpSender(settings.endpoint, PATHS[settings.api])
+    sender = open_sender(settings.endpoint, PATHS[settings.api])
     try:
         run = LoadRun(
             plan,

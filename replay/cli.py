@@ -219,6 +219,8 @@ def _simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, how: _H
         typer.echo(json.dumps(summary, indent=2, allow_nan=False))
     else:
         typer.echo(table(summary), err=True)
+    if len(trace) and not summary["num_by_status"].get("ok"):
+        raise typer.Exit(1)  # it ran, and nothing finished
 
 
 def _command_line() -> str:

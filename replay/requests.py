@@ -19,7 +19,9 @@ Int64s = NDArray[np.int64]
 SHARED_BY_NOBODY = (np.zeros(1, np.int64), np.zeros(0, np.int64))
 
 
-def requests_from_trace(trace: Trace, *, block_size: int, at: At = "auto", closed_loop: bool = False) -> Requests:
+def requests_from_trace(
+    trace: Trace, *, block_size: int, at: At = "auto", closed_loop: bool = False
+) -> Requests:
     """Return a trace's requests as the engine's columns, in the trace's order.
 
     ``at``: they reach the server when they were sent (``auto``: where that is recorded) or when they were due.
@@ -45,7 +47,9 @@ def _arrival_us(trace: Trace, at: At, *, closed_loop: bool) -> Int64s:
         due = trace.column("arrival_time_us")
         if due.isna().any():
             row = int(np.flatnonzero(due.isna().to_numpy())[0])
-            raise TraceError(f"row {row + 1}, arrival_time_us: got nothing, expected when the request was due")
+            raise TraceError(
+                f"row {row + 1}, arrival_time_us: got nothing, expected when the request was due"
+            )
         return due.to_numpy(np.int64)
     return send_or_arrival_us(trace)
 
@@ -57,7 +61,9 @@ def output_tokens(trace: Trace) -> Int64s:
     wanted = got.mask(failed & asked.notna(), asked).fillna(asked)
     if wanted.isna().any():
         row = int(np.flatnonzero(wanted.isna().to_numpy())[0])
-        raise TraceError(f"row {row + 1}, output_tokens: got nothing, expected the number of tokens to generate")
+        raise TraceError(
+            f"row {row + 1}, output_tokens: got nothing, expected the number of tokens to generate"
+        )
     return wanted.to_numpy(np.int64)
 
 

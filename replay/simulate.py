@@ -38,7 +38,9 @@ def closed_loop_of(trace: Trace, loop: Loop) -> tuple[int, int] | None:
     if loop == "open" or (loop == "auto" and recorded is None):
         return None
     if recorded is None:
-        raise ConfigError("--closed-loop: the trace's header has no closed_loop, expected its concurrency there")
+        raise ConfigError(
+            "--closed-loop: the trace's header has no closed_loop, expected its concurrency there"
+        )
     return recorded.concurrency, recorded.think_time_us
 
 

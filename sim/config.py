@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Literal, get_args
 
 SchedulingPolicy = Literal["fcfs", "priority", "sjf", "reverse-priority"]
@@ -133,7 +134,7 @@ def _check_speculation(config: EngineConfig) -> None:
                 f"{name}: got {getattr(config, name)!r} with num_speculative_tokens 0, expected none"
             )
         return
-    falls = all(later <= earlier for earlier, later in zip(rates, rates[1:], strict=False))
+    falls = all(later <= earlier for earlier, later in pairwise(rates))
     if len(rates) not in (1, k) or not falls or not all(0 <= rate <= 1 for rate in rates):
         raise InvalidConfig(
             f"synthetic_acceptance_rates: got {list(rates)}, expected {k} non-increasing numbers in [0, 1], or one"
@@ -146,7 +147,7 @@ def _check_tiers(config: EngineConfig) -> None:
         raise InvalidConfig(
             f"kv_offload_threshold: got {config.kv_offload_threshold!r}, expected a fraction in [0, 1]"
         )
-    if not (0 < config.kv_transfer_bandwidth and math.isfinite(config.kv_transfer_bandwidth)):
+    if not (config.kv_transfer_bandwidth > 0 and math.isfinite(config.kv_transfer_bandwidth)):
         raise InvalidConfig(
             f"kv_transfer_bandwidth: got {config.kv_transfer_bandwidth!r}, expected a number > 0"
         )

@@ -390,10 +390,10 @@ class Engine:
             **_counts(e),
         )
 
-    def outcomes(self) -> Outcomes:
-        """Return what became of every request so far; what runs or waits is UNFINISHED."""
+    def outcomes(self, requests: slice = slice(None)) -> Outcomes:
+        """Return what became of every request so far, or of those with these numbers; what runs or waits is UNFINISHED."""
         e = self._state.counters[0]
-        rows = self._state.requests[: e.num_requests]
+        rows = self._state.requests[: e.num_requests][requests]
         status = np.full(len(rows), Status.UNFINISHED, np.int8)
         for code, meaning in (
             (st.FINISHED, Status.OK),
@@ -407,7 +407,8 @@ class Engine:
         last_delay = self._latency.output_delay_us(num_outputs)
         arrival_us, queued_us = rows["arrival_us"].copy(), rows["queued_us"].copy()
         if e.is_closed_loop:
-            arrival_us[e.next_held :] = queued_us[e.next_held :] = st.NEVER
+            is_held = np.arange(e.num_requests)[requests] >= e.next_held
+            arrival_us[is_held] = queued_us[is_held] = st.NEVER
         return Outcomes(
             status=status,
             arrival_us=arrival_us,

@@ -30,7 +30,7 @@ from tests.docs.pages import (
 )
 from tests.docs.reference import PAGES, Command
 
-PATIENCE_S = 90  # for a whole page
+PATIENCE_S = 240  # for a whole page, the first compilation of the engine included
 PORT = "8000"  # what the pages say; a free one stands in for it
 
 

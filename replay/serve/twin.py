@@ -13,7 +13,7 @@ from replay.serve.metrics import Metrics
 from replay.serve.pacer import Pacer
 from replay.serve.protocol import Answer
 from replay.serve.tokens import Tokens
-from sim import Blackbox, Engine, EngineConfig, Outcomes, View
+from sim import Blackbox, Engine, EngineConfig, View
 from sim.config import UNBOUNDED
 
 REMEMBERED_PER_BLOCK = 4
@@ -75,7 +75,6 @@ class Twin:
         self._blocks = BlockNumbers(engine.block_size, capacity=max(REMEMBERED_AT_LEAST, known))
         self._live: dict[int, Generation] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._outcomes: tuple[int, Outcomes] | None = None
 
     def start(
         self, prompt: Tokens, answer: Answer, *, changed: asyncio.Event, priority: int = 0, salt: str = ""
@@ -122,13 +121,13 @@ class Twin:
 
     def timing(self, generation: Generation) -> Timing:
         """Return what the engine says of a request all of whose tokens are due."""
-        outcomes, row = self._outcomes_of_now(), generation.number
-        scheduled, first = int(outcomes.scheduled_us[row]), int(outcomes.first_token_us[row])
+        outcomes = self._engine.outcomes(slice(generation.number, generation.number + 1))
+        scheduled, first = int(outcomes.scheduled_us[0]), int(outcomes.first_token_us[0])
         return Timing(
-            queue_us=scheduled - int(outcomes.queued_us[row]),
+            queue_us=scheduled - int(outcomes.queued_us[0]),
             prefill_us=first - scheduled,
-            decode_us=int(outcomes.last_token_us[row]) - first,
-            num_cached_tokens=int(outcomes.num_cached_tokens[row]),
+            decode_us=int(outcomes.last_token_us[0]) - first,
+            num_cached_tokens=int(outcomes.num_cached_tokens[0]),
         )
 
     def close(self) -> None:
@@ -173,13 +172,6 @@ class Twin:
         metrics.inference.observe((timing.prefill_us + timing.decode_us) / 1e6)
         if generation.num_ready > 1:
             metrics.tpot.observe(timing.decode_us / 1e6 / (generation.num_ready - 1))
-
-    def _outcomes_of_now(self) -> Outcomes:
-        """Return the engine's outcomes, read anew only after a step: reading copies a row per request."""
-        num_steps = self._engine.view().num_steps
-        if self._outcomes is None or self._outcomes[0] != num_steps:
-            self._outcomes = (num_steps, self._engine.outcomes())
-        return self._outcomes[1]
 
     def _arm(self) -> None:
         """Wake when something is next due."""

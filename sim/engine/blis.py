@@ -8,6 +8,8 @@
 5. A prompt that is cached whole computes nothing; a step without tokens lasts 1 µs.
 6. Freed blocks all go to the back of the free queue, hashed or not: least recently used first.
 7. A preempted request starts over from its prompt. Its outputs are lost and made anew, its first token with them.
+8. Of requests that tie for being preempted the one with the highest number goes: under 7 two that took turns would
+   never end.
 """
 
 from __future__ import annotations
@@ -59,15 +61,27 @@ def num_tokens_to_look_up(s: State, request: int) -> int:
 
 
 @part
-def least_step_us(s: State, batch: int) -> int:
+def least_step_us(s: State, num_entries: int) -> int:
     """Return what a step lasts at least: only the peer's have a floor, for admissions that compute nothing (5)."""
-    return LEAST_STEP_US if s.counters[0].is_blis and s.batches[batch].num_entries > 0 else 0
+    return LEAST_STEP_US if s.counters[0].is_blis and num_entries > 0 else 0
 
 
 @part
 def frees_to_the_back(s: State) -> bool:
     """Return whether blocks without a hash are reused no sooner than those with one (6)."""
     return s.counters[0].is_blis == 1
+
+
+@part
+def loses_tie(s: State, request: int, victim: int) -> bool:
+    """Return whether ``request`` is preempted in place of ``victim`` though they tie (8); vLLM keeps the first."""
+    return s.counters[0].is_blis == 1 and request > victim
+
+
+@part
+def progress_that_stays(s: State) -> int:
+    """Return a count that grows with all that a preemption cannot undo: tokens, for the peer finished requests (7)."""
+    return s.counters[0].num_completed if s.counters[0].is_blis else s.counters[0].num_emissions
 
 
 @part

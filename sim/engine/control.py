@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from sim.compile import engine_entry
 from sim.engine.blocks import free_blocks
 from sim.engine.schedule import remove_running_at
-from sim.engine.state import ABORTED, OUTGROWN, PENDING, PREEMPTED, REJECTED, RUNNING, WAITING, State
+from sim.engine.state import ABORTED, NEVER, PENDING, PREEMPTED, REJECTED, RUNNING, WAITING, State
 from sim.engine.waiting import add_pending, release_held, remove_request
 
 
@@ -50,10 +50,11 @@ def abort_request(s: State, request: int) -> None:
                 remove_running_at(s, i)
                 break
         free_blocks(s, request)
-    elif r.status == WAITING or r.status == PREEMPTED or r.status == OUTGROWN:  # noqa: PLR1714 - numba compares scalars
+    elif r.status == WAITING or r.status == PREEMPTED:  # noqa: PLR1714 - numba compares scalars
         remove_request(s, request)
     elif r.status != PENDING:
         return
     r.status = ABORTED
     e.is_blocked = 0
+    e.last_alone_progress = NEVER
     e.has_finished_ids = 1

@@ -6,7 +6,7 @@ from sim.compile import part, phase
 from sim.engine.blis import num_tokens_to_look_up
 from sim.engine.blocks import get_new_block, remember_hash, touch
 from sim.engine.cpu_tier import is_on_cpu, offload_next, take_from_cpu
-from sim.engine.state import NEVER, OUTGROWN, State
+from sim.engine.state import NEVER, State
 
 
 @part
@@ -35,13 +35,13 @@ def has_hashes_past(s: State, request: int, index: int) -> bool:
 
 @part
 def get_computed_blocks(s: State, request: int) -> int:
-    """Fill ``hit_blocks`` with the longest cached prefix; return how many free blocks it takes: those that nobody
-    holds, and one for each that the CPU tier has.
+    """Fill ``hit_blocks`` with the longest cached prefix; return how many free blocks it takes.
 
+    It takes those of its blocks that nobody holds, and one for each block that the CPU tier has.
     The last token is never taken from the cache, since its logits are needed: a fully cached prompt of k blocks
     computes its last block again (vllm 0.32.0 kv_cache_manager.py:get_computed_blocks).
     """
-    e, r = s.counters[0], s.requests[request]
+    e = s.counters[0]
     e.num_hit_blocks = 0
     num_evictable = 0
     if not e.enable_prefix_caching:
@@ -108,12 +108,8 @@ def fits(s: State, request: int, num_new_tokens: int, num_evictable: int) -> boo
 
     With ``scheduler_reserve_full_isl`` all its known tokens must fit, not only the chunk. Hit blocks that nobody
     holds sit in the free queue, so they are charged too. The watermark is kept free unless nothing runs.
-    A request that has outgrown the whole cache never fits: without ``scheduler_reserve_full_isl`` vLLM would admit
-    and preempt it for ever.
     """
     e, r = s.counters[0], s.requests[request]
-    if r.status == OUTGROWN:
-        return False
     charged = num_evictable - e.num_hit_blocks
     if e.num_running > 0:
         charged += e.watermark_blocks

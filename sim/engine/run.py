@@ -7,11 +7,11 @@ Python has to make an array larger.
 from __future__ import annotations
 
 from sim.compile import engine_entry, part
-from sim.engine.blis import least_step_us
+from sim.engine.blis import least_step_us, progress_that_stays
 from sim.engine.jump import jump_async, jump_sync
 from sim.engine.log import has_room, log_schedule, log_update
 from sim.engine.schedule import schedule
-from sim.engine.state import NEVER, PENDING, WAITING, State
+from sim.engine.state import NEVER, PENDING, SAMPLES, WAITING, State
 from sim.engine.update import update_from_output
 from sim.engine.waiting import add_request, next_queued_us
 from sim.latency.compiled import take_step
@@ -72,7 +72,36 @@ def work_of(s: State, batch: int) -> tuple[int, int, int, int, int]:
 def duration_of(s: State, batch: int, start_us: int) -> int:
     """Return how long a batch takes that starts at ``start_us``, the KV blocks it brings back included."""
     compute_us = take_step(s, work_of(s, batch), start_us, s.batches[batch].step)
-    return max(compute_us + s.counters[0].step_reload_us, least_step_us(s, batch))
+    return max(compute_us + s.counters[0].step_reload_us, least_step_us(s, s.batches[batch].num_entries))
+
+
+@part
+def samples_are_in_flight(s: State) -> bool:
+    """Return whether the batch on the device, if any, will give somebody a token."""
+    e = s.counters[0]
+    if e.num_batches == 0:
+        return False
+    for i in range(s.batches[e.oldest_batch].num_entries):
+        if s.entries[e.oldest_batch, i].kind & SAMPLES:
+            return True
+    return False
+
+
+@part
+def goes_in_circles(s: State) -> bool:
+    """Return whether the step in hand preempted the last one running, as one before did, and nothing was gained.
+
+    A request that lacks blocks though it is alone needs more than the whole cache. Where admission looks at its
+    first chunk only, vLLM computes it again and again. When nobody has come and no token was given, or is in
+    flight, since the last time, it will go on for ever; the clock may as well move to the next arrival.
+    """
+    e = s.counters[0]
+    if e.num_preempted == 0 or e.num_running > 0:
+        return False
+    progress = progress_that_stays(s)
+    gained_nothing = e.last_alone_progress == progress and e.last_alone_joined == e.num_pending_taken
+    e.last_alone_progress, e.last_alone_joined = progress, e.num_pending_taken
+    return gained_nothing and not samples_are_in_flight(s)
 
 
 @part
@@ -101,7 +130,7 @@ def run_sync(s: State, until_us: int, coalesce: bool) -> int:
         update_from_output(s, 0, e.clock_us)
         if e.log_steps:
             log_update(s, 0, e.clock_us)
-        e.is_blocked = b.num_entries == 0 and e.num_preempted == 0
+        e.is_blocked = (b.num_entries == 0 and e.num_preempted == 0) or goes_in_circles(s)
 
 
 @part
@@ -139,13 +168,19 @@ def nothing_is_in_flight(s: State) -> bool:
 
 
 @part
-def give_up_until_arrival(s: State, batch: int) -> None:
-    """Take in the empty batches in flight, the one just scheduled included: nothing can run before an arrival."""
+def forgo(s: State, batch: int) -> None:
+    """Let an empty batch that has nothing before it end at once, never launched."""
     e = s.counters[0]
     if e.log_steps:
         log_schedule(s, batch, 0, NEVER)
     s.batches[batch].exec_end_us = e.clock_us
     e.num_batches += 1
+
+
+@part
+def give_up_until_arrival(s: State) -> None:
+    """Take in all that is in flight: nothing comes of it before an arrival."""
+    e = s.counters[0]
     while e.num_batches > 0:
         take_oldest(s)
     e.is_blocked = 1
@@ -174,16 +209,21 @@ def run_async(s: State, until_us: int, coalesce: bool) -> int:
             schedule(s, batch)
             b = s.batches[batch]
             if b.num_entries == 0 and e.num_preempted == 0 and was_idle:
-                give_up_until_arrival(s, batch)
+                forgo(s, batch)
+                give_up_until_arrival(s)
                 continue
+            in_circles = goes_in_circles(s)
             launch(s, batch)
+            if in_circles:
+                give_up_until_arrival(s)
+                continue
             if e.num_batches < 2 and (b.num_entries > 0 or has_unfinished(s) or e.has_finished_ids):
                 continue
         take_oldest(s)
 
 
 @engine_entry
-def run(s: State, until_us: int, coalesce: bool) -> int:  # noqa: FBT001 - numba's entry points take no keywords
+def run(s: State, until_us: int, coalesce: bool) -> int:
     """Take every step that starts before ``until_us``; return REACHED, IDLE or NEEDS_ROOM."""
     if s.counters[0].async_scheduling:
         return run_async(s, until_us, coalesce=coalesce)

@@ -6,7 +6,7 @@ There is no prefill or decode phase: each request's computed tokens catch up wit
 from __future__ import annotations
 
 from sim.compile import part, phase
-from sim.engine.blis import forget_outputs, threshold_is_lifted
+from sim.engine.blis import forget_outputs, loses_tie, threshold_is_lifted
 from sim.engine.blocks import free_blocks
 from sim.engine.kv_cache import (
     admit,
@@ -23,7 +23,7 @@ from sim.engine.speculative import (
     padding_of_admission,
     take_new_drafts,
 )
-from sim.engine.state import FCFS, IS_DECODE, NEVER, OUTGROWN, PREEMPTED, RUNNING, SAMPLES, State
+from sim.engine.state import FCFS, IS_DECODE, NEVER, PREEMPTED, RUNNING, SAMPLES, State
 from sim.engine.waiting import peek_request, prepend_request, remove_request
 
 
@@ -126,7 +126,9 @@ def least_urgent_running(s: State) -> int:
     victim = 0
     for i in range(1, e.num_running):
         x, y = s.requests[s.running[i]], s.requests[s.running[victim]]
-        if x.urgency > y.urgency or (x.urgency == y.urgency and x.arrival_us > y.arrival_us):
+        is_tie = x.urgency == y.urgency and x.arrival_us == y.arrival_us
+        is_later = x.urgency == y.urgency and x.arrival_us > y.arrival_us
+        if x.urgency > y.urgency or is_later or (is_tie and loses_tie(s, s.running[i], s.running[victim])):
             victim = i
     return victim
 
@@ -174,8 +176,6 @@ def preempt_until_it_fits(s: State, batch: int, request: int, num_tokens: int) -
             take_out_of_batch(s, batch, victim)
         preempt(s, victim)
         if victim == request:
-            if e.num_running == 0:
-                s.requests[request].status = OUTGROWN
             return False
         if allocate_slots(s, request, num_tokens):
             return True

@@ -18,8 +18,8 @@ from sim.config import EngineConfig
 
 Records = Any  # numpy.recarray; its fields are typed by the dtypes below, which mypy cannot follow
 
-WAITING, RUNNING, PREEMPTED, FINISHED, REJECTED, ABORTED, PENDING, OUTGROWN = 0, 1, 2, 3, 4, 5, 6, 7
-"""Where a request is. PENDING: not yet in the engine's queue. OUTGROWN: preempted with the whole cache its own."""
+WAITING, RUNNING, PREEMPTED, FINISHED, REJECTED, ABORTED, PENDING = 0, 1, 2, 3, 4, 5, 6
+"""Where a request is. PENDING: not yet in the engine's queue."""
 
 FCFS, BY_URGENCY = 0, 1
 """How the queue is ordered: by arrival in a list, or by each request's ``urgency`` in a heap."""
@@ -171,6 +171,8 @@ COUNTERS = np.dtype(
         ("step_reload_us", np.int64),  # what its reloads add to its duration
         ("head_is_blocked", np.int64),  # the head did not fit and nothing has been freed since
         ("is_blocked", np.int64),  # nothing can run until another request arrives
+        ("last_alone_progress", np.int64),  # progress_that_stays when a preemption last left nobody running
+        ("last_alone_joined", np.int64),  # num_pending_taken then
         ("has_finished_ids", np.int64),
         ("must_enter_blocks", np.int64),  # a jump fills blocks that the hash table must know
         ("num_batches", np.int64),  # in flight
@@ -182,6 +184,7 @@ COUNTERS = np.dtype(
         ("num_preemptions", np.int64),
         ("num_cache_queries", np.int64),  # prompt tokens looked up at first schedule
         ("num_cache_hits", np.int64),
+        ("num_completed", np.int64),  # requests
         ("num_draft_tokens", np.int64),  # verified
         ("num_accepted_tokens", np.int64),
         ("num_kv_offloads", np.int64),
@@ -277,7 +280,7 @@ def new_counters(config: EngineConfig) -> Records:
         counters[name] = getattr(config, name)
     counters["policy"] = FCFS if config.scheduling_policy == "fcfs" else BY_URGENCY
     counters["watermark_blocks"] = int(config.watermark * config.num_gpu_blocks)
-    counters["first_waiting"] = counters["last_waiting"] = NEVER
+    counters["first_waiting"] = counters["last_waiting"] = counters["last_alone_progress"] = NEVER
     counters["num_free_slots"] = config.max_num_seqs
     return counters
 

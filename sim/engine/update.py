@@ -37,6 +37,7 @@ def finish(s: State, request: int) -> None:
     r.status = FINISHED
     s.finished[e.num_finished] = request
     e.num_finished += 1
+    e.num_completed += 1
     e.has_finished_ids = 1
     if e.is_closed_loop:
         num_outputs = r.num_tokens - r.num_prompt_tokens

@@ -112,9 +112,8 @@ def take_extended_step(s: State, work: tuple[int, int, int, int, int], start_us:
     e = s.counters[0]
     duty = duty_at(s, start_us)
     duration_us, compute_us = extended_us(s, work, duty, step_noise(s.terms, step))
-    tau_us = s.terms[TAU]
-    if tau_us > 0.0 and duration_us > 0:
-        kept = math.exp(-duration_us / tau_us)
-        e.compute_duty = duty * kept + (1.0 - kept) * min(1.0, compute_us / duration_us)
-        e.duty_time_us = start_us + duration_us
+    if s.terms[TAU] > 0.0 and duration_us > 0:
+        kept = math.exp(-duration_us / s.terms[TAU])
+        duty = duty * kept + (1.0 - kept) * min(1.0, compute_us / duration_us)
+    e.compute_duty, e.duty_time_us = duty, start_us + duration_us
     return duration_us

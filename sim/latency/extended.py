@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.config import InvalidConfig
-from sim.latency.blackbox import Blackbox, Number
+from sim.latency.blackbox import Blackbox
 
 MICROSECONDS_PER_SECOND = 1_000_000
 

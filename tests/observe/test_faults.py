@@ -15,6 +15,15 @@ from tests.observe.workloads import every, only_error, statuses, workload
 from traces import ConfigError, ServerError, request_metrics
 
 
+@pytest.fixture(params=[True, False], ids=["sockets", "aiohttp"])
+def either_sender(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Both senders in turn."""
+    plain = bool(request.param)
+    monkeypatch.setattr("observe.sending.is_plain", lambda _: plain)
+    return plain
+
+
+@pytest.mark.usefixtures("either_sender")
 @pytest.mark.parametrize(
     ("fault", "status", "message"),
     [
@@ -84,6 +93,7 @@ async def test_a_deadline_of_the_workload_is_kept() -> None:
     assert "deadline" in only_error(trace)
 
 
+@pytest.mark.usefixtures("either_sender")
 async def test_a_server_that_dies_half_way_leaves_the_rest_as_errors() -> None:
     async with serving(Behaviour(ttft_s=0.01)) as server:
         run = asyncio.create_task(observe_trace(workload(every(20_000, 20)), url=server.url))

@@ -200,7 +200,7 @@ def test_parquet_is_written_where_the_stem_says_so(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "code", "message"),
     [
-        (("num_gpu_blocks: 20", "num_gpu_blocks: 9"), 0, None),
+        (("num_gpu_blocks: 20", "num_gpu_blocks: 9"), 1, None),  # it ran, and nothing finished
         (("num_gpu_blocks: 20", "num_gpu_blocks: 2, block_size: 1"), 2, "expected at least"),
         (("max_num_seqs: 16", "max_num_seqs: 0"), 2, "engine.max_num_seqs: got 0, expected an integer >= 1"),
         (("beta2: 20", "beta2: x"), 2, 'latency.coefficients.beta2: got "x"'),

@@ -42,7 +42,6 @@ class Request:
     scheduled_us: int = NEVER
     hit: int = NEVER
     num_preemptions: int = 0
-    is_outgrown: bool = False  # the whole cache was its own, and too small
     token_times: list[int] = field(default_factory=list)
 
     @property
@@ -129,6 +128,7 @@ class Reference:
         self.steps: list[dict[str, Any]] = []
         self.clock = self.num_steps = 0
         self.is_blocked = self.has_finished = False
+        self.last_alone: tuple[int, int] | None = None  # what had been given and who was to come
 
     def _request(self, requests: Requests, i: int) -> Request:
         prompt, asked = int(requests.prompt_tokens[i]), int(requests.output_tokens[i])
@@ -197,7 +197,6 @@ class Reference:
                     victim = max(self.running, key=lambda r: self.urgency(r)[:2])
                 self.preempt(victim, batch)
                 if victim is request:
-                    victim.is_outgrown = not self.running
                     return
             batch.shares[request] = n
             self.budget -= n
@@ -247,8 +246,6 @@ class Reference:
 
     def fits(self, request: Request, hits: list[int], n: int) -> bool:
         """Hits that nobody holds sit in the free queue, so they count as taken."""
-        if request.is_outgrown:
-            return False
         room = len(self.pool.free) - sum(self.pool.references[block] == 0 for block in hits)
         if self.running:
             room -= int(self.config.watermark * self.config.num_gpu_blocks)
@@ -371,6 +368,14 @@ class Reference:
         self.clock = max(self.clock, self.pending[0].queued_us) if self.pending else NEVER
         return True
 
+    def goes_in_circles(self, batch: Batch) -> bool:
+        """Return whether the last one running was preempted, as once before, with nothing gained since."""
+        if not batch.row["preempted"] or self.running:
+            return False
+        before = self.last_alone
+        self.last_alone = (sum(len(r.token_times) for r in self.requests), len(self.pending))
+        return before == self.last_alone
+
     def run_sync(self) -> None:
         while self.clock != NEVER:
             self.join()
@@ -379,7 +384,8 @@ class Reference:
             batch = self.schedule()
             self.clock += batch.row["dur"]
             self.update(batch)
-            self.is_blocked = not batch.shares and not batch.row["preempted"]
+            is_useless = not batch.shares and not batch.row["preempted"]
+            self.is_blocked = is_useless or self.goes_in_circles(batch)
 
     def run_async(self) -> None:
         """Two batches in flight: the device runs one while the next is decided on."""
@@ -402,6 +408,13 @@ class Reference:
                 batch.row.update(exec_start=start_us, exec_end=batch.end_us)
                 device_free_us = batch.end_us if batch.shares else device_free_us
                 flight.append(batch)
+                if self.goes_in_circles(batch) and not any(b.samples for b in flight):
+                    for useless in flight:
+                        self.clock = max(self.clock, useless.end_us)
+                        self.update(useless)
+                    flight.clear()
+                    self.is_blocked = True
+                    continue
                 if len(flight) < 2 and (batch.shares or self.running or self.waiting or self.has_finished):
                     continue
             batch = flight.popleft()

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 from hypothesis import given
+from hypothesis import strategies as st
 
-from sim import Simulation
+from sim import Engine, Simulation
+from sim.engine.state import State
 from tests.sim.strategies import Case, any_model, assert_same_outcomes, blackboxes, cases, examples
 
 
@@ -74,3 +76,53 @@ def test_asking_twice_gives_the_same_tokens(case: Case) -> None:
     first, second = simulation.tokens(), simulation.tokens()
     np.testing.assert_array_equal(first, second)
     assert len(first[0]) == simulation.outcomes.num_output_tokens.sum()
+
+
+SCRATCH = {
+    "num_jumps",
+    "decode_context_tokens",
+    "must_enter_blocks",
+    "oldest_batch",
+    "token_budget",
+    "req_index",
+    "num_preempted",
+    "num_hits",
+    "num_hit_blocks",
+    "num_finished",
+}
+"""Counters of the step or the jump in hand, and which of the two batches is which."""
+
+
+def what_lasts(state: State) -> dict[str, np.ndarray]:
+    """Return every array of an engine that outlives a step, cut to what is in use."""
+    e = state.counters[0]
+    lasting = {name: state.counters[name] for name in state.counters.dtype.names if name not in SCRATCH}
+    for name in state.requests.dtype.names:
+        lasting[f"request.{name}"] = state.requests[name]
+    for name in state.blocks.dtype.names:
+        lasting[f"block.{name}"] = state.blocks[name]
+    owners = state.requests[state.requests["slot"] >= 0]
+    tables = [state.block_table[row["slot"], : row["num_blocks"]] for row in owners]
+    lasting["block_table"] = np.concatenate([*tables, np.zeros(0, np.uint32)])
+    lasting["hash.oldest"], lasting["hash.newest"] = state.hashes["oldest"], state.hashes["newest"]
+    lasting["running"] = state.running[: e.num_running]
+    lasting["heap"] = state.heap[: e.num_waiting]
+    return lasting
+
+
+@examples(200)
+@given(cases(closed=None, models=any_model()), st.lists(st.integers(0, 2000), min_size=1, max_size=5))
+def test_jumps_leave_the_very_state_that_steps_leave(case: Case, slices: list[int]) -> None:
+    """Every block, hash and queue, at any time one cares to stop at."""
+    jumping, stepping = (
+        Engine._of(case.config, case.latency, case.requests, record="none", coalesce=is_on)
+        for is_on in (True, False)
+    )
+    now_us = 0
+    for length_us in slices:
+        now_us += length_us
+        jumping.advance(now_us)
+        stepping.advance(now_us)
+        theirs = what_lasts(stepping._state)
+        for name, ours in what_lasts(jumping._state).items():
+            np.testing.assert_array_equal(ours, theirs[name], err_msg=name)

@@ -46,13 +46,13 @@ def assert_the_most_urgent_go_first(steps: list[Step], case: Case) -> None:
     running: list[int] = []
     for step in steps:
         for victim in step.preempted:
-            least = max(running, key=lambda r: (score(r, step.t), requests.arrival_us[r]))  # noqa: B023
+            least = max(running, key=lambda r: (score(r, step.t), requests.arrival_us[r]))
             assert victim == least
             running.remove(victim)
             waiting.add(victim)
         for admitted, _ in step.hits:
             present = [r for r in waiting if outcomes.queued_us[r] <= step.t]
-            assert admitted == min(present, key=lambda r: (score(r, step.t), requests.arrival_us[r], r))  # noqa: B023
+            assert admitted == min(present, key=lambda r: (score(r, step.t), requests.arrival_us[r], r))
             waiting.remove(admitted)
             running.append(admitted)
         running = [r for r in running if r not in step.finished]

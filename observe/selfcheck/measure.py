@@ -1,0 +1,179 @@
+"""What is measured against the truth: each function runs one load and returns what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import orjson
+
+from observe.endpoint import parse_endpoint
+from observe.observing import Display, Observation, observe_with
+from observe.server import Questions
+from observe.settings import Settings
+from traces import Header, ServerError, make_trace
+from traces.header import ClosedLoop
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from observe.plan import SendPlan
+    from observe.progress import Progress
+    from traces import Trace
+
+TOKENS = 128
+PROMPT_TOKENS = 128
+_START_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Wall and CPU seconds of a run, from the first request's due time until the last answer is on record."""
+
+    wall_s: float
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """One load and both sides' account of it.
+
+    ``first_error_us``, ``last_error_us``: the client's stamp of an answer's first text and of its last, less
+    the server's moment of writing it. ``server_lag_us``: how late the server wrote its first tokens.
+    """
+
+    observation: Observation
+    stretch: Stretch
+    num_events: int
+    first_error_us: NDArray[np.float64]
+    last_error_us: NDArray[np.float64]
+    server_lag_us: NDArray[np.float64]
+
+    @property
+    def trace(self) -> Trace:
+        """The trace of the run."""
+        return self.observation.trace
+
+
+class TruthServer:
+    """The truth, running; asked to behave and to tell."""
+
+    def __init__(self, url: str) -> None:
+        self._endpoint = parse_endpoint(url)
+
+    async def check(
+        self, workload: Trace, *, first_us: int = 20_000, gap_us: int = 5_000, coalesced: bool = False
+    ) -> Checked:
+        """Return what became of ``workload`` when answers are due as said (see ``truth.Behaviour``)."""
+        asked = {"first_us": first_us, "gap_us": gap_us, "coalesced": coalesced}
+        await self._ask("/_behave", orjson.dumps(asked))
+        stretches: list[Stretch] = []
+        with tempfile.TemporaryDirectory(prefix="vtwin-selfcheck-") as folder:
+            observation = await observe_with(
+                workload,
+                Settings(endpoint=self._endpoint, probe=False),
+                output=Path(folder) / "run",
+                display=_timing(stretches),
+            )
+        logs = await self._ask("/_log", b"")
+        return _compare(observation, logs, stretch=stretches[0])
+
+    async def _ask(self, path: str, body: bytes) -> dict[str, dict[str, int]]:
+        questions = Questions(self._endpoint)
+        try:
+            return (await questions.post(path, body)).json()
+        finally:
+            await questions.close()
+
+
+@asynccontextmanager
+async def truth() -> AsyncIterator[TruthServer]:
+    """Start the truth in a process of its own; end it on leaving. Raises ServerError if it does not start."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "observe.selfcheck.truth"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None and process.stdout is not None  # noqa: S101  both are pipes
+    try:
+        line = await asyncio.wait_for(process.stdout.readline(), _START_S)
+        if not line.strip().isdigit():
+            raise ServerError(f"selfcheck: got {line!r} from its own server, expected a port")
+        yield TruthServer(f"http://127.0.0.1:{int(line)}")
+    finally:
+        process.stdin.close()
+        try:
+            await asyncio.wait_for(process.wait(), 5)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+def users(concurrency: int, number: int, *, tokens: int = TOKENS) -> Trace:
+    """Return a closed loop of ``concurrency`` users and ``number`` requests."""
+    return _workload(
+        [0] * min(concurrency, number) + [None] * max(number - concurrency, 0),
+        tokens=tokens,
+        loop=ClosedLoop(concurrency=concurrency),
+    )
+
+
+def poisson(rate_per_s: float, number: int, *, tokens: int) -> Trace:
+    """Return an open loop of ``number`` requests, the same at every call."""
+    gaps = np.random.Generator(np.random.PCG64(20)).exponential(1e6 / rate_per_s, size=number)
+    return _workload([int(due) for due in np.cumsum(gaps)], tokens=tokens, loop=None)
+
+
+def _workload(arrivals_us: list[int | None] | list[int], *, tokens: int, loop: ClosedLoop | None) -> Trace:
+    number = len(arrivals_us)
+    return make_trace(
+        Header(mode="generated", tool="vtwin", closed_loop=loop),
+        {
+            "request_id": [str(row) for row in range(number)],
+            "arrival_time_us": arrivals_us,
+            "input_tokens": [PROMPT_TOKENS] * number,
+            "output_tokens": [tokens] * number,
+        },
+    )
+
+
+def _timing(stretches: list[Stretch]) -> Display:
+    """Return a display that shows nothing and adds how long the run was."""
+
+    @contextmanager
+    def shown(_: Progress, __: SendPlan) -> Iterator[None]:
+        wall, cpu = time.monotonic(), time.process_time()
+        yield
+        stretches.append(Stretch(wall_s=time.monotonic() - wall, cpu_s=time.process_time() - cpu))
+
+    return shown
+
+
+def _compare(observation: Observation, logs: dict[str, dict[str, int]], *, stretch: Stretch) -> Checked:
+    """Return both accounts, stamps brought to one clock by the run's start."""
+    trace = observation.trace
+    ok = (trace.column("status") == "ok").to_numpy(dtype=bool, na_value=False)
+    names = trace.column("x_request_id").to_numpy()[ok]
+    origin = observation.start_ns
+    first = trace.column("content_first_time_us").to_numpy(dtype=np.float64, na_value=np.nan)[ok]
+    last = trace.column("last_token_time_us").to_numpy(dtype=np.float64, na_value=np.nan)[ok]
+
+    def told(key: str) -> NDArray[np.float64]:
+        return (np.array([logs[name][key] for name in names], dtype=np.int64) - origin) / 1000
+
+    return Checked(
+        observation=observation,
+        stretch=stretch,
+        num_events=int(trace.column("num_chunks").fillna(0).sum()),
+        first_error_us=first - told("first_ns"),
+        last_error_us=last - told("last_ns"),
+        server_lag_us=told("first_ns") - told("first_due_ns"),
+    )

@@ -1,0 +1,252 @@
+"""What the self-check comes to: figures beside their bars and the peers', as a table and as a document."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from observe.selfcheck.measure import Checked, TruthServer, poisson, users
+from traces.write import tool_version
+
+SCHEMA_VERSION = 1
+_FULL_REQUESTS, _QUICK_REQUESTS = 6000, 600
+_RATE = 200.0
+_RATES = (250, 500, 1000, 2000, 4000, 8000)
+_STREAMS = (64, 128, 256, 512, 1024, 2048)
+_STREAM_GAP_US = 20_000
+_LATE_US = 10_000
+"""A server that writes its first tokens later than this, at p99, is what set the pace."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One measured number. ``bar``: what it should keep to, ``sense`` on which side; None: just told.
+
+    ``peers``: what other load generators were measured at on such a machine (docs/performance.md).
+    """
+
+    name: str
+    value: float
+    unit: str
+    bar: float | None = None
+    sense: Literal["at most", "at least"] = "at most"
+    peers: str = ""
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the bar is met; None without one."""
+        if self.bar is None:
+            return None
+        return self.value <= self.bar if self.sense == "at most" else self.value >= self.bar
+
+
+class Document(TypedDict):
+    """The JSON document of ``vtwin selfcheck``."""
+
+    schema_version: int
+    tool_version: str
+    machine: dict[str, str | float | int]
+    clock: str
+    figures: list[dict[str, object]]
+    notes: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Everything measured, and where the stamps came from."""
+
+    figures: tuple[Figure, ...]
+    clock: str
+    notes: tuple[str, ...]
+
+    @property
+    def all_met(self) -> bool:
+        """Whether no bar was missed."""
+        return all(figure.met is not False for figure in self.figures)
+
+    def document(self) -> Document:
+        """Return the report for machines."""
+        return Document(
+            schema_version=SCHEMA_VERSION,
+            tool_version=tool_version(),
+            machine=machine(),
+            clock=self.clock,
+            figures=[{**asdict(figure), "met": figure.met} for figure in self.figures],
+            notes=list(self.notes),
+        )
+
+    def table(self) -> str:
+        """Return the report for a terminal."""
+        here = machine()
+        lines = [
+            f"machine   {here['cpu']}, {here['num_cpus']} cores, load {here['load']:.1f}, Python {here['python']}",
+            f"stamps    {self.clock}",
+            "",
+            f"{'':<50}{'here':>12}{'bar':>14}   peers",
+        ]
+        for figure in self.figures:
+            sign = "≤" if figure.sense == "at most" else "≥"
+            bar = "" if figure.bar is None else f"{sign} {figure.bar:,g}"
+            missed = "  missed" if figure.met is False else ""
+            name = f"{figure.name}, {figure.unit}"
+            lines.append(f"{name:<50}{_shown(figure.value):>12}{bar:>14}   {figure.peers}{missed}".rstrip())
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+async def examine(server: TruthServer, *, quick: bool, tell: Callable[[str], None]) -> Report:
+    """Return what the client does on this machine; ``quick``: with shorter runs. ``tell`` hears of each."""
+    tell("256 streams, one packet per token")
+    packets = await server.check(users(256, 256 if quick else 768))
+    tell("64 users, answers in one packet")
+    whole = await server.check(users(64, 300 if quick else 1000), coalesced=True)
+    tell("64 streams, stamps against the server's")
+    stamps = await server.check(users(64, 128 if quick else 384))
+    number = _QUICK_REQUESTS if quick else _FULL_REQUESTS
+    tell(f"{number:,} requests at {_RATE:g}/s, {number / _RATE:.0f} s")
+    paced = await server.check(poisson(_RATE, number, tokens=8))
+    rate, rate_note = await _climb(server, _RATES, load=_rate_load, tell=tell, unit="requests/s")
+    streams, stream_note = await _climb(server, _STREAMS, load=_stream_load, tell=tell, unit="streams")
+    client = stamps.trace.header.client
+    return Report(
+        figures=(
+            *_costs(packets, whole),
+            *_stamp_errors(stamps),
+            *_pacing(paced, number=number),
+            Figure(name="highest rate kept up with", value=rate, unit="requests/s"),
+            Figure(name="most streams kept up with, 50 tokens/s each", value=streams, unit="streams"),
+        ),
+        clock=(client.clock or "") if client is not None else "",
+        notes=tuple(note for note in (rate_note, stream_note, _busy()) if note),
+    )
+
+
+def machine() -> dict[str, str | float | int]:
+    """Return what the figures were measured on."""
+    return {
+        "cpu": _cpu_name(),
+        "num_cpus": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1,
+        "load": os.getloadavg()[0],
+        "system": platform.platform(),
+        "python": platform.python_version(),
+    }
+
+
+def _busy() -> str | None:
+    load, cpus = os.getloadavg()[0], os.cpu_count() or 1
+    if load <= cpus:
+        return None
+    return f"the machine was busy (load {load:.1f} on {cpus} cores): times are pessimistic, CPU figures stand"
+
+
+def _cpu_name() -> str:
+    try:
+        with Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
+            return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.machine()
+
+
+def _costs(packets: Checked, whole: Checked) -> tuple[Figure, ...]:
+    return (
+        Figure(
+            name="CPU per event, one packet each, 256 streams",
+            value=packets.stretch.cpu_s / packets.num_events * 1e6,
+            unit="µs",
+            bar=25,
+            peers="40 (vllm bench) to 370 (guidellm)",
+        ),
+        Figure(
+            name="events per CPU second, answers in one packet",
+            value=whole.num_events / whole.stretch.cpu_s,
+            unit="1/s",
+            bar=150_000,
+            sense="at least",
+        ),
+        Figure(
+            name="  the same per second of the clock",
+            value=whole.num_events / whole.stretch.wall_s,
+            unit="1/s",
+        ),
+    )
+
+
+def _stamp_errors(checked: Checked) -> tuple[Figure, ...]:
+    first, last = np.abs(checked.first_error_us) / 1e3, np.abs(checked.last_error_us) / 1e3
+    peers = "TTFT 2 to 60 times too high"
+    return (
+        Figure(name="first-text stamp error, p50", value=_at(first, 0.5), unit="ms", bar=0.3, peers=peers),
+        Figure(name="first-text stamp error, p99", value=_at(first, 0.99), unit="ms", bar=3),
+        Figure(name="last-text stamp error, p50", value=_at(last, 0.5), unit="ms"),
+        Figure(name="last-text stamp error, p99", value=_at(last, 0.99), unit="ms"),
+    )
+
+
+def _pacing(checked: Checked, *, number: int) -> tuple[Figure, ...]:
+    client = checked.trace.header.client
+    assert client is not None  # noqa: S101  an observed trace has one
+    sent = abs((client.num_sent or 0) / number - 1)
+    asked, achieved = client.gap_cv_asked or 0.0, client.gap_cv_achieved or 0.0
+    lag_ms = client.own_lag_us.get("p99", float("nan")) / 1e3
+    return (
+        Figure(
+            name=f"{_RATE:g} requests/s: count missed by",
+            value=sent * 100,
+            unit="%",
+            bar=1,
+            peers="83 to 197/s sent",
+        ),
+        Figure(
+            name="  gap CV missed by",
+            value=abs(achieved / asked - 1) * 100 if asked else float("nan"),
+            unit="%",
+            bar=3,
+            peers="CV 1.0 to 5.8",
+        ),
+        Figure(name="  dispatch lag, p99", value=lag_ms, unit="ms", bar=10),
+    )
+
+
+async def _climb(
+    server: TruthServer,
+    rungs: Sequence[int],
+    *,
+    load: Callable[[TruthServer, int], Awaitable[Checked]],
+    tell: Callable[[str], None],
+    unit: str,
+) -> tuple[float, str | None]:
+    """Return the highest rung kept up with, and what ended the climb if it was not the client."""
+    best = 0
+    for rung in rungs:
+        tell(f"{rung:,} {unit}")
+        checked = await load(server, rung)
+        if _at(checked.server_lag_us, 0.99) > _LATE_US:
+            return best, f"at {rung:,} {unit} the self-check's own server was late: the client may do more"
+        if checked.observation.client_limited or checked.observation.num_ok < len(checked.trace):
+            return best, None
+        best = rung
+    return best, f"{best:,} {unit} is as far as was tried"
+
+
+async def _rate_load(server: TruthServer, rate: int) -> Checked:
+    return await server.check(poisson(rate, rate, tokens=16), coalesced=True)
+
+
+async def _stream_load(server: TruthServer, streams: int) -> Checked:
+    return await server.check(users(streams, streams, tokens=100), gap_us=_STREAM_GAP_US)
+
+
+def _at(values: NDArray[np.float64], q: float) -> float:
+    known = values[~np.isnan(values)]
+    return float(np.quantile(known, q)) if len(known) else float("nan")
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:,.3g}"

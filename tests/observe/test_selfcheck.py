@@ -1,0 +1,58 @@
+"""The self-check: its server does what it says it does, and its table says what was measured."""
+
+from __future__ import annotations
+
+import numpy as np
+import orjson
+
+from observe.selfcheck.measure import poisson, truth, users
+from observe.selfcheck.report import Figure, Report
+from observe.selfcheck.truth import chunks_of
+from observe.timeline import StreamReader
+from traces import request_metrics
+
+
+async def test_answers_come_when_they_are_due_and_the_stamps_agree_with_the_server() -> None:
+    async with truth() as server:
+        checked = await server.check(users(2, 6, tokens=5), first_us=30_000, gap_us=10_000)
+        whole = await server.check(poisson(100.0, 5, tokens=5), first_us=1000, coalesced=True)
+    assert checked.observation.num_ok == 6
+    assert checked.num_events == 6 * 6
+    metrics = request_metrics(checked.trace)
+    assert (metrics["ttft_us"] > 29_000).all()
+    assert (metrics["e2e_us"] > 69_000).all()
+    assert np.abs(np.median(checked.last_error_us)) < 5000
+    assert (checked.server_lag_us >= 0).all()
+    assert checked.stretch.cpu_s > 0
+    assert whole.observation.num_ok == 5
+    assert (request_metrics(whole.trace)["itl_mean_us"] == 0).all()
+
+
+def test_the_truth_speaks_as_vllm_does() -> None:
+    body = b"".join(line for line in b"".join(chunks_of(7, 3)).split(b"\r\n") if line.startswith(b"data"))
+    reader = StreamReader()
+    reader.take(body, 1)
+    reading = reader.finish(1, whole=True)
+    assert (reading.output_tokens, reading.server_input_tokens, reading.finish_reason) == (3, 7, "length")
+    assert reading.event_tokens == [1, 1, 1, 0]
+
+
+def test_a_figure_meets_its_bar_from_its_own_side() -> None:
+    assert Figure(name="a", value=2, unit="", bar=3).met is True
+    assert Figure(name="a", value=2, unit="", bar=3, sense="at least").met is False
+    assert Figure(name="a", value=2, unit="").met is None
+    assert Figure(name="a", value=float("nan"), unit="", bar=3).met is False
+
+
+def test_a_missed_bar_is_said_in_the_table_and_in_the_document() -> None:
+    figures = (
+        Figure(name="cost", value=30.5, unit="µs", bar=25, peers="40"),
+        Figure(name="b", value=1, unit=""),
+    )
+    report = Report(figures=figures, clock="mono", notes=("busy",))
+    assert not report.all_met
+    line = next(line for line in report.table().splitlines() if line.startswith("cost, µs"))
+    assert line.split() == ["cost,", "µs", "30.5", "≤", "25", "40", "missed"]
+    assert report.table().endswith("note: busy")
+    document = orjson.loads(orjson.dumps(report.document()))
+    assert [figure["met"] for figure in document["figures"]] == [False, None]

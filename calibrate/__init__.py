@@ -1,1 +1,97 @@
-"""Pairs two traces, states their errors with intervals, fits the twin's coefficients, and reports."""
+"""Calibrate: how far two traces of the same requests are apart, and the twin that brings them together.
+
+The Python API of this room (everything is imported when first used):
+
+    from calibrate import Options, Source, calibrate_twin, write_report
+    from replay import load_config
+    from traces import read_trace
+
+    sources = [Source(name=stem, trace=read_trace(stem)) for stem in ("low", "high")]
+    holdout = [Source(name="other", trace=read_trace("other"))]
+    found = calibrate_twin(sources, load_config("twin.yaml"), Options(), holdout=holdout)
+    found.fit.config                      # the fitted TwinConfig
+    found.holdout["ttft_us"].mape         # Estimate(value=…, low=…, high=…)
+    write_report(found, "report", command="my script")
+
+- ``pair_traces(observed, simulated)`` pairs two traces and counts what is left out; ``compare_pairs(pairs)`` are the
+  errors by metric, each with its interval.
+- ``compare_with_simulated``, ``compare_with_twin`` and ``calibrate_twin`` are ``vtwin calibrate`` with
+  ``--simulated``, with ``--config``, and with ``--config --fit``.
+- ``fit_twin(traces, config)`` is the fit alone, of traces made ready by ``fit_trace``.
+- ``write_report(calibration, folder)`` writes report.json, report.md and report.html.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from calibrate.bootstrap import Estimate
+    from calibrate.errors import Bootstrap, MetricErrors
+    from calibrate.errors import compare as compare_pairs
+    from calibrate.fit import Fit, fit_trace
+    from calibrate.fit import fit as fit_twin
+    from calibrate.judge import Calibration, Options, Source, compare_with_simulated, compare_with_twin
+    from calibrate.judge import calibrate as calibrate_twin
+    from calibrate.keep import defaults_entry, write_config, write_defaults
+    from calibrate.pair import Pairs
+    from calibrate.pair import pair as pair_traces
+    from calibrate.report import write_report
+    from calibrate.uncertainty import Coefficient
+
+_HOMES = {
+    "Bootstrap": ("calibrate.errors", "Bootstrap"),
+    "Calibration": ("calibrate.judge", "Calibration"),
+    "Coefficient": ("calibrate.uncertainty", "Coefficient"),
+    "Estimate": ("calibrate.bootstrap", "Estimate"),
+    "Fit": ("calibrate.fit", "Fit"),
+    "MetricErrors": ("calibrate.errors", "MetricErrors"),
+    "Options": ("calibrate.judge", "Options"),
+    "Pairs": ("calibrate.pair", "Pairs"),
+    "Source": ("calibrate.judge", "Source"),
+    "calibrate_twin": ("calibrate.judge", "calibrate"),
+    "compare_pairs": ("calibrate.errors", "compare"),
+    "compare_with_simulated": ("calibrate.judge", "compare_with_simulated"),
+    "compare_with_twin": ("calibrate.judge", "compare_with_twin"),
+    "defaults_entry": ("calibrate.keep", "defaults_entry"),
+    "fit_trace": ("calibrate.fit", "fit_trace"),
+    "fit_twin": ("calibrate.fit", "fit"),
+    "pair_traces": ("calibrate.pair", "pair"),
+    "write_config": ("calibrate.keep", "write_config"),
+    "write_defaults": ("calibrate.keep", "write_defaults"),
+    "write_report": ("calibrate.report", "write_report"),
+}
+
+__all__ = [
+    "Bootstrap",
+    "Calibration",
+    "Coefficient",
+    "Estimate",
+    "Fit",
+    "MetricErrors",
+    "Options",
+    "Pairs",
+    "Source",
+    "calibrate_twin",
+    "compare_pairs",
+    "compare_with_simulated",
+    "compare_with_twin",
+    "defaults_entry",
+    "fit_trace",
+    "fit_twin",
+    "pair_traces",
+    "write_config",
+    "write_defaults",
+    "write_report",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name from its module when it is first asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'calibrate' has no attribute {name!r}")
+    module, attribute = _HOMES[name]
+    value: object = getattr(import_module(module), attribute)
+    globals()[name] = value
+    return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from calibrate.gate import Baseline, Gate, Verdict
     from calibrate.judge import Calibration, Options, Source
     from replay import TwinConfig
 
@@ -58,6 +60,23 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
     fit_alpha2: Annotated[
         bool, typer.Option("--fit-alpha2", help="Fit alpha2, too, instead of holding it as configured.")
     ] = False,
+    thresholds: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="GATE.yaml",
+            help="Limits on the errors: exit 1 where one is broken, 5 where none can say.",
+        ),
+    ] = None,
+    junit: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where the gate's verdict goes as JUnit XML.")
+    ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="REPORT.json",
+            help="An older report: only what was within its limit there, and no longer is, fails the gate.",
+        ),
+    ] = None,
     pair_by: Annotated[
         Literal["request_id", "order"], typer.Option(help="What makes two rows the same request.")
     ] = "request_id",
@@ -77,6 +96,7 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         num_holdout=len(held_out),
     )
     _check_writing(fit=fit, asked=write_config or write_defaults, infer=infer_async or fit_alpha2)
+    gate = _gate(thresholds, junit=junit, baseline=baseline)
     options = Options(
         pair_by=pair_by,
         seed=seed,
@@ -84,12 +104,70 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         names=COEFFICIENTS if fit_alpha2 else FITTED,
     )
     calibration = _calibration(observed, simulated, config, fit=fit, holdout=held_out, options=options)
+    verdict = None if gate is None else _verdict(calibration, *gate)
     document = _write(
-        calibration, report, config=write_config, defaults=write_defaults, server=(model, gpu, tp)
+        calibration,
+        report,
+        verdict=verdict,
+        config=write_config,
+        defaults=write_defaults,
+        server=(model, gpu, tp),
     )
     _summarise(calibration, report)
     if as_json:
         typer.echo(json.dumps(document, indent=2, allow_nan=False))
+    if verdict is not None:
+        _announce(verdict, calibration, junit=junit)
+
+
+def _gate(
+    thresholds: Path | None, *, junit: Path | None, baseline: Path | None
+) -> tuple[Gate, Baseline | None] | None:
+    """Return the gate and what it is held against, read before anything slow is done."""
+    from calibrate.baseline import read_baseline
+    from calibrate.gatefile import read_gate
+    from traces.errors import ConfigError
+
+    if thresholds is not None:
+        return read_gate(thresholds), None if baseline is None else read_baseline(baseline)
+    if junit is not None or baseline is not None:
+        given = "--baseline" if junit is None else "--junit"
+        raise ConfigError(f"{given}: got no --thresholds, expected it: there is no verdict without limits")
+    return None
+
+
+def _verdict(calibration: Calibration, gate: Gate, baseline: Baseline | None) -> Verdict:
+    from calibrate.comparable import changed_since, obstacles_of
+    from calibrate.gate import decide
+
+    obstacles = obstacles_of(calibration, require_kv_capacity=gate.require_kv_capacity)
+    if baseline is not None:
+        obstacles += changed_since(calibration, baseline)
+    return decide(
+        gate, calibration.holdout, strata=calibration.strata, obstacles=obstacles, baseline=baseline
+    )
+
+
+def _announce(verdict: Verdict, calibration: Calibration, *, junit: Path | None) -> None:
+    """Tell people and the CI system of the verdict; leave with its exit code."""
+    from calibrate import ci
+    from calibrate.gate import EXIT_CODES
+    from calibrate.report import write_text
+
+    if junit is not None:
+        write_text(junit, ci.junit_of(verdict))
+    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+        ci.append_summary(Path(summary), ci.summary_of(verdict, calibration.holdout))
+    if os.environ.get("GITHUB_ACTIONS"):
+        for line in ci.annotations_of(verdict):
+            typer.echo(line, err=True)  # stdout may be a JSON document; the runner reads both
+    for line in verdict.obstacles:
+        typer.echo(f"not comparable: {line}", err=True)
+    for check in verdict.checks:
+        if check.reason:
+            typer.echo(f"{check.word}: {check.name}: {check.reason}", err=True)
+    typer.echo(f"verdict: {verdict.outcome}", err=True)
+    raise typer.Exit(EXIT_CODES[verdict.outcome])
 
 
 def _check_writing(*, fit: bool, asked: Path | None, infer: bool) -> None:
@@ -153,6 +231,7 @@ def _write(
     calibration: Calibration,
     report: Path,
     *,
+    verdict: Verdict | None,
     config: Path | None,
     defaults: Path | None,
     server: tuple[str | None, str | None, int | None],
@@ -164,7 +243,9 @@ def _write(
     known = keep.Server(model=server[0], gpu=server[1], tp=server[2])
     if defaults is not None:
         keep.defaults_entry(calibration, server=known)
-    document = write_report(calibration, report, command=shlex.join(["vtwin", *sys.argv[1:]]))
+    document = write_report(
+        calibration, report, command=shlex.join(["vtwin", *sys.argv[1:]]), verdict=verdict
+    )
     if config is not None:
         keep.write_config(calibration, config)
     if defaults is not None:

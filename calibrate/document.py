@@ -14,6 +14,7 @@ import numpy as np
 from calibrate.bootstrap import Estimate
 from calibrate.errors import MetricErrors, Throughput
 from calibrate.fit import Fit
+from calibrate.gate import Check, Verdict
 from calibrate.judge import Calibration, Compared
 from calibrate.problem import UNITS
 from calibrate.strata import Stratum
@@ -23,11 +24,14 @@ SCHEMA_VERSION = 1
 Json = dict[str, Any]
 
 
-def document_of(calibration: Calibration, *, command: str, now: datetime | None = None) -> Json:
+def document_of(
+    calibration: Calibration, *, command: str, verdict: Verdict | None = None, now: datetime | None = None
+) -> Json:
     """Return the report as JSON values: numbers, text, lists, mappings and null; no NaN."""
     found: Json = {
         "schema_version": SCHEMA_VERSION,
-        "verdict": None,  # only a gate gives one
+        "verdict": None if verdict is None else verdict.outcome,  # only a gate gives one
+        "gate": None if verdict is None else gate_json(verdict),
         "fit": None if calibration.fit is None else fit_json(calibration.fit),
         "in_sample": metrics_json(calibration.in_sample),
         "holdout": metrics_json(calibration.holdout),
@@ -45,6 +49,30 @@ def document_of(calibration: Calibration, *, command: str, now: datetime | None 
         "provenance": provenance_json(calibration, command=command, now=now or datetime.now(UTC)),
     }
     return found
+
+
+def gate_json(verdict: Verdict) -> Json:
+    """Return why the verdict is what it is: obstacles to any comparison, and every check."""
+    return {
+        "obstacles": list(verdict.obstacles),
+        "checks": [check_json(check) for check in verdict.checks],
+    }
+
+
+def check_json(check: Check) -> Json:
+    """Return one limit, the error that was held against it, and what came out."""
+    return {
+        **asdict(check.limit),
+        "stratum": check.stratum,
+        "n": check.n,
+        "error": None if check.estimate is None else estimate_json(check.estimate),
+        "outcome": check.outcome,
+        "warned": check.warned,
+        "reason": check.reason,
+        "baseline": None if check.before is None else estimate_json(check.before),
+        "drift": check.drift,
+        "excused": check.excused,
+    }
 
 
 def estimate_json(estimate: Estimate) -> Json:
@@ -148,7 +176,12 @@ def trace_json(compared: Compared) -> Json:
         "excluded": pairs.excluded,
         "arrival_span_us": span_us,
         "arrival_rate_per_s": (len(pairs) - 1) / span_us * 1e6 if span_us else None,
-        "server": {"model": server.model, "version": server.version, "gpu": server.gpu},
+        "server": {
+            "model": server.model,
+            "version": server.version,
+            "gpu": server.gpu,
+            "system_fingerprint": server.system_fingerprint,
+        },
         "notes": list(compared.notes),
     }
 

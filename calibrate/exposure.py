@@ -44,24 +44,39 @@ class Exposure:
     prefill_after: Floats
     decode_before: Floats
     decode_after: Floats
+    context_before: Floats
+    context_after: Floats
+    pairs_before: Floats
+    pairs_after: Floats
 
 
-def exposures(timeline: Timeline) -> Exposure:
-    """Return the tokens that everybody computed before each request's first token and after it."""
+def exposures(timeline: Timeline, prompt_tokens: Floats) -> Exposure:
+    """Return what everybody computed before each request's first token and after it.
+
+    Prefill tokens and the (query, key) pairs they attend to, decode tokens and the context tokens they read; each
+    request's own spread evenly over its prefill, or from its first token to its last.
+    """
     done = timeline.finished()
-    prefill = _accumulated(timeline.prefill[done], timeline.first[done], amount=timeline.prefill_tokens[done])
-    decode = _accumulated(
-        timeline.first[done], timeline.last[done], amount=np.maximum(timeline.output_tokens[done] - 1, 0)
-    )
+    prompt, new = prompt_tokens[done], timeline.prefill_tokens[done]
+    decoded = np.maximum(timeline.output_tokens[done] - 1, 0)
+    pairs = new * (prompt - new) + new * (new + 1) / 2
+    context = decoded * (prompt + (decoded + 1) / 2)
+    spans = {
+        "prefill": (timeline.prefill[done], timeline.first[done]),
+        "decode": (timeline.first[done], timeline.last[done]),
+    }
     moments = (timeline.joined, timeline.first, timeline.last)
-    computed = [np.interp(moment, *prefill) for moment in moments]
-    decoded = [np.interp(moment, *decode) for moment in moments]
-    return Exposure(
-        prefill_before=computed[1] - computed[0],
-        prefill_after=computed[2] - computed[1],
-        decode_before=decoded[1] - decoded[0],
-        decode_after=decoded[2] - decoded[1],
-    )
+    seen = {}
+    for name, span, amount in (
+        ("prefill", "prefill", new),
+        ("pairs", "prefill", pairs),
+        ("decode", "decode", decoded),
+        ("context", "decode", context),
+    ):
+        total = _accumulated(*spans[span], amount=amount)
+        at = [np.interp(moment, *total) for moment in moments]
+        seen[f"{name}_before"], seen[f"{name}_after"] = at[1] - at[0], at[2] - at[1]
+    return Exposure(**seen)
 
 
 def step_rate(timeline: Timeline) -> tuple[Floats, Floats]:

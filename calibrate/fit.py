@@ -13,19 +13,26 @@ from numpy.typing import NDArray
 from calibrate.bootstrap import Floats
 from calibrate.exposure import Timeline
 from calibrate.pair import side_of
-from calibrate.problem import COEFFICIENTS, FITTED, LOSS_METRICS, FitTrace, Problem
+from calibrate.problem import (
+    FITTED,
+    LOSS_METRICS,
+    FitTrace,
+    Problem,
+    coefficients_in,
+    decimals_of,
+    fitted_in,
+)
 from calibrate.search import Found, Report, search
 from calibrate.start import first_guess, natural_scale, several_starts
 from calibrate.uncertainty import METHOD, Coefficient, coefficients_of, uncertainty
-from sim import Blackbox
 from traces.errors import TraceError
 
 if TYPE_CHECKING:
     from replay import TwinConfig
     from traces import Trace
 
-DECIMALS = 4
-"""Coefficients are kept to 1e-4 µs: finer than any trace tells."""
+SPARE_DECIMALS = 2
+"""Coefficients are written with so many decimals fewer than kept: 1e-4 µs is finer than any trace tells."""
 MIN_REQUESTS = 20
 """Fewer finished requests than this cannot tell five coefficients apart."""
 
@@ -76,6 +83,7 @@ def fit(
     async scheduling and keep the better. Raises TraceError where the traces hold too few finished requests.
     """
     started = time.monotonic()
+    names = fitted_in(config.latency, names)
     num_requests = sum(int(trace.used().sum()) for trace in traces)
     if num_requests < MIN_REQUESTS:
         raise TraceError(f"fit: got {num_requests} finished requests, expected at least {MIN_REQUESTS}")
@@ -131,18 +139,17 @@ def _search(
     traces: Sequence[FitTrace], config: TwinConfig, *, names: Sequence[str], seed: int, report: Report
 ) -> Found:
     """Return the coefficients found from the first guess, its variants and the configured values."""
-    configured = {name: float(getattr(config.latency, name)) for name in COEFFICIENTS}
     scale = natural_scale(traces, names)
     problem = Problem(
         traces=tuple(traces),
         engine=config.engine,
         names=tuple(names),
-        held={name: value for name, value in configured.items() if name not in names},
+        base=config.latency,
         scale=scale,
     )
     starts = several_starts(first_guess(problem), names=names, scale=scale)
-    given = np.array([configured[name] for name in names])
-    if configured["beta0"] > 0:
+    given = np.array([float(getattr(config.latency, name)) for name in names])
+    if float(config.latency.beta0) > 0:
         starts.append(np.maximum(given, 0.02 * scale))
     return search(problem, starts, seed=seed, report=report)
 
@@ -175,8 +182,10 @@ def _finish(found: Found, config: TwinConfig, *, seed: int, num_requests: int) -
     fitted = {
         each.name: each for each in coefficients_of(problem.names, theta, spread=spread, scale=problem.scale)
     }
-    coefficients = tuple(fitted[name] if name in fitted else _held(name, config) for name in COEFFICIENTS)
-    latency = Blackbox(**{each.name: round(each.value, DECIMALS) for each in coefficients})
+    shown = coefficients_in(config.latency)
+    coefficients = tuple(fitted[name] if name in fitted else _held(name, config) for name in shown)
+    values = {name: round(each.value, decimals_of(name) - SPARE_DECIMALS) for name, each in fitted.items()}
+    latency = replace(config.latency, **values)
     return Fit(
         config=replace(config, latency=latency, engine=problem.engine),
         coefficients=coefficients,

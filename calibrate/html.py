@@ -10,6 +10,7 @@ from typing import Any
 from calibrate import pictures, words
 from calibrate.errors import STATISTICS, MetricErrors
 from calibrate.fit import Fit
+from calibrate.gate import Verdict, check_table
 from calibrate.judge import Calibration
 from calibrate.problem import UNITS
 from replay.pages import (
@@ -32,12 +33,15 @@ MOST_LOADS = 4
 OBSERVED, SIMULATED = '<b class="observed">observed</b>', '<b class="simulated">simulated</b>'
 
 
-def page_of(calibration: Calibration, *, document: Mapping[str, Any], command: str) -> str:
-    """Return the page as one HTML document."""
+def page_of(
+    calibration: Calibration, *, document: Mapping[str, Any], command: str, verdict: Verdict | None = None
+) -> str:
+    """Return the page as one HTML document, the gate's verdict first where there is one."""
     shown = [name for name in SHOWN if name in calibration.holdout]
     per_request = [name for name in PER_REQUEST if name in calibration.holdout]
     names = ", ".join(each.source.name for each in calibration.traces)
     sections = [
+        *([] if verdict is None else [_verdict(verdict)]),
         _distributions(calibration, shown),
         _errors(calibration),
         _requests(calibration, per_request),
@@ -51,7 +55,7 @@ def page_of(calibration: Calibration, *, document: Mapping[str, Any], command: s
     page = Page(
         name=f"vtwin calibration: {names}",
         eyebrow=f"vtwin calibration report · {document['provenance']['created_at'][:10]}",
-        title=_title(calibration, per_request),
+        title=("" if verdict is None else f"{verdict.outcome}. ") + _title(calibration, per_request),
         lead=_lead(calibration),
         headlines=[_headline(name, calibration.holdout[name]) for name in shown],
         sections=sections,
@@ -59,6 +63,14 @@ def page_of(calibration: Calibration, *, document: Mapping[str, Any], command: s
         f"{document['schema_version']}, holds every number on this page",
     )
     return render(page)
+
+
+def _verdict(verdict: Verdict) -> Section:
+    """Return the gate's verdict: what stands in its way, and every check."""
+    head, rows = check_table(verdict.checks)
+    parts: list[Prose | Table] = [Prose(markup=escape(line)) for line in verdict.obstacles]
+    parts.append(Table(head=head, rows=rows, align="l" + "r" * (len(head) - 3) + "nl"))
+    return Section(title=f"Verdict: {verdict.outcome}", anchor="verdict", parts=parts)
 
 
 def _title(calibration: Calibration, metrics: list[str]) -> str:
@@ -254,7 +266,7 @@ def _coefficients(fit: Fit) -> Section:
         anchor="coefficients",
         lead="A step lasts beta0 + beta1 · prefill tokens + beta2 · decode tokens; a request joins the queue "
         "alpha0 + alpha1 · prompt tokens after it arrives.",
-        parts=[Table(head=head, rows=rows, align="lrrcll"), _correlations(fit), Prose(markup=told)],
+        parts=[Table(head=head, rows=rows, align="lrrcnl"), _correlations(fit), Prose(markup=told)],
     )
 
 
@@ -276,13 +288,13 @@ def _correlations(fit: Fit) -> Table:
 
 
 def _load(calibration: Calibration) -> Section:
-    names = [each.source.name for each in calibration.traces if each.role != "fitted"]
-    figures = pictures.loads(calibration.pairs, names)
+    judged = [each for each in calibration.traces if each.role != "fitted"]
+    figures = pictures.loads({each.source.name: each.pairs for each in judged[:MOST_LOADS]})
     return Section(
         title="Load over time",
         anchor="load",
         lead=f"Compared requests between arrival and last token, {OBSERVED} and {SIMULATED}.",
-        parts=[Figures(figures=figures[:MOST_LOADS], columns=1)],
+        parts=[Figures(figures=figures, columns=1)],
     )
 
 
@@ -303,18 +315,18 @@ def _kinds(calibration: Calibration) -> Section:
                     if found is None
                     else Cell(
                         text=words.percent(found.value, signed=signed),
-                        aside=words.percent_interval(found, signed=signed),
+                        aside="" if signed else words.percent_interval(found),
                     )
                 )
         label = words.STRATUM_NAMES[each.by] if each.by != before else ""
-        rows.append([label, f"{each.low:,.0f} to {each.high:,.0f}", f"{each.n:,}", *values])
+        rows.append([label, f"{each.low:,.0f}\u2013{each.high:,.0f}", f"{each.n:,}", *values])
         before = each.by
     head = ["", "", "n", *(f"{words.METRIC_NAMES[m]} {kind}" for m in metrics for kind in ("MAPE", "bias"))]
     return Section(
         title="By kind of request",
         anchor="kinds",
         lead="Thirds by prompt length, by output length, and by how busy the observed server was.",
-        parts=[Table(head=head, rows=rows, align="llr" + "r" * 2 * len(metrics), groups=groups[1:])],
+        parts=[Table(head=head, rows=rows, align="nrr" + "r" * 2 * len(metrics), groups=groups[1:])],
     )
 
 

@@ -38,12 +38,13 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One observed trace beside its simulation."""
+    """One observed trace beside its simulation; ``partner``: the trace that it was compared with, if given."""
 
     source: Source
     role: Role
     pairs: Pairs
     notes: tuple[str, ...]
+    partner: Source | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +91,11 @@ def compare_with_simulated(observed: Source, simulated: Source, options: Options
     """Return how two traces of the same requests differ; nothing is simulated or fitted."""
     pairs = concat([pair(observed.trace, simulated.trace, by=options.pair_by)])
     compared = Compared(
-        source=observed, role="compared", pairs=pairs, notes=_trace_notes(observed.trace, pairs)
+        source=observed,
+        role="compared",
+        pairs=pairs,
+        notes=_trace_notes(observed.trace, pairs),
+        partner=simulated,
     )
     return _unfitted([compared], config=None, options=options, unseen=f"compared with {simulated.name}")
 

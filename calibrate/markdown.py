@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from calibrate import words
 from calibrate.errors import STATISTICS, MetricErrors
 from calibrate.fit import Fit
+from calibrate.gate import Verdict, check_table
 from calibrate.judge import Calibration
 from calibrate.problem import UNITS
 
 
-def markdown_of(calibration: Calibration, *, command: str) -> str:
-    """Return the report as Markdown."""
+def markdown_of(calibration: Calibration, *, command: str, verdict: Verdict | None = None) -> str:
+    """Return the report as Markdown, the gate's verdict first where there is one."""
     level = f"{calibration.bootstrap.level:.0%}".replace("%", " %")
     parts = [
         "# vtwin calibration",
+        *([] if verdict is None else [verdict_markdown(verdict)]),
         f"Held out: {calibration.unseen}. Errors are simulated minus observed; intervals hold at {level}.",
         "## Held-out errors",
         headline_table(calibration.holdout),
@@ -43,7 +45,17 @@ def markdown_of(calibration: Calibration, *, command: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def headline_table(errors: dict[str, MetricErrors]) -> str:
+def verdict_markdown(verdict: Verdict) -> str:
+    """Return the verdict, what stands in its way, and a row per check."""
+    parts = [f"## Verdict: {verdict.outcome}"]
+    if verdict.obstacles:
+        parts.append("\n".join(f"- {line}" for line in verdict.obstacles))
+    head, rows = check_table(verdict.checks)
+    parts.append(table(head, rows))
+    return "\n\n".join(parts)
+
+
+def headline_table(errors: Mapping[str, MetricErrors]) -> str:
     """Return one row per metric: n, MAPE, bias, error of the mean and of p99, Pearson's R, KS."""
     rows = [
         (

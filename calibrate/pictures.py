@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrate import words
 from calibrate.bootstrap import Floats
@@ -132,14 +131,11 @@ def running_median(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     )
 
 
-def loads(pairs: Pairs, names: Sequence[str]) -> list[Figure]:
+def loads(traces: Mapping[str, Pairs]) -> list[Figure]:
     """Return a picture per trace: how many requests were in flight over time, both sides."""
     found = []
-    for number, name in enumerate(names):
-        chosen = pairs.requests["trace"].to_numpy() == number
-        if not chosen.any():
-            continue
-        curves = [in_flight(pairs, chosen, prefix) for prefix in ("", "simulated_")]
+    for name, pairs in traces.items():
+        curves = [in_flight(pairs, prefix) for prefix in ("", "simulated_")]
         times = np.concatenate([curve[0] for curve in curves]) / 1e6
         most = max(float(curve[1].max()) for curve in curves)
         marks = [
@@ -158,11 +154,11 @@ def loads(pairs: Pairs, names: Sequence[str]) -> list[Figure]:
     return found
 
 
-def in_flight(pairs: Pairs, chosen: NDArray[np.bool_], prefix: str) -> tuple[Floats, Floats]:
+def in_flight(pairs: Pairs, prefix: str) -> tuple[Floats, Floats]:
     """Return times and the number of compared requests between arrival and last token from then on."""
     side = pairs.simulated if prefix else pairs.observed
-    arrival = pairs.requests[f"{prefix}arrival_us"].to_numpy()[chosen]
-    last = arrival + side["e2e_us"].to_numpy()[chosen]
+    arrival = pairs.requests[f"{prefix}arrival_us"].to_numpy()
+    last = arrival + side["e2e_us"].to_numpy()
     times = np.concatenate([arrival, last])
     change = np.concatenate([np.ones(len(arrival)), -np.ones(len(last))])
     order = np.argsort(times, kind="stable")

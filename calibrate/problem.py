@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 import sim
 from calibrate.bootstrap import Floats
 from calibrate.exposure import Timeline, exposures, steps_between
-from sim import Blackbox, EngineConfig, Requests, Status
+from sim import Blackbox, EngineConfig, Extended, Requests, Status
 
 COEFFICIENTS = ("alpha0", "alpha1", "alpha2", "beta0", "beta1", "beta2")
 FITTED = ("alpha0", "alpha1", "beta0", "beta1", "beta2")
+EXTENDED_FITTED = ("beta3", "beta4")
+"""What a fit of ``latency.model: extended`` varies beside these; its other terms stay as configured."""
 UNITS = {
     "alpha0": "µs",
     "alpha1": "µs/prompt token",
@@ -22,6 +24,8 @@ UNITS = {
     "beta0": "µs/step",
     "beta1": "µs/prefill token",
     "beta2": "µs/decode token",
+    "beta3": "µs/context token read",
+    "beta4": "µs/(query, key) pair",
 }
 LOSS_METRICS = ("ttft_us", "e2e_us", "tpot_us")
 """What the loss is made of, per request; the rows of every [3, n] array here."""
@@ -32,8 +36,7 @@ NOISE_LIMITS = (0.02, 0.30)
 """The measured spread stays within these: below, rounding would rule; above, a metric would not count."""
 PRIOR_WIDTH = {"alpha0": 20_000.0, "alpha1": 20.0}
 """How large (µs) the way into the queue may well be: HTTP, tokenizing, hand-over. It weighs as much as one request
-of all: nothing where the traces say anything, and what keeps an overloaded trace, whose TTFT are all queue,
-from
+of all: nothing where the traces say anything, and what keeps an overloaded trace, whose TTFT are all queue, from
 calling a part of it the way in."""
 NEVER_FINISHED = np.log(10.0)
 """Residual of a request that the simulator does not finish: as if it were ten times too slow."""
@@ -70,21 +73,28 @@ class Run:
 class Problem:
     """What is to be fitted; immutable, every evaluation simulates the same requests.
 
-    ``names``: the coefficients that vary, in the order of every vector. ``held``: the others' values (µs).
+    ``names``: the coefficients that vary, in the order of every vector. ``base``: the model they vary in.
     ``scale``: what each would be if it explained a typical latency alone: the natural size of a step.
     """
 
     traces: tuple[FitTrace, ...]
     engine: EngineConfig
     names: tuple[str, ...]
-    held: Mapping[str, float]
+    base: Blackbox
     scale: Floats
     noise: Floats = field(default_factory=NOISE.copy)
 
     def latency(self, theta: Floats) -> Blackbox:
         """Return the latency model with these coefficients."""
-        values = {**self.held, **dict(zip(self.names, map(float, theta), strict=True))}
-        return Blackbox(**{name: round(max(value, 0.0), 6) for name, value in values.items()})
+        values = {
+            name: round(max(float(value), 0.0), decimals_of(name))
+            for name, value in zip(self.names, theta, strict=True)
+        }
+        return replace(self.base, **values)
+
+    def held(self) -> dict[str, float]:
+        """Return the coefficients that do not vary (µs)."""
+        return {name: float(getattr(self.base, name)) for name in COEFFICIENTS if name not in self.names}
 
     def simulate(self, theta: Floats) -> list[Run]:
         """Return every trace simulated with these coefficients."""
@@ -204,6 +214,21 @@ def _simulate(trace: FitTrace, *, engine: EngineConfig, model: Blackbox) -> Run:
     return Run(latency_us=np.stack([first - arrival, last - arrival, gap]), timeline=timeline)
 
 
+def decimals_of(name: str) -> int:
+    """Return to how many decimals a coefficient (µs) is kept: blackbox's to 10⁻⁶, the tiny ones of attention finer."""
+    return 12 if name in EXTENDED_FITTED else 6
+
+
+def coefficients_in(latency: Blackbox) -> tuple[str, ...]:
+    """Return the names of the coefficients that a model has and a report shows."""
+    return COEFFICIENTS + (EXTENDED_FITTED if isinstance(latency, Extended) else ())
+
+
+def fitted_in(latency: Blackbox, names: Sequence[str]) -> tuple[str, ...]:
+    """Return what a fit varies: ``names``, and in an extended model its terms of attention."""
+    return tuple(names) + (EXTENDED_FITTED if isinstance(latency, Extended) else ())
+
+
 def exposure_columns(timeline: Timeline, prompt_tokens: Floats) -> dict[str, Floats]:
     """Return, per coefficient, d latency / d coefficient of the three latencies, [3, n], in units of each.
 
@@ -211,7 +236,7 @@ def exposure_columns(timeline: Timeline, prompt_tokens: Floats) -> dict[str, Flo
     Their number needs no log of steps, but a rate of steps: that of the decoding requests, and at least the
     one step that every request's prefill takes.
     """
-    seen = exposures(timeline)
+    seen = exposures(timeline, prompt_tokens)
     n = len(prompt_tokens)
     gaps = np.maximum(timeline.output_tokens - 1, 1)
     before = np.maximum(steps_between(timeline, timeline.joined, timeline.first), 1.0)
@@ -224,6 +249,8 @@ def exposure_columns(timeline: Timeline, prompt_tokens: Floats) -> dict[str, Flo
         "beta0": np.stack([before, before + after, after / gaps]),
         "beta1": _before_and_after(seen.prefill_before, seen.prefill_after, gaps),
         "beta2": _before_and_after(seen.decode_before, seen.decode_after, gaps),
+        "beta3": _before_and_after(seen.context_before, seen.context_after, gaps),
+        "beta4": _before_and_after(seen.pairs_before, seen.pairs_after, gaps),
     }
 
 

@@ -8,22 +8,27 @@ import shutil
 from pathlib import Path
 
 from calibrate.document import document_of
+from calibrate.gate import Verdict
 from calibrate.html import page_of
 from calibrate.judge import Calibration
 from calibrate.markdown import markdown_of
 from traces.errors import ConfigError
 
 
-def write_report(calibration: Calibration, folder: str | Path, *, command: str) -> dict[str, object]:
+def write_report(
+    calibration: Calibration, folder: str | Path, *, command: str, verdict: Verdict | None = None
+) -> dict[str, object]:
     """Write the report's three files into a folder, made if need be, and return the JSON document.
+
+    ``verdict`` is a gate's, told first.
 
     All three are made before any is put in place. Raises ConfigError where the folder cannot be written.
     """
-    document = document_of(calibration, command=command)
+    document = document_of(calibration, command=command, verdict=verdict)
     files = {
         "report.json": json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n",
-        "report.md": markdown_of(calibration, command=command),
-        "report.html": page_of(calibration, document=document, command=command),
+        "report.md": markdown_of(calibration, command=command, verdict=verdict),
+        "report.html": page_of(calibration, document=document, command=command, verdict=verdict),
     }
     write_together(Path(folder), files)
     return document

@@ -83,9 +83,9 @@ def search(problem: Problem, starts: Sequence[Floats], *, seed: int, report: Rep
     if loss > EXACT * refined.loss:
         return refined
     # The trace follows the simulator step by step: where one run fits this well, an average fits worse.
-    reach = reach_around(problem, theta, relative=NARROWEST)
+    reach = np.maximum(reach_around(problem, theta, relative=NARROWEST), refined.surface.reach)
     surface = sample_surface(problem, theta, reach=reach, seed=seed + 300)
-    return replace(refined, theta=theta, loss=loss, surface=surface)
+    return replace(refined, theta=theta, loss=loss, surface=surface, scatter=np.zeros(len(theta)))
 
 
 def _refine(problem: Problem, theta: Floats, *, seed: int, report: Report) -> Found:
@@ -97,7 +97,7 @@ def _refine(problem: Problem, theta: Floats, *, seed: int, report: Report) -> Fo
         if number >= len(WIDE):
             spread = uncertainty(problem, theta, surface=surfaces[-1], seed=seed, replicates=200)
             least = reach_around(problem, theta, relative=NARROWEST)
-            reach = np.clip(2 * spread.replicates.std(axis=0), least, np.maximum(surfaces[-1].reach, least))
+            reach = np.clip(3 * spread.replicates.std(axis=0), least, np.maximum(surfaces[-1].reach, least))
         surfaces.append(sample_surface(problem, theta, reach=reach, seed=seed + 100 + number))
         theta = minimum_of(surfaces[-1], problem)
         minima.append(theta)

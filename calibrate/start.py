@@ -33,6 +33,8 @@ def natural_scale(traces: Sequence[FitTrace], names: Sequence[str]) -> Floats:
         "beta0": gap,
         "beta1": first / prompt,
         "beta2": gap / max(together, 1.0),
+        "beta3": gap / max(together * prompt, 1.0),
+        "beta4": first / prompt**2,
     }
     return np.array([scale[name] for name in names])
 
@@ -52,7 +54,7 @@ def first_guess(problem: Problem) -> Floats:
     rows, targets, weights = [], [], []
     for trace, weight in zip(problem.traces, problem.weights(), strict=True):
         columns = exposure_columns(trace.observed_timeline, trace.requests.prompt_tokens.astype(np.float64))
-        held = sum(columns[name] * value for name, value in problem.held.items())
+        held = sum(columns[name] * value for name, value in problem.held().items())
         matrix = np.stack([columns[name] for name in problem.names], axis=-1)
         relative = trace.observed_us[:, :, None] * problem.noise[:, None, None]
         rows.append((matrix / relative).reshape(-1, len(problem.names)))
@@ -96,6 +98,8 @@ def several_starts(guess: Floats, *, names: Sequence[str], scale: Floats) -> lis
         ("beta1", "alpha1", 0.5),
         ("alpha0", "beta0", 0.3),
         ("beta0", "beta2", 0.3),
+        ("beta2", "beta3", 0.5),
+        ("beta1", "beta4", 0.2),
     ):
         if source in at and target in at:
             moved = guess.copy()

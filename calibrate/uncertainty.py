@@ -17,12 +17,12 @@ from calibrate.problem import Problem, robust_weight
 from calibrate.surface import Surface
 
 METHOD = "one-step moving-block bootstrap over requests on a response surface, with a weak prior"
-LEAST_SHARE = 0.25
+LEAST_SHARE = 0.03
 """How much of a curvature is taken for real at least, however noisy its slopes."""
 RELATIVE_TOLERANCE = 0.25
-SCALE_TOLERANCE = 0.05
+SCALE_TOLERANCE = 0.02
 """A coefficient is identifiable when its interval reaches at most a quarter of its value to each side, or
-what would change a typical latency by 5 %."""
+what would change a quiet latency by 2 %."""
 CONFOUNDED = 0.9
 """Correlation from which two coefficients are named together."""
 
@@ -72,11 +72,12 @@ def uncertainty(
         counts = draw_counts(len(score), block, replicates=replicates, seed=seed, stream=7000 + stream)
         pull += (counts - 1) @ score
     steps = -pull @ inverse
+    correlation = _correlation(steps)
     if scatter is not None:
         steps += generator.normal(size=steps.shape) * scatter / problem.scale
     return Uncertainty(
         replicates=np.maximum(theta + steps * problem.scale, 0.0),
-        correlation=_correlation(steps),
+        correlation=correlation,
         condition_number=condition_number(curvature),
     )
 
@@ -164,6 +165,8 @@ UNSEEN = {
     "beta0": "hardly any step is long enough to show it apart from its tokens",
     "beta1": "prompts are too short or too alike for the cost of a prefill token to show",
     "beta2": "hardly any requests decode together, so the cost of one more in a step does not show",
+    "beta3": "contexts are too short or too alike for what reading them costs to show",
+    "beta4": "prompts are too short or too alike for the cost of attention to show",
 }
 TOGETHER = {
     frozenset(
@@ -179,6 +182,12 @@ TOGETHER = {
     frozenset(
         {"beta0", "beta1"}
     ): "prefill tokens per step are too alike to tell their cost from that of a step",
+    frozenset(
+        {"beta2", "beta3"}
+    ): "contexts are too alike to tell the cost of reading them from that of a decode token",
+    frozenset(
+        {"beta1", "beta4"}
+    ): "prompts are too alike to tell the cost of attention from that of a prefill token",
     frozenset(
         {"beta0", "beta2"}
     ): "the number decoding together is too alike to tell its cost from that of a step",

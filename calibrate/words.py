@@ -53,6 +53,8 @@ def percent(value: float | None, *, signed: bool = False) -> str:
     """Return a fraction as a percentage, with a true minus sign."""
     if value is None:
         return NONE
+    if value == 0:
+        return f"0{SPACE}%"
     size = 100 * abs(value)
     if size >= 1000:
         return f">{SPACE}999{SPACE}%"

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
 from traces.workload.options import WorkloadOptions, with_workload_options
 
 if TYPE_CHECKING:
+    from observe.listing import ListOptions
     from observe.observing import Observation
     from observe.settings import Settings
     from traces import Trace
@@ -24,6 +25,7 @@ EXIT_INTERRUPTED = 130
 
 SERVER = "Server"
 CARE = "Care"
+LIST = "Several runs"
 
 
 def _seconds(text: str) -> float:
@@ -46,7 +48,10 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     ],
     output: Annotated[
         Path,
-        typer.Option(metavar="STEM", help="The trace; Parquet if it ends in .parquet, else CSV."),
+        typer.Option(
+            metavar="STEM",
+            help="The trace; Parquet if it ends in .parquet, else CSV. With --plan or --sweep: a folder.",
+        ),
     ],
     model: Annotated[
         str | None,
@@ -107,6 +112,85 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             rich_help_panel=CARE,
         ),
     ] = False,
+    no_streaming: Annotated[
+        bool,
+        typer.Option(
+            "--no-streaming",
+            help="Ask for answers in one piece; the time of the first token is then unknown.",
+            rich_help_panel=SERVER,
+        ),
+    ] = False,
+    class_priority: Annotated[
+        bool,
+        typer.Option(
+            "--class-priority",
+            help="Send vLLM's priority by the request's SLO class (server: --scheduling-policy priority).",
+            rich_help_panel=SERVER,
+        ),
+    ] = False,
+    max_error_rate: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="FRAC",
+            help="Stop, and exit 1, when more than this share of the last 50 requests failed.",
+            show_default=False,
+            rich_help_panel=CARE,
+        ),
+    ] = None,
+    slo: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PROMISES",
+            help="Count the requests that keep all of them: ttft=500ms,tpot=30ms; itl, e2e, ttft_from_due too.",
+            show_default=False,
+        ),
+    ] = None,
+    scrape: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S",
+            parser=_seconds,
+            help="Record the server's gauges this often (1s), in STEM.gauges.csv.",
+            show_default=False,
+            rich_help_panel=SERVER,
+        ),
+    ] = None,
+    engine_log: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The server's log; the steps it tells of go to STEM.steps.csv "
+            "(vllm: --enable-logging-iteration-details).",
+            show_default=False,
+            rich_help_panel=SERVER,
+        ),
+    ] = None,
+    sweep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VALUES",
+            help="One run per value, into the folder --output: rates (1,2,4) or users (concurrency=8,16).",
+            show_default=False,
+            rich_help_panel=LIST,
+        ),
+    ] = None,
+    plan: Annotated[
+        Literal["calibrate"] | None,
+        typer.Option(
+            help="The runs that a fit needs, up to --rate, into the folder --output.",
+            show_default=False,
+            rich_help_panel=LIST,
+        ),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Run the plan without asking.", rich_help_panel=LIST)
+    ] = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Leave out runs whose trace is there and whole.", rich_help_panel=LIST),
+    ] = False,
     prompt_salt: Annotated[
         int | None,
         typer.Option(
@@ -128,7 +212,9 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 ) -> None:
     """Send a load to a live endpoint and record the trace."""
     from observe.endpoint import parse_endpoint, redact_command
+    from observe.listing import ListOptions
     from observe.settings import Limits, Settings
+    from observe.slo import parse_slo
     from traces.workload import trace_from_options
 
     settings = Settings(
@@ -144,12 +230,30 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         events=not no_itl,
         probe=not no_probe,
         salt=prompt_salt,
+        streaming=not no_streaming,
+        class_priority=class_priority,
+        max_error_frac=max_error_rate,
+        scrape_s=None if scrape is None else _finite(scrape),
+        engine_log=engine_log,
         command=redact_command(["vtwin", *sys.argv[1:]]),
     )
+    promises = parse_slo(slo) if slo is not None else {}
+    several = ListOptions(sweep=sweep, plan=plan, yes=yes, resume=resume)
+    if several.is_asked_for:
+        _observe_list(
+            workload,
+            settings,
+            several=several,
+            folder=output,
+            slo_us=promises,
+            as_json=as_json,
+            strict=strict,
+        )
+        return
     requests = trace_from_options(workload)
     told: list[str] = []
     observation = run_on_fastest_loop(lambda: _observed(requests, settings, output=output, told=told))
-    _report(observation, as_json=as_json, told=told)
+    _report(observation, as_json=as_json, told=told, slo_us=promises)
     _leave(observation, strict=strict)
 
 
@@ -188,11 +292,13 @@ def run_on_fastest_loop(start: Callable[[], Coroutine[Any, Any, Result]]) -> Res
         return runner.run(start())
 
 
-def _report(observation: Observation, *, as_json: bool, told: Sequence[str]) -> None:
+def _report(
+    observation: Observation, *, as_json: bool, told: Sequence[str], slo_us: Mapping[str, float]
+) -> None:
     """Print the summary on stderr, without notes already told; if asked for, the document on stdout."""
     from observe.summary import summarize_observed, table
 
-    summary = summarize_observed(observation.trace)
+    summary = summarize_observed(observation.trace, slo_us=slo_us)
     typer.echo(table(summary), err=True)
     for note in summary["notes"]:
         if note not in told:
@@ -201,9 +307,29 @@ def _report(observation: Observation, *, as_json: bool, told: Sequence[str]) -> 
         typer.echo(json.dumps(summary, indent=2))
 
 
+def _observe_list(
+    workload: WorkloadOptions,
+    settings: Settings,
+    *,
+    several: ListOptions,
+    folder: Path,
+    slo_us: Mapping[str, float],
+    as_json: bool,
+    strict: bool,
+) -> None:
+    """Run a list of loads, show what came of it, and exit as the worst of them demands."""
+    from observe.listing import observe_list, report_list
+
+    outcomes = run_on_fastest_loop(lambda: observe_list(workload, settings, options=several, folder=folder))
+    report_list(outcomes, slo_us=slo_us, as_json=as_json)
+    seen = [outcome.observation for outcome in outcomes if outcome.observation is not None]
+    for observation in sorted(seen, key=lambda each: not each.interrupted):
+        _leave(observation, strict=strict)
+
+
 def _leave(observation: Observation, *, strict: bool) -> None:
     """Exit as the outcome demands; return when all is well."""
     if observation.interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
-    if observation.num_ok == 0 or (strict and observation.client_limited):
+    if observation.num_ok == 0 or observation.fault or (strict and observation.client_limited):
         raise typer.Exit(EXIT_NEGATIVE)

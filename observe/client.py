@@ -35,7 +35,7 @@ class AiohttpSender:
 
     async def send(self, exchange: Exchange) -> None:
         """Send one request, stamp what comes back, and read its body to the end (see ``Sender``)."""
-        headers = {**self._headers, "x-request-id": exchange.x_request_id}
+        headers = {**self._headers, **dict(exchange.headers), "x-request-id": exchange.x_request_id}
         try:
             async with self._session.post(
                 self._url,

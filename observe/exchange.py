@@ -37,6 +37,7 @@ class Exchange:
     ready_ns: int
     x_request_id: str
     body: bytes = b""
+    headers: tuple[tuple[str, str], ...] = ()
     dispatched_ns: int | None = None
     connection_wait_ns: int = 0
     first_byte_ns: int | None = None

@@ -84,7 +84,6 @@ def final_header(
     tallies: Tallies,
     facts: RunFacts,
     after: Sequence[Sample] | None,
-    clock_name: str,
 ) -> Header:
     """Return ``header`` with what the run has shown of server and client."""
     assert header.client is not None  # noqa: S101  first_header made it
@@ -94,7 +93,6 @@ def final_header(
     achieved = achieved_pace(progress)
     client = replace(
         header.client,
-        clock=clock_name,
         token_counts=_token_counts(tallies),
         num_held_back=progress.num_held_back if settings.limits.max_concurrency else None,
         num_sent=len(progress.dispatched_ns),
@@ -110,7 +108,12 @@ def final_header(
         reason=reason,
         finished=True,
         interrupted=facts.interrupted,
-        notes=(*header.client.notes, *_remarks(tallies), *_lost_metrics(ready, after)),
+        notes=(
+            *header.client.notes,
+            *([facts.stopped] if facts.stopped else []),
+            *_remarks(tallies),
+            *_lost_metrics(ready, after),
+        ),
     )
     fingerprint = next(iter(tallies.fingerprints), None)
     deltas = {} if ready.metrics is None or after is None else counter_deltas(ready.metrics, list(after))
@@ -120,6 +123,13 @@ def final_header(
         client=client,
         metrics_delta=deltas,
     )
+
+
+def with_remarks(header: Header, remarks: Sequence[str], *, clock_name: str) -> Header:
+    """Return ``header`` with remarks added to the client's, and where the stamps came from after all."""
+    assert header.client is not None  # noqa: S101  first_header made it
+    client = replace(header.client, clock=clock_name, notes=(*header.client.notes, *remarks))
+    return replace(header, client=client)
 
 
 def _array(values: Sequence[int]) -> NDArray[np.int64]:
@@ -145,9 +155,16 @@ def _remarks(tallies: Tallies) -> tuple[str, ...]:
         said.append(f"{tallies.other_length} answers have more or fewer tokens than asked")
     if tallies.without_usage:
         said.append(f"{tallies.without_usage} answers came without usage: their tokens are unknown")
-    if len(tallies.fingerprints) > 1:
-        said.append(f"the server changed during the run: {len(tallies.fingerprints)} system_fingerprints")
+    if (change := server_change(tallies)) is not None:
+        said.append(change)
     return tuple(said)
+
+
+def server_change(tallies: Tallies) -> str | None:
+    """Return that the server changed during the run, if its fingerprints say so."""
+    if len(tallies.fingerprints) < 2:
+        return None
+    return f"the server changed during the run: system_fingerprint {' then '.join(tallies.fingerprints)}"
 
 
 def _lost_metrics(ready: Preparation, after: Sequence[Sample] | None) -> tuple[str, ...]:

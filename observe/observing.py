@@ -15,14 +15,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from observe.beside import BesideRecords
+from observe.brake import ErrorBrake
 from observe.endpoint import PATHS, Api, parse_endpoint
 from observe.exchange import monotonic_ns
-from observe.headers import final_header, first_header
+from observe.headers import final_header, first_header, server_change, with_remarks
 from observe.plan import SendPlan
 from observe.preparing import Preparation, Say, prepare
 from observe.progress import Progress
 from observe.record import LiveTrace
-from observe.recorder import Recorder
+from observe.recorder import Recorder, Tallies
 from observe.run import LoadRun, RunFacts
 from observe.sending import open_sender
 from observe.server import Questions, scrape_metrics
@@ -46,11 +48,13 @@ Display = Callable[[Progress, SendPlan], AbstractContextManager[None]]
 class Observation:
     """What came of it: the trace, already written where an output was named, and what to tell the user.
 
-    ``start_ns``: the run's start, from which the trace counts, by CLOCK_MONOTONIC.
+    ``start_ns``: the run's start, from which the trace counts, by CLOCK_MONOTONIC. ``fault``: why the run as a
+    whole cannot be taken for what was asked (stopped early, the server changed), or None.
     """
 
     trace: Trace
     start_ns: int
+    fault: str | None
     interrupted: bool
     notes: tuple[str, ...]
 
@@ -133,10 +137,11 @@ async def _observe(
     shown: Display,
     signals: Callable[[LoadRun], AbstractContextManager[None]],
 ) -> Observation:
+    beside = BesideRecords(settings, questions)
     live = LiveTrace(path, plan=ready.plan, events=settings.events)
     loop = ready.plan.closed_loop
     progress = Progress(num_planned=len(ready.plan), num_at_once=0 if loop is None else loop.concurrency)
-    recorder = Recorder(live, progress, max_tokens=ready.plan.max_tokens)
+    recorder = Recorder(live, progress, max_tokens=ready.plan.max_tokens, streaming=settings.streaming)
     sender = open_sender(settings.endpoint, PATHS[settings.api])
     run = LoadRun(
         ready.plan,
@@ -146,10 +151,11 @@ async def _observe(
         limits=settings.limits,
         id_prefix=f"vtwin-{ready.salt:x}",
     )
+    recorder.on_outcome = ErrorBrake(settings.max_error_frac, run.stop).note
     header = first_header(ready, settings, sender=sender)
     try:
         with _undisturbed(), shown(progress, ready.plan), signals(run):
-            header, facts = await _send(run, recorder, live=live, header=header)
+            header, facts = await _send(run, recorder, live=live, header=header, beside=beside)
     finally:
         await sender.close()
         live.close()
@@ -162,18 +168,25 @@ async def _observe(
         tallies=recorder.tallies,
         facts=facts,
         after=after,
-        clock_name=sender.clock_name,
     )
-    assert header.client is not None  # noqa: S101  final_header has just filled it
-    trace = live.finish(header)
-    assert progress.start_ns is not None  # noqa: S101  it has run
+    header = with_remarks(header, beside.write(path), clock_name=sender.clock_name)
+    return _observation(live.finish(header), progress, facts=facts, tallies=recorder.tallies)
+
+
+def _observation(trace: Trace, progress: Progress, *, facts: RunFacts, tallies: Tallies) -> Observation:
+    client = trace.header.client
+    assert client is not None and progress.start_ns is not None  # noqa: S101  it has run
     return Observation(
-        trace=trace, start_ns=progress.start_ns, interrupted=facts.interrupted, notes=header.client.notes
+        trace=trace,
+        start_ns=progress.start_ns,
+        fault=facts.stopped or server_change(tallies),
+        interrupted=facts.interrupted,
+        notes=client.notes,
     )
 
 
 async def _send(
-    run: LoadRun, recorder: Recorder, *, live: LiveTrace, header: Header
+    run: LoadRun, recorder: Recorder, *, live: LiveTrace, header: Header, beside: BesideRecords
 ) -> tuple[Header, RunFacts]:
     """Run and record side by side; return the header with the run's start, and how the run went.
 
@@ -182,6 +195,7 @@ async def _send(
     start_ns = monotonic_ns() + _LEAD_NS
     header = replace(header, start_unix_us=(time.time_ns() + _LEAD_NS) // 1000)
     live.write_header(header)
+    beside.start(start_ns)
     recording = asyncio.create_task(recorder.work())
     recording.add_done_callback(
         lambda task: run.abort() if not task.cancelled() and task.exception() else None
@@ -189,6 +203,7 @@ async def _send(
     try:
         facts = await run.execute(start_ns)
     finally:
+        await beside.stop()
         recorder.close()
         await asyncio.wait([recording])
     recording.result()

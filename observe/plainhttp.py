@@ -58,8 +58,9 @@ class PlainSender:
             except OSError as fault:
                 exchange.fail("error", self._endpoint.redact(self._unreachable(fault)))
                 return
-        head = b"%bx-request-id: %b\r\nContent-Length: %d\r\n\r\n" % (
+        head = b"%b%bx-request-id: %b\r\nContent-Length: %d\r\n\r\n" % (
             self._head,
+            _lines(exchange.headers),
             exchange.x_request_id.encode("latin-1", "replace"),
             len(exchange.body),
         )
@@ -305,3 +306,8 @@ def _head(endpoint: Endpoint, *, target: str, host: str) -> bytes:
         lines.append(f"Host: {host}")
     lines += [f"{name}: {value}" for name, value in given.items()]
     return "".join(line + "\r\n" for line in lines).encode("latin-1", "replace")
+
+
+def _lines(headers: tuple[tuple[str, str], ...]) -> bytes:
+    """Return headers that one request has of its own."""
+    return b"".join(f"{name}: {value}\r\n".encode("latin-1", "replace") for name, value in headers)

@@ -10,6 +10,7 @@ import numpy as np
 import orjson
 
 from observe.endpoint import Api
+from observe.exchange import one_line
 from observe.prompts import BLOCK, GROUP, OWN, Prompts, Segment, key_of
 from traces import TraceError, prompt_tokens
 
@@ -36,18 +37,22 @@ class BodyShape:
     ignore_eos: bool = True
     min_tokens: bool = True
     continuous_usage: bool = True
+    streaming: bool = True
     extra: Mapping[str, object] = field(default_factory=dict)
 
     def body(self, prompt: bytes, *, max_tokens: int, model: str | None, priority: int | None) -> bytes:
         """Return the JSON of one request; ``prompt`` is JSON already."""
         fields: dict[str, object] = {"model": model if model in self.row_models else self.model}
-        rest: dict[str, object] = {"max_tokens": max_tokens, "temperature": 0, "stream": True}
+        rest: dict[str, object] = {"max_tokens": max_tokens, "temperature": 0, "stream": self.streaming}
         if self.min_tokens:
             rest["min_tokens"] = max_tokens
         if self.ignore_eos:
             rest["ignore_eos"] = True
-        usage = {"include_usage": True}
-        rest["stream_options"] = usage | ({"continuous_usage_stats": True} if self.continuous_usage else {})
+        if self.streaming:
+            usage = {"include_usage": True}
+            rest["stream_options"] = usage | (
+                {"continuous_usage_stats": True} if self.continuous_usage else {}
+            )
         if priority is not None:
             rest["priority"] = priority
         name = b'"prompt":' if self.api == "completions" else b'"messages":'
@@ -72,6 +77,7 @@ class SendPlan:
     shape: BodyShape
     segments: Sequence[tuple[Segment, ...]]
     models: Sequence[str | None]
+    headers: Sequence[tuple[tuple[str, str], ...]]
     priorities: Sequence[int | None]
     deadline_us: Sequence[int | None]
     notes: tuple[str, ...]
@@ -101,9 +107,14 @@ class SendPlan:
 
 
 def make_plan(
-    trace: Trace, *, prompts: Prompts, shape: BodyShape, prebuild_bytes: int = PREBUILD_BYTES
+    trace: Trace,
+    *,
+    prompts: Prompts,
+    shape: BodyShape,
+    prebuild_bytes: int = PREBUILD_BYTES,
+    class_priority: bool = False,
 ) -> SendPlan:
-    """Return the plan that sends every row of ``trace``.
+    """Return the plan that sends every row of ``trace``; ``class_priority``: by its class where it says none.
 
     Raises TraceError for a trace without requests, or with a row whose output length nobody states.
     """
@@ -121,12 +132,42 @@ def make_plan(
         shape=shape,
         segments=segments,
         models=[name if isinstance(name, str) else None for name in trace.column("model")],
-        priorities=_ints(trace.column("vllm_priority")),
+        headers=gateway_headers(trace),
+        priorities=_priorities(trace, by_class=class_priority),
         deadline_us=_ints(trace.column("deadline_us")),
         notes=notes,
     )
     _prebuild(plan, prebuild_bytes)
     return plan
+
+
+def gateway_headers(trace: Trace) -> list[tuple[tuple[str, str], ...]]:
+    """Return what each row tells a gateway of its tenant, its class and its target, as far as it has them.
+
+    Names: Kubernetes' gateway API inference extension (fairness, objective), and BLIS's for the target, in ms.
+    """
+    tenants, classes = trace.column("tenant_id").tolist(), trace.column("slo_class").tolist()
+    rows: list[tuple[tuple[str, str], ...]] = []
+    for tenant, slo_class, target in zip(tenants, classes, _ints(trace.column("slo_target_us")), strict=True):
+        named = (
+            ("x-gateway-inference-fairness-id", tenant),
+            ("x-gateway-inference-objective", slo_class),
+            ("x-slo-ttft-ms", None if target is None else str(-(-target // 1000))),
+        )
+        rows.append(tuple((name, one_line(text)) for name, text in named if isinstance(text, str) and text))
+    return rows
+
+
+PRIORITY_OF_CLASS = {"critical": 0, "standard": 1, "batch": 5, "sheddable": 6, "background": 7}
+"""vLLM's priority of a service class, lower first; distances are BLIS's."""
+
+
+def _priorities(trace: Trace, *, by_class: bool) -> list[int | None]:
+    stated = _ints(trace.column("vllm_priority"))
+    if not by_class:
+        return stated
+    classes = [PRIORITY_OF_CLASS.get(name) for name in trace.column("slo_class").fillna("")]
+    return [known if own is None else own for own, known in zip(stated, classes, strict=True)]
 
 
 def _due_us(trace: Trace) -> list[int | None]:

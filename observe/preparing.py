@@ -54,7 +54,7 @@ async def prepare(
     server = await ask_server(questions, model=settings.model)
     salt = int.from_bytes(os.urandom(6)) if settings.salt is None else settings.salt
     served = frozenset(server.served) if settings.model is None else frozenset()
-    shape = BodyShape(api=settings.api, model=server.model, row_models=served)
+    shape = BodyShape(api=settings.api, model=server.model, row_models=served, streaming=settings.streaming)
     prompts, note = await make_prompts(questions, api=settings.api, model=server.model, salt=salt)
     notes: tuple[str, ...] = (note,) if note else ()
     if settings.probe and not server.is_vllm:
@@ -63,7 +63,7 @@ async def prepare(
     if settings.warmup_requests:
         tell(f"warming up with {min(settings.warmup_requests, len(workload))} requests")
         await _warm_up(workload, settings, prompts=prompts.salted(salt + 1), shape=shape)
-    plan = make_plan(workload, prompts=prompts, shape=shape)
+    plan = make_plan(workload, prompts=prompts, shape=shape, class_priority=settings.class_priority)
     return Preparation(
         server=server,
         plan=plan,

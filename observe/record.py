@@ -58,11 +58,11 @@ def outcome(exchange: Exchange, reading: Reading, *, plan: SendPlan, start_ns: i
     stamps = reading.event_stamps
     lag_ns = None if exchange.dispatched_ns is None else exchange.dispatched_ns - exchange.due_ns
     return {
-        "streaming": True,
+        "streaming": reading.streamed,
         "output_tokens": _output_tokens(reading, failed=failure is not None),
         "server_input_tokens": reading.server_input_tokens,
         "send_time_us": since_start(exchange.dispatched_ns),
-        "first_chunk_time_us": since_start(stamps[0] if stamps else None),
+        "first_chunk_time_us": since_start(stamps[0] if stamps and reading.streamed else None),
         "last_chunk_time_us": since_start(stamps[-1] if stamps else None),
         "num_chunks": len(stamps),
         "status": "ok" if failure is None else failure.status,
@@ -231,7 +231,13 @@ def _in_plan_order(trace: Trace, planned: Trace) -> Trace:
 
 def _remove_older(base: Path, *, events: bool) -> None:
     """Remove what an older trace of this stem would leave beside the new one."""
-    for suffix in (".parquet", ".itl.parquet", *(() if events else (".itl.csv",))):
+    for suffix in (
+        ".parquet",
+        ".itl.parquet",
+        ".gauges.csv",
+        ".steps.csv",
+        *(() if events else (".itl.csv",)),
+    ):
         beside(base, suffix).unlink(missing_ok=True)
 
 

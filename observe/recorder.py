@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from observe.exchange import Exchange
 from observe.progress import Progress
 from observe.record import LiveTrace, judge
 from observe.timeline import Reading, StreamReader
+from observe.whole import read_whole
 from traces import TraceError
 
 _EVENTS_PER_SLICE = 64
@@ -41,10 +42,22 @@ class Tallies:
 
 
 class Recorder:
-    """Takes exchanges from the run in any order; ``work`` runs beside it. A disk that is full ends both."""
+    """Takes exchanges from the run in any order; ``work`` runs beside it. A disk that is full ends both.
 
-    def __init__(self, live: LiveTrace, progress: Progress, *, max_tokens: Sequence[int]) -> None:
+    ``on_outcome`` hears of each whether it was answered whole.
+    """
+
+    def __init__(
+        self,
+        live: LiveTrace,
+        progress: Progress,
+        *,
+        max_tokens: Sequence[int],
+        streaming: bool = True,
+    ) -> None:
         self._live = live
+        self._streaming = streaming
+        self.on_outcome: Callable[[bool], None] = lambda _: None
         self._progress = progress
         self._max_tokens = max_tokens
         self._waiting: deque[Exchange] = deque()
@@ -74,11 +87,12 @@ class Recorder:
             await self._wake.wait()
 
     async def _record(self, exchange: Exchange) -> None:
-        reading = await read_exchange(exchange)
+        reading = await read_exchange(exchange, streaming=self._streaming)
         failure = judge(exchange, reading)
         start_ns = self._progress.start_ns
         assert start_ns is not None  # noqa: S101  the run began before its first request ended
         self._progress.note_answer(exchange, reading, status="ok" if failure is None else failure.status)
+        self.on_outcome(failure is None)
         if failure is None:
             self.tallies.note(reading, asked=self._max_tokens[exchange.index])
         try:
@@ -88,8 +102,12 @@ class Recorder:
             raise
 
 
-async def read_exchange(exchange: Exchange) -> Reading:
+async def read_exchange(exchange: Exchange, *, streaming: bool = True) -> Reading:
     """Return what the exchange's blobs say, the loop given its turn every few events; let the blobs go."""
+    last = exchange.stamps[-1] if exchange.stamps else None
+    if not streaming:
+        blobs, exchange.blobs = exchange.blobs, []
+        return read_whole(blobs, last, whole=exchange.failure is None)
     reader = StreamReader()
     count = 0
     for blob, stamp in zip(exchange.blobs, exchange.stamps, strict=True):
@@ -97,6 +115,5 @@ async def read_exchange(exchange: Exchange) -> Reading:
         if count >= _EVENTS_PER_SLICE:
             count = 0
             await asyncio.sleep(0)
-    last = exchange.stamps[-1] if exchange.stamps else None
     exchange.blobs = []
     return reader.finish(last, whole=exchange.failure is None)

@@ -27,11 +27,15 @@ _FAILURES_PER_COLLECTION = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """How long the run was, and the CPU it took; ``interrupted``: it was told to stop."""
+    """How long the run was, and the CPU it took; ``interrupted``: it was told to stop.
+
+    ``stopped``: why it stopped itself, or None.
+    """
 
     duration_ns: int
     cpu_s: float
     interrupted: bool
+    stopped: str | None
 
 
 class LoadRun:
@@ -61,6 +65,7 @@ class LoadRun:
         self._dispatchers: list[asyncio.Task[None]] = []
         self._crash: BaseException | None = None
         self._interrupted = False
+        self._stopped: str | None = None
         self._start_ns = 0
         self._garbage = 0
 
@@ -86,11 +91,20 @@ class LoadRun:
             duration_ns=self._progress.end_ns - self._start_ns,
             cpu_s=time.process_time() - cpu_before,
             interrupted=self._interrupted,
+            stopped=self._stopped,
         )
 
     def drain(self) -> None:
         """Send nothing more; let what is under way finish, within the limit's time."""
         self._interrupted = True
+        self._send_no_more()
+
+    def stop(self, reason: str) -> None:
+        """Do the same because of what the run has shown."""
+        self._stopped = reason
+        self._send_no_more()
+
+    def _send_no_more(self) -> None:
         for dispatcher in self._dispatchers:
             dispatcher.cancel()
         asyncio.get_running_loop().call_later(self._limits.drain_s, self.abort)
@@ -156,6 +170,7 @@ class LoadRun:
             ready_ns=max(due_ns, self._slot_free_ns),
             x_request_id=f"{self._id_prefix}-{row}",
             body=body,
+            headers=self._plan.headers[row],
         )
         self._progress.note_launch(held_back=exchange.ready_ns > due_ns)
         task = asyncio.create_task(self._carry(exchange))

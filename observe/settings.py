@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from observe.endpoint import Api, Endpoint
 
@@ -22,7 +23,10 @@ class Settings:
     """How to observe. ``model`` None: the one the server lists first. ``salt`` None: drawn anew.
 
     ``probe``: send a one-token request before the run to a server that is not known to be vLLM, to learn what
-    it accepts. ``events``: record every event's time. ``command``: for the header, its secrets removed.
+    it accepts. ``events``: record every event's time. ``class_priority``: requests of a class carry vLLM's
+    ``priority`` by it. ``max_error_frac``: stop when more than this share of the last answers failed. ``scrape_s``:
+    how often the server's gauges are recorded. ``engine_log``: file that the server logs its steps to.
+    ``command``: for the header, its secrets removed.
     """
 
     endpoint: Endpoint
@@ -33,4 +37,9 @@ class Settings:
     events: bool = True
     probe: bool = True
     salt: int | None = None
+    streaming: bool = True
+    class_priority: bool = False
+    max_error_frac: float | None = None
+    scrape_s: float | None = None
+    engine_log: Path | None = None
     command: str | None = None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from observe.slo import Goodput, goodput
 from traces import metric_notes, pooled_itl_us, request_metrics
 from traces.write import tool_version
 
@@ -68,6 +69,7 @@ class Summary(TypedDict):
     itl_us: Distribution
     tpot_us: Distribution
     queue_us: Distribution
+    goodput: Goodput | None
     client: ClientSummary
     metrics_delta: dict[str, float]
     errors: dict[str, int]
@@ -75,8 +77,8 @@ class Summary(TypedDict):
     interrupted: bool
 
 
-def summarize_observed(trace: Trace) -> Summary:
-    """Return the summary of an observed trace."""
+def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = None) -> Summary:
+    """Return the summary of an observed trace; its goodput where there are promises, in µs (see ``slo``)."""
     metrics = request_metrics(trace)
     ok = (trace.column("status") == "ok").fillna(False).to_numpy(dtype=bool)
     duration_us = max(int(trace.column("last_chunk_time_us").max() or 0), 1) if ok.any() else 0
@@ -100,6 +102,7 @@ def summarize_observed(trace: Trace) -> Summary:
         itl_us=_distribution(pooled_itl_us(trace)),
         tpot_us=_distribution(metrics["tpot_us"].to_numpy(dtype=np.float64)),
         queue_us=_distribution(trace.column("server_queue_us").to_numpy(dtype=np.float64, na_value=np.nan)),
+        goodput=goodput(trace, slo_us, duration_us=duration_us) if slo_us else None,
         client=_client(trace),
         metrics_delta={
             name: reading.after - reading.before for name, reading in trace.header.metrics_delta.items()
@@ -142,6 +145,7 @@ def table(summary: Summary) -> str:
         ("rate", f"{_shown(client['rate_achieved_per_s'])}/s sent, asked {asked}"),
         ("throughput", f"{_shown(summary['request_throughput'])} requests/s"),
         ("", f"{_shown(summary['output_token_throughput'])} output tokens/s"),
+        *_goodput_lines(summary["goodput"]),
         ("client", _verdict(client)),
     ]
     rows = [
@@ -156,6 +160,14 @@ def table(summary: Summary) -> str:
     shown = [_row(name, values) for name, values in rows if values["mean"] is not None]
     errors = [f"  {count:,} times: {message}" for message, count in _most_common(summary["errors"])]
     return "\n".join([*(f"{name:<12}{text}" for name, text in facts), *errors, head, *shown])
+
+
+def _goodput_lines(good: Goodput | None) -> list[tuple[str, str]]:
+    if good is None:
+        return []
+    promises = ", ".join(f"{name} ≤ {most_us / 1e3:g} ms" for name, most_us in good["slo_us"].items())
+    share = good["good_frac"] or 0.0
+    return [("goodput", f"{_shown(good['good_per_s'])} requests/s, {share:.1%} of all ({promises})")]
 
 
 def _verdict(client: ClientSummary) -> str:

@@ -42,7 +42,8 @@ class Reading:
 
     ``event_stamps`` and ``event_tokens``: one entry per event, ``[DONE]`` excluded; tokens are 0 for an event
     that carried nothing and None for one whose tokens nobody counted. ``fault``: why the stream cannot be
-    taken as a whole answer, or None.
+    taken as a whole answer, or None. ``streamed`` false: one event that is the whole answer, so that the time of
+    its first token is not known.
     """
 
     event_stamps: list[int]
@@ -58,12 +59,14 @@ class Reading:
     system_fingerprint: str | None
     timings: ServerTimings
     fault: str | None
+    streamed: bool = True
 
 
 class StreamReader:
     """Reads one streamed response blob by blob, so that the work can be sliced between other work."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, streamed: bool = True) -> None:
+        self._streamed = streamed
         self._parser = SseParser()
         self._head = b""  # what the body opened with, for the message when it holds no event
         self._stamps: list[int] = []
@@ -88,18 +91,21 @@ class StreamReader:
             self._take_event(payload, stamp)
         return len(payloads)
 
-    def finish(self, last_stamp: int | None, *, whole: bool) -> Reading:
-        """Return what was read; ``whole``: the body was read to its end, so that the end can be judged."""
+    def finish(self, last_stamp: int | None, *, whole: bool, fault: str | None = None) -> Reading:
+        """Return what was read; ``whole``: the body was read to its end, so that the end can be judged.
+
+        ``fault``: why it cannot be taken as an answer, where that is known already.
+        """
         for payload in self._parser.close():
             self._take_event(payload, last_stamp or 0)
-        fault = self._fault
+        fault = fault or self._fault
         if fault is None and whole:
             fault = self._judge_end()
         return Reading(
             event_stamps=self._stamps,
             event_tokens=self._counted_tokens(),
             num_token_chunks=self._num_token_chunks,
-            content_first=self._content_first,
+            content_first=self._content_first if self._streamed else None,
             last_token=self._last_token,
             output_tokens=_count(self._usage, "completion_tokens"),
             server_input_tokens=_count(self._usage, "prompt_tokens"),
@@ -109,6 +115,7 @@ class StreamReader:
             system_fingerprint=self._fingerprint,
             timings=self._timings,
             fault=fault,
+            streamed=self._streamed,
         )
 
     def _take_event(self, payload: bytes, stamp: int) -> None:
@@ -191,7 +198,7 @@ def carries_text(choice: dict[str, Any]) -> bool:
     """Say whether a choice of either API holds text, reasoning, a refusal or a piece of a tool call."""
     if choice.get("text"):
         return True
-    delta = choice.get("delta")
+    delta = choice.get("delta") or choice.get("message")
     if not isinstance(delta, dict):
         return False
     return any(delta.get(name) for name in (*_TEXT_FIELDS, *_CALL_FIELDS))

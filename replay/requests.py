@@ -80,7 +80,8 @@ def _ranges(starts: Int64s, lengths: Int64s) -> Int64s:
     """Return start, start + 1, … of each length, one behind the other."""
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
-    return np.arange(total, dtype=np.int64) + np.repeat(starts - (ends - lengths), lengths)
+    positions = np.arange(total, dtype=np.int64) + np.repeat(starts - (ends - lengths), lengths)
+    return np.asarray(positions, np.int64)
 
 
 def _group_hashes(trace: Trace, block_size: int) -> tuple[Int64s, Int64s]:
@@ -137,4 +138,4 @@ def _dense(values: NDArray[np.generic]) -> Int64s:
             values = values.astype(np.int64)
         except (ValueError, OverflowError):
             values = values.astype(str)
-    return np.unique(values, return_inverse=True)[1].astype(np.int64)
+    return np.asarray(np.unique(values, return_inverse=True)[1], np.int64)

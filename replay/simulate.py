@@ -81,7 +81,7 @@ def simulated_trace(trace: Trace, simulation: Simulation, *, is_closed_loop: boo
         "last_token_time_us": last,
         "output_tokens": outcomes.num_output_tokens,
         "status": names[outcomes.status],
-        "finish_reason": pd.Series(np.where(ok, "length", None), dtype="string"),
+        "finish_reason": pd.Series("length", index=range(len(ok)), dtype="string").where(ok),
         "scheduled_time_us": _known(outcomes.scheduled_us, scheduled),
         "num_preemptions": outcomes.num_preemptions,
         "num_cached_tokens": _known(outcomes.num_cached_tokens, scheduled),

@@ -68,15 +68,6 @@ def _emission_times(first_end_us: Int64s, step_us: Int64s, num_steps: Int64s) ->
     return times
 
 
-@entry
-def _percentile(ordered: Int64s, length: int, frac: float) -> float:
-    """Return a percentile of ascending values, interpolated linearly."""
-    rank = frac * (length - 1)
-    below = int(rank)
-    above = min(below + 1, length - 1)
-    return ordered[below] + (rank - below) * (ordered[above] - ordered[below])
-
-
 def latencies_of_tokens(request: Int64s, time_us: Int64s, *, num_requests: int) -> InterTokenLatencies:
     """Return the gaps of n requests from their tokens in the order of the steps.
 

@@ -53,9 +53,10 @@ class Requests:
 class Outcomes:
     """What became of n requests, as columns in the order of the requests; times in µs, -1 where it never happened.
 
-    ``arrival_us``: as given, or in a closed loop as it came about. ``queued_us``: joined the engine's queue
-    (arrival + alpha). ``scheduled_us``: start of the step that first scheduled it. ``first_token_us``, ``last_token_us``: as the client sees them, alpha2 included.
-    ``num_output_tokens``: generated. ``num_cached_tokens``: prefix-cache hit when first scheduled.
+    ``arrival_us``: as given, or in a closed loop as it came about. ``queued_us``: joined the engine's queue (arrival +
+    alpha). ``scheduled_us``: start of the step that first scheduled it. ``first_token_us``, ``last_token_us``: as the
+    client sees them, alpha2 included. ``num_output_tokens``: generated. ``num_cached_tokens``: prefix-cache hit when
+    first scheduled.
     """
 
     status: NDArray[np.int8]

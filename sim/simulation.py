@@ -32,6 +32,8 @@ RESUMABLE_UNBOUNDED_BLOCKS = 1 << 20
 
 FIRST_LOG_LENGTH = 4096
 
+NO_HASH_IDS = np.zeros(0, np.int64)
+
 LONGEST_JUMP = 4096
 """Steps taken at once at most; a longer run of equal steps takes several jumps."""
 
@@ -58,8 +60,10 @@ class View:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:
-    """Outcomes of a finished run and what it cost. ``num_steps`` counts every step, ``num_jumps`` the jumps taken
-    over runs of them; ``duration_us`` is the time of the last event; ``engine_cpu_s`` is CPU time of this thread.
+    """Outcomes of a finished run and what it cost.
+
+    ``num_steps`` counts every step, ``num_jumps`` the jumps taken over runs of them; ``duration_us`` is the time of
+    the last event; ``engine_cpu_s`` is CPU time of this thread.
     Drafts count as verified; offloads, reloads and thrashings are blocks (``sim/engine/cpu_tier.py``).
     """
 
@@ -100,10 +104,7 @@ class Engine:
     def __init__(
         self, config: EngineConfig, latency: Blackbox, *, record: Record = "none", coalesce: bool = True
     ) -> None:
-        if config.num_gpu_blocks == UNBOUNDED:
-            num_blocks = RESUMABLE_UNBOUNDED_BLOCKS
-        else:
-            num_blocks = config.num_gpu_blocks
+        num_blocks = config.num_gpu_blocks or RESUMABLE_UNBOUNDED_BLOCKS
         width = config.max_model_len // config.block_size + 2
         empty = np.zeros(0, np.int64)
         requests = Requests(
@@ -227,7 +228,7 @@ class Engine:
         order = np.argsort(rows["queued_us"], kind="stable") + first
         join_requests(state, order)
 
-    def _rows_of(self, requests: Requests) -> Any:
+    def _rows_of(self, requests: Requests) -> st.Records:
         """Return the engine's records of requests, those that the front end refuses marked."""
         config = self._config
         rows = st.records(len(requests), st.REQUEST)
@@ -289,7 +290,7 @@ class Engine:
                 output_tokens=np.array([output_tokens], np.int64),
                 priority=np.array([priority], np.int64),
                 hash_offsets=np.array([known, self._num_known_hashes], np.int64),
-                hash_ids=self._state.hash_ids,
+                hash_ids=NO_HASH_IDS,  # they are in place
             )
         )
         return number
@@ -391,7 +392,10 @@ class Engine:
         )
 
     def outcomes(self, requests: slice = slice(None)) -> Outcomes:
-        """Return what became of every request so far, or of those with these numbers; what runs or waits is UNFINISHED."""
+        """Return what became of every request so far, or of those with these numbers.
+
+        What runs or waits is UNFINISHED.
+        """
         e = self._state.counters[0]
         rows = self._state.requests[: e.num_requests][requests]
         status = np.full(len(rows), Status.UNFINISHED, np.int8)
@@ -484,7 +488,7 @@ def _counts(counters: Any) -> dict[str, int]:
     return {name: int(getattr(counters, name)) for name in COUNTED}
 
 
-def _longer(array: Any, length: int) -> Any:
+def _longer(array: st.Records, length: int) -> st.Records:
     """Return a copy of ``array`` with zeros behind it."""
     longer = (
         st.records(length, array.dtype) if isinstance(array, np.recarray) else np.zeros(length, array.dtype)

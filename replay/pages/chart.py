@@ -20,6 +20,8 @@ Floats = NDArray[np.float64]
 MOST_POINTS = 400
 """A line of more points than this says nothing more at the width of a page."""
 MOST_DOTS = 1500
+DIGIT_WIDTH = 6.6
+"""Of the ticks' numbers, in pixels."""
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 10.0, 26.0, 38.0
 """Room around the plot for ticks, title and label, in pixels."""
 
@@ -119,9 +121,13 @@ class _Frame:
         """Return the title, the ticks' numbers and the horizontal axis' label."""
         picture = self.picture
         found = [_text(0, 13, picture.title, "title", "start")]
+        free_from = -np.inf
         for value, text in picture.x.ticks:
             x = float(self.across(np.array([value]))[0])
-            found.append(_text(x, self.bottom + 17, text, "tick", "middle"))
+            half = DIGIT_WIDTH * len(text) / 2
+            if x - half >= free_from:  # a number that would run into its neighbour is left out
+                found.append(_text(x, self.bottom + 17, text, "tick", "middle"))
+                free_from = x + half + DIGIT_WIDTH
         for value, text in picture.y.ticks:
             y = float(self.up(np.array([value]))[0])
             found.append(_text(self.left - 7, y + 4, text, "tick", "end"))

@@ -35,7 +35,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Columns under ``head``; ``align`` has a letter a column: l(eft), r(ight), c(entre). A row may be a heading.
+    """Columns under ``head``; ``align`` has a letter a column: l(eft), n(o wrapping, left), r(ight), c(entre).
 
     ``groups`` are row numbers before which a rule is drawn; ``wide`` tables fill the page.
     """

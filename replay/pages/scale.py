@@ -14,6 +14,8 @@ Floats = NDArray[np.float64]
 LOG_FROM = 15.0
 """Positive values whose high end is this many times their low end are better seen on a logarithmic axis."""
 MOST_TICKS = 6
+SMALLEST_SPAN = 1e-9
+"""An axis whose ends are nearer to each other than this, relative to their size, is widened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +47,8 @@ def linear(
     most: int = MOST_TICKS,
 ) -> Scale:
     """Return a linear axis with at most ``most`` ticks at round values; the ends are as given."""
-    if not high > low:
-        low, high = low - 0.5, low + 0.5
+    if not high - low > SMALLEST_SPAN * max(abs(low), abs(high)):
+        low, high = low - 0.5 * max(abs(low), 1.0), low + 0.5 * max(abs(low), 1.0)
     step = _round_step((high - low) / most)
     first = math.ceil(low / step - 1e-9)
     values = [number * step for number in range(first, math.floor(high / step + 1e-9) + 1)]
@@ -58,7 +60,7 @@ def logarithmic(
     low: float, high: float, *, label: str = "", text: Callable[[float], str] | None = None
 ) -> Scale:
     """Return a logarithmic axis; ``low`` and ``high`` are positive."""
-    if not high > low:
+    if not high > low * (1 + SMALLEST_SPAN):
         low, high = low / 1.5, low * 1.5
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for steps in ((1, 2, 3, 5), (1, 2, 5), (1, 3), (1,)):
@@ -72,11 +74,11 @@ def logarithmic(
 
 
 def scale_of(values: Floats, *, label: str = "", text: Callable[[float], str] | None = None) -> Scale:
-    """Return an axis that holds all but the outermost values, logarithmic where they span much."""
+    """Return an axis that holds all but the outermost hundredths, logarithmic where they span much."""
     known = values[np.isfinite(values)]
     if len(known) == 0:
         return linear(0.0, 1.0, label=label, text=text)
-    low, high = (float(bound) for bound in np.quantile(known, [0.002, 0.998]))
+    low, high = (float(bound) for bound in np.quantile(known, [0.01, 0.998]))
     if low > 0 and high / low >= LOG_FROM:
         return logarithmic(low / 1.08, high * 1.08, label=label, text=text)
     margin = 0.04 * (high - low)

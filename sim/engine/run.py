@@ -81,10 +81,10 @@ def samples_are_in_flight(s: State) -> bool:
     e = s.counters[0]
     if e.num_batches == 0:
         return False
+    num_samples = 0
     for i in range(s.batches[e.oldest_batch].num_entries):
-        if s.entries[e.oldest_batch, i].kind & SAMPLES:
-            return True
-    return False
+        num_samples += s.entries[e.oldest_batch, i].kind & SAMPLES
+    return num_samples > 0
 
 
 @part

@@ -142,7 +142,7 @@ def add_pending(s: State, request: int) -> None:
 
 @part
 def release_held(s: State, seen_us: int) -> None:
-    """Closed loop: let the next request arrive, its user having seen an answer and thought; a refusal is one too."""
+    """Let a closed loop's next request arrive: its user has seen an answer, a refusal too, and thought."""
     e = s.counters[0]
     while e.next_held < e.num_requests:
         request = e.next_held

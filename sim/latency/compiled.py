@@ -82,8 +82,10 @@ def duty_at(s: State, time_us: int) -> float:
 def extended_us(
     s: State, work: tuple[int, int, int, int, int], duty: float, noise: float
 ) -> tuple[int, float]:
-    """Return (duration of a step, how much of it is compute), for ``work``: prefill and decode tokens, context
-    tokens that decodes read, pairs that prefills attend to, prefilling sequences.
+    """Return (duration of a step, how much of it is compute).
+
+    ``work``: prefill and decode tokens, context tokens that decodes read, pairs that prefills attend to, prefilling
+    sequences.
     """
     num_prefill_tokens, num_decode_tokens, context, pairs, num_prefill_seqs = work
     c = s.terms

@@ -66,14 +66,14 @@ def test_intervals_hold_their_value_and_narrow_with_more_requests() -> None:
 
 def test_the_interval_of_the_bias_holds_the_truth_about_as_often_as_stated() -> None:
     truth = np.exp(0.3**2 / 2) - 1
-    settings = Bootstrap(replicates=200)
+    settings = Bootstrap(replicates=120)
     covered = sum(
         found.low <= truth <= found.high
         for found in (
-            compare(two_sides(80, noise=0.3, seed=s), bootstrap=settings)["ttft_us"].bias for s in range(60)
+            compare(two_sides(80, noise=0.3, seed=s), bootstrap=settings)["ttft_us"].bias for s in range(40)
         )
     )
-    assert covered >= 47  # 90 % of 60 is 54; below 47 has a chance of 0.5 %
+    assert covered >= 30  # 90 % of 40 is 36; below 30 has a chance of 0.5 %
 
 
 def test_itl_statistics_are_of_single_gaps_and_mape_of_requests_means() -> None:

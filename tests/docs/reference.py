@@ -20,11 +20,11 @@ EXIT_CODES = """\
 | exit code | meaning |
 |---|---|
 | 0 | done |
-| 1 | ran, and the verdict is negative: no request finished, `trace check` found problems |
+| 1 | ran, and the verdict is negative: a gate's FAIL, no request finished, `trace check` found problems |
 | 2 | usage, configuration or specification |
 | 3 | a trace is missing, malformed, or has nothing in common with its partner |
 | 4 | the server refused, was not found, or answered 401, 403 or 5xx before the run |
-| 5 | inconclusive |
+| 5 | inconclusive: the gate cannot say |
 | 130 | interrupted; what had finished is written |
 | 141 | whoever read the output went away |
 

@@ -34,6 +34,7 @@ METRICS = """\
 # TYPE vllm:num_preemptions_total counter
 vllm:num_preemptions_total{engine="0",model_name="tiny"} %d
 vllm:generation_tokens_total{engine="0",model_name="tiny"} %d
+# TYPE vllm:num_requests_running gauge
 vllm:num_requests_running{engine="0",model_name="tiny"} 0.0
 vllm:cache_config_info{block_size="16",enable_prefix_caching="True",engine="0",num_gpu_blocks="512"} 1.0
 """
@@ -61,6 +62,7 @@ class Behaviour:
     overhead: int = 5
     close_after_answer: bool = False
     fewer_tokens: int = 0
+    new_fingerprint_from: int | None = None
 
 
 @dataclass(kw_only=True)
@@ -206,8 +208,11 @@ class Answering:
             await self.writer.drain()
             return True
         if not self.received.body.get("stream"):
-            usage = {"prompt_tokens": self.prompt, "completion_tokens": 1}
-            write_answer(self.writer, 200, json.dumps({"choices": [{"text": "a"}], "usage": usage}))
+            usage = {"prompt_tokens": self.prompt, "completion_tokens": self.total}
+            choice = {"message": {"content": "a"}} if self.chat else {"text": "a"}
+            said = {"choices": [{**choice, "finish_reason": "length"}], "usage": usage}
+            await asyncio.sleep(behaviour.ttft_s)
+            write_answer(self.writer, 200, json.dumps(said, indent=1))
             await self.writer.drain()
             return True
         return await self._stream()
@@ -291,11 +296,19 @@ class Answering:
         if behaviour.usage != "never":
             usage = {"prompt_tokens": self.prompt, "completion_tokens": self.total}
             usage["prompt_tokens_details"] = {"cached_tokens": 0}  # type: ignore[assignment]
-            closing: dict[str, Any] = {"choices": [], "usage": usage, "system_fingerprint": "fp-1"}
+            closing: dict[str, Any] = {
+                "choices": [],
+                "usage": usage,
+                "system_fingerprint": self._fingerprint(),
+            }
             closing["metrics"] = {"queue_time_ms": 1.5, "time_to_first_token_ms": 2, "generation_time_ms": 3}
             events.append((b"data: " + json.dumps(closing).encode() + b"\n\n", 0.0))
         events.append((b"data: [DONE]\n\n", 0.0))
         return events
+
+    def _fingerprint(self) -> str:
+        changed = self.behaviour.new_fingerprint_from
+        return "fp-2" if changed is not None and self.received.number >= changed else "fp-1"
 
     def _choice(self, text: str, *, first: bool = False) -> dict[str, Any]:
         if not self.chat:

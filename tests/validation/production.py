@@ -10,7 +10,7 @@ from pathlib import Path
 VTWIN = Path(sys.executable).parent / "vtwin"
 
 AZURE = "{max_num_seqs: 256, max_num_batched_tokens: 8192, num_gpu_blocks: 60000}"
-MOONCAKE = "{max_num_seqs: 256, max_num_batched_tokens: 8192, num_gpu_blocks: 31000, block_size: 512, max_model_len: 131072}"
+MOONCAKE = "{max_num_batched_tokens: 8192, num_gpu_blocks: 31000, block_size: 512, max_model_len: 131072}"
 LATENCY = (
     "{model: blackbox, coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 6000, beta1: 20, beta2: 30}}"
 )

@@ -11,8 +11,8 @@ from traces.errors import ConfigError
 if TYPE_CHECKING:
     from traces.trace import Trace
 
-SourceFormat = Literal["azure", "mooncake", "llmservingsim", "tracev2"]
-SOURCE_FORMATS: Final = ("azure", "mooncake", "llmservingsim", "tracev2")
+SourceFormat = Literal["azure", "mooncake", "llmservingsim", "burstgpt", "vllm-bench", "aiperf", "tracev2"]
+SOURCE_FORMATS: Final = ("azure", "mooncake", "llmservingsim", "burstgpt", "vllm-bench", "aiperf", "tracev2")
 
 
 def convert(source: SourceFormat, path: str | Path) -> Trace:
@@ -32,14 +32,20 @@ def convert(source: SourceFormat, path: str | Path) -> Trace:
 
 
 def _reader(source: SourceFormat) -> Callable[[Path], Trace]:
+    from traces.importers.aiperf import read_aiperf
     from traces.importers.azure import read_azure
+    from traces.importers.burstgpt import read_burstgpt
     from traces.importers.llmservingsim import read_llmservingsim
     from traces.importers.mooncake import read_mooncake
+    from traces.importers.vllmbench import read_vllm_bench
     from traces.read import read_trace
 
     return {
         "azure": read_azure,
         "mooncake": read_mooncake,
         "llmservingsim": read_llmservingsim,
+        "burstgpt": read_burstgpt,
+        "vllm-bench": read_vllm_bench,
+        "aiperf": read_aiperf,
         "tracev2": read_trace,
     }[source]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -82,6 +83,7 @@ def requests_again(options: WorkloadOptions) -> Trace:
         trace = workload_of(recorded)
     except TraceError as error:
         raise TraceError(f"{error} ({options.trace})") from error
+    trace = _clipped(_scaled(trace, options.speed or 1.0), options)
     arrival = trace.requests["arrival_time_us"]
     keep = np.ones(len(arrival), dtype=bool)
     if options.duration is not None:
@@ -97,3 +99,34 @@ def requests_again(options: WorkloadOptions) -> Trace:
     if not keep.any():
         raise ConfigError(f"--duration: got {options.duration:g} s, which holds no request ({options.trace})")
     return select_rows(trace, keep).with_header(seed=seed_of(options), workload_spec=f"trace:{options.trace}")
+
+
+def _scaled(trace: Trace, speed: float) -> Trace:
+    """Return the trace with its times divided by ``speed``; lengths and order stay."""
+    if speed == 1.0:
+        return trace
+    columns = {
+        name: (trace.column(name).astype("Float64") / speed).round().astype("Int64")
+        for name in ("arrival_time_us", "deadline_us", "think_time_us")
+        if name in trace.requests.columns
+    }
+    loop = trace.header.closed_loop
+    if loop is not None:
+        loop = replace(loop, think_time_us=round(loop.think_time_us / speed))
+    return trace.with_columns(**columns).with_header(closed_loop=loop)
+
+
+def _clipped(trace: Trace, options: WorkloadOptions) -> Trace:
+    """Return the trace with prompts (a shared prefix included) and outputs no longer than the options say."""
+    most_prompt, most_output = options.prompt_tokens_max, options.output_tokens_max
+    columns: dict[str, object] = {}
+    if most_prompt is not None:
+        prefix = trace.column("prefix_length").fillna(0).clip(upper=most_prompt)
+        own = trace.column("input_tokens")
+        columns = {
+            "prefix_length": prefix,
+            "input_tokens": own.where(own <= most_prompt - prefix, most_prompt - prefix),
+        }
+    if most_output is not None:
+        columns["output_tokens"] = trace.column("output_tokens").clip(upper=most_output)
+    return trace.with_columns(**columns) if columns else trace

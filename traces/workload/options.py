@@ -104,6 +104,14 @@ class WorkloadOptions:
             metavar="R",
         ),
     ] = None
+    stages: Annotated[
+        str | None,
+        _option(
+            WHEN,
+            "Rates one after another, each for a time, and ramps: 5:60s,5-20:2m. Ends with the last.",
+            metavar="STAGES",
+        ),
+    ] = None
     concurrency: Annotated[
         int | None, _option(WHEN, "Users who each send, wait for the answer, and send again.", metavar="N")
     ] = None
@@ -131,6 +139,16 @@ class WorkloadOptions:
             "more even, inf is constant. The gaps' coefficient of variation is 1/sqrt(B), for weibull too.",
             default="1",
             metavar="B",
+        ),
+    ] = None
+
+    speed: Annotated[
+        float | None,
+        _option(
+            WHEN,
+            "With --trace: send its requests this many times as fast; 0.5 takes twice the time.",
+            default="1",
+            metavar="X",
         ),
     ] = None
 
@@ -233,14 +251,22 @@ def _parameters() -> list[inspect.Parameter]:
 # ── contradictions
 
 _DRAWN = (*LENGTH_NAMES, "prefix_tokens")
+_CLIPPING = ("prompt_tokens_max", "output_tokens_max")
+"""Lengths that also hold for what was recorded: longer requests become so long."""
+
+_REDRAWN = tuple(name for name in _DRAWN if name not in _CLIPPING)
 _NOT_WITH: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "trace": (
-        ("rate", "concurrency", "think_time", "arrival", "burstiness", *_DRAWN),
+        ("rate", "concurrency", "think_time", "arrival", "burstiness", *_REDRAWN),
         "the trace's own times and lengths",
     ),
     "workload": (
         ("concurrency", "think_time", "arrival", "burstiness", *_DRAWN),
         "what the specification says of its clients",
+    ),
+    "stages": (
+        ("rate", "concurrency", "think_time", "duration", "trace", "workload"),
+        "the stages' own rates and times",
     ),
     "concurrency": (
         ("rate", "arrival", "burstiness", "duration"),
@@ -286,15 +312,15 @@ def _check_sources(options: WorkloadOptions) -> None:
     given = [name for name in ("workload", "preset", "trace") if getattr(options, name) is not None]
     if len(given) > 1:
         raise ConfigError(f"workload: got {' and '.join(map(flag, given))}, expected one of them")
-    loaded = options.rate is not None or options.concurrency is not None
+    loaded = any(given is not None for given in (options.rate, options.concurrency, options.stages))
     if given == ["preset"] and not loaded:
         raise ConfigError(
-            f"--preset {options.preset}: got no load, expected --rate R or --concurrency N beside it"
+            f"--preset {options.preset}: got no load, expected --rate R or --concurrency N beside it (or --stages)"
         )
     if not given and not loaded:
         raise ConfigError(
             "workload: got none, expected one of --workload SPEC.yaml, --preset NAME --rate R, --rate R, "
-            "--concurrency N, --trace STEM"
+            "--stages …, --concurrency N, --trace STEM"
         )
 
 
@@ -303,13 +329,17 @@ _AT_LEAST_ONE = (
     *("prompt_tokens", "prompt_tokens_min", "output_tokens", "output_tokens_min"),
 )
 _NOT_NEGATIVE = ("prefix_tokens", "seed", "think_time", "prompt_tokens_stdev", "output_tokens_stdev")
-_POSITIVE = ("rate", "duration", "burstiness")
+_POSITIVE = ("rate", "duration", "burstiness", "speed")
 
 
 def _check_numbers(options: WorkloadOptions) -> None:
     _check_least(options, _AT_LEAST_ONE, least=1, expected="an integer >= 1")
     _check_least(options, _NOT_NEGATIVE, least=0, expected="a number >= 0")
     _check_least(options, _POSITIVE, least=math.ulp(0), expected="a number > 0")
+    if options.speed is not None and options.trace is None:
+        raise ConfigError("--speed: got it without --trace, expected recorded times to scale")
+    if options.speed == math.inf:
+        raise ConfigError("--speed: got inf, expected a number (all at once is --rate inf)")
     for name in ("think_time", "duration"):
         if getattr(options, name) == math.inf:
             raise ConfigError(f"{flag(name)}: got inf, expected a time that ends")

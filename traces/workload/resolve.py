@@ -26,6 +26,7 @@ from traces.workload.options import (
     flag,
 )
 from traces.workload.spec import load_spec
+from traces.workload.stages import stage_windows
 
 PREFIX_GROUP: Final = "shared"
 """The prefix group of ``--prefix-tokens``."""
@@ -73,6 +74,9 @@ def _from_plain(options: WorkloadOptions) -> Workload:
         prefix_length=options.prefix_tokens or 0,
     )
     num_requests, duration_us = _extent(options)
+    if options.stages is not None:
+        client = replace(client, windows=stage_windows(options.stages))
+        num_requests, duration_us = options.num_requests, client.windows[-1].end_us
     return Workload(
         clients=(client,),
         load=_load(options),

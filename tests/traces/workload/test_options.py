@@ -55,7 +55,7 @@ def refusal(**given: object) -> str:
         ),
         ({"rate": 1.0, "think_time": 0.5}, "--think-time: got it without --concurrency"),
         ({"trace": Path("t"), "rate": 1.0}, "--rate: got it beside --trace, expected the trace's own times"),
-        ({"trace": Path("t"), "output_tokens_max": 5}, "--output-tokens-max: got it beside --trace"),
+        ({"trace": Path("t"), "output_tokens_min": 5}, "--output-tokens-min: got it beside --trace"),
         ({"trace": Path("t"), "prefix_tokens": 5}, "--prefix-tokens: got it beside --trace"),
         ({"workload": Path("w"), "prompt_tokens": 5}, "--prompt-tokens: got it beside --workload"),
         ({"workload": Path("w"), "concurrency": 5}, "--concurrency: got it beside --workload"),

@@ -1,0 +1,79 @@
+"""An older report.json, read for what the gate compares with: its held-out errors and fingerprints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from calibrate.bootstrap import Estimate
+from calibrate.document import SCHEMA_VERSION
+from calibrate.gate import PER_REQUEST, Baseline
+from traces.errors import ConfigError
+
+Json = Mapping[str, Any]
+
+
+def read_baseline(path: Path) -> Baseline:
+    """Return what an older report found. Raises ConfigError where it is no report of this schema."""
+    document = _read(path)
+    version = document.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise ConfigError(f"schema_version: got {version!r}, expected {SCHEMA_VERSION} ({path})")
+    try:
+        return Baseline(
+            errors=_errors(document["holdout"]),
+            strata=_strata(document["strata"]),
+            fingerprints=_fingerprints(document["traces"]),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"--baseline: got a document without the keys of a report ({error}), expected report.json ({path})"
+        ) from error
+
+
+def _read(path: Path) -> Json:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"--baseline: got {error.strerror}, expected a report.json ({path})") from error
+    except ValueError as error:
+        raise ConfigError(
+            f"--baseline: got text that is not JSON, expected a report.json ({path})"
+        ) from error
+    if not isinstance(document, dict):
+        raise ConfigError(f"--baseline: got {type(document).__name__}, expected a JSON object ({path})")
+    return document
+
+
+def _errors(metrics: Json) -> dict[tuple[str, str], Estimate]:
+    found: dict[tuple[str, str], Estimate] = {}
+    for metric, errors in metrics.items():
+        by_statistic = errors["rel_error"] | {name: errors[name] for name in PER_REQUEST}
+        found |= {(metric, name): _estimate(each) for name, each in by_statistic.items()}
+    return found
+
+
+def _strata(strata: list[Json]) -> dict[tuple[str, int, str, str], Estimate]:
+    """Return the errors by (by, place among the kinds by that, metric, statistic)."""
+    places: dict[str, int] = {}
+    found: dict[tuple[str, int, str, str], Estimate] = {}
+    for stratum in strata:
+        by = stratum["by"]
+        place = places[by] = places.get(by, -1) + 1
+        for statistic in PER_REQUEST:
+            found |= {
+                (by, place, metric, statistic): _estimate(each) for metric, each in stratum[statistic].items()
+            }
+    return found
+
+
+def _fingerprints(traces: list[Json]) -> frozenset[str]:
+    return frozenset({trace["server"].get("system_fingerprint") or "" for trace in traces} - {""})
+
+
+def _estimate(values: Json) -> Estimate:
+    """Return the number and its interval; ValueError or TypeError where they are none."""
+    value, low, high = (None if values[k] is None else float(values[k]) for k in ("value", "low", "high"))
+    return Estimate(value=value, low=low, high=high)

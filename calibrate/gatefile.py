@@ -1,0 +1,64 @@
+"""gate.yaml, read strictly: every complaint is one line with the key, the file and the line."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+from calibrate.errors import METRICS
+from calibrate.gate import LIMITED, MIN_SAMPLES, PER_REQUEST, Gate, Limit
+from calibrate.strata import METRICS as STRATUM_METRICS
+from replay.yamlfile import Section, read_section
+
+TOP = ("min_samples", "require_kv_capacity", "metrics", "strata")
+
+
+def read_gate(path: str | Path) -> Gate:
+    """Return what gate.yaml asks for. Raises ConfigError at the first thing that is wrong."""
+    root = read_section(Path(path))
+    root.refuse_unknown(TOP)
+    limits = _limits(root, "metrics", metrics=tuple(METRICS), statistics=LIMITED)
+    if not limits:
+        root.fail("metrics", got="nothing", expected="metrics with limits: {e2e_us: {mape: {fail: 0.1}}}")
+    least = root.integer("min_samples", least=1)
+    needs_kv = root.boolean("require_kv_capacity")
+    return Gate(
+        limits=limits,
+        strata=_limits(root, "strata", metrics=STRATUM_METRICS, statistics=PER_REQUEST),
+        min_samples=MIN_SAMPLES if least is None else least,
+        require_kv_capacity=True if needs_kv is None else needs_kv,
+    )
+
+
+def _limits(
+    root: Section, key: str, *, metrics: tuple[str, ...], statistics: tuple[str, ...]
+) -> tuple[Limit, ...]:
+    """Return the limits under one key, in the order of the file."""
+    section = root.section(key)
+    if section is None:
+        return ()
+    section.refuse_unknown(metrics)
+    found = []
+    for metric in section.nodes:
+        by_statistic = section.section(metric)
+        if by_statistic is None:
+            continue
+        by_statistic.refuse_unknown(statistics)
+        found += [_limit(by_statistic, metric, statistic=name) for name in by_statistic.nodes]
+    return tuple(found)
+
+
+def _limit(section: Section, metric: str, *, statistic: str) -> Limit:
+    expected = "{warn: FRACTION, fail: FRACTION}, at least one of them"
+    levels = section.section(statistic, expected=expected)
+    if levels is None or not levels.nodes:
+        section.fail(statistic, got="nothing", expected=expected)
+    levels.refuse_unknown(("warn", "fail"))
+    warn, fail = (levels.decimal(name, expected="a fraction >= 0, 0.1 for 10 %") for name in ("warn", "fail"))
+    if warn is not None and fail is not None and warn > fail:
+        levels.fail("warn", got=str(warn), expected=f"at most fail, which is {fail}")
+    return Limit(metric=metric, statistic=statistic, warn=_float(warn), fail=_float(fail))
+
+
+def _float(value: Decimal | None) -> float | None:
+    return None if value is None else float(value)

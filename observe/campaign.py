@@ -1,0 +1,101 @@
+"""Running a list of loads against one server: into one folder, one trace each, and on from where it broke off."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from observe.loads import Load, Pace, estimate_s, pace_of_probe, probing_load
+from observe.observing import Observation, observe_with
+from observe.server import Questions, ask_server
+from observe.settings import Settings
+from traces import ServerError, TraceError, read_trace, request_metrics
+
+if TYPE_CHECKING:
+    from traces import Trace
+
+Observe = Callable[[Load, Path], Awaitable[Observation]]
+"""Observes one load into one stem."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One load of a campaign and its trace; ``observation`` None: it was there already."""
+
+    load: Load
+    trace: Trace
+    observation: Observation | None
+
+
+async def run_loads(
+    loads: Sequence[Load], folder: Path, *, observe: Observe, resume: bool, tell: Callable[[str], None]
+) -> list[Outcome]:
+    """Observe the loads in turn into ``folder``; with ``resume`` not those whose trace is there and whole.
+
+    Ends after the first that is interrupted. Raises what observing raises.
+    """
+    outcomes: list[Outcome] = []
+    for number, load in enumerate(loads, start=1):
+        stem = folder / load.name
+        there = finished_trace(stem, load) if resume else None
+        if there is not None:
+            tell(f"load {number} of {len(loads)}, {load.name}: already there")
+            outcomes.append(Outcome(load=load, trace=there, observation=None))
+            continue
+        tell(f"load {number} of {len(loads)}, {load.name}: {load.purpose}")
+        observation = await observe(load, stem)
+        outcomes.append(Outcome(load=load, trace=observation.trace, observation=observation))
+        if observation.interrupted:
+            break
+    return outcomes
+
+
+def finished_trace(stem: Path, load: Load) -> Trace | None:
+    """Return the trace at ``stem`` if it is the whole of this very load, else None."""
+    try:
+        trace = read_trace(stem)
+    except TraceError:
+        return None
+    client = trace.header.client
+    if client is None or not client.finished or client.interrupted or len(trace) != len(load.requests):
+        return None
+    same = all(
+        np.array_equal(trace.column(name).to_numpy(), load.requests.column(name).to_numpy())
+        for name in ("request_id", "input_tokens", "prefix_length")
+    )
+    planned = load.requests.column("output_tokens").to_numpy(dtype=np.int64)
+    due, asked = load.requests.column("arrival_time_us"), trace.column("max_tokens")
+    same = same and bool(asked.notna().all()) and np.array_equal(asked.to_numpy(dtype=np.int64), planned)
+    return trace if same and due.equals(trace.column("arrival_time_us")) else None
+
+
+async def model_length(settings: Settings) -> int | None:
+    """Return how long the server lets prompt and output be together, or None where it does not say."""
+    questions = Questions(settings.endpoint)
+    try:
+        return (await ask_server(questions, model=settings.model)).info.max_model_len
+    finally:
+        await questions.close()
+
+
+async def estimate_all(loads: Sequence[Load], settings: Settings, *, rate_per_s: float | None) -> list[float]:
+    """Return about how many seconds each load takes, by four requests sent now.
+
+    Raises ServerError where those are not answered.
+    """
+    probe = probing_load(loads)
+    with tempfile.TemporaryDirectory(prefix="vtwin-probe-") as folder:
+        quiet = replace(settings, warmup_requests=0, engine_log=None, scrape_s=None)
+        seen = await observe_with(probe, quiet, output=Path(folder) / "probe")
+    if seen.num_ok < len(probe):
+        said = seen.trace.column("error_message").dropna().tolist()
+        raise ServerError(
+            f"probe: got {said[0] if said else 'no answer'}, expected an answer to each of 4 requests"
+        )
+    pace: Pace = pace_of_probe(request_metrics(seen.trace)["e2e_us"].tolist(), probe)
+    return [estimate_s(load, pace, rate_per_s=rate_per_s) for load in loads]

@@ -1,0 +1,188 @@
+"""Named lists of loads: a sweep over rates or users, and what a fit of a twin needs.
+
+All of it is decided before anything is sent, but for the server's own pace, which only bears on the estimate of
+how long it takes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from traces import ConfigError, Header, make_trace, prompt_tokens
+from traces.header import ClosedLoop
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from traces import Trace
+    from traces.workload import WorkloadOptions
+
+_LOW, _MIDDLE = 1 / 3, 2 / 3
+"""The lower loads of a calibration, as shares of the highest."""
+
+_SINGLE_LENGTHS, _SINGLE_ROUNDS, _SINGLE_OUTPUT = 10, 2, 16
+_SHORT_PROMPT, _SHORT_OUTPUT = 16, 4
+_PREFILL_USERS, _PREFILL_REQUESTS = 4, 32
+_DECODE_USERS, _DECODE_REQUESTS, _LEAST_DECODE = 16, 48, 128
+_MOST_AT_ONCE = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """One run of a list: its name, which is its trace's, what is sent, and why."""
+
+    name: str
+    requests: Trace
+    purpose: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """What one request takes on an idle server, in µs: a constant, and per token of prompt and output."""
+
+    constant_us: float
+    prompt_us: float
+    output_us: float
+
+    def alone_us(self, requests: Trace) -> NDArray[np.float64]:
+        """Return how long each request would take alone."""
+        output = requests.column("output_tokens").to_numpy(dtype=np.float64)
+        return self.constant_us + self.prompt_us * prompt_tokens(requests) + self.output_us * output
+
+
+def parse_sweep(text: str) -> tuple[Literal["rate", "concurrency"], list[float]]:
+    """Return what is swept and its values, ascending as given: ``1,2,4`` (rates) or ``concurrency=8,16``.
+
+    Raises ConfigError.
+    """
+    what, equals, values = text.partition("=")
+    if not equals:
+        what, values = "rate", text
+    what = what.strip()
+    try:
+        numbers = [float(value) for value in values.split(",")]
+    except ValueError:
+        numbers = []
+    whole = what == "rate" or all(number == int(number) for number in numbers if math.isfinite(number))
+    good = bool(numbers) and all(0 < number < math.inf for number in numbers) and whole
+    if what == "rate" and good:
+        return "rate", numbers
+    if what == "concurrency" and good:
+        return "concurrency", numbers
+    raise ConfigError(f"--sweep: got {text!r}, expected rates (1,2,4) or users (concurrency=8,16)")
+
+
+def sweep_loads(options: WorkloadOptions, text: str) -> list[Load]:
+    """Return one load per value of the sweep, of the same lengths. Raises ConfigError."""
+    from traces.workload import trace_from_options
+
+    what, values = parse_sweep(text)
+    if options.rate is not None or options.concurrency is not None:
+        raise ConfigError("--sweep: got it beside --rate or --concurrency, expected the sweep alone")
+    if what == "rate":
+        variants = [replace(options, rate=value) for value in values]
+    else:
+        variants = [replace(options, concurrency=int(value)) for value in values]
+    return [
+        Load(name=f"{what}-{value:g}", requests=trace_from_options(variant), purpose=f"{what} {value:g}")
+        for value, variant in zip(values, variants, strict=True)
+    ]
+
+
+def calibration_loads(options: WorkloadOptions, *, max_model_len: int | None) -> list[Load]:
+    """Return what a fit needs and nothing more, for the mix and the highest rate that ``options`` say.
+
+    Raises ConfigError where they say no rate.
+    """
+    from traces.workload import trace_from_options
+
+    rate = options.rate
+    if rate is None or not math.isfinite(rate):
+        raise ConfigError("--plan calibrate: got no --rate R, expected the highest rate of interest")
+    mix = {share: trace_from_options(replace(options, rate=rate * share)) for share in (_LOW, _MIDDLE, 1.0)}
+    typical = mix[1.0]
+    longest = _most(prompt_tokens(typical).max(), max_model_len, room=_SINGLE_OUTPUT)
+    heavy = _most(np.quantile(prompt_tokens(typical), 0.9), max_model_len, room=_SHORT_OUTPUT)
+    outputs = typical.column("output_tokens").to_numpy(dtype=np.int64)
+    talk = _most(max(float(np.quantile(outputs, 0.9)), _LEAST_DECODE), max_model_len, room=_SHORT_PROMPT)
+    lengths = np.unique(np.geomspace(min(_SHORT_PROMPT, longest), longest, _SINGLE_LENGTHS).round())
+    singles = np.tile(lengths.astype(np.int64), _SINGLE_ROUNDS)
+    all_at_once = trace_from_options(
+        replace(options, rate=math.inf, duration=None, num_requests=min(len(typical), _MOST_AT_ONCE))
+    )
+    alone = [_SINGLE_OUTPUT] * len(singles)
+    return [
+        Load(name="singles", requests=_users(1, singles, alone), purpose="an idle server, by prompt length"),
+        Load(
+            name="prefill-heavy",
+            requests=_users(_PREFILL_USERS, [heavy] * _PREFILL_REQUESTS, [_SHORT_OUTPUT] * _PREFILL_REQUESTS),
+            purpose="long prompts, short answers",
+        ),
+        Load(
+            name="decode-heavy",
+            requests=_users(_DECODE_USERS, [_SHORT_PROMPT] * _DECODE_REQUESTS, [talk] * _DECODE_REQUESTS),
+            purpose="short prompts, long answers",
+        ),
+        Load(name="low", requests=mix[_LOW], purpose=f"the mix at {rate * _LOW:.3g}/s"),
+        Load(name="middle", requests=mix[_MIDDLE], purpose=f"the mix at {rate * _MIDDLE:.3g}/s"),
+        Load(name="high", requests=mix[1.0], purpose=f"the mix at {rate:.3g}/s"),
+        Load(name="saturated", requests=all_at_once, purpose="the mix, all at once"),
+        Load(name="repeat", requests=mix[_MIDDLE], purpose="middle again, for the noise floor"),
+    ]
+
+
+def probing_load(loads: Sequence[Load]) -> Trace:
+    """Return three requests, one after another, from which the server's pace on idle can be told."""
+    prompts = np.concatenate([prompt_tokens(load.requests) for load in loads])
+    typical, long = int(np.median(prompts)), int(prompts.max())
+    return _users(1, [typical, typical, typical, long], [1, 1, 17, 1])
+
+
+def pace_of_probe(e2e_us: Sequence[float], probe: Trace) -> Pace:
+    """Return the pace that the probe's latencies tell; the first request, which met a cold server, is left out."""
+    prompts = prompt_tokens(probe)
+    _, short, talk, long = e2e_us
+    per_output = max(talk - short, 0.0) / 16
+    spread = float(prompts[3] - prompts[1])
+    per_prompt = max(long - short, 0.0) / spread if spread else 0.0
+    constant = max(short - per_output - per_prompt * float(prompts[1]), 0.0)
+    return Pace(constant_us=constant, prompt_us=per_prompt, output_us=per_output)
+
+
+def estimate_s(load: Load, pace: Pace, *, rate_per_s: float | None) -> float:
+    """Return about how long a load takes, in s: its schedule, or the work of its users one after another.
+
+    ``rate_per_s``: a rate that the server can bear, by which a load that is due at once is worked off.
+    """
+    requests, loop = load.requests, load.requests.header.closed_loop
+    alone_us = pace.alone_us(requests)
+    if loop is not None:
+        return float(alone_us.sum()) / min(loop.concurrency, len(requests)) / 1e6
+    last_us = float(requests.column("arrival_time_us").max() or 0)
+    backlog_s = len(requests) / rate_per_s if rate_per_s and last_us == 0 else 0.0
+    return last_us / 1e6 + max(backlog_s, float(np.quantile(alone_us, 0.9)) / 1e6)
+
+
+def _users(concurrency: int, prompts: Sequence[int] | NDArray[np.int64], outputs: Sequence[int]) -> Trace:
+    number = len(prompts)
+    first = min(concurrency, number)
+    return make_trace(
+        Header(mode="generated", tool="vtwin", closed_loop=ClosedLoop(concurrency=concurrency)),
+        {
+            "request_id": [str(row) for row in range(number)],
+            "arrival_time_us": [0] * first + [None] * (number - first),
+            "input_tokens": prompts,
+            "output_tokens": outputs,
+        },
+    )
+
+
+def _most(wanted: float, max_model_len: int | None, *, room: int) -> int:
+    """Return ``wanted`` tokens, or as many as the model takes with ``room`` beside them."""
+    most = int(wanted) if max_model_len is None else min(int(wanted), max_model_len - room)
+    return max(most, 1)

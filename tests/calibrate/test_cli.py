@@ -1,0 +1,89 @@
+import json
+from pathlib import Path
+
+import pytest
+
+import vtwin
+from replay import dump_config, load_config, read_defaults
+from tests.calibrate.worlds import GUESS, observed, workload
+from traces import write_trace
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with two observed traces, a simulated one and a configuration."""
+    monkeypatch.chdir(tmp_path)
+    for name, rate, seed in (("low", 3, 1), ("high", 8, 2)):
+        trace = observed(workload(60, rate=rate, seed=seed))
+        server = trace.header.server.learn("given by the user", model="tiny", version="0.32.0")
+        write_trace(trace.with_header(server=server), tmp_path / name)
+    write_trace(observed(workload(60, rate=3, seed=1), GUESS), tmp_path / "simulated")
+    (tmp_path / "guess.yaml").write_text(dump_config(GUESS))
+    return tmp_path
+
+
+def run(*arguments: str) -> int:
+    return vtwin.main(["calibrate", *arguments])
+
+
+def test_two_traces_are_compared(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("low", "--simulated", "simulated.csv", "--report", "report", "--json") == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out) == json.loads((here / "report" / "report.json").read_text())
+    assert "E2E" in shown.err
+    assert {path.name for path in (here / "report").iterdir()} == {"report.json", "report.md", "report.html"}
+
+
+def test_a_fit_is_written_as_a_twin_and_as_an_entry(here: Path) -> None:
+    written = ["--write-config", "twin.yaml", "--write-defaults", "mine.yaml", "--gpu", "H100", "--tp", "1"]
+    assert (
+        run("low", "--config", "guess.yaml", "--fit", "--holdout", "high", "--report", "report", *written)
+        == 0
+    )
+    document = json.loads((here / "report" / "report.json").read_text())
+    twin = load_config(here / "twin.yaml")
+    assert float(twin.latency.beta0) == pytest.approx(
+        document["fit"]["coefficients"]["beta0"]["value"], abs=1e-3
+    )
+    assert document["config"]["latency"]["coefficients"]["beta0"] == pytest.approx(float(twin.latency.beta0))
+    (entry,) = read_defaults(here / "mine.yaml")
+    assert (entry.model, entry.gpu, entry.tp, entry.vllm_version) == ("tiny", "H100", 1, "0.32.0")
+    assert entry.provenance.traces == ("low", "high")
+    assert entry.provenance.errors["e2e_mape"] == pytest.approx(
+        document["holdout"]["e2e_us"]["mape"]["value"], rel=1e-3
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["low", "--report", "r"], 2, "got neither, expected one of them"),
+        (["low", "--config", "guess.yaml", "--write-config", "t.yaml", "--report", "r"], 2, "got no --fit"),
+        (["low", "--config", "nowhere.yaml", "--report", "r"], 2, "nowhere.yaml"),
+        (["nowhere", "--config", "guess.yaml", "--report", "r"], 3, "nowhere"),
+        (
+            ["low", "--config", "guess.yaml", "--fit", "--write-defaults", "d.yaml", "--report", "r"],
+            2,
+            "--gpu: got nothing",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_and_leaves_nothing(
+    here: Path, arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*arguments) == code
+    assert message in capsys.readouterr().err
+    assert not (here / "r").exists()
+    assert not (here / "d.yaml").exists()
+
+
+def test_traces_without_a_common_request_are_bad_input_unless_paired_by_order(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = observed(workload(60, rate=3, seed=1))
+    renamed = trace.with_columns(request_id=[f"x{i}" for i in range(60)])
+    write_trace(renamed, here / "renamed")
+    assert run("low", "--simulated", "renamed", "--report", "r") == 3
+    assert "60 unmatched_observed, 60 unmatched_simulated" in capsys.readouterr().err
+    assert run("low", "--simulated", "renamed", "--pair-by", "order", "--report", "r") == 0
+    assert json.loads((here / "r" / "report.json").read_text())["holdout"]["e2e_us"]["mape"]["value"] == 0

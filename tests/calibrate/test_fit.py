@@ -1,0 +1,118 @@
+import numpy as np
+import pytest
+
+from calibrate.fit import Fit, fit, fit_trace
+from calibrate.problem import FITTED
+from replay import TwinConfig
+from tests.calibrate.worlds import GUESS, SERVER, TRUTH, observed, with_latency, workload
+from traces import Trace
+from traces.errors import TraceError
+
+
+def fitted(traces: list[Trace], config: TwinConfig = GUESS, **options: object) -> Fit:
+    ready = [fit_trace(trace, config, name=str(i)) for i, trace in enumerate(traces)]
+    return fit(ready, config, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def quiet_and_busy() -> list[Trace]:
+    return [observed(workload(100, rate=3, seed=1)), observed(workload(150, rate=10, seed=2))]
+
+
+@pytest.fixture(scope="module")
+def recovered(quiet_and_busy: list[Trace]) -> Fit:
+    return fitted(quiet_and_busy)
+
+
+def test_known_coefficients_are_found_again_from_two_loads(recovered: Fit) -> None:
+    found = {each.name: each.value for each in recovered.coefficients}
+    assert found["beta0"] == pytest.approx(TRUTH["beta0"], rel=0.01)
+    assert found["beta1"] == pytest.approx(TRUTH["beta1"], rel=0.03)
+    assert found["beta2"] == pytest.approx(TRUTH["beta2"], rel=0.04)
+    way_in = found["alpha0"] + 250 * found["alpha1"]
+    assert way_in == pytest.approx(TRUTH["alpha0"] + 250 * TRUTH["alpha1"], rel=0.25)
+
+
+def test_the_steps_coefficients_are_called_identifiable_and_no_interval_is_wide(
+    recovered: Fit,
+) -> None:
+    for each in recovered.coefficients:
+        if each.name.startswith("beta"):
+            assert each.identifiable
+            assert (each.high - each.low) / each.value < 0.4
+            assert each.low <= each.value <= each.high
+
+
+def test_a_coefficient_that_is_held_stays_and_says_so(recovered: Fit) -> None:
+    alpha2 = recovered.coefficients[2]
+    assert (alpha2.name, alpha2.value, alpha2.fitted, alpha2.low) == ("alpha2", 0.0, False, None)
+    assert set(recovered.names) == set(FITTED)
+
+
+def test_the_same_traces_and_seed_give_the_same_fit(quiet_and_busy: list[Trace], recovered: Fit) -> None:
+    again = fitted(quiet_and_busy)
+    assert again.config == recovered.config
+    assert again.coefficients == recovered.coefficients
+
+
+def test_intervals_of_noisy_traces_hold_the_truth_mostly() -> None:
+    held = 0
+    for seed in range(2):
+        traces = [
+            observed(workload(80, rate=rate, seed=10 * seed + i), noise=0.08, seed=seed)
+            for i, rate in enumerate((3, 9))
+        ]
+        for each in fitted(traces).coefficients:
+            held += each.fitted and each.low <= TRUTH[each.name] <= each.high
+    assert held >= 6  # of 10; 90 % would be 9
+
+
+def test_single_token_answers_hide_what_a_token_of_decoding_costs() -> None:
+    traces = [observed(workload(100, rate=8, seed=3, output=(1, 0.0)))]
+    unseen = {
+        each.name: each.reason
+        for each in fitted(traces).coefficients
+        if each.fitted and not each.identifiable
+    }
+    assert "beta2" in unseen
+    assert unseen["beta2"]
+
+
+def test_prompts_of_one_length_hide_the_cost_of_a_prompt_token() -> None:
+    traces = [observed(workload(100, rate=1, seed=4, prompt=(200, 0.0), output=(20, 0.3)))]
+    unseen = {each.name for each in fitted(traces).coefficients if each.fitted and not each.identifiable}
+    assert unseen & {"alpha0", "alpha1"}
+    assert "beta0" not in unseen
+
+
+def test_the_way_of_scheduling_that_explains_the_traces_is_kept() -> None:
+    from dataclasses import replace
+
+    for way in (True, False):
+        server = replace(SERVER, engine=replace(SERVER.engine, async_scheduling=way))
+        found = fitted([observed(workload(60, rate=8, seed=5), server)], infer_async=True)
+        assert found.schedule is not None
+        assert found.config.engine.async_scheduling is way
+        chosen, other = found.schedule.loss_async, found.schedule.loss_sync
+        assert (chosen < other) is way
+
+
+def test_an_overloaded_trace_still_tells_the_cost_of_its_steps() -> None:
+    server = with_latency(SERVER, alpha0=2000.0)
+    found = {
+        each.name: each.value
+        for each in fitted([observed(workload(150, rate=40, seed=6), server)]).coefficients
+    }
+    assert found["beta1"] == pytest.approx(60, rel=0.1)
+    assert found["beta0"] + 60 * found["beta2"] == pytest.approx(12000 + 60 * 500, rel=0.05)
+
+
+def test_too_few_requests_are_refused() -> None:
+    with pytest.raises(TraceError, match="got 10 finished requests, expected at least 20"):
+        fitted([observed(workload(10, rate=5, seed=7))])
+
+
+def test_only_the_chosen_requests_enter_the_loss() -> None:
+    trace = observed(workload(60, rate=5, seed=8))
+    chosen = np.arange(60) < 30
+    assert (fit_trace(trace, GUESS, name="half", chosen=chosen).used() == chosen).all()

@@ -1,0 +1,185 @@
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calibrate.bootstrap import Estimate
+from calibrate.ci import annotations_of, junit_of
+from calibrate.gate import Baseline, Check, Gate, Limit, against, check, decide, reach, verdict_of
+from calibrate.gatefile import read_gate
+from calibrate.strata import Stratum
+from traces.errors import ConfigError
+
+LIMIT = Limit(metric="e2e_us", statistic="bias", warn=0.05, fail=0.1)
+
+
+def checked(low: float | None, value: float, high: float | None, *, n: int = 100) -> Check:
+    return check(LIMIT, Estimate(value=value, low=low, high=high), n=n, least=30)
+
+
+@pytest.mark.parametrize(
+    ("low", "value", "high", "outcome"),
+    [
+        (-0.02, 0.01, 0.03, "PASS"),
+        (-0.1, 0.0, 0.1, "PASS"),
+        (0.101, 0.2, 0.3, "FAIL"),
+        (-0.3, -0.2, -0.101, "FAIL"),
+        (0.09, 0.12, 0.15, "INCONCLUSIVE"),
+        (-0.15, -0.05, 0.02, "INCONCLUSIVE"),
+        (-0.2, 0.0, 0.2, "INCONCLUSIVE"),
+        (None, 0.0, None, "INCONCLUSIVE"),
+    ],
+)
+def test_an_interval_fails_only_as_a_whole_and_passes_only_as_a_whole(
+    low: float | None, value: float, high: float | None, outcome: str
+) -> None:
+    assert checked(low, value, high).outcome == outcome
+
+
+@given(st.floats(-2, 2), st.floats(-2, 2), st.floats(0, 1))
+def test_reach_holds_the_size_of_every_error_in_the_interval(a: float, b: float, share: float) -> None:
+    low, high = sorted((a, b))
+    sizes = reach(Estimate(value=low, low=low, high=high))
+    assert sizes is not None
+    assert sizes[0] - 1e-12 <= abs(low + share * (high - low)) <= sizes[1] + 1e-12
+
+
+def test_too_few_samples_say_nothing_however_large_the_error() -> None:
+    assert checked(0.5, 0.6, 0.7, n=29).outcome == "INCONCLUSIVE"
+    assert checked(0.5, 0.6, 0.7, n=30).outcome == "FAIL"
+
+
+def test_a_warning_does_not_change_the_outcome() -> None:
+    found = checked(0.04, 0.06, 0.08)
+    assert (found.outcome, found.warned, found.word) == ("PASS", True, "WARN")
+    assert not checked(0.01, 0.04, 0.08).warned
+
+
+def test_the_worst_that_counts_is_the_verdict_and_nothing_counts_where_sides_are_not_comparable() -> None:
+    passed, failed, unclear = checked(0, 0.01, 0.02), checked(0.2, 0.3, 0.4), checked(0, 0.1, 0.2)
+    assert verdict_of([passed], ()).outcome == "PASS"
+    assert verdict_of([passed, unclear], ()).outcome == "INCONCLUSIVE"
+    assert verdict_of([passed, unclear, failed], ()).outcome == "FAIL"
+    assert verdict_of([passed, failed], ["another server"]).outcome == "INCONCLUSIVE"
+
+
+def test_a_metric_that_was_not_measured_and_kinds_that_are_missing_are_inconclusive() -> None:
+    limit = Limit(metric="queue_us", statistic="p99", warn=None, fail=0.1)
+    by_kind = Limit(metric="e2e_us", statistic="mape", warn=None, fail=0.1)
+    verdict = decide(Gate(limits=(limit,), strata=(by_kind,)), {})
+    assert [each.outcome for each in verdict.checks] == ["INCONCLUSIVE", "INCONCLUSIVE"]
+
+
+def test_a_limit_on_kinds_is_held_against_each_kind() -> None:
+    near, far = (Estimate(value=value, low=value - 0.01, high=value + 0.01) for value in (0.05, 0.5))
+    strata = [
+        Stratum(by="prompt_tokens", low=i, high=i + 1, n=50, mape={"e2e_us": each}, bias={"e2e_us": each})
+        for i, each in enumerate((near, far))
+    ]
+    limit = Limit(metric="e2e_us", statistic="mape", warn=None, fail=0.1)
+    verdict = decide(Gate(limits=(), strata=(limit,)), {}, strata=strata)
+    assert [(each.name, each.outcome) for each in verdict.checks] == [
+        ("E2E mape, prompt tokens 0 to 1", "PASS"),
+        ("E2E mape, prompt tokens 1 to 2", "FAIL"),
+    ]
+
+
+def test_a_gate_is_read_as_written(tmp_path: Path) -> None:
+    file = tmp_path / "gate.yaml"
+    file.write_text(
+        "min_samples: 50\nrequire_kv_capacity: false\n"
+        "metrics:\n  ttft_us: {p99: {warn: 0.1, fail: 0.2}}\n  e2e_us: {mape: {fail: 0.1}}\n"
+        "strata: {e2e_us: {bias: {warn: 0.3}}}\n"
+    )
+    assert read_gate(file) == Gate(
+        limits=(
+            Limit(metric="ttft_us", statistic="p99", warn=0.1, fail=0.2),
+            Limit(metric="e2e_us", statistic="mape", warn=None, fail=0.1),
+        ),
+        strata=(Limit(metric="e2e_us", statistic="bias", warn=0.3, fail=None),),
+        min_samples=50,
+        require_kv_capacity=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("min_samples: 5", "metrics: got nothing, expected metrics with limits"),
+        ("metric: {}", "metric: unknown key, did you mean metrics?"),
+        ("metrics: {ttft: {mape: {fail: 1}}}", "metrics.ttft: unknown key, did you mean metrics.ttft_us?"),
+        ("metrics: {ttft_us: {p98: {fail: 1}}}", "metrics.ttft_us.p98: unknown key"),
+        ("metrics: {ttft_us: {mape: 0.1}}", "metrics.ttft_us.mape: got 0.1, expected {warn: FRACTION"),
+        ("metrics: {ttft_us: {mape: {}}}", "metrics.ttft_us.mape: got nothing"),
+        ("metrics: {ttft_us: {mape: {fail: -1}}}", "metrics.ttft_us.mape.fail: got -1, expected a fraction"),
+        ("metrics: {ttft_us: {mape: {fail: .1, warn: .2}}}", "mape.warn: got 0.2, expected at most fail"),
+        (
+            "strata: {itl_us: {mape: {fail: 1}}}\nmetrics: {itl_us: {mape: {fail: 1}}}",
+            "strata.itl_us: unknown",
+        ),
+    ],
+)
+def test_a_gate_that_cannot_be_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "gate.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        read_gate(file)
+    assert message in str(refused.value)
+    assert f"({file}:" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_junit_has_a_case_per_check_and_one_for_comparability() -> None:
+    checks = [checked(0, 0.01, 0.02), checked(0.2, 0.3, 0.4), checked(0, 0.1, 0.2)]
+    suite = ET.fromstring(junit_of(verdict_of(checks, ['a "quoted" <name>\x00'])))[0]  # noqa: S314 - our own
+    assert [[child.tag for child in case] for case in suite] == [["error"], [], ["failure"], ["error"]]
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("4", "1", "2")
+    assert suite[0][0].get("message") == 'a "quoted" <name>\ufffd'
+
+
+def test_annotations_are_one_line_each_with_what_github_would_misread_escaped() -> None:
+    lines = list(annotations_of(verdict_of([checked(0.2, 0.3, 0.4), checked(0, 0.06, 0.07)], ["a\nb"])))
+    assert lines[0] == "::error title=vtwin%3A not comparable::a%0Ab"
+    assert lines[1].startswith("::error title=vtwin%3A FAIL::E2E bias: 20.0\u00a0%25 to")
+    assert lines[2].startswith("::warning title=vtwin%3A WARN::E2E bias")
+    assert len(lines) == 3
+
+
+def test_only_what_was_within_its_limit_blocks() -> None:
+    within, beyond = Estimate(value=0.08), Estimate(value=-0.2)
+    failed, unclear, passed = checked(0.2, 0.3, 0.4), checked(0, 0.1, 0.2), checked(0, 0.01, 0.02)
+    assert [against(each, within).excused for each in (failed, unclear, passed)] == [False] * 3
+    assert [against(each, beyond).excused for each in (failed, unclear, passed)] == [True, True, False]
+    assert against(failed, within).drift == pytest.approx(0.22)
+    assert verdict_of([against(failed, within)], ()).outcome == "FAIL"
+    assert verdict_of([against(failed, beyond), passed], ()).outcome == "PASS"
+
+
+def test_what_is_beyond_its_limit_and_not_in_the_baseline_is_inconclusive() -> None:
+    assert against(checked(0.2, 0.3, 0.4), None).outcome == "INCONCLUSIVE"
+    assert against(checked(0, 0.01, 0.02), None).outcome == "PASS"
+
+
+def test_too_few_samples_are_not_excused_by_a_bad_baseline() -> None:
+    assert not against(checked(None, 0.3, None), Estimate(value=0.5)).excused
+    assert not against(checked(0.2, 0.3, 0.4, n=29), Estimate(value=0.5)).excused
+
+
+def test_kinds_of_requests_are_held_against_those_of_the_same_place() -> None:
+    bad = Estimate(value=0.5, low=0.4, high=0.6)
+    strata = [
+        Stratum(by=by, low=0, high=i, n=50, mape={"e2e_us": bad}, bias={"e2e_us": bad})
+        for by in ("prompt_tokens", "in_flight")
+        for i in range(2)
+    ]
+    limit = Limit(metric="e2e_us", statistic="mape", warn=None, fail=0.1)
+    before = {
+        ("in_flight", 1, "e2e_us", "mape"): bad,
+        ("prompt_tokens", 0, "e2e_us", "mape"): Estimate(value=0.0),
+    }
+    found = decide(
+        Gate(limits=(), strata=(limit,)), {}, strata=strata, baseline=Baseline(errors={}, strata=before)
+    )
+    assert [each.word for each in found.checks] == ["FAIL", "INCONCLUSIVE", "INCONCLUSIVE", "known"]

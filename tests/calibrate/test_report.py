@@ -1,0 +1,148 @@
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from calibrate.document import document_of
+from calibrate.judge import Calibration, Options, calibrate, compare_with_simulated
+from calibrate.report import write_report, write_together
+from tests.calibrate.worlds import GUESS, observed, source, workload
+from traces.errors import ConfigError
+
+VOID = {"meta", "br", "hr", "img", "link", "input"}
+
+
+class Page(HTMLParser):
+    """What a browser would ask for, and whether every element is closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+        self.open: list[str] = []
+        self.headings: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.asked += [
+            value or "" for name, value in attrs if name in ("src", "href", "srcset", "data", "action")
+        ]
+        if tag in ("script", "iframe", "object", "embed", "link", "base"):
+            self.asked.append(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] in ("h1", "h2"):
+            self.headings.append(data.strip())
+
+
+@pytest.fixture(scope="module")
+def calibration() -> Calibration:
+    trace = observed(workload(90, rate=6, seed=1), noise=0.05)
+    return calibrate([source("a <b>", trace)], GUESS, Options(replicates=60))
+
+
+@pytest.fixture(scope="module")
+def folder(calibration: Calibration, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made") / "report"
+    write_report(calibration, folder, command="vtwin calibrate 'a <b>'")
+    return folder
+
+
+def test_the_document_has_the_keys_that_others_rely_on(folder: Path) -> None:
+    document = json.loads((folder / "report.json").read_text())
+    expected = {
+        "schema_version", "verdict", "fit", "in_sample", "holdout", "noise_floor", "excluded", "strata", "traces",
+        "config", "provenance",
+    }  # fmt: skip
+    assert expected <= set(document)
+    assert {"model", "coefficients", "correlation", "condition_number"} <= set(document["fit"])
+    for coefficient in document["fit"]["coefficients"].values():
+        assert {"value", "low", "high", "unit", "identifiable", "reason"} <= set(coefficient)
+    for errors in (document["in_sample"], document["holdout"]):
+        assert {"ttft_us", "itl_us", "tpot_us", "e2e_us"} <= set(errors)
+        for metric in errors.values():
+            assert set(metric["observed"]) == set(metric["simulated"]) == {"mean", "p50", "p90", "p95", "p99"}
+            for estimate in (metric["mape"], metric["bias"], metric["pearson_r"], metric["ks"]):
+                assert set(estimate) == {"value", "low", "high"}
+            assert set(metric["rel_error"]["p99"]) == {"value", "low", "high"}
+
+
+def test_the_page_asks_for_nothing_from_outside_and_is_well_formed(folder: Path) -> None:
+    text = (folder / "report.html").read_text()
+    page = Page(text)
+    assert page.asked == []
+    assert page.open == []
+    assert re.findall(r"(?:https?:)?//[a-z]", text) == []
+    assert "url(" not in text
+    assert "@import" not in text
+    assert len(text) < 1_500_000
+
+
+def test_the_page_begins_with_the_held_out_errors(folder: Path) -> None:
+    headings = Page((folder / "report.html").read_text()).headings
+    assert headings[0].startswith("Mean error per request: TTFT")
+    assert headings[1:4] == ["Distributions", "Held-out errors", "Request by request"]
+    assert "Coefficients" in headings
+
+
+def test_what_a_trace_is_called_cannot_become_markup(folder: Path) -> None:
+    text = (folder / "report.html").read_text()
+    assert "a <b>" not in text
+    assert "a &lt;b&gt;" in text
+
+
+def test_the_markdown_holds_the_same_numbers(folder: Path, calibration: Calibration) -> None:
+    text = (folder / "report.md").read_text()
+    assert "## Held-out errors" in text
+    value = calibration.holdout["e2e_us"].mape.value
+    assert value is not None
+    assert f"| E2E | {calibration.holdout['e2e_us'].n} |" in text
+    assert text.count("| beta0 |") == 1
+
+
+def test_a_report_without_a_fit_has_no_coefficients(tmp_path: Path) -> None:
+    trace = workload(30, rate=6, seed=2)
+    found = compare_with_simulated(
+        source("a", observed(trace)), source("b", observed(trace, GUESS)), Options(replicates=60)
+    )
+    document = write_report(found, tmp_path / "report", command="vtwin")
+    assert document["fit"] is None
+    assert document["config"] is None
+    assert "Coefficients" not in Page((tmp_path / "report" / "report.html").read_text()).headings
+
+
+def test_a_handful_of_requests_still_makes_a_report(tmp_path: Path) -> None:
+    trace = workload(2, rate=6, seed=3)
+    found = compare_with_simulated(source("a", observed(trace)), source("b", observed(trace)), Options())
+    document = write_report(found, tmp_path / "report", command="vtwin")
+    assert document["holdout"]["e2e_us"]["mape"] == {"value": 0.0, "low": None, "high": None}  # type: ignore[index]
+
+
+def test_the_same_calibration_is_the_same_document(calibration: Calibration) -> None:
+    first, second = (document_of(calibration, command="x") for _ in range(2))
+    for document in (first, second):
+        document["provenance"].pop("created_at")
+    assert first == second
+
+
+def test_files_are_replaced_together_and_nothing_else_is_left(tmp_path: Path) -> None:
+    folder = tmp_path / "report"
+    for round_number in ("1", "2"):
+        write_together(folder, {"a": round_number, "b": round_number})
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {"a": "2", "b": "2"}
+    assert [path.name for path in tmp_path.iterdir()] == ["report"]
+
+
+def test_a_report_that_cannot_be_written_is_the_users_to_mend(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="--report: got"):
+        write_together(tmp_path / "file" / "report", {"a": ""})

@@ -1,0 +1,107 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from replay.pages import (
+    Cell,
+    Chart,
+    Dots,
+    Figure,
+    Figures,
+    Headline,
+    Line,
+    Page,
+    Prose,
+    Section,
+    Source,
+    Table,
+    Terms,
+    chart,
+    linear,
+    logarithmic,
+    render,
+    scale_of,
+    whisker,
+)
+
+finite = st.floats(-1e9, 1e9)
+
+
+@given(finite, finite)
+def test_a_linear_axis_has_few_round_ticks_inside_it(one: float, other: float) -> None:
+    axis = linear(min(one, other), max(one, other))
+    assert len(axis.ticks) <= 8
+    width = axis.high - axis.low
+    assert all(axis.low - 1e-6 * width <= value <= axis.high + 1e-6 * width for value, _ in axis.ticks)
+
+
+@given(st.floats(1e-3, 1e9), st.floats(1.0, 1e9))
+def test_a_logarithmic_axis_places_its_ends_at_0_and_1(low: float, factor: float) -> None:
+    axis = logarithmic(low, low * factor)
+    assert list(axis.place(np.array([axis.low, axis.high]))) == pytest.approx([0, 1])
+
+
+def test_an_axis_is_logarithmic_where_values_span_much() -> None:
+    assert scale_of(np.geomspace(1, 1000, 500)).is_log
+    assert not scale_of(np.linspace(10, 50, 500)).is_log
+    assert not scale_of(np.array([])).is_log
+
+
+def test_a_line_is_drawn_from_corner_to_corner() -> None:
+    axis = linear(0, 1)
+    picture = Chart(
+        title="a & b", x=axis, y=axis, marks=(Line(x=np.array([0.0, 1.0]), y=np.array([0.0, 1.0]), name="n"),)
+    )
+    drawn = chart(picture)
+    assert 'class="line n" d="M46 262L510 26"' in drawn
+    assert "a &amp; b" in drawn
+
+
+def test_ten_thousand_dots_are_one_small_path() -> None:
+    values = np.linspace(0, 1, 10_000)
+    drawn = chart(
+        Chart(title="", x=linear(0, 1), y=linear(0, 1), marks=(Dots(x=values, y=values, name="n"),))
+    )
+    assert drawn.count("<path") == 3
+    assert len(drawn) < 40_000
+
+
+def test_an_unknown_value_has_no_whisker_and_one_beyond_the_ends_stays_inside() -> None:
+    assert whisker(None, None, None, ends=(0, 1), mark=0) == ""
+    assert 'd="M128.0 7.0h0"' in whisker(9.0, None, None, ends=(0, 1), mark=None)
+
+
+def test_a_page_shows_every_part_and_escapes_text() -> None:
+    page = Page(
+        name="n",
+        title="<t>",
+        eyebrow="e",
+        lead="<b>l</b>",
+        headlines=[Headline(label="h", value="1 %", details=("d",))],
+        sections=[
+            Section(
+                title="s",
+                anchor="s",
+                parts=[
+                    Table(head=["<x>"], rows=[[Cell(text="<y>", aside="z", tint=0.5)]], align="l"),
+                    Prose(markup="<i>p</i>"),
+                    Figures(figures=[Figure(svg="<svg></svg>", caption="c")]),
+                    Terms(terms=[("k", "v")]),
+                    Source(title="f", text="<raw>"),
+                ],
+            )
+        ],
+    )
+    text = render(page)
+    for expected in (
+        "&lt;t&gt;",
+        "<b>l</b>",
+        "&lt;x&gt;",
+        "&lt;y&gt;",
+        "<i>p</i>",
+        "<svg></svg>",
+        "&lt;raw&gt;",
+        "50%",
+    ):
+        assert expected in text

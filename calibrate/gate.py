@@ -128,8 +128,8 @@ def decide(
 def against(check: Check, before: Estimate | None, *, least: int = MIN_SAMPLES) -> Check:
     """Return a check beside the baseline's error.
 
-    Beyond the limit then and not within it now: excused, unless the samples are fewer than ``least``. Beyond it now and not on record then: inconclusive, as
-    nobody knows whether it ever was within.
+    Beyond the limit then and not within it now: excused, unless the samples are fewer than ``least``.
+    Beyond it now and not on record then: inconclusive, as nobody knows whether it ever was within.
     """
     if before is None or before.value is None:
         if check.outcome != "FAIL":

@@ -196,7 +196,7 @@ class Connection:
 
     def _on_readable(self) -> None:
         exchange = self._exchange
-        after_ns = 0 if exchange is None else exchange.dispatched_ns or 0
+        after_ns = 0 if exchange is None else exchange.last_activity_ns()
         try:
             received, stamp = self._receiver.receive(self._sock, after_ns=after_ns)
         except (BlockingIOError, InterruptedError):

@@ -22,6 +22,10 @@ _BUFFER = 1 << 20
 """Bytes of one read. More at once would stamp more of them with the last one's arrival."""
 
 _NS_PER_S = 1_000_000_000
+_SLACK_NS = 20_000
+"""By how much two clocks that are read one after the other may disagree."""
+
+_TRIES = 5
 
 
 class Receiver:
@@ -50,7 +54,7 @@ class Receiver:
                 self._kernel = False
 
     def receive(self, connection: socket.socket, *, after_ns: int) -> tuple[bytes, int]:
-        """Return what has come and when, not before ``after_ns``; no bytes at the connection's end.
+        """Return what has come and when, never before ``after_ns``; no bytes at the connection's end.
 
         Raises BlockingIOError where nothing has come, OSError where the connection is broken.
         """
@@ -59,15 +63,23 @@ class Receiver:
             self.num_clock_stamps += 1
             return bytes(self._view[:size]), self._clock()
         size, ancillary, _, _ = connection.recvmsg_into([self._buffer], _ANCILLARY)
-        now = self._clock()
+        now, wall = self._both_clocks()
         if ancillary:
             seconds, nanoseconds = _TIMESPEC.unpack(ancillary[0][2])
-            stamp = now - (time.time_ns() - seconds * _NS_PER_S - nanoseconds)
-            if after_ns <= stamp <= now:  # else the wall clock was set meanwhile
+            stamp = now - (wall - seconds * _NS_PER_S - nanoseconds)
+            if after_ns - _SLACK_NS <= stamp <= now + _SLACK_NS:  # else the wall clock was set meanwhile
                 self.num_kernel_stamps += 1
-                return bytes(self._view[:size]), stamp
+                return bytes(self._view[:size]), min(max(stamp, after_ns), now)
         self.num_clock_stamps += 1
         return bytes(self._view[:size]), now
+
+    def _both_clocks(self) -> tuple[int, int]:
+        """Return both clocks at one moment: read again where the core was taken away between the two."""
+        for _ in range(_TRIES):
+            before, wall, after = self._clock(), time.time_ns(), self._clock()
+            if after - before < _SLACK_NS:
+                break
+        return after, wall
 
     def close(self) -> None:
         """Let the kernel stop stamping."""

@@ -46,7 +46,9 @@ DefaultsOption = Annotated[
 ]
 
 config_app = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="Show a configuration as vtwin understands it."
+    no_args_is_help=True,
+    add_completion=False,
+    help="Show a configuration as vtwin understands it, or make one.",
 )
 
 
@@ -162,6 +164,45 @@ def show(
     if path is None:
         raise ConfigError("TWIN.yaml: got nothing, expected a file to show")
     typer.echo(dump_config(_load(path, defaults)), nl=False)
+
+
+@config_app.command("from-serve")
+def from_serve(
+    command: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="['vllm serve MODEL …']", show_default=False, help="The server's command line, in quotes."
+        ),
+    ] = None,
+    from_trace: Annotated[
+        Path | None, typer.Option(metavar="STEM", help="Instead: what a trace's header says of its server.")
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(help="Look the latency up in the defaults, and take vLLM's own defaults for this GPU."),
+    ] = None,
+) -> None:
+    """Print a TWIN.yaml to start from: of a server's command line, or of a trace's header."""
+    from replay import starting
+    from traces.errors import ConfigError
+
+    if (command is None) == (from_trace is None):
+        got = "neither" if command is None else "both"
+        raise ConfigError(f"'vllm serve …', --from-trace: got {got}, expected one of them")
+    if command is not None:
+        start = starting.start_from_serve(command)
+    else:
+        from traces import read_trace
+        from traces.paths import stem_of
+
+        assert from_trace is not None  # noqa: S101 - one of the two is given
+        start = starting.start_from_server(
+            read_trace(from_trace).header.server, name=stem_of(from_trace).name
+        )
+    text, notes = starting.twin_text(start, gpu=gpu)
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
+    typer.echo(text, nl=False)
 
 
 def _load(config: Path, defaults: Path | None) -> TwinConfig:

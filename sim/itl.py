@@ -145,10 +145,8 @@ def inter_token_latencies(
     num_requests = len(first_emission)
     columns = [np.ascontiguousarray(spans[name]) for name in ("first_end_us", "step_us", "num_steps")]
     times = _emission_times(*columns)
-    is_kept = (
-        pauses["last_emission"] >= first_emission[pauses["request"]]
-    )  # what preemption undid is no token
-    pauses = pauses[is_kept]
+    first_of_its = first_emission[pauses["request"]]
+    pauses = pauses[(first_of_its >= 0) & (pauses["last_emission"] >= first_of_its)]  # the rest was undone
     pauses = pauses[np.lexsort((pauses["last_emission"], pauses["request"]))]
     starts = np.searchsorted(pauses["request"], np.arange(num_requests + 1)).astype(np.int64)
     pause_last = np.ascontiguousarray(pauses["last_emission"])

@@ -436,7 +436,9 @@ class Engine:
         """Return (request, time_us) of the tokens that have not been taken, in the order of the steps."""
         tokens = self._state.tokens[: self._state.counters.num_logged_tokens[0]]
         if self._config.compatibility == "blis":  # what a preemption undid is no token
-            tokens = tokens[tokens["time_us"] >= self._state.requests["first_token_us"][tokens["request"]]]
+            rows = self._state.requests[tokens["request"]]
+            has_any = rows["num_tokens"] > rows["num_prompt_tokens"]
+            tokens = tokens[has_any & (tokens["time_us"] >= rows["first_token_us"])]
         request, time_us = tokens["request"].copy(), tokens["time_us"].copy()
         if len(self._num_taken) < len(self._state.requests):
             self._num_taken = _longer(self._num_taken, len(self._state.requests))
@@ -466,10 +468,11 @@ class Engine:
             gaps = latencies_of_tokens(tokens["request"], tokens["time_us"], num_requests=e.num_requests)
             return gaps.plus(delay_us)
         rows = state.requests[: e.num_requests]
+        has_any = rows["num_tokens"] > rows["num_prompt_tokens"]
         return inter_token_latencies(
             spans=state.spans[: e.num_spans],
             pauses=state.pauses[: e.num_pauses],
-            first_emission=rows["first_emission"],
+            first_emission=np.where(has_any, rows["first_emission"], st.NEVER),
             last_emission=rows["last_emission"],
         ).plus(delay_us)
 
@@ -483,7 +486,7 @@ COUNTED = (
 )
 
 
-def _counts(counters: Any) -> dict[str, int]:
+def _counts(counters: st.Records) -> dict[str, int]:
     """Return the totals that speculative decoding and the CPU tier keep."""
     return {name: int(getattr(counters, name)) for name in COUNTED}
 

@@ -77,9 +77,8 @@ def update_from_output(s: State, batch: int, now_us: int) -> None:
             num_tokens_given += 1
             if e.async_scheduling and not is_stale:
                 r.num_output_placeholders -= 1
-        if e.async_scheduling and not is_stale:
-            if r.status == RUNNING:
-                cache_full_blocks(s, entry.request, r.num_computed_tokens - r.num_output_placeholders)
+        if e.async_scheduling and not is_stale and r.status == RUNNING:
+            cache_full_blocks(s, entry.request, r.num_computed_tokens - r.num_output_placeholders)
         if r.num_tokens >= r.max_total_tokens:
             finish(s, entry.request)
     if num_tokens_given > 0:

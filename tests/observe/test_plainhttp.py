@@ -233,6 +233,33 @@ def test_a_wall_clock_that_was_set_does_not_reach_the_stamps() -> None:
     server.close()
 
 
+def test_a_core_taken_away_between_the_two_clocks_does_not_make_time_run_backwards() -> None:
+    """The clocks are first read 5 ms apart: as one moment, that would put the bytes before the last ones."""
+    receiver = Receiver()
+    time.sleep(0.05)
+    client, server = _pair()
+    receiver.prepare(client)
+    server.send(b"x")
+    _, before = receiver.receive(client, after_ns=0)
+    delays = iter([0.005])
+
+    def slow_time_ns() -> int:
+        time.sleep(next(delays, 0))
+        return real()
+
+    real = time.time_ns
+    server.send(b"y")
+    sent = monotonic_ns()
+    with mock.patch("observe.receive.time.time_ns", slow_time_ns):
+        _, stamp = receiver.receive(client, after_ns=before)
+    assert before <= stamp
+    assert abs(stamp - sent) < 3_000_000
+    assert receiver.num_kernel_stamps == 2
+    receiver.close()
+    client.close()
+    server.close()
+
+
 def test_the_header_says_how_many_stamps_are_the_kernels() -> None:
     receiver = Receiver()
     assert receiver.describe() == "CLOCK_MONOTONIC, by the kernel's receive stamps (SO_TIMESTAMPNS)"

@@ -143,7 +143,7 @@ LATENCY = Blackbox(beta0=100, beta1=1)
 
 
 def test_a_prefix_that_was_evicted_comes_back_for_the_price_of_its_transfer() -> None:
-    """The first prompt's four blocks are partly evicted by the second; the third finds all four and computes a token."""
+    """Of the first prompt's four blocks the second evicts some; the third finds all four and computes a token."""
     rows = [
         {**PROMPT, "arrival_us": 0},
         {**OTHER, "arrival_us": 10_000},

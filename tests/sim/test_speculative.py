@@ -186,8 +186,8 @@ def test_one_rate_is_the_chance_of_each_draft_whose_predecessors_held() -> None:
 def test_what_is_accepted_depends_on_the_request_alone_and_on_the_seed() -> None:
     rows = [{"arrival_us": 0, "prompt": 50, "output": 200} for _ in range(8)]
 
-    def sizes(**changes: Any) -> list[list[int]]:
-        config = replace(ALONE, **changes)
+    def sizes(**changes: int) -> list[list[int]]:
+        config = replace(ALONE, **changes)  # type: ignore[arg-type]
         request, time_us = simulate(requests_of(rows), config, LATENCY, record="tokens").tokens()
         return [list(Counter(time_us[request == r].tolist()).values()) for r in range(8)]
 

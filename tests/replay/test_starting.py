@@ -1,0 +1,143 @@
+from pathlib import Path
+
+import pytest
+
+import vtwin
+from replay.config import TwinConfig, load_config
+from replay.serveflags import parse_serve
+from replay.starting import start_from_serve, start_from_server, twin_text
+from sim.config import EngineConfig
+from traces import Header, make_trace, write_trace
+from traces.errors import ConfigError
+from traces.header import ServerInfo
+
+ALL = (
+    "vllm serve org/model --max-num-seqs 128 --max-num-batched-tokens=4096 --max_model_len 8K --block-size 32 "
+    "--num-gpu-blocks-override 1000 --no-enable-prefix-caching --enable-chunked-prefill "
+    "--long-prefill-token-threshold 512 --scheduling-policy priority --no-async-scheduling --watermark 0.01"
+)
+ENGINE = EngineConfig(
+    max_num_seqs=128,
+    max_num_batched_tokens=4096,
+    max_model_len=8192,
+    block_size=32,
+    num_gpu_blocks=1000,
+    enable_prefix_caching=False,
+    enable_chunked_prefill=True,
+    long_prefill_token_threshold=512,
+    scheduling_policy="priority",
+    async_scheduling=False,
+    watermark=0.01,
+)
+
+
+def loaded(text: str, folder: Path) -> TwinConfig:
+    (folder / "twin.yaml").write_text(text)
+    return load_config(folder / "twin.yaml")
+
+
+def test_every_flag_of_the_scheduler_becomes_the_twins(tmp_path: Path) -> None:
+    assert loaded(twin_text(start_from_serve(ALL))[0], tmp_path).engine == ENGINE
+
+
+def test_a_command_line_without_flags_makes_a_twin_that_loads_and_says_what_it_assumes(
+    tmp_path: Path,
+) -> None:
+    text, notes = twin_text(start_from_serve("vllm serve org/model"))
+    assert loaded(text, tmp_path).engine == EngineConfig()
+    for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "num_gpu_blocks", "latency"):
+        assert any(note.startswith(name) for note in notes)
+        assert any(line.startswith(f"# {name}") for line in text.splitlines())
+
+
+def test_no_flag_is_dropped_and_no_secret_told(tmp_path: Path) -> None:
+    command = "vllm serve m --new-flag 7 --enforce-eager -tp 2 --api-key s3cret -O3 --config c.yaml stray"
+    text, notes = twin_text(start_from_serve(command))
+    for name in (
+        "--new-flag 7",
+        "--enforce-eager",
+        "-tp 2",
+        "--api-key …",
+        "--config c.yaml",
+        "-O3",
+        "stray",
+    ):
+        assert any(note.startswith(f"{name}: ") for note in notes), name
+    assert "s3cret" not in text
+    loaded(text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "VLLM_LOGGING_LEVEL=DEBUG /opt/v/bin/vllm serve org/model --max-num-seqs 8",
+        "python -m vllm.entrypoints.openai.api_server --model org/model --max-num-seqs 8",
+        "docker run --gpus all image vllm serve --enforce-eager org/model --max-num-seqs 8",
+        "vllm serve org/model \\\n  --max-num-seqs 8",
+    ],
+)
+def test_what_launches_the_server_does_not_matter(command: str) -> None:
+    served = parse_serve(command)
+    assert (served.model, served.engine) == ("org/model", {"max_num_seqs": 8})
+
+
+@pytest.mark.parametrize(
+    ("written", "tokens"), [("32768", 32768), ("32k", 32000), ("32K", 32768), ("25.6k", 25600)]
+)
+def test_numbers_are_read_as_vllm_reads_them(written: str, tokens: int) -> None:
+    assert parse_serve(f"vllm serve m --max-model-len {written}").engine == {"max_model_len": tokens}
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("sglang serve m", 'command: got "sglang serve m", expected vllm serve MODEL'),
+        ("vllm serve", "command: got no model"),
+        ("vllm serve 'm", "command: got No closing quotation"),
+        ("vllm serve m --max-num-seqs many", "--max-num-seqs: got many, expected an integer"),
+        ("vllm serve m --max-num-seqs", "--max-num-seqs: got nothing, expected an integer"),
+        ("vllm serve m --max-num-seqs 1.5K", "--max-num-seqs: got 1.5K, expected an integer"),
+        ("vllm serve m --scheduling-policy sjf", "--scheduling-policy: got sjf, expected fcfs or priority"),
+        ("vllm serve m --block-size 0", "block_size: got 0, expected an integer >= 1"),
+    ],
+)
+def test_a_command_line_that_cannot_be_is_refused_in_one_line(command: str, message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        twin_text(start_from_serve(command))
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_gpu_on_record_brings_its_latency_and_vllms_own_defaults(tmp_path: Path) -> None:
+    start = start_from_serve("vllm serve codellama/codellama-34b-instruct-hf --max-num-batched-tokens 512")
+    engine = loaded(twin_text(start, gpu="H100")[0], tmp_path).engine
+    assert (engine.max_num_seqs, engine.max_num_batched_tokens) == (1024, 512)
+    with pytest.raises(ConfigError):
+        twin_text(start_from_serve("vllm serve nobody/knows"), gpu="H100")
+
+
+def test_a_header_says_what_its_server_was(tmp_path: Path) -> None:
+    server = ServerInfo(
+        model="a\nb", version="0.11.0", num_gpu_blocks=500, max_num_seqs=64, tensor_parallel=2
+    )
+    text, notes = twin_text(start_from_server(server, name="monday"))
+    twin = loaded(text, tmp_path)
+    assert twin.vllm_version == "0.11.0"
+    assert twin.engine == EngineConfig(num_gpu_blocks=500, max_num_seqs=64)
+    assert "tensor_parallel 2: in the coefficients, not in the engine" in notes
+
+
+def test_the_command_prints_a_twin_of_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    header = Header(tool="vtwin", mode="real", server=ServerInfo(max_num_seqs=7))
+    columns = {"request_id": ["0"], "arrival_time_us": [0], "input_tokens": [1], "output_tokens": [1]}
+    write_trace(make_trace(header, columns), tmp_path / "monday")
+    for arguments in (["--from-trace", "monday"], ["vllm serve m --max-num-seqs 7"]):
+        assert vtwin.main(["config", "from-serve", *arguments]) == 0
+        shown = capsys.readouterr()
+        assert loaded(shown.out, tmp_path).engine.max_num_seqs == 7
+        assert "note: latency: a guess" in shown.err
+    assert vtwin.main(["config", "from-serve"]) == 2
+    assert "got neither, expected one of them" in capsys.readouterr().err

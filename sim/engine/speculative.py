@@ -82,13 +82,13 @@ def num_accepted_of(s: State, request: int, num_scheduled: int) -> int:
 
 @part
 def verify_drafts(s: State, request: int, num_tokens: int, kind: int, is_stale: bool) -> int:
-    """Take back a request's rejected drafts; return how many tokens its step of ``num_tokens`` gives it.
+    """Take back a request's rejected drafts of its step of ``num_tokens``; return how many hold.
 
     Results from before a preemption take nothing back: the request starts over anyhow.
     """
     e, r = s.counters[0], s.requests[request]
-    if e.num_speculative_tokens == 0 or not kind & (IS_DECODE + IS_PADDED):
-        return 1
+    if not kind & (IS_DECODE + IS_PADDED):
+        return 0
     num_scheduled, num_accepted = num_tokens - 1, 0
     if not kind & IS_PADDED:
         num_accepted = num_accepted_of(s, request, num_scheduled)
@@ -98,4 +98,4 @@ def verify_drafts(s: State, request: int, num_tokens: int, kind: int, is_stale: 
         r.num_computed_tokens -= num_scheduled - num_accepted
         if e.async_scheduling:
             r.num_output_placeholders -= num_scheduled - num_accepted
-    return 1 + num_accepted
+    return num_accepted

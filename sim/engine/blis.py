@@ -79,9 +79,18 @@ def loses_tie(s: State, request: int, victim: int) -> bool:
 
 
 @part
-def progress_that_stays(s: State) -> int:
-    """Return a count that grows with all that a preemption cannot undo: tokens, for the peer finished requests (7)."""
-    return s.counters[0].num_completed if s.counters[0].is_blis else s.counters[0].num_emissions
+def outgrew_again(s: State) -> bool:
+    """Return whether preemption left nobody running, as before, and nobody has come or finished in between (7).
+
+    The request that needs more than the whole cache would then begin again for ever.
+    """
+    e = s.counters[0]
+    if e.num_running > 0:
+        return False
+    now = e.num_completed + e.num_pending_taken
+    gained_nothing = e.fruitless_since == now
+    e.fruitless_since = now
+    return gained_nothing
 
 
 @part

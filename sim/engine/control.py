@@ -56,5 +56,5 @@ def abort_request(s: State, request: int) -> None:
         return
     r.status = ABORTED
     e.is_blocked = 0
-    e.last_alone_progress = NEVER
+    e.fruitless_since = NEVER
     e.has_finished_ids = 1

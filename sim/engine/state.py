@@ -171,8 +171,8 @@ COUNTERS = np.dtype(
         ("step_reload_us", np.int64),  # what its reloads add to its duration
         ("head_is_blocked", np.int64),  # the head did not fit and nothing has been freed since
         ("is_blocked", np.int64),  # nothing can run until another request arrives
-        ("last_alone_progress", np.int64),  # progress_that_stays when a preemption last left nobody running
-        ("last_alone_joined", np.int64),  # num_pending_taken then
+        ("num_fruitless_steps", np.int64),  # that preempted, since anybody got a token or joined
+        ("fruitless_since", np.int64),  # num_emissions + num_pending_taken of then
         ("has_finished_ids", np.int64),
         ("must_enter_blocks", np.int64),  # a jump fills blocks that the hash table must know
         ("num_batches", np.int64),  # in flight
@@ -280,7 +280,7 @@ def new_counters(config: EngineConfig) -> Records:
         counters[name] = getattr(config, name)
     counters["policy"] = FCFS if config.scheduling_policy == "fcfs" else BY_URGENCY
     counters["watermark_blocks"] = int(config.watermark * config.num_gpu_blocks)
-    counters["first_waiting"] = counters["last_waiting"] = counters["last_alone_progress"] = NEVER
+    counters["first_waiting"] = counters["last_waiting"] = NEVER
     counters["num_free_slots"] = config.max_num_seqs
     return counters
 

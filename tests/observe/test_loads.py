@@ -113,6 +113,10 @@ def test_a_sweep_fills_a_folder_and_goes_on_where_it_broke_off(
         assert "rate-50: already there" in capsys.readouterr().err
         assert vtwin.main([*command, "--sweep", "50", "--resume", "--seed", "7"]) == 0
         assert len(server.requests) == sent + 10
+        header = folder / "rate-200.yaml"
+        header.write_text(header.read_text().replace("interrupted: false", "interrupted: true"))
+        assert vtwin.main([*command, "--sweep", "200", "--resume"]) == 0
+        assert len(server.requests) == sent + 15
     assert len(read_trace(folder / "rate-200")) == 5
 
 

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from unittest import mock
 
 import pytest
@@ -294,3 +295,30 @@ async def test_tls_proxies_and_logins_are_aiohttps_business(
     sender = open_sender(Endpoint(base=url), "/v1/completions")
     assert type(sender) is expected
     await sender.close()
+
+
+async def test_a_connection_that_was_idle_for_too_long_is_not_used_again() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError):
+            while True:
+                await read_request(reader)
+                writer.write(CHUNKED)
+
+    passed_ns = 0
+    listener = await asyncio.start_server(_closing(talk), "127.0.0.1", 0)
+    sender = PlainSender(
+        parse_endpoint(f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"),
+        "/v1/completions",
+        clock=lambda: monotonic_ns() + passed_ns,
+    )
+    waits: list[bool] = []
+    for pause_s in (0, 3, 5):
+        passed_ns += pause_s * 1_000_000_000
+        got = exchange()
+        await sender.send(got)
+        assert got.failure is None
+        waits.append(got.connection_wait_ns > 0)
+    assert waits == [True, False, True]
+    await sender.close()
+    await asyncio.sleep(0.05)  # the server's side sees the end
+    listener.close()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import orjson
+import pytest
 
+import vtwin
 from observe.selfcheck.measure import poisson, truth, users
 from observe.selfcheck.report import Figure, Report
 from observe.selfcheck.truth import chunks_of
@@ -56,3 +58,18 @@ def test_a_missed_bar_is_said_in_the_table_and_in_the_document() -> None:
     assert report.table().endswith("note: busy")
     document = orjson.loads(orjson.dumps(report.document()))
     assert [figure["met"] for figure in document["figures"]] == [False, None]
+
+
+def test_a_missed_bar_is_exit_1_only_when_strict(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def examined(*, quick: bool) -> Report:
+        return Report(figures=(Figure(name="cost", value=30 + quick, unit="µs", bar=25),), clock="", notes=())
+
+    monkeypatch.setattr("observe.selfcheck.cli._examined", examined)
+    assert vtwin.main(["selfcheck"]) == 0
+    assert "cost, µs" in capsys.readouterr().out
+    assert vtwin.main(["selfcheck", "--quick", "--strict", "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert orjson.loads(out)["figures"][0]["value"] == 31
+    assert "missed" in err

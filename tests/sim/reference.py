@@ -128,7 +128,8 @@ class Reference:
         self.steps: list[dict[str, Any]] = []
         self.clock = self.num_steps = 0
         self.is_blocked = self.has_finished = False
-        self.last_alone: tuple[int, int] | None = None  # what had been given and who was to come
+        self.fruitless_since: tuple[int, int] | None = None  # tokens given, and who was to come
+        self.num_fruitless = 0
 
     def _request(self, requests: Requests, i: int) -> Request:
         prompt, asked = int(requests.prompt_tokens[i]), int(requests.output_tokens[i])
@@ -368,13 +369,15 @@ class Reference:
         self.clock = max(self.clock, self.pending[0].queued_us) if self.pending else NEVER
         return True
 
-    def goes_in_circles(self, batch: Batch) -> bool:
-        """Return whether the last one running was preempted, as once before, with nothing gained since."""
-        if not batch.row["preempted"] or self.running:
+    def goes_in_circles(self, *batches: Batch) -> bool:
+        """Return whether preemptions follow on preemptions; the last batch is the one just decided on."""
+        if not batches[-1].row["preempted"]:
             return False
-        before = self.last_alone
-        self.last_alone = (sum(len(r.token_times) for r in self.requests), len(self.pending))
-        return before == self.last_alone
+        now = (sum(len(r.token_times) for r in self.requests), len(self.pending))
+        if now != self.fruitless_since:
+            self.fruitless_since, self.num_fruitless = now, 0
+        self.num_fruitless += 1
+        return self.num_fruitless >= 300 and not any(batch.samples for batch in batches)
 
     def run_sync(self) -> None:
         while self.clock != NEVER:
@@ -382,10 +385,10 @@ class Reference:
             if self.waits_for_arrival():
                 continue
             batch = self.schedule()
+            in_circles = self.goes_in_circles(batch)
             self.clock += batch.row["dur"]
             self.update(batch)
-            is_useless = not batch.shares and not batch.row["preempted"]
-            self.is_blocked = is_useless or self.goes_in_circles(batch)
+            self.is_blocked = in_circles or (not batch.shares and not batch.row["preempted"])
 
     def run_async(self) -> None:
         """Two batches in flight: the device runs one while the next is decided on."""
@@ -408,7 +411,7 @@ class Reference:
                 batch.row.update(exec_start=start_us, exec_end=batch.end_us)
                 device_free_us = batch.end_us if batch.shares else device_free_us
                 flight.append(batch)
-                if self.goes_in_circles(batch) and not any(b.samples for b in flight):
+                if self.goes_in_circles(*flight):
                     for useless in flight:
                         self.clock = max(self.clock, useless.end_us)
                         self.update(useless)

@@ -40,6 +40,7 @@ class Peer(Reference):
         )
         super().__init__(case.requests, config, case.latency, closed_loop=case.closed_loop)
         self.pool = PeersBlocks(config.num_gpu_blocks)
+        self.last_alone: tuple[int, int] | None = None  # who had finished and who was to come
 
     def _request(self, requests: Requests, i: int) -> Request:
         request = super()._request(requests, i)
@@ -80,8 +81,8 @@ class Peer(Reference):
         if batch.shares:
             batch.row["dur"] = max(1, batch.row["dur"] if batch.row["P"] + batch.row["D"] else 0)
 
-    def goes_in_circles(self, batch: Batch) -> bool:
-        if not batch.row["preempted"] or self.running:
+    def goes_in_circles(self, *batches: Batch) -> bool:
+        if not batches[-1].row["preempted"] or self.running:
             return False
         before = self.last_alone
         self.last_alone = (sum(r.status == Status.OK for r in self.requests), len(self.pending))

@@ -8,10 +8,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: help install demo test lint types docs bench validate live lock wheel clean
+.PHONY: help install demo test lint types docs bench validate live conformance-random lock wheel clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## set up .venv from the lock file
 
@@ -47,6 +47,11 @@ validate: $(STAMP) ## the tables of docs/validation.md that need public data (VT
 
 live: $(STAMP) ## the loop against a real vLLM server on this machine's CPU
 	$(BIN)/python -m tests.live
+
+N := 200
+SEED := 1
+conformance-random: $(STAMP) ## N=200 SEED=1: random cases, a real vLLM's scheduler against the engine
+	$(BIN)/python -m tests.conformance.random_run --number $(N) --seed $(SEED)
 
 lock: $(STAMP) ## renew requirements.lock from pyproject.toml; it names no index and no host
 	$(BIN)/pip-compile --quiet --extra dev --strip-extras --allow-unsafe --no-emit-index-url --no-emit-trusted-host \

@@ -21,22 +21,14 @@ Floats = NDArray[np.float64]
 class InterTokenLatencies:
     """Per request (n): mean and 99th percentile of its gaps, NaN below two tokens, µs, float64.
 
-    Pooled: ``gaps_us`` ascending with how often each occurred, over all tokens of all requests.
+    Pooled: ``gaps_us`` ascending with how often each occurred, over all tokens of all requests. alpha2 is in each
+    gap, rounded by itself: where it is no whole number, p99 and pool may be 1 µs off the tokens' own times.
     """
 
     mean_us: Floats
     p99_us: Floats
     gaps_us: Int64s
     counts: Int64s
-
-    def plus(self, delay_us: int) -> InterTokenLatencies:
-        """Return the same gaps, each longer by ``delay_us``."""
-        return InterTokenLatencies(
-            mean_us=self.mean_us + delay_us,
-            p99_us=self.p99_us + delay_us,
-            gaps_us=self.gaps_us + delay_us,
-            counts=self.counts,
-        )
 
     def pooled_mean_us(self) -> float:
         """Return the mean over all gaps, NaN when there is none."""
@@ -68,8 +60,10 @@ def _emission_times(first_end_us: Int64s, step_us: Int64s, num_steps: Int64s) ->
     return times
 
 
-def latencies_of_tokens(request: Int64s, time_us: Int64s, *, num_requests: int) -> InterTokenLatencies:
-    """Return the gaps of n requests from their tokens in the order of the steps.
+def latencies_of_tokens(
+    request: Int64s, time_us: Int64s, *, mean_us: Floats, delay_us: int
+) -> InterTokenLatencies:
+    """Return the gaps of n requests from their tokens in the order of the steps; the rest as below.
 
     Tokens that a request gets at once share the gap to those before: divided among them, in whole µs that add up.
     """
@@ -85,34 +79,34 @@ def latencies_of_tokens(request: Int64s, time_us: Int64s, *, num_requests: int) 
     owner, sizes, gaps = owner[follows], sizes[follows], np.diff(ends, prepend=0)[follows]
     position = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     shares = np.repeat(gaps // sizes, sizes) + (position < np.repeat(gaps % sizes, sizes))
-    return _of_gaps(np.repeat(owner, sizes), shares, num_requests=num_requests)
+    p99 = _ninety_ninth_of(np.repeat(owner, sizes), shares, num_requests=len(mean_us))
+    values, pooled = np.unique(shares, return_counts=True)
+    return InterTokenLatencies(
+        mean_us=mean_us, p99_us=p99 + delay_us, gaps_us=values + delay_us, counts=pooled
+    )
 
 
-def _of_gaps(owner: Int64s, gaps: Int64s, *, num_requests: int) -> InterTokenLatencies:
-    """Return what there is to say of gaps, each with the request that it belongs to."""
+def _ninety_ninth_of(owner: Int64s, gaps: Int64s, *, num_requests: int) -> Floats:
+    """Return the 99th percentile of each request's gaps, given with the request that each belongs to."""
     gaps = gaps[np.lexsort((gaps, owner))]
     counts = np.bincount(owner, minlength=num_requests)
     starts = np.cumsum(counts) - counts
     has_any = counts > 0
-    mean, p99 = np.full(num_requests, np.nan), np.full(num_requests, np.nan)
-    mean[has_any] = np.add.reduceat(gaps, starts[has_any]) / counts[has_any] if has_any.any() else []
     rank = 0.99 * (counts[has_any] - 1)
     below = rank.astype(np.int64)
     low = gaps[starts[has_any] + below]
     high = gaps[starts[has_any] + np.minimum(below + 1, counts[has_any] - 1)]
-    p99[has_any] = low + (rank - below) * (high - low)
-    values, pooled = np.unique(gaps, return_counts=True)
-    return InterTokenLatencies(
-        mean_us=np.round(mean, 3), p99_us=np.round(p99, 3), gaps_us=values, counts=pooled
-    )
+    p99 = np.full(num_requests, np.nan)
+    p99[has_any] = np.round(low + (rank - below) * (high - low), 3)
+    return p99
 
 
 @entry
-def _per_request(
+def _ninety_ninth(
     times: Int64s, first: Int64s, last: Int64s, pause_starts: Int64s, pause_last: Int64s, pause_next: Int64s
-) -> tuple[Floats, Floats]:
-    """Return each request's mean and 99th percentile of its gaps; pauses are sorted by request, then time."""
-    mean, p99 = np.full(len(first), np.nan), np.full(len(first), np.nan)
+) -> Floats:
+    """Return the 99th percentile of each request's gaps; pauses are sorted by request, then time."""
+    p99 = np.full(len(first), np.nan)
     longest = max(1, (last - first).max()) if len(first) else 1
     gaps = np.empty(longest, np.int64)
     for r in range(len(first)):
@@ -129,19 +123,27 @@ def _per_request(
                 gaps[length] = times[pause_next[p]] - times[at]
                 length += 1
                 at = pause_next[p]
-        mean[r] = (times[last[r]] - times[first[r]]) / length
         below = int(0.99 * (length - 1))
         part = np.partition(gaps[:length], below)
         low = part[below]
         high = part[below + 1 :].min() if below + 1 < length else low
         p99[r] = low + (0.99 * (length - 1) - below) * (high - low)
-    return np.round(mean, 3), np.round(p99, 3)
+    return np.round(p99, 3)
 
 
 def inter_token_latencies(
-    *, spans: NDArray[np.void], pauses: NDArray[np.void], first_emission: Int64s, last_emission: Int64s
+    *,
+    spans: NDArray[np.void],
+    pauses: NDArray[np.void],
+    first_emission: Int64s,
+    last_emission: Int64s,
+    mean_us: Floats,
+    delay_us: int,
 ) -> InterTokenLatencies:
-    """Return the gaps of n requests from the engine's SPAN and PAUSE records and each request's first and last."""
+    """Return the gaps of n requests from the engine's SPAN and PAUSE records and each request's first and last.
+
+    ``mean_us`` is taken as it is, exact; every other gap is ``delay_us`` longer than its steps are apart.
+    """
     num_requests = len(first_emission)
     columns = [np.ascontiguousarray(spans[name]) for name in ("first_end_us", "step_us", "num_steps")]
     times = _emission_times(*columns)
@@ -152,7 +154,7 @@ def inter_token_latencies(
     pause_last = np.ascontiguousarray(pauses["last_emission"])
     pause_next = np.ascontiguousarray(pauses["next_emission"])
     first, last = first_emission.astype(np.int64), last_emission.astype(np.int64)
-    mean, p99 = _per_request(times, first, last, starts, pause_last, pause_next)
+    p99 = _ninety_ninth(times, first, last, starts, pause_last, pause_next)
     weights = np.zeros(len(times) + 1, np.int64)
     got_tokens = first >= 0
     np.add.at(weights, first[got_tokens], 1)
@@ -164,4 +166,6 @@ def inter_token_latencies(
     counts = np.concatenate([consecutive, np.ones(len(pause_next), np.int64)])
     values, inverse = np.unique(gaps[counts > 0], return_inverse=True)
     pooled = np.bincount(inverse, weights=counts[counts > 0], minlength=len(values)).astype(np.int64)
-    return InterTokenLatencies(mean_us=mean, p99_us=p99, gaps_us=values, counts=pooled)
+    return InterTokenLatencies(
+        mean_us=mean_us, p99_us=p99 + delay_us, gaps_us=values + delay_us, counts=pooled
+    )

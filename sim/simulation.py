@@ -82,7 +82,7 @@ class Simulation:
     _engine: Engine
 
     def inter_token_latencies(self) -> InterTokenLatencies:
-        """Return the gaps between tokens; needs ``record="spans"``. alpha2 is added to each gap."""
+        """Return the gaps between tokens; needs ``record="spans"``."""
         return self._engine.inter_token_latencies()
 
     def steps(self) -> list[Step]:
@@ -127,8 +127,7 @@ class Engine:
         engine = cls.__new__(cls)
         longest = int((requests.prompt_tokens + requests.output_tokens).max(initial=1))
         longest += config.num_speculative_tokens + config.num_lookahead_tokens
-        longest = min(longest, max(config.max_model_len, int(requests.prompt_tokens.max(initial=1)) + 1))
-        width = longest // config.block_size + 2
+        width = min(longest, config.max_model_len) // config.block_size + 2
         num_blocks = config.num_gpu_blocks
         if num_blocks == UNBOUNDED:
             num_blocks = 1 + width * min(config.max_num_seqs, max(1, len(requests))) + len(requests.hash_ids)
@@ -462,19 +461,25 @@ class Engine:
     def inter_token_latencies(self) -> InterTokenLatencies:
         """Return the gaps between the tokens so far, alpha2 included."""
         state, e = self._state, self._state.counters[0]
+        rows, outcomes = state.requests[: e.num_requests], self.outcomes()
+        num_gaps = np.maximum(outcomes.num_output_tokens - 1, 0)
+        decoding_us = (outcomes.last_token_us - outcomes.first_token_us).astype(np.float64)
+        mean_us = np.divide(decoding_us, num_gaps, out=np.full(len(rows), np.nan), where=num_gaps > 0)
+        mean_us = np.round(mean_us, 3)
         delay_us = int(self._latency.output_delay_us(np.array([1]))[0])
         if self._gaps_from_tokens:
             tokens = state.tokens[: e.num_logged_tokens]
-            gaps = latencies_of_tokens(tokens["request"], tokens["time_us"], num_requests=e.num_requests)
-            return gaps.plus(delay_us)
-        rows = state.requests[: e.num_requests]
-        has_any = rows["num_tokens"] > rows["num_prompt_tokens"]
+            request, time_us = tokens["request"], tokens["time_us"]
+            return latencies_of_tokens(request, time_us, mean_us=mean_us, delay_us=delay_us)
+        got_tokens = outcomes.num_output_tokens > 0
         return inter_token_latencies(
             spans=state.spans[: e.num_spans],
             pauses=state.pauses[: e.num_pauses],
-            first_emission=np.where(has_any, rows["first_emission"], st.NEVER),
+            first_emission=np.where(got_tokens, rows["first_emission"], st.NEVER),
             last_emission=rows["last_emission"],
-        ).plus(delay_us)
+            mean_us=mean_us,
+            delay_us=delay_us,
+        )
 
 
 COUNTED = (

@@ -46,7 +46,8 @@ def get_computed_blocks(s: State, request: int) -> int:
     num_evictable = 0
     if not e.enable_prefix_caching:
         return 0
-    for i in range(num_tokens_to_look_up(s, request) // e.block_size):
+    most = num_tokens_to_look_up(s, request) // e.block_size
+    for i in range(min(most, len(s.hit_blocks))):
         key = hash_of_block(s, request, i)
         if key == NEVER or (s.hashes[key].oldest == 0 and not is_on_cpu(s, key)):
             break

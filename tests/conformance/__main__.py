@@ -14,7 +14,7 @@ import typer
 
 from sim import InvalidConfig
 from tests.conformance.compare import compare
-from tests.conformance.recording import find, read_json_lines, read_recording
+from tests.conformance.recording import find, is_async_steps, read_recording
 
 
 def cases_in(directories: list[Path]) -> list[Path]:
@@ -33,7 +33,7 @@ def results_of(case: Path, *, is_async: bool) -> tuple[Path, bool] | None:
     steps = find(case, "steps.jsonl")
     if steps is None:
         return None
-    recorded_async = any("exec_start" in step for step in read_json_lines(steps))
+    recorded_async = is_async_steps(steps)
     if is_async and not recorded_async:
         return None
     return case, recorded_async

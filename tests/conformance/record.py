@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from tests.conformance.tokens import prompt_token_ids
+from tests.conformance.conventions import prompt_token_ids
 
 if TYPE_CHECKING:
     from tests.conformance.vllm_engine import VllmEngine

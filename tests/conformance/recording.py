@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sim import Blackbox, EngineConfig, Requests
-from tests.conformance.tokens import output_token_id, prompt_token_ids
+from tests.conformance.conventions import DEFAULTS, output_token_id, prompt_token_ids
 
 SETTINGS = (
     "block_size",
@@ -55,6 +55,12 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in file if line.strip()]
 
 
+def is_async_steps(path: Path) -> bool:
+    """Return whether the steps of a file are an async engine's: some of them carry ``exec_start``."""
+    text = path.read_bytes()
+    return b'"exec_start"' in (gzip.decompress(text) if path.suffix == ".gz" else text)
+
+
 def find(directory: Path, name: str) -> Path | None:
     """Return the file ``name`` or ``name.gz``, None when there is neither."""
     for candidate in (directory / name, directory / f"{name}.gz"):
@@ -90,16 +96,16 @@ def dense_hashes(rows: list[dict[str, Any]], block_size: int) -> tuple[np.ndarra
 
 def read_recording(case: Path, results: Path, *, is_async: bool) -> Recording:
     """Return the recording of ``case`` whose steps and outcomes lie in ``results``."""
-    settings = json.loads((case / "config.json").read_text())
+    settings = DEFAULTS | json.loads((case / "config.json").read_text())
     trace_path = find(case, "trace.jsonl")
     steps_path = find(results, "steps.jsonl")
     assert trace_path is not None
     assert steps_path is not None
     rows = read_json_lines(trace_path)
-    chosen = {name: settings[name] for name in SETTINGS if name in settings}
+    chosen = {name: settings[name] for name in SETTINGS}
     if is_async:
         chosen["async_scheduling"] = True
-    config = EngineConfig(**chosen, scheduling_policy=settings.get("policy", "fcfs"))
+    config = EngineConfig(**chosen, scheduling_policy=settings["policy"])
     latency = Blackbox(beta0=settings["beta0"], beta1=settings["beta1"], beta2=settings["beta2"])
     prompts = [len(row.get("prompt_token_ids") or []) or row.get("prompt_len", 0) for row in rows]
     offsets, ids = dense_hashes(rows, config.block_size)

@@ -26,28 +26,7 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
-from tests.conformance.tokens import output_token_id, prompt_token_ids
-
-DEFAULTS: dict[str, Any] = {
-    "block_size": 16,
-    "num_gpu_blocks": 1000,
-    "max_num_seqs": 128,
-    "max_num_batched_tokens": 2048,
-    "long_prefill_token_threshold": 0,
-    "long_prefill_token_threshold_adaptive": False,
-    "max_model_len": 4096,
-    "enable_prefix_caching": True,
-    "policy": "fcfs",
-    "enable_chunked_prefill": True,
-    "async_scheduling": False,
-    "watermark": 0.0,
-    "scheduler_reserve_full_isl": True,
-    "frontend": "openai",
-    "beta0": "5000",
-    "beta1": "20",
-    "beta2": "100",
-}
-"""What a config.json need not say."""
+from tests.conformance.conventions import DEFAULTS, MOST_FRUITLESS_STEPS, output_token_id, prompt_token_ids
 
 LONGEST_OF_THE_MODEL = 8192
 """Above it vLLM would refuse ``max_model_len`` for this model; the scheduler is told the real one later."""
@@ -146,6 +125,7 @@ class Batch:
     output: SchedulerOutput
     line: dict[str, Any]
     sampling: set[str]
+    goes_in_circles: bool
 
     @property
     def has_tokens(self) -> bool:
@@ -170,6 +150,8 @@ class VllmEngine:
     num_scheduled_steps: int = 0
     num_added: int = 0
     device_free_us: int = 0
+    fruitless_since: tuple[int, int] | None = None
+    num_fruitless_steps: int = 0
     preempted: list[int] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
@@ -191,7 +173,7 @@ class VllmEngine:
 
         self.scheduler._preempt_request = noted
 
-    # -- requests ---------------------------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------------------
 
     def add(self, number: int) -> None:
         """Hand a request to the scheduler, or reject it as the API server would."""
@@ -232,7 +214,7 @@ class VllmEngine:
     def next_arrival_us(self) -> int:
         return int(self.rows[self.num_added]["arrival_us"])
 
-    # -- a step -----------------------------------------------------------------------------------------------
+    # -- a step ----------------------------------------------------------------------------------------------
 
     def schedule(self, now_us: int) -> Batch:
         """Let the scheduler decide a step at ``now_us``."""
@@ -270,7 +252,22 @@ class VllmEngine:
             "finished": [],
         }
         self.num_scheduled_steps += 1
-        return Batch(output=output, line=line | self._state(output), sampling=sampling)
+        return Batch(
+            output=output,
+            line=line | self._state(output),
+            sampling=sampling,
+            goes_in_circles=self._goes_in_circles(),
+        )
+
+    def _goes_in_circles(self) -> bool:
+        """Return whether preemptions follow on preemptions for ever: so many steps, nobody new and no token."""
+        if not self.preempted:
+            return False
+        now = (sum(outcome.num_outputs for outcome in self.outcomes), self.num_added)
+        if now != self.fruitless_since:
+            self.fruitless_since, self.num_fruitless_steps = now, 0
+        self.num_fruitless_steps += 1
+        return self.num_fruitless_steps >= MOST_FRUITLESS_STEPS
 
     def _is_decode(self, request: Request, *, num_tokens: int, computed_before: int) -> bool:
         """Return whether an entry computes exactly the newest sampled token, which async may not know yet."""
@@ -337,7 +334,7 @@ class VllmEngine:
         batch.line["free_end"] = self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
         self.steps.append(batch.line)
 
-    # -- the loop ---------------------------------------------------------------------------------------------
+    # -- the loop --------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Run to the end: nobody is left, or nobody who is left can ever run."""
@@ -356,7 +353,7 @@ class VllmEngine:
                 batch = self.schedule(now_us)
                 now_us += batch.line["dur"]
                 self.update(batch, now_us)
-            if is_idle or batch.does_nothing:  # the real engine would look again every millisecond
+            if is_idle or leads_nowhere(batch, []):  # the real engine would not stop
                 if self.all_added:
                     return
                 now_us = max(now_us, self.next_arrival_us)
@@ -371,9 +368,12 @@ class VllmEngine:
             batch = None
             if not is_idle and self.scheduler.has_requests():
                 batch = self.schedule(now_us)
-                if batch.does_nothing and not any(earlier.has_tokens for earlier in in_flight):
-                    for empty in [*in_flight, batch]:
-                        self.update(empty, now_us)
+                if leads_nowhere(batch, in_flight):
+                    if batch.goes_in_circles:
+                        self._launch(batch, now_us)
+                    for useless in [*in_flight, batch]:
+                        now_us = max(now_us, useless.line.get("exec_end", now_us))
+                        self.update(useless, now_us)
                     in_flight, is_idle = [], True
             if is_idle:
                 if self.all_added:
@@ -395,6 +395,13 @@ class VllmEngine:
         batch.line["exec_start"], batch.line["exec_end"] = start_us, start_us + batch.line["dur"]
         if batch.has_tokens:
             self.device_free_us = batch.line["exec_end"]
+
+
+def leads_nowhere(batch: Batch, in_flight: list[Batch]) -> bool:
+    """Return whether nothing will ever come of what is under way, unless somebody arrives."""
+    if batch.goes_in_circles:
+        return not any(under_way.sampling for under_way in [*in_flight, batch])
+    return batch.does_nothing and not any(earlier.has_tokens for earlier in in_flight)
 
 
 def request_id(number: int) -> str:

@@ -7,6 +7,7 @@ requests and the rest. ``VTWIN_THOROUGH=20`` in the environment draws twenty tim
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -18,13 +19,16 @@ from sim import Blackbox, EngineConfig, Extended, Outcomes, Requests, Simulation
 from sim.simulation import Record
 
 Setting = bool | int | float | str
+Row = dict[str, Any]
+Pick = Callable[[Sequence[Any]], Any]
+"""Returns one of what it is given: hypothesis's choice, which shrinks, or a seeded one, which spreads better."""
 
 THOROUGH = int(os.environ.get("VTWIN_THOROUGH", "0"))
 
-CACHE_SIZES = (1.0, 1.5, 2.0, 1.2, 3.0, 0.7, 0)
-"""Of a drawn cache, in what the longest request needs; 0 is unbounded."""
+CACHE_SIZES = (0.0, 0.4, 0.2, 0.3, 0.6, 1.0, "too small", "unbounded")
+"""Of a drawn cache, in what all requests need together; it holds the longest of them, but for "too small"."""
 
-STEP_COSTS = ("0", "1", "7", "50", "100", "0.5", "33.5", "12.25", "19.999999")
+STEP_COSTS = ("50", "7", "100", "1", "0", "0.5", "33.5", "12.25", "19.999999")
 
 POLICIES = ("fcfs", "fcfs", "fcfs", "priority", "priority", "sjf", "reverse-priority")
 
@@ -69,7 +73,7 @@ class Case:
         return replace(self, config=config)
 
 
-def requests_of(rows: list[dict[str, Any]]) -> Requests:
+def requests_of(rows: list[Row]) -> Requests:
     """Return rows with arrival_us, prompt, output and, where they have them, priority and hash_ids as columns."""
     hashes = [row.get("hash_ids", []) for row in rows]
 
@@ -86,88 +90,119 @@ def requests_of(rows: list[dict[str, Any]]) -> Requests:
     )
 
 
-@st.composite
-def blackboxes(draw: st.DrawFn) -> Blackbox:
-    """Draw coefficients: whole and fractional, zero included."""
-    cost = st.sampled_from(STEP_COSTS)
-    alphas = {name: draw(cost) for name in ("alpha0", "alpha1", "alpha2")} if draw(st.booleans()) else {}
-    return Blackbox(beta0=draw(cost), beta1=draw(cost), beta2=draw(cost), **alphas)
+def blackbox(pick: Pick) -> Blackbox:
+    """Pick coefficients: whole and fractional, zero included."""
+    named = ("alpha0", "alpha1", "alpha2") if pick((False, True)) else ()
+    costs = {name: pick(STEP_COSTS) for name in ("beta0", "beta1", "beta2", *named)}
+    return Blackbox(**costs)
 
 
-@st.composite
-def extendeds(draw: st.DrawFn) -> Extended:
-    """Draw a model with attention, a floor, a slow state and scatter."""
-    cost = st.sampled_from((0.0, 0.7, 3.0, 40.0))
+def extended(pick: Pick) -> Extended:
+    """Pick a model with attention, a floor and a slow state."""
+    costs = (0.7, 3.0, 0.0, 40.0)
     return Extended(
-        alpha0=draw(cost),
-        beta0=draw(cost),
-        beta1=draw(cost),
-        beta2=draw(cost),
-        beta3=draw(cost) / 10,
-        beta4=draw(cost) / 100,
-        beta5=draw(cost),
-        floor=draw(cost) * 10,
-        kappa=draw(st.sampled_from((0.0, 0.3))),
-        tau_s=draw(st.sampled_from((1e-4, 1e-2))),
-        sigma=draw(st.sampled_from((0.0, 0.2))),
-        seed=draw(st.integers(0, 3)),
+        alpha0=pick(costs),
+        beta0=pick(costs),
+        beta1=pick(costs),
+        beta2=pick(costs),
+        beta3=pick(costs) / 10,
+        beta4=pick(costs) / 100,
+        beta5=pick(costs),
+        floor=pick(costs) * 10,
+        kappa=pick((0.0, 0.3)),
+        tau_s=pick((1e-4, 1e-2)),
     )
 
 
-@st.composite
-def configs(draw: st.DrawFn, *, block_size: int, longest: int, is_async: bool | None = None) -> EngineConfig:
-    """Draw every setting of the engine, so that each of them binds now and then; ``longest`` request in tokens."""
-    size = draw(st.sampled_from(CACHE_SIZES))
-    return EngineConfig(
-        max_num_seqs=draw(st.sampled_from((4, 8, 16, 3, 2, 1))),
-        max_num_batched_tokens=draw(st.sampled_from((17, 8, 3, 1, 32, 64, 200, 1000))),
-        num_gpu_blocks=2 + int(size * -(-longest // block_size)) if size else 0,
-        block_size=block_size,
-        max_model_len=draw(st.sampled_from((1000, 1000, longest, max(2, longest - 5), 1 + longest // 2))),
-        enable_prefix_caching=draw(st.sampled_from((True, True, False))),
-        enable_chunked_prefill=draw(st.sampled_from((True, True, False))),
-        long_prefill_token_threshold=draw(st.sampled_from((0, 0, 1, 5, 20))),
-        long_prefill_token_threshold_adaptive=draw(st.booleans()),
-        scheduler_reserve_full_isl=draw(st.sampled_from((True, True, False))),
-        watermark=draw(st.sampled_from((0.0, 0.0, 0.1, 0.3))),
-        scheduling_policy=draw(st.sampled_from(POLICIES)),
-        priority_scoring=draw(st.sampled_from(("constant", "slo-based", "inverted-slo"))),
-        priority_age_weight=draw(st.sampled_from(AGE_WEIGHTS)),
-        async_scheduling=draw(st.sampled_from((True, False))) if is_async is None else is_async,
-        frontend=draw(st.sampled_from(("openai", "openai", "none"))),
-    )
+def scattered(pick: Pick) -> Extended:
+    """Pick an extended model whose steps scatter."""
+    return replace(extended(pick), sigma=0.2, seed=pick(range(4)))
 
 
-@st.composite
-def request_rows(draw: st.DrawFn, *, block_size: int, most: int = 12) -> list[dict[str, Any]]:
-    """Draw requests whose arrivals tie and whose contents share beginnings, past the prompt too.
+def any_model(pick: Pick) -> Blackbox:
+    """Pick one of every latency model the engine computes."""
+    model: Blackbox = pick((blackbox, extended, scattered))(pick)
+    return model
 
-    Each may continue what an earlier one holds: its first ``depth`` blocks, then blocks of its own, named so that a
-    later one can share them.
+
+def beginning(pick: Pick, rows: list[Row], row: Row, *, block_size: int) -> list[int]:
+    """Pick the blocks a request begins with: none, or an earlier one's; often they make its prompt to the last."""
+    if not rows or pick((True, True, True, False)) is False:
+        return []
+    source: list[int] = pick(rows)["hash_ids"]
+    shared = source[: len(source) - int(pick(range(len(source) + 1)))]
+    if pick((True, True, False)):
+        row["prompt"] = max(1, len(shared) * block_size + pick(range(-1, block_size + 1)))
+    return shared
+
+
+def request_rows(pick: Pick, *, block_size: int) -> list[Row]:
+    """Pick requests whose arrivals tie and whose contents share beginnings, past the prompt too.
+
+    ``hash_ids`` name blocks so that a later request can share them; with "everything" those of the outputs too.
     """
-    longest = draw(st.sampled_from((4, 2, 5))) * block_size
-    gap = draw(st.sampled_from((50, 0, 100, 1000, 40_000)))
-    named = draw(st.sampled_from(("everything", "everything", "prompt", "nothing")))
-    lengths = st.integers(1, longest) | st.integers(longest // 2, longest)
-    rows: list[dict[str, Any]] = []
+    longest = pick((4, 2, 5)) * block_size
+    gap = pick((50, 0, 100, 0, 1000, 10_000))
+    named = pick(("everything", "everything", "prompt", "nothing"))
+    lengths = range(1, longest + 1)
+    rows: list[Row] = []
     arrival_us = num_ids = 0
-    for _ in range(draw(st.sampled_from([n for n in (12, 8, 5, 3, 2, 1) if n <= most]))):
-        arrival_us += gap * draw(st.sampled_from((0, 0, 1, 1, 2, 5)))
-        row: dict[str, Any] = {"arrival_us": arrival_us, "prompt": draw(lengths), "output": draw(lengths)}
-        row["priority"] = draw(st.integers(0, 2))
+    for _ in range(pick((12, 8, 5, 12, 8, 3, 2, 1))):
+        arrival_us += gap * pick((0, 0, 1, 1, 2, 5))
+        row: Row = {"arrival_us": arrival_us, "prompt": pick(lengths), "output": pick(lengths)}
+        row["priority"] = pick((0, 1, 2))
         if named != "nothing":
-            shared: list[int] = []
-            if rows and draw(st.sampled_from((True, True, False))):
-                shared = rows[draw(st.integers(0, len(rows) - 1))]["hash_ids"]
-                shared = shared[: len(shared) - draw(st.integers(0, len(shared)))]
+            shared = beginning(pick, rows, row, block_size=block_size)
             tokens = row["prompt"] + (row["output"] if named == "everything" else 0)
             fresh = max(0, tokens // block_size - len(shared))
             row["hash_ids"] = [*shared, *range(num_ids, num_ids + fresh)]
             num_ids += fresh
         rows.append(row)
-    if draw(st.integers(0, 15)) == 0:  # what no front end lets through
-        rows[draw(st.integers(0, len(rows) - 1))][draw(st.sampled_from(("prompt", "output")))] = 0
+    if pick(range(16)) == 15:  # what no front end lets through
+        pick(rows)[pick(("prompt", "output"))] = 0
     return rows
+
+
+def blocks_for(rows: list[Row], block_size: int, *, size: float | str) -> int:
+    """Return ``num_gpu_blocks`` of a cache for requests, ``size`` one of CACHE_SIZES."""
+    needed = [-(-int(row["prompt"] + row["output"]) // block_size) for row in rows]
+    if size == "unbounded":
+        return 0
+    if size == "too small":
+        return 2 + max(needed) * 2 // 3
+    return 2 + max(*needed, 0, int(float(size) * sum(needed)))
+
+
+def config_for(pick: Pick, rows: list[Row], *, block_size: int, is_async: bool | None) -> EngineConfig:
+    """Pick every setting of the engine, so that each of them binds now and then."""
+    longest = max(row["prompt"] + row["output"] for row in rows)
+    return EngineConfig(
+        max_num_seqs=pick((4, 8, 16, 8, 3, 2, 1)),
+        max_num_batched_tokens=pick((17, 8, 3, 1, 32, 64, 64, 200, 1000)),
+        num_gpu_blocks=blocks_for(rows, block_size, size=pick(CACHE_SIZES)),
+        block_size=block_size,
+        max_model_len=pick((1000, 1000, 1000, 1000, 1000, longest, max(2, longest - 5), 1 + longest // 2)),
+        enable_prefix_caching=pick((True, True, False)),
+        enable_chunked_prefill=pick((True, True, False)),
+        long_prefill_token_threshold=pick((0, 0, 1, 5, 20)),
+        long_prefill_token_threshold_adaptive=pick((False, True)),
+        scheduler_reserve_full_isl=pick((True, False)),
+        watermark=pick((0.0, 0.1, 0.3)),
+        scheduling_policy=pick(POLICIES),
+        priority_scoring=pick(("constant", "slo-based", "inverted-slo")),
+        priority_age_weight=pick(AGE_WEIGHTS),
+        async_scheduling=pick((False, True)) if is_async is None else is_async,
+        frontend=pick(("openai", "openai", "none")),
+    )
+
+
+@st.composite
+def picks(draw: st.DrawFn) -> Pick:
+    """Draw a way to pick: half of them hypothesis's own, half a generator's of a drawn seed."""
+    if draw(st.booleans()):
+        rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+        return lambda options: options[int(rng.integers(len(options)))]
+    return lambda options: draw(st.sampled_from(options))
 
 
 @st.composite
@@ -176,22 +211,16 @@ def cases(
     *,
     is_async: bool | None = None,
     closed: bool | None = False,
-    models: st.SearchStrategy[Blackbox] | None = None,
+    model: Callable[[Pick], Blackbox] = blackbox,
 ) -> Case:
-    """Draw a whole case, under Blackbox unless told; ``closed`` None draws open and closed loops."""
-    block_size = draw(st.sampled_from((4, 8, 16, 3, 2, 1)))
-    rows = draw(request_rows(block_size=block_size))
-    longest = max(row["prompt"] + row["output"] for row in rows)
-    config = draw(configs(block_size=block_size, longest=longest, is_async=is_async))
-    is_closed = draw(st.booleans()) if closed is None else closed
-    loop = (draw(st.integers(1, 4)), draw(st.sampled_from((0, 1, 100, 777)))) if is_closed else None
-    latency = draw(blackboxes() if models is None else models)
-    return Case(requests=requests_of(rows), config=config, latency=latency, closed_loop=loop)
-
-
-def any_model() -> st.SearchStrategy[Blackbox]:
-    """Draw of every latency model the engine computes."""
-    return st.one_of(blackboxes(), extendeds())
+    """Draw a whole case; ``closed`` None draws open and closed loops."""
+    pick = draw(picks())
+    block_size = pick((4, 8, 16, 3, 2, 1))
+    rows = request_rows(pick, block_size=block_size)
+    config = config_for(pick, rows, block_size=block_size, is_async=is_async)
+    is_closed = pick((False, True)) if closed is None else closed
+    loop = (pick((1, 2, 3, 4)), pick((0, 1, 100, 777))) if is_closed else None
+    return Case(requests=requests_of(rows), config=config, latency=model(pick), closed_loop=loop)
 
 
 def assert_same_outcomes(ours: Outcomes, theirs: Outcomes) -> None:

@@ -19,7 +19,7 @@ def closed(case: Case, users: int, think_us: int) -> Case:
 
 
 @examples(100)
-@given(cases(models=any_model()), st.integers(1, 4), st.sampled_from((0, 1, 777)))
+@given(cases(model=any_model), st.integers(1, 4), st.sampled_from((0, 1, 777)))
 def test_no_more_than_the_users_are_in_flight(case: Case, users: int, think_us: int) -> None:
     outcomes = closed(case, users, think_us).run().outcomes
     arrived = (outcomes.arrival_us >= 0) & (outcomes.status != Status.REJECTED)
@@ -30,7 +30,7 @@ def test_no_more_than_the_users_are_in_flight(case: Case, users: int, think_us: 
 
 
 @examples(100)
-@given(cases(models=any_model()), st.integers(1, 4), st.sampled_from((0, 1, 777)))
+@given(cases(model=any_model), st.integers(1, 4), st.sampled_from((0, 1, 777)))
 def test_each_later_request_arrives_a_think_time_after_an_answer(
     case: Case, users: int, think_us: int
 ) -> None:
@@ -46,7 +46,7 @@ def test_each_later_request_arrives_a_think_time_after_an_answer(
 
 
 @examples(50)
-@given(cases(models=any_model()))
+@given(cases(model=any_model))
 def test_with_as_many_users_as_requests_the_loop_is_open(case: Case) -> None:
     looped = closed(case, len(case.requests), 5).run().outcomes
     np.testing.assert_array_equal(looped.last_token_us, case.run().outcomes.last_token_us)

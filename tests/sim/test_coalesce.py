@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sim import Engine, Simulation
 from sim.engine.state import State
-from tests.sim.strategies import Case, any_model, assert_same_outcomes, blackboxes, cases, examples
+from tests.sim.strategies import Case, any_model, assert_same_outcomes, blackbox, cases, examples
 
 
 def assert_same_totals(jumped: Simulation, stepped: Simulation) -> None:
@@ -19,7 +19,7 @@ def assert_same_totals(jumped: Simulation, stepped: Simulation) -> None:
 
 
 @examples(250)
-@given(cases(closed=None, models=any_model()))
+@given(cases(closed=None, model=any_model))
 def test_jumps_change_no_outcome_and_no_total(case: Case) -> None:
     jumped, stepped = case.run(), case.run(coalesce=False)
     assert_same_outcomes(jumped.outcomes, stepped.outcomes)
@@ -28,7 +28,7 @@ def test_jumps_change_no_outcome_and_no_total(case: Case) -> None:
 
 
 @examples(100)
-@given(cases(closed=None, models=any_model()))
+@given(cases(closed=None, model=any_model))
 def test_jumps_change_no_token_s_time_nor_the_order_of_tokens(case: Case) -> None:
     (jumped, jumped_us), (stepped, stepped_us) = (
         case.run(coalesce=is_on, record="tokens").tokens() for is_on in (True, False)
@@ -38,7 +38,7 @@ def test_jumps_change_no_token_s_time_nor_the_order_of_tokens(case: Case) -> Non
 
 
 @examples(100)
-@given(cases(closed=None, models=any_model()))
+@given(cases(closed=None, model=any_model))
 def test_jumps_change_no_inter_token_latency(case: Case) -> None:
     jumped, stepped = (
         case.run(coalesce=is_on, record="spans").inter_token_latencies() for is_on in (True, False)
@@ -48,7 +48,7 @@ def test_jumps_change_no_inter_token_latency(case: Case) -> None:
 
 
 @examples(50)
-@given(cases(models=blackboxes()))
+@given(cases(model=blackbox))
 def test_what_is_recorded_changes_nothing(case: Case) -> None:
     plain = case.run()
     for record in ("spans", "steps", "blocks", "tokens"):
@@ -58,7 +58,7 @@ def test_what_is_recorded_changes_nothing(case: Case) -> None:
 
 
 @examples(30)
-@given(cases(models=blackboxes()))
+@given(cases(model=blackbox))
 def test_a_run_longer_than_a_jump_may_be_is_several_jumps(case: Case) -> None:
     """5,000 outputs each, where a jump takes 4,096 steps at most."""
     requests = replace(case.requests, output_tokens=case.requests.output_tokens + 5000)
@@ -70,7 +70,7 @@ def test_a_run_longer_than_a_jump_may_be_is_several_jumps(case: Case) -> None:
 
 
 @examples(50)
-@given(cases(models=any_model()))
+@given(cases(model=any_model))
 def test_asking_twice_gives_the_same_tokens(case: Case) -> None:
     simulation = case.run(record="tokens")
     first, second = simulation.tokens(), simulation.tokens()
@@ -111,7 +111,7 @@ def what_lasts(state: State) -> dict[str, np.ndarray]:
 
 
 @examples(200)
-@given(cases(closed=None, models=any_model()), st.lists(st.integers(0, 2000), min_size=1, max_size=5))
+@given(cases(closed=None, model=any_model), st.lists(st.integers(0, 2000), min_size=1, max_size=5))
 def test_jumps_leave_the_very_state_that_steps_leave(case: Case, slices: list[int]) -> None:
     """Every block, hash and queue, at any time one cares to stop at."""
     jumping, stepping = (

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sim import Blackbox, EngineConfig, InvalidConfig, simulate
+from sim import Blackbox, EngineConfig, InvalidConfig, Status, simulate
 from tests.sim.strategies import requests_of
 
 REFUSED: list[tuple[str, object, str]] = [
@@ -95,3 +95,13 @@ def test_no_requests_are_no_steps() -> None:
     simulation = simulate(requests_of([]), EngineConfig(), Blackbox(beta0=5), record="spans")
     assert (simulation.num_steps, simulation.duration_us, len(simulation.outcomes.status)) == (0, 0, 0)
     assert np.isnan(simulation.inter_token_latencies().pooled_mean_us())
+
+
+def test_a_prompt_that_is_refused_makes_no_table_longer() -> None:
+    huge = requests_of(
+        [{"arrival_us": 0, "prompt": 10**9, "output": 2}, {"arrival_us": 0, "prompt": 3, "output": 2}]
+    )
+    config = EngineConfig(max_num_seqs=2, max_model_len=100)
+    simulation = simulate(huge, config, Blackbox(beta0=5))
+    assert simulation.outcomes.status.tolist() == [Status.REJECTED, Status.OK]
+    assert simulation._engine._state.block_table.shape == (2, 8)

@@ -59,7 +59,7 @@ def test_one_at_a_time_under_blackbox_is_lindley_s_recursion_too(lengths: list[t
 
 
 @examples(150)
-@given(cases(models=any_model()))
+@given(cases(model=any_model))
 def test_little_s_law_holds_to_the_microsecond_on_every_path(case: Case) -> None:
     """The integral over time of how many are in the engine is the sum of how long each was (Little 1961).
 

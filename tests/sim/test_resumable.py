@@ -41,7 +41,7 @@ def assert_ends_as(engine: Engine, case: Case) -> None:
 
 
 @examples(100)
-@given(cases(models=any_model()), st.lists(st.integers(0, 3000), max_size=20))
+@given(cases(model=any_model), st.lists(st.integers(0, 3000), max_size=20))
 def test_any_slices_of_time_end_as_one_call_does(case: Case, slices: list[int]) -> None:
     case = bounded(case)
     engine, now_us = Engine(case.config, case.latency), 0
@@ -55,7 +55,7 @@ def test_any_slices_of_time_end_as_one_call_does(case: Case, slices: list[int]) 
 
 
 @examples(100)
-@given(cases(models=any_model()))
+@given(cases(model=any_model))
 def test_requests_may_come_when_their_time_comes(case: Case) -> None:
     """Each is submitted once the engine has been advanced to its arrival; tokens are taken on the way."""
     case = bounded(case)
@@ -75,7 +75,7 @@ def test_requests_may_come_when_their_time_comes(case: Case) -> None:
 
 
 @examples(50)
-@given(cases(models=any_model()))
+@given(cases(model=any_model))
 def test_waking_at_the_times_it_names_misses_nothing(case: Case) -> None:
     case = bounded(case)
     engine = Engine(case.config, case.latency)
@@ -90,7 +90,7 @@ def test_waking_at_the_times_it_names_misses_nothing(case: Case) -> None:
 
 
 @examples(100)
-@given(cases(models=any_model()), st.randoms(use_true_random=False))
+@given(cases(model=any_model), st.randoms(use_true_random=False))
 def test_aborted_requests_leave_nothing_behind(case: Case, random: st.DataObject) -> None:
     case = bounded(case)
     engine, requests = Engine(case.config, case.latency), case.requests
@@ -113,7 +113,7 @@ def test_aborted_requests_leave_nothing_behind(case: Case, random: st.DataObject
 
 
 @examples(50)
-@given(cases(models=any_model()), st.integers(0, 11))
+@given(cases(model=any_model), st.integers(0, 11))
 def test_a_request_aborted_before_it_arrives_was_never_there(case: Case, victim: int) -> None:
     case = bounded(case)
     engine, requests = Engine(case.config, case.latency), case.requests

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim import Blackbox, Extended, InvalidConfig
-from tests.sim.strategies import Case, blackboxes, cases, examples, extendeds
+from tests.sim.strategies import Case, blackbox, cases, examples, extended
 
 DECIMALS = st.decimals(0, 5000, places=6) | st.integers(0, 9999).map(lambda n: Decimal(n) / 2)
 """Coefficients to a millionth of a microsecond; half of them whole or halves, so that sums tie."""
@@ -46,7 +46,7 @@ def test_a_tie_goes_to_the_even_microsecond(beta0: str, rounded: int) -> None:
 
 
 @examples(100)
-@given(cases(models=blackboxes()))
+@given(cases(model=blackbox))
 def test_the_engine_s_steps_last_what_the_model_says(case: Case) -> None:
     model = case.latency
     for step in case.run(record="steps").steps():
@@ -80,7 +80,7 @@ def extended_steps(case: Case, model: Extended) -> list[tuple[int, float]]:
 
 
 @examples(100)
-@given(cases(models=extendeds().filter(lambda model: model.sigma == 0)))
+@given(cases(model=extended))
 def test_the_extended_model_s_steps_are_its_formula_over_what_was_scheduled(case: Case) -> None:
     assert isinstance(case.latency, Extended)
     for duration_us, expected_us in extended_steps(case, case.latency):
@@ -97,7 +97,7 @@ def test_a_request_joins_alpha0_and_alpha1_times_its_prompt_later(
 
 
 @examples(100)
-@given(cases(models=blackboxes()))
+@given(cases(model=blackbox))
 def test_the_k_th_token_is_seen_k_alpha2_after_its_step_and_the_clock_knows_nothing_of_it(case: Case) -> None:
     plain = Blackbox(**{name: getattr(case.latency, name) for name in ("alpha0", "alpha1", "beta0", "beta1")})
     delayed = Blackbox(
@@ -118,7 +118,7 @@ def test_the_k_th_token_is_seen_k_alpha2_after_its_step_and_the_clock_knows_noth
 
 
 @examples(50)
-@given(cases(models=blackboxes()))
+@given(cases(model=blackbox))
 def test_alphas_delay_the_queue_not_the_arrival(case: Case) -> None:
     outcomes = case.run().outcomes
     np.testing.assert_array_equal(outcomes.arrival_us, case.requests.arrival_us)

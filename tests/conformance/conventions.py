@@ -1,4 +1,4 @@
-"""Which tokens a recorded request has. Only the standard library: vLLM's Python, too, reads this.
+"""What both sides of a recording take for granted. Only the standard library: vLLM's Python, too, reads this.
 
 A prompt is given as ``prompt_token_ids``, or as ``prompt_len`` with, if it shares its head with others,
 ``prefix_group`` and ``prefix_len``. Everything else in a prompt, and every output, is the request's own. A
@@ -8,6 +8,30 @@ prompt that wants to repeat somebody's output spells out its ids.
 from __future__ import annotations
 
 from typing import Any
+
+DEFAULTS: dict[str, Any] = {
+    "block_size": 16,
+    "num_gpu_blocks": 1000,
+    "max_num_seqs": 128,
+    "max_num_batched_tokens": 2048,
+    "long_prefill_token_threshold": 0,
+    "long_prefill_token_threshold_adaptive": False,
+    "max_model_len": 4096,
+    "enable_prefix_caching": True,
+    "policy": "fcfs",
+    "enable_chunked_prefill": True,
+    "async_scheduling": False,
+    "watermark": 0.0,
+    "scheduler_reserve_full_isl": True,
+    "frontend": "openai",
+    "beta0": "5000",
+    "beta1": "20",
+    "beta2": "100",
+}
+"""What a config.json need not say."""
+
+MOST_FRUITLESS_STEPS = 300
+"""So many preempting steps with no token for anybody, and nobody new, will go on for ever."""
 
 GROUP_STRIDE = 10**6
 PROMPT_ORIGIN = 10**12

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, cast, get_args
 
 from replay.defaults import (
     COEFFICIENTS,
@@ -25,17 +25,16 @@ from replay.keys import (
     RESERVED,
     RULES_VERSION,
     Key,
+    engine_fields,
     engine_keys,
 )
 from replay.yamlfile import Section, read_section
-from sim.config import UNBOUNDED, EngineConfig, InvalidConfig
+from sim.config import UNBOUNDED, Compatibility, EngineConfig, InvalidConfig
 from sim.latency import Blackbox, Extended
 from traces.errors import ConfigError
 
 if TYPE_CHECKING:
     from traces import Trace
-
-Compatibility = Literal["vllm"]
 
 _TOP = ("vllm_version", "compatibility", "engine", "latency", "seed")
 
@@ -51,10 +50,14 @@ class TwinConfig:
     engine: EngineConfig
     latency: Blackbox
     vllm_version: str = RULES_VERSION
-    compatibility: Compatibility = "vllm"
     seed: int = DEFAULT_SEED
     source: Path | None = field(default=None, compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def compatibility(self) -> Compatibility:
+        """Whose scheduler the engine follows."""
+        return self.engine.compatibility
 
 
 def load_config(path: str | Path, *, defaults: str | Path | None = None) -> TwinConfig:
@@ -71,10 +74,8 @@ def load_config(path: str | Path, *, defaults: str | Path | None = None) -> Twin
     seed = root.integer("seed", least=0)
     seed = DEFAULT_SEED if seed is None else seed
     latency, entry = _read_latency(root, beside=path.parent, defaults=defaults, seed=seed)
-    engine, notes = _read_engine(root, entry)
+    engine, notes = _read_engine(root, entry, seed=seed)
     version = root.text("vllm_version") or RULES_VERSION
-    if root.text("compatibility", choices=("vllm", "blis")) == "blis":
-        root.fail("compatibility", got="blis", expected="vllm: blis is not yet supported")
     return TwinConfig(
         engine=engine,
         latency=latency,
@@ -89,7 +90,7 @@ def dump_config(config: TwinConfig) -> str:
     """Return a configuration as TWIN.yaml text, every key written out; loading it gives an equal one."""
     engine = [
         f"  {item.name}: {_scalar(getattr(config.engine, item.name))}"
-        for item in fields(config.engine)
+        for item in engine_fields()
         if not (item.name == "num_gpu_blocks" and config.engine.num_gpu_blocks == UNBOUNDED)
     ]
     names = {model: name for name, model in LATENCY_MODELS.items()}
@@ -140,7 +141,9 @@ def check_fits(config: TwinConfig, trace: Trace) -> None:
         )
 
 
-def _read_engine(root: Section, entry: DefaultsEntry | None) -> tuple[EngineConfig, tuple[str, ...]]:
+def _read_engine(
+    root: Section, entry: DefaultsEntry | None, *, seed: int
+) -> tuple[EngineConfig, tuple[str, ...]]:
     """Return the engine section and the notes on its KV cache."""
     section = root.section("engine")
     given: dict[str, object] = {}
@@ -148,6 +151,11 @@ def _read_engine(root: Section, entry: DefaultsEntry | None) -> tuple[EngineConf
         keys = engine_keys()
         section.refuse_unknown([k.path.removeprefix("engine.") for k in keys], elsewhere=_other_places())
         given = {key.path.removeprefix("engine."): _engine_value(section, key) for key in keys}
+    if root.text("compatibility", choices=get_args(Compatibility)) == "blis":
+        given["compatibility"] = "blis"
+        given["async_scheduling"] = given.get("async_scheduling") or False
+    if given.get("num_speculative_tokens"):
+        given["seed"] = seed
     engine = _engine_from({name: value for name, value in given.items() if value is not None}, section)
     if engine.num_gpu_blocks != UNBOUNDED:
         return engine, ()
@@ -159,6 +167,8 @@ def _read_engine(root: Section, entry: DefaultsEntry | None) -> tuple[EngineConf
 
 def _engine_value(section: Section, key: Key) -> object:
     name = key.path.removeprefix("engine.")
+    if key.kind == "numbers":
+        return section.fractions(name)
     if key.kind == "integer":
         return section.integer(name, least=key.least)
     if key.kind == "boolean":
@@ -267,4 +277,6 @@ def _startup_notes(engine: EngineConfig) -> tuple[str, ...]:
 
 
 def _scalar(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(repr, value))}]"
     return str(value).lower() if isinstance(value, bool) else str(value)

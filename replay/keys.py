@@ -9,7 +9,7 @@ from typing import Literal, get_args, get_type_hints
 from sim.config import EngineConfig, InvalidConfig
 from sim.latency import Blackbox, Extended
 
-Kind = Literal["integer", "boolean", "fraction", "number", "choice", "text", "decimal", "mapping"]
+Kind = Literal["integer", "boolean", "fraction", "number", "numbers", "choice", "text", "decimal", "mapping"]
 
 LATENCY_MODELS: Mapping[str, type[Blackbox]] = {"blackbox": Blackbox, "extended": Extended}
 """Latency models by the name that TWIN.yaml gives them."""
@@ -58,27 +58,48 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "it more urgent, inverted-slo less.",
     "priority_age_weight": "Priority gained or lost per second of waiting.",
     "async_scheduling": "Schedule the next step while one runs: vLLM's default on GPUs; false on CPUs.",
+    "num_speculative_tokens": "Speculative decoding: tokens drafted per step and decoding request; 0: none. See "
+    "docs/explanation/policies.md.",
+    "synthetic_acceptance_rates": "For each i the chance that the first i drafts are all accepted, not increasing; or "
+    "one number, the chance of each draft whose predecessors were.",
+    "num_lookahead_tokens": "KV slots kept for the drafting model: as many as drafts for EAGLE, MTP and draft models, "
+    "0 for n-grams.",
+    "num_cpu_blocks": "Beyond vLLM's scheduler: KV cache blocks of a second tier in host memory; 0: none.",
+    "kv_offload_threshold": "Share of the GPU's blocks in use above which evicted contents go to that tier.",
+    "kv_transfer_bandwidth": "Tokens per µs that come back from it.",
+    "kv_transfer_base_latency": "µs that each block's way back takes besides.",
     "frontend": "The API server's checks and clamps of prompt and output length; `none`: the engine alone.",
 }
 """What each field of sim.EngineConfig means; its name, default and type are taken from the dataclass."""
 
-_TYPES: Mapping[str, Kind] = {"int": "integer", "bool": "boolean", "float": "number"}
+_TYPES: Mapping[str, Kind] = {
+    "int": "integer",
+    "bool": "boolean",
+    "float": "number",
+    "tuple[float, ...]": "numbers",
+}
 
 
 def engine_keys() -> tuple[Key, ...]:
     """Return the keys of the ``engine`` section, in the order of sim.EngineConfig."""
     hints = get_type_hints(EngineConfig)
-    return tuple(_engine_key(field, hints[field.name]) for field in fields(EngineConfig))
+    return tuple(_engine_key(field, hints[field.name]) for field in engine_fields())
+
+
+def engine_fields() -> tuple[Field[object], ...]:
+    """Return the fields of sim.EngineConfig that the ``engine`` section has; the others stand at the top."""
+    return tuple(field for field in fields(EngineConfig) if field.name not in ("seed", "compatibility"))
 
 
 def _engine_key(field: Field[object], hint: object) -> Key:
     default = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
+    default = "none" if field.default == () else default
     return Key(
         path=f"engine.{field.name}",
         kind="fraction" if field.name == "watermark" else _TYPES.get(str(field.type), "choice"),
         default="unbounded" if field.name == "num_gpu_blocks" else default,
         meaning=ENGINE_MEANINGS.get(field.name, ""),
-        choices=get_args(hint),
+        choices=() if str(field.type).startswith("tuple") else get_args(hint),
         least=_least(field.name) if field.type == "int" else 0,
     )
 
@@ -105,7 +126,8 @@ TOP_KEYS: tuple[Key, ...] = (
         path="compatibility",
         kind="choice",
         default="vllm",
-        meaning="Whose scheduler to follow where the two differ; `blis` is reserved and refused for now.",
+        meaning="Whose scheduler to follow where the two differ; docs/explanation/policies.md lists where. `blis` has "
+        "no async scheduling.",
         choices=("vllm", "blis"),
     ),
     Key(path="seed", kind="integer", default=str(DEFAULT_SEED), meaning="Seed of everything that is random."),

@@ -108,6 +108,26 @@ class Section:
             self.fail(key, got=shown(node), expected=expected)
         return value
 
+    def fractions(self, key: str) -> tuple[float, ...] | None:
+        """Return the list of shares in [0, 1] under a key; a single one is a list of one."""
+        node = self.nodes.get(key)
+        if node is None:
+            return None
+        items = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        expected = "numbers in [0, 1]"
+        values = []
+        for item in items:
+            if not isinstance(item, yaml.ScalarNode) or item.tag not in (_TAG + "float", _TAG + "int"):
+                self.fail(key, got=shown(item), expected=expected)
+            try:
+                value = float(item.value)
+            except ValueError:  # YAML 1.1 also calls 1:30 a number
+                self.fail(key, got=shown(item), expected=expected)
+            if not 0 <= value <= 1:
+                self.fail(key, got=shown(item), expected=expected)
+            values.append(value)
+        return tuple(values)
+
     def section(self, key: str, *, expected: str = "a mapping") -> Section | None:
         """Return the mapping under a key."""
         node = self.nodes.get(key)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Literal, get_args
 
 SchedulingPolicy = Literal["fcfs", "priority", "sjf", "reverse-priority"]
 PriorityScoring = Literal["constant", "slo-based", "inverted-slo"]
 Frontend = Literal["openai", "none"]
+Compatibility = Literal["vllm", "blis"]
 
 UNBOUNDED = 0
 """``num_gpu_blocks`` of a KV cache that never binds."""
@@ -27,6 +30,17 @@ class EngineConfig:
     Beyond vLLM: ``scheduling_policy`` sjf (shortest prompt first) and reverse-priority; ``priority_scoring`` lets a
     request's priority change with its age, by ``priority_age_weight`` per second: slo-based makes those who wait
     more urgent, inverted-slo less.
+
+    Speculative decoding is on with ``num_speculative_tokens`` k >= 1. ``synthetic_acceptance_rates``: for each i the
+    chance that the first i of the k drafts are all accepted, non-increasing; or one number, the chance of each draft
+    whose predecessors were. ``num_lookahead_tokens``: slots kept behind a step's tokens for the drafting model (vLLM: k
+    for EAGLE, MTP and draft models, 0 for n-grams). ``seed``: of what is accepted.
+
+    The KV cache has a second tier with ``num_cpu_blocks`` >= 1 (``sim/engine/cpu_tier.py`` has the rule):
+    ``kv_offload_threshold``, a share of the GPU's blocks; ``kv_transfer_bandwidth`` in tokens per µs,
+    ``kv_transfer_base_latency`` in µs. It stays empty where nothing can be evicted: unbounded, or without caching.
+
+    ``compatibility`` blis takes on the peer's deviations (``sim/engine/blis.py`` has them).
     Raises InvalidConfig on a value the engine cannot run with.
     """
 
@@ -46,18 +60,19 @@ class EngineConfig:
     priority_age_weight: float = 0.0
     async_scheduling: bool = True
     frontend: Frontend = "openai"
+    num_speculative_tokens: int = 0
+    synthetic_acceptance_rates: tuple[float, ...] = ()
+    num_lookahead_tokens: int = 0
+    num_cpu_blocks: int = 0
+    kv_offload_threshold: float = 0.9
+    kv_transfer_bandwidth: float = 100.0
+    kv_transfer_base_latency: int = 0
+    seed: int = 42
+    compatibility: Compatibility = "vllm"
 
     def __post_init__(self) -> None:
         """Check every field; the first that cannot be is named."""
-        least = {"max_num_seqs": 1, "max_num_batched_tokens": 1, "block_size": 1, "max_model_len": 1}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type == "bool" and not isinstance(value, bool):
-                raise InvalidConfig(f"{field.name}: got {value!r}, expected true or false")
-            if field.type == "int":
-                low = least.get(field.name, 0)
-                if isinstance(value, bool) or not isinstance(value, int) or value < low:
-                    raise InvalidConfig(f"{field.name}: got {value!r}, expected an integer >= {low}")
+        _check_types(self)
         if self.num_gpu_blocks == 1:
             raise InvalidConfig(
                 "num_gpu_blocks: got 1, expected >= 2 (block 0 is the null block), or 0: unbounded"
@@ -72,7 +87,78 @@ class EngineConfig:
             ("scheduling_policy", SchedulingPolicy),
             ("priority_scoring", PriorityScoring),
             ("frontend", Frontend),
+            ("compatibility", Compatibility),
         ):
             value = getattr(self, name)
             if value not in get_args(choices):
                 raise InvalidConfig(f"{name}: got {value!r}, expected one of {', '.join(get_args(choices))}")
+        _check_speculation(self)
+        _check_tiers(self)
+        if self.compatibility == "blis":
+            _check_blis(self)
+
+    @property
+    def acceptance_rates(self) -> tuple[float, ...]:
+        """For each of the k drafts the chance that it and all before it are accepted."""
+        rates = self.synthetic_acceptance_rates
+        if len(rates) == 1:
+            return tuple(rates[0] ** i for i in range(1, self.num_speculative_tokens + 1))
+        return rates
+
+    @property
+    def has_cpu_tier(self) -> bool:
+        """Whether evicted blocks can go anywhere."""
+        return self.num_cpu_blocks > 0 and self.num_gpu_blocks != UNBOUNDED and self.enable_prefix_caching
+
+
+def _check_types(config: EngineConfig) -> None:
+    """Raise InvalidConfig on a boolean that is none, or an integer that is none or too small."""
+    least = {"max_num_seqs": 1, "max_num_batched_tokens": 1, "block_size": 1, "max_model_len": 1}
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if field.type == "bool" and not isinstance(value, bool):
+            raise InvalidConfig(f"{field.name}: got {value!r}, expected true or false")
+        if field.type == "int":
+            low = least.get(field.name, 0)
+            if isinstance(value, bool) or not isinstance(value, int) or value < low:
+                raise InvalidConfig(f"{field.name}: got {value!r}, expected an integer >= {low}")
+
+
+def _check_speculation(config: EngineConfig) -> None:
+    """Raise InvalidConfig on acceptance rates that are none, or lookahead slots that nobody drafts into."""
+    rates, k = config.synthetic_acceptance_rates, config.num_speculative_tokens
+    if k == 0:
+        if rates or config.num_lookahead_tokens:
+            name = "synthetic_acceptance_rates" if rates else "num_lookahead_tokens"
+            raise InvalidConfig(
+                f"{name}: got {getattr(config, name)!r} with num_speculative_tokens 0, expected none"
+            )
+        return
+    falls = all(later <= earlier for earlier, later in pairwise(rates))
+    if len(rates) not in (1, k) or not falls or not all(0 <= rate <= 1 for rate in rates):
+        raise InvalidConfig(
+            f"synthetic_acceptance_rates: got {list(rates)}, expected {k} non-increasing numbers in [0, 1], or one"
+        )
+
+
+def _check_tiers(config: EngineConfig) -> None:
+    """Raise InvalidConfig on a threshold that is no share, or a bandwidth that moves nothing."""
+    if not 0 <= config.kv_offload_threshold <= 1:
+        raise InvalidConfig(
+            f"kv_offload_threshold: got {config.kv_offload_threshold!r}, expected a fraction in [0, 1]"
+        )
+    if not (config.kv_transfer_bandwidth > 0 and math.isfinite(config.kv_transfer_bandwidth)):
+        raise InvalidConfig(
+            f"kv_transfer_bandwidth: got {config.kv_transfer_bandwidth!r}, expected a number > 0"
+        )
+
+
+def _check_blis(config: EngineConfig) -> None:
+    """Raise InvalidConfig on what the peer does not have."""
+    if config.async_scheduling:
+        raise InvalidConfig("async_scheduling: got true with compatibility blis, expected false: it has none")
+    if config.num_speculative_tokens:
+        raise InvalidConfig(
+            f"num_speculative_tokens: got {config.num_speculative_tokens} with compatibility blis, expected 0: "
+            "it has no speculative decoding"
+        )

@@ -60,6 +60,47 @@ def _emission_times(first_end_us: Int64s, step_us: Int64s, num_steps: Int64s) ->
     return times
 
 
+def latencies_of_tokens(
+    request: Int64s, time_us: Int64s, *, mean_us: Floats, delay_us: int
+) -> InterTokenLatencies:
+    """Return the gaps of n requests from their tokens in the order of the steps; the rest as below.
+
+    Tokens that a request gets at once share the gap to those before: divided among them, in whole µs that add up.
+    """
+    order = np.argsort(request, kind="stable")
+    request, time_us = request[order], time_us[order]
+    is_new = np.ones(len(request), np.bool_)
+    is_new[1:] = (request[1:] != request[:-1]) | (time_us[1:] != time_us[:-1])
+    starts = np.flatnonzero(is_new)
+    sizes = np.diff(np.append(starts, len(request)))
+    owner, ends = request[starts], time_us[starts]
+    follows = np.zeros(len(starts), np.bool_)
+    follows[1:] = owner[1:] == owner[:-1]
+    owner, sizes, gaps = owner[follows], sizes[follows], np.diff(ends, prepend=0)[follows]
+    position = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    shares = np.repeat(gaps // sizes, sizes) + (position < np.repeat(gaps % sizes, sizes))
+    p99 = _ninety_ninth_of(np.repeat(owner, sizes), shares, num_requests=len(mean_us))
+    values, pooled = np.unique(shares, return_counts=True)
+    return InterTokenLatencies(
+        mean_us=mean_us, p99_us=p99 + delay_us, gaps_us=values + delay_us, counts=pooled
+    )
+
+
+def _ninety_ninth_of(owner: Int64s, gaps: Int64s, *, num_requests: int) -> Floats:
+    """Return the 99th percentile of each request's gaps, given with the request that each belongs to."""
+    gaps = gaps[np.lexsort((gaps, owner))]
+    counts = np.bincount(owner, minlength=num_requests)
+    starts = np.cumsum(counts) - counts
+    has_any = counts > 0
+    rank = 0.99 * (counts[has_any] - 1)
+    below = rank.astype(np.int64)
+    low = gaps[starts[has_any] + below]
+    high = gaps[starts[has_any] + np.minimum(below + 1, counts[has_any] - 1)]
+    p99 = np.full(num_requests, np.nan)
+    p99[has_any] = np.round(low + (rank - below) * (high - low), 3)
+    return p99
+
+
 @entry
 def _ninety_ninth(
     times: Int64s, first: Int64s, last: Int64s, pause_starts: Int64s, pause_last: Int64s, pause_next: Int64s
@@ -106,8 +147,9 @@ def inter_token_latencies(
     num_requests = len(first_emission)
     columns = [np.ascontiguousarray(spans[name]) for name in ("first_end_us", "step_us", "num_steps")]
     times = _emission_times(*columns)
-    order = np.lexsort((pauses["last_emission"], pauses["request"]))
-    pauses = pauses[order]
+    first_of_its = first_emission[pauses["request"]]
+    pauses = pauses[(first_of_its >= 0) & (pauses["last_emission"] >= first_of_its)]  # the rest was undone
+    pauses = pauses[np.lexsort((pauses["last_emission"], pauses["request"]))]
     starts = np.searchsorted(pauses["request"], np.arange(num_requests + 1)).astype(np.int64)
     pause_last = np.ascontiguousarray(pauses["last_emission"])
     pause_next = np.ascontiguousarray(pauses["next_emission"])

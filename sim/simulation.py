@@ -10,10 +10,11 @@ from typing import Any, Literal
 import numpy as np
 
 from sim.config import UNBOUNDED, EngineConfig, InvalidConfig
+from sim.engine import blis
 from sim.engine import state as st
 from sim.engine.control import abort_request, hold_requests, join_requests
 from sim.engine.run import NEEDS_ROOM, run
-from sim.itl import InterTokenLatencies, inter_token_latencies
+from sim.itl import InterTokenLatencies, inter_token_latencies, latencies_of_tokens
 from sim.latency.blackbox import Blackbox
 from sim.latency.compiled import BLACKBOX, EXTENDED
 from sim.policies import age_weight_per_us, urgency
@@ -50,6 +51,11 @@ class View:
     prefix_cache_queries: int
     prefix_cache_hits: int
     num_steps: int
+    num_draft_tokens: int
+    num_accepted_tokens: int
+    num_kv_offloads: int
+    num_kv_reloads: int
+    num_kv_thrashings: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +64,7 @@ class Simulation:
 
     ``num_steps`` counts every step, ``num_jumps`` the jumps taken over runs of them; ``duration_us`` is the time of
     the last event; ``engine_cpu_s`` is CPU time of this thread.
+    Drafts count as verified; offloads, reloads and thrashings are blocks (``sim/engine/cpu_tier.py``).
     """
 
     outcomes: Outcomes
@@ -66,6 +73,11 @@ class Simulation:
     num_preemptions: int
     duration_us: int
     engine_cpu_s: float
+    num_draft_tokens: int
+    num_accepted_tokens: int
+    num_kv_offloads: int
+    num_kv_reloads: int
+    num_kv_thrashings: int
     record: Record
     _engine: Engine
 
@@ -114,6 +126,7 @@ class Engine:
         """Return an engine that holds all its requests from the start, its tables sized by them."""
         engine = cls.__new__(cls)
         longest = int((requests.prompt_tokens + requests.output_tokens).max(initial=1))
+        longest += config.num_speculative_tokens + config.num_lookahead_tokens
         width = min(longest, config.max_model_len) // config.block_size + 2
         num_blocks = config.num_gpu_blocks
         if num_blocks == UNBOUNDED:
@@ -139,7 +152,9 @@ class Engine:
         self._num_taken = np.zeros(0, np.int64)
         self._num_known_hashes = len(requests.hash_ids)
         self._key_of_id = np.zeros(0, np.int64)
-        self._coalesce = coalesce and record not in ("steps", "blocks")
+        is_plain = not (config.num_speculative_tokens or config.has_cpu_tier)
+        self._coalesce = coalesce and is_plain and record not in ("steps", "blocks")
+        self._gaps_from_tokens = record == "spans" and config.num_speculative_tokens > 0
         counters = st.new_counters(config)
         counters["recycle_private_first"] = config.num_gpu_blocks == UNBOUNDED
         counters["latency_kind"] = BLACKBOX if latency.is_blackbox else EXTENDED
@@ -147,8 +162,12 @@ class Engine:
         counters["num_free_blocks"] = num_blocks - 1
         counters["log_steps"] = record in ("steps", "blocks")
         counters["log_blocks"] = record == "blocks"
-        counters["log_tokens"] = record == "tokens"
-        counters["log_spans"] = record == "spans"
+        counters["log_tokens"] = record == "tokens" or self._gaps_from_tokens
+        counters["log_spans"] = record == "spans" and not self._gaps_from_tokens
+        if config.has_cpu_tier:
+            st.set_cpu_tier(counters, config)
+        if config.compatibility == "blis":
+            blis.apply_settings(counters)
         num_hashes = int(requests.hash_ids.max(initial=-1)) + 1
         counters["num_keys"] = num_hashes
         seats = config.max_num_seqs
@@ -166,7 +185,11 @@ class Engine:
             free_slots=np.arange(seats, dtype=np.int64)[::-1].copy(),
             hash_ids=requests.hash_ids.astype(np.int32),
             hashes=st.records(num_hashes + 1, st.HASH),
+            cpu_slots=st.new_cpu_slots(config.num_cpu_blocks if config.has_cpu_tier else 0),
+            cpu_slot_of_key=np.zeros(num_hashes + 1 if config.has_cpu_tier else 0, np.uint32),
             hit_blocks=np.zeros(width, np.uint32),
+            num_drafts=np.zeros(0, np.int32),
+            acceptance_rates=np.array(config.acceptance_rates, np.float64),
             preempted=np.zeros(seats + 1, np.int64),
             hits=st.records(seats, st.ENTRY),
             finished=np.zeros(seats, np.int64),
@@ -180,7 +203,7 @@ class Engine:
             log=np.zeros(FIRST_LOG_LENGTH if record in ("steps", "blocks") else 0, np.int64),
             spans=st.records(FIRST_LOG_LENGTH if record == "spans" else 0, st.SPAN),
             pauses=st.records(FIRST_LOG_LENGTH if record == "spans" else 0, st.PAUSE),
-            tokens=st.records(FIRST_LOG_LENGTH if record == "tokens" else 0, st.TOKEN),
+            tokens=st.records(FIRST_LOG_LENGTH if counters.log_tokens[0] else 0, st.TOKEN),
         )
         self._add(requests)
 
@@ -197,6 +220,7 @@ class Engine:
                 requests=_longer(state.requests, capacity),
                 pending=_longer(state.pending, capacity),
                 heap=_longer(state.heap, capacity + 1),
+                num_drafts=_longer(state.num_drafts, capacity if self._config.num_speculative_tokens else 0),
             )
         state.requests[first:needed] = rows
         state.counters["num_requests"] = needed
@@ -225,10 +249,12 @@ class Engine:
             max_tokens = np.minimum(asked, config.max_model_len - prompt)
         else:
             max_tokens = asked
+        if config.compatibility == "blis":
+            refused |= blis.refused_on_arrival(config, prompt_tokens=prompt, output_tokens=asked)
         rows["status"] = np.where(refused, st.REJECTED, st.PENDING)
         rows["num_tokens"] = rows["num_prompt_tokens"] = prompt
         rows["max_total_tokens"] = np.maximum(
-            prompt + 1, np.minimum(prompt + max_tokens, config.max_model_len)
+            prompt + 1, np.minimum(prompt + max_tokens, blis.longest_sequence(config))
         )
         rows["urgency"] = urgency(config, priority=requests.priority, prompt_tokens=prompt)
         rows["urgency"] += age_weight_per_us(config) * requests.arrival_us
@@ -282,12 +308,18 @@ class Engine:
         self._key_of_id[new_ids] = counters.num_keys + np.arange(len(new_ids))
         counters.num_keys += len(new_ids)
         if counters.num_keys > len(state.hashes):
-            state = state._replace(hashes=_longer(state.hashes, 2 * int(counters.num_keys)))
+            state = state._replace(**self._longer_hashes(2 * int(counters.num_keys)))
         first, self._num_known_hashes = self._num_known_hashes, self._num_known_hashes + len(hash_ids)
         if self._num_known_hashes > len(state.hash_ids):
             state = state._replace(hash_ids=_longer(state.hash_ids, 2 * self._num_known_hashes))
         state.hash_ids[first : self._num_known_hashes] = self._key_of_id[hash_ids]
         self._state = state
+
+    def _longer_hashes(self, length: int) -> dict[str, Any]:
+        """Return the hash table, and where the CPU tier has its contents, with room for ``length`` keys."""
+        state = self._state
+        slots = _longer(state.cpu_slot_of_key, length if self._config.has_cpu_tier else 0)
+        return {"hashes": _longer(state.hashes, length), "cpu_slot_of_key": slots}
 
     def abort(self, request: int) -> None:
         """Drop a request at the present clock, as vLLM does when its client goes away; its blocks are freed.
@@ -320,12 +352,13 @@ class Engine:
             array = getattr(state, name)
             if len(array):
                 step = len(state.blocks) * 4 + seats * (state.block_table.shape[1] + 8) * 2 + 64
-                most = step if name == "log" else 2 * seats + LONGEST_JUMP
+                width = 2 * seats * (1 + self._config.num_speculative_tokens)
+                most = step if name == "log" else width + LONGEST_JUMP
                 if 2 * used + most > len(array):
                     changes[name] = _longer(array, 2 * len(array) + most)
         most_ids = seats * (state.block_table.shape[1] + 1)
         if counters.num_keys + most_ids > len(state.hashes):
-            changes["hashes"] = _longer(state.hashes, 2 * len(state.hashes) + most_ids)
+            changes |= self._longer_hashes(2 * len(state.hashes) + most_ids)
         self._state = state._replace(**changes)
 
     # -- looking at it ----------------------------------------------------------------------------------------
@@ -354,6 +387,7 @@ class Engine:
             prefix_cache_queries=int(e.num_cache_queries),
             prefix_cache_hits=int(e.num_cache_hits),
             num_steps=int(e.num_steps),
+            **_counts(e),
         )
 
     def outcomes(self, requests: slice = slice(None)) -> Outcomes:
@@ -400,6 +434,10 @@ class Engine:
     def logged_tokens(self) -> tuple[Int64s, Int64s]:
         """Return (request, time_us) of the tokens that have not been taken, in the order of the steps."""
         tokens = self._state.tokens[: self._state.counters.num_logged_tokens[0]]
+        if self._config.compatibility == "blis":  # what a preemption undid is no token
+            rows = self._state.requests[tokens["request"]]
+            has_any = rows["num_tokens"] > rows["num_prompt_tokens"]
+            tokens = tokens[has_any & (tokens["time_us"] >= rows["first_token_us"])]
         request, time_us = tokens["request"].copy(), tokens["time_us"].copy()
         if len(self._num_taken) < len(self._state.requests):
             self._num_taken = _longer(self._num_taken, len(self._state.requests))
@@ -427,14 +465,35 @@ class Engine:
         num_gaps = np.maximum(outcomes.num_output_tokens - 1, 0)
         decoding_us = (outcomes.last_token_us - outcomes.first_token_us).astype(np.float64)
         mean_us = np.divide(decoding_us, num_gaps, out=np.full(len(rows), np.nan), where=num_gaps > 0)
+        mean_us = np.round(mean_us, 3)
+        delay_us = int(self._latency.output_delay_us(np.array([1]))[0])
+        if self._gaps_from_tokens:
+            tokens = state.tokens[: e.num_logged_tokens]
+            request, time_us = tokens["request"], tokens["time_us"]
+            return latencies_of_tokens(request, time_us, mean_us=mean_us, delay_us=delay_us)
+        got_tokens = outcomes.num_output_tokens > 0
         return inter_token_latencies(
             spans=state.spans[: e.num_spans],
             pauses=state.pauses[: e.num_pauses],
-            first_emission=rows["first_emission"],
+            first_emission=np.where(got_tokens, rows["first_emission"], st.NEVER),
             last_emission=rows["last_emission"],
-            mean_us=np.round(mean_us, 3),
-            delay_us=int(self._latency.output_delay_us(np.array([1]))[0]),
+            mean_us=mean_us,
+            delay_us=delay_us,
         )
+
+
+COUNTED = (
+    "num_draft_tokens",
+    "num_accepted_tokens",
+    "num_kv_offloads",
+    "num_kv_reloads",
+    "num_kv_thrashings",
+)
+
+
+def _counts(counters: st.Records) -> dict[str, int]:
+    """Return the totals that speculative decoding and the CPU tier keep."""
+    return {name: int(getattr(counters, name)) for name in COUNTED}
 
 
 def _longer(array: st.Records, length: int) -> st.Records:
@@ -501,6 +560,7 @@ def simulate(
         num_preemptions=int(e.num_preemptions),
         duration_us=int(max(e.clock_us, outcomes.last_token_us.max(initial=0))),
         engine_cpu_s=cpu_s,
+        **_counts(e),
         record=record,
         _engine=engine,
     )

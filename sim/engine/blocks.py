@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sim.compile import part
+from sim.engine.blis import frees_to_the_back
 from sim.engine.state import NEVER, State
 
 
@@ -97,7 +98,7 @@ def free_blocks(s: State, request: int) -> None:
             continue
         e.num_free_blocks += 1
         keeps = i < r.num_cached_blocks and not (e.recycle_private_first and b.hash_id == NEVER)
-        if keeps:
+        if keeps or frees_to_the_back(s):
             insert_free(s, block, s.blocks[0].previous_free)
         else:
             insert_free(s, block, front)

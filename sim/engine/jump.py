@@ -10,6 +10,7 @@ would have done it. Taking ``m`` steps at once and taking them singly give the s
 from __future__ import annotations
 
 from sim.compile import part
+from sim.engine.blis import least_step_us
 from sim.engine.blocks import remember_hash
 from sim.engine.kv_cache import append_new_block, has_hashes_past, hash_of_block
 from sim.engine.log import log_pause, log_span
@@ -221,7 +222,8 @@ def plan_steps(s: State, most: int, limit_us: int, start_us: int) -> int:
     e = s.counters[0]
     ahead = e.async_scheduling
     s.ends_us[0] = start_us
-    constant_us = blackbox_us(s.latency, 0, e.num_running)
+    least_us = least_step_us(s, e.num_running)
+    constant_us = max(blackbox_us(s.latency, 0, e.num_running), least_us)
     duration_us = constant_us
     for j in range(most):
         if j > 0 and s.ends_us[j - 1] >= limit_us:
@@ -229,6 +231,7 @@ def plan_steps(s: State, most: int, limit_us: int, start_us: int) -> int:
         if e.latency_kind != BLACKBOX:
             context = e.decode_context_tokens + j * e.num_running
             duration_us = take_step(s, (0, e.num_running, context, 0, 0), start_us, e.num_steps + j)
+            duration_us = max(duration_us, least_us)
             s.duties[j] = e.compute_duty
         start_us += duration_us
         s.ends_us[j + ahead] = start_us

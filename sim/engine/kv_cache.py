@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from sim.compile import part
+from sim.compile import part, phase
+from sim.engine.blis import num_tokens_to_look_up
 from sim.engine.blocks import get_new_block, remember_hash, touch
+from sim.engine.cpu_tier import is_on_cpu, offload_next, take_from_cpu
 from sim.engine.state import NEVER, State
 
 
@@ -33,24 +35,26 @@ def has_hashes_past(s: State, request: int, index: int) -> bool:
 
 @part
 def get_computed_blocks(s: State, request: int) -> int:
-    """Fill ``hit_blocks`` with the longest cached prefix; return how many of its blocks nobody holds.
+    """Fill ``hit_blocks`` with the longest cached prefix; return how many free blocks it takes.
 
+    It takes those of its blocks that nobody holds, and one for each block that the CPU tier has.
     The last token is never taken from the cache, since its logits are needed: a fully cached prompt of k blocks
     computes its last block again (vllm 0.32.0 kv_cache_manager.py:get_computed_blocks).
     """
-    e, r = s.counters[0], s.requests[request]
+    e = s.counters[0]
     e.num_hit_blocks = 0
     num_evictable = 0
     if not e.enable_prefix_caching:
         return 0
-    for i in range(min((r.num_tokens - 1) // e.block_size, len(s.hit_blocks))):
+    most = num_tokens_to_look_up(s, request) // e.block_size
+    for i in range(min(most, len(s.hit_blocks))):
         key = hash_of_block(s, request, i)
-        if key == NEVER or s.hashes[key].oldest == 0:
+        if key == NEVER or (s.hashes[key].oldest == 0 and not is_on_cpu(s, key)):
             break
         block = s.hashes[key].oldest
         s.hit_blocks[i] = block
         e.num_hit_blocks = i + 1
-        if s.blocks[block].ref_cnt == 0:
+        if block == 0 or s.blocks[block].ref_cnt == 0:
             num_evictable += 1
     return num_evictable
 
@@ -84,7 +88,7 @@ def allocate_slots(s: State, request: int, num_new_tokens: int) -> bool:
     """Give a running request the blocks for its next tokens; return False, changing nothing, when they lack."""
     e, r = s.counters[0], s.requests[request]
     total = r.num_computed_tokens + num_new_tokens
-    needed = min(total, e.max_model_len)
+    needed = min(total + e.num_lookahead_tokens, e.max_model_len)
     if (
         needed > r.num_blocks * e.block_size
     ):  # rarely true, and a division costs more than the rest of the visit
@@ -92,6 +96,8 @@ def allocate_slots(s: State, request: int, num_new_tokens: int) -> bool:
         if num_new_blocks > e.num_free_blocks:
             return False
         for _ in range(num_new_blocks):
+            if e.num_cpu_blocks > 0:
+                offload_next(s)
             append_new_block(s, request)
     cache_full_blocks(s, request, min(total, r.num_tokens))
     return True
@@ -112,8 +118,31 @@ def fits(s: State, request: int, num_new_tokens: int, num_evictable: int) -> boo
         full = cdiv(min(r.num_tokens, e.max_model_len), e.block_size)
         if max(full, e.num_hit_blocks) + charged > e.num_free_blocks:
             return False
-    total = min(e.num_hit_blocks * e.block_size + num_new_tokens, e.max_model_len)
+    total = e.num_hit_blocks * e.block_size + num_new_tokens + e.num_lookahead_tokens
+    total = min(total, e.max_model_len)
     return max(cdiv(total, e.block_size), e.num_hit_blocks) + charged <= e.num_free_blocks
+
+
+@part
+def give_private_keys(s: State, request: int) -> None:
+    """Give a request keys of its own in the hash table, for its blocks that nobody else can ask for."""
+    e, r = s.counters[0], s.requests[request]
+    r.private_start = e.num_keys
+    e.num_keys += cdiv(r.max_total_tokens, e.block_size) + 1
+
+
+@phase
+def reload_hits(s: State, request: int) -> None:
+    """Bring the prefix hits that the CPU tier has back to the GPU, all of them out of the tier before any comes in."""
+    e, r = s.counters[0], s.requests[request]
+    for i in range(e.num_hit_blocks):
+        if s.hit_blocks[i] == 0:
+            take_from_cpu(s, hash_of_block(s, request, i))
+    for i in range(e.num_hit_blocks):
+        if s.hit_blocks[i] == 0:
+            offload_next(s)
+            s.block_table[r.slot, i] = get_new_block(s)
+            remember_hash(s, s.block_table[r.slot, i], hash_of_block(s, request, i))
 
 
 @part
@@ -123,8 +152,13 @@ def admit(s: State, request: int, num_new_tokens: int) -> None:
     e.num_free_slots -= 1
     r.slot = s.free_slots[e.num_free_slots]
     for i in range(e.num_hit_blocks):
-        touch(s, s.hit_blocks[i])
-        s.block_table[r.slot, i] = s.hit_blocks[i]
+        if s.hit_blocks[i] != 0:
+            touch(s, s.hit_blocks[i])
+            s.block_table[r.slot, i] = s.hit_blocks[i]
+    if e.num_cpu_blocks > 0:
+        reload_hits(s, request)
+        if r.private_start == NEVER:
+            give_private_keys(s, request)
     r.num_blocks = r.num_cached_blocks = e.num_hit_blocks
     r.num_computed_tokens = e.num_hit_blocks * e.block_size
     allocate_slots(s, request, num_new_tokens)
@@ -140,7 +174,6 @@ def remember_private_blocks(s: State, request: int) -> None:
     e, r = s.counters[0], s.requests[request]
     if not e.enable_prefix_caching or r.private_start != NEVER:
         return
-    r.private_start = e.num_keys
-    e.num_keys += cdiv(r.max_total_tokens, e.block_size) + 1
+    give_private_keys(s, request)
     for i in range(r.num_hashes, r.num_cached_blocks):
         remember_hash(s, s.block_table[r.slot, i], r.private_start + i - r.num_hashes)

@@ -33,9 +33,11 @@ def has_room(s: State) -> bool:
         e.num_spans + len(s.ends_us) > len(s.spans) or e.num_pauses + 2 * e.max_num_seqs > len(s.pauses)
     ):
         return False
-    if e.log_tokens and e.num_logged_tokens + 2 * e.max_num_seqs > len(s.tokens):
+    most_tokens = 2 * e.max_num_seqs * (1 + e.num_speculative_tokens)
+    if e.log_tokens and e.num_logged_tokens + most_tokens > len(s.tokens):
         return False
-    most_new_keys = e.num_running * (s.block_table.shape[1] + 1)
+    num_seats = e.max_num_seqs if e.num_cpu_blocks > 0 else e.num_running
+    most_new_keys = num_seats * (s.block_table.shape[1] + 1)
     return not e.enable_prefix_caching or e.num_keys + most_new_keys <= len(s.hashes)
 
 

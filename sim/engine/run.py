@@ -7,6 +7,7 @@ Python has to make an array larger.
 from __future__ import annotations
 
 from sim.compile import engine_entry, part
+from sim.engine.blis import least_step_us, outgrew_again
 from sim.engine.jump import jump_async, jump_sync
 from sim.engine.log import has_room, log_schedule, log_update
 from sim.engine.schedule import schedule
@@ -72,6 +73,13 @@ def work_of(s: State, batch: int) -> tuple[int, int, int, int, int]:
 
 
 @part
+def duration_of(s: State, batch: int, start_us: int) -> int:
+    """Return how long a batch takes that starts at ``start_us``, the KV blocks it brings back included."""
+    compute_us = take_step(s, work_of(s, batch), start_us, s.batches[batch].step)
+    return max(compute_us + s.counters[0].step_reload_us, least_step_us(s, s.batches[batch].num_entries))
+
+
+@part
 def samples(s: State, batch: int) -> bool:
     """Return whether a batch will give somebody a token."""
     for i in range(s.batches[batch].num_entries):  # noqa: SIM110 - numba knows no any() of a generator
@@ -90,6 +98,8 @@ def goes_in_circles(s: State, batch: int) -> bool:
     e = s.counters[0]
     if e.num_preempted == 0:
         return False
+    if e.is_blis:
+        return outgrew_again(s)
     now = e.num_emissions + e.num_pending_taken
     if e.fruitless_since != now:
         e.fruitless_since = now
@@ -120,7 +130,7 @@ def run_sync(s: State, until_us: int, coalesce: bool) -> int:
         schedule(s, 0)
         in_circles = goes_in_circles(s, 0)
         b = s.batches[0]
-        duration_us = take_step(s, work_of(s, 0), e.clock_us, b.step)
+        duration_us = duration_of(s, 0, e.clock_us)
         if e.log_steps:
             log_schedule(s, 0, duration_us, e.clock_us)
         e.clock_us += duration_us
@@ -135,7 +145,7 @@ def launch(s: State, batch: int) -> None:
     """Put a scheduled batch behind the one on the device; an empty one takes no device time."""
     e, b = s.counters[0], s.batches[batch]
     start_us = max(e.clock_us, e.device_free_us)
-    duration_us = take_step(s, work_of(s, batch), start_us, b.step)
+    duration_us = duration_of(s, batch, start_us)
     b.exec_end_us = start_us + duration_us
     if b.num_entries > 0:
         e.device_free_us = b.exec_end_us

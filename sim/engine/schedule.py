@@ -6,6 +6,7 @@ There is no prefill or decode phase: each request's computed tokens catch up wit
 from __future__ import annotations
 
 from sim.compile import part, phase
+from sim.engine.blis import forget_outputs, loses_tie, threshold_is_lifted
 from sim.engine.blocks import free_blocks
 from sim.engine.kv_cache import (
     admit,
@@ -13,6 +14,14 @@ from sim.engine.kv_cache import (
     fits,
     get_computed_blocks,
     remember_private_blocks,
+)
+from sim.engine.speculative import (
+    drop_drafts,
+    mark_padding,
+    note_running,
+    num_drafts_of,
+    padding_of_admission,
+    take_new_drafts,
 )
 from sim.engine.state import FCFS, IS_DECODE, NEVER, PREEMPTED, RUNNING, SAMPLES, State
 from sim.engine.waiting import peek_request, prepend_request, remove_request
@@ -24,7 +33,7 @@ def effective_long_prefill_threshold(s: State) -> int:
     e = s.counters[0]
     num_eligible = e.num_running + e.num_waiting
     threshold = e.long_prefill_token_threshold
-    if num_eligible <= 1 or threshold == 0:
+    if threshold == 0 or threshold_is_lifted(s, num_eligible):
         return 0
     if e.long_prefill_token_threshold_adaptive:
         threshold = max(threshold, e.max_num_batched_tokens // num_eligible)
@@ -45,7 +54,8 @@ def num_new_tokens_of_running(s: State, request: int, threshold: int) -> int:
     last_token_is_in_flight = r.num_computed_tokens + 2 - in_flight >= r.max_total_tokens
     if in_flight > 0 and last_token_is_in_flight:
         return 0
-    wanted = capped(r.num_tokens + in_flight - r.num_computed_tokens, threshold)
+    wanted = r.num_tokens + num_drafts_of(s, request) + in_flight - r.num_computed_tokens
+    wanted = capped(wanted, threshold)
     return min(wanted, e.token_budget, e.max_model_len - r.num_computed_tokens - 1)
 
 
@@ -54,8 +64,8 @@ def count_work(s: State, batch: int, computed: int, num_tokens: int, kind: int, 
     """Add one share to a batch's work, or with ``sign`` -1 take it back."""
     b = s.batches[batch]
     if kind & IS_DECODE:
-        b.num_decode_tokens += sign
-        b.decode_context_tokens += sign * (computed + 1)
+        b.num_decode_tokens += sign * num_tokens
+        b.decode_context_tokens += sign * (computed + num_tokens)
     else:
         b.num_prefill_seqs += sign
         b.prefill_pairs += sign * (num_tokens * computed + num_tokens * (num_tokens + 1) // 2)
@@ -69,8 +79,9 @@ def add_to_batch(s: State, batch: int, request: int, num_tokens: int) -> None:
     """
     e, b, r = s.counters[0], s.batches[batch], s.requests[request]
     known = r.num_tokens + r.num_output_placeholders
-    kind = SAMPLES if r.num_computed_tokens + num_tokens == known else 0
-    if num_tokens == 1 and kind == SAMPLES and known > r.num_prompt_tokens:
+    num_drafts = r.num_computed_tokens + num_tokens - known  # below 0: not even all known tokens
+    kind = SAMPLES if num_drafts >= 0 else 0
+    if num_tokens == 1 + num_drafts and known > r.num_prompt_tokens:
         kind += IS_DECODE
     entry = s.entries[batch, b.num_entries]
     entry.request, entry.num_tokens, entry.kind = request, num_tokens, kind
@@ -82,7 +93,8 @@ def add_to_batch(s: State, batch: int, request: int, num_tokens: int) -> None:
     r.num_computed_tokens += num_tokens
     r.num_in_flight_tokens += num_tokens
     if e.async_scheduling and kind & SAMPLES:
-        r.num_output_placeholders += 1
+        r.num_output_placeholders += 1 + num_drafts
+    take_new_drafts(s, request, kind)
 
 
 @part
@@ -114,7 +126,9 @@ def least_urgent_running(s: State) -> int:
     victim = 0
     for i in range(1, e.num_running):
         x, y = s.requests[s.running[i]], s.requests[s.running[victim]]
-        if x.urgency > y.urgency or (x.urgency == y.urgency and x.arrival_us > y.arrival_us):
+        is_tie = x.urgency == y.urgency and x.arrival_us == y.arrival_us
+        is_later = x.urgency == y.urgency and x.arrival_us > y.arrival_us
+        if x.urgency > y.urgency or is_later or (is_tie and loses_tie(s, s.running[i], s.running[victim])):
             victim = i
     return victim
 
@@ -136,6 +150,8 @@ def preempt(s: State, request: int) -> None:
     e, r = s.counters[0], s.requests[request]
     remember_private_blocks(s, request)
     free_blocks(s, request)
+    drop_drafts(s, request)
+    forget_outputs(s, request)
     r.status = PREEMPTED
     r.num_computed_tokens = 0
     r.num_stale_output_tokens = r.num_in_flight_tokens
@@ -180,6 +196,7 @@ def schedule_running(s: State, batch: int, threshold: int) -> None:
             s, batch, request, num_tokens
         ):
             break
+        note_running(s, request)
         add_to_batch(s, batch, request, num_tokens)
         e.req_index += 1
 
@@ -202,12 +219,15 @@ def record_admission(s: State, request: int) -> None:
 def schedule_waiting(s: State, batch: int, threshold: int) -> None:
     """Admit waiting requests from the head; the first that does not fit stops the rest."""
     e = s.counters[0]
+    has_company = s.batches[batch].num_entries > 0
     while e.token_budget > 0 and e.num_waiting > 0 and e.num_running < e.max_num_seqs:
         request = peek_request(s)
         r = s.requests[request]
         num_evictable = get_computed_blocks(s, request)
-        num_tokens = capped(r.num_tokens - e.num_hit_blocks * e.block_size, threshold)
-        if not e.enable_chunked_prefill and num_tokens > e.token_budget:
+        num_tokens = r.num_tokens - e.num_hit_blocks * e.block_size
+        padding = padding_of_admission(s, num_tokens, has_company=has_company)
+        num_tokens = capped(num_tokens + padding, threshold)
+        if num_tokens > e.token_budget and (padding > 0 or not e.enable_chunked_prefill):
             break
         num_tokens = min(num_tokens, e.token_budget)
         if not fits(s, request, num_tokens, num_evictable=num_evictable):
@@ -220,6 +240,7 @@ def schedule_waiting(s: State, batch: int, threshold: int) -> None:
         s.running[e.num_running] = request
         e.num_running += 1
         add_to_batch(s, batch, request, num_tokens)
+        mark_padding(s, batch, padding)
 
 
 @part
@@ -230,7 +251,7 @@ def schedule(s: State, batch: int) -> None:
     e.num_steps += 1
     b.num_entries = b.num_tokens = b.num_decode_tokens = 0
     b.decode_context_tokens = b.prefill_pairs = b.num_prefill_seqs = 0
-    e.num_preempted = e.num_hits = e.head_is_blocked = 0
+    e.num_preempted = e.num_hits = e.head_is_blocked = e.step_reload_us = e.has_prefill = 0
     e.token_budget = e.max_num_batched_tokens
     threshold = effective_long_prefill_threshold(s)
     schedule_running(s, batch, threshold)

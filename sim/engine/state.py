@@ -7,6 +7,8 @@ in the hash table, as "no block".
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,15 +74,27 @@ BLOCK = np.dtype(
     align=True,
 )
 
+CPU_SLOT = np.dtype(
+    [
+        ("next", np.uint32),
+        ("previous", np.uint32),
+        ("key", np.int64),  # of the hash table, NEVER when the slot is empty
+        ("offloaded_us", np.int64),
+    ],
+    align=True,
+)
+"""A block's worth of host memory; slot 0 is the head of the ring, whose front is the next to be overwritten."""
+
 HASH = np.dtype([("oldest", np.uint32), ("newest", np.uint32)], align=True)
 """The blocks that hold one content, oldest first (vLLM looks up the oldest); 0 is none."""
 
 ENTRY = np.dtype(
     [("request", np.uint32), ("num_tokens", np.int32), ("computed", np.int32), ("kind", np.int32)]
 )
-"""One request's share of a batch; ``computed`` before the step; ``kind`` is a sum of IS_DECODE and SAMPLES."""
+"""One request's share of a batch; ``computed`` before the step; ``kind`` is a sum of the flags below."""
 
-IS_DECODE, SAMPLES = 1, 2
+IS_DECODE, SAMPLES, IS_PADDED = 1, 2, 4
+"""IS_PADDED: its last tokens are drafts that nobody made."""
 
 BATCH = np.dtype(
     [
@@ -113,6 +127,13 @@ COUNTERS = np.dtype(
         ("policy", np.int64),
         ("async_scheduling", np.int64),
         ("recycle_private_first", np.int64),  # unbounded cache: only shared content is kept
+        ("is_blis", np.int64),
+        ("num_speculative_tokens", np.int64),
+        ("num_lookahead_tokens", np.int64),
+        ("seed", np.int64),
+        ("num_cpu_blocks", np.int64),
+        ("offload_above_blocks", np.int64),  # blocks in use above which evicted contents go to the CPU
+        ("reload_us", np.int64),  # per block that comes back
         ("outputs_are_shared", np.int64),  # some request's hashes run on past its prompt
         ("log_steps", np.int64),
         ("log_blocks", np.int64),
@@ -146,6 +167,8 @@ COUNTERS = np.dtype(
         ("num_hits", np.int64),
         ("num_hit_blocks", np.int64),
         ("num_finished", np.int64),
+        ("has_prefill", np.int64),  # speculating: a prompt of a running request goes on in it
+        ("step_reload_us", np.int64),  # what its reloads add to its duration
         ("head_is_blocked", np.int64),  # the head did not fit and nothing has been freed since
         ("is_blocked", np.int64),  # nothing can run until another request arrives
         ("num_fruitless_steps", np.int64),  # that preempted, since anybody got a token or joined
@@ -161,6 +184,12 @@ COUNTERS = np.dtype(
         ("num_preemptions", np.int64),
         ("num_cache_queries", np.int64),  # prompt tokens looked up at first schedule
         ("num_cache_hits", np.int64),
+        ("num_completed", np.int64),  # requests
+        ("num_draft_tokens", np.int64),  # verified
+        ("num_accepted_tokens", np.int64),
+        ("num_kv_offloads", np.int64),
+        ("num_kv_reloads", np.int64),
+        ("num_kv_thrashings", np.int64),
         # how full the logs are
         ("num_log_words", np.int64),
         ("num_spans", np.int64),
@@ -196,7 +225,11 @@ class State(NamedTuple):
     free_slots: NDArray[np.int64]
     hash_ids: NDArray[np.int32]
     hashes: Records  # HASH[shared ids + private ids]
-    hit_blocks: NDArray[np.uint32]  # the lookup in hand
+    cpu_slots: Records  # CPU_SLOT[num_cpu_blocks + 1]
+    cpu_slot_of_key: NDArray[np.uint32]  # per row of hashes: where the CPU tier has it, 0 nowhere
+    hit_blocks: NDArray[np.uint32]  # the lookup in hand; 0: the CPU tier has it
+    num_drafts: NDArray[np.int32]  # per request: speculated tokens in hand
+    acceptance_rates: NDArray[np.float64]  # [num_speculative_tokens]
     preempted: NDArray[np.int64]  # of the step in hand
     hits: Records  # ENTRY[max_num_seqs]: admitted in the step in hand
     finished: NDArray[np.int64]
@@ -240,6 +273,9 @@ def new_counters(config: EngineConfig) -> Records:
         "long_prefill_token_threshold_adaptive",
         "scheduler_reserve_full_isl",
         "async_scheduling",
+        "num_speculative_tokens",
+        "num_lookahead_tokens",
+        "seed",
     ):
         counters[name] = getattr(config, name)
     counters["policy"] = FCFS if config.scheduling_policy == "fcfs" else BY_URGENCY
@@ -247,6 +283,24 @@ def new_counters(config: EngineConfig) -> Records:
     counters["first_waiting"] = counters["last_waiting"] = NEVER
     counters["num_free_slots"] = config.max_num_seqs
     return counters
+
+
+def set_cpu_tier(counters: Records, config: EngineConfig) -> None:
+    """Switch the CPU tier on: its size, from how many blocks in use on it fills, what a block's way back takes."""
+    counters["num_cpu_blocks"] = config.num_cpu_blocks
+    counters["offload_above_blocks"] = int(config.kv_offload_threshold * (config.num_gpu_blocks - 1))
+    moving = Fraction(config.block_size) / Fraction(repr(config.kv_transfer_bandwidth))
+    counters["reload_us"] = config.kv_transfer_base_latency + math.ceil(moving)
+
+
+def new_cpu_slots(num_cpu_blocks: int) -> Records:
+    """Return the CPU tier's slots, all empty, in a ring closed by slot 0."""
+    slots = records(num_cpu_blocks + 1, CPU_SLOT)
+    numbers = np.arange(num_cpu_blocks + 1, dtype=np.int64)
+    slots["next"] = (numbers + 1) % (num_cpu_blocks + 1)
+    slots["previous"] = (numbers - 1) % (num_cpu_blocks + 1)
+    slots["key"] = NEVER
+    return slots
 
 
 def new_blocks(num_gpu_blocks: int) -> Records:

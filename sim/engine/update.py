@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from sim.compile import part
+from sim.compile import part, phase
 from sim.engine.blocks import free_blocks
 from sim.engine.kv_cache import cache_full_blocks
 from sim.engine.log import log_pause, log_span, log_token
+from sim.engine.speculative import verify_drafts
 from sim.engine.state import ABORTED, FINISHED, RUNNING, SAMPLES, State
 from sim.engine.waiting import release_held, remove_request
 from sim.latency.compiled import output_delay_us
@@ -36,6 +37,7 @@ def finish(s: State, request: int) -> None:
     r.status = FINISHED
     s.finished[e.num_finished] = request
     e.num_finished += 1
+    e.num_completed += 1
     e.has_finished_ids = 1
     if e.is_closed_loop:
         num_outputs = r.num_tokens - r.num_prompt_tokens
@@ -54,6 +56,19 @@ def drop_finished_from_running(s: State) -> None:
     e.num_running = kept
 
 
+@phase
+def give_accepted(s: State, batch: int, index: int, now_us: int, is_stale: bool) -> None:
+    """Give a request its drafts that hold, as far as it wants them; its last token of the step comes after them."""
+    e = s.counters[0]
+    entry = s.entries[batch, index]
+    r = s.requests[entry.request]
+    num_accepted = verify_drafts(s, entry.request, entry.num_tokens, entry.kind, is_stale=is_stale)
+    for _ in range(min(num_accepted, r.max_total_tokens - r.num_tokens - 1)):
+        give_token(s, entry.request, now_us)
+        if e.async_scheduling and not is_stale:
+            r.num_output_placeholders -= 1
+
+
 @part
 def update_from_output(s: State, batch: int, now_us: int) -> None:
     """Give each request that sampled its token, and free those that have all of them, in schedule order."""
@@ -69,6 +84,8 @@ def update_from_output(s: State, batch: int, now_us: int) -> None:
             r.num_stale_output_tokens -= entry.num_tokens
         if not entry.kind & SAMPLES or r.status == FINISHED or r.status == ABORTED:  # noqa: PLR1714
             continue
+        if e.num_speculative_tokens > 0:
+            give_accepted(s, batch, i, now_us, is_stale)
         give_token(s, entry.request, now_us)
         num_tokens_given += 1
         if e.async_scheduling and not is_stale:

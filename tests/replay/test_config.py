@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replay.config import TwinConfig, coefficients_of, dump_config, load_config
-from replay.keys import ENGINE_MEANINGS, EXTENDED_MEANINGS, all_keys, reference_page
+from replay.keys import ENGINE_MEANINGS, EXTENDED_MEANINGS, all_keys, engine_fields, reference_page
 from sim.config import UNBOUNDED, EngineConfig
 from sim.latency import Blackbox, Extended
 from traces.errors import ConfigError
@@ -109,8 +109,17 @@ def test_without_an_engine_section_vllms_defaults_hold_and_the_unbounded_cache_i
         ),
         ("cluster: {replicas: 2}\n", "cluster: not yet supported: expected a single engine (FILE:1)"),
         (
-            "compatibility: blis\n",
-            "compatibility: got blis, expected vllm: blis is not yet supported (FILE:1)",
+            "compatibility: blis\nengine: {async_scheduling: true}\n",
+            "engine.async_scheduling: got true with compatibility blis, expected false: it has none (FILE:2)",
+        ),
+        (
+            "engine: {num_speculative_tokens: 2, synthetic_acceptance_rates: [0.9, high]}\n",
+            'engine.synthetic_acceptance_rates: got "high", expected numbers in [0, 1] (FILE:1)',
+        ),
+        (
+            "engine: {num_speculative_tokens: 2, synthetic_acceptance_rates: [0.5, 0.9]}\n",
+            "engine.synthetic_acceptance_rates: got [0.5, 0.9], expected 2 non-increasing numbers in [0, 1], or one "
+            "(FILE:1)",
         ),
         ("compatibility: vidur\n", 'compatibility: got "vidur", expected one of vllm, blis (FILE:1)'),
         ("engine: {max_num_seqs: 1\n", None),
@@ -275,7 +284,7 @@ def test_the_extended_model_takes_more_coefficients_and_the_seed(tmp_path: Path)
 
 
 def test_every_field_is_explained() -> None:
-    assert set(ENGINE_MEANINGS) == {field.name for field in fields(EngineConfig)}
+    assert set(ENGINE_MEANINGS) == {field.name for field in engine_fields()}
     own = {field.name for field in fields(Extended)} - {field.name for field in fields(Blackbox)}
     assert set(EXTENDED_MEANINGS) == own - {"seed"}
 
@@ -288,10 +297,28 @@ def test_the_reference_page_is_what_the_table_says() -> None:
 def test_every_documented_key_is_accepted(tmp_path: Path) -> None:
     """A key of the table that the reader refused would make this fail at that key."""
     leaves = [key for key in all_keys() if key.path.startswith("engine.")]
-    values = {"num_gpu_blocks": "9000"}
+    values = {"num_gpu_blocks": "9000", "synthetic_acceptance_rates": "[]"}
     engine = ", ".join(
         f"{name}: {values.get(name, key.default)}"
         for key in leaves
         for name in [key.path.removeprefix("engine.")]
     )
     assert load(tmp_path, f"engine: {{{engine}}}\n{LATENCY}").engine == EngineConfig(num_gpu_blocks=9000)
+
+
+def test_the_peer_s_rules_come_without_async_scheduling(tmp_path: Path) -> None:
+    config = load(tmp_path, f"compatibility: blis\n{LATENCY}")
+    assert config.compatibility == "blis"
+    assert config.engine == EngineConfig(compatibility="blis", async_scheduling=False)
+    assert load(tmp_path, dump_config(config)) == config
+
+
+@pytest.mark.parametrize(("text", "rates"), [("0.5", (0.5,)), ("[0.9, 0.4, 0]", (0.9, 0.4, 0.0))])
+def test_acceptance_rates_are_one_number_or_a_list_and_take_the_file_s_seed(
+    tmp_path: Path, text: str, rates: tuple[float, ...]
+) -> None:
+    section = f"engine: {{num_speculative_tokens: 3, synthetic_acceptance_rates: {text}}}\nseed: 9\n"
+    config = load(tmp_path, section + LATENCY)
+    assert config.engine.synthetic_acceptance_rates == rates
+    assert config.engine.seed == 9
+    assert load(tmp_path, dump_config(config)) == config

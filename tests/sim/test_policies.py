@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim import Blackbox, EngineConfig, Requests, Status, Step, simulate
-from tests.sim.strategies import Case, assert_same_outcomes, blackboxes, cases, examples, requests_of
+from tests.sim.strategies import Case, assert_same_outcomes, cases, examples, requests_of
 
 Score = Callable[[int, int], Fraction]
 """(request, now_us) to how urgent it is then: lower goes first."""
@@ -61,7 +61,7 @@ def assert_the_most_urgent_go_first(steps: list[Step], case: Case) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("scoring", SCORINGS)
 @examples(40)
-@given(case=cases(is_async=False, models=blackboxes()))
+@given(case=cases(is_async=False))
 def test_who_is_admitted_or_preempted_is_who_the_policy_names(policy: str, scoring: str, case: Case) -> None:
     case = case.under(scheduling_policy=policy, priority_scoring=scoring)
     assert_the_most_urgent_go_first(case.run(record="steps").steps(), case)

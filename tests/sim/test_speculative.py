@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sim import Blackbox, Engine, EngineConfig, InvalidConfig, Status, simulate
 from tests.conformance.compare import as_recorded, difference_of_steps
 from tests.conformance.recording import SETTINGS, dense_hashes
-from tests.sim.strategies import Case, assert_same_outcomes, blackboxes, cases, examples, requests_of
+from tests.sim.strategies import Case, assert_same_outcomes, cases, examples, requests_of
 
 RECORDINGS = sorted((Path(__file__).parent / "speculative").glob("*.json.gz"))
 COLUMNS = ("num_output_tokens", "scheduled_us", "first_token_us", "last_token_us", "num_preemptions")
@@ -141,7 +141,7 @@ def test_when_none_holds_every_step_computes_the_drafts_for_nothing() -> None:
 
 
 @examples(60)
-@given(cases(is_async=False, models=blackboxes()))
+@given(cases(is_async=False))
 def test_drafts_that_cost_nothing_and_never_hold_change_nothing(case: Case) -> None:
     """No time per decode token, room for all of them: what is left is the engine without speculation."""
     free = replace(case.latency, beta2=0)

@@ -47,6 +47,8 @@ EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE: what a shell reports for a program whos
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line, return the exit code; a fault of the user becomes one line on stderr."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments:
+        return main(["--help"]) or EXIT_USAGE
     called = [word for word in arguments if not word.startswith("-")][:1]
     try:
         code = build_app(called)(arguments, prog_name="vtwin", standalone_mode=False)
@@ -57,19 +59,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(_usage_line(error), code=EXIT_USAGE)
     except (typer.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit) as stop:
+        # typer answers a broken pipe with exit code 1, which here is a verdict
+        if isinstance(stop, SystemExit) and not isinstance(stop.__context__, BrokenPipeError):
+            raise
         return _leave_quietly()
-    except SystemExit as stop:  # typer answers a broken pipe with exit code 1, which here is a verdict
-        if isinstance(stop.__context__, BrokenPipeError):
-            return _leave_quietly()
-        raise
     return code if isinstance(code, int) else 0
 
 
 def build_app(loaded: Collection[str]) -> typer.Typer:
     """Return the app: the commands named in ``loaded`` are real, the others are only a line of help."""
     app = typer.Typer(
-        name="vtwin", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+        name="vtwin",
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich"
+        if loaded
+        else None,  # importing rich would be half of the time of `vtwin --help`
     )
     app.callback()(_root)
     for name, (place, summary) in COMMANDS.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 from importlib.metadata import version
@@ -12,6 +13,7 @@ import pytest
 import vtwin
 from traces.errors import ConfigError, ServerError, TraceError, VtwinError
 
+HELP_CPU_S = 0.3  # of `vtwin --help`; as CPU time, which other work on the machine does not stretch
 HEAVY = {"numba", "pandas", "scipy", "aiohttp", "numpy", "pyarrow", "matplotlib", "uvloop"}
 MODULES_AFTER = """
 import sys, vtwin
@@ -31,6 +33,13 @@ def modules_after(*arguments: str) -> set[str]:
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["no-such-command"], []])
 def test_the_top_of_the_command_line_imports_nothing_heavy(arguments: list[str]) -> None:
     assert modules_after(*arguments) & HEAVY == set()
+
+
+def test_the_help_comes_at_once() -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([*vtwin.VTWIN, "--help"], capture_output=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < HELP_CPU_S
 
 
 @pytest.mark.parametrize("command", vtwin.COMMANDS)

@@ -76,9 +76,10 @@ def latencies_of_tokens(
     owner, ends = request[starts], time_us[starts]
     follows = np.zeros(len(starts), np.bool_)
     follows[1:] = owner[1:] == owner[:-1]
-    owner, sizes, gaps = owner[follows], sizes[follows], np.diff(ends, prepend=0)[follows]
+    gaps, sizes = np.where(follows, np.diff(ends, prepend=0), 0), sizes - ~follows  # a first token has no gap
     position = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    shares = np.repeat(gaps // sizes, sizes) + (position < np.repeat(gaps % sizes, sizes))
+    per_token, rest = np.divmod(gaps, np.maximum(sizes, 1))
+    shares = np.repeat(per_token, sizes) + (position < np.repeat(rest, sizes))
     p99 = _ninety_ninth_of(np.repeat(owner, sizes), shares, num_requests=len(mean_us))
     values, pooled = np.unique(shares, return_counts=True)
     return InterTokenLatencies(

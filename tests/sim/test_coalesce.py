@@ -8,9 +8,17 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim import Engine, Simulation
+from sim import Blackbox, Engine, EngineConfig, Simulation
 from sim.engine.state import State
-from tests.sim.strategies import Case, any_model, assert_same_outcomes, blackbox, cases, examples
+from tests.sim.strategies import (
+    Case,
+    any_model,
+    assert_same_outcomes,
+    blackbox,
+    cases,
+    examples,
+    requests_of,
+)
 
 
 def assert_same_totals(jumped: Simulation, stepped: Simulation) -> None:
@@ -126,3 +134,16 @@ def test_jumps_leave_the_very_state_that_steps_leave(case: Case, slices: list[in
         theirs = what_lasts(stepping._state)
         for name, ours in what_lasts(jumping._state).items():
             np.testing.assert_array_equal(ours, theirs[name], err_msg=name)
+
+
+def test_a_jump_stops_where_decoding_fills_a_block_that_lets_the_head_in() -> None:
+    """The second prompt is what the first request is writing: a block it fills is one the head need not have."""
+    rows = [
+        {"arrival_us": 0, "prompt": 4, "output": 40, "hash_ids": range(11)},
+        {"arrival_us": 1850, "prompt": 44, "output": 1, "hash_ids": range(11)},
+    ]
+    config = EngineConfig(block_size=4, num_gpu_blocks=12, async_scheduling=False)
+    case = Case(requests=requests_of(rows), config=config, latency=Blackbox(beta0=100))
+    outcomes = case.run().outcomes
+    assert_same_outcomes(outcomes, case.run(coalesce=False).outcomes)
+    assert outcomes.queued_us[1] + 100 < outcomes.scheduled_us[1] < outcomes.last_token_us[0]

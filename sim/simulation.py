@@ -16,7 +16,7 @@ from sim.engine.control import abort_request, hold_requests, join_requests
 from sim.engine.run import NEEDS_ROOM, run
 from sim.itl import InterTokenLatencies, inter_token_latencies, latencies_of_tokens
 from sim.latency.blackbox import Blackbox
-from sim.latency.compiled import BLACKBOX, EXTENDED
+from sim.latency.compiled import BLACKBOX, EXTENDED, PROFILED
 from sim.policies import age_weight_per_us, urgency
 from sim.requests import Int64s, Outcomes, Requests, Status
 from sim.steps import Step, decode_steps

@@ -2,5 +2,6 @@
 
 from sim.latency.blackbox import Blackbox
 from sim.latency.extended import Extended
+from sim.latency.profiled import Profiled
 
-__all__ = ["Blackbox", "Extended"]
+__all__ = ["Blackbox", "Extended", "Profiled"]

@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 from sim.compile import part, phase
 from sim.engine.state import State
+from sim.latency.lookup import profiled_us
 
 SCALE = 1_000_000
 
-BLACKBOX, EXTENDED = 0, 1
+BLACKBOX, EXTENDED, PROFILED = 0, 1, 2
 """Kinds of latency models that the engine computes itself."""
 
 BETA0, BETA1, BETA2, ALPHA2 = 0, 1, 2, 3
@@ -105,6 +106,8 @@ def take_step(s: State, work: tuple[int, int, int, int, int], start_us: int, ste
         return 0
     if e.latency_kind == BLACKBOX:
         return blackbox_us(s.latency, work[0], work[1])
+    if e.latency_kind == PROFILED:
+        return profiled_us(s.terms, work)
     return take_extended_step(s, work, start_us, step)
 
 

@@ -109,6 +109,8 @@ async def observe_with(
         ready = await prepare(workload, settings, questions, tell=tell)
         for note in ready.notes:
             tell(note)
+        if settings.processes > 1:
+            tell(f"starting {settings.processes} processes")
         with _output(output) as path:
             return await _observe(
                 ready,

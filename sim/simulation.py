@@ -17,6 +17,7 @@ from sim.engine.run import NEEDS_ROOM, run
 from sim.itl import InterTokenLatencies, inter_token_latencies, latencies_of_tokens
 from sim.latency.blackbox import Blackbox
 from sim.latency.compiled import BLACKBOX, EXTENDED, PROFILED
+from sim.latency.profiled import Profiled
 from sim.policies import age_weight_per_us, urgency
 from sim.requests import Int64s, Outcomes, Requests, Status
 from sim.steps import Step, decode_steps
@@ -157,7 +158,7 @@ class Engine:
         self._gaps_from_tokens = record == "spans" and config.num_speculative_tokens > 0
         counters = st.new_counters(config)
         counters["recycle_private_first"] = config.num_gpu_blocks == UNBOUNDED
-        counters["latency_kind"] = BLACKBOX if latency.is_blackbox else EXTENDED
+        counters["latency_kind"] = _kind_of(latency)
         counters["age_weight_per_us"] = age_weight_per_us(config)
         counters["num_free_blocks"] = num_blocks - 1
         counters["log_steps"] = record in ("steps", "blocks")
@@ -480,6 +481,13 @@ class Engine:
             mean_us=mean_us,
             delay_us=delay_us,
         )
+
+
+def _kind_of(latency: Blackbox) -> int:
+    """Return which of its own formulas the engine computes steps by."""
+    if latency.is_blackbox:
+        return BLACKBOX
+    return PROFILED if isinstance(latency, Profiled) else EXTENDED
 
 
 COUNTED = (

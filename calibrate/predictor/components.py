@@ -53,7 +53,9 @@ def _once(_: Wanted) -> float:
     return 1
 
 
-def _component(name: str, group: Group, axis: Axis, count: Callable[[Wanted], float], meaning: str) -> Component:  # noqa: PLR0917 - a row of the table below
+def _component(
+    name: str, group: Group, axis: Axis, count: Callable[[Wanted], float], meaning: str
+) -> Component:
     return Component(name=name, group=group, axis=axis, count=count, meaning=meaning)
 
 
@@ -88,7 +90,15 @@ COMPONENTS: tuple[Component, ...] = (
 BY_NAME: Mapping[str, Component] = {each.name: each for each in COMPONENTS}
 
 CPU = tuple(each.name for each in COMPONENTS if each.group == "cpu")
-ESSENTIAL = ("attn_pre_proj", "attn_post_proj", "mlp_up_proj", "mlp_down_proj", "moe", "attn_prefill", "attn_decode")
+ESSENTIAL = (
+    "attn_pre_proj",
+    "attn_post_proj",
+    "mlp_up_proj",
+    "mlp_down_proj",
+    "moe",
+    "attn_prefill",
+    "attn_decode",
+)
 """Components that make up most of a step: a profile with none of them is no profile of the model."""
 
 

@@ -15,6 +15,9 @@ from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MaxAbsScaler, PolynomialFeatures, SplineTransformer
 
+from calibrate.predictor.measured import nearest_name
+from traces.errors import ConfigError
+
 Floats = NDArray[np.float64]
 
 FOREST_SEED = 0
@@ -27,7 +30,9 @@ def absolute_errors(measured: Floats, predicted: Floats) -> Floats:
     """
     is_zero = measured == 0
     safe = np.where(is_zero, 1.0, measured)
-    errors: Floats = np.where(is_zero, (predicted != 0).astype(np.float64), np.abs(predicted - measured) / np.abs(safe))
+    errors: Floats = np.where(
+        is_zero, (predicted != 0).astype(np.float64), np.abs(predicted - measured) / np.abs(safe)
+    )
     return errors
 
 
@@ -58,12 +63,12 @@ class GridTimes(RegressorMixin, BaseEstimator):
         """Return the times at these features."""
         x = np.asarray(x, float)
         if x.shape[1] == 1 or len(self.rows_) == 1:
-            return _along(*self.lines_[0], x[:, -1])
+            return _along(self.lines_[0][0], self.lines_[0][1], x[:, -1])
         above = np.clip(np.searchsorted(self.rows_, x[:, 0]), 1, len(self.rows_) - 1)
         found = np.empty(len(x))
         for i in np.unique(above):
             at = above == i
-            low, high = (_along(*self.lines_[j], x[at, 1]) for j in (i - 1, i))
+            low, high = (_along(self.lines_[j][0], self.lines_[j][1], x[at, 1]) for j in (i - 1, i))
             share = (x[at, 0] - self.rows_[i - 1]) / (self.rows_[i] - self.rows_[i - 1])
             slope = high - low
             beyond = (share > 1) | (share < 0)
@@ -137,7 +142,9 @@ class IsotonicTimes(RegressorMixin, BaseEstimator):
         """Fit the curve."""
         y = np.asarray(y, float)
         weights = 1.0 / np.maximum(y, y[y > 0].min(initial=1.0)) ** 2
-        curve = IsotonicRegression(out_of_bounds="clip").fit(np.asarray(x, float)[:, 0], y, sample_weight=weights)
+        curve = IsotonicRegression(out_of_bounds="clip").fit(
+            np.asarray(x, float)[:, 0], y, sample_weight=weights
+        )
         self.knots_, self.times_ = curve.X_thresholds_, curve.y_thresholds_
         return self
 
@@ -179,7 +186,7 @@ class Candidate:
 
 def candidates(num_features: int, names: Collection[str] = ()) -> tuple[Candidate, ...]:
     """Return what is tried on an operator of that many features; only those in ``names``, where any are."""
-    every = (
+    every: tuple[Candidate, ...] = (
         Candidate(name="grid", estimator=GridTimes(), grid={}),
         Candidate(name="polynomial", estimator=PolynomialTimes(), grid={"degree": (1, 2, 3)}),
         Candidate(name="forest", estimator=ForestTimes(), grid={"min_samples_leaf": (1, 3)}),
@@ -194,3 +201,14 @@ def candidates(num_features: int, names: Collection[str] = ()) -> tuple[Candidat
 
 ESTIMATORS = ("grid", "polynomial", "forest", "spline", "isotonic")
 """The names of all kinds of regression."""
+
+
+def check_names(names: Collection[str]) -> tuple[str, ...]:
+    """Return the names of regressions asked for; raises ConfigError on one that is none of them."""
+    for name in names:
+        if name not in ESTIMATORS:
+            near = nearest_name(name, ESTIMATORS)
+            raise ConfigError(
+                f"--estimator: got {name!r}, expected one of {', '.join(ESTIMATORS)} (nearest: {near})"
+            )
+    return tuple(names)

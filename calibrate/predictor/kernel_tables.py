@@ -31,7 +31,14 @@ BYTES_PER_ELEMENT = 2
 
 NEEDED: Mapping[str, tuple[str, ...]] = {
     "gemm": ("m", "n", "k", "gemm_dtype"),
-    "context_attention": ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim", "kv_cache_dtype"),
+    "context_attention": (
+        "batch_size",
+        "isl",
+        "num_heads",
+        "num_key_value_heads",
+        "head_dim",
+        "kv_cache_dtype",
+    ),
     "generation_attention": (
         "batch_size",
         "isl",
@@ -76,7 +83,9 @@ def read_kernels(path: Path, wanted: Wanted) -> list[OperatorTable]:
         return []
     for column in (*NEEDED[name], "latency"):
         if column not in table.columns:
-            raise ProfileError(f"{path}: no column {column!r} (nearest: {nearest_name(column, table.columns)!r})")
+            raise ProfileError(
+                f"{path}: no column {column!r} (nearest: {nearest_name(column, table.columns)!r})"
+            )
     if not pd.api.types.is_numeric_dtype(table["latency"]) or not (table["latency"] > 0).all():
         raise ProfileError(f"{path}: column 'latency': got a time that is not positive, expected ms > 0")
     table = table.assign(time_us=table["latency"] * US_PER_MS)
@@ -128,7 +137,8 @@ def _attention_rows(
             note = f"{path.name}: {shown(part)} at {divisor} times the batch for {shown(heads)}"
             return rows, float(divisor), (note,) if divisor > 1 else ()
     same = table[
-        (table["num_key_value_heads"] == heads["num_key_value_heads"]) & (table["head_dim"] == heads["head_dim"])
+        (table["num_key_value_heads"] == heads["num_key_value_heads"])
+        & (table["head_dim"] == heads["head_dim"])
     ]
     if not same.empty:
         return _between_heads(same, path, heads)
@@ -146,7 +156,9 @@ def _between_heads(
     axes = [c for c in ("batch_size", "isl", "step") if c in same.columns]
     if not len(low) or not len(high):
         near = float(high[0] if len(high) else low[-1])
-        raise MissingRows(f"{path}: no rows of num_heads={heads['num_heads']:g} (nearest: num_heads={near:g})")
+        raise MissingRows(
+            f"{path}: no rows of num_heads={heads['num_heads']:g} (nearest: num_heads={near:g})"
+        )
     below, above = (
         same[same["num_heads"] == each].groupby(axes)["time_us"].median() for each in (low[-1], high[0])
     )
@@ -193,8 +205,8 @@ def _experts(table: pd.DataFrame, path: Path, wanted: Wanted) -> list[OperatorTa
     names = table_precisions(wanted.shape.expert_precision.name)
     dtype = next((name for name in names if name in set(table["moe_dtype"])), None)
     if dtype is None:
-        have = nearest_name(names[0], {str(d) for d in table["moe_dtype"]})
-        raise MissingRows(f"{path}: column 'moe_dtype': no rows of {names[0]!r} (nearest: {have!r})")
+        near_name = nearest_name(names[0], {str(d) for d in table["moe_dtype"]})
+        raise MissingRows(f"{path}: column 'moe_dtype': no rows of {names[0]!r} (nearest: {near_name!r})")
     table = table[table["moe_dtype"] == dtype]
     rows = table[(table[list(sizes)].astype(float) == pd.Series(sizes)).all(axis=1)]
     if rows.empty:

@@ -7,9 +7,23 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from calibrate.predictor.measured import MissingRows, OperatorTable, ProfileError, Wanted, nearest_name, operator_table
+from calibrate.predictor.measured import (
+    Floats,
+    MissingRows,
+    OperatorTable,
+    Wanted,
+    nearest_name,
+    operator_table,
+)
 from calibrate.predictor.precisions import table_precisions
+
+Curves = dict[tuple[int, int], tuple[Floats, Floats]]
+"""By (n, k): the m that were measured, and their µs."""
+
+FEWEST_POINTS = 2
+"""A line needs two."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +83,7 @@ def matmul_table(product: Matmul, table: pd.DataFrame, path: Path) -> OperatorTa
     """Return a product's times by m, those of its own (n, k) where measured, else linear between the nearest.
 
     Beyond the largest n or k of the table, times grow in proportion. Where several kernels did the same product, the
-    fastest counts. Raises ProfileError when the table lacks the precision, or has no shapes around.
+    fastest counts. Raises MissingRows when the table lacks the precision, or has no shapes around.
     """
     have = {str(each) for each in table["gemm_dtype"]}
     dtype = next((name for name in product.precisions if name in have), None)
@@ -79,50 +93,62 @@ def matmul_table(product: Matmul, table: pd.DataFrame, path: Path) -> OperatorTa
             f"{path}: column 'gemm_dtype': no rows of {wanted!r} for {product.operator} "
             f"(nearest: {nearest_name(wanted, have)!r})"
         )
-    rows = table[table["gemm_dtype"] == dtype]
-    times = rows.groupby(["n", "k", "m"])["time_us"].min().unstack("m")
-    if (product.n, product.k) in times.index:
-        found, notes = times.loc[(product.n, product.k)].dropna(), ()
-    else:
-        found, note = _between(product, times)
+    curves = _curves(table[table["gemm_dtype"] == dtype])
+    notes: tuple[str, ...] = ()
+    if (product.n, product.k) not in curves:
+        curve, note = _between(product, curves)
         notes = (f"{path.name}: {note}",)
-    if len(found) < 2:  # noqa: PLR2004 - a line needs two points
+    else:
+        curve = curves[product.n, product.k]
+    tokens, times = curve
+    if len(tokens) < FEWEST_POINTS:
         raise MissingRows(
             f"{path}: no {dtype} rows around n={product.n}, k={product.k} for {product.operator}"
         )
-    return operator_table(
-        product.operator,
-        {product.feature: found.index.to_numpy(float)},
-        found.to_numpy(float),
-        source=str(path),
-        notes=notes,
-    )
+    return operator_table(product.operator, {product.feature: tokens}, times, source=str(path), notes=notes)
 
 
-def _between(product: Matmul, times: pd.DataFrame) -> tuple[pd.Series, str]:
-    """Return times by m of a shape that was not measured: linear in n, then in k, proportional beyond the largest."""
-    n_known = np.unique(times.index.get_level_values("n").to_numpy())
-    k_known = np.unique(times.index.get_level_values("k").to_numpy())
-    n_low, n_high, n_share, n_factor = _around(product.n, n_known)
-    k_low, k_high, k_share, k_factor = _around(product.k, k_known)
-    total: pd.Series | None = None
-    for n, n_weight in ((n_low, 1 - n_share), (n_high, n_share)):
-        for k, k_weight in ((k_low, 1 - k_share), (k_high, k_share)):
-            if n_weight * k_weight == 0:
-                continue
-            corner = times.loc[(n, k)] if (n, k) in times.index else pd.Series(np.nan, index=times.columns)
-            part = corner * (n_weight * k_weight * n_factor * k_factor)
-            total = part if total is None else total + part
-    assert total is not None, "weights of the corners sum to one"  # noqa: S101 - our own arithmetic
+def _curves(table: pd.DataFrame) -> Curves:
+    """Return, for each measured (n, k), its m in ascending order and the fastest kernel's µs."""
+    columns = [table[name].to_numpy(np.float64) for name in ("n", "k", "m", "time_us")]
+    n, k, m, time_us = columns
+    order = np.lexsort((time_us, m, k, n))
+    rows = np.column_stack(columns)[order]
+    is_first = np.ones(len(rows), np.bool_)
+    is_first[1:] = np.any(np.diff(rows[:, :3], axis=0) != 0, axis=1)
+    rows = rows[is_first]
+    cuts = np.flatnonzero(np.any(np.diff(rows[:, :2], axis=0) != 0, axis=1)) + 1
+    return {(int(part[0, 0]), int(part[0, 1])): (part[:, 2], part[:, 3]) for part in np.split(rows, cuts)}
+
+
+def _between(product: Matmul, curves: Curves) -> tuple[tuple[Floats, Floats], str]:
+    """Return a curve of a shape that was not measured: linear in n, then in k, proportional beyond the largest."""
+    n_low, n_high, n_share, n_factor = _around(product.n, np.unique([n for n, _ in curves]))
+    k_low, k_high, k_share, k_factor = _around(product.k, np.unique([k for _, k in curves]))
+    corners = [
+        ((n, k), n_weight * k_weight * n_factor * k_factor)
+        for n, n_weight in ((n_low, 1 - n_share), (n_high, n_share))
+        for k, k_weight in ((k_low, 1 - k_share), (k_high, k_share))
+        if n_weight * k_weight > 0
+    ]
     of = ", ".join(
         f"{name}={value} of {low}" + (f" and {high}" if high != low else "")
         for name, value, low, high in (("n", product.n, n_low, n_high), ("k", product.k, k_low, k_high))
         if (low, high) != (value, value)
     )
-    return total.dropna(), f"{product.operator} with {of}"
+    nothing = (np.zeros(0), np.zeros(0))
+    known = [(curves.get(corner, nothing), weight) for corner, weight in corners]
+    tokens = known[0][0][0]
+    for (other, _), _ in known[1:]:
+        tokens = np.intersect1d(tokens, other)
+    times = sum(
+        (np.interp(tokens, m, time_us) * weight for (m, time_us), weight in known if len(m)),
+        np.zeros(len(tokens)),
+    )
+    return (tokens, np.asarray(times)), f"{product.operator} with {of}"
 
 
-def _around(value: int, known: np.ndarray) -> tuple[int, int, float, float]:
+def _around(value: int, known: NDArray[np.int64]) -> tuple[int, int, float, float]:
     """Return (known value below, above, share of the one above, factor beyond the largest)."""
     if value >= known[-1]:
         return int(known[-1]), int(known[-1]), 0.0, value / float(known[-1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,7 +22,7 @@ class ProfileError(VtwinError):
     exit_code: ClassVar[int] = 3
 
 
-class MissingRows(ProfileError):
+class MissingRows(ProfileError):  # noqa: N818 - it says what is missing, as its siblings say what is wrong
     """A sound profile that has no rows of the model asked for."""
 
 
@@ -62,7 +62,7 @@ class Wanted:
 
 def operator_table(
     operator: str,
-    features: dict[str, Iterable[float]],
+    features: Mapping[str, Iterable[float]],
     time_us: Iterable[float],
     *,
     source: str,

@@ -28,7 +28,9 @@ def prefill_points(table: OperatorTable, points: Floats) -> Floats:
     whole = (tokens + 1) / 2
     if table.features == ("kv", "chunk"):
         nothing = np.zeros_like(tokens)
-        first = np.column_stack([np.where(is_measured, keys - whole, 0.0), np.where(is_measured, tokens, prompt)])
+        first = np.column_stack(
+            [np.where(is_measured, keys - whole, 0.0), np.where(is_measured, tokens, prompt)]
+        )
         second = np.column_stack([nothing, np.minimum(tokens, prompt)])
     else:
         first = np.column_stack([keys, np.where(is_measured, tokens, prompt)])
@@ -51,5 +53,7 @@ def prefill_times(table: OperatorTable, points: Floats, predicted: Floats) -> Fl
 def _is_measured(table: OperatorTable, points: Floats) -> np.ndarray:
     """Return which rows are of the kind that the profile has."""
     whole = (points[:, 0] + 1) / 2
-    measured: np.ndarray = points[:, 1] >= whole if table.features == ("kv", "chunk") else points[:, 1] <= whole
+    measured: np.ndarray = (
+        points[:, 1] >= whole if table.features == ("kv", "chunk") else points[:, 1] <= whole
+    )
     return measured

@@ -15,7 +15,28 @@ from calibrate.predictor.vidur_profiles import read_vidur
 SUFFIXES = (".csv", ".parquet")
 
 GPU_WORDS = frozenset(
-    "v100 t4 a10 a10g a30 a40 a100 l4 l40 l40s h20 h100 h200 b200 b300 gb200 gb300 mi300x 4090 6000".split()
+    [
+        "v100",
+        "t4",
+        "a10",
+        "a10g",
+        "a30",
+        "a40",
+        "a100",
+        "l4",
+        "l40",
+        "l40s",
+        "h20",
+        "h100",
+        "h200",
+        "b200",
+        "b300",
+        "gb200",
+        "gb300",
+        "mi300x",
+        "4090",
+        "6000",
+    ]
 )
 """Words by which a path says which GPU it was measured on."""
 
@@ -48,7 +69,9 @@ def read_profiles(paths: Sequence[Path], wanted: Wanted) -> Sources:
     if not any(name in kept for name in ESSENTIAL):
         where = ", ".join(map(str, paths))
         reason = complaints[0] if complaints else f"{where}: no profile of {wanted.gpu}"
-        raise ProfileError(f"{reason}; expected projections or attention of {wanted.shape.name} at tp {wanted.tp}")
+        raise ProfileError(
+            f"{reason}; expected projections or attention of {wanted.shape.name} at tp {wanted.tp}"
+        )
     return Sources(tables=kept, complaints=tuple(complaints))
 
 
@@ -59,7 +82,9 @@ def _read_file(path: Path, wanted: Wanted) -> list[OperatorTable]:
         raise ProfileError(f"{path}: a profile of {other}, expected {wanted.gpu}")
     found = _read(path, wanted)
     if not found:
-        raise ProfileError(f"{path}: no operator of a step in it, expected Vidur's columns or an operator table")
+        raise ProfileError(
+            f"{path}: no operator of a step in it, expected Vidur's columns or an operator table"
+        )
     return found
 
 
@@ -105,7 +130,8 @@ def _of_version(files: Iterable[Path], wanted: str | None) -> list[Path]:
 
     A table's version is the folder it lies in; files that lie in no such folder are all returned.
     """
-    plain, versioned = [], {}
+    plain: list[Path] = []
+    versioned: dict[tuple[Path, str], dict[tuple[int, ...], Path]] = {}
     for path in files:
         if not VERSION.match(path.parent.name):
             plain.append(path)

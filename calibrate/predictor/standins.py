@@ -18,7 +18,8 @@ from replay.model import Gpu
 COMPUTE_SHARE = 0.6
 """Of the peak rate: large products reach 0.55 to 0.75 of it in the tables."""
 BANDWIDTH_SHARE = 0.6
-"""Of the peak bandwidth: activations and norms of Vidur's profiles reach 0.35 to 0.6, products of one row 0.6 to 0.8."""
+"""Of the peak bandwidth: activations and norms of Vidur's profiles reach 0.35 to 0.6, products of one row 0.6 to
+0.8."""
 LAUNCH_US = 2.0
 """The shortest kernels of the tables take 2.2 to 2.5 µs."""
 COLLECTIVE_US = 5.0
@@ -44,7 +45,9 @@ def _memory(elements: Callable[[Wanted], float]) -> Callable[[Floats, Wanted, Gp
     return time_us
 
 
-def _product(n_and_k: Callable[[Wanted], tuple[float, float]], part: str) -> Callable[[Floats, Wanted, Gpu], Floats]:
+def _product(
+    n_and_k: Callable[[Wanted], tuple[float, float]], part: str
+) -> Callable[[Floats, Wanted, Gpu], Floats]:
     """Return the time of a matrix product of (tokens, k) with (k, n)."""
 
     def time_us(points: Floats, wanted: Wanted, gpu: Gpu) -> Floats:
@@ -97,7 +100,9 @@ def _experts(points: Floats, wanted: Wanted, gpu: Gpu) -> Floats:
 
 
 def _all_reduce(points: Floats, wanted: Wanted, gpu: Gpu) -> Floats:
-    moved = points[:, 0] * wanted.shape.hidden_size * wanted.shape.dtype_bytes * 2 * (wanted.tp - 1) / wanted.tp
+    moved = (
+        points[:, 0] * wanted.shape.hidden_size * wanted.shape.dtype_bytes * 2 * (wanted.tp - 1) / wanted.tp
+    )
     return COLLECTIVE_US + moved / (gpu.link_bytes_per_us() * LINK_SHARE)
 
 
@@ -127,11 +132,14 @@ _STAND_INS: Mapping[str, Callable[[Floats, Wanted, Gpu], Floats]] = {
     "mlp_act": _memory(lambda w: w.shape.num_matrices * _ffn(w)),
     "attn_pre_proj": _product(lambda w: (_qkv(w), w.shape.hidden_size), "attention"),
     "attn_post_proj": _product(
-        lambda w: (w.shape.hidden_size, w.shape.attention.num_heads * w.shape.attention.v_head_dim / w.tp), "attention"
+        lambda w: (w.shape.hidden_size, w.shape.attention.num_heads * w.shape.attention.v_head_dim / w.tp),
+        "attention",
     ),
     "mlp_up_proj": _product(lambda w: ((w.shape.num_matrices - 1) * _ffn(w), w.shape.hidden_size), "mlp"),
     "mlp_down_proj": _product(lambda w: (w.shape.hidden_size, _ffn(w)), "mlp"),
-    "shared_up_proj": _product(lambda w: ((w.shape.num_matrices - 1) * _shared(w), w.shape.hidden_size), "mlp"),
+    "shared_up_proj": _product(
+        lambda w: ((w.shape.num_matrices - 1) * _shared(w), w.shape.hidden_size), "mlp"
+    ),
     "shared_down_proj": _product(lambda w: (w.shape.hidden_size, _shared(w)), "mlp"),
     "moe": _experts,
     "attn_prefill": _prefill,

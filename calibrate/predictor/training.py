@@ -86,13 +86,17 @@ class Trained:
         inside = np.clip(points, low, high)
         if points.shape[1] > 1:
             ratios = np.divide(
-                self.frontier[None], inside[:, None], out=np.full((len(inside), *self.frontier.shape), np.inf),
+                self.frontier[None],
+                inside[:, None],
+                out=np.full((len(inside), *self.frontier.shape), np.inf),
                 where=inside[:, None] > 0,
             )
             inside = np.maximum(inside * np.minimum(ratios.min(axis=2).max(axis=1), 1.0)[:, None], low)
         work = WORK[self.report.features]
         grown = np.maximum(work(points) / np.maximum(work(inside), 1e-9), 1.0)
-        found: Floats = np.maximum(self.fitted.predict(inside), 0.0) * np.where(np.any(points > high, axis=1) | np.any(inside < points, axis=1), grown, 1.0)
+        found: Floats = np.maximum(self.fitted.predict(inside), 0.0) * np.where(
+            np.any(points > high, axis=1) | np.any(inside < points, axis=1), grown, 1.0
+        )
         return found
 
 
@@ -149,7 +153,9 @@ def held_out(x: Floats) -> NDArray[np.bool_]:
     """Return which points are held out: one in HELD_OUT by a hash, none that bounds the domain of a feature."""
     if len(x) < FEWEST_TO_HOLD_OUT:
         return np.zeros(len(x), np.bool_)
-    drawn = [int.from_bytes(hashlib.sha256(point.tobytes()).digest()[:4], "big") % HELD_OUT == 0 for point in x]
+    drawn = [
+        int.from_bytes(hashlib.sha256(point.tobytes()).digest()[:4], "big") % HELD_OUT == 0 for point in x
+    ]
     is_edge = np.any((x == x.min(axis=0)) | (x == x.max(axis=0)), axis=1)
     chosen: NDArray[np.bool_] = np.array(drawn) & ~is_edge
     return chosen

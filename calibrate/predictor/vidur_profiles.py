@@ -206,12 +206,12 @@ def _cpu(table: pd.DataFrame, path: Path, wanted: Wanted) -> list[OperatorTable]
     rows = table[table["tensor_parallel_degree"] == wanted.tp]
     if rows.empty:
         have = sorted({int(n) for n in table["tensor_parallel_degree"]})
-        near = min(have, key=lambda n: abs(n - wanted.tp))
+        nearest = min(have, key=lambda n: abs(n - wanted.tp))
         raise MissingRows(
-            f"{path}: column 'tensor_parallel_degree': no rows of {wanted.tp} (nearest: {near})"
+            f"{path}: column 'tensor_parallel_degree': no rows of {wanted.tp} (nearest: {nearest})"
         )
     names = sorted({str(name) for name in rows["model_name"]})
-    notes = (f"median over {len(names)} models: none was named",)
+    notes: tuple[str, ...] = (f"median over {len(names)} models: none was named",)
     if wanted.served_model is not None:
         if wanted.served_model not in names:
             near = nearest_name(wanted.served_model, names)
@@ -239,7 +239,7 @@ def _rows_of(table: pd.DataFrame, path: Path, shape: Mapping[str, float]) -> pd.
     raise MissingRows(f"{path}: no rows of {shown(off)} (nearest: {shown({n: near[n] for n in off})})")
 
 
-def _timed(  # noqa: PLR0917 - a column, where it stands and what it depends on
+def _timed(
     operator: str,
     rows: pd.DataFrame,
     column: str,

@@ -55,7 +55,8 @@ def place(value: Floats) -> Floats:
     """Return where values stand among the knots: the number of the knot at or below, plus how far to the next."""
     _, exponent = np.frexp(value)
     doublings = np.maximum(exponent - PARTS_BITS, 0)
-    return PARTS * doublings + np.ldexp(value, -doublings)
+    found: Floats = PARTS * doublings + np.ldexp(value, -doublings)
+    return found
 
 
 def look_up(table: Floats, value: Floats) -> Floats:
@@ -108,7 +109,9 @@ class Profiled(Blackbox):
         for name, axes in TABLES.items():
             table = getattr(self, name)
             if table.ndim != len(axes) or min(table.shape) < 2:
-                raise InvalidConfig(f"{name}: got shape {table.shape}, expected {len(axes)} axes of 2 knots or more")
+                raise InvalidConfig(
+                    f"{name}: got shape {table.shape}, expected {len(axes)} axes of 2 knots or more"
+                )
             if not np.all(np.isfinite(table)) or table.min() < 0:
                 raise InvalidConfig(f"{name}: got a time that is negative or endless, expected µs >= 0")
         for name in ("scale", "step"):

@@ -28,9 +28,11 @@ from replay.keys import (
     engine_fields,
     engine_keys,
 )
+from replay.profiled import COEFFICIENTS as PROFILED_COEFFICIENTS
+from replay.profiled import StepTableFile, profile_notes, read_profiled
 from replay.yamlfile import Section, read_section
 from sim.config import UNBOUNDED, Compatibility, EngineConfig, InvalidConfig
-from sim.latency import Blackbox, Extended
+from sim.latency import Blackbox, Extended, Profiled
 from traces.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -73,7 +75,7 @@ def load_config(path: str | Path, *, defaults: str | Path | None = None) -> Twin
     root.refuse_unknown(_TOP, elsewhere=_other_places())
     seed = root.integer("seed", least=0)
     seed = DEFAULT_SEED if seed is None else seed
-    latency, entry = _read_latency(root, beside=path.parent, defaults=defaults, seed=seed)
+    latency, entry, table = _read_latency(root, beside=path.parent, defaults=defaults, seed=seed)
     engine, notes = _read_engine(root, entry, seed=seed)
     version = root.text("vllm_version") or RULES_VERSION
     return TwinConfig(
@@ -82,7 +84,13 @@ def load_config(path: str | Path, *, defaults: str | Path | None = None) -> Twin
         vllm_version=version,
         seed=seed,
         source=path,
-        notes=(*_version_notes(version), *_entry_notes(entry), *notes, *_startup_notes(engine)),
+        notes=(
+            *_version_notes(version),
+            *_entry_notes(entry),
+            *_table_notes(table, engine),
+            *notes,
+            *_startup_notes(engine),
+        ),
     )
 
 
@@ -93,19 +101,12 @@ def dump_config(config: TwinConfig) -> str:
         for item in engine_fields()
         if not (item.name == "num_gpu_blocks" and config.engine.num_gpu_blocks == UNBOUNDED)
     ]
-    names = {model: name for name, model in LATENCY_MODELS.items()}
-    coefficients = [f"    {name}: {number(value)}" for name, value in coefficients_of(config.latency).items()]
-    extra = EXTENDED_MEANINGS if isinstance(config.latency, Extended) else ()
-    coefficients += [f"    {name}: {float(getattr(config.latency, name))!r}" for name in extra]
     lines = [
         f"vllm_version: {quoted(config.vllm_version)}",
         f"compatibility: {config.compatibility}",
         "engine:",
         *engine,
-        "latency:",
-        f"  model: {names[type(config.latency)]}",
-        "  coefficients:",
-        *coefficients,
+        *_latency_lines(config.latency),
         f"seed: {config.seed}",
     ]
     return "\n".join(lines) + "\n"
@@ -113,7 +114,24 @@ def dump_config(config: TwinConfig) -> str:
 
 def config_digest(config: TwinConfig) -> str:
     """Return a digest of what a configuration says, the same however its file is written."""
-    return hashlib.sha256(dump_config(config).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(dump_config(config).encode())
+    if isinstance(config.latency, Profiled):  # its file may change under the same name
+        digest.update(config.latency.engine_terms().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _latency_lines(latency: Blackbox) -> list[str]:
+    """Return the latency section as TWIN.yaml text."""
+    names = {model: name for name, model in LATENCY_MODELS.items()}
+    lines = ["latency:", f"  model: {names[type(latency)]}"]
+    if isinstance(latency, Profiled):
+        lines.append(f"  table: {quoted(latency.origin)}")
+    values = coefficients_of(latency)
+    shown = PROFILED_COEFFICIENTS[:3] if isinstance(latency, Profiled) else tuple(values)
+    lines += ["  coefficients:", *(f"    {name}: {number(values[name])}" for name in shown)]
+    own = tuple(EXTENDED_MEANINGS) if isinstance(latency, Extended) else ()
+    own = PROFILED_COEFFICIENTS[3:] if isinstance(latency, Profiled) else own
+    return lines + [f"    {name}: {float(getattr(latency, name))!r}" for name in own]
 
 
 def coefficients_of(latency: Blackbox) -> dict[str, Decimal]:
@@ -193,8 +211,8 @@ def _engine_from(given: dict[str, object], section: Section | None) -> EngineCon
 
 def _read_latency(
     root: Section, *, beside: Path, defaults: str | Path | None, seed: int
-) -> tuple[Blackbox, DefaultsEntry | None]:
-    """Return the latency section as a model, and the defaults entry it came from, if it did."""
+) -> tuple[Blackbox, DefaultsEntry | None, StepTableFile | None]:
+    """Return the latency section as a model, and the defaults entry or the table it came from, if it did."""
     expected = "{model: blackbox, coefficients: {…}} or {model: blackbox, defaults: {model, gpu, tp}}"
     section = root.section("latency", expected=expected)
     if section is None:
@@ -204,20 +222,23 @@ def _read_latency(
     model = section.text("model", choices=tuple(LATENCY_MODELS))
     if model is None:
         section.fail("model", got="nothing", expected=f"one of {', '.join(LATENCY_MODELS)}")
+    if model == "profiled":
+        profiled, table = read_profiled(section, beside=beside)
+        return profiled, None, table
     coefficients, wanted = section.section("coefficients"), section.section("defaults")
     if (coefficients is None) == (wanted is None):
         got = "neither" if coefficients is None else "both"
         root.fail("latency", got=got, expected="either coefficients or defaults")
     if coefficients is not None:
         if model == "extended":
-            return _read_extended(coefficients, seed=seed), None
-        return Blackbox(**read_coefficients(coefficients)), None
+            return _read_extended(coefficients, seed=seed), None, None
+        return Blackbox(**read_coefficients(coefficients)), None, None
     if model != "blackbox":
         section.fail(
             "defaults", got=f"defaults for {model}", expected="coefficients (defaults are blackbox's)"
         )
     entry = _read_defaults(section, cast(Section, wanted), beside=beside, defaults=defaults)
-    return Blackbox(**entry.coefficients), entry
+    return Blackbox(**entry.coefficients), entry, None
 
 
 def _read_extended(section: Section, *, seed: int) -> Extended:
@@ -261,6 +282,10 @@ def _entry_notes(entry: DefaultsEntry | None) -> tuple[str, ...]:
     where = entry.provenance
     trust = {"weak": "weakly identified", "partial": "partly identified", "good": "identified"}
     return (f"latency of the entry {entry} ({where.source}, {where.date}, {trust[where.identification]})",)
+
+
+def _table_notes(table: StepTableFile | None, engine: EngineConfig) -> tuple[str, ...]:
+    return () if table is None else profile_notes(table, engine)
 
 
 def _startup_notes(engine: EngineConfig) -> tuple[str, ...]:

@@ -7,11 +7,15 @@ from dataclasses import Field, dataclass, fields
 from typing import Literal, get_args, get_type_hints
 
 from sim.config import EngineConfig, InvalidConfig
-from sim.latency import Blackbox, Extended
+from sim.latency import Blackbox, Extended, Profiled
 
 Kind = Literal["integer", "boolean", "fraction", "number", "numbers", "choice", "text", "decimal", "mapping"]
 
-LATENCY_MODELS: Mapping[str, type[Blackbox]] = {"blackbox": Blackbox, "extended": Extended}
+LATENCY_MODELS: Mapping[str, type[Blackbox]] = {
+    "blackbox": Blackbox,
+    "extended": Extended,
+    "profiled": Profiled,
+}
 """Latency models by the name that TWIN.yaml gives them."""
 
 RULES_VERSION = "0.32.0"
@@ -159,13 +163,35 @@ def extended_keys() -> tuple[Key, ...]:
     )
 
 
+PROFILED_KEYS: tuple[Key, ...] = (
+    Key(
+        path="latency.coefficients.scale",
+        kind="number",
+        default="1.0",
+        meaning="`profiled` only. Factor on the table's times.",
+    ),
+    Key(
+        path="latency.coefficients.step",
+        kind="number",
+        default="the table's",
+        meaning="`profiled` only. µs per step beside them.",
+    ),
+    Key(
+        path="latency.table",
+        kind="text",
+        default="required with `profiled`",
+        meaning="`profiled` only. What `vtwin predictor train` wrote; relative to TWIN.yaml. `coefficients` is then "
+        "optional, and so are its alphas.",
+    ),
+)
+
 LATENCY_KEYS: tuple[Key, ...] = (
     Key(
         path="latency.model",
         kind="choice",
         default="required",
         meaning="How long a step takes. `blackbox`: a straight line in the step's prefill and decode tokens; "
-        "`extended`: more terms, see below.",
+        "`extended`: more terms, see below; `profiled`: a sum of measured operators, tabulated.",
         choices=tuple(LATENCY_MODELS),
     ),
     Key(
@@ -206,6 +232,7 @@ LATENCY_KEYS: tuple[Key, ...] = (
         meaning="µs per decode token of the step.",
     ),
     *extended_keys(),
+    *PROFILED_KEYS,
     Key(
         path="latency.defaults",
         kind="mapping",

@@ -87,7 +87,7 @@ def read_step_tables(path: Path) -> StepTableFile:
     return StepTableFile(tables=tables, step_us=step_us, domain=domain, about=about)
 
 
-def model_of(file: StepTableFile, **given: Decimal | float) -> Profiled:
+def model_of(file: StepTableFile, *, origin: str = "", **given: Decimal | float) -> Profiled:
     """Return the latency model of a table; ``given`` are coefficients beside it, ``step`` in place of the file's.
 
     Raises InvalidConfig on a table or coefficient that is no time.
@@ -96,7 +96,7 @@ def model_of(file: StepTableFile, **given: Decimal | float) -> Profiled:
         name: float(value) if name in ("scale", "step") else value for name, value in given.items()
     }
     coefficients.setdefault("step", file.step_us)
-    return Profiled(**file.tables, **coefficients)  # type: ignore[arg-type]  # names and kinds were checked above
+    return Profiled(**file.tables, **coefficients, origin=origin)  # type: ignore[arg-type]  # names and kinds were checked above
 
 
 def read_profiled(section: Section, *, beside: Path) -> tuple[Profiled, StepTableFile]:
@@ -115,7 +115,7 @@ def read_profiled(section: Section, *, beside: Path) -> tuple[Profiled, StepTabl
         read = {name: coefficients.decimal(name, expected="a number >= 0") for name in COEFFICIENTS}
         given = {name: value for name, value in read.items() if value is not None}
     try:
-        return model_of(file, **given), file
+        return model_of(file, origin=str((beside / named).resolve()), **given), file
     except InvalidConfig as error:
         raise ConfigError(f"{beside / named}: {error}") from error
 

@@ -14,30 +14,9 @@ from calibrate.predictor.vidur_profiles import read_vidur
 
 SUFFIXES = (".csv", ".parquet")
 
-GPU_WORDS = frozenset(
-    [
-        "v100",
-        "t4",
-        "a10",
-        "a10g",
-        "a30",
-        "a40",
-        "a100",
-        "l4",
-        "l40",
-        "l40s",
-        "h20",
-        "h100",
-        "h200",
-        "b200",
-        "b300",
-        "gb200",
-        "gb300",
-        "mi300x",
-        "4090",
-        "6000",
-    ]
-)
+_NVIDIA = ("v100", "t4", "a10", "a10g", "a30", "a40", "a100", "l4", "l40", "l40s", "h20", "h100", "h200")
+_OTHERS = ("b200", "b300", "gb200", "gb300", "mi300x", "4090", "6000")
+GPU_WORDS = frozenset((*_NVIDIA, *_OTHERS))
 """Words by which a path says which GPU it was measured on."""
 
 VERSION = re.compile(r"^\d+\.\d+\.\d+$")

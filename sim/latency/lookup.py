@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,24 +10,33 @@ from sim.compile import part
 SCALE, STEP, TOKENS, SEQUENCES, DECODE_ROWS, DECODE_COLUMNS, PREFILL_ROWS, PREFILL_COLUMNS, HEADER = range(9)
 """Where Profiled's coefficients and numbers of knots stand in ``State.terms``; the tables begin at HEADER."""
 
-PARTS, PARTS_BITS = 16, 5
-"""As in ``sim.latency.profiled``: knots per doubling, and the exponent of the first."""
+PARTS, REST_BITS, FIRST_KNOT = 16.0, 48, (1023 + 4) * 16 - 16
+"""As in ``sim.latency.profiled``, where ``place`` has the idea."""
 
 
 @part
-def place(value: float) -> float:
-    """Return where a value stands among the knots: the number of the knot at or below, plus how far to the next."""
-    doublings = max(math.frexp(value)[1] - PARTS_BITS, 0)
-    return PARTS * doublings + math.ldexp(value, -doublings)
+def knot_at(value: float) -> int:
+    """Return the number of the knot at or below a value."""
+    if value < PARTS:
+        return int(value)
+    return (np.float64(value).view(np.int64) >> REST_BITS) - FIRST_KNOT
+
+
+@part
+def share_beyond(value: float) -> float:
+    """Return how far a value is from that knot to the next, 0 to 1."""
+    if value < PARTS:
+        return value - int(value)
+    return (np.float64(value).view(np.int64) & ((1 << REST_BITS) - 1)) / (1 << REST_BITS)
 
 
 @part
 def look_up(terms: NDArray[np.float64], start: int, num_knots: int, value: float) -> float:
     """Return the value of the table that begins at ``start``, linear between knots and beyond the last two."""
-    at = place(value)
-    low = min(int(at), num_knots - 2)
+    at = knot_at(value)
+    low = min(at, num_knots - 2)
     below = terms[start + low]
-    return below + (at - low) * (terms[start + low + 1] - below)
+    return below + ((at - low) + share_beyond(value)) * (terms[start + low + 1] - below)
 
 
 @part
@@ -37,14 +44,14 @@ def look_up_both(
     terms: NDArray[np.float64], start: int, num_rows: int, num_columns: int, row: float, column: float
 ) -> float:
     """Return the value of a table of two axes, linear along each."""
-    at_row, at_column = place(row), place(column)
-    i, j = min(int(at_row), num_rows - 2), min(int(at_column), num_columns - 2)
+    at_row, at_column = knot_at(row), knot_at(column)
+    i, j = min(at_row, num_rows - 2), min(at_column, num_columns - 2)
     upper_at = start + i * num_columns + j
     lower_at = upper_at + num_columns
-    right = at_column - j
+    right = (at_column - j) + share_beyond(column)
     upper = terms[upper_at] + right * (terms[upper_at + 1] - terms[upper_at])
     lower = terms[lower_at] + right * (terms[lower_at + 1] - terms[lower_at])
-    return upper + (at_row - i) * (lower - upper)
+    return upper + ((at_row - i) + share_beyond(row)) * (lower - upper)
 
 
 @part

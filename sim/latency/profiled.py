@@ -17,8 +17,11 @@ Ints = NDArray[np.int64]
 PARTS = 16
 """Knots per doubling: an axis has every integer up to here, then this many equal parts of each doubling."""
 
-PARTS_BITS = 5
-"""The exponent that ``frexp`` gives to PARTS."""
+REST_BITS = 48
+"""Bits of a float64's mantissa behind the four that tell the PARTS apart."""
+
+FIRST_KNOT = (1023 + 4) * PARTS - PARTS
+"""What the bits before those say of PARTS itself, less its number as a knot."""
 
 AXES = ("tokens", "sequences", "decode_sequences", "decode_keys", "prefill_tokens", "prefill_keys")
 """The axes by name, in the order in which their numbers of knots stand in the engine's terms."""
@@ -51,32 +54,37 @@ def axis_knots(most: int) -> Floats:
     return np.array(knots[: max(2, kept)], np.float64)
 
 
-def place(value: Floats) -> Floats:
-    """Return where values stand among the knots: the number of the knot at or below, plus how far to the next."""
-    _, exponent = np.frexp(value)
-    doublings = np.maximum(exponent - PARTS_BITS, 0)
-    found: Floats = PARTS * doublings + np.ldexp(value, -doublings)
-    return found
+def place(value: Floats) -> tuple[Ints, Floats]:
+    """Return (the number of the knot at or below each value, how far it is from there to the next, 0 to 1).
+
+    From 16 on, a float64's exponent and first four bits of mantissa, read as an integer, count the knots, and the
+    other 48 bits are the way between two of them: no search, no logarithm.
+    """
+    bits = np.ascontiguousarray(value, np.float64).view(np.int64)
+    is_small = value < PARTS
+    knot = np.where(is_small, value.astype(np.int64), (bits >> REST_BITS) - FIRST_KNOT)
+    share = np.where(is_small, value - knot, (bits & ((1 << REST_BITS) - 1)) / (1 << REST_BITS))
+    return knot, share
 
 
 def look_up(table: Floats, value: Floats) -> Floats:
     """Return a table's values, linear between knots and beyond the last two."""
-    at = place(value)
-    low = np.minimum(at.astype(np.int64), len(table) - 2)
+    at, share = place(value)
+    low = np.minimum(at, len(table) - 2)
     below = table[low]
-    found: Floats = below + (at - low) * (table[low + 1] - below)
+    found: Floats = below + ((at - low) + share) * (table[low + 1] - below)
     return found
 
 
 def look_up_both(table: Floats, rows: Floats, columns: Floats) -> Floats:
     """Return a table's values by row and column, linear along each axis."""
-    at_row, at_column = place(rows), place(columns)
-    row = np.minimum(at_row.astype(np.int64), table.shape[0] - 2)
-    column = np.minimum(at_column.astype(np.int64), table.shape[1] - 2)
-    right = at_column - column
+    (at_row, row_share), (at_column, column_share) = place(rows), place(columns)
+    row = np.minimum(at_row, table.shape[0] - 2)
+    column = np.minimum(at_column, table.shape[1] - 2)
+    right = (at_column - column) + column_share
     upper = table[row, column] + right * (table[row, column + 1] - table[row, column])
     lower = table[row + 1, column] + right * (table[row + 1, column + 1] - table[row + 1, column])
-    found: Floats = upper + (at_row - row) * (lower - upper)
+    found: Floats = upper + ((at_row - row) + row_share) * (lower - upper)
     return found
 
 

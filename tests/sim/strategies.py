@@ -67,6 +67,7 @@ class Case:
     config: EngineConfig
     latency: LatencyModel
     closed_loop: tuple[int, int] | None = None
+    max_concurrency: int | None = None
 
     def run(self, *, coalesce: bool = True, record: Record = "none") -> Simulation:
         """Simulate it."""
@@ -77,6 +78,7 @@ class Case:
             coalesce=coalesce,
             record=record,
             closed_loop=self.closed_loop,
+            max_concurrency=self.max_concurrency,
         )
 
     def under(self, **changes: Setting) -> Case:

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sim.config import EngineConfig, InvalidConfig
     from sim.itl import InterTokenLatencies
-    from sim.latency import Blackbox, Extended
+    from sim.latency import (
+        Blackbox,
+        Extended,
+        LatencyModel,
+        PeakTimes,
+        Physics,
+        Profiled,
+        Roofline,
+        StepBatch,
+    )
     from sim.ready import compile_engine
     from sim.requests import Outcomes, Requests, Status
     from sim.simulation import Engine, Simulation, View, simulate
@@ -27,11 +36,17 @@ __all__ = [
     "Extended",
     "InterTokenLatencies",
     "InvalidConfig",
+    "LatencyModel",
     "Outcomes",
+    "PeakTimes",
+    "Physics",
+    "Profiled",
     "Requests",
+    "Roofline",
     "Simulation",
     "Status",
     "Step",
+    "StepBatch",
     "View",
     "compile_engine",
     "simulate",
@@ -42,6 +57,12 @@ _HOMES = {
     "Engine": "sim.simulation",
     "EngineConfig": "sim.config",
     "Extended": "sim.latency",
+    "LatencyModel": "sim.latency",
+    "PeakTimes": "sim.latency",
+    "Physics": "sim.latency",
+    "Profiled": "sim.latency",
+    "Roofline": "sim.latency",
+    "StepBatch": "sim.latency",
     "InterTokenLatencies": "sim.itl",
     "InvalidConfig": "sim.config",
     "Outcomes": "sim.requests",

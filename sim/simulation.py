@@ -15,9 +15,7 @@ from sim.engine import state as st
 from sim.engine.control import abort_request, hold_requests, join_requests
 from sim.engine.run import NEEDS_ROOM, run
 from sim.itl import InterTokenLatencies, inter_token_latencies, latencies_of_tokens
-from sim.latency.blackbox import Blackbox
-from sim.latency.compiled import BLACKBOX, EXTENDED, PROFILED
-from sim.latency.profiled import Profiled
+from sim.latency.model import LatencyModel
 from sim.policies import age_weight_per_us, urgency
 from sim.requests import Int64s, Outcomes, Requests, Status
 from sim.steps import Step, decode_steps
@@ -103,7 +101,7 @@ class Engine:
     """
 
     def __init__(
-        self, config: EngineConfig, latency: Blackbox, *, record: Record = "none", coalesce: bool = True
+        self, config: EngineConfig, latency: LatencyModel, *, record: Record = "none", coalesce: bool = True
     ) -> None:
         num_blocks = config.num_gpu_blocks or RESUMABLE_UNBOUNDED_BLOCKS
         width = config.max_model_len // config.block_size + 2
@@ -122,7 +120,13 @@ class Engine:
 
     @classmethod
     def _of(
-        cls, config: EngineConfig, latency: Blackbox, requests: Requests, *, record: Record, coalesce: bool
+        cls,
+        config: EngineConfig,
+        latency: LatencyModel,
+        requests: Requests,
+        *,
+        record: Record,
+        coalesce: bool,
     ) -> Engine:
         """Return an engine that holds all its requests from the start, its tables sized by them."""
         engine = cls.__new__(cls)
@@ -140,7 +144,7 @@ class Engine:
     def _open(
         self,
         config: EngineConfig,
-        latency: Blackbox,
+        latency: LatencyModel,
         requests: Requests,
         *,
         num_blocks: int,
@@ -158,7 +162,7 @@ class Engine:
         self._gaps_from_tokens = record == "spans" and config.num_speculative_tokens > 0
         counters = st.new_counters(config)
         counters["recycle_private_first"] = config.num_gpu_blocks == UNBOUNDED
-        counters["latency_kind"] = _kind_of(latency)
+        counters["latency_kind"] = latency.engine_kind
         counters["age_weight_per_us"] = age_weight_per_us(config)
         counters["num_free_blocks"] = num_blocks - 1
         counters["log_steps"] = record in ("steps", "blocks")
@@ -492,13 +496,6 @@ class Engine:
         )
 
 
-def _kind_of(latency: Blackbox) -> int:
-    """Return which of its own formulas the engine computes steps by."""
-    if latency.is_blackbox:
-        return BLACKBOX
-    return PROFILED if isinstance(latency, Profiled) else EXTENDED
-
-
 COUNTED = (
     "num_draft_tokens",
     "num_accepted_tokens",
@@ -544,7 +541,7 @@ def _check(requests: Requests) -> None:
 def simulate(
     requests: Requests,
     config: EngineConfig,
-    latency: Blackbox,
+    latency: LatencyModel,
     *,
     coalesce: bool = True,
     record: Record = "none",

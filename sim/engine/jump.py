@@ -17,7 +17,8 @@ from sim.engine.log import log_pause, log_span
 from sim.engine.state import FCFS, IS_DECODE, NEVER, SAMPLES, State
 from sim.engine.update import finish
 from sim.engine.waiting import next_queued_us
-from sim.latency.compiled import BLACKBOX, blackbox_us, take_step
+from sim.latency.compiled import blackbox_us, take_step
+from sim.latency.model import BLACKBOX
 
 ENDLESS = 1 << 60
 
@@ -230,7 +231,7 @@ def plan_steps(s: State, most: int, limit_us: int, start_us: int) -> int:
             return j
         if e.latency_kind != BLACKBOX:
             context = e.decode_context_tokens + j * e.num_running
-            duration_us = take_step(s, (0, e.num_running, context, 0, 0), start_us, e.num_steps + j)
+            duration_us = take_step(s, (0, e.num_running, context, 0, 0, 0, 0), start_us, e.num_steps + j)
             duration_us = max(duration_us, least_us)
             s.duties[j] = e.compute_duty
         start_us += duration_us

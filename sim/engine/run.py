@@ -14,6 +14,7 @@ from sim.engine.schedule import schedule
 from sim.engine.state import NEVER, PENDING, SAMPLES, WAITING, State
 from sim.engine.update import update_from_output
 from sim.engine.waiting import add_request, next_queued_us
+from sim.latency.batch import Work
 from sim.latency.compiled import take_step
 
 REACHED, IDLE, NEEDS_ROOM = 0, 1, 2
@@ -60,7 +61,7 @@ def has_unfinished(s: State) -> bool:
 
 
 @part
-def work_of(s: State, batch: int) -> tuple[int, int, int, int, int]:
+def work_of(s: State, batch: int) -> Work:
     """Return what the latency model needs to know of a batch."""
     b = s.batches[batch]
     return (
@@ -69,6 +70,8 @@ def work_of(s: State, batch: int) -> tuple[int, int, int, int, int]:
         b.decode_context_tokens,
         b.prefill_pairs,
         b.num_prefill_seqs,
+        b.prefill_context_tokens,
+        b.prefill_chunk_squares,
     )
 
 

@@ -69,6 +69,8 @@ def count_work(s: State, batch: int, computed: int, num_tokens: int, kind: int, 
     else:
         b.num_prefill_seqs += sign
         b.prefill_pairs += sign * (num_tokens * computed + num_tokens * (num_tokens + 1) // 2)
+        b.prefill_context_tokens += sign * (computed + num_tokens)
+        b.prefill_chunk_squares += sign * num_tokens * num_tokens
 
 
 @part
@@ -251,6 +253,7 @@ def schedule(s: State, batch: int) -> None:
     e.num_steps += 1
     b.num_entries = b.num_tokens = b.num_decode_tokens = 0
     b.decode_context_tokens = b.prefill_pairs = b.num_prefill_seqs = 0
+    b.prefill_context_tokens = b.prefill_chunk_squares = 0
     e.num_preempted = e.num_hits = e.head_is_blocked = e.step_reload_us = e.has_prefill = 0
     e.token_budget = e.max_num_batched_tokens
     threshold = effective_long_prefill_threshold(s)

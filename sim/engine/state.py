@@ -107,6 +107,8 @@ BATCH = np.dtype(
         ("decode_context_tokens", np.int64),  # KV entries that its decodes read
         ("prefill_pairs", np.int64),  # (query, key) pairs that its prefills attend to
         ("num_prefill_seqs", np.int64),
+        ("prefill_context_tokens", np.int64),  # KV entries that its prefills read, their own included
+        ("prefill_chunk_squares", np.int64),  # sum of its prefills' tokens, squared
     ],
     align=True,
 )

@@ -1,7 +1,21 @@
 """Latency models: how long a step takes, as a function of what is in it."""
 
+from sim.latency.batch import StepBatch
 from sim.latency.blackbox import Blackbox
 from sim.latency.extended import Extended
+from sim.latency.model import LatencyModel
+from sim.latency.peak import PeakTimes
+from sim.latency.physics import Physics
 from sim.latency.profiled import Profiled
+from sim.latency.roofline import Roofline
 
-__all__ = ["Blackbox", "Extended", "Profiled"]
+__all__ = [
+    "Blackbox",
+    "Extended",
+    "LatencyModel",
+    "PeakTimes",
+    "Physics",
+    "Profiled",
+    "Roofline",
+    "StepBatch",
+]

@@ -9,12 +9,10 @@ from numpy.typing import NDArray
 
 from sim.compile import part, phase
 from sim.engine.state import State
+from sim.latency.batch import Work
 from sim.latency.lookup import profiled_us
-
-SCALE = 1_000_000
-
-BLACKBOX, EXTENDED, PROFILED = 0, 1, 2
-"""Kinds of latency models that the engine computes itself."""
+from sim.latency.model import BLACKBOX, PROFILED, SCALE, TABULATED
+from sim.latency.tabulated import tabulated_us
 
 BETA0, BETA1, BETA2, ALPHA2 = 0, 1, 2, 3
 """Where Blackbox's coefficients stand in ``State.latency``, in 10⁻⁶ µs."""
@@ -80,15 +78,12 @@ def duty_at(s: State, time_us: int) -> float:
 
 
 @part
-def extended_us(
-    s: State, work: tuple[int, int, int, int, int], duty: float, noise: float
-) -> tuple[int, float]:
+def extended_us(s: State, work: Work, duty: float, noise: float) -> tuple[int, float]:
     """Return (duration of a step, how much of it is compute).
 
-    ``work``: prefill and decode tokens, context tokens that decodes read, pairs that prefills attend to, prefilling
-    sequences.
+    ``work``: the fields of ``StepBatch``, in its order.
     """
-    num_prefill_tokens, num_decode_tokens, context, pairs, num_prefill_seqs = work
+    num_prefill_tokens, num_decode_tokens, context, pairs, num_prefill_seqs, _, _ = work
     c = s.terms
     slowdown = 1.0 + c[KAPPA] * duty
     # With a floor, one read of the weights serves both kinds of tokens.
@@ -107,20 +102,22 @@ def extended_us(
 
 
 @part
-def take_step(s: State, work: tuple[int, int, int, int, int], start_us: int, step: int) -> int:
+def take_step(s: State, work: Work, start_us: int, step: int) -> int:
     """Return the duration of a step that starts at ``start_us``; a model with a slow state passes it through."""
     e = s.counters[0]
     if work[0] + work[1] == 0:
         return 0
     if e.latency_kind == BLACKBOX:
         return blackbox_us(s.latency, work[0], work[1])
+    if e.latency_kind == TABULATED:
+        return int(np.rint(tabulated_us(s.terms, work) * step_noise(s.terms, step)))
     if e.latency_kind == PROFILED:
         return profiled_us(s.terms, work)
     return take_extended_step(s, work, start_us, step)
 
 
 @phase
-def take_extended_step(s: State, work: tuple[int, int, int, int, int], start_us: int, step: int) -> int:
+def take_extended_step(s: State, work: Work, start_us: int, step: int) -> int:
     """Return the duration of a step under Extended, and let its slow state pass through it."""
     e = s.counters[0]
     duty = duty_at(s, start_us)

@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.config import InvalidConfig
+from sim.latency.batch import StepBatch
 from sim.latency.blackbox import Blackbox
+from sim.latency.model import BLACKBOX, EXTENDED, Int64s
 
 MICROSECONDS_PER_SECOND = 1_000_000
 
@@ -49,9 +51,10 @@ class Extended(Blackbox):
                 raise InvalidConfig(f"{field.name}: got {value!r}, expected a number >= 0")
 
     @property
-    def is_blackbox(self) -> bool:
-        """Whether every term beyond blackbox's is zero, so that the exact integer path may be taken."""
-        return not any((self.beta3, self.beta4, self.beta5, self.floor, self.kappa, self.sigma))
+    def engine_kind(self) -> int:
+        """Exact integers where every term beyond blackbox's is zero."""
+        own = (self.beta3, self.beta4, self.beta5, self.floor, self.kappa, self.sigma)
+        return EXTENDED if any(own) else BLACKBOX
 
     def engine_terms(self) -> NDArray[np.float64]:
         """Return the coefficients in the order of ``sim.latency.compiled``."""
@@ -71,3 +74,14 @@ class Extended(Blackbox):
             ],
             dtype=np.float64,
         )
+
+    def durations_us(self, batch: StepBatch) -> Int64s:
+        """Return what steps take that start after a long idle time, without scatter, int64 µs."""
+        if self.engine_kind == BLACKBOX:
+            return self.step_us(batch.num_prefill_tokens, batch.num_decode_tokens)
+        reading = float(self.beta2) * batch.num_decode_tokens + self.beta3 * batch.decode_context_tokens
+        dense = float(self.beta1) * batch.num_prefill_tokens
+        attention = self.beta4 * batch.prefill_pairs
+        hidden = np.maximum(self.floor, dense)
+        total = float(self.beta0) + hidden + attention + reading + self.beta5 * batch.num_prefill_seqs
+        return np.asarray(np.rint(total), np.int64)

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.compile import part
+from sim.latency.batch import Work
 
 SCALE, STEP, TOKENS, SEQUENCES, DECODE_ROWS, DECODE_COLUMNS, PREFILL_ROWS, PREFILL_COLUMNS, HEADER = range(9)
 """Where Profiled's coefficients and numbers of knots stand in ``State.terms``; the tables begin at HEADER."""
@@ -31,12 +32,29 @@ def share_beyond(value: float) -> float:
 
 
 @part
+def knot_value(number: int) -> float:
+    """Return the knot of a number."""
+    if number <= PARTS:
+        return float(number)
+    doublings = (number - int(PARTS)) // int(PARTS)
+    return float((number - doublings * int(PARTS)) << doublings)
+
+
+@part
+def way_beyond(value: float, knot: int, num_knots: int) -> float:
+    """Return how far a value is from ``knot``, the one below it or the last but one; beyond the end, in last parts."""
+    last, end = knot_value(num_knots - 2), knot_value(num_knots - 1)
+    if value > end:
+        return (value - last) / (end - last)
+    return (knot_at(value) - knot) + share_beyond(value)
+
+
+@part
 def look_up(terms: NDArray[np.float64], start: int, num_knots: int, value: float) -> float:
     """Return the value of the table that begins at ``start``, linear between knots and beyond the last two."""
-    at = knot_at(value)
-    low = min(at, num_knots - 2)
+    low = min(knot_at(value), num_knots - 2)
     below = terms[start + low]
-    return below + ((at - low) + share_beyond(value)) * (terms[start + low + 1] - below)
+    return below + way_beyond(value, low, num_knots) * (terms[start + low + 1] - below)
 
 
 @part
@@ -44,20 +62,19 @@ def look_up_both(
     terms: NDArray[np.float64], start: int, num_rows: int, num_columns: int, row: float, column: float
 ) -> float:
     """Return the value of a table of two axes, linear along each."""
-    at_row, at_column = knot_at(row), knot_at(column)
-    i, j = min(at_row, num_rows - 2), min(at_column, num_columns - 2)
+    i, j = min(knot_at(row), num_rows - 2), min(knot_at(column), num_columns - 2)
     upper_at = start + i * num_columns + j
     lower_at = upper_at + num_columns
-    right = (at_column - j) + share_beyond(column)
+    right = way_beyond(column, j, num_columns)
     upper = terms[upper_at] + right * (terms[upper_at + 1] - terms[upper_at])
     lower = terms[lower_at] + right * (terms[lower_at + 1] - terms[lower_at])
-    return upper + ((at_row - i) + share_beyond(row)) * (lower - upper)
+    return upper + way_beyond(row, i, num_rows) * (lower - upper)
 
 
 @part
-def profiled_us(terms: NDArray[np.float64], work: tuple[int, int, int, int, int]) -> int:
-    """Return the duration of a step that has tokens; ``work`` as ``sim.latency.compiled.take_step`` has it."""
-    num_prefill_tokens, num_decode_tokens, context, pairs, num_prefill_seqs = work
+def profiled_us(terms: NDArray[np.float64], work: Work) -> int:
+    """Return the duration of a step that has tokens; ``work``: the fields of ``StepBatch``."""
+    num_prefill_tokens, num_decode_tokens, context, pairs, num_prefill_seqs, _, _ = work
     num_tokens, num_sequences = int(terms[TOKENS]), int(terms[SEQUENCES])
     start = HEADER
     total = look_up(terms, start, num_tokens, float(num_prefill_tokens + num_decode_tokens))

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.config import InvalidConfig
-from sim.latency.blackbox import Blackbox
+from sim.latency.batch import StepBatch
+from sim.latency.model import PROFILED, LatencyModel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -67,30 +68,43 @@ def place(value: Floats) -> tuple[Ints, Floats]:
     return knot, share
 
 
+def knot_value(number: int) -> float:
+    """Return the knot of a number."""
+    if number <= PARTS:
+        return float(number)
+    doublings, part = divmod(number - PARTS, PARTS)
+    return float((PARTS + part) << doublings)
+
+
+def between(value: Floats, num_knots: int) -> tuple[Ints, Floats]:
+    """Return (the knot below, how far to the next) on an axis; beyond its end, how many of its last parts."""
+    knot, share = place(value)
+    low = np.minimum(knot, num_knots - 2)
+    last, end = knot_value(num_knots - 2), knot_value(num_knots - 1)
+    return low, np.where(value > end, (value - last) / (end - last), (knot - low) + share)
+
+
 def look_up(table: Floats, value: Floats) -> Floats:
     """Return a table's values, linear between knots and beyond the last two."""
-    at, share = place(value)
-    low = np.minimum(at, len(table) - 2)
+    low, share = between(value, len(table))
     below = table[low]
-    found: Floats = below + ((at - low) + share) * (table[low + 1] - below)
+    found: Floats = below + share * (table[low + 1] - below)
     return found
 
 
 def look_up_both(table: Floats, rows: Floats, columns: Floats) -> Floats:
     """Return a table's values by row and column, linear along each axis."""
-    (at_row, row_share), (at_column, column_share) = place(rows), place(columns)
-    row = np.minimum(at_row, table.shape[0] - 2)
-    column = np.minimum(at_column, table.shape[1] - 2)
-    right = (at_column - column) + column_share
+    row, down = between(rows, table.shape[0])
+    column, right = between(columns, table.shape[1])
     upper = table[row, column] + right * (table[row, column + 1] - table[row, column])
     lower = table[row + 1, column] + right * (table[row + 1, column + 1] - table[row + 1, column])
-    found: Floats = upper + ((at_row - row) + row_share) * (lower - upper)
+    found: Floats = upper + down * (lower - upper)
     return found
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Profiled(Blackbox):
-    """Four tables of µs, and blackbox's alphas around them; its betas are not used and stay 0.
+class Profiled(LatencyModel):
+    """Four tables of µs, one of them for each way in which an operator's time grows.
 
     A step of P prefill and D decode tokens, whose decodes read C KV entries and whose Q prefills attend to A (query,
     key) pairs, lasts
@@ -113,7 +127,7 @@ class Profiled(Blackbox):
 
     def __post_init__(self) -> None:
         """Check the tables and the coefficients."""
-        Blackbox.__post_init__(self)
+        LatencyModel.__post_init__(self)
         for name, axes in TABLES.items():
             table = getattr(self, name)
             if table.ndim != len(axes) or min(table.shape) < 2:
@@ -131,17 +145,17 @@ class Profiled(Blackbox):
         """Return whether two models take the same time for every step."""
         if not isinstance(other, Profiled):
             return NotImplemented
-        coefficients = np.array_equal(self.engine_coefficients(), other.engine_coefficients())
-        return bool(coefficients) and np.array_equal(self.engine_terms(), other.engine_terms())
+        coefficients = (self.alpha0, self.alpha1, self.alpha2) == (other.alpha0, other.alpha1, other.alpha2)
+        return coefficients and np.array_equal(self.engine_terms(), other.engine_terms())
 
     def __hash__(self) -> int:
         """Return a hash of where the tables came from: cheap, and equal where models are."""
         return hash((self.scale, self.step, self.tokens_us.shape))
 
     @property
-    def is_blackbox(self) -> bool:
-        """Whether the engine may compute steps in exact integers: never."""
-        return False
+    def engine_kind(self) -> int:
+        """Four tables."""
+        return PROFILED
 
     @cached_property
     def _terms(self) -> Floats:
@@ -153,14 +167,12 @@ class Profiled(Blackbox):
         """Return the coefficients, the axes and the tables as the engine takes them."""
         return self._terms
 
-    def times_us(
-        self, *, prefill_tokens: Ints, decode_tokens: Ints, context: Ints, pairs: Ints, prefill_seqs: Ints
-    ) -> Ints:
-        """Return the durations of steps that have tokens, int64 µs: what the engine computes, as columns."""
-        p, d = prefill_tokens.astype(np.float64), decode_tokens.astype(np.float64)
-        work = look_up(self.tokens_us, p + d) + look_up(self.sequences_us, d + prefill_seqs)
-        keys = np.divide(context, d, out=np.zeros_like(d), where=d > 0)
+    def durations_us(self, batch: StepBatch) -> Ints:
+        """Return what steps take, int64 µs; one without tokens takes none."""
+        p, d = batch.num_prefill_tokens.astype(np.float64), batch.num_decode_tokens.astype(np.float64)
+        work = look_up(self.tokens_us, p + d) + look_up(self.sequences_us, d + batch.num_prefill_seqs)
+        keys = np.divide(batch.decode_context_tokens, d, out=np.zeros_like(d), where=d > 0)
         work += np.where(d > 0, look_up_both(self.decode_us, d, keys), 0.0)
-        keys = np.divide(pairs, p, out=np.zeros_like(p), where=p > 0)
+        keys = np.divide(batch.prefill_pairs, p, out=np.zeros_like(p), where=p > 0)
         work += np.where(p > 0, look_up_both(self.prefill_us, p, keys), 0.0)
-        return np.rint(self.step + self.scale * work).astype(np.int64)
+        return np.where(p + d > 0, np.rint(self.step + self.scale * work), 0).astype(np.int64)

@@ -15,7 +15,21 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from sim import Blackbox, EngineConfig, Extended, Outcomes, Requests, Simulation, simulate
+from sim import (
+    Blackbox,
+    EngineConfig,
+    Extended,
+    LatencyModel,
+    Outcomes,
+    PeakTimes,
+    Physics,
+    Profiled,
+    Requests,
+    Roofline,
+    Simulation,
+    simulate,
+)
+from sim.latency.profiled import axis_knots
 from sim.simulation import Record
 
 Setting = bool | int | float | str
@@ -53,7 +67,7 @@ class Case:
 
     requests: Requests
     config: EngineConfig
-    latency: Blackbox
+    latency: LatencyModel
     closed_loop: tuple[int, int] | None = None
     max_concurrency: int | None = None
 
@@ -121,9 +135,108 @@ def scattered(pick: Pick) -> Extended:
     return replace(extended(pick), sigma=0.2, seed=pick(range(4)))
 
 
-def any_model(pick: Pick) -> Blackbox:
+def peak_times(pick: Pick) -> PeakTimes:
+    """Pick a made-up model on a made-up GPU, tiny enough for steps of some µs."""
+    costs = (0.7, 3.0, 0.0, 40.0)
+    return PeakTimes(
+        matmul=pick(costs),
+        weights=pick(costs) * 10,
+        head_matmul=pick(costs),
+        head_weights=pick(costs),
+        prefill_pair=pick(costs) / 100,
+        decode_entry=pick(costs) / 100,
+        kv_entry=pick(costs) / 10,
+        kv_write=pick(costs) / 10,
+        activation=pick(costs) / 10,
+        num_layers=pick((2, 1, 5)),
+        expert_matmul=pick(costs),
+        expert_weights=pick(costs) * 10,
+        num_experts=pick((0, 8)),
+        num_experts_per_token=pick((2, 1, 8)),
+        num_moe_layers=pick((0, 2)),
+        windowed_prefill_pair=pick(costs) / 100,
+        windowed_decode_entry=pick(costs) / 100,
+        windowed_kv_entry=pick(costs) / 10,
+        window=pick((0, 3, 20)),
+        all_reduce=pick(costs),
+        num_all_reduces=pick((0, 4)),
+        send_recv=pick(costs),
+        tp=pick((1, 2)),
+        pp=pick((1, 1, 2)),
+        is_grouped=pick((True, False)),
+    )
+
+
+def roofline(pick: Pick) -> Roofline:
+    """Pick a roofline of a made-up model."""
+    costs = (0.7, 3.0, 0.0, 40.0)
+    return Roofline(
+        alpha0=pick(costs),
+        peak=peak_times(pick),
+        all_reduce_us=pick(costs),
+        layer_us=pick(costs),
+        moe_layer_us=pick(costs),
+        step_us=pick(costs),
+        sequence_us=pick(costs),
+        cpu_step_us=pick(costs),
+        cpu_sequence_us=pick(costs),
+        cpu_exposed=pick((0.0, 1.0)),
+        max_capture_size=pick((512, 0, 8)),
+        sigma=pick((0.0, 0.0, 0.2)),
+    )
+
+
+def profiled(pick: Pick) -> Profiled:
+    """Pick tables of a made-up profile: rising along every axis, some ending before the engine's steps do."""
+    tokens, sequences, keys = (axis_knots(pick((most, 17, 1))) for most in (600, 60, 900))
+    costs = (0.7, 3.0, 0.0, 40.0)
+    curve = pick((0.5, 1.0, 1.5))
+    return Profiled(
+        alpha0=pick(costs),
+        alpha1=pick((0.0, 0.01)),
+        alpha2=pick((0.0, 2.5)),
+        tokens_us=pick(costs) + pick(costs) * tokens**curve,
+        sequences_us=pick(costs) * np.ceil(sequences / 8),
+        decode_us=pick(costs) * np.maximum.outer(sequences, keys)
+        + pick((0.0, 0.01)) * np.multiply.outer(sequences, keys),
+        prefill_us=pick(costs) + pick((0.001, 0.1)) * np.multiply.outer(tokens, keys) ** curve,
+        scale=pick((1.0, 0.5, 3.0)),
+        step=pick(costs),
+    )
+
+
+def physics(pick: Pick) -> Physics:
+    """Pick a physics-informed model of a made-up model."""
+    factors, costs = (1.3, 0.15, 0.0, 4.0), (0.7, 3.0, 0.0, 40.0)
+    named = (
+        "prefill_compute",
+        "decode_compute",
+        "prefill_attention",
+        "decode_attention",
+        "prefill_kv",
+        "decode_kv",
+    )
+    named += ("weights", "head", "activation", "tensor_parallel")
+    return Physics(
+        alpha0=pick(costs),
+        peak=peak_times(pick),
+        **{name: pick(factors) for name in named},
+        layer_us=pick(costs),
+        moe_layer_us=pick(costs),
+        interleaved_moe_layer_us=pick(costs),
+        all_reduce_us=pick(costs),
+        request_us=pick(costs),
+        step_us=pick(costs),
+        cpu_step_us=pick(costs),
+        cpu_request_us=pick(costs),
+        cpu_exposed=pick((0.0, 1.0)),
+        exposed=pick((0.0, 1.0, 0.4)),
+    )
+
+
+def any_model(pick: Pick) -> LatencyModel:
     """Pick one of every latency model the engine computes."""
-    model: Blackbox = pick((blackbox, extended, scattered))(pick)
+    model: LatencyModel = pick((blackbox, extended, scattered, roofline, physics, profiled))(pick)
     return model
 
 
@@ -213,7 +326,7 @@ def cases(
     *,
     is_async: bool | None = None,
     closed: bool | None = False,
-    model: Callable[[Pick], Blackbox] = blackbox,
+    model: Callable[[Pick], LatencyModel] = blackbox,
 ) -> Case:
     """Draw a whole case; ``closed`` None draws open and closed loops."""
     pick = draw(picks())

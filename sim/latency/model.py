@@ -1,0 +1,96 @@
+"""What every latency model is to the engine: delays on the way in and out, and how a step's duration is computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.config import InvalidConfig
+from sim.latency.batch import StepBatch
+
+Number = str | int | float | Decimal
+Int64s = NDArray[np.int64]
+
+SCALE = 1_000_000
+"""Coefficients are kept to 10⁻⁶ µs, as integers, so that a tie is a tie on every machine."""
+
+BLACKBOX, EXTENDED, TABULATED, PROFILED = 0, 1, 2, 3
+"""Kinds of steps that the engine computes: exact integers; Extended's formula; a table by tokens, and attention; four
+tables."""
+
+LARGEST_US = {
+    "alpha0": 10**9,
+    "alpha1": 10**6,
+    "alpha2": 10**6,
+    "beta0": 10**9,
+    "beta1": 10**6,
+    "beta2": 10**6,
+}
+"""Beyond 1000 s, or 1 s per token, is a mistake of unit; times nine million tokens it would overflow int64."""
+
+
+def scaled(value: Number, name: str) -> int:
+    """Return a coefficient in 10⁻⁶ µs, rounded half to even; raise InvalidConfig on what is not one."""
+    try:
+        decimal = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+        number = int((decimal * SCALE).to_integral_value(ROUND_HALF_EVEN))
+    except (InvalidOperation, OverflowError, ValueError, TypeError) as error:
+        raise InvalidConfig(f"{name}: got {value!r}, expected a number of µs") from error
+    if not 0 <= number <= LARGEST_US[name] * SCALE:
+        raise InvalidConfig(f"{name}: got {value!r}, expected 0 to {LARGEST_US[name]:,} µs")
+    return number
+
+
+def divided_half_even(value: Int64s, divisor: int = SCALE) -> Int64s:
+    """Return value / divisor, rounded half to even; values must not be negative."""
+    quotient, rest = np.divmod(value, divisor)
+    up = (2 * rest > divisor) | ((2 * rest == divisor) & (quotient % 2 == 1))
+    rounded: Int64s = quotient + up
+    return rounded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyModel:
+    """The way in and out of the engine, which all models share; what a step takes, each says itself.
+
+    A request joins the queue ``alpha0 + alpha1·prompt tokens`` µs after it arrives; its k-th output token is seen
+    ``k·alpha2`` after its step; each is rounded once, half to even. Raises InvalidConfig on a negative or endless one.
+    """
+
+    alpha0: Number = 0
+    alpha1: Number = 0
+    alpha2: Number = 0
+
+    def __post_init__(self) -> None:
+        """Check the three."""
+        for name in ("alpha0", "alpha1", "alpha2"):
+            scaled(getattr(self, name), name)
+
+    @property
+    def engine_kind(self) -> int:
+        """Which of its ways of computing a step the engine takes: BLACKBOX, EXTENDED, TABULATED or PROFILED."""
+        raise NotImplementedError
+
+    def engine_coefficients(self) -> Int64s:
+        """Return (beta0, beta1, beta2, alpha2) in 10⁻⁶ µs, as the engine takes them."""
+        return np.array([0, 0, 0, scaled(self.alpha2, "alpha2")], dtype=np.int64)
+
+    def engine_terms(self) -> NDArray[np.float64]:
+        """Return what the engine's float path reads, in the layout of its kind."""
+        raise NotImplementedError
+
+    def durations_us(self, batch: StepBatch) -> Int64s:
+        """Return what steps take after a long idle time, without scatter, int64 µs: what the engine does, in numpy."""
+        raise NotImplementedError
+
+    def queue_delay_us(self, prompt_tokens: Int64s) -> Int64s:
+        """Return how long after their arrival requests join the queue, int64 µs."""
+        delay = scaled(self.alpha0, "alpha0") + scaled(self.alpha1, "alpha1") * prompt_tokens.astype(np.int64)
+        return divided_half_even(delay)
+
+    def output_delay_us(self, token_number: Int64s) -> Int64s:
+        """Return how long after its step the k-th token (k from 1) is seen, int64 µs."""
+        return divided_half_even(scaled(self.alpha2, "alpha2") * token_number.astype(np.int64))

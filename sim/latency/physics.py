@@ -1,0 +1,99 @@
+"""Physics-informed: what each part takes at the peak times what measurements say of it, and overheads they found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim.config import InvalidConfig
+from sim.latency.roofline import Analytic
+from sim.latency.tabulated import StepTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Physics(Analytic):
+    """``PeakTimes``, each part with a correction that a fit finds: one set of numbers for many models and GPUs.
+
+    Corrections are factors on the time at the peak, 1 being the peak itself: ``prefill_compute`` and
+    ``decode_compute`` of the products with weights, ``prefill_attention`` of a chunk's (query, key) pairs, its real
+    context and no more, ``decode_attention`` of what decodes compute, ``decode_kv`` of what they read, ``prefill_kv``
+    of the KV entries that prefills write, ``weights`` of reading the weights that a step touches, ``head`` of the LM
+    head, ``activation`` of vectors through memory, ``tensor_parallel`` of the bytes of the collectives. Overheads in
+    µs: ``layer_us`` per layer, ``moe_layer_us`` per layer with experts, ``interleaved_moe_layer_us`` the same where not
+    all layers have some, ``all_reduce_us`` per collective, ``request_us`` per request in the step, ``step_us`` per
+    step; ``cpu_step_us`` and ``cpu_request_us`` of the process that schedules, hidden behind the GPU but for
+    ``cpu_exposed``. ``exposed``: how much of the shorter of products and reading is not hidden behind the other.
+    """
+
+    prefill_compute: float = 1.4
+    decode_compute: float = 1.4
+    prefill_attention: float = 2.0
+    decode_attention: float = 2.0
+    prefill_kv: float = 1.2
+    decode_kv: float = 1.3
+    weights: float = 1.2
+    head: float = 1.2
+    activation: float = 1.2
+    tensor_parallel: float = 1.6
+    layer_us: float = 8.0
+    moe_layer_us: float = 20.0
+    interleaved_moe_layer_us: float = 0.0
+    all_reduce_us: float = 8.0
+    request_us: float = 3.0
+    step_us: float = 500.0
+    cpu_step_us: float = 1500.0
+    cpu_request_us: float = 10.0
+    cpu_exposed: float = 0.0
+    exposed: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check all; raises InvalidConfig."""
+        Analytic.__post_init__(self)
+        for name in ("exposed", "cpu_exposed"):
+            if getattr(self, name) > 1:
+                raise InvalidConfig(f"{name}: got {getattr(self, name)!r}, expected a share in [0, 1]")
+
+    def step_table(self) -> StepTable:
+        """Return the model as the engine takes it."""
+        at_peak, pp = self.peak, self.peak.pp
+        tokens = self.computed_tokens()
+        per_token = (
+            self.activation * at_peak.activation
+            + self.prefill_kv * at_peak.kv_write
+            + self.tensor_parallel * (at_peak.all_reduce + pp * at_peak.send_recv)
+        )
+        is_interleaved = 0 < at_peak.num_moe_layers < at_peak.num_layers
+        per_moe_layer = self.moe_layer_us + (self.interleaved_moe_layer_us if is_interleaved else 0.0)
+        fixed = (
+            self.layer_us * at_peak.num_layers
+            + per_moe_layer * at_peak.num_moe_layers
+            + self.all_reduce_us * at_peak.num_all_reduces
+            + self.step_us
+        )
+        products = (at_peak.matmul + at_peak.expert_matmul) / pp
+        entry = max(self.decode_attention * at_peak.decode_entry, self.decode_kv * at_peak.kv_entry)
+        windowed = max(
+            self.decode_attention * at_peak.windowed_decode_entry, self.decode_kv * at_peak.windowed_kv_entry
+        )
+        return StepTable(
+            compute=np.zeros_like(tokens),
+            reading=self.weights * at_peak.weights_read(tokens),
+            rest=per_token * tokens + fixed,
+            prefill=self.prefill_compute * products,
+            decode=self.decode_compute * products,
+            exposed=self.exposed,
+            sample=self.head * at_peak.head_matmul,
+            sample_floor=self.head * at_peak.head_weights,
+            sequence=self.request_us,
+            cpu_step=self.cpu_step_us,
+            cpu_sequence=self.cpu_request_us,
+            cpu_exposed=self.cpu_exposed,
+            pair=self.prefill_attention * at_peak.prefill_pair / pp,
+            pair_windowed=self.prefill_attention * at_peak.windowed_prefill_pair / pp,
+            keys=self.decode_kv * at_peak.kv_entry / pp,
+            keys_windowed=self.decode_kv * at_peak.windowed_kv_entry / pp,
+            entry=entry / pp,
+            entry_windowed=windowed / pp,
+            window=at_peak.window,
+        )

@@ -1,0 +1,190 @@
+"""Steps by table: what depends on the number of tokens is looked up, attention is added, in a few operations.
+
+Roofline and physics are built into this form once, before the engine starts; so can be anything else that is too slow
+to be asked for every step.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.compile import part, phase
+from sim.latency.batch import StepBatch, Work
+
+Floats = NDArray[np.float64]
+
+(
+    PREFILL,
+    DECODE,
+    EXPOSED,
+    SAMPLE,
+    SAMPLE_FLOOR,
+    SEQUENCE,
+    CPU_STEP,
+    CPU_SEQUENCE,
+    CPU_EXPOSED,
+    SIGMA,
+    SEED,
+    BATCHING,
+    PAIR,
+    PAIR_WINDOWED,
+    KEYS,
+    KEYS_WINDOWED,
+    ENTRY,
+    ENTRY_WINDOWED,
+    WINDOW,
+    LENGTH,
+) = range(20)
+"""Where the numbers stand in ``State.terms``; SIGMA and SEED where Extended has them, too."""
+
+TABLE = 20
+"""Where the table begins: compute, reading and rest of 0 tokens, of 1 token, …"""
+
+COMPUTE, READING, REST, COLUMNS = 0, 1, 2, 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTable:
+    """A latency model as the engine takes it; all in µs.
+
+    A step of T = P + D tokens and S = D + Q requests, with P, D, C, A, Q and K as in ``StepBatch``, takes the GPU
+
+        √(x² + y² + 2·exposed·x·y) + rest[T] + max(sample·S, sample_floor) + sequence·S + prefills + decodes
+
+    with x = compute[T] + prefill·P + decode·D and y = reading[T]: products hide the reading of the weights as a
+    triangle's sides hide each other; with ``exposed`` 1 nothing is hidden and they add up. ``prefills``: pair·A or, if
+    that is longer, keys·K for the K KV entries that they read; ``decodes``: entry·C. The same again for layers with a
+    window, that see at most ``window`` keys per query. Both take 1 + ``batching`` times as long where they have
+    company. The CPU takes cpu_step + cpu_sequence·S; the step lasts as long as the longer of GPU and CPU and the share
+    ``cpu_exposed`` of the shorter. Beyond the table's end straight lines go on.
+    """
+
+    compute: Floats
+    reading: Floats
+    rest: Floats
+    prefill: float = 0.0
+    decode: float = 0.0
+    exposed: float = 0.0
+    sample: float = 0.0
+    sample_floor: float = 0.0
+    sequence: float = 0.0
+    cpu_step: float = 0.0
+    cpu_sequence: float = 0.0
+    cpu_exposed: float = 0.0
+    batching: float = 0.0
+    pair: float = 0.0
+    pair_windowed: float = 0.0
+    keys: float = 0.0
+    keys_windowed: float = 0.0
+    entry: float = 0.0
+    entry_windowed: float = 0.0
+    window: int = 0
+
+    def terms(self, *, sigma: float = 0.0, seed: int = 0) -> Floats:
+        """Return it as ``State.terms``."""
+        head = np.zeros(TABLE, np.float64)
+        for place, name in _PLACES.items():
+            head[place] = getattr(self, name)
+        head[SIGMA], head[SEED], head[LENGTH] = sigma, seed, len(self.rest)
+        columns = np.stack([self.compute, self.reading, self.rest], axis=1)
+        return np.concatenate([head, columns.ravel()])
+
+    def durations(self, batch: StepBatch) -> Floats:
+        """Return what steps take, float64 µs, by the formula above in numpy."""
+        p, d = batch.num_prefill_tokens.astype(np.float64), batch.num_decode_tokens.astype(np.float64)
+        requests = d + batch.num_prefill_seqs
+        tokens = batch.num_prefill_tokens + batch.num_decode_tokens
+        x = _looked_up(self.compute, tokens) + self.prefill * p + self.decode * d
+        y = _looked_up(self.reading, tokens)
+        dense = np.sqrt(x * x + y * y + 2.0 * self.exposed * x * y) + _looked_up(self.rest, tokens)
+        ends = np.maximum(self.sample * requests, self.sample_floor) + self.sequence * requests
+        gpu = dense + ends + self._prefills(batch) + self._decodes(batch)
+        cpu = self.cpu_step + self.cpu_sequence * requests
+        return np.asarray(np.maximum(gpu, cpu) + self.cpu_exposed * np.minimum(gpu, cpu))
+
+    def _prefills(self, batch: StepBatch) -> Floats:
+        p, pairs = batch.num_prefill_tokens.astype(np.float64), batch.prefill_pairs.astype(np.float64)
+        q, keys = batch.num_prefill_seqs.astype(np.float64), batch.prefill_context_tokens.astype(np.float64)
+        full = np.maximum(self.pair * pairs, self.keys * keys)
+        seen = np.minimum(pairs, p * self.window)
+        read = np.minimum(keys, q * self.window + p)
+        windowed = np.maximum(self.pair_windowed * seen, self.keys_windowed * read)
+        return np.asarray((full + windowed) * (1.0 + self.batching * (q > 1)))
+
+    def _decodes(self, batch: StepBatch) -> Floats:
+        context, d = (
+            batch.decode_context_tokens.astype(np.float64),
+            batch.num_decode_tokens.astype(np.float64),
+        )
+        near = np.minimum(context, d * self.window)
+        company = 1.0 + self.batching * (d > 1)
+        return np.asarray((self.entry * context + self.entry_windowed * near) * company)
+
+
+def _looked_up(column: Floats, tokens: NDArray[np.int64]) -> Floats:
+    last = len(column) - 1
+    beyond = np.maximum(tokens - last, 0)
+    return np.asarray(column[np.minimum(tokens, last)] + beyond * (column[last] - column[last - 1]))
+
+
+_PLACES = {
+    PREFILL: "prefill",
+    DECODE: "decode",
+    EXPOSED: "exposed",
+    SAMPLE: "sample",
+    SAMPLE_FLOOR: "sample_floor",
+    SEQUENCE: "sequence",
+    CPU_STEP: "cpu_step",
+    CPU_SEQUENCE: "cpu_sequence",
+    CPU_EXPOSED: "cpu_exposed",
+    BATCHING: "batching",
+    PAIR: "pair",
+    PAIR_WINDOWED: "pair_windowed",
+    KEYS: "keys",
+    KEYS_WINDOWED: "keys_windowed",
+    ENTRY: "entry",
+    ENTRY_WINDOWED: "entry_windowed",
+    WINDOW: "window",
+}
+
+
+@part
+def looked_up(c: Floats, column: int, tokens: int) -> float:
+    """Return a column's value for so many tokens; beyond its end a straight line goes on."""
+    last = int(c[LENGTH]) - 1
+    at = TABLE + COLUMNS * min(tokens, last) + column
+    if tokens <= last:
+        return c[at]
+    return c[at] + (tokens - last) * (c[at] - c[at - COLUMNS])
+
+
+@part
+def prefills_us(c: Floats, work: Work) -> float:
+    """Return what the attention of prefills takes."""
+    p, _, _, pairs, q, keys, _ = work
+    full = max(c[PAIR] * pairs, c[KEYS] * keys)
+    seen = min(float(pairs), p * c[WINDOW])
+    read = min(float(keys), q * c[WINDOW] + p)
+    windowed = max(c[PAIR_WINDOWED] * seen, c[KEYS_WINDOWED] * read)
+    return (full + windowed) * (1.0 + c[BATCHING] * (1.0 if q > 1 else 0.0))
+
+
+@phase
+def tabulated_us(c: Floats, work: Work) -> float:
+    """Return what a step takes: ``StepTable.durations`` of one step, its operations in the same order."""
+    p, d, context, _, q, _, _ = work
+    requests = float(d + q)
+    x = looked_up(c, COMPUTE, p + d) + c[PREFILL] * p + c[DECODE] * d
+    y = looked_up(c, READING, p + d)
+    dense = math.sqrt(x * x + y * y + 2.0 * c[EXPOSED] * x * y) + looked_up(c, REST, p + d)
+    ends = max(c[SAMPLE] * requests, c[SAMPLE_FLOOR]) + c[SEQUENCE] * requests
+    near = min(float(context), d * c[WINDOW])
+    company = 1.0 + c[BATCHING] * (1.0 if d > 1 else 0.0)
+    decodes = (c[ENTRY] * context + c[ENTRY_WINDOWED] * near) * company
+    gpu = dense + ends + prefills_us(c, work) + decodes
+    cpu = c[CPU_STEP] + c[CPU_SEQUENCE] * requests
+    return max(gpu, cpu) + c[CPU_EXPOSED] * min(gpu, cpu)

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import sklearn
@@ -82,10 +83,10 @@ def _train(table: OperatorTable, points: Floats, names: Collection[str]) -> Lear
 
 def _read(file: Path) -> Learned | None:
     try:
-        with np.load(file, allow_pickle=False) as kept:
+        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as kept:
             fields = json.loads(str(kept["report"]))
             time_us = kept["time_us"].copy()
-    except (OSError, ValueError, KeyError, EOFError):
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
         return None
     fields |= {
         "features": tuple(fields["features"]),

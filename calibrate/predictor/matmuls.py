@@ -93,10 +93,10 @@ def matmul_table(product: Matmul, table: pd.DataFrame, path: Path) -> OperatorTa
             f"{path}: column 'gemm_dtype': no rows of {wanted!r} for {product.operator} "
             f"(nearest: {nearest_name(wanted, have)!r})"
         )
-    curves = _curves(table[table["gemm_dtype"] == dtype])
+    curves = curves_of(table[table["gemm_dtype"] == dtype])
     notes: tuple[str, ...] = ()
     if (product.n, product.k) not in curves:
-        curve, note = _between(product, curves)
+        curve, note = between(product, curves)
         notes = (f"{path.name}: {note}",)
     else:
         curve = curves[product.n, product.k]
@@ -108,7 +108,7 @@ def matmul_table(product: Matmul, table: pd.DataFrame, path: Path) -> OperatorTa
     return operator_table(product.operator, {product.feature: tokens}, times, source=str(path), notes=notes)
 
 
-def _curves(table: pd.DataFrame) -> Curves:
+def curves_of(table: pd.DataFrame) -> Curves:
     """Return, for each measured (n, k), its m in ascending order and the fastest kernel's µs."""
     columns = [table[name].to_numpy(np.float64) for name in ("n", "k", "m", "time_us")]
     n, k, m, time_us = columns
@@ -121,7 +121,7 @@ def _curves(table: pd.DataFrame) -> Curves:
     return {(int(part[0, 0]), int(part[0, 1])): (part[:, 2], part[:, 3]) for part in np.split(rows, cuts)}
 
 
-def _between(product: Matmul, curves: Curves) -> tuple[tuple[Floats, Floats], str]:
+def between(product: Matmul, curves: Curves) -> tuple[tuple[Floats, Floats], str]:
     """Return a curve of a shape that was not measured: linear in n, then in k, proportional beyond the largest."""
     n_low, n_high, n_share, n_factor = _around(product.n, np.unique([n for n, _ in curves]))
     k_low, k_high, k_share, k_factor = _around(product.k, np.unique([k for _, k in curves]))

@@ -7,10 +7,13 @@ that a query sees A/P keys on average. A profile has points of either kind:
   given, c = P and kv = A/P - (P + 1)/2, where that is not negative. Fewer keys than (P + 1)/2 mean several prompts.
 - operator tables: batches of equal prompts without context. More keys than (P + 1)/2 mean context.
 
-What lies on the other side follows from one rule: P tokens that see k keys each are P/s prompts of s = 2k - 1 tokens
-(whole or in part), and cost the launch once and the rest of such a prompt that many times. Vidur's own rule - one
-prompt of the root of the sum of squares - takes a batch for longer rows of fewer blocks, and is 19 to 27 % low
-on measured batches; docs/validation.md has both.
+What lies on the other side is told from what was measured. P tokens that see k keys each are P/s prompts of
+s = 2k - 1 tokens, whole or in part:
+
+- part of a prompt, of tables: the launch once, and of the rest of a prompt of s tokens its share P/s.
+- several prompts, of Vidur's points: the geometric mean of two rules. The launch once and the rest P/s times is too
+  long where prompts are too short to fill the GPU alone; Vidur's own, one prompt of the root of the sum of squares,
+  is too short, its rows being longer but fewer. docs/validation.md has all three against measured batches.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ def prefill_points(table: OperatorTable, points: Floats) -> Floats:
         first = np.column_stack(
             [np.where(is_measured, keys - whole, 0.0), np.where(is_measured, tokens, prompt)]
         )
-        second = np.column_stack([nothing, np.minimum(tokens, prompt)])
+        second = np.column_stack([nothing, np.sqrt(tokens * prompt)])
     else:
         first = np.column_stack([keys, np.where(is_measured, tokens, prompt)])
         second = np.column_stack([np.minimum(keys, whole), tokens])
@@ -43,10 +46,11 @@ def prefill_times(table: OperatorTable, points: Floats, predicted: Floats) -> Fl
     """Return µs for rows of (tokens, keys per query) from what ``prefill_points`` asked for."""
     tokens, keys = points.T
     n = len(points)
-    first, at_least, floor = predicted[:n], predicted[n : 2 * n], predicted[-1]
+    first, second, floor = predicted[:n], predicted[n : 2 * n], predicted[-1]
     prompts = tokens / np.maximum(2 * keys - 1, 1.0)
     shared = floor + np.maximum(first - floor, 0.0) * prompts
-    times: Floats = np.where(_is_measured(table, points), first, np.maximum(shared, at_least))
+    told = np.sqrt(shared * second) if table.features == ("kv", "chunk") else np.maximum(shared, second)
+    times: Floats = np.where(_is_measured(table, points), first, told)
     return times
 
 

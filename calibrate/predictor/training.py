@@ -32,6 +32,8 @@ WORK: Mapping[tuple[str, ...], Callable[[Floats], Floats]] = {
 }
 """By its features, what an operator's time grows with beyond the points measured."""
 
+EMPTY_SHARE = 5.0
+"""A point that took this share of what three points of less work took measured nothing, and is left out."""
 ANOMALY_SLACK_US = 5.0
 """Differences of the shortest kernels that say nothing."""
 
@@ -136,17 +138,21 @@ def frontier_of(x: Floats) -> Floats:
 
 
 def undisturbed(table: OperatorTable) -> NDArray[np.bool_]:
-    """Return which points took no longer than LONGEST_ANOMALY times any point with at least as much of everything.
+    """Return which points can be what they say they are.
 
-    Only for operators of two features, whose kernels grow with both: a product of few tokens may well be slower than
-    one of more, on another kernel.
+    With two features, whose kernels grow with both: those that took no longer than LONGEST_ANOMALY times any point with
+    at least as much of everything. With one, where a product of few tokens may well be slower than one of more, on
+    another kernel: those not EMPTY_SHARE times shorter than three points of less work, as when a profiler's window
+    closed before the kernel ran.
     """
     x, y = table.points, table.time_us
-    if x.shape[1] == 1:
-        return np.ones(len(x), np.bool_)
-    least = np.array([y[np.all(x >= point, axis=1)].min() for point in x])
-    kept: NDArray[np.bool_] = y <= LONGEST_ANOMALY * least + ANOMALY_SLACK_US
-    return kept
+    if x.shape[1] > 1:
+        least = np.array([y[np.all(x >= point, axis=1)].min() for point in x])
+        kept: NDArray[np.bool_] = y <= LONGEST_ANOMALY * least + ANOMALY_SLACK_US
+        return kept
+    third = np.array([np.sort(y[:i])[-3] if i > 2 else 0.0 for i in range(len(y))])  # points are in order
+    sound: NDArray[np.bool_] = y * EMPTY_SHARE + ANOMALY_SLACK_US >= third
+    return sound
 
 
 def held_out(x: Floats) -> NDArray[np.bool_]:

@@ -100,6 +100,15 @@ def test_a_point_longer_than_one_with_more_of_everything_is_left_out() -> None:
     assert train_operator(table, names=("grid",)).report.num_left_out == 1
 
 
+def test_kernels_that_a_profiler_missed_are_left_out() -> None:
+    """A third of a real profile's projections took 1.8 µs whatever the batch."""
+    times = 50.0 + 2.0 * TOKENS
+    missed = (TOKENS > 200) & (np.arange(len(TOKENS)) % 3 == 0)
+    table = curve(np.where(missed, 1.8, times))
+    np.testing.assert_array_equal(undisturbed(table), ~missed)
+    assert train_operator(table, names=("polynomial",)).report.score.mape < 1e-6
+
+
 def test_a_slow_kernel_of_few_tokens_is_no_disturbance() -> None:
     times = np.where(TOKENS < 64, 100.0, 20.0)
     assert undisturbed(curve(times)).all()

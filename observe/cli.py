@@ -214,7 +214,7 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from observe.endpoint import parse_endpoint, redact_command
     from observe.listing import ListOptions
     from observe.settings import Limits, Settings
-    from observe.slo import parse_slo
+    from traces.slo import parse_slo
     from traces.workload import trace_from_options
 
     settings = Settings(

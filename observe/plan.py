@@ -137,7 +137,7 @@ def make_plan(
         deadline_us=_ints(trace.column("deadline_us")),
         notes=notes,
     )
-    _prebuild(plan, prebuild_bytes)
+    prebuild(plan, prebuild_bytes)
     return plan
 
 
@@ -230,7 +230,8 @@ def _hashed(ids: list[str], block: int, *, total: int) -> list[Segment]:
     return [Segment(BLOCK, key_of(name), length) for name, length in zip(ids, lengths, strict=False)]
 
 
-def _prebuild(plan: SendPlan, most_bytes: int) -> None:
+def prebuild(plan: SendPlan, most_bytes: int) -> None:
+    """Build the plan's bodies in the order in which they are sent, until they fill ``most_bytes``."""
     size = 0
     for row in plan.order:
         if size >= most_bytes:

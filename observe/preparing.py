@@ -13,7 +13,7 @@ from observe.endpoint import PATHS
 from observe.exchange import monotonic_ns
 from observe.metrics_text import Sample
 from observe.negotiate import make_prompts, negotiate
-from observe.plan import BodyShape, SendPlan, make_plan
+from observe.plan import PREBUILD_BYTES, BodyShape, SendPlan, make_plan
 from observe.progress import Progress
 from observe.prompts import Prompts
 from observe.run import LoadRun
@@ -63,7 +63,13 @@ async def prepare(
     if settings.warmup_requests:
         tell(f"warming up with {min(settings.warmup_requests, len(workload))} requests")
         await _warm_up(workload, settings, prompts=prompts.salted(salt + 1), shape=shape)
-    plan = make_plan(workload, prompts=prompts, shape=shape, class_priority=settings.class_priority)
+    plan = make_plan(
+        workload,
+        prompts=prompts,
+        shape=shape,
+        prebuild_bytes=PREBUILD_BYTES if settings.processes == 1 else 0,  # each process builds its own
+        class_priority=settings.class_priority,
+    )
     return Preparation(
         server=server,
         plan=plan,

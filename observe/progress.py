@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from observe.exchange import Exchange
 from observe.timeline import Reading
@@ -31,6 +33,16 @@ class LogHistogram:
         self._counts[bucket] += count
         self.total += count
 
+    @property
+    def counts(self) -> Sequence[int]:
+        """How often each bucket was hit."""
+        return self._counts
+
+    def replace_by_sum(self, counts: Iterable[Sequence[int]]) -> None:
+        """Make this the histogram of all that was counted in ``counts``, each those of one histogram."""
+        sums = [sum(column) for column in zip_longest(*counts, fillvalue=0)]
+        self._counts, self.total = sums, sum(sums)
+
     def quantile(self, q: float) -> float | None:
         """Return the value below which a share ``q`` lies, or None of nothing."""
         rank = q * (self.total - 1)
@@ -47,8 +59,9 @@ class Progress:
     """A run so far. Times in ns of the run's clock, lags and histograms in µs.
 
     ``num_held_back``: requests that waited for the cap on concurrency. ``num_connections``: those that had to
-    open a connection. ``num_at_once``: rows that are a closed loop's first round, all due together; how late
-    the client was with them says nothing of how it keeps up, so they are not in ``own_lag_us``.
+    open a connection. ``ended_ns``: when what was sent at ``dispatched_ns`` ended. ``num_at_once``: rows that
+    are a closed loop's first round, all due together; how late the client was with them says nothing of how it
+    keeps up, so they are not in ``own_lag_us``.
     """
 
     num_planned: int
@@ -67,6 +80,7 @@ class Progress:
     itl: LogHistogram = field(default_factory=LogHistogram)
     loop_lag: LogHistogram = field(default_factory=LogHistogram)
     dispatched_ns: array[int] = field(default_factory=lambda: array("q"))
+    ended_ns: array[int] = field(default_factory=lambda: array("q"))
     dispatch_lag_us: array[int] = field(default_factory=lambda: array("q"))
     own_lag_us: array[int] = field(default_factory=lambda: array("q"))
 
@@ -89,6 +103,7 @@ class Progress:
         if exchange.dispatched_ns is None:
             return
         self.dispatched_ns.append(exchange.dispatched_ns)
+        self.ended_ns.append(exchange.end_ns or exchange.last_activity_ns())
         self.dispatch_lag_us.append((exchange.dispatched_ns - exchange.due_ns) // 1000)
         if exchange.index >= self.num_at_once:
             own = exchange.dispatched_ns - exchange.ready_ns - exchange.connection_wait_ns

@@ -8,6 +8,7 @@ trace's own writer. Whatever kills the client, what had finished until then is a
 from __future__ import annotations
 
 import csv
+import fcntl
 import io
 import os
 from collections.abc import Mapping, Sequence
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from traces import Trace
 
 Cell: TypeAlias = str | int | float | bool | None
+
+_LONGEST_PIECE = 64 << 20
+"""Bytes from the end of a table within which its last whole line ends: more than one write ever holds."""
 
 WORKLOAD_COLUMNS = (
     *("request_id", "client_id", "tenant_id", "slo_class", "vllm_priority", "session_id", "round_index"),
@@ -109,7 +113,8 @@ class LiveTrace:
     It is a trace from ``write_header`` on.
     """
 
-    def __init__(self, path: str | Path, *, plan: SendPlan, events: bool) -> None:
+    def __init__(self, path: str | Path, *, plan: SendPlan, events: bool, join: bool = False) -> None:
+        """Begin the files, or with ``join`` write into those that another process has begun."""
         self._path = Path(path)
         self._plan = plan
         self._base = stem_of(path)
@@ -120,9 +125,11 @@ class LiveTrace:
         event_names = [field.name for field in EVENT_FIELDS]
         try:
             self._base.parent.mkdir(parents=True, exist_ok=True)
-            self._rows = _Appender(beside(self._base, ".csv"), self._names)
-            self._events = _Appender(beside(self._base, ".itl.csv"), event_names) if events else None
-            _remove_older(self._base, events=events)
+            open_table = Appender.join if join else Appender.begin
+            self._rows = open_table(beside(self._base, ".csv"), self._names)
+            self._events = open_table(beside(self._base, ".itl.csv"), event_names) if events else None
+            if not join:
+                _remove_older(self._base, events=events)
         except OSError as fault:
             raise self._unwritable(fault) from fault
 
@@ -168,27 +175,58 @@ class LiveTrace:
         return TraceError(f"{self._base}: {fault.strerror}{kept}; expected a place that can be written")
 
 
-class _Appender:
-    """A CSV file that grows by whole lines: a line that does not fit is taken back."""
+class Appender:
+    """A CSV file that grows by whole lines: a line that does not fit is taken back.
 
-    def __init__(self, path: Path, names: Sequence[str]) -> None:
+    Several processes may append to one file: each holds the file's lock while it writes, and takes back the
+    piece of a line that one of them left when it was killed.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    @classmethod
+    def begin(cls, path: Path, names: Sequence[str]) -> Appender:
+        """Begin the file with a line of ``names``; it has its name once that line is whole. Raises OSError."""
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        self._fd = os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_APPEND, 0o666)
-        self._size = 0
-        self.append([names])
+        appender = cls(os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_RDWR | os.O_APPEND, 0o666))
+        appender.append([names])
         temporary.replace(path)
+        return appender
+
+    @classmethod
+    def join(cls, path: Path, names: Sequence[str]) -> Appender:
+        """Append to a file that was begun with the same ``names``. Raises OSError."""
+        appender = cls(os.open(path, os.O_RDWR | os.O_APPEND))
+        head = _csv([names])
+        assert os.pread(appender._fd, len(head), 0) == head, f"{path} has other columns"  # noqa: S101
+        return appender
 
     def append(self, lines: Sequence[Sequence[Cell]]) -> None:
         """Write ``lines`` in one go. Raises OSError and leaves the file as it was."""
         data = _csv(lines)
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
         try:
-            written = os.write(self._fd, data)
-            while written < len(data):
-                written += os.write(self._fd, data[written:])
-        except OSError:
-            os.ftruncate(self._fd, self._size)
-            raise
-        self._size += len(data)
+            size = self._whole_lines()
+            try:
+                written = os.write(self._fd, data)
+                while written < len(data):
+                    written += os.write(self._fd, data[written:])
+            except OSError:
+                os.ftruncate(self._fd, size)
+                raise
+        finally:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def _whole_lines(self) -> int:
+        """Return the file's size, the piece of a line at its end taken away."""
+        size = os.fstat(self._fd).st_size
+        if size == 0 or os.pread(self._fd, 1, size - 1) == b"\n":
+            return size
+        start = max(size - _LONGEST_PIECE, 0)
+        size = start + os.pread(self._fd, size - start, start).rfind(b"\n") + 1
+        os.ftruncate(self._fd, size)
+        return size
 
     def close(self) -> None:
         """Release the file."""

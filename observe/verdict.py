@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,10 +11,15 @@ from numpy.typing import NDArray
 
 from observe.plan import SendPlan
 from observe.progress import LogHistogram, Progress
+from observe.run import RunFacts
+from traces.header import ProcessInfo
 
 BOUNDS: Mapping[str, float] = {"own_lag_p99_us": 10_000, "loop_lag_p99_us": 10_000, "cpu_frac": 0.9}
 """Beyond any of these a run is client-limited. 10 ms: the lag that an idle machine keeps at 200 requests/s; a
 core that is busy for more than nine tenths of the time queues its own events."""
+
+FINISHED = "finished"
+"""The outcome of a process that did all that it was told."""
 
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
@@ -59,6 +64,35 @@ def asked_pace(plan: SendPlan) -> Pace:
 def achieved_pace(progress: Progress) -> Pace:
     """Return the pace at which requests were handed to the socket."""
     return pace_of(np.array(progress.dispatched_ns, dtype=np.int64) // 1000)
+
+
+def busy_frac(facts: RunFacts) -> float:
+    """Return the share of a core that the run took, nan for a run of no time."""
+    return facts.cpu_s * 1e9 / facts.duration_ns if facts.duration_ns > 0 else float("nan")
+
+
+def process_info(
+    plan: SendPlan, progress: Progress, *, facts: RunFacts | None, outcome: str = FINISHED
+) -> ProcessInfo:
+    """Return how a process did that had this plan; ``facts`` None: it did not live to tell them."""
+    cpu_frac = float("nan") if facts is None else busy_frac(facts)
+    reason = blame(plan, progress, cpu_frac=cpu_frac)
+    return ProcessInfo(
+        num_planned=len(plan),
+        num_sent=len(progress.dispatched_ns),
+        own_lag_us=quantiles_of(np.array(progress.own_lag_us, dtype=np.int64)),
+        loop_lag_us=quantiles_of_histogram(progress.loop_lag),
+        cpu_frac=None if math.isnan(cpu_frac) else round(cpu_frac, 4),
+        limited=reason is not None,
+        reason=reason,
+        outcome=outcome,
+    )
+
+
+def blame_all(processes: Sequence[ProcessInfo]) -> str | None:
+    """Return by what bounds which processes limited the run, or None where none did."""
+    blamed = [f"process {i}: {each.reason}" for i, each in enumerate(processes, start=1) if each.limited]
+    return "; ".join(blamed) or None
 
 
 def blame(plan: SendPlan, progress: Progress, *, cpu_frac: float) -> str | None:

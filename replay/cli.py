@@ -67,7 +67,8 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         bool | None,
         typer.Option(
             "--closed-loop/--open-loop",
-            help="Whether each answer lets the next request go. Default: as the trace was recorded.",
+            help="Whether answers let the next requests go: a closed loop's users, or a client with a cap on "
+            "requests in flight. Default: as the trace was recorded.",
             show_default=False,
         ),
     ] = None,

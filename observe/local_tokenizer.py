@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from traces import ConfigError
 
-
-class Encodes(Protocol):
-    """What is used of the tokenizers library."""
-
-    def encode(self, sequence: str, *, add_special_tokens: bool) -> Encoded:
-        """Return the text's tokens."""
-
-
-class Encoded(Protocol):
-    """An encoding of the tokenizers library."""
-
-    ids: list[int]
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 
 class LocalTokenizer:
@@ -34,7 +24,7 @@ class LocalTokenizer:
         return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
 
-def _load(path: Path) -> Encodes:
+def _load(path: Path) -> Tokenizer:
     if not path.is_file():
         raise ConfigError(f"--tokenizer: got no such file, expected a tokenizer.json or its folder ({path})")
     try:
@@ -44,7 +34,6 @@ def _load(path: Path) -> Encodes:
             "--tokenizer: got no tokenizers library, expected the extra: pip install 'vtwin[tokenizer]'"
         ) from error
     try:
-        tokenizer: Encodes = Tokenizer.from_file(str(path))
+        return Tokenizer.from_file(str(path))
     except Exception as error:
         raise ConfigError(f"--tokenizer: got {error}, expected a tokenizer.json ({path})") from error
-    return tokenizer

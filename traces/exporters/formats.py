@@ -1,10 +1,9 @@
-"""Workloads for other tools: what a trace asked for, in the formats that their replays read.
+"""The formats of requests that other tools replay: what a trace asked for, outcomes left behind.
 
 ``mooncake``: JSON lines (timestamp in ms, input_length, output_length, hash_ids per block), read by aiperf and
 guidellm (mooncake) and, as ``vllm-bench``, by vllm bench (``--dataset-name timed_trace --self-timed
 --timed-trace-sec-multiplier 0.001 --timed-trace-chunk-hash-size 512``).
-``burstgpt``: the CSV that vllm bench and aiperf take by that name. ``azure``: the Azure LLM traces' CSV. Outcomes
-stay behind: all of these formats are of requests.
+``burstgpt``: the CSV that vllm bench and aiperf take by that name. ``azure``: the Azure LLM traces' CSV.
 """
 
 from __future__ import annotations
@@ -16,16 +15,15 @@ import os
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
-from traces.errors import ConfigError, TraceError
+from traces.errors import TraceError
+from traces.exporters import TargetFormat
 from traces.metrics import prompt_tokens
 from traces.trace import Trace
 from traces.workload.again import workload_of
-
-TargetFormat = Literal["mooncake", "vllm-bench", "burstgpt", "azure"]
 
 HASH_BLOCK_SIZE: Final = 512
 """Tokens per hash where the trace has none of its own: Mooncake's."""
@@ -34,14 +32,8 @@ _AZURE_START: Final = datetime(2023, 11, 16, 18, 0, 0, tzinfo=UTC)
 """Azure's CSV has times of day: requests count from this one, in the hour of the published traces."""
 
 
-def export(trace: Trace, target: TargetFormat, path: str | Path) -> Path:
-    """Write the requests of ``trace`` to ``path`` in another tool's format; return the path.
-
-    Raises ConfigError for an unknown format, TraceError for a trace that says no times (a closed loop) or no
-    lengths, or a path that cannot be written.
-    """
-    if target not in _WRITERS:
-        raise ConfigError(f"--to: got {target!r}, expected one of {', '.join(_WRITERS)}")
+def write_requests(trace: Trace, target: TargetFormat, out: Path) -> Path:
+    """Write the requests of ``trace`` to ``out`` (see ``export``)."""
     workload = workload_of(trace)
     if workload.column("arrival_time_us").isna().any():
         raise TraceError(
@@ -52,7 +44,6 @@ def export(trace: Trace, target: TargetFormat, path: str | Path) -> Path:
         header=workload.header, requests=workload.requests.iloc[order].reset_index(drop=True), events=None
     )
     text = "".join(_WRITERS[target](workload))
-    out = Path(path)
     temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -121,7 +112,7 @@ def _line(cells: list[object]) -> str:
     return text.getvalue()
 
 
-_WRITERS: Final[dict[str, Callable[[Trace], Iterator[str]]]] = {
+_WRITERS: Final[dict[TargetFormat, Callable[[Trace], Iterator[str]]]] = {
     "mooncake": _mooncake,
     "vllm-bench": _mooncake,
     "burstgpt": _burstgpt,

@@ -25,7 +25,8 @@ from calibrate.problem import (
 from calibrate.search import Found, Report, search
 from calibrate.start import first_guess, natural_scale, several_starts
 from calibrate.uncertainty import METHOD, Coefficient, coefficients_of, uncertainty
-from traces.errors import TraceError
+from sim import Blackbox
+from traces.errors import ConfigError, TraceError
 
 if TYPE_CHECKING:
     from replay import TwinConfig
@@ -83,7 +84,7 @@ def fit(
     async scheduling and keep the better. Raises TraceError where the traces hold too few finished requests.
     """
     started = time.monotonic()
-    names = fitted_in(config.latency, names)
+    names = fitted_in(_fitted_model(config), names)
     num_requests = sum(int(trace.used().sum()) for trace in traces)
     if num_requests < MIN_REQUESTS:
         raise TraceError(f"fit: got {num_requests} finished requests, expected at least {MIN_REQUESTS}")
@@ -143,12 +144,12 @@ def _search(
         traces=tuple(traces),
         engine=config.engine,
         names=tuple(names),
-        base=config.latency,
+        base=_fitted_model(config),
         scale=scale,
     )
     starts = several_starts(first_guess(problem), names=names, scale=scale)
     given = np.array([float(getattr(config.latency, name)) for name in names])
-    if float(config.latency.beta0) > 0:
+    if float(_fitted_model(config).beta0) > 0:
         starts.append(np.maximum(given, 0.02 * scale))
     return search(problem, starts, seed=seed, report=report)
 
@@ -181,7 +182,7 @@ def _finish(found: Found, config: TwinConfig, *, seed: int, num_requests: int) -
     fitted = {
         each.name: each for each in coefficients_of(problem.names, theta, spread=spread, scale=problem.scale)
     }
-    shown = coefficients_in(config.latency)
+    shown = coefficients_in(_fitted_model(config))
     coefficients = tuple(fitted[name] if name in fitted else _held(name, config) for name in shown)
     values = {name: round(each.value, decimals_of(name) - SPARE_DECIMALS) for name, each in fitted.items()}
     latency = replace(config.latency, **values)
@@ -198,6 +199,16 @@ def _finish(found: Found, config: TwinConfig, *, seed: int, num_requests: int) -
         method=METHOD,
         seconds=0.0,
     )
+
+
+def _fitted_model(config: TwinConfig) -> Blackbox:
+    """Return the model whose coefficients a fit finds. Raises ConfigError where it is none of those."""
+    if not isinstance(config.latency, Blackbox):
+        raise ConfigError(
+            f"latency.model: got {type(config.latency).__name__.lower()}, expected blackbox or extended for a fit "
+            f"({config.source})"
+        )
+    return config.latency
 
 
 def _held(name: str, config: TwinConfig) -> Coefficient:

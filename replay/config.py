@@ -6,53 +6,50 @@ import hashlib
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, cast, get_args
+from typing import TYPE_CHECKING, get_args
 
-from replay.defaults import (
-    COEFFICIENTS,
-    DefaultsEntry,
-    lookup_defaults,
-    read_coefficients,
-    version_number,
-)
+from replay.defaults import COEFFICIENTS, DefaultsEntry, version_number
 from replay.defaults_write import number, quoted
+from replay.hardware import Hardware, capacity_of, peak_lines, read_hardware
 from replay.keys import (
     DEFAULT_SEED,
     EXTENDED_MEANINGS,
     FOREIGN_NAMES,
-    LATENCY_KEYS,
-    LATENCY_MODELS,
+    LATENCY_CLASSES,
     RESERVED,
     RULES_VERSION,
     Key,
     engine_fields,
     engine_keys,
 )
-from replay.profiled import COEFFICIENTS as PROFILED_COEFFICIENTS
-from replay.profiled import StepTableFile, profile_notes, read_profiled
+from replay.latency import ALPHAS, Chosen, analytic_coefficients, read_latency
+from replay.own_model import place_of
+from replay.profiled import profile_notes
 from replay.yamlfile import Section, read_section
 from sim.config import UNBOUNDED, Compatibility, EngineConfig, InvalidConfig
-from sim.latency import Blackbox, Extended, Profiled
+from sim.latency import Blackbox, Extended, LatencyModel, Profiled
 from traces.errors import ConfigError
 
 if TYPE_CHECKING:
     from traces import Trace
 
-_TOP = ("vllm_version", "compatibility", "engine", "latency", "seed")
+_TOP = ("vllm_version", "compatibility", "engine", "latency", "hardware", "seed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwinConfig:
     """What a TWIN.yaml says, defaults filled in.
 
-    ``source`` is the file it was read from, ``notes`` the lines to tell the user before a run (assumptions
-    made, things vLLM would refuse); neither counts when two configurations are compared.
+    ``latency_reason``: why ``latency.model: auto`` is this one. ``source`` is the file it was read from, ``notes`` the
+    lines to tell the user before a run (assumptions made, things vLLM would refuse); none of them counts when two
+    configurations are compared.
     """
 
     engine: EngineConfig
-    latency: Blackbox
+    latency: LatencyModel
     vllm_version: str = RULES_VERSION
     seed: int = DEFAULT_SEED
+    latency_reason: str = field(default="", compare=False)
     source: Path | None = field(default=None, compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
 
@@ -75,19 +72,26 @@ def load_config(path: str | Path, *, defaults: str | Path | None = None) -> Twin
     root.refuse_unknown(_TOP, elsewhere=_other_places())
     seed = root.integer("seed", least=0)
     seed = DEFAULT_SEED if seed is None else seed
-    latency, entry, table = _read_latency(root, beside=path.parent, defaults=defaults, seed=seed)
-    engine, notes = _read_engine(root, entry, seed=seed)
+    hardware = read_hardware(root)
+    chosen = read_latency(
+        root, hardware, beside=path.parent, defaults=defaults, seed=seed, other_places=_other_places()
+    )
     version = root.text("vllm_version") or RULES_VERSION
+    engine = _read_engine(root, seed=seed)
+    engine, notes = _with_blocks(engine, chosen, hardware=hardware, vllm_version=version)
+    reasons = (chosen.reason,) if chosen.reason else ()
     return TwinConfig(
         engine=engine,
-        latency=latency,
+        latency=chosen.model,
         vllm_version=version,
         seed=seed,
+        latency_reason=chosen.reason,
         source=path,
         notes=(
             *_version_notes(version),
-            *_entry_notes(entry),
-            *_table_notes(table, engine),
+            *reasons,
+            *_entry_notes(chosen.entry),
+            *(profile_notes(chosen.table, engine) if chosen.table else ()),
             *notes,
             *_startup_notes(engine),
         ),
@@ -106,10 +110,39 @@ def dump_config(config: TwinConfig) -> str:
         f"compatibility: {config.compatibility}",
         "engine:",
         *engine,
+        "latency:",
+        f"  model: {name_of(config.latency)}",
         *_latency_lines(config.latency),
         f"seed: {config.seed}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def name_of(latency: LatencyModel) -> str:
+    """Return the name that TWIN.yaml gives a latency model."""
+    names = {model: name for name, model in LATENCY_CLASSES.items()}
+    return names.get(type(latency)) or quoted(place_of(type(latency)))
+
+
+def _latency_lines(latency: LatencyModel) -> list[str]:
+    """Return what the latency section says beside the model's name."""
+    if isinstance(latency, Profiled):
+        lines = [f"    {name}: {number(value)}" for name, value in coefficients_of(latency).items()]
+        lines += [f"    {name}: {getattr(latency, name)!r}" for name in ("scale", "step")]
+        return [f"  table: {quoted(latency.origin)}", "  coefficients:", *lines]
+    if not isinstance(latency, Blackbox):
+        names = [name for name in analytic_coefficients(type(latency)) if name not in ALPHAS]
+        coefficients = [f"    {name}: {number(Decimal(str(getattr(latency, name))))}" for name in ALPHAS]
+        coefficients += [f"    {name}: {getattr(latency, name)!r}" for name in names]
+        peak = getattr(latency, "peak", None)
+        return ["  coefficients:", *coefficients, *(peak_lines(peak) if peak is not None else [])]
+    coefficients = [f"    {name}: {number(value)}" for name, value in coefficients_of(latency).items()]
+    extra = EXTENDED_MEANINGS if isinstance(latency, Extended) else ()
+    return [
+        "  coefficients:",
+        *coefficients,
+        *(f"    {name}: {float(getattr(latency, name))!r}" for name in extra),
+    ]
 
 
 def config_digest(config: TwinConfig) -> str:
@@ -120,23 +153,9 @@ def config_digest(config: TwinConfig) -> str:
     return digest.hexdigest()[:16]
 
 
-def _latency_lines(latency: Blackbox) -> list[str]:
-    """Return the latency section as TWIN.yaml text."""
-    names = {model: name for name, model in LATENCY_MODELS.items()}
-    lines = ["latency:", f"  model: {names[type(latency)]}"]
-    if isinstance(latency, Profiled):
-        lines.append(f"  table: {quoted(latency.origin)}")
-    values = coefficients_of(latency)
-    shown = PROFILED_COEFFICIENTS[:3] if isinstance(latency, Profiled) else tuple(values)
-    lines += ["  coefficients:", *(f"    {name}: {number(values[name])}" for name in shown)]
-    own = tuple(EXTENDED_MEANINGS) if isinstance(latency, Extended) else ()
-    own = PROFILED_COEFFICIENTS[3:] if isinstance(latency, Profiled) else own
-    return lines + [f"    {name}: {float(getattr(latency, name))!r}" for name in own]
-
-
-def coefficients_of(latency: Blackbox) -> dict[str, Decimal]:
-    """Return a blackbox's six coefficients in µs, exact."""
-    values = {name: getattr(latency, name) for name in COEFFICIENTS}
+def coefficients_of(latency: LatencyModel) -> dict[str, Decimal]:
+    """Return a blackbox's six coefficients in µs, exact; of another model those of them that it has."""
+    values = {name: getattr(latency, name) for name in COEFFICIENTS if hasattr(latency, name)}
     return {name: Decimal(repr(v) if isinstance(v, float) else v) for name, v in values.items()}
 
 
@@ -159,10 +178,8 @@ def check_fits(config: TwinConfig, trace: Trace) -> None:
         )
 
 
-def _read_engine(
-    root: Section, entry: DefaultsEntry | None, *, seed: int
-) -> tuple[EngineConfig, tuple[str, ...]]:
-    """Return the engine section and the notes on its KV cache."""
+def _read_engine(root: Section, *, seed: int) -> EngineConfig:
+    """Return the engine section."""
     section = root.section("engine")
     given: dict[str, object] = {}
     if section is not None:
@@ -174,12 +191,26 @@ def _read_engine(
         given["async_scheduling"] = given.get("async_scheduling") or False
     if given.get("num_speculative_tokens"):
         given["seed"] = seed
-    engine = _engine_from({name: value for name, value in given.items() if value is not None}, section)
+    return _engine_from({name: value for name, value in given.items() if value is not None}, section)
+
+
+def _with_blocks(
+    engine: EngineConfig, chosen: Chosen, *, hardware: Hardware | None, vllm_version: str
+) -> tuple[EngineConfig, tuple[str, ...]]:
+    """Return the engine with a KV cache, where it had none, and the note that says where its size is from."""
+    entry, shape = chosen.entry, chosen.shape
     if engine.num_gpu_blocks != UNBOUNDED:
         return engine, ()
     if entry is not None and entry.num_gpu_blocks is not None and entry.block_size == engine.block_size:
         note = f"engine.num_gpu_blocks is absent: {entry.num_gpu_blocks} taken from the entry {entry}"
         return replace(engine, num_gpu_blocks=entry.num_gpu_blocks), (note,)
+    if shape is not None and hardware is not None:
+        capacity = capacity_of(shape, hardware, engine=engine, vllm_version=vllm_version)
+        note = (
+            f"engine.num_gpu_blocks is absent: {capacity.num_gpu_blocks} left by {shape.name} on {hardware.gpu.name}, "
+            f"tp {hardware.tp}, utilization {capacity.utilization:g}"
+        )
+        return replace(engine, num_gpu_blocks=capacity.num_gpu_blocks), (note,)
     return engine, ("engine.num_gpu_blocks is absent: the KV cache is taken as unbounded",)
 
 
@@ -209,61 +240,6 @@ def _engine_from(given: dict[str, object], section: Section | None) -> EngineCon
         raise ConfigError(f"engine.{name}: {complaint} ({section.file}:{line})") from error
 
 
-def _read_latency(
-    root: Section, *, beside: Path, defaults: str | Path | None, seed: int
-) -> tuple[Blackbox, DefaultsEntry | None, StepTableFile | None]:
-    """Return the latency section as a model, and the defaults entry or the table it came from, if it did."""
-    expected = "{model: blackbox, coefficients: {…}} or {model: blackbox, defaults: {model, gpu, tp}}"
-    section = root.section("latency", expected=expected)
-    if section is None:
-        root.fail("latency", got="nothing", expected=expected)
-    names = {key.path.split(".")[1] for key in LATENCY_KEYS}
-    section.refuse_unknown(sorted(names), elsewhere=_other_places())
-    model = section.text("model", choices=tuple(LATENCY_MODELS))
-    if model is None:
-        section.fail("model", got="nothing", expected=f"one of {', '.join(LATENCY_MODELS)}")
-    if model == "profiled":
-        profiled, table = read_profiled(section, beside=beside)
-        return profiled, None, table
-    coefficients, wanted = section.section("coefficients"), section.section("defaults")
-    if (coefficients is None) == (wanted is None):
-        got = "neither" if coefficients is None else "both"
-        root.fail("latency", got=got, expected="either coefficients or defaults")
-    if coefficients is not None:
-        if model == "extended":
-            return _read_extended(coefficients, seed=seed), None, None
-        return Blackbox(**read_coefficients(coefficients)), None, None
-    if model != "blackbox":
-        section.fail(
-            "defaults", got=f"defaults for {model}", expected="coefficients (defaults are blackbox's)"
-        )
-    entry = _read_defaults(section, cast(Section, wanted), beside=beside, defaults=defaults)
-    return Blackbox(**entry.coefficients), entry, None
-
-
-def _read_extended(section: Section, *, seed: int) -> Extended:
-    """Return the extended model: blackbox's six coefficients, and those of its own that are given."""
-    six = read_coefficients(section, beside=tuple(EXTENDED_MEANINGS))
-    given = {name: section.decimal(name, expected="a number >= 0") for name in EXTENDED_MEANINGS}
-    own = {name: float(value) for name, value in given.items() if value is not None}
-    return Extended(**six, **own, seed=seed)  # type: ignore[arg-type]  # decimals are numbers, too
-
-
-def _read_defaults(
-    latency: Section, wanted: Section, *, beside: Path, defaults: str | Path | None
-) -> DefaultsEntry:
-    wanted.refuse_unknown(("model", "gpu", "tp", "vllm_version"))
-    model, gpu = wanted.text("model"), wanted.text("gpu")
-    for name, value in (("model", model), ("gpu", gpu)):
-        if value is None:
-            wanted.fail(name, got="nothing", expected="text")
-    named = latency.text("defaults_file")
-    file = defaults or (beside / named if named else None)
-    tp = wanted.integer("tp", least=1) or 1
-    version = wanted.text("vllm_version")
-    return lookup_defaults(str(model), str(gpu), tp=tp, vllm_version=version, path=file)
-
-
 def _other_places() -> dict[str, str]:
     """Return, for keys that may be looked for in the wrong section, where they belong."""
     places = {key.path.rsplit(".", 1)[-1]: key.path for key in engine_keys()}
@@ -282,10 +258,6 @@ def _entry_notes(entry: DefaultsEntry | None) -> tuple[str, ...]:
     where = entry.provenance
     trust = {"weak": "weakly identified", "partial": "partly identified", "good": "identified"}
     return (f"latency of the entry {entry} ({where.source}, {where.date}, {trust[where.identification]})",)
-
-
-def _table_notes(table: StepTableFile | None, engine: EngineConfig) -> tuple[str, ...]:
-    return () if table is None else profile_notes(table, engine)
 
 
 def _startup_notes(engine: EngineConfig) -> tuple[str, ...]:

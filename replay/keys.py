@@ -7,16 +7,17 @@ from dataclasses import Field, dataclass, fields
 from typing import Literal, get_args, get_type_hints
 
 from sim.config import EngineConfig, InvalidConfig
-from sim.latency import Blackbox, Extended, Profiled
+from sim.latency import Blackbox, Extended, LatencyModel, Physics, Profiled, Roofline
 
 Kind = Literal["integer", "boolean", "fraction", "number", "numbers", "choice", "text", "decimal", "mapping"]
 
-LATENCY_MODELS: Mapping[str, type[Blackbox]] = {
-    "blackbox": Blackbox,
-    "extended": Extended,
-    "profiled": Profiled,
-}
-"""Latency models by the name that TWIN.yaml gives them."""
+FITTED: Mapping[str, type[Blackbox]] = {"blackbox": Blackbox, "extended": Extended}
+"""Models whose coefficients come from a fit, by the name that TWIN.yaml gives them."""
+ANALYTIC: Mapping[str, type[Physics] | type[Roofline]] = {"physics": Physics, "roofline": Roofline}
+"""Models that follow from a model and a GPU."""
+LATENCY_CLASSES: Mapping[str, type[LatencyModel]] = {**FITTED, **ANALYTIC, "profiled": Profiled}
+LATENCY_MODELS: tuple[str, ...] = (*LATENCY_CLASSES, "auto")
+"""What ``latency.model`` may say."""
 
 RULES_VERSION = "0.32.0"
 """The vLLM version whose scheduling rules the engine follows."""
@@ -46,8 +47,9 @@ class Key:
 ENGINE_MEANINGS: Mapping[str, str] = {
     "max_num_seqs": "Requests that may run at once, partial prefills included.",
     "max_num_batched_tokens": "Tokens that one step may compute, prefill and decode together.",
-    "num_gpu_blocks": "KV cache blocks as vLLM counts them, the null block included. Absent: "
-    "unbounded, and vtwin says so; with `latency.defaults`, the entry's, where its block size is the same.",
+    "num_gpu_blocks": "KV cache blocks as vLLM counts them, the null block included. Absent: with "
+    "`latency.defaults`, the entry's, where its block size is the same; else what `hardware` leaves room for beside "
+    "`latency.model_config`; else unbounded; vtwin says which.",
     "block_size": "Tokens per KV cache block.",
     "max_model_len": "Prompt and output together; a longer prompt is rejected, a longer output is cut.",
     "enable_prefix_caching": "Reuse the KV blocks of equal prefixes.",
@@ -191,14 +193,45 @@ LATENCY_KEYS: tuple[Key, ...] = (
         kind="choice",
         default="required",
         meaning="How long a step takes. `blackbox`: a straight line in the step's prefill and decode tokens; "
-        "`extended`: more terms, see below; `profiled`: a sum of measured operators, tabulated.",
-        choices=tuple(LATENCY_MODELS),
+        "`extended`: more terms, see below; `roofline`, `physics`: from `model_config` and `hardware` "
+        "(docs/explanation/latency-models.md); `profiled`: measured operators, added up (`table`); `auto`: blackbox "
+        "where defaults know the server, else profiled where `table` is given, else physics, else roofline; "
+        "`FILE.py:Class`: your own (docs/how-to/add-a-latency-model.md).",
+        choices=LATENCY_MODELS,
+    ),
+    Key(
+        path="latency.model_config",
+        kind="text",
+        default="none",
+        meaning="A Hugging Face config.json, relative to TWIN.yaml, or a model that ships by its name; with `hardware` "
+        "it also sizes the KV cache where `engine.num_gpu_blocks` is absent.",
+    ),
+    Key(
+        path="latency.dtype",
+        kind="text",
+        default="auto",
+        meaning="As vLLM's `--dtype`: auto, bfloat16, float16, float32.",
+    ),
+    Key(
+        path="latency.kv_cache_dtype",
+        kind="text",
+        default="auto",
+        meaning="As vLLM's `--kv-cache-dtype`: auto or fp8.",
+    ),
+    Key(
+        path="latency.peak",
+        kind="mapping",
+        default="of `model_config` and `hardware`",
+        meaning="What `roofline` and `physics` go by, written out: µs of each part of a step at the GPU's peak "
+        "(`sim.PeakTimes`). `vtwin config show` prints it.",
     ),
     Key(
         path="latency.coefficients",
         kind="mapping",
         default="this or `defaults`",
-        meaning="The six numbers below, all of them; with `extended`, its own beside them.",
+        meaning="The six numbers below, all of them; with `extended`, its own beside them; with `roofline` or "
+        "`physics`, those of theirs that are not to have their default; `physics` also takes the name of a "
+        "set that ships: `blis-iter29`.",
     ),
     Key(
         path="latency.coefficients.alpha0",
@@ -256,8 +289,63 @@ LATENCY_KEYS: tuple[Key, ...] = (
     ),
 )
 
+HARDWARE_KEYS: tuple[Key, ...] = (
+    Key(
+        path="hardware",
+        kind="mapping",
+        default="none",
+        meaning="A GPU of the table by its name, such as `H100`, or a mapping of what follows.",
+    ),
+    Key(
+        path="hardware.gpu",
+        kind="text",
+        default="none",
+        meaning="Its name; numbers beside it take the place of its own.",
+    ),
+    Key(path="hardware.tp", kind="integer", default="1", least=1, meaning="GPUs that share each layer."),
+    Key(path="hardware.pp", kind="integer", default="1", least=1, meaning="Pipeline stages."),
+    Key(
+        path="hardware.gpu_memory_utilization",
+        kind="fraction",
+        default="vLLM's",
+        meaning="Share of the memory that vLLM may take: 0.92, before vLLM 0.21 0.9.",
+    ),
+    Key(
+        path="hardware.memory_gib",
+        kind="number",
+        default="of `gpu`",
+        meaning="Memory as CUDA reports it, GiB.",
+    ),
+    Key(
+        path="hardware.bandwidth_gb_per_s", kind="number", default="of `gpu`", meaning="Of its memory, GB/s."
+    ),
+    Key(
+        path="hardware.tflops_16bit",
+        kind="number",
+        default="of `gpu`",
+        meaning="Dense products of 16 bits, TFLOPS.",
+    ),
+    Key(
+        path="hardware.tflops_fp8", kind="number", default="of `gpu`", meaning="Of fp8; absent: it has none."
+    ),
+    Key(
+        path="hardware.tflops_fp4",
+        kind="number",
+        default="of `gpu`",
+        meaning="Of 4 bits; absent: it has none.",
+    ),
+    Key(
+        path="hardware.tops_int8", kind="number", default="of `gpu`", meaning="Of int8; absent: it has none."
+    ),
+    Key(
+        path="hardware.link_gb_per_s",
+        kind="number",
+        default="of `gpu`",
+        meaning="To its peers, one direction, GB/s.",
+    ),
+)
+
 RESERVED: Mapping[str, str] = {
-    "hardware": "not yet supported: expected latency.coefficients or latency.defaults in its place",
     "cluster": "not yet supported: expected a single engine",
 }
 """Sections with a meaning to come: refused in words that say so."""
@@ -280,7 +368,14 @@ FOREIGN_NAMES: Mapping[str, str] = {
 def all_keys() -> tuple[Key, ...]:
     """Return every key in the order of the file."""
     top = {key.path: key for key in TOP_KEYS}
-    return (top["vllm_version"], top["compatibility"], *engine_keys(), *LATENCY_KEYS, top["seed"])
+    return (
+        top["vllm_version"],
+        top["compatibility"],
+        *engine_keys(),
+        *LATENCY_KEYS,
+        *HARDWARE_KEYS,
+        top["seed"],
+    )
 
 
 def reference_page() -> str:
@@ -312,7 +407,7 @@ D decode tokens lasts `beta0 + beta1·P + beta2·D`, rounded half to even. With 
 entries and Q requests as above, u the share of recent time spent on the terms with s; T = P + D where there is
 a floor, else P; hypot(a, b) is the root of a² + b².
 
-`hardware` and `cluster` are reserved: a file with them is refused for now.
+`cluster` is reserved: a file with it is refused for now.
 """
     return head + "\n".join(rows) + tail
 

@@ -13,7 +13,7 @@ from replay.serve.metrics import Metrics
 from replay.serve.pacer import Pacer
 from replay.serve.protocol import Answer
 from replay.serve.tokens import Tokens
-from sim import Blackbox, Engine, EngineConfig, View
+from sim import Engine, EngineConfig, LatencyModel, View
 from sim.config import UNBOUNDED
 
 REMEMBERED_PER_BLOCK = 4
@@ -65,7 +65,7 @@ class Twin:
     Everything happens in the event loop: taking a step costs tens of microseconds.
     """
 
-    def __init__(self, engine: EngineConfig, latency: Blackbox, *, clock_us: Clock) -> None:
+    def __init__(self, engine: EngineConfig, latency: LatencyModel, *, clock_us: Clock) -> None:
         self.metrics = Metrics()
         self._config = engine
         self._clock_us = clock_us

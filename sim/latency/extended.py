@@ -79,9 +79,9 @@ class Extended(Blackbox):
         """Return what steps take that start after a long idle time, without scatter, int64 µs."""
         if self.engine_kind == BLACKBOX:
             return self.step_us(batch.num_prefill_tokens, batch.num_decode_tokens)
-        reading = float(self.beta2) * batch.num_decode_tokens + self.beta3 * batch.decode_context_tokens
-        dense = float(self.beta1) * batch.num_prefill_tokens
-        attention = self.beta4 * batch.prefill_pairs
-        hidden = np.maximum(self.floor, dense)
+        d, attention = batch.num_decode_tokens, self.beta4 * batch.prefill_pairs
+        reading = float(self.beta2) * d + self.beta3 * batch.decode_context_tokens
+        dense = float(self.beta1) * (batch.num_prefill_tokens + (d if self.floor > 0 else 0))
+        hidden = np.sqrt(self.floor * self.floor + dense * dense)
         total = float(self.beta0) + hidden + attention + reading + self.beta5 * batch.num_prefill_seqs
         return np.asarray(np.rint(total), np.int64)

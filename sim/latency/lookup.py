@@ -20,7 +20,7 @@ def knot_at(value: float) -> int:
     """Return the number of the knot at or below a value."""
     if value < PARTS:
         return int(value)
-    return (np.float64(value).view(np.int64) >> REST_BITS) - FIRST_KNOT
+    return int(np.float64(value).view(np.int64) >> REST_BITS) - FIRST_KNOT
 
 
 @part
@@ -28,7 +28,7 @@ def share_beyond(value: float) -> float:
     """Return how far a value is from that knot to the next, 0 to 1."""
     if value < PARTS:
         return value - int(value)
-    return (np.float64(value).view(np.int64) & ((1 << REST_BITS) - 1)) / (1 << REST_BITS)
+    return int(np.float64(value).view(np.int64) & ((1 << REST_BITS) - 1)) / (1 << REST_BITS)
 
 
 @part

@@ -74,6 +74,11 @@ class LatencyModel:
         """Which of its ways of computing a step the engine takes: BLACKBOX, EXTENDED, TABULATED or PROFILED."""
         raise NotImplementedError
 
+    @property
+    def is_blackbox(self) -> bool:
+        """Whether steps are computed in exact integers."""
+        return self.engine_kind == BLACKBOX
+
     def engine_coefficients(self) -> Int64s:
         """Return (beta0, beta1, beta2, alpha2) in 10⁻⁶ µs, as the engine takes them."""
         return np.array([0, 0, 0, scaled(self.alpha2, "alpha2")], dtype=np.int64)

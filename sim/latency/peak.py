@@ -76,6 +76,16 @@ class PeakTimes:
         """Return the same for one number of tokens."""
         return float(self.experts_touched_frac(np.array([num_tokens], np.float64))[0])
 
+    def expert_tokens(self, tokens: Floats, *, tile: float) -> Floats:
+        """Return how many tokens' worth of experts a step of so many computes: each touched one fills its last tile.
+
+        On average half a tile per touched expert is computed for nobody; a token is ``num_experts_per_token`` rows.
+        """
+        if self.num_experts == 0:
+            return tokens
+        wasted = self.experts_touched_frac(tokens) * self.num_experts * tile / 2
+        return np.asarray(tokens + wasted / self.num_experts_per_token)
+
     def weights_read(self, tokens: Floats) -> Floats:
         """Return how long reading takes of what a step of so many tokens needs, the LM head aside."""
         return np.asarray(self.weights + self.expert_weights * self.experts_touched_frac(tokens))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from sim.config import InvalidConfig
 from sim.latency.roofline import Analytic
 from sim.latency.tabulated import StepTable
@@ -16,34 +14,39 @@ class Physics(Analytic):
     """``PeakTimes``, each part with a correction that a fit finds: one set of numbers for many models and GPUs.
 
     Corrections are factors on the time at the peak, 1 being the peak itself: ``prefill_compute`` and
-    ``decode_compute`` of the products with weights, ``prefill_attention`` of a chunk's (query, key) pairs, its real
-    context and no more, ``decode_attention`` of what decodes compute, ``decode_kv`` of what they read, ``prefill_kv``
-    of the KV entries that prefills write, ``weights`` of reading the weights that a step touches, ``head`` of the LM
-    head, ``activation`` of vectors through memory, ``tensor_parallel`` of the bytes of the collectives. Overheads in
-    µs: ``layer_us`` per layer, ``moe_layer_us`` per layer with experts, ``interleaved_moe_layer_us`` the same where not
-    all layers have some, ``all_reduce_us`` per collective, ``request_us`` per request in the step, ``step_us`` per
-    step; ``cpu_step_us`` and ``cpu_request_us`` of the process that schedules, hidden behind the GPU but for
-    ``cpu_exposed``. ``exposed``: how much of the shorter of products and reading is not hidden behind the other.
+    ``decode_compute`` of the products with weights, ``expert_compute`` of those with routed experts' (each expert that
+    is touched computes ``expert_tile``/2 more rows than it was given, the end of its last tile), ``prefill_attention``
+    of a chunk's (query, key) pairs, its real context and no more, ``decode_attention`` of what decodes compute,
+    ``decode_kv`` of what they read, ``prefill_kv`` of the KV entries that prefills write, ``weights`` of reading the
+    weights, ``expert_weights`` those of the experts touched, ``head`` of the LM head, ``activation`` of vectors through
+    memory, ``tensor_parallel`` of the bytes of the collectives. Overheads in µs: ``layer_us`` per layer,
+    ``moe_layer_us`` per layer with experts, ``interleaved_moe_layer_us`` the same where not all layers have some,
+    ``all_reduce_us`` per collective, ``request_us`` per request in the step, ``step_us`` per step; ``cpu_step_us`` and
+    ``cpu_request_us`` of the process that schedules, hidden behind the GPU but for ``cpu_exposed``. ``exposed``: how
+    much of the shorter of products and reading is not hidden behind the other.
     """
 
-    prefill_compute: float = 1.4
-    decode_compute: float = 1.4
-    prefill_attention: float = 2.0
-    decode_attention: float = 2.0
-    prefill_kv: float = 1.2
-    decode_kv: float = 1.3
-    weights: float = 1.2
-    head: float = 1.2
-    activation: float = 1.2
-    tensor_parallel: float = 1.6
-    layer_us: float = 8.0
-    moe_layer_us: float = 20.0
+    prefill_compute: float = 1.0
+    decode_compute: float = 1.0
+    expert_compute: float = 1.0
+    prefill_attention: float = 1.0
+    decode_attention: float = 1.0
+    prefill_kv: float = 1.0
+    decode_kv: float = 1.0
+    weights: float = 1.0
+    expert_weights: float = 1.0
+    head: float = 1.0
+    activation: float = 1.0
+    tensor_parallel: float = 1.0
+    expert_tile: float = 0.0
+    layer_us: float = 0.0
+    moe_layer_us: float = 0.0
     interleaved_moe_layer_us: float = 0.0
-    all_reduce_us: float = 8.0
-    request_us: float = 3.0
-    step_us: float = 500.0
-    cpu_step_us: float = 1500.0
-    cpu_request_us: float = 10.0
+    all_reduce_us: float = 0.0
+    request_us: float = 0.0
+    step_us: float = 0.0
+    cpu_step_us: float = 0.0
+    cpu_request_us: float = 0.0
     cpu_exposed: float = 0.0
     exposed: float = 0.0
 
@@ -71,17 +74,19 @@ class Physics(Analytic):
             + self.all_reduce_us * at_peak.num_all_reduces
             + self.step_us
         )
-        products = (at_peak.matmul + at_peak.expert_matmul) / pp
+        touched = at_peak.experts_touched_frac(tokens)
         entry = max(self.decode_attention * at_peak.decode_entry, self.decode_kv * at_peak.kv_entry)
         windowed = max(
             self.decode_attention * at_peak.windowed_decode_entry, self.decode_kv * at_peak.windowed_kv_entry
         )
         return StepTable(
-            compute=np.zeros_like(tokens),
-            reading=self.weights * at_peak.weights_read(tokens),
+            compute=self.expert_compute
+            * at_peak.expert_matmul
+            * at_peak.expert_tokens(tokens, tile=self.expert_tile),
+            reading=self.weights * at_peak.weights + self.expert_weights * at_peak.expert_weights * touched,
             rest=per_token * tokens + fixed,
-            prefill=self.prefill_compute * products,
-            decode=self.decode_compute * products,
+            prefill=self.prefill_compute * at_peak.matmul / pp,
+            decode=self.decode_compute * at_peak.matmul / pp,
             exposed=self.exposed,
             sample=self.head * at_peak.head_matmul,
             sample_floor=self.head * at_peak.head_weights,

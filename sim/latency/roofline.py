@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sim.config import InvalidConfig
 from sim.latency.batch import StepBatch
-from sim.latency.model import TABULATED, Int64s, LatencyModel
+from sim.latency.model import TABULATED, Int64s, LatencyModel, Number
 from sim.latency.peak import PeakTimes
 from sim.latency.tabulated import StepTable
 
@@ -85,22 +85,28 @@ class Roofline(Analytic):
     weights are read once, √(compute² + reading²), as measured products go from one to the other. Attention is another
     for prefills and another for decodes.
 
-    Efficiencies are shares of the peak; the others µs: ``all_reduce_us`` per collective beside its bytes,
-    ``layer_us`` and ``moe_layer_us`` per layer (launches, norms, routing), ``step_us`` per step (sampling, the ends
-    of the step), ``sequence_us`` per request in it; ``cpu_step_us``, ``cpu_sequence_us``: what vLLM's own process takes
+    Efficiencies are shares of the peak: ``expert_efficiency`` that of routed experts' products, whose rows come in
+    tiles of ``expert_tile``. The others are µs: ``all_reduce_us`` per collective beside its bytes, ``layer_us`` and
+    ``moe_layer_us`` per layer (launches, norms, quantization, routing), ``step_us`` per step (sampling, the ends of the
+    step), ``sequence_us`` per request in it; ``cpu_step_us``, ``cpu_sequence_us``: what vLLM's own process takes
     meanwhile; ``cpu_exposed``: the share of it that the GPU waits for (1: no async scheduling). ``batching``: how much
-    longer attention with grouped queries takes for several requests (Vidur's figure).
+    longer attention with grouped queries takes for several requests (Vidur's figure). Shares are usual ones; alpha0,
+    the overheads and the experts' share are round figures near what physics learned on the points that may be tuned
+    on (docs/validation.md).
     """
 
+    alpha0: Number = 15_000
     compute_efficiency: float = 0.70
+    expert_efficiency: float = 0.20
     attention_efficiency: float = 0.50
     bandwidth_efficiency: float = 0.85
-    link_efficiency: float = 0.60
-    all_reduce_us: float = 8.0
-    layer_us: float = 8.0
-    moe_layer_us: float = 20.0
+    link_efficiency: float = 0.80
+    expert_tile: float = 32.0
+    all_reduce_us: float = 20.0
+    layer_us: float = 25.0
+    moe_layer_us: float = 30.0
     step_us: float = 500.0
-    sequence_us: float = 3.0
+    sequence_us: float = 12.0
     cpu_step_us: float = 1500.0
     cpu_sequence_us: float = 10.0
     cpu_exposed: float = 0.0
@@ -109,7 +115,7 @@ class Roofline(Analytic):
     def __post_init__(self) -> None:
         """Check all; raises InvalidConfig."""
         Analytic.__post_init__(self)
-        for name in ("compute", "attention", "bandwidth", "link"):
+        for name in ("compute", "expert", "attention", "bandwidth", "link"):
             value = getattr(self, f"{name}_efficiency")
             if not 0 < value <= 1:
                 raise InvalidConfig(f"{name}_efficiency: got {value!r}, expected a share in (0, 1]")
@@ -119,6 +125,9 @@ class Roofline(Analytic):
         at_peak, pp = self.peak, self.peak.pp
         attention, bandwidth = self.attention_efficiency, self.bandwidth_efficiency
         tokens = self.computed_tokens()
+        expert_tokens = at_peak.expert_tokens(tokens, tile=self.expert_tile)
+        products = at_peak.matmul * tokens / self.compute_efficiency
+        products += at_peak.expert_matmul * expert_tokens / self.expert_efficiency
         moving = (at_peak.activation + at_peak.kv_write) * tokens / bandwidth
         link = (at_peak.all_reduce + pp * at_peak.send_recv) * tokens / self.link_efficiency
         fixed = (
@@ -135,7 +144,7 @@ class Roofline(Analytic):
             )
         )
         return StepTable(
-            compute=(at_peak.matmul + at_peak.expert_matmul) * tokens / self.compute_efficiency,
+            compute=products,
             reading=at_peak.weights_read(tokens) / bandwidth,
             rest=moving + link + fixed,
             sample=at_peak.head_matmul / self.compute_efficiency,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sim import Blackbox, EngineConfig, Requests
+from sim import Blackbox, EngineConfig, Extended, LatencyModel, Physics, Requests, Roofline
 
 DATA = Path(os.environ.get("VTWIN_DATA", Path(__file__).parents[2] / ".." / "shared" / "data"))
 LATENCY = Blackbox(beta0=6000, beta1=20, beta2=30)
@@ -29,7 +29,7 @@ class Work:
     config: EngineConfig
     requests: Callable[[], Requests]
     bar: int
-    latency: Blackbox = LATENCY
+    latency: LatencyModel = LATENCY
 
 
 def normal_requests(num_requests: int, *, rate: float = 14.0) -> Requests:
@@ -67,6 +67,22 @@ def mooncake(block_size: int, num_gpu_blocks: int, bar: int) -> Work:
     )
 
 
+def other_models() -> dict[str, LatencyModel]:
+    """Return the other latency models, with steps about as long as those of ``LATENCY``: an 8B model on an H100."""
+    from replay.latency import DEFAULT_PHYSICS, physics_sets
+    from replay.model import find_gpu, read_model_config
+    from replay.model.peak import peak_times
+
+    peak = peak_times(read_model_config("meta-llama/Llama-3.1-8B"), find_gpu("H100"))
+    learned = physics_sets()[DEFAULT_PHYSICS]
+    line = {"beta0": 1500, "beta1": 20, "beta2": 15}
+    return {
+        "extended": Extended(**line, beta3=0.05, beta4=0.0005, floor=5000.0, kappa=0.1),  # type: ignore[arg-type]
+        "roofline": Roofline(peak=peak),
+        "physics": Physics(peak=peak, **learned),  # type: ignore[arg-type]
+    }
+
+
 def works() -> Iterator[Work]:
     """Yield the rows; those whose data is not at hand are left out."""
     yield Work(name="100,000 requests", config=SYNC, requests=lambda: normal_requests(100_000), bar=300_000)
@@ -91,6 +107,14 @@ def works() -> Iterator[Work]:
         requests=lambda: normal_requests(100_000),
         bar=50_000,
     )
+    for name, latency in other_models().items():
+        yield Work(
+            name=f"100,000 requests, {name}",
+            config=SYNC,
+            requests=lambda: normal_requests(100_000),
+            bar=0,
+            latency=latency,
+        )
     yield Work(name="10,000 requests", config=SYNC, requests=lambda: normal_requests(10_000), bar=0)
     yield Work(
         name="1,000,000 requests", config=SYNC, requests=lambda: normal_requests(1_000_000), bar=100_000

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent.parent
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 FILE_NAME = re.compile(r"# ([\w.-]+\.yaml)\b")
+MODULE_NAME = re.compile(r"# (\S+\.py)\n")
 LANGUAGES = {"console", "python", "yaml", "sh", "text", "json", "csv"}
 
 
@@ -93,6 +94,8 @@ def script_of(page: Path, blocks: list[Block]) -> tuple[str, dict[str, str]]:
                 printed = f".printed/{command.line}"
                 expected |= {printed: command.printed} if command.printed else {}
                 script += [_at(page, command.line), f"{{ {command.text}\n}} > {printed}"]
+        elif block.language == "python" and (named := MODULE_NAME.match(block.text)):
+            script += [_at(page, block.line), f"cat > {named[1]} <<'PYTHON'\n{block.text}PYTHON"]
         elif block.language == "python":
             script += [
                 _at(page, block.line),

@@ -103,9 +103,8 @@ def test_without_an_engine_section_vllms_defaults_hold_and_the_unbounded_cache_i
         ("seed: -1\n", "seed: got -1, expected an integer >= 0 (FILE:1)"),
         ("seed: 1\nseed: 2\n", "seed: got the key twice, expected it once (FILE:2)"),
         (
-            "hardware: {gpu: H100}\n",
-            "hardware: not yet supported: expected latency.coefficients or latency.defaults in its place "
-            "(FILE:1)",
+            "hardware: {gpus: H100}\n",
+            "hardware.gpus: unknown key, did you mean hardware.gpu? (FILE:1)",
         ),
         ("cluster: {replicas: 2}\n", "cluster: not yet supported: expected a single engine (FILE:1)"),
         (

@@ -216,12 +216,13 @@ def physics(pick: Pick) -> Physics:
         "prefill_kv",
         "decode_kv",
     )
-    named += ("weights", "head", "activation", "tensor_parallel")
+    named += ("weights", "head", "activation", "tensor_parallel", "expert_compute", "expert_weights")
     return Physics(
         alpha0=pick(costs),
         peak=peak_times(pick),
         **{name: pick(factors) for name in named},
         layer_us=pick(costs),
+        expert_tile=pick((0.0, 16.0)),
         moe_layer_us=pick(costs),
         interleaved_moe_layer_us=pick(costs),
         all_reduce_us=pick(costs),

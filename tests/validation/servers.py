@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from calibrate.judge import first_half
+from replay import load_config, simulate_trace
 from traces import convert, request_metrics
 
 VTWIN = Path(sys.executable).parent / "vtwin"
@@ -32,6 +33,8 @@ class Server:
     folder: str
     engine: str
     note: str
+    model: str
+    hardware: str
 
 
 SERVERS = (
@@ -39,21 +42,29 @@ SERVERS = (
         folder="RTX4090/Llama-3.1-8B",
         engine="max_num_seqs: 256, max_num_batched_tokens: 2048, num_gpu_blocks: 2588, max_model_len: 32768",
         note="KV cache as recorded",
+        model="meta-llama/Llama-3.1-8B",
+        hardware="{gpu: RTX4090}",
     ),
     Server(
         folder="RTXPRO6000/Llama-3.1-8B",
         engine="max_num_seqs: 128, max_num_batched_tokens: 2048, max_model_len: 32768",
         note="KV cache taken as not binding",
+        model="meta-llama/Llama-3.1-8B",
+        hardware="{gpu: RTXPRO6000}",
     ),
     Server(
         folder="RTXPRO6000/Qwen3-30B-A3B-Instruct-2507",
         engine="max_num_seqs: 256, max_num_batched_tokens: 4096, max_model_len: 32768",
         note="KV cache taken as not binding; two data-parallel ranks taken as one engine of twice the seats and budget",
+        model="Qwen/Qwen3-30B-A3B-Instruct-2507",
+        hardware="{gpu: RTXPRO6000, tp: 2}",
     ),
     Server(
         folder="RTXPRO6000/Qwen3-32B",
         engine="max_num_seqs: 128, max_num_batched_tokens: 2048, max_model_len: 32768",
         note="KV cache taken as not binding",
+        model="Qwen/Qwen3-32B",
+        hardware="{gpu: RTXPRO6000, tp: 2}",
     ),
 )
 
@@ -74,6 +85,39 @@ def fitted_errors(server: Server, data: Path, work: Path, model: str) -> dict[st
         subprocess.run([VTWIN, *arguments], check=True, capture_output=True)
     holdout = json.loads((report / "report.json").read_text())["holdout"]
     return {metric: 100 * holdout[metric]["mape"]["value"] for metric in METRICS}
+
+
+def unfitted_errors(server: Server, data: Path, work: Path, model: str) -> dict[str, float]:
+    """Return the MAPE (%) per metric of a model that follows from config.json and GPU, on the same second half.
+
+    ``model``: ``roofline``, ``physics``, or either with the name of a set of coefficients behind a slash.
+    """
+    name, _, coefficients = model.partition("/")
+    chosen = f", coefficients: {coefficients}" if coefficients else ""
+    twin = work / "unfitted.twin.yaml"
+    twin.write_text(
+        f"engine: {{{server.engine}}}\nhardware: {server.hardware}\nvllm_version: '0.19.0'\n"
+        f"latency: {{model: {name}, model_config: {server.model}{chosen}}}\n"
+    )
+    trace = convert("llmservingsim", data / "runs" / server.folder / "vllm" / "requests.jsonl")
+    simulated, _ = simulate_trace(trace, load_config(twin))
+    observed, found, judged = request_metrics(trace), request_metrics(simulated), ~first_half(trace)
+    errors = {}
+    for metric in METRICS:
+        real, mine = observed[metric].to_numpy(float), found[metric].to_numpy(float)
+        errors[metric] = float(100 * np.nanmean(np.abs(mine - real)[judged] / real[judged]))
+    return errors
+
+
+def unfitted_table(data: Path, work: Path, models: tuple[str, ...]) -> str:
+    """Return the Markdown table of the models that nobody fitted to these servers."""
+    lines = ["| server | model | TTFT MAPE % | TPOT MAPE % | E2E MAPE % |", "|---|---|---|---|---|"]
+    for server in SERVERS:
+        for model in models:
+            errors = unfitted_errors(server, data, work, model)
+            figures = " | ".join(f"{errors[metric]:.1f}" for metric in METRICS)
+            lines.append(f"| {server.folder} | {model} | {figures} |")
+    return "\n".join(lines)
 
 
 def peer_errors(server: Server, data: Path) -> dict[str, float]:

@@ -1,0 +1,248 @@
+"""Measured TTFT and TPOT of vLLM on H100 and H200 (AIConfigurator's silicon samples), simulated from config.json alone.
+
+Each point is a closed loop of given concurrency and lengths. A third of the configurations, drawn by a hash of what
+they are, may be tuned on; the tables are of the others.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from replay.latency import DEFAULT_PHYSICS, physics_sets
+from replay.model import Serving, find_gpu, kv_capacity, read_model_config
+from replay.model.peak import peak_times
+from sim import EngineConfig, LatencyModel, PeakTimes, Physics, Requests, Roofline, simulate
+
+GPUS = {"h100_sxm": "H100", "h200_sxm": "H200"}
+MODEL_CLASSES = {
+    "meta-llama/Llama-3.1-70B": "dense",
+    "Qwen/Qwen3-32B": "dense",
+    "nvidia/Llama-3.1-8B-Instruct-FP8": "dense",
+    "openai/gpt-oss-120b": "MoE",
+    "MiniMaxAI/MiniMax-M2.5": "MoE",
+    "Qwen/Qwen3-235B-A22B-FP8": "MoE",
+    "moonshotai/Kimi-K2.5": "MoE, MLA",
+}
+MAKES = dict[str, Callable[[PeakTimes], LatencyModel]]
+
+SERVED_TOKENS, SERVED_SEQS = 8192, 1024
+"""max_num_batched_tokens and max_num_seqs that vLLM's server takes on these GPUs without a flag."""
+
+
+ROUNDS, SHORTEST = 10, 0.8
+"""InferenceMAX, where most points are from, sends ten requests per slot, lengths uniform from 0.8 of the nominal ones
+up. The others do not say what they did; the same is taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One measurement; ``is_ours_to_tune``: it is of the third that may be tuned on."""
+
+    model: str
+    gpu: str
+    fp8: bool
+    tp: int
+    isl: int
+    osl: int
+    concurrency: int
+    ttft_ms: float
+    tpot_ms: float
+
+    @property
+    def is_ours_to_tune(self) -> bool:
+        """Whether the configuration, not the measurement, hashes into the third."""
+        name = f"{self.model} {self.gpu} {self.fp8} {self.tp} {self.isl} {self.osl} {self.concurrency}"
+        return int(hashlib.sha256(name.encode()).hexdigest(), 16) % 3 == 0
+
+
+def read_points(path: Path) -> tuple[list[Point], Counter[str]]:
+    """Return the points that one engine can stand for, each once, and how many were left out why."""
+    points: dict[tuple[object, ...], Point] = {}
+    left_out: Counter[str] = Counter()
+    with path.open() as file:
+        for row in csv.DictReader(file):
+            if row["system"] not in GPUS:
+                left_out["not on H100 or H200"] += 1
+                continue
+            reason = unfit(row)
+            if reason:
+                left_out[reason] += 1
+                continue
+            point = _point(row)
+            key = (point.model, point.gpu, point.fp8, point.tp, point.isl, point.osl, point.concurrency)
+            key += (round(point.ttft_ms, 1), round(point.tpot_ms, 1))
+            if key in points:
+                left_out["the same measurement listed again"] += 1
+            points.setdefault(key, point)
+    return list(points.values()), left_out
+
+
+def unfit(row: dict[str, str]) -> str:
+    """Return why one engine cannot stand for a row, or nothing."""
+    tp = float(row["tp_size"])
+    group = float(row["moe_tp_size"] or 1) * float(row["moe_ep_size"] or 1)
+    if float(row["attention_dp_size"] or 1) > 1 or (
+        MODEL_CLASSES[row["model_path"]] != "dense" and group > tp
+    ):
+        return "data-parallel attention: several engines in step, which waits for clusters"
+    concurrency = _concurrency(row)
+    if concurrency != float(row["batch_size"]):
+        return "batch and concurrency differ"
+    return ""
+
+
+def _concurrency(row: dict[str, str]) -> float:
+    found = re.search(r"silicon_concurrency=(\d+)", row["silicon_data_source"])
+    return float(found[1]) if found else float(row["batch_size"])
+
+
+def _point(row: dict[str, str]) -> Point:
+    return Point(
+        model=row["model_path"],
+        gpu=GPUS[row["system"]],
+        fp8=row["precision"] == "fp8",
+        tp=int(float(row["tp_size"])),
+        isl=int(row["isl"]),
+        osl=int(row["osl"]),
+        concurrency=int(_concurrency(row)),
+        ttft_ms=float(row["silicon_ttft_ms"]),
+        tpot_ms=float(row["silicon_tpot_ms"]),
+    )
+
+
+def shape_of(point: Point):  # type: ignore[no-untyped-def]  # noqa: ANN201
+    """Return the model as it was served: fp8 weights where the point says so and the checkpoint is wider."""
+    from dataclasses import replace
+
+    from replay.model.quantization import FP8
+
+    shape = read_model_config(point.model)
+    if point.fp8 and shape.attention_precision.matmul == "16bit":
+        shape = replace(shape, attention_precision=FP8, mlp_precision=FP8)
+    return shape
+
+
+def requests_of(point: Point) -> Requests:
+    """Return the closed loop's requests."""
+    n = ROUNDS * point.concurrency
+    rng = np.random.default_rng(1)
+    prompts, outputs = (
+        rng.integers(int(SHORTEST * length), length + 1, n) for length in (point.isl, point.osl)
+    )
+    none = np.zeros(0, np.int64)
+    return Requests(
+        arrival_us=np.zeros(n, np.int64),
+        prompt_tokens=prompts,
+        output_tokens=outputs,
+        priority=np.zeros(n, np.int64),
+        hash_offsets=np.zeros(n + 1, np.int64),
+        hash_ids=none,
+    )
+
+
+def engine_of(point: Point) -> EngineConfig:
+    """Return the server's settings: vLLM's own defaults, the KV cache as the GPU leaves room for."""
+    serving = Serving(
+        max_num_batched_tokens=SERVED_TOKENS,
+        max_num_seqs=SERVED_SEQS,
+        gpu_memory_utilization=0.9,
+        vllm_version=(0, 18),
+    )
+    capacity = kv_capacity(shape_of(point), find_gpu(point.gpu), tp=point.tp, serving=serving)
+    return EngineConfig(
+        max_num_seqs=SERVED_SEQS,
+        max_num_batched_tokens=SERVED_TOKENS,
+        num_gpu_blocks=capacity.num_gpu_blocks,
+        max_model_len=point.isl + point.osl + 256,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A point made ready, so that a model costs no more than its simulation."""
+
+    point: Point
+    peak: PeakTimes
+    engine: EngineConfig
+    requests: Requests
+
+
+def prepare(points: Iterable[Point]) -> list[Prepared]:
+    """Return points made ready."""
+    return [
+        Prepared(
+            point=point,
+            peak=peak_times(shape_of(point), find_gpu(point.gpu), tp=point.tp),
+            engine=engine_of(point),
+            requests=requests_of(point),
+        )
+        for point in points
+    ]
+
+
+def simulated(ready: Prepared, make: Callable[[PeakTimes], LatencyModel]) -> tuple[float, float]:
+    """Return the mean TTFT and TPOT in ms."""
+    loop = (ready.point.concurrency, 0)
+    outcomes = simulate(ready.requests, ready.engine, make(ready.peak), closed_loop=loop).outcomes
+    ttft = (outcomes.first_token_us - outcomes.arrival_us).mean() / 1e3
+    decoding = outcomes.last_token_us - outcomes.first_token_us
+    gaps = decoding / np.maximum(outcomes.num_output_tokens - 1, 1)
+    return float(ttft), float(gaps.mean() / 1e3)
+
+
+def log_errors(prepared: Sequence[Prepared], make: Callable[[PeakTimes], LatencyModel]) -> np.ndarray:
+    """Return log(simulated / measured) of TTFT and TPOT, [n, 2]."""
+    rows = []
+    for ready in prepared:
+        ttft, tpot = simulated(ready, make)
+        rows.append((np.log(ttft / ready.point.ttft_ms), np.log(tpot / ready.point.tpot_ms)))
+    return np.array(rows)
+
+
+def physics(name: str | None = None) -> Callable[[PeakTimes], LatencyModel]:
+    """Return what makes physics of a named set of coefficients, or of the one that it takes without a name."""
+    coefficients = physics_sets()[name or DEFAULT_PHYSICS]
+    return lambda peak: Physics(peak=peak, **coefficients)  # type: ignore[arg-type]
+
+
+MODELS: MAKES = {
+    "roofline": lambda peak: Roofline(peak=peak),
+    "physics": physics(),
+    "physics, blis-iter29": physics("blis-iter29"),
+}
+
+
+def table(data: Path) -> str:
+    """Return the Markdown tables: errors per class, per GPU, per model; and the coverage."""
+    points, left_out = read_points(data / "vllm_agg.csv")
+    judged = prepare(point for point in points if not point.is_ours_to_tune)
+    num_tuned = len(points) - len(judged)
+    errors = {name: np.abs(np.expm1(log_errors(judged, make))) * 100 for name, make in MODELS.items()}
+    groups: dict[str, list[int]] = {}
+    for number, ready in enumerate(judged):
+        point = ready.point
+        kind = MODEL_CLASSES[point.model]
+        for group in (kind, f"{kind}, {point.gpu}", f"{point.model}, {point.gpu}"):
+            groups.setdefault(group, []).append(number)
+    lines = [
+        "| points | n | model | TPOT median % | p90 % | TTFT median % | p90 % |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for group in sorted(groups, key=lambda name: (name.count("/"), name)):
+        for name in MODELS:
+            ttft, tpot = errors[name][groups[group]].T
+            figures = [np.median(tpot), np.quantile(tpot, 0.9), np.median(ttft), np.quantile(ttft, 0.9)]
+            shown = " | ".join(f"{figure:.1f}" for figure in figures)
+            lines.append(f"| {group} | {len(groups[group])} | {name} | {shown} |")
+    reasons = "; ".join(f"{count} {reason}" for reason, count in left_out.most_common())
+    return "\n".join(
+        [*lines, "", f"Simulated {len(points)}, of which {num_tuned} to tune on; left out: {reasons}."]
+    )

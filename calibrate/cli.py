@@ -86,6 +86,21 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
     infer_async: Annotated[
         bool, typer.Option("--infer-async", help="Fit with and without async scheduling, keep the better.")
     ] = False,
+    latency_model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Another latency model than the twin's file names: blackbox, extended, roofline, physics, auto.",
+        ),
+    ] = None,
+    compare_latency: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODELS",
+            help="Instead: each of these latency models beside the traces, such as blackbox,roofline,physics. "
+            "Every model gets a report of its own in DIR/MODEL; with --fit what can be fitted is.",
+        ),
+    ] = None,
     fit_alpha2: Annotated[
         bool, typer.Option("--fit-alpha2", help="Fit alpha2, too, instead of holding it as configured.")
     ] = False,
@@ -150,7 +165,10 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         repeats=[_source(path) for path in repeat or []],
     )
     options = replace(options, network=_network(network, traces))
-    calibration = _calibration(traces, config, fit=fit, options=options)
+    if compare_latency is not None:
+        _compare_latency(compare_latency, traces, config, report, fit=fit, options=options, as_json=as_json)
+        return
+    calibration = _calibration(traces, config, fit=fit, options=options, latency_model=latency_model)
     verdict = None if gate is None else _verdict(calibration, *gate)
     documents = _write(
         calibration,
@@ -264,7 +282,64 @@ def _network(text: str | None, traces: Traces) -> Network | None:
     return parse_network(text, measured_rtt_ms=traces.observed[0].trace.header.network.measured_rtt_ms)
 
 
-def _calibration(traces: Traces, config: Path | None, *, fit: bool, options: Options) -> Calibration:
+def _compare_latency(
+    asked: str,
+    traces: Traces,
+    config: Path | None,
+    report: Path,
+    *,
+    fit: bool,
+    options: Options,
+    as_json: bool,
+) -> None:
+    """Write a report per latency model and a table of all; print the table."""
+    from rich.console import Console
+
+    from calibrate.side_by_side import models_in, row_of, table_of, unable, write_rows
+    from replay import load_config
+    from traces.errors import ConfigError
+
+    if config is None:
+        raise ConfigError(
+            "--compare-latency: got no --config, expected the twin whose latency models to compare"
+        )
+    rows = []
+    for model in models_in(asked):
+        try:
+            twin = load_config(config, latency_model=model)
+        except ConfigError as error:
+            rows.append(unable(model, str(error)))
+            continue
+        can_fit = fit and model in FITTABLE
+        calibration = _calibration(traces, config, fit=can_fit, options=options, latency_model=model)
+        _write(
+            calibration,
+            report / model,
+            verdict=None,
+            config=None,
+            defaults=None,
+            server=(None, None, None),
+            form="vtwin",
+        )
+        rows.append(row_of(model, calibration, reason=twin.latency_reason))
+    document = write_rows(rows, report)
+    Console(stderr=True, highlight=False).print(table_of(rows))
+    if as_json:
+        typer.echo(json.dumps(document, indent=2, allow_nan=False))
+
+
+FITTABLE = ("blackbox", "extended", "physics")
+"""Latency models whose coefficients a fit finds."""
+
+
+def _calibration(
+    traces: Traces,
+    config: Path | None,
+    *,
+    fit: bool,
+    options: Options,
+    latency_model: str | None = None,
+) -> Calibration:
     """Return what was asked for: two traces compared, a twin judged, or a twin fitted and judged."""
     from calibrate import judge
     from calibrate.progress import fit_progress
@@ -273,7 +348,7 @@ def _calibration(traces: Traces, config: Path | None, *, fit: bool, options: Opt
     if config is None:
         assert traces.simulated is not None  # noqa: S101 - check_options has seen to it
         return judge.compare_with_simulated(traces.observed[0], traces.simulated, options, repeats=repeats)
-    twin = _load(config)
+    twin = _load(config, latency_model)
     if not fit:
         return judge.compare_with_twin(traces.observed, twin, options, holdout=held_out, repeats=repeats)
     with fit_progress() as progress:
@@ -282,12 +357,12 @@ def _calibration(traces: Traces, config: Path | None, *, fit: bool, options: Opt
         )
 
 
-def _load(path: Path) -> TwinConfig:
+def _load(path: Path, latency_model: str | None) -> TwinConfig:
     """Return the configuration, its notes told."""
     from replay import load_config
     from sim.compile import is_compiled
 
-    twin = load_config(path)
+    twin = load_config(path, latency_model=latency_model)
     for note in twin.notes:
         typer.echo(f"note: {note}", err=True)
     if not is_compiled():

@@ -68,9 +68,11 @@ def document_of(
 
 def fit_json(fit: Fit) -> Json:
     """Return the fit: coefficients with intervals, correlations by name, the condition number."""
+    from replay.config import name_of
+
     names = fit.names
     return {
-        "model": "blackbox",
+        "model": name_of(fit.config.latency),
         "coefficients": {
             each.name: {
                 "value": each.value,

@@ -25,7 +25,7 @@ from calibrate.problem import (
 from calibrate.search import Found, Report, search
 from calibrate.start import first_guess, natural_scale, several_starts
 from calibrate.uncertainty import METHOD, Coefficient, coefficients_of, uncertainty
-from sim import Blackbox
+from sim import Blackbox, Physics
 from traces.errors import ConfigError, TraceError
 
 if TYPE_CHECKING:
@@ -83,6 +83,10 @@ def fit(
     ``names``: the coefficients to vary, the others stay as configured. ``infer_async``: fit with and without
     async scheduling and keep the better. Raises TraceError where the traces hold too few finished requests.
     """
+    if isinstance(config.latency, Physics):
+        from calibrate.learned import Served, fit_physics
+
+        return fit_physics([Served(trace=trace, config=config) for trace in traces], report=report)[0]
     started = time.monotonic()
     names = fitted_in(_fitted_model(config), names)
     num_requests = sum(int(trace.used().sum()) for trace in traces)
@@ -205,8 +209,8 @@ def _fitted_model(config: TwinConfig) -> Blackbox:
     """Return the model whose coefficients a fit finds. Raises ConfigError where it is none of those."""
     if not isinstance(config.latency, Blackbox):
         raise ConfigError(
-            f"latency.model: got {type(config.latency).__name__.lower()}, expected blackbox or extended for a fit "
-            f"({config.source})"
+            f"latency.model: got {type(config.latency).__name__.lower()}, expected blackbox, extended or physics "
+            f"for a fit ({config.source})"
         )
     return config.latency
 

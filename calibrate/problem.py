@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import sim
 from calibrate.bootstrap import Floats
 from calibrate.exposure import Timeline, exposures, steps_between
-from sim import Blackbox, EngineConfig, Extended, Requests, Status
+from sim import Blackbox, EngineConfig, Extended, LatencyModel, Requests, Status
 
 COEFFICIENTS = ("alpha0", "alpha1", "alpha2", "beta0", "beta1", "beta2")
 FITTED = ("alpha0", "alpha1", "beta0", "beta1", "beta2")
@@ -82,11 +82,11 @@ class Problem:
     traces: tuple[FitTrace, ...]
     engine: EngineConfig
     names: tuple[str, ...]
-    base: Blackbox
+    base: LatencyModel
     scale: Floats
     noise: Floats = field(default_factory=NOISE.copy)
 
-    def latency(self, theta: Floats) -> Blackbox:
+    def latency(self, theta: Floats) -> LatencyModel:
         """Return the latency model with these coefficients."""
         values = {
             name: round(max(float(value), 0.0), decimals_of(name))
@@ -187,7 +187,7 @@ def _spread(ratios: Floats) -> float:
     return float(1.4826 * np.median(np.abs(known))) if len(known) else float("nan")
 
 
-def _simulate(trace: FitTrace, *, engine: EngineConfig, model: Blackbox) -> Run:
+def _simulate(trace: FitTrace, *, engine: EngineConfig, model: LatencyModel) -> Run:
     """Return one trace simulated."""
     simulation = sim.simulate(
         trace.requests,
@@ -265,3 +265,16 @@ def exposure_columns(timeline: Timeline, prompt_tokens: Floats) -> dict[str, Flo
 def _before_and_after(before: Floats, after: Floats, gaps: Floats) -> Floats:
     """Return an exposure's share in TTFT, E2E and TPOT."""
     return np.stack([before, before + after, after / gaps])
+
+
+UNITS |= {
+    **dict.fromkeys(("prefill_compute", "decode_compute", "expert_compute", "prefill_attention"), "x peak"),
+    **dict.fromkeys(("decode_attention", "prefill_kv", "decode_kv", "weights", "expert_weights"), "x peak"),
+    **dict.fromkeys(("head", "activation", "tensor_parallel"), "x peak"),
+    **dict.fromkeys(("layer_us", "moe_layer_us", "interleaved_moe_layer_us"), "µs/layer"),
+    **dict.fromkeys(("request_us", "cpu_request_us"), "µs/request"),
+    **dict.fromkeys(("step_us", "cpu_step_us"), "µs/step"),
+    "all_reduce_us": "µs/collective",
+    "expert_tile": "rows",
+}
+"""Those of physics beside the others: factors on the time at the peak, and overheads."""

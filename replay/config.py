@@ -22,7 +22,7 @@ from replay.keys import (
     engine_fields,
     engine_keys,
 )
-from replay.latency import ALPHAS, Chosen, analytic_coefficients, read_latency
+from replay.latency import ALPHAS, Chosen, analytic_coefficients, check_keys, read_latency
 from replay.own_model import place_of
 from replay.profiled import profile_notes
 from replay.yamlfile import Section, read_section
@@ -59,8 +59,12 @@ class TwinConfig:
         return self.engine.compatibility
 
 
-def load_config(path: str | Path, *, defaults: str | Path | None = None) -> TwinConfig:
+def load_config(
+    path: str | Path, *, defaults: str | Path | None = None, latency_model: str | None = None
+) -> TwinConfig:
     """Return what the TWIN.yaml at ``path`` says; ``defaults`` is a defaults file to look in first.
+
+    ``latency_model``: another than the file names, with its own coefficients in place of the file's.
 
     Raises ConfigError, one line with file and line number, at the first thing that is wrong.
     """
@@ -73,8 +77,9 @@ def load_config(path: str | Path, *, defaults: str | Path | None = None) -> Twin
     seed = root.integer("seed", least=0)
     seed = DEFAULT_SEED if seed is None else seed
     hardware = read_hardware(root)
+    check_keys(root, _other_places())
     chosen = read_latency(
-        root, hardware, beside=path.parent, defaults=defaults, seed=seed, other_places=_other_places()
+        root, hardware, beside=path.parent, defaults=defaults, seed=seed, model=latency_model
     )
     version = root.text("vllm_version") or RULES_VERSION
     engine = _read_engine(root, seed=seed)

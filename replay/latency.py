@@ -8,6 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import cast
 
+import yaml
+
 from replay.defaults import (
     DefaultsEntry,
     lookup_defaults,
@@ -26,7 +28,7 @@ from traces.errors import ConfigError
 
 PHYSICS_SETS = Path(__file__).parent / "model" / "physics.yaml"
 DEFAULT_PHYSICS = "silicon-2026"
-"""The set of coefficients that physics takes where none is named: the one with the smaller errors (docs/validation.md)."""
+"""The set of coefficients that physics takes where none is named: the one that was off by less (docs/validation.md)."""
 ALPHAS = ("alpha0", "alpha1", "alpha2")
 
 
@@ -54,19 +56,31 @@ class Asked:
     seed: int
 
 
-def read_latency(root: Section, hardware: Hardware | None, *, beside: Path, defaults: str | Path | None, seed: int,
-                 other_places: Mapping[str, str]) -> Chosen:  # fmt: skip
-    """Return the latency section as a model, and why it is that one. Raises ConfigError."""
+def read_latency(
+    root: Section,
+    hardware: Hardware | None,
+    *,
+    beside: Path,
+    defaults: str | Path | None,
+    seed: int,
+    model: str | None = None,
+) -> Chosen:
+    """Return the latency section as a model, and why it is that one; ``model``: another than it names.
+
+    Another model than the file's leaves the file's coefficients aside. Raises ConfigError.
+    """
     expected = "{model: blackbox, coefficients: {…}} or {model: auto, model_config: CONFIG.json}"
     section = root.section("latency", expected=expected)
     if section is None:
         root.fail("latency", got="nothing", expected=expected)
-    names = {key.path.split(".")[1] for key in LATENCY_KEYS}
-    section.refuse_unknown(sorted(names), elsewhere=other_places)
-    model = section.text("model")
-    if model not in LATENCY_MODELS and ":" not in (model or ""):
+    written = section.text("model")
+    if written not in LATENCY_MODELS and ":" not in (written or ""):
         section.text("model", choices=LATENCY_MODELS)
-    if model is None:
+    if model is not None and model != written:
+        if model not in LATENCY_MODELS:
+            raise ConfigError(f"latency model: got {model!r}, expected one of {', '.join(LATENCY_MODELS)}")
+        section, written = _named(section, model), model
+    if written is None:
         section.fail("model", got="nothing", expected=f"one of {', '.join(LATENCY_MODELS)}")
     asked = Asked(
         root=root,
@@ -77,13 +91,37 @@ def read_latency(root: Section, hardware: Hardware | None, *, beside: Path, defa
         shape=read_shape(section, beside=beside),
         seed=seed,
     )
-    return _READERS.get(model, _read_own)(asked)
+    return _READERS.get(written, _read_own)(asked)
+
+
+def check_keys(root: Section, other_places: Mapping[str, str]) -> None:
+    """Raise ConfigError at a key of the latency section that there is none of."""
+    section = root.section("latency")
+    if section is not None:
+        names = {key.path.split(".")[1] for key in LATENCY_KEYS}
+        section.refuse_unknown(sorted(names), elsewhere=other_places)
+
+
+def _named(section: Section, model: str) -> Section:
+    """Return the latency section as if it named this model, the coefficients of the one it names left out."""
+    nodes = {key: node for key, node in section.nodes.items() if key != "coefficients"}
+    return replace(section, nodes=nodes | {"model": yaml.ScalarNode("tag:yaml.org,2002:str", model)})
 
 
 def _read_fitted(asked: Asked) -> Chosen:
     """Return blackbox or extended: coefficients that are written out, or looked up."""
     section = asked.latency
     coefficients, wanted = section.section("coefficients"), section.section("defaults")
+    if (
+        coefficients is None
+        and wanted is None
+        and section.text("model") == "blackbox"
+        and asked.shape is not None
+    ):
+        entry, missing = _entry_on_record(asked)
+        if entry is None:
+            section.fail("coefficients", got="nothing", expected=f"them or an entry on record ({missing})")
+        return Chosen(model=Blackbox(**entry.coefficients), entry=entry, shape=asked.shape)
     if (coefficients is None) == (wanted is None):
         got = "neither" if coefficients is None else "both"
         asked.root.fail("latency", got=got, expected="either coefficients or defaults")

@@ -20,7 +20,7 @@ from tests.validation.silicon import MODEL_CLASSES, Prepared, log_errors, prepar
 
 # name: (expected, how far off it may well be, as a standard deviation of the log)
 PRIORS = {
-    "alpha0": (15_000.0, 0.5),
+    "alpha0": (15_000.0, 0.4),
     "prefill_compute": (1.4, 0.3),
     "expert_compute": (2.0, 0.7),
     "prefill_attention": (2.0, 0.4),
@@ -41,6 +41,9 @@ NOISE = np.array([0.20, 0.10])
 WEIGHTS = {"dense": 1.3, "MoE": 0.8, "MoE, MLA": 0.8}
 CHEAPEST = 0.85
 """Share of the points that are used: the others, long and crowded, take most of the time."""
+
+STEP = 0.08
+"""Change of a coefficient's log that slopes are taken over."""
 
 Floats = np.ndarray
 
@@ -85,8 +88,12 @@ def learn(prepared: list[Prepared], *, evaluations: int) -> dict[str, float]:
         errors = np.clip(log_errors(points, maker(x)), -3, 3) / NOISE * weight
         return np.concatenate([errors.ravel(), (x - expected) / width])
 
+    def slopes(x: Floats) -> Floats:
+        here = residuals(x)
+        return np.stack([(residuals(x + row) - here) for row in STEP * np.eye(len(x))], axis=1) / STEP
+
     found = least_squares(
-        residuals, expected, loss="soft_l1", diff_step=0.03, max_nfev=evaluations, verbose=2, x_scale=width
+        residuals, expected, jac=slopes, loss="soft_l1", max_nfev=evaluations, verbose=2, x_scale=width
     )
     return coefficients(found.x)
 

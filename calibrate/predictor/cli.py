@@ -152,6 +152,8 @@ def _print(file: StepTableFile, made: StepTables, output: Path) -> None:
     typer.echo(f"{'component':<24}{'runs':>6}  {'regression':<14}{'points':>7}  {'error on unseen points'}")
     for each in made.components:
         typer.echo(_line(each))
+    for note in sorted({note for each in made.components if each.report for note in each.report.notes}):
+        typer.echo(f"note: {note}")
     for warning in file.about["warnings"]:  # type: ignore[attr-defined]  # a list, made by build.train
         typer.echo(f"note: {warning}")
     edges = ", ".join(f"{name} {value:,.0f}" for name, value in file.domain.items())

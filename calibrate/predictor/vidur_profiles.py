@@ -101,6 +101,8 @@ def read_vidur(path: Path, wanted: Wanted) -> list[OperatorTable]:
     if kind is None:
         return []
     _need(table, NEEDED[kind], path)
+    if table.empty:
+        raise ProfileError(f"{path}: no rows, expected measurements")
     reader = {"mlp": _mlp, "attention": _attention, "network": _network, "cpu": _cpu}[kind]
     return reader(table, path, wanted)
 
@@ -113,7 +115,7 @@ def _need(table: pd.DataFrame, columns: tuple[str, ...], path: Path) -> None:
             raise ProfileError(f"{path}: no column {name!r} (nearest: {near!r})")
     numeric = [c for c in columns if c not in ("collective", "model_name", "use_gated_mlp", "is_prefill")]
     for name in numeric:
-        if not pd.api.types.is_numeric_dtype(table[name]):
+        if len(table) and not pd.api.types.is_numeric_dtype(table[name]):
             bad = table[name][pd.to_numeric(table[name], errors="coerce").isna() & table[name].notna()]
             raise ProfileError(f"{path}: column {name!r}: got {bad.iloc[0]!r}, expected numbers")
 

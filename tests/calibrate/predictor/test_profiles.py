@@ -122,6 +122,13 @@ def test_a_value_that_cannot_be_is_named(tmp_path: Path, column: str, value: obj
         read_vidur(path, wanted(tmp_path))
 
 
+def test_a_profile_without_rows_says_so(tmp_path: Path) -> None:
+    path = profiles.mlp_csv(tmp_path)
+    pd.read_csv(path).iloc[:0].to_csv(path, index=False)
+    with pytest.raises(ProfileError, match=r"mlp\.csv: no rows, expected measurements"):
+        read_vidur(path, wanted(tmp_path))
+
+
 def test_kernel_tables_hold_the_products_of_a_layer(tmp_path: Path) -> None:
     found = by_name(read_kernels(profiles.gemm_parquet(tmp_path), wanted(tmp_path)))
     assert sorted(found) == ["attn_post_proj", "attn_pre_proj", "lm_head", "mlp_down_proj", "mlp_up_proj"]

@@ -50,7 +50,17 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
     model: Annotated[
         str | None, typer.Option(help="The entry's model; default: what the trace says.")
     ] = None,
-    gpu: Annotated[str | None, typer.Option(help="The entry's GPU; default: what the trace says.")] = None,
+    model_config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CONFIG.json",
+            help="The model's config.json, or a model that ships: with the GPU, what the fit expects of the extended "
+            "model where the traces are silent. Default: what the trace says, if it is a model that ships.",
+        ),
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="The server's GPU, of the entry and of priors; default: what the trace says.")
+    ] = None,
     tp: Annotated[
         int | None, typer.Option(min=1, help="The entry's tensor parallelism; default: what the trace says.")
     ] = None,
@@ -101,6 +111,9 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         pair_by=pair_by,
         seed=seed,
         infer_async=infer_async,
+        model_config=model_config,
+        gpu=gpu,
+        tp=tp,
         names=COEFFICIENTS if fit_alpha2 else FITTED,
     )
     calibration = _calibration(observed, simulated, config, fit=fit, holdout=held_out, options=options)

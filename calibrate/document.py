@@ -119,7 +119,7 @@ def fit_json(fit: Fit) -> Json:
     """Return the fit: coefficients with intervals, correlations by name, the condition number."""
     names = fit.names
     return {
-        "model": "blackbox",
+        "model": fit.model,
         "coefficients": {
             each.name: {
                 "value": each.value,
@@ -129,6 +129,7 @@ def fit_json(fit: Fit) -> Json:
                 "fitted": each.fitted,
                 "identifiable": each.identifiable,
                 "reason": each.reason,
+                "prior": None if each.prior is None else {**asdict(each.prior), "leads": each.is_prior_led},
             }
             for each in fit.coefficients
         },

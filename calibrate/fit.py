@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,20 +11,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrate.bootstrap import Floats
+from calibrate.capacity import is_above_capacity, observed_in_order
 from calibrate.exposure import Timeline
+from calibrate.extend import extended_starts, plain
 from calibrate.pair import side_of
+from calibrate.priors import Prior, proportions, with_priors
 from calibrate.problem import (
+    COEFFICIENTS,
     FITTED,
-    LOSS_METRICS,
+    LATENCIES,
     FitTrace,
     Problem,
     coefficients_in,
     decimals_of,
     fitted_in,
 )
-from calibrate.search import Found, Report, search
+from calibrate.search import Found, Report, search, valley, wide_valley
 from calibrate.start import first_guess, natural_scale, several_starts
 from calibrate.uncertainty import METHOD, Coefficient, coefficients_of, uncertainty
+from sim import Extended
 from traces.errors import TraceError
 
 if TYPE_CHECKING:
@@ -67,6 +72,11 @@ class Fit:
     seconds: float
     schedule: ScheduleChoice | None = None
 
+    @property
+    def model(self) -> str:
+        """The latency model's name in TWIN.yaml."""
+        return "extended" if isinstance(self.config.latency, Extended) else "blackbox"
+
 
 def fit(
     traces: Sequence[FitTrace],
@@ -75,12 +85,14 @@ def fit(
     names: Sequence[str] = FITTED,
     seed: int = 42,
     infer_async: bool = False,
+    priors: Mapping[str, Prior] | None = None,
     report: Report | None = None,
 ) -> Fit:
     """Return the twin whose simulated latencies are nearest to the observed ones, all traces counting alike.
 
     ``names``: the coefficients to vary, the others stay as configured. ``infer_async``: fit with and without
-    async scheduling and keep the better. Raises TraceError where the traces hold too few finished requests.
+    async scheduling and keep the better. ``priors``: what is known of the extended model's coefficients; those of
+    any transformer stand in for the rest. Raises TraceError where the traces hold too few finished requests.
     """
     started = time.monotonic()
     names = fitted_in(config.latency, names)
@@ -88,10 +100,12 @@ def fit(
     if num_requests < MIN_REQUESTS:
         raise TraceError(f"fit: got {num_requests} finished requests, expected at least {MIN_REQUESTS}")
     tell = report or (lambda _stage, _loss: None)
+    known = priors or {}
     if infer_async:
-        found, schedule = _better_schedule(traces, config, names=names, seed=seed, report=tell)
+        found, schedule = _better_schedule(traces, config, names=names, seed=seed, priors=known, report=tell)
     else:
-        found, schedule = _search(traces, config, names=names, seed=seed, report=tell), None
+        found = _search(traces, config, names=names, seed=seed, priors=known, report=tell)
+        schedule = None
     fitted = _finish(found, config, seed=seed, num_requests=num_requests)
     return replace(fitted, schedule=schedule, seconds=time.monotonic() - started)
 
@@ -107,12 +121,18 @@ def fit_trace(
     counted = ~side["warmup"].to_numpy()
     if chosen is not None:
         counted &= chosen
-    latencies = np.stack([np.where(counted, side[metric].to_numpy(), np.nan) for metric in LOSS_METRICS])
+    latencies = np.stack([np.where(counted, side[metric].to_numpy(), np.nan) for metric in LATENCIES])
+    timeline = _observed_timeline(trace)
+    is_paced = pacing.closed_loop is not None or pacing.max_concurrency is not None
+    done_rows, done_us = np.zeros(0, np.int64), np.full(len(counted), np.nan)
+    if is_paced or is_above_capacity(timeline.joined, timeline.last):
+        done_rows, done_us = observed_in_order(timeline.joined, np.where(counted, timeline.last, np.nan))
     return FitTrace(
         name=name,
         requests=paced_requests(trace, pacing, block_size=config.engine.block_size),
-        observed_us=latencies,
-        observed_timeline=_observed_timeline(trace),
+        observed_us=np.vstack([latencies, done_us]),
+        observed_timeline=timeline,
+        done_rows=done_rows,
         closed_loop=pacing.closed_loop,
         max_concurrency=pacing.max_concurrency,
     )
@@ -135,26 +155,61 @@ def _observed_timeline(trace: Trace) -> Timeline:
 
 
 def _search(
-    traces: Sequence[FitTrace], config: TwinConfig, *, names: Sequence[str], seed: int, report: Report
+    traces: Sequence[FitTrace],
+    config: TwinConfig,
+    *,
+    names: Sequence[str],
+    seed: int,
+    priors: Mapping[str, Prior],
+    report: Report,
 ) -> Found:
-    """Return the coefficients found from the first guess, its variants and the configured values."""
-    scale = natural_scale(traces, names)
+    """Return the coefficients found; the extended model's from those of the straight line within it."""
+    base = config.latency
+    if isinstance(base, Extended):
+        base = replace(base, sigma=0.0)  # the means first
     problem = Problem(
         traces=tuple(traces),
         engine=config.engine,
         names=tuple(names),
-        base=config.latency,
-        scale=scale,
+        base=base,
+        scale=natural_scale(traces, names),
     )
-    starts = several_starts(first_guess(problem), names=names, scale=scale)
-    given = np.array([float(getattr(config.latency, name)) for name in names])
-    if float(config.latency.beta0) > 0:
-        starts.append(np.maximum(given, 0.02 * scale))
-    return search(problem, starts, seed=seed, report=report)
+    if not isinstance(base, Extended):
+        return search(problem, _starts(problem), seed=seed, report=report)
+    line_problem = plain(problem)
+    _, theta = valley(line_problem, _starts(line_problem), seed=seed, report=report)
+    line = dict(zip(line_problem.names, theta.tolist(), strict=True))
+    line = {name: line.get(name, float(getattr(base, name))) for name in COEFFICIENTS}
+    usual = proportions(beta1=line["beta1"], step_us=line["beta0"])
+    problem = replace(problem, priors=with_priors(usual, priors))
+    starts = extended_starts(problem, line)
+    if not base.is_blackbox:
+        starts.append(_configured(problem))
+    return search(problem, starts, seed=seed, report=report, find=wide_valley)
+
+
+def _starts(problem: Problem) -> list[Floats]:
+    """Return the first guess of a straight line, its variants and the configured values."""
+    starts = several_starts(first_guess(problem), names=problem.names, scale=problem.scale)
+    if float(problem.base.beta0) > 0:
+        starts.append(_configured(problem))
+    return starts
+
+
+def _configured(problem: Problem) -> Floats:
+    """Return the coefficients as configured, none of them quite 0."""
+    given = np.array([float(getattr(problem.base, name)) for name in problem.names])
+    return np.maximum(given, 0.02 * problem.scale)
 
 
 def _better_schedule(
-    traces: Sequence[FitTrace], config: TwinConfig, *, names: Sequence[str], seed: int, report: Report
+    traces: Sequence[FitTrace],
+    config: TwinConfig,
+    *,
+    names: Sequence[str],
+    seed: int,
+    priors: Mapping[str, Prior],
+    report: Report,
 ) -> tuple[Found, ScheduleChoice]:
     """Return the better of the fits with and without async scheduling, judged by one measure of noise."""
     found: dict[bool, Found] = {}
@@ -165,7 +220,8 @@ def _better_schedule(
         def tell(stage: str, loss: float, label: str = label) -> None:
             report(f"{label}, {stage}", loss)
 
-        found[way] = _search(traces, replace(config, engine=engine), names=names, seed=seed, report=tell)
+        twin = replace(config, engine=engine)
+        found[way] = _search(traces, twin, names=names, seed=seed, priors=priors, report=tell)
     noise = (found[True].problem.noise + found[False].problem.noise) / 2
     losses = {way: replace(each.problem, noise=noise).evaluate(each.theta) for way, each in found.items()}
     best = min(losses, key=lambda way: losses[way])
@@ -179,7 +235,10 @@ def _finish(found: Found, config: TwinConfig, *, seed: int, num_requests: int) -
     problem, theta = found.problem, found.theta
     spread = uncertainty(problem, theta, surface=found.surface, seed=seed, scatter=found.scatter)
     fitted = {
-        each.name: each for each in coefficients_of(problem.names, theta, spread=spread, scale=problem.scale)
+        each.name: each
+        for each in coefficients_of(
+            problem.names, theta, spread=spread, scale=problem.scale, priors=problem.priors
+        )
     }
     shown = coefficients_in(config.latency)
     coefficients = tuple(fitted[name] if name in fitted else _held(name, config) for name in shown)
@@ -192,7 +251,7 @@ def _finish(found: Found, config: TwinConfig, *, seed: int, num_requests: int) -
         correlation=spread.correlation,
         condition_number=spread.condition_number,
         loss=found.loss,
-        noise=dict(zip(LOSS_METRICS, problem.noise.tolist(), strict=True)),
+        noise=dict(zip(LATENCIES, problem.noise.tolist(), strict=False)),
         num_requests=num_requests,
         converged=found.converged,
         method=METHOD,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from calibrate.errors import Bootstrap, MetricErrors, Throughput, compare, throughput
 from calibrate.fit import Fit, fit, fit_trace
 from calibrate.pair import PairBy, Pairs, concat, pair, take
+from calibrate.priors import known_priors
 from calibrate.problem import FITTED
 from calibrate.search import Report
 from calibrate.strata import Stratum, strata_of
@@ -74,13 +75,20 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How to compare and fit. ``names``: the coefficients that vary."""
+    """How to compare and fit. ``names``: the coefficients that vary.
+
+    ``model_config`` (a config.json, or a model that ships), ``gpu`` and ``tp``: where the traces' headers do not say,
+    or say otherwise; what they imply of the extended model's coefficients is the fit's prior.
+    """
 
     pair_by: PairBy = "request_id"
     seed: int = 42
     names: tuple[str, ...] = FITTED
     infer_async: bool = False
     replicates: int = 1000
+    model_config: str | None = None
+    gpu: str | None = None
+    tp: int | None = None
 
     def bootstrap(self) -> Bootstrap:
         """Return how intervals are drawn."""
@@ -142,6 +150,12 @@ def calibrate(
         names=options.names,
         seed=options.seed,
         infer_async=options.infer_async,
+        priors=known_priors(
+            observed[0].trace.header.server,
+            model_config=options.model_config,
+            gpu=options.gpu,
+            tp=options.tp,
+        ),
         report=report,
     )
     if halves is None:

@@ -37,6 +37,7 @@ NARROWEST = 0.01
 """How far, relative to the coefficients, the points of the first surfaces lie, and of the last at least."""
 EXACT = 0.7
 """A single run that fits this much better than the average of many is kept: such a trace was simulated."""
+NUM_TURNS = 3
 NUM_SURFACES = 6
 NUM_AVERAGED = 3
 """The minima of the last surfaces are averaged: what is left of the staircase in one is not in the next."""
@@ -60,8 +61,8 @@ class Found:
     converged: bool
 
 
-def search(problem: Problem, starts: Sequence[Floats], *, seed: int, report: Report) -> Found:
-    """Return the coefficients that explain the traces best."""
+def valley(problem: Problem, starts: Sequence[Floats], *, seed: int, report: Report) -> tuple[float, Floats]:
+    """Return the lowest loss that any of the starts leads to, and where: not yet the valley's bottom."""
     found: list[tuple[float, Floats]] = []
     for number, start in enumerate(starts):
         stage = f"start {number + 1} of {len(starts)}"
@@ -69,16 +70,57 @@ def search(problem: Problem, starts: Sequence[Floats], *, seed: int, report: Rep
         def tell(loss: float, stage: str = stage) -> None:
             report(stage, min([loss, *(best for best, _ in found)]))
 
-        reach = reach_around(problem, start, relative=COARSE)
-        coarse = sample_surface(
-            problem, start, reach=reach, seed=seed + number, report=tell, points_per_coefficient=4
-        )
-        candidates = (start, coarse.best[1], minimum_of(coarse, problem))
-        best = min(candidates, key=problem.evaluate)
+        best = _coarse_step(problem, start, seed=seed + number, relative=COARSE, report=tell)
         found.append(descend(problem, best, report=tell))
-    theta = min(found, key=lambda pair: pair[0])[1]
+    return min(found, key=lambda pair: pair[0])
+
+
+def wide_valley(
+    problem: Problem, starts: Sequence[Floats], *, seed: int, report: Report
+) -> tuple[float, Floats]:
+    """Return the same by surfaces alone, for terms whose slopes no exposure has; the better half goes on."""
+    found = [(problem.evaluate(start), start) for start in starts]
+    for turn in range(NUM_TURNS):
+        found = sorted(found, key=lambda pair: pair[0])[: max(2, len(starts) >> turn)]
+        for number, (_, start) in enumerate(found):
+            stage = f"bent start {number + 1} of {len(found)}"
+            theta = _coarse_step(problem, start, seed=seed + 10 * turn + number, relative=COARSE, report=None)
+            found[number] = (problem.evaluate(theta), theta)
+            report(stage, min(loss for loss, _ in found))
+    return min(found, key=lambda pair: pair[0])
+
+
+def _coarse_step(
+    problem: Problem,
+    start: Floats,
+    *,
+    seed: int,
+    relative: float,
+    report: Callable[[float], None] | None,
+) -> Floats:
+    """Return the best of a start, the points of a coarse surface around it, and the surface's minimum."""
+    reach = reach_around(problem, start, relative=relative)
+    coarse = sample_surface(problem, start, reach=reach, seed=seed, report=report, points_per_coefficient=4)
+    return min((start, coarse.best[1], minimum_of(coarse, problem)), key=problem.evaluate)
+
+
+def search(
+    problem: Problem,
+    starts: Sequence[Floats],
+    *,
+    seed: int,
+    report: Report,
+    find: Callable[..., tuple[float, Floats]] = valley,
+) -> Found:
+    """Return the coefficients that explain the traces best; ``find`` takes the starts to the valley."""
+    loss, theta = find(problem, starts, seed=seed, report=report)
     problem = problem.with_noise_of(problem.simulate(theta))
     loss, theta = descend(problem, theta, report=lambda loss: report("reweighted", loss))
+    return settle(problem, theta, loss=loss, seed=seed, report=report)
+
+
+def settle(problem: Problem, theta: Floats, *, loss: float, seed: int, report: Report) -> Found:
+    """Return the valley's bottom, from a place in it where the loss of one run is ``loss``."""
     refined = _refine(problem, theta, seed=seed, report=report)
     if loss > EXACT * refined.loss:
         return refined

@@ -70,7 +70,9 @@ def measure(model: str, traces: list[Trace]) -> dict[str, Any]:
     if model == "extended":
         config = replace(
             config,
-            latency=Extended(**{name: getattr(GUESS, name) for name in ("alpha0", "alpha1", "beta0", "beta1", "beta2")}),
+            latency=Extended(
+                **{name: getattr(GUESS, name) for name in ("alpha0", "alpha1", "beta0", "beta1", "beta2")}
+            ),
         )
     ready = [fit_trace(trace, config, name=str(i)) for i, trace in enumerate(traces)]
     wall, cpu = time.perf_counter(), time.process_time()

@@ -59,7 +59,8 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         ),
     ] = None,
     gpu: Annotated[
-        str | None, typer.Option(help="The server's GPU, of the entry and of priors; default: what the trace says.")
+        str | None,
+        typer.Option(help="The server's GPU, of the entry and of priors; default: what the trace says."),
     ] = None,
     tp: Annotated[
         int | None, typer.Option(min=1, help="The entry's tensor parallelism; default: what the trace says.")

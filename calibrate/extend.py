@@ -26,7 +26,7 @@ def plain(problem: Problem) -> Problem:
     """Return the problem of the straight line within an extended one: every further term 0, no prior."""
     names = [name for name in problem.names if name not in EXTENDED_FITTED]
     nothing = dict.fromkeys(EXTENDED_FITTED, 0.0)
-    base = replace(problem.base, **nothing)  # type: ignore[arg-type]  # every name is a number's
+    base = replace(problem.base, **nothing)
     return replace(problem.subset(names), base=base, priors={})
 
 
@@ -64,7 +64,7 @@ def bent(problem: Problem, line: Mapping[str, float], *, floor_share: float, kap
         "kappa": kappa,
     }
     least = 0.01 * problem.scale
-    return np.maximum(np.array([values[name] for name in problem.names]), least)
+    return np.asarray(np.maximum(np.array([values[name] for name in problem.names]), least))
 
 
 def _expected(priors: Mapping[str, Prior], name: str, otherwise: float) -> float:

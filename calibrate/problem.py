@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -111,6 +111,10 @@ class Problem:
         """Return the coefficients that do not vary (µs)."""
         return {name: float(getattr(self.base, name)) for name in COEFFICIENTS if name not in self.names}
 
+    def on(self, traces: tuple[FitTrace, ...]) -> Problem:
+        """Return the problem of other traces."""
+        return replace(self, traces=traces)
+
     def subset(self, names: Sequence[str]) -> Problem:
         """Return the problem in which only these of its coefficients vary, the others as in ``base``."""
         at = [self.names.index(name) for name in names]
@@ -197,6 +201,29 @@ class Problem:
         return replace(self, noise=noise)
 
 
+def head_of(trace: FitTrace, number: int) -> FitTrace:
+    """Return a trace's first requests by arrival; those that were not done when the next one arrived do not count."""
+    n = len(trace.requests)
+    if n <= number:
+        return trace
+    order = np.argsort(trace.requests.arrival_us, kind="stable")
+    rows, next_us = np.sort(order[:number]), trace.observed_timeline.joined[order[number]]
+    place = np.full(n, -1)
+    place[rows] = np.arange(number)
+    timeline = Timeline(
+        **{each.name: getattr(trace.observed_timeline, each.name)[rows] for each in fields(Timeline)}
+    )
+    is_done = trace.observed_timeline.last[rows] <= next_us
+    done_rows = place[trace.done_rows]
+    return replace(
+        trace,
+        requests=trace.requests.take(rows),
+        observed_us=np.where(is_done, trace.observed_us[:, rows], np.nan),
+        observed_timeline=timeline,
+        done_rows=done_rows[(done_rows >= 0) & is_done[done_rows]],
+    )
+
+
 def robust(residual: Floats) -> Floats:
     """Return the loss of residuals: squares near 0, straight lines far out (soft L1)."""
     return np.asarray(2 * (np.sqrt(1 + residual**2) - 1))
@@ -267,11 +294,6 @@ def decimals_of(name: str) -> int:
 def coefficients_in(latency: Blackbox) -> tuple[str, ...]:
     """Return the names of the coefficients that a model has and a report shows."""
     return COEFFICIENTS + (EXTENDED_SHOWN if isinstance(latency, Extended) else ())
-
-
-def fitted_in(latency: Blackbox, names: Sequence[str]) -> tuple[str, ...]:
-    """Return what a fit varies: ``names``, and in an extended model its own terms."""
-    return tuple(names) + (EXTENDED_FITTED if isinstance(latency, Extended) else ())
 
 
 def exposure_columns(timeline: Timeline, prompt_tokens: Floats) -> dict[str, Floats]:

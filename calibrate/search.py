@@ -106,24 +106,17 @@ def _coarse_step(
     return min((start, coarse.best[1], minimum_of(coarse, problem)), key=problem.evaluate)
 
 
-def search(
+def settle(
     problem: Problem,
-    starts: Sequence[Floats],
+    theta: Floats,
     *,
+    loss: float,
     seed: int,
     report: Report,
-    find: Callable[..., tuple[float, Floats]] = valley,
+    num_surfaces: int = NUM_SURFACES,
 ) -> Found:
-    """Return the coefficients that explain the traces best; ``find`` takes the starts to the valley."""
-    loss, theta = find(problem, starts, seed=seed, report=report)
-    problem = problem.with_noise_of(problem.simulate(theta))
-    loss, theta = descend(problem, theta, report=lambda loss: report("reweighted", loss))
-    return settle(problem, theta, loss=loss, seed=seed, report=report)
-
-
-def settle(problem: Problem, theta: Floats, *, loss: float, seed: int, report: Report) -> Found:
     """Return the valley's bottom, from a place in it where the loss of one run is ``loss``."""
-    refined = _refine(problem, theta, seed=seed, report=report)
+    refined = _refine(problem, theta, seed=seed, report=report, num_surfaces=num_surfaces)
     if loss > EXACT * refined.loss:
         return refined
     # The trace follows the simulator step by step: where one run fits this well, an average fits worse.
@@ -132,12 +125,12 @@ def settle(problem: Problem, theta: Floats, *, loss: float, seed: int, report: R
     return replace(refined, theta=theta, loss=loss, surface=surface, scatter=np.zeros(len(theta)))
 
 
-def _refine(problem: Problem, theta: Floats, *, seed: int, report: Report) -> Found:
+def _refine(problem: Problem, theta: Floats, *, seed: int, report: Report, num_surfaces: int) -> Found:
     """Return the mean of the last surfaces' minima; each surface is as wide as the traces leave open."""
     surfaces: list[Surface] = []
     minima: list[Floats] = []
     loss = problem.evaluate(theta)
-    for number in range(NUM_SURFACES):
+    for number in range(num_surfaces):
         reach = reach_around(problem, theta, relative=WIDE[min(number, len(WIDE) - 1)])
         if number >= len(WIDE):
             spread = uncertainty(problem, theta, surface=surfaces[-1], seed=seed, replicates=200)
@@ -146,7 +139,7 @@ def _refine(problem: Problem, theta: Floats, *, seed: int, report: Report) -> Fo
         surfaces.append(sample_surface(problem, theta, reach=reach, seed=seed + 100 + number))
         loss, theta = _no_worse(problem, theta, loss=loss, towards=minimum_of(surfaces[-1], problem))
         minima.append(theta)
-        report(f"surface {number + 1} of {NUM_SURFACES}", loss)
+        report(f"surface {number + 1} of {num_surfaces}", loss)
     last = np.array(minima[-NUM_AVERAGED:])
     loss, theta = _no_worse(problem, theta, loss=loss, towards=last.mean(axis=0))
     return Found(

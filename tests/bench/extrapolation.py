@@ -20,6 +20,7 @@ from replay import TwinConfig, simulate_trace
 from sim import Blackbox, EngineConfig, Extended
 from traces import Header, Trace, make_trace, request_metrics
 
+GUESS = Blackbox(beta0=5000, beta1=20, beta2=20)
 ENGINE = EngineConfig(max_num_seqs=256, max_num_batched_tokens=8192, async_scheduling=True)
 
 
@@ -79,15 +80,19 @@ def workload(rate: float, *, n: int, seed: int, prompt: float) -> Trace:
 
 
 def observed(trace: Trace, truth: Blackbox, *, seed: int) -> Trace:
-    """Return the true server's answers, each seen up to some milliseconds late, the last as late as the first or less."""
-    server = TwinConfig(engine=ENGINE, latency=replace(truth, seed=seed) if isinstance(truth, Extended) else truth)
+    """Return the true server's answers, each stamp some milliseconds late."""
+    server = TwinConfig(
+        engine=ENGINE, latency=replace(truth, seed=seed) if isinstance(truth, Extended) else truth
+    )
     run, _ = simulate_trace(trace, server, record="spans")
     generator = np.random.default_rng(1000 + seed)
     late = generator.exponential(2500, size=(2, len(trace)))
     columns = {}
     for name, delay in (("content_first_time_us", late[0]), ("last_token_time_us", late[1])):
         columns[name] = (run.requests[name].to_numpy(np.float64) + delay).round().astype(np.int64)
-    columns["last_token_time_us"] = np.maximum(columns["last_token_time_us"], columns["content_first_time_us"])
+    columns["last_token_time_us"] = np.maximum(
+        columns["last_token_time_us"], columns["content_first_time_us"]
+    )
     return run.with_columns(
         **columns,
         first_chunk_time_us=columns["content_first_time_us"],
@@ -116,7 +121,9 @@ def main() -> None:
             for i, rate in enumerate((low, high))
         ]
         tests = {
-            "1.5 x the load": observed(workload(1.5 * high, n=400, seed=11, prompt=400), server.truth, seed=11),
+            "1.5 x the load": observed(
+                workload(1.5 * high, n=400, seed=11, prompt=400), server.truth, seed=11
+            ),
             "4 x the prompts": observed(workload(low, n=300, seed=12, prompt=1600), server.truth, seed=12),
             "both": observed(workload(high * 0.75, n=400, seed=13, prompt=1600), server.truth, seed=13),
         }
@@ -126,22 +133,30 @@ def main() -> None:
         }
         print(f"\n{server.name}\n")
         print("| model | " + " | ".join(f"{name}: TTFT, E2E" for name in tests) + " | CPU s |")
-        for label, latency, priors in (
-            ("truth", server.truth, None),
-            ("blackbox", Blackbox(beta0=5000, beta1=20, beta2=20), {}),
-            ("extended", Extended(beta0=5000, beta1=20, beta2=20), {}),
-            ("extended, GPU and model known", Extended(beta0=5000, beta1=20, beta2=20), {"kappa": SLOWDOWN, **roofline}),
+        for label, model, priors in (
+            ("truth", None, {}),
+            ("blackbox", "blackbox", {}),
+            ("extended", "extended", {}),
+            ("auto", "auto", {}),
+            ("extended, GPU and model known", "extended", {"kappa": SLOWDOWN, **roofline}),
+            ("auto, GPU and model known", "auto", {"kappa": SLOWDOWN, **roofline}),
         ):
-            config = TwinConfig(engine=ENGINE, latency=latency)
+            config = TwinConfig(engine=ENGINE, latency=server.truth)
             cpu = time.process_time()
-            if priors is not None:
+            if model is not None:
                 ready = [fit_trace(trace, config, name=str(i)) for i, trace in enumerate(fitted)]
-                found = fit(ready, config, priors=priors)
+                config = replace(config, latency=GUESS)
+                found = fit(ready, config, latency_model=model, priors=priors)
                 config = found.config
+                for candidate in found.candidates:
+                    print("   ", candidate, file=sys.stderr)
                 for each in found.coefficients:
                     if each.fitted:
                         led = " (prior)" if each.is_prior_led else ""
-                        print(f"    {each.name} {each.value:.5g} ({each.low:.4g} … {each.high:.4g}){led}", file=sys.stderr)
+                        print(
+                            f"    {each.name} {each.value:.5g} ({each.low:.4g} … {each.high:.4g}){led}",
+                            file=sys.stderr,
+                        )
             cells = []
             for trace in tests.values():
                 ttft, ttft_mape, e2e, e2e_mape = errors(config, trace)

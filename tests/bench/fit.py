@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from calibrate.choice import LatencyModel
 from calibrate.fit import fit, fit_trace
 from replay import TwinConfig, simulate_trace
 from sim import Blackbox, EngineConfig, Extended
@@ -64,19 +64,12 @@ def observed(rate: float, *, n: int, seed: int, prompt: float = 500, output: flo
     )
 
 
-def measure(model: str, traces: list[Trace]) -> dict[str, Any]:
+def measure(model: LatencyModel, traces: list[Trace]) -> dict[str, Any]:
     """Return a row: wall and CPU seconds of one fit."""
     config = TwinConfig(engine=ENGINE, latency=GUESS)
-    if model == "extended":
-        config = replace(
-            config,
-            latency=Extended(
-                **{name: getattr(GUESS, name) for name in ("alpha0", "alpha1", "beta0", "beta1", "beta2")}
-            ),
-        )
     ready = [fit_trace(trace, config, name=str(i)) for i, trace in enumerate(traces)]
     wall, cpu = time.perf_counter(), time.process_time()
-    found = fit(ready, config)
+    found = fit(ready, config, latency_model=model)
     row = {"model": model, "wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
     for each in found.coefficients:
         print(each)
@@ -87,7 +80,7 @@ def measure(model: str, traces: list[Trace]) -> dict[str, Any]:
 def main() -> None:
     """Measure the models named, all by default."""
     traces = [observed(rate, n=NUM_REQUESTS, seed=i) for i, rate in enumerate(RATES)]
-    for model in sys.argv[1:] or ("blackbox", "extended"):
+    for model in sys.argv[1:] or ("blackbox", "extended", "auto"):
         print(measure(model, traces))
 
 

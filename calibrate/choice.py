@@ -1,4 +1,4 @@
-"""Which of the extended model's terms a fit keeps: nested candidates, compared on requests that they were not fitted to.
+"""Which of the extended model's terms a fit keeps: nested candidates, compared on requests held out.
 
 Where a coefficient's prior is informative, its term costs no freedom: what the traces cannot see then takes the value
 that such hardware has, and a model without the term would take zero, which no hardware has. So among candidates that

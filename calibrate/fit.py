@@ -83,10 +83,11 @@ def fit(
 ) -> Fit:
     """Return the twin whose simulated latencies are nearest to the observed ones, all traces counting alike.
 
-    ``names``: the coefficients to vary, the others stay as configured. ``infer_async``: fit with and without
+    ``names``: blackbox's coefficients to vary, the others stay as configured. ``infer_async``: fit with and without
     async scheduling and keep the better. ``latency_model``: blackbox, extended, or ``auto``, which chooses among
-    the extended model's terms by cross-validation; None: as configured. ``priors``: what is known of the extended model's coefficients; those of
-    any transformer stand in for the rest. Raises TraceError where the traces hold too few finished requests.
+    the extended model's terms by cross-validation; None: as configured. ``priors``: what model and GPU imply of the
+    extended model's coefficients; what holds of any transformer stands in for the rest. Raises TraceError where the
+    traces hold too few finished requests.
     """
     started = time.monotonic()
     num_requests = sum(int(trace.used().sum()) for trace in traces)

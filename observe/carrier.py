@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import resource
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -44,6 +45,10 @@ class Carrier(Protocol):
     @property
     def tallies(self) -> Tallies:
         """What the answers were like."""
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds of all processes, from the run's start until the last answer is on record."""
 
     @property
     def processes(self) -> tuple[ProcessInfo, ...]:
@@ -85,6 +90,7 @@ class Solo:
     ) -> None:
         self._recorder = Recorder(live, progress, max_tokens=plan.max_tokens, streaming=settings.streaming)
         self._base = settings.endpoint.base
+        self.cpu_s = 0.0
         self._sender = open_sender(settings.endpoint, PATHS[settings.api])
         self._run = LoadRun(
             plan,
@@ -125,6 +131,7 @@ class Solo:
 
     async def execute(self, start_ns: int) -> RunFacts:
         """Run and record side by side (see ``Carrier``)."""
+        cpu_before = time.process_time()
         recording = asyncio.create_task(self._recorder.work())
         recording.add_done_callback(
             lambda task: self._run.abort() if not task.cancelled() and task.exception() else None
@@ -134,6 +141,7 @@ class Solo:
         finally:
             self._recorder.close()
             await asyncio.wait([recording])
+            self.cpu_s = time.process_time() - cpu_before
         recording.result()
         return facts
 

@@ -104,6 +104,16 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             min=0, metavar="N", help="Sent before the clock starts, not in the trace.", rich_help_panel=CARE
         ),
     ] = 0,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="The model's tokenizer.json, for exact chat prompts where the server has no /tokenize "
+            "(extra: tokenizer).",
+            show_default=False,
+            rich_help_panel=SERVER,
+        ),
+    ] = None,
     processes: Annotated[
         int,
         typer.Option(
@@ -224,7 +234,7 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from observe.listing import ListOptions
     from observe.loop import run_on_fastest_loop
     from observe.settings import Limits, Settings
-    from observe.slo import parse_slo
+    from traces.slo import parse_slo
     from traces.workload import trace_from_options
 
     settings = Settings(
@@ -245,6 +255,7 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         max_error_frac=max_error_rate,
         scrape_s=None if scrape is None else _finite(scrape),
         engine_log=engine_log,
+        tokenizer=tokenizer,
         processes=processes,
         command=redact_command(["vtwin", *sys.argv[1:]]),
     )

@@ -22,7 +22,6 @@ from observe.plan import SendPlan
 from observe.preparing import Preparation, Say, prepare
 from observe.progress import Progress
 from observe.record import LiveTrace
-from observe.recorder import Tallies
 from observe.run import RunFacts
 from observe.server import Questions, scrape_metrics
 from observe.settings import Limits, Settings
@@ -43,13 +42,15 @@ class Observation:
     """What came of it: the trace, already written where an output was named, and what to tell the user.
 
     ``start_ns``: the run's start, from which the trace counts, by CLOCK_MONOTONIC. ``fault``: why the run as a
-    whole cannot be taken for what was asked (stopped early, the server changed), or None.
+    whole cannot be taken for what was asked (stopped early, the server changed), or None. ``cpu_s``: what sending
+    and recording took, in all processes.
     """
 
     trace: Trace
     start_ns: int
     fault: str | None
     interrupted: bool
+    cpu_s: float
     notes: tuple[str, ...]
 
     @property
@@ -158,7 +159,7 @@ async def _observe(
         after=after,
     )
     header = with_remarks(header, beside.write(path), clock_name=carrier.clock_name)
-    return _observation(live.finish(header), progress, facts=facts, tallies=carrier.tallies)
+    return _observation(live.finish(header), progress, facts=facts, carrier=carrier)
 
 
 def open_carrier(
@@ -173,14 +174,15 @@ def open_carrier(
     return Crew(ready.plan, settings, path=path, progress=progress, id_prefix=id_prefix)
 
 
-def _observation(trace: Trace, progress: Progress, *, facts: RunFacts, tallies: Tallies) -> Observation:
+def _observation(trace: Trace, progress: Progress, *, facts: RunFacts, carrier: Carrier) -> Observation:
     client = trace.header.client
     assert client is not None and progress.start_ns is not None  # noqa: S101  it has run
     return Observation(
         trace=trace,
         start_ns=progress.start_ns,
-        fault=facts.stopped or server_change(tallies) or lost_processes(client.processes),
+        fault=facts.stopped or server_change(carrier.tallies) or lost_processes(client.processes),
         interrupted=facts.interrupted,
+        cpu_s=carrier.cpu_s,
         notes=client.notes,
     )
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from observe.endpoint import PATHS
 from observe.exchange import monotonic_ns
+from observe.local_tokenizer import LocalTokenizer
 from observe.metrics_text import Sample
 from observe.negotiate import make_prompts, negotiate
 from observe.plan import PREBUILD_BYTES, BodyShape, SendPlan, make_plan
@@ -55,10 +56,15 @@ async def prepare(
     salt = int.from_bytes(os.urandom(6)) if settings.salt is None else settings.salt
     served = frozenset(server.served) if settings.model is None else frozenset()
     shape = BodyShape(api=settings.api, model=server.model, row_models=served, streaming=settings.streaming)
-    prompts, note = await make_prompts(questions, api=settings.api, model=server.model, salt=salt)
+    tokenizer = None if settings.tokenizer is None else LocalTokenizer(settings.tokenizer)
+    prompts, note = await make_prompts(
+        questions, api=settings.api, model=server.model, salt=salt, tokenizer=tokenizer
+    )
     notes: tuple[str, ...] = (note,) if note else ()
     if settings.probe and not server.is_vllm:
-        shape, prompts, more = await _settle(questions, shape, prompts=prompts, salt=salt)
+        shape, prompts, more = await _settle(
+            questions, shape, prompts=prompts, salt=salt, tokenizer=tokenizer
+        )
         notes += more
     if settings.warmup_requests:
         tell(f"warming up with {min(settings.warmup_requests, len(workload))} requests")
@@ -80,7 +86,12 @@ async def prepare(
 
 
 async def _settle(
-    questions: Questions, shape: BodyShape, *, prompts: Prompts, salt: int
+    questions: Questions,
+    shape: BodyShape,
+    *,
+    prompts: Prompts,
+    salt: int,
+    tokenizer: LocalTokenizer | None,
 ) -> tuple[BodyShape, Prompts, tuple[str, ...]]:
     """Return shape and prompts that the server accepts, and what had to be given up for it."""
     agreed, refusal = await negotiate(questions, shape, prompts=prompts)
@@ -88,7 +99,7 @@ async def _settle(
         return agreed, prompts, _given_up(shape, agreed)
     if shape.api == "completions":
         words, note = await make_prompts(
-            questions, api=shape.api, model=shape.model, salt=salt, token_ids=False
+            questions, api=shape.api, model=shape.model, salt=salt, token_ids=False, tokenizer=tokenizer
         )
         agreed, text_refusal = await negotiate(questions, shape, prompts=words)
         if text_refusal is None:

@@ -17,6 +17,10 @@ from traces import TraceError
 _EVENTS_PER_SLICE = 64
 """Events parsed before the loop gets its turn: about 0.2 ms, by which a stamp may be delayed."""
 
+_BACKLOG_STEP = 4
+"""For every so many answers that wait to be read, a slice is longer by one: a client at its limit reads fewer
+answers per turn of the loop than come in, and would keep them all in memory until the end of the run."""
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Tallies:
@@ -87,7 +91,10 @@ class Recorder:
             await self._wake.wait()
 
     async def _record(self, exchange: Exchange) -> None:
-        reading = await read_exchange(exchange, streaming=self._streaming)
+        slices = 1 + len(self._waiting) // _BACKLOG_STEP
+        reading = await read_exchange(
+            exchange, streaming=self._streaming, events_per_slice=_EVENTS_PER_SLICE * slices
+        )
         failure = judge(exchange, reading)
         start_ns = self._progress.start_ns
         assert start_ns is not None  # noqa: S101  the run began before its first request ended
@@ -102,7 +109,9 @@ class Recorder:
             raise
 
 
-async def read_exchange(exchange: Exchange, *, streaming: bool = True) -> Reading:
+async def read_exchange(
+    exchange: Exchange, *, streaming: bool = True, events_per_slice: int = _EVENTS_PER_SLICE
+) -> Reading:
     """Return what the exchange's blobs say, the loop given its turn every few events; let the blobs go."""
     last = exchange.stamps[-1] if exchange.stamps else None
     if not streaming:
@@ -112,7 +121,7 @@ async def read_exchange(exchange: Exchange, *, streaming: bool = True) -> Readin
     count = 0
     for blob, stamp in zip(exchange.blobs, exchange.stamps, strict=True):
         count += reader.take(blob, stamp)
-        if count >= _EVENTS_PER_SLICE:
+        if count >= events_per_slice:
             count = 0
             await asyncio.sleep(0)
     exchange.blobs = []

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -117,6 +118,7 @@ class Crew:
         self._on_outcome: Callable[[bool], None] = lambda _: None
         self.library = "sockets and httptools"
         self.clock_name = "CLOCK_MONOTONIC"
+        self.cpu_s = 0.0
 
     @property
     def tallies(self) -> Tallies:
@@ -157,6 +159,7 @@ class Crew:
 
     async def execute(self, start_ns: int) -> RunFacts:
         """Let all begin at one moment and wait for the last (see ``Carrier``)."""
+        cpu_before = time.process_time()
         self._progress.start_ns = start_ns
         self._tell_all(Start(start_ns=start_ns))
         listening = [
@@ -170,6 +173,8 @@ class Crew:
         for task in listening:
             task.result()
         await asyncio.gather(*(member.dismiss() for member in self._members))
+        told = [member.done.cpu_s for member in self._members if member.done is not None]
+        self.cpu_s = time.process_time() - cpu_before + sum(told)
         self._sum.finish()
         self._progress.end_ns = monotonic_ns()
         refused = next((member.refused for member in self._members if member.refused), None)

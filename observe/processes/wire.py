@@ -78,9 +78,10 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """The share is done, or was ended."""
+    """The share is done, or was ended; ``cpu_s`` as of ``Carrier``."""
 
     facts: RunFacts
+    cpu_s: float
     tallies: Tallies
     clock_name: str
     info: ProcessInfo

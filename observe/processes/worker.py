@@ -63,6 +63,7 @@ class Worker:
         self._tell(self._reporter.report())
         return Done(
             facts=facts,
+            cpu_s=self._solo.cpu_s,
             tallies=self._solo.tallies,
             clock_name=self._solo.clock_name,
             info=process_info(self._plan, self._progress, facts=facts),

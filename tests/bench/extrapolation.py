@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from calibrate.choice import LatencyModel
 from calibrate.fit import fit, fit_trace
 from calibrate.priors import SLOWDOWN, Prior
 from replay import TwinConfig, simulate_trace
@@ -133,14 +134,16 @@ def main() -> None:
         }
         print(f"\n{server.name}\n")
         print("| model | " + " | ".join(f"{name}: TTFT, E2E" for name in tests) + " | CPU s |")
-        for label, model, priors in (
+        known = {"kappa": SLOWDOWN, **roofline}
+        ways: tuple[tuple[str, LatencyModel | None, dict[str, Prior]], ...] = (
             ("truth", None, {}),
             ("blackbox", "blackbox", {}),
             ("extended", "extended", {}),
             ("auto", "auto", {}),
-            ("extended, GPU and model known", "extended", {"kappa": SLOWDOWN, **roofline}),
-            ("auto, GPU and model known", "auto", {"kappa": SLOWDOWN, **roofline}),
-        ):
+            ("extended, GPU and model known", "extended", known),
+            ("auto, GPU and model known", "auto", known),
+        )
+        for label, model, priors in ways:
             config = TwinConfig(engine=ENGINE, latency=server.truth)
             cpu = time.process_time()
             if model is not None:

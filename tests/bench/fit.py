@@ -30,6 +30,7 @@ GUESS = Blackbox(alpha0=1000, alpha1=1, beta0=5000, beta1=20, beta2=20)
 RATES = (2.0, 5.0, 8.0, 12.0, 16.0)
 NUM_REQUESTS = 2000
 BAR_S = 60.0
+MODELS: tuple[LatencyModel, ...] = ("blackbox", "extended", "auto")
 
 
 def observed(rate: float, *, n: int, seed: int, prompt: float = 500, output: float = 150) -> Trace:
@@ -80,8 +81,9 @@ def measure(model: LatencyModel, traces: list[Trace]) -> dict[str, Any]:
 def main() -> None:
     """Measure the models named, all by default."""
     traces = [observed(rate, n=NUM_REQUESTS, seed=i) for i, rate in enumerate(RATES)]
-    for model in sys.argv[1:] or ("blackbox", "extended", "auto"):
-        print(measure(model, traces))
+    for model in MODELS:
+        if not sys.argv[1:] or model in sys.argv[1:]:
+            print(measure(model, traces))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import math
 import threading
 import time
 from array import array
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +22,8 @@ from observe.panel import Watcher, lines_of, show
 from observe.plan import BodyShape, SendPlan, make_plan
 from observe.progress import LogHistogram, Progress
 from observe.prompts import TokenPrompts
+from observe.record import LiveTrace
+from observe.recorder import Recorder
 from observe.verdict import BOUNDS, achieved_pace, asked_pace, blame, pace_of
 from tests.observe.workloads import every, workload
 from traces import ClosedLoop, ConfigError
@@ -257,3 +260,32 @@ def test_a_command_line_is_shown_without_its_secrets() -> None:
 def test_messages_are_one_line_of_bounded_length() -> None:
     assert one_line("a\n  b\tc") == "a b c"
     assert len(one_line("x" * 10_000)) == 500
+
+
+async def test_answers_that_pile_up_are_read_faster_than_one_slice_a_turn(tmp_path: Path) -> None:
+    """A client at its limit: 300 answers of 130 events wait. They are read in fewer turns of the loop than they are."""
+    number, events = 300, 130
+    plan = plan_of([0] * number)
+    live = LiveTrace(tmp_path / "run", plan=plan, events=False)
+    progress = Progress(num_planned=number, start_ns=0)
+    recorder = Recorder(live, progress, max_tokens=[events] * number)
+    event = b'data: {"choices":[{"text":"a"}]}\n\n'
+    for row in range(number):
+        exchange = Exchange(index=row, due_ns=0, ready_ns=0, x_request_id="", dispatched_ns=0)
+        exchange.blobs, exchange.stamps = [event] * events, list(range(events))
+        recorder.put(exchange)
+    recorder.close()
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    await recorder.work()
+    counting.cancel()
+    live.close()
+    assert progress.num_done == number
+    assert 5 < turns < number

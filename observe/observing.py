@@ -138,10 +138,15 @@ async def _observe(
     signals: Callable[[LoadRun], AbstractContextManager[None]],
 ) -> Observation:
     beside = BesideRecords(settings, questions)
-    live = LiveTrace(path, plan=ready.plan, events=settings.events)
-    loop = ready.plan.closed_loop
-    progress = Progress(num_planned=len(ready.plan), num_at_once=0 if loop is None else loop.concurrency)
-    recorder = Recorder(live, progress, max_tokens=ready.plan.max_tokens, streaming=settings.streaming)
+    live = LiveTrace(path, plan=ready.plan, events=settings.events, warmup=settings.warmup)
+    progress = Progress(num_planned=len(ready.plan), num_at_once=num_at_once(ready.plan))
+    recorder = Recorder(
+        live,
+        progress,
+        max_tokens=ready.plan.max_tokens,
+        streaming=settings.streaming,
+        awaited=ready.plan.is_awaited,
+    )
     sender = open_sender(settings.endpoint, PATHS[settings.api])
     run = LoadRun(
         ready.plan,
@@ -151,6 +156,7 @@ async def _observe(
         limits=settings.limits,
         id_prefix=f"vtwin-{ready.salt:x}",
     )
+    recorder.on_reply = run.replies.put
     recorder.on_outcome = ErrorBrake(settings.max_error_frac, run.stop).note
     header = first_header(ready, settings, sender=sender)
     try:
@@ -171,6 +177,14 @@ async def _observe(
     )
     header = with_remarks(header, beside.write(path), clock_name=sender.clock_name)
     return _observation(live.finish(header), progress, facts=facts, tallies=recorder.tallies)
+
+
+def num_at_once(plan: SendPlan) -> int:
+    """Return how many rows are due together, so that how late they are says nothing of the client."""
+    loop = plan.closed_loop
+    if loop is None:
+        return 0
+    return len(plan) if loop.in_waves else loop.concurrency
 
 
 def _observation(trace: Trace, progress: Progress, *, facts: RunFacts, tallies: Tallies) -> Observation:

@@ -49,7 +49,7 @@ class Watcher:
     def __init__(self, progress: Progress, plan: SendPlan, *, clock: Clock = monotonic_ns) -> None:
         self._progress = progress
         self._clock = clock
-        self._open = plan.closed_loop is None
+        self._open = plan.closed_loop is None and not plan.has_sessions
         self._due_us = sorted(due for due in plan.due_us if due is not None)
 
     def snapshot(self) -> Snapshot:

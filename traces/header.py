@@ -80,6 +80,7 @@ class ClientInfo:
     max_retries: int | None = None
     num_retried: int | None = None
     num_warmup_requests: int | None = None
+    warmup_s: float | None = None
     num_planned: int | None = None
     num_sent: int | None = None
     num_connections: int | None = None

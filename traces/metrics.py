@@ -60,8 +60,9 @@ def send_or_arrival_us(trace: Trace) -> Int64s:
 
 
 def finished_ok(trace: Trace) -> NDArray[np.bool_]:
-    """Return which requests enter latency statistics: those with status ``ok``."""
-    return (trace.column("status") == "ok").fillna(False).to_numpy(dtype=bool)
+    """Return which requests enter latency statistics: those with status ``ok`` that are no warm-up."""
+    counts = (trace.column("phase") != "warmup").fillna(True)
+    return ((trace.column("status") == "ok").fillna(False) & counts).to_numpy(dtype=bool)
 
 
 def request_metrics(trace: Trace) -> pd.DataFrame:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from observe import Limits, Settings, observe_trace, observe_with, parse_endpoint
+from observe.settings import WarmUp
 from observe.summary import summarize_observed, table
 from tests.observe.servers import Behaviour, serving
 from tests.observe.workloads import every, statuses, workload
@@ -195,7 +196,7 @@ async def test_answers_shorter_than_asked_are_noted() -> None:
 
 async def test_warm_up_requests_are_sent_before_and_are_not_in_the_trace() -> None:
     async with serving() as server:
-        settings = Settings(endpoint=parse_endpoint(server.url), warmup_requests=3)
+        settings = Settings(endpoint=parse_endpoint(server.url), warmup=WarmUp(num_requests=3))
         trace = (await observe_with(workload(every(1000, 5)), settings)).trace
         bodies = [request.body["prompt"] for request in server.requests]
     assert len(bodies) == 8

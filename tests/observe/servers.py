@@ -19,6 +19,8 @@ from typing import Any, Literal
 Fault = Literal[
     "status 500",
     "status 429",
+    "status 400",
+    "reset after two events",
     "stall before the head",
     "stall after two events",
     "die before the head",
@@ -140,7 +142,7 @@ class FakeServer:
             self.on_request(received)
             return await Answering(self, writer, received).answer()
         status, answer = self._answer_question(path, json.loads(body) if body else {})
-        write_answer(writer, status, answer)
+        writer.write(whole_answer(status, answer))
         await writer.drain()
         return True
 
@@ -201,9 +203,8 @@ class Answering:
         if behaviour.close_on_next and self.received.connection_use > 0:
             self.writer.transport.abort()  # it had made up its mind to close when the request came
             return False
-        refusal = self._refusal()
-        if refusal is not None:
-            write_answer(self.writer, *refusal, retry_after=behaviour.retry_after)
+        if (early := self._without_a_stream()) is not None:
+            self.writer.write(early)
             await self.writer.drain()
             return True
         if behaviour.fault == "stall before the head":
@@ -211,16 +212,6 @@ class Answering:
         if behaviour.fault == "die before the head":
             self.writer.transport.abort()
             return False
-        if behaviour.fault == "redirect":
-            self.writer.write(
-                b"HTTP/1.1 307 Go\r\nLocation: /v1/completions?again\r\nContent-Length: 0\r\n\r\n"
-            )
-            await self.writer.drain()
-            return True
-        if behaviour.fault == "html":
-            write_answer(self.writer, 200, "<html>welcome</html>", kind="text/html")
-            await self.writer.drain()
-            return True
         if not self.received.body.get("stream"):
             usage = {"prompt_tokens": self.prompt, "completion_tokens": self.total}
             choice: dict[str, Any] = {"message": {"content": "a"}} if self.chat else {"text": "a"}
@@ -229,10 +220,21 @@ class Answering:
                 choice["token_ids"] = self.received.token_ids
             said = {"choices": [{**choice, "finish_reason": "length"}], "usage": usage}
             await asyncio.sleep(behaviour.ttft_s)
-            write_answer(self.writer, 200, json.dumps(said, indent=1))
+            self.writer.write(whole_answer(200, json.dumps(said, indent=1)))
             await self.writer.drain()
             return True
         return await self._stream()
+
+    def _without_a_stream(self) -> bytes | None:
+        """Return an answer that is none of the model's, or None."""
+        refusal = self._refusal()
+        if refusal is not None:
+            return whole_answer(*refusal, retry_after=self.behaviour.retry_after)
+        if self.behaviour.fault == "redirect":
+            return b"HTTP/1.1 307 Go\r\nLocation: /v1/completions?again\r\nContent-Length: 0\r\n\r\n"
+        if self.behaviour.fault == "html":
+            return whole_answer(200, "<html>welcome</html>", kind="text/html")
+        return None
 
     def _refusal(self) -> tuple[int, str] | None:
         behaviour, body = self.behaviour, self.received.body
@@ -242,8 +244,12 @@ class Answering:
         if behaviour.fault == "status 500":
             echo = str(self.received.headers) if self.server.echo_headers else ""
             return 500, '{"error": {"message": "boom"}}' + echo
-        if behaviour.fault == "status 429":
-            return 429, "too many requests"
+        plain = {
+            "status 429": "too many requests",
+            "status 400": '{"object": "error", "message": "too long"}',
+        }
+        if behaviour.fault in plain:
+            return int(behaviour.fault.split()[1]), plain[behaviour.fault]
         known = {**body, **body.get("stream_options", {})}
         rejected = next((name for name in behaviour.rejects if name in known), None)
         if rejected is not None:
@@ -303,6 +309,11 @@ class Answering:
         if fault == "die after two events":
             await self.writer.drain()
             self.writer.close()
+            return False
+        if fault == "reset after two events":
+            await self.writer.drain()
+            await asyncio.sleep(0.05)  # or the reset would overtake what was written
+            self.writer.transport.abort()
             return False
         if fault == "end after two events":
             self.writer.write(b"0\r\n\r\n")
@@ -392,19 +403,17 @@ class Answering:
                 await asyncio.sleep(0)
 
 
-def write_answer(
-    writer: asyncio.StreamWriter,
-    status: int,
-    body: str,
-    *,
-    kind: str = "application/json",
-    retry_after: str | None = None,
-) -> None:
+def whole_answer(
+    status: int, body: str, *, kind: str = "application/json", retry_after: str | None = None
+) -> bytes:
     data = body.encode()
     again = b"" if retry_after is None else b"Retry-After: %b\r\n" % retry_after.encode()
-    writer.write(
-        b"HTTP/1.1 %d Said\r\nContent-Type: %b\r\n%bContent-Length: %d\r\n\r\n%b"
-        % (status, kind.encode(), again, len(data), data)
+    return b"HTTP/1.1 %d Said\r\nContent-Type: %b\r\n%bContent-Length: %d\r\n\r\n%b" % (
+        status,
+        kind.encode(),
+        again,
+        len(data),
+        data,
     )
 
 

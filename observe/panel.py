@@ -92,6 +92,8 @@ def lines_of(snapshot: Snapshot) -> list[str]:
     """Return the panel's lines."""
     seconds = max(snapshot.elapsed_s, 1e-9)
     left = "" if snapshot.left_s is None else f", sending for {snapshot.left_s:.0f} s more"
+    if snapshot.num_sent == snapshot.num_planned:
+        left = f", all sent: waiting for {snapshot.in_flight}"
     rate = f"{snapshot.num_sent / seconds:.2f}/s"
     asked = "" if snapshot.num_due is None else f", asked {snapshot.num_due / seconds:.2f}/s"
     failed = f", {snapshot.num_failed} failed" if snapshot.num_failed else ""

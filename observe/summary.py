@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from observe.slo import Goodput, goodput
-from traces import finished_ok, metric_notes, pooled_itl_us, request_metrics, select_rows
+from traces import finished_ok, metric_notes, pooled_itl_us, request_metrics, without_warmup
 from traces.write import tool_version
 
 if TYPE_CHECKING:
@@ -54,12 +54,13 @@ class Summary(TypedDict):
 
     A warm-up that was kept is left out of everything but ``num_warmup``, and the duration begins after it.
     Throughputs are of the ok requests per second of that; ``errors``: messages and how often each came.
-    ``num_retried``: requests that were sent more than once. ``wave_us``: from a wave's first dispatch to its last
-    token, over the waves all of whose requests are ok.
+    ``load``: what set the pace. ``num_retried``: requests that were sent more than once. ``wave_us``: from a
+    wave's first dispatch to its last token, over the waves all of whose requests are ok.
     """
 
     schema_version: int
     tool_version: str
+    load: str
     num_planned: int
     num_requests: int
     num_by_status: dict[str, int]
@@ -97,6 +98,7 @@ def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = Non
     return Summary(
         schema_version=SCHEMA_VERSION,
         tool_version=tool_version(),
+        load=load_of(whole),
         num_planned=len(whole) if planned is None else planned,
         num_requests=len(whole),
         num_by_status={str(name): int(counts[name]) for name in sorted(counts.index)},
@@ -121,12 +123,6 @@ def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = Non
         notes=[*(() if client is None else client.notes), *metric_notes(trace).lines()],
         interrupted=client is not None and bool(client.interrupted),
     )
-
-
-def without_warmup(trace: Trace) -> Trace:
-    """Return the trace without the rows that are marked as warm-up, itself where none is."""
-    counts = (trace.column("phase") != "warmup").fillna(True).to_numpy(dtype=bool)
-    return trace if counts.all() else select_rows(trace, counts)
 
 
 def wave_us(trace: Trace) -> Floats:
@@ -171,14 +167,11 @@ def _client(trace: Trace) -> ClientSummary:
 def table(summary: Summary) -> str:
     """Return the summary as lines for a terminal."""
     client = summary["client"]
-    asked = (
-        "as answers come" if client["rate_asked_per_s"] is None else f"{client['rate_asked_per_s']:,.3f}/s"
-    )
     counts = ", ".join(f"{count:,} {status}" for status, count in summary["num_by_status"].items())
     unsent = summary["num_planned"] - summary["num_requests"]
     facts = [
         ("requests", ", ".join([counts or "none", *_further(summary, unsent)])),
-        ("rate", f"{_shown(client['rate_achieved_per_s'])}/s sent, asked {asked}"),
+        ("rate", _rate_line(summary)),
         ("throughput", f"{_shown(summary['request_throughput'])} requests/s"),
         ("", f"{_shown(summary['output_token_throughput'])} output tokens/s"),
         *_goodput_lines(summary["goodput"]),
@@ -197,6 +190,24 @@ def table(summary: Summary) -> str:
     shown = [_row(name, values) for name, values in rows if values["mean"] is not None]
     errors = [f"  {count:,} times: {message}" for message, count in _most_common(summary["errors"])]
     return "\n".join([*(f"{name:<12}{text}" for name, text in facts), *errors, head, *shown])
+
+
+def _rate_line(summary: Summary) -> str:
+    achieved, asked = summary["client"]["rate_achieved_per_s"], summary["client"]["rate_asked_per_s"]
+    of_sessions = " (sessions)" if summary["load"] == "sessions" else ""
+    wanted = summary["load"] if asked is None else f"{asked:,.3f}/s"
+    return f"{_shown(achieved)}/s sent, asked {wanted}{of_sessions}"
+
+
+def load_of(trace: Trace) -> str:
+    """Return what set the pace, in words: times, sessions with times of their own, users, or waves."""
+    loop, client = trace.header.closed_loop, trace.header.client
+    if loop is not None:
+        return f"waves of {loop.concurrency}" if loop.in_waves else f"{loop.concurrency} users"
+    if (trace.column("round_index") > 0).fillna(False).any():
+        return "sessions"
+    at_once = client is not None and client.rate_asked_per_s is None and len(trace) > 1
+    return "all at once" if at_once else "times"
 
 
 def _further(summary: Summary, unsent: int) -> list[str]:

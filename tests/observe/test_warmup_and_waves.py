@@ -15,7 +15,7 @@ from observe.settings import WarmUp
 from observe.summary import summarize_observed, table, wave_us
 from tests.observe.servers import Behaviour, FakeServer, serving, serving_in_thread
 from tests.observe.workloads import every, statuses, workload
-from traces import ClosedLoop, Trace, check_trace, read_trace, request_metrics
+from traces import ClosedLoop, Trace, check_trace, read_trace, request_metrics, summarize_trace
 
 
 async def observed(
@@ -44,11 +44,16 @@ async def test_a_warm_up_that_is_kept_is_marked_and_in_no_latency(warmup: WarmUp
         seen = await observed(server, workload(every(10_000, 12)), warmup=warmup, output=tmp_path / "run")
         assert len(server.requests) == 12
     assert list(seen.trace.column("phase")) == ["warmup"] * 4 + ["main"] * 8
-    assert request_metrics(seen.trace)["ttft_us"].isna().tolist() == [True] * 4 + [False] * 8
     summary = summarize_observed(seen.trace)
+    of_main = request_metrics(seen.trace)["ttft_us"].iloc[4:]
+    assert summary["ttft_us"]["mean"] == pytest.approx(of_main.mean())
+    shown = summarize_trace(seen.trace)
+    assert shown.ttft_us is not None
+    assert (shown.ttft_us.n, shown.num_warmup) == (8, 4)
     assert (summary["num_by_status"], summary["num_warmup"]) == ({"ok": 8}, 4)
     assert "8 ok, 4 more to warm up" in table(summary)
-    assert summary["duration_us"] < 100_000
+    main = seen.trace.requests.iloc[4:]
+    assert summary["duration_us"] == main["last_chunk_time_us"].max() - main["send_time_us"].min()
     assert check_trace(tmp_path / "run") == []
 
 

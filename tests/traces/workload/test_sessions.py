@@ -8,6 +8,7 @@ import pytest
 from traces.check import check_trace
 from traces.errors import ConfigError
 from traces.read import read_trace
+from traces.summary import prefix_hit_ceiling_frac
 from traces.trace import Trace
 from traces.workload import WorkloadOptions, load_spec, synth, trace_from_options
 from traces.workload.again import requests_again, workload_of
@@ -59,6 +60,13 @@ def test_a_rounds_prompt_is_all_that_was_said_before_and_what_it_adds(tmp_path: 
     assert set(alone["input_tokens"]) == {7}
     assert alone["session_id"].isna().all()
     assert alone["arrival_time_us"].notna().all()
+
+
+def test_what_was_said_before_is_what_an_endless_prefix_cache_would_find() -> None:
+    trace = plain(rate=5.0, rounds=3, num_requests=6)
+    new = int(trace.column("new_input_tokens").sum())
+    whole = int(trace.column("input_tokens").sum())
+    assert prefix_hit_ceiling_frac(trace) == pytest.approx(1 - new / whole)
 
 
 def test_rounds_that_do_not_build_on_each_other_are_as_long_as_drawn() -> None:

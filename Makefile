@@ -27,7 +27,8 @@ demo: $(STAMP) ## emulated server -> observe -> fit -> held-out replay -> report
 	$(BIN)/vtwin demo
 
 test: $(STAMP) ## everything that needs no GPU and no hour
-	$(BIN)/python -m pytest
+	$(BIN)/python -c "from sim import compile_engine; compile_engine()"  # once, or every worker would compile it
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 lint: $(STAMP) ## ruff: format and rules
 	$(BIN)/ruff format --check .

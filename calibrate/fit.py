@@ -100,9 +100,9 @@ def fit_trace(
     trace: Trace, config: TwinConfig, *, name: str, chosen: NDArray[np.bool_] | None = None
 ) -> FitTrace:
     """Return a trace made ready: all rows are simulated, the latencies of the ``chosen`` enter the loss."""
-    from replay import requests_from_trace
+    from replay import paced_requests, pacing_of
 
-    loop = trace.header.closed_loop
+    pacing = pacing_of(trace)
     side = side_of(trace).table
     counted = ~side["warmup"].to_numpy()
     if chosen is not None:
@@ -110,12 +110,11 @@ def fit_trace(
     latencies = np.stack([np.where(counted, side[metric].to_numpy(), np.nan) for metric in LOSS_METRICS])
     return FitTrace(
         name=name,
-        requests=requests_from_trace(
-            trace, block_size=config.engine.block_size, closed_loop=loop is not None
-        ),
+        requests=paced_requests(trace, pacing, block_size=config.engine.block_size),
         observed_us=latencies,
         observed_timeline=_observed_timeline(trace),
-        closed_loop=None if loop is None else (loop.concurrency, loop.think_time_us),
+        closed_loop=pacing.closed_loop,
+        max_concurrency=pacing.max_concurrency,
     )
 
 

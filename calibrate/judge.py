@@ -210,6 +210,7 @@ def _with_server_queue(simulated: Trace, outcomes: Outcomes) -> Trace:
 
 def _trace_notes(trace: Trace, pairs: Pairs) -> tuple[str, ...]:
     """Return what a reader must know about one trace's comparison."""
+    from replay import pacing_of
     from traces import metric_notes
 
     lines = list(metric_notes(trace).lines())
@@ -219,9 +220,8 @@ def _trace_notes(trace: Trace, pairs: Pairs) -> tuple[str, ...]:
         )
     if pairs.num_token_mismatch:
         lines.append(f"{pairs.num_token_mismatch} pairs disagree on their token counts and were kept")
-    loop = trace.header.closed_loop
-    if loop is not None:
-        lines.append(f"a closed loop of {loop.concurrency}, simulated as such")
+    if (paced := pacing_of(trace).note()) is not None:
+        lines.append(paced)
     return tuple(lines)
 
 

@@ -47,7 +47,8 @@ class FitTrace:
     """One observed trace, made ready once: n requests in the simulator's columns and what was measured.
 
     ``observed_us`` [3, n]: ``LOSS_METRICS``, NaN where a request has none or takes no part in the loss.
-    ``closed_loop``: (concurrency, think time in µs) where completions set the arrivals.
+    ``closed_loop``: (concurrency, think time in µs) where completions set the arrivals. ``max_concurrency``: the
+    client's cap, where completions let go what is due.
     """
 
     name: str
@@ -55,6 +56,7 @@ class FitTrace:
     observed_us: Floats
     observed_timeline: Timeline
     closed_loop: tuple[int, int] | None = None
+    max_concurrency: int | None = None
 
     def used(self) -> NDArray[np.bool_]:
         """Return which requests take part in the loss."""
@@ -187,7 +189,13 @@ def _spread(ratios: Floats) -> float:
 
 def _simulate(trace: FitTrace, *, engine: EngineConfig, model: Blackbox) -> Run:
     """Return one trace simulated."""
-    simulation = sim.simulate(trace.requests, engine, model, closed_loop=trace.closed_loop)
+    simulation = sim.simulate(
+        trace.requests,
+        engine,
+        model,
+        closed_loop=trace.closed_loop,
+        max_concurrency=trace.max_concurrency,
+    )
     outcomes = simulation.outcomes
     done = outcomes.status == Status.OK
 

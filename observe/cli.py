@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
@@ -142,6 +142,25 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             rich_help_panel=CARE,
         ),
     ] = False,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="The model's tokenizer.json, for exact chat prompts where the server has no /tokenize "
+            "(extra: tokenizer).",
+            show_default=False,
+            rich_help_panel=SERVER,
+        ),
+    ] = None,
+    processes: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Send from this many processes, a core each; the requests are dealt to them beforehand.",
+            rich_help_panel=CARE,
+        ),
+    ] = 1,
     no_probe: Annotated[
         bool,
         typer.Option(
@@ -251,6 +270,7 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     """Send a load to a live endpoint and record the trace."""
     from observe.endpoint import parse_endpoint, redact_command
     from observe.listing import ListOptions
+    from observe.loop import run_on_fastest_loop
     from observe.settings import Limits, Settings
     from observe.slo import parse_slo
     from traces import ConfigError
@@ -277,6 +297,8 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         max_error_frac=max_error_rate,
         scrape_s=None if scrape is None else _finite(scrape),
         engine_log=engine_log,
+        tokenizer=tokenizer,
+        processes=processes,
         command=redact_command(["vtwin", *sys.argv[1:]]),
     )
     promises = parse_slo(slo) if slo is not None else {}
@@ -322,18 +344,6 @@ async def _observed(requests: Trace, settings: Settings, *, output: Path, told: 
     )
 
 
-def run_on_fastest_loop(start: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-    """Run the coroutine on uvloop where there is one, else on asyncio's own loop."""
-    import asyncio
-
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run(start())
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(start())
-
-
 def _report(
     observation: Observation, *, as_json: bool, told: Sequence[str], slo_us: Mapping[str, float]
 ) -> None:
@@ -361,6 +371,7 @@ def _observe_list(
 ) -> None:
     """Run a list of loads, show what came of it, and exit as the worst of them demands."""
     from observe.listing import observe_list, report_list
+    from observe.loop import run_on_fastest_loop
 
     outcomes = run_on_fastest_loop(lambda: observe_list(workload, settings, options=several, folder=folder))
     report_list(outcomes, slo_us=slo_us, as_json=as_json)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from observe.exchange import Sender
+from observe.carrier import Carrier
 from observe.metrics_text import Sample, counter_deltas
 from observe.preparing import Preparation
 from observe.progress import Progress
@@ -18,29 +18,32 @@ from observe.run import RunFacts
 from observe.settings import Settings
 from observe.verdict import (
     BOUNDS,
+    FINISHED,
     achieved_pace,
     asked_in_flight,
     asked_pace,
     blame,
+    blame_all,
+    busy_frac,
     quantiles_of,
     quantiles_of_histogram,
 )
-from traces.header import ClientInfo, Header
+from traces.header import ClientInfo, Header, ProcessInfo
 from traces.write import tool_version
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def first_header(ready: Preparation, settings: Settings, *, sender: Sender) -> Header:
+def first_header(ready: Preparation, settings: Settings, *, carrier: Carrier) -> Header:
     """Return the header that the trace has while the run goes on."""
     asked = ready.plan.trace.header
     pace = asked_pace(ready.plan)
     limits = settings.limits
     client = ClientInfo(
-        clock=sender.clock_name,
-        library=sender.library,
-        num_processes=1,
+        clock=carrier.clock_name,
+        library=carrier.library,
+        num_processes=settings.processes,
         api=settings.api,
         prompt_source=ready.plan.prompts.source,
         prompt_salt=ready.salt,
@@ -84,15 +87,15 @@ def final_header(
     *,
     settings: Settings,
     progress: Progress,
-    tallies: Tallies,
+    carrier: Carrier,
     facts: RunFacts,
     after: Sequence[Sample] | None,
 ) -> Header:
     """Return ``header`` with what the run has shown of server and client."""
     assert header.client is not None  # noqa: S101  first_header made it
-    seconds = facts.duration_ns / 1e9
-    cpu_frac = facts.cpu_s / seconds if seconds > 0 else float("nan")
-    reason = blame(ready.plan, progress, cpu_frac=cpu_frac)
+    tallies, processes = carrier.tallies, carrier.processes
+    cpu_frac = max((each.cpu_frac or 0.0 for each in processes), default=busy_frac(facts))
+    reason = blame_all(processes) if processes else blame(ready.plan, progress, cpu_frac=cpu_frac)
     achieved = achieved_pace(ready.plan, progress)
     client = replace(
         header.client,
@@ -110,6 +113,8 @@ def final_header(
         own_lag_us=quantiles_of(_array(progress.own_lag_us)),
         loop_lag_us=quantiles_of_histogram(progress.loop_lag),
         cpu_frac=round(cpu_frac, 4),
+        processes=processes,
+        num_processes=max(len(processes), 1),
         limited=reason is not None,
         reason=reason,
         finished=True,
@@ -120,6 +125,8 @@ def final_header(
             *_remarks(tallies),
             *_lost_rounds(progress),
             *_silences(ready, tallies),
+            *_each_lost(processes),
+            *_about_processes(processes, settings),
             *_lost_metrics(ready, after),
         ),
     )
@@ -186,6 +193,31 @@ def _silences(ready: Preparation, tallies: Tallies) -> tuple[str, ...]:
         said.append("no queue times with the answers (vllm: --enable-per-request-metrics)")
     if not tallies.fingerprints:
         said.append("no system_fingerprint: a server that is replaced during the run would not be noticed")
+    return tuple(said)
+
+
+def lost_processes(processes: Sequence[ProcessInfo]) -> str | None:
+    """Return which processes ended before their work was done, if any did."""
+    return "; ".join(_each_lost(processes)) or None
+
+
+def _each_lost(processes: Sequence[ProcessInfo]) -> tuple[str, ...]:
+    return tuple(
+        f"process {number} of {len(processes)} {each.outcome}, {each.num_sent or 0} of its "
+        f"{each.num_planned or 0} requests sent: those it had finished are kept"
+        for number, each in enumerate(processes, start=1)
+        if each.outcome != FINISHED
+    )
+
+
+def _about_processes(processes: Sequence[ProcessInfo], settings: Settings) -> tuple[str, ...]:
+    """Return what several processes made of the load that one would not have."""
+    number, cap = len(processes), settings.limits.max_concurrency
+    said: list[str] = []
+    if number and number < settings.processes:
+        said.append(f"{number} of {settings.processes} processes had something to send")
+    if number and cap is not None:
+        said.append(f"the cap of {cap} requests in flight was dealt to {number} processes")
     return tuple(said)
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Protocol
 
 import orjson
 
 from observe.endpoint import PATHS, Api
+from observe.local_tokenizer import LocalTokenizer
 from observe.plan import BodyShape
 from observe.prompts import COMMON_WORDS, OWN, Prompts, Segment, TokenPrompts, WordPrompts
 from observe.server import Answer, Questions
+from traces import ConfigError
 
 _ANCHOR = "A"
 """Opens every text: a first word has no space before it, and may make other tokens than it does later."""
@@ -49,20 +52,47 @@ def _fallbacks(shape: BodyShape) -> list[BodyShape]:
 
 
 async def make_prompts(
-    questions: Questions, *, api: Api, model: str, salt: int, token_ids: bool = True
+    questions: Questions,
+    *,
+    api: Api,
+    model: str,
+    salt: int,
+    token_ids: bool = True,
+    tokenizer: LocalTokenizer | None = None,
 ) -> tuple[Prompts, str | None]:
-    """Return what makes prompts of exact length on this server, or of nearly that, and a note on it."""
+    """Return what makes prompts of exact length on this server, or of nearly that, and a note on it.
+
+    Text is counted by the server's ``/tokenize``, else by ``tokenizer``, else by a ratio of tokens to words that
+    two requests of one token tell. Raises ConfigError for a tokenizer that is not the served model's.
+    """
     if api == "completions" and token_ids:
         return TokenPrompts(salt), None
     counter = _Tokenizer(questions, api=api, model=model)
     exact = await _exact_words(counter, salt=salt)
     if exact is not None:
         return exact, None
+    if tokenizer is not None:
+        local, note = await _local_counter(questions, tokenizer, api=api, model=model)
+        exact = await _exact_words(local, salt=salt)
+        if exact is not None:
+            return exact, note
     return await _estimated_words(questions, api=api, model=model, salt=salt)
+
+
+class _Counter(Protocol):
+    """Counts tokens, by ``source``; ``chat``: of a message."""
+
+    chat: bool
+    source: str
+
+    async def tokens(self, words: list[str]) -> tuple[int, list[int]] | None:
+        """Return how many tokens anchor and words make, and which if known; None where it cannot."""
 
 
 class _Tokenizer:
     """Counts the tokens of a text, its message's template included, by the server's ``/tokenize``."""
+
+    source = "the server's /tokenize"
 
     def __init__(self, questions: Questions, *, api: Api, model: str) -> None:
         self._questions = questions
@@ -84,7 +114,43 @@ class _Tokenizer:
         return count, tokens if isinstance(tokens, list) else []
 
 
-async def _exact_words(counter: _Tokenizer, *, salt: int) -> WordPrompts | None:
+class _LocalCounter:
+    """Counts by a tokenizer on this machine, ``around`` tokens of the server's own beside the text's."""
+
+    def __init__(self, tokenizer: LocalTokenizer, *, chat: bool, around: int) -> None:
+        self._tokenizer = tokenizer
+        self._around = around
+        self.chat = chat
+        self.source = f"the tokenizer {tokenizer.path.name}, {around} tokens around the text"
+
+    async def tokens(self, words: list[str]) -> tuple[int, list[int]] | None:
+        """Return how many tokens anchor and words make; which ones the server puts around them is unknown."""
+        return self._around + self._tokenizer.count(" ".join((_ANCHOR, *words))), []
+
+
+async def _local_counter(
+    questions: Questions, tokenizer: LocalTokenizer, *, api: Api, model: str
+) -> tuple[_LocalCounter, str | None]:
+    """Return the counter that agrees with what the server counts for two texts.
+
+    Raises ConfigError where the two texts differ otherwise for the tokenizer than for the server.
+    """
+    around: set[int] = set()
+    for num_words in (20, 220):
+        counted = await _prompt_tokens(questions, num_words, api=api, model=model)
+        if counted is None:
+            note = "the server counts no prompt tokens: what its template adds to a prompt is not known"
+            return _LocalCounter(tokenizer, chat=api == "chat", around=0), note
+        around.add(counted - tokenizer.count(_plain_text(num_words)))
+    if len(around) > 1 or min(around) < 0:
+        raise ConfigError(
+            f"--tokenizer: got a tokenizer that counts otherwise than the server, expected that of {model} "
+            f"({tokenizer.path})"
+        )
+    return _LocalCounter(tokenizer, chat=api == "chat", around=around.pop()), None
+
+
+async def _exact_words(counter: _Counter, *, salt: int) -> WordPrompts | None:
     """Return prompts of words of one token each, checked at three lengths; None where that cannot be."""
     bare = await counter.tokens([])
     if bare is None:
@@ -113,7 +179,7 @@ async def _exact_words(counter: _Tokenizer, *, salt: int) -> WordPrompts | None:
         overhead=overhead,
         lead=min(lead, overhead),
         chat=counter.chat,
-        source="words of one token each, by the server's /tokenize",
+        source=f"words of one token each, by {counter.source}",
     )
 
 
@@ -145,13 +211,17 @@ async def _estimated_words(
 
 async def _prompt_tokens(questions: Questions, num_words: int, *, api: Api, model: str) -> int | None:
     """Return what the server counts for that many words after the anchor, or None where it does not say."""
-    repeats = num_words // len(COMMON_WORDS) + 1
-    text = " ".join((_ANCHOR, *(COMMON_WORDS * repeats)[:num_words]))
+    text = _plain_text(num_words)
     body: dict[str, object] = {"model": model, "max_tokens": 1, "temperature": 0, "stream": False}
     body |= {"messages": [{"role": "user", "content": text}]} if api == "chat" else {"prompt": text}
     answer = await questions.post(PATHS[api], orjson.dumps(body))
     questions.refuse(PATHS[api], answer)
     return _usage(answer)
+
+
+def _plain_text(num_words: int) -> str:
+    repeats = num_words // len(COMMON_WORDS) + 1
+    return " ".join((_ANCHOR, *(COMMON_WORDS * repeats)[:num_words]))
 
 
 def _usage(answer: Answer) -> int | None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
-import resource
 import signal
 import tempfile
 import time
@@ -17,25 +14,21 @@ from typing import TYPE_CHECKING
 
 from observe.beside import BesideRecords
 from observe.brake import ErrorBrake
-from observe.endpoint import PATHS, Api, parse_endpoint
+from observe.carrier import Carrier, Solo, undisturbed
+from observe.endpoint import Api, parse_endpoint
 from observe.exchange import monotonic_ns
-from observe.headers import final_header, first_header, server_change, with_remarks
+from observe.headers import final_header, first_header, lost_processes, server_change, with_remarks
 from observe.plan import SendPlan
 from observe.preparing import Preparation, Say, prepare
 from observe.progress import Progress
 from observe.record import LiveTrace
-from observe.recorder import Recorder, Tallies
-from observe.run import LoadRun, RunFacts
-from observe.sending import open_sender
+from observe.run import RunFacts
 from observe.server import Questions, scrape_metrics
 from observe.settings import Limits, Settings
 
 if TYPE_CHECKING:
     from observe.metrics_text import Sample
     from traces import Header, Trace
-
-_LEAD_NS = 50_000_000
-"""From the last preparation to the run's start: the first request's task is waiting by then."""
 
 _LAST_SCRAPE_S = 5.0
 """How long the last look at the server's counters may take: the server may be gone."""
@@ -49,13 +42,15 @@ class Observation:
     """What came of it: the trace, already written where an output was named, and what to tell the user.
 
     ``start_ns``: the run's start, from which the trace counts, by CLOCK_MONOTONIC. ``fault``: why the run as a
-    whole cannot be taken for what was asked (stopped early, the server changed), or None.
+    whole cannot be taken for what was asked (stopped early, the server changed), or None. ``cpu_s``: what sending
+    and recording took, in all processes.
     """
 
     trace: Trace
     start_ns: int
     fault: str | None
     interrupted: bool
+    cpu_s: float
     notes: tuple[str, ...]
 
     @property
@@ -115,6 +110,8 @@ async def observe_with(
         ready = await prepare(workload, settings, questions, tell=tell)
         for note in ready.notes:
             tell(note)
+        if settings.processes > 1:
+            tell(f"starting {settings.processes} processes")
         with _output(output) as path:
             return await _observe(
                 ready,
@@ -135,35 +132,20 @@ async def _observe(
     questions: Questions,
     path: Path,
     shown: Display,
-    signals: Callable[[LoadRun], AbstractContextManager[None]],
+    signals: Callable[[Carrier], AbstractContextManager[None]],
 ) -> Observation:
     beside = BesideRecords(settings, questions)
     live = LiveTrace(path, plan=ready.plan, events=settings.events, warmup=settings.warmup)
-    progress = Progress(num_planned=len(ready.plan), num_at_once=num_at_once(ready.plan))
-    recorder = Recorder(
-        live,
-        progress,
-        max_tokens=ready.plan.max_tokens,
-        streaming=settings.streaming,
-        awaited=ready.plan.is_awaited,
-    )
-    sender = open_sender(settings.endpoint, PATHS[settings.api])
-    run = LoadRun(
-        ready.plan,
-        sender,
-        progress=progress,
-        on_end=recorder.put,
-        limits=settings.limits,
-        id_prefix=f"vtwin-{ready.salt:x}",
-    )
-    recorder.on_reply = run.replies.put
-    recorder.on_outcome = ErrorBrake(settings.max_error_frac, run.stop).note
-    header = first_header(ready, settings, sender=sender)
+    progress = Progress(num_planned=len(ready.plan), num_at_once=ready.plan.num_at_once)
+    carrier = open_carrier(ready, settings, live=live, progress=progress, path=path)
+    carrier.report_outcomes(ErrorBrake(settings.max_error_frac, carrier.stop).note)
+    header = first_header(ready, settings, carrier=carrier)
     try:
-        with _undisturbed(), shown(progress, ready.plan), signals(run):
-            header, facts = await _send(run, recorder, live=live, header=header, beside=beside)
+        await carrier.make_ready()
+        with undisturbed(), shown(progress, ready.plan), signals(carrier):
+            header, facts = await _carry_out(carrier, live=live, header=header, beside=beside)
     finally:
-        await sender.close()
+        await carrier.close()
         live.close()
     after = await _last_scrape(questions) if ready.metrics is not None else None
     header = final_header(
@@ -171,57 +153,51 @@ async def _observe(
         ready,
         settings=settings,
         progress=progress,
-        tallies=recorder.tallies,
+        carrier=carrier,
         facts=facts,
         after=after,
     )
-    header = with_remarks(header, beside.write(path), clock_name=sender.clock_name)
-    return _observation(live.finish(header), progress, facts=facts, tallies=recorder.tallies)
+    header = with_remarks(header, beside.write(path), clock_name=carrier.clock_name)
+    return _observation(live.finish(header), progress, facts=facts, carrier=carrier)
 
 
-def num_at_once(plan: SendPlan) -> int:
-    """Return how many rows are due together, so that how late they are says nothing of the client."""
-    loop = plan.closed_loop
-    if loop is None:
-        return 0
-    return len(plan) if loop.in_waves else loop.concurrency
+def open_carrier(
+    ready: Preparation, settings: Settings, *, live: LiveTrace, progress: Progress, path: Path
+) -> Carrier:
+    """Return what carries the plan out, in as many processes as the settings say."""
+    id_prefix = f"vtwin-{ready.salt:x}"
+    if settings.processes == 1:
+        return Solo(ready.plan, settings, live=live, progress=progress, id_prefix=id_prefix)
+    from observe.processes.crew import Crew
+
+    return Crew(ready.plan, settings, path=path, progress=progress, id_prefix=id_prefix)
 
 
-def _observation(trace: Trace, progress: Progress, *, facts: RunFacts, tallies: Tallies) -> Observation:
+def _observation(trace: Trace, progress: Progress, *, facts: RunFacts, carrier: Carrier) -> Observation:
     client = trace.header.client
     assert client is not None and progress.start_ns is not None  # noqa: S101  it has run
     return Observation(
         trace=trace,
         start_ns=progress.start_ns,
-        fault=facts.stopped or server_change(tallies),
+        fault=facts.stopped or server_change(carrier.tallies) or lost_processes(client.processes),
         interrupted=facts.interrupted,
+        cpu_s=carrier.cpu_s,
         notes=client.notes,
     )
 
 
-async def _send(
-    run: LoadRun, recorder: Recorder, *, live: LiveTrace, header: Header, beside: BesideRecords
+async def _carry_out(
+    carrier: Carrier, *, live: LiveTrace, header: Header, beside: BesideRecords
 ) -> tuple[Header, RunFacts]:
-    """Run and record side by side; return the header with the run's start, and how the run went.
-
-    Raises TraceError when the disk refuses a row: the run is ended then, the rows before it are kept.
-    """
-    start_ns = monotonic_ns() + _LEAD_NS
-    header = replace(header, start_unix_us=(time.time_ns() + _LEAD_NS) // 1000)
+    """Send and record; return the header with the run's start, and how the run went. Raises TraceError."""
+    start_ns = monotonic_ns() + carrier.lead_ns
+    header = replace(header, start_unix_us=(time.time_ns() + carrier.lead_ns) // 1000)
     live.write_header(header)
     beside.start(start_ns)
-    recording = asyncio.create_task(recorder.work())
-    recording.add_done_callback(
-        lambda task: run.abort() if not task.cancelled() and task.exception() else None
-    )
     try:
-        facts = await run.execute(start_ns)
+        return header, await carrier.execute(start_ns)
     finally:
         await beside.stop()
-        recorder.close()
-        await asyncio.wait([recording])
-    recording.result()
-    return header, facts
 
 
 async def _last_scrape(questions: Questions) -> list[Sample] | None:
@@ -240,34 +216,11 @@ def _output(output: str | Path | None) -> Iterator[Path]:
         yield Path(folder) / "trace"
 
 
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Keep garbage collection out of the run and let it open as many connections as the system allows.
-
-    What exists now is frozen: a collection in the run, should the loop make one, has little to look at.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    enabled = gc.isenabled()
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-        if enabled:
-            gc.enable()
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def _signals(tell: Say) -> Callable[[LoadRun], AbstractContextManager[None]]:
+def _signals(tell: Say) -> Callable[[Carrier], AbstractContextManager[None]]:
     """Return what makes SIGINT drain and then abort a run, and SIGTERM abort it at once."""
 
     @contextmanager
-    def handling(run: LoadRun) -> Iterator[None]:
+    def handling(run: Carrier) -> Iterator[None]:
         interrupts = 0
 
         def interrupt() -> None:

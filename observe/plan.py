@@ -108,6 +108,14 @@ class SendPlan:
         """Whether any request waits for the answer to another of its session."""
         return len(self.chains) < len(self)
 
+    @property
+    def num_at_once(self) -> int:
+        """How many requests of a closed loop are due together, so that how late they are says nothing."""
+        loop = self.closed_loop
+        if loop is None:
+            return 0
+        return len(self) if loop.in_waves else loop.concurrency
+
     @cached_property
     def is_built_on(self) -> frozenset[int]:
         """Rows whose answer is part of another's prompt."""
@@ -119,8 +127,8 @@ class SendPlan:
         return frozenset(row for chain in self.chains for row in chain[:-1])
 
     def __len__(self) -> int:
-        """Return the number of requests."""
-        return len(self.due_us)
+        """Return the number of requests: of a share of the plan, its own."""
+        return sum(map(len, self.chains))
 
     def take_body(self, index: int) -> bytes:
         """Return the body of row ``index`` and forget it if it was built before."""
@@ -187,7 +195,7 @@ def make_plan(
         deadline_us=_ints(trace.column("deadline_us")),
         notes=notes,
     )
-    _prebuild(plan, prebuild_bytes)
+    prebuild(plan, prebuild_bytes)
     return plan
 
 
@@ -292,7 +300,8 @@ def _hashed(ids: list[str], block: int, *, total: int) -> list[Segment]:
     return [Segment(BLOCK, key_of(name), length) for name, length in zip(ids, lengths, strict=False)]
 
 
-def _prebuild(plan: SendPlan, most_bytes: int) -> None:
+def prebuild(plan: SendPlan, most_bytes: int) -> None:
+    """Build the plan's bodies in the order in which they are sent, until they fill ``most_bytes``."""
     size = 0
     for row in (row for chain in plan.chains for row in chain if row not in plan.grows_from):
         if size >= most_bytes:

@@ -13,9 +13,10 @@ import numpy as np
 
 from observe.endpoint import PATHS
 from observe.exchange import monotonic_ns
+from observe.local_tokenizer import LocalTokenizer
 from observe.metrics_text import Sample
 from observe.negotiate import make_prompts, negotiate
-from observe.plan import BodyShape, SendPlan, make_plan
+from observe.plan import PREBUILD_BYTES, BodyShape, SendPlan, make_plan
 from observe.progress import Progress
 from observe.prompts import Prompts, TokenPrompts
 from observe.run import LoadRun
@@ -60,10 +61,15 @@ async def prepare(
     salt = int.from_bytes(os.urandom(6)) if settings.salt is None else settings.salt
     served = frozenset(server.served) if settings.model is None else frozenset()
     shape = BodyShape(api=settings.api, model=server.model, row_models=served, streaming=settings.streaming)
-    prompts, note = await make_prompts(questions, api=settings.api, model=server.model, salt=salt)
+    tokenizer = None if settings.tokenizer is None else LocalTokenizer(settings.tokenizer)
+    prompts, note = await make_prompts(
+        questions, api=settings.api, model=server.model, salt=salt, tokenizer=tokenizer
+    )
     notes: tuple[str, ...] = (note,) if note else ()
     if settings.probe and not server.is_vllm:
-        shape, prompts, more = await _settle(questions, shape, prompts=prompts, salt=salt)
+        shape, prompts, more = await _settle(
+            questions, shape, prompts=prompts, salt=salt, tokenizer=tokenizer
+        )
         notes += more
     if rounds_that_grow(workload, chains_of(workload)):
         prompts, more = await _to_grow(questions, shape, prompts=prompts, salt=salt)
@@ -71,7 +77,13 @@ async def prepare(
     if settings.warmup and not settings.warmup.is_kept:
         tell(f"warming up {_how_long(settings.warmup, len(workload))}")
         await warm_up(workload, settings, prompts=prompts, shape=shape, salt=salt + 1)
-    plan = make_plan(workload, prompts=prompts, shape=shape, class_priority=settings.class_priority)
+    plan = make_plan(
+        workload,
+        prompts=prompts,
+        shape=shape,
+        prebuild_bytes=PREBUILD_BYTES if settings.processes == 1 else 0,  # each process builds its own
+        class_priority=settings.class_priority,
+    )
     return Preparation(
         server=server,
         plan=plan,
@@ -82,7 +94,12 @@ async def prepare(
 
 
 async def _settle(
-    questions: Questions, shape: BodyShape, *, prompts: Prompts, salt: int
+    questions: Questions,
+    shape: BodyShape,
+    *,
+    prompts: Prompts,
+    salt: int,
+    tokenizer: LocalTokenizer | None,
 ) -> tuple[BodyShape, Prompts, tuple[str, ...]]:
     """Return shape and prompts that the server accepts, and what had to be given up for it."""
     agreed, refusal = await negotiate(questions, shape, prompts=prompts)
@@ -90,7 +107,7 @@ async def _settle(
         return agreed, prompts, _given_up(shape, agreed)
     if shape.api == "completions":
         words, note = await make_prompts(
-            questions, api=shape.api, model=shape.model, salt=salt, token_ids=False
+            questions, api=shape.api, model=shape.model, salt=salt, token_ids=False, tokenizer=tokenizer
         )
         agreed, text_refusal = await negotiate(questions, shape, prompts=words)
         if text_refusal is None:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
+
+import numpy as np
 
 from observe.exchange import Exchange
 from observe.timeline import Reading
@@ -31,6 +35,16 @@ class LogHistogram:
         self._counts[bucket] += count
         self.total += count
 
+    @property
+    def counts(self) -> Sequence[int]:
+        """How often each bucket was hit."""
+        return self._counts
+
+    def replace_by_sum(self, counts: Iterable[Sequence[int]]) -> None:
+        """Make this the histogram of all that was counted in ``counts``, each those of one histogram."""
+        sums = [sum(column) for column in zip_longest(*counts, fillvalue=0)]
+        self._counts, self.total = sums, sum(sums)
+
     def quantile(self, q: float) -> float | None:
         """Return the value below which a share ``q`` lies, or None of nothing."""
         rank = q * (self.total - 1)
@@ -48,9 +62,9 @@ class Progress:
 
     ``num_held_back``: requests that waited for the cap on concurrency. ``num_connections``: those that had to
     open a connection. ``num_not_continued``: those whose session ended before them. ``paced_ns``: when requests
-    were sent whose time the plan says. ``in_flight_ns``: the integral of ``in_flight`` over time, and its value at
-    the last launch. ``num_at_once``: requests of a closed loop's first round, all due together; how late the
-    client was with them says nothing of how it keeps up, so they are not in ``own_lag_us``.
+    were sent whose time the plan says. ``ended_ns``: when what was sent at ``dispatched_ns`` ended.
+    ``num_at_once``: requests of a closed loop's first round, all due together; how late the client was with them
+    says nothing of how it keeps up, so they are not in ``own_lag_us``.
     """
 
     num_planned: int
@@ -70,13 +84,9 @@ class Progress:
     loop_lag: LogHistogram = field(default_factory=LogHistogram)
     num_retried: int = 0
     num_not_continued: int = 0
-    changed_ns: int | None = None
-    first_launch_ns: int | None = None
-    last_launch_ns: int | None = None
-    in_flight_ns: int = 0
-    in_flight_ns_at_launch: int = 0
     dispatched_ns: array[int] = field(default_factory=lambda: array("q"))
     paced_ns: array[int] = field(default_factory=lambda: array("q"))
+    ended_ns: array[int] = field(default_factory=lambda: array("q"))
     dispatch_lag_us: array[int] = field(default_factory=lambda: array("q"))
     own_lag_us: array[int] = field(default_factory=lambda: array("q"))
 
@@ -85,24 +95,22 @@ class Progress:
         """Requests that have ended, well or not."""
         return sum(self.status.values())
 
-    def note_launch(self, now_ns: int, *, held_back: bool) -> None:
+    def note_launch(self, *, held_back: bool) -> None:
         """Count a request that is let go."""
-        self._pass_time(now_ns)
-        self.in_flight_ns_at_launch, self.last_launch_ns = self.in_flight_ns, now_ns
         self.num_launched += 1
         self.num_held_back += held_back
         self.in_flight += 1
         self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
 
-    def note_end(self, exchange: Exchange, now_ns: int) -> None:
+    def note_end(self, exchange: Exchange) -> None:
         """Count a request's end and how late it was sent."""
-        self._pass_time(now_ns)
         self.in_flight -= 1
         self.num_connections += exchange.connection_wait_ns > 0
         self.num_retried += exchange.num_attempts > 1
         if exchange.dispatched_ns is None:
             return
         self.dispatched_ns.append(exchange.dispatched_ns)
+        self.ended_ns.append(exchange.end_ns or exchange.last_activity_ns())
         if exchange.is_paced:
             self.paced_ns.append(exchange.dispatched_ns)
         self.dispatch_lag_us.append((exchange.dispatched_ns - exchange.due_ns) // 1000)
@@ -110,18 +118,13 @@ class Progress:
             own = exchange.dispatched_ns - exchange.ready_ns - exchange.connection_wait_ns
             self.own_lag_us.append(max(own, 0) // 1000)
 
-    def _pass_time(self, now_ns: int) -> None:
-        if self.changed_ns is not None:
-            self.in_flight_ns += self.in_flight * (now_ns - self.changed_ns)
-        else:
-            self.first_launch_ns = now_ns
-        self.changed_ns = now_ns
-
     @property
     def mean_in_flight(self) -> float | None:
-        """Requests in flight on average from the first that was let go to the last; None of fewer than two."""
-        span_ns = (self.last_launch_ns or 0) - (self.first_launch_ns or 0)
-        return self.in_flight_ns_at_launch / span_ns if span_ns > 0 else None
+        """Requests in flight on average, from the first dispatch to the last; None of fewer than two moments."""
+        begins, ends = np.array(self.dispatched_ns), np.array(self.ended_ns)
+        if len(begins) == 0 or np.ptp(begins) == 0:
+            return None
+        return float((np.minimum(ends, begins.max()) - begins).sum() / np.ptp(begins))
 
     def note_answer(self, exchange: Exchange, reading: Reading, *, status: str) -> None:
         """Count what an answer said, once it has been read."""

@@ -8,6 +8,7 @@ trace's own writer. Whatever kills the client, what had finished until then is a
 from __future__ import annotations
 
 import csv
+import fcntl
 import io
 import os
 from collections.abc import Mapping, Sequence
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 Cell: TypeAlias = str | int | float | bool | None
 
+_LONGEST_PIECE = 64 << 20
+"""Bytes from the end of a table within which its last whole line ends: more than one write ever holds."""
+
 WORKLOAD_COLUMNS = (
     *("request_id", "client_id", "tenant_id", "slo_class", "vllm_priority", "session_id", "round_index"),
     *("prefix_group", "prefix_length", "input_tokens", "text_tokens", "image_tokens", "audio_tokens"),
@@ -49,9 +53,7 @@ OUTCOME_COLUMNS = (
 """What became of it."""
 
 
-def outcome(
-    exchange: Exchange, reading: Reading, *, plan: SendPlan, start_ns: int, warmup: WarmUp = NO_WARM_UP
-) -> dict[str, Cell]:
+def outcome(exchange: Exchange, reading: Reading, *, plan: SendPlan, start_ns: int) -> dict[str, Cell]:
     """Return the outcome columns of one request, times in µs from ``start_ns``."""
 
     def since_start(stamp: int | None) -> int | None:
@@ -83,18 +85,15 @@ def outcome(
         "dispatch_lag_us": None if lag_ns is None else lag_ns // 1000,
         "connection_wait_us": None if exchange.dispatched_ns is None else exchange.connection_wait_ns // 1000,
         "first_byte_time_us": since_start(exchange.first_byte_ns),
-        "phase": _phase(exchange, warmup=warmup, start_ns=start_ns),
         "attempt": exchange.num_attempts if exchange.num_attempts > 1 else None,
         **_of_session(exchange, reading, plan=plan, start_ns=start_ns),
     }
 
 
-def _phase(exchange: Exchange, *, warmup: WarmUp, start_ns: int) -> Cell:
-    """Return the phase of a run that keeps its warm-up; nothing where it has none."""
-    if not (warmup and warmup.is_kept):
-        return None
-    early = exchange.due_ns < start_ns + warmup.seconds * 1e9
-    return "warmup" if early or exchange.number < warmup.num_requests else "main"
+def first_due(trace: Trace, number: int) -> frozenset[int]:
+    """Return the rows that are due first, those that wait for an answer last."""
+    due = trace.column("arrival_time_us").to_numpy(dtype=np.float64, na_value=np.inf)
+    return frozenset(np.argsort(due, kind="stable")[:number].tolist())
 
 
 def _of_session(exchange: Exchange, reading: Reading, *, plan: SendPlan, start_ns: int) -> dict[str, Cell]:
@@ -137,10 +136,19 @@ class LiveTrace:
     """
 
     def __init__(
-        self, path: str | Path, *, plan: SendPlan, events: bool, warmup: WarmUp = NO_WARM_UP
+        self,
+        path: str | Path,
+        *,
+        plan: SendPlan,
+        events: bool,
+        warmup: WarmUp = NO_WARM_UP,
+        join: bool = False,
     ) -> None:
+        """Begin the files, or with ``join`` write into those that another process has begun."""
         self._path = Path(path)
-        self._warmup = warmup
+        self._warmup_s = warmup.seconds if warmup.is_kept else 0.0
+        self._warmup_rows = first_due(plan.trace, warmup.num_requests) if warmup.is_kept else frozenset()
+        self._keeps_warmup = warmup.is_kept
         self._plan = plan
         self._base = stem_of(path)
         names = [name for name in WORKLOAD_COLUMNS if name in plan.trace.requests.columns]
@@ -150,9 +158,11 @@ class LiveTrace:
         event_names = [field.name for field in EVENT_FIELDS]
         try:
             self._base.parent.mkdir(parents=True, exist_ok=True)
-            self._rows = _Appender(beside(self._base, ".csv"), self._names)
-            self._events = _Appender(beside(self._base, ".itl.csv"), event_names) if events else None
-            _remove_older(self._base, events=events)
+            open_table = Appender.join if join else Appender.begin
+            self._rows = open_table(beside(self._base, ".csv"), self._names)
+            self._events = open_table(beside(self._base, ".itl.csv"), event_names) if events else None
+            if not join:
+                _remove_older(self._base, events=events)
         except OSError as fault:
             raise self._unwritable(fault) from fault
 
@@ -165,7 +175,8 @@ class LiveTrace:
 
     def append(self, exchange: Exchange, reading: Reading, *, start_ns: int) -> None:
         """Add one request and its events; on disk when this returns."""
-        row = outcome(exchange, reading, plan=self._plan, start_ns=start_ns, warmup=self._warmup)
+        row = outcome(exchange, reading, plan=self._plan, start_ns=start_ns)
+        row["phase"] = self._phase(exchange, start_ns)
         cells = [row[name] if name in row else self._workload[name][exchange.index] for name in self._names]
         request_id = self._workload["request_id"][exchange.index]
         try:
@@ -175,6 +186,13 @@ class LiveTrace:
                 self._events.append(_event_rows(request_id, reading, start_ns=start_ns))
         except OSError as fault:
             raise self._unwritable(fault) from fault
+
+    def _phase(self, exchange: Exchange, start_ns: int) -> Cell:
+        """Return the phase in a run that keeps its warm-up; nothing where it has none."""
+        if not self._keeps_warmup:
+            return None
+        early = exchange.due_ns < start_ns + self._warmup_s * 1e9
+        return "warmup" if early or exchange.index in self._warmup_rows else "main"
 
     def close(self) -> None:
         """Write no more; the files stay as they are."""
@@ -195,27 +213,58 @@ class LiveTrace:
         return TraceError(f"{self._base}: {fault.strerror}{kept}; expected a place that can be written")
 
 
-class _Appender:
-    """A CSV file that grows by whole lines: a line that does not fit is taken back."""
+class Appender:
+    """A CSV file that grows by whole lines: a line that does not fit is taken back.
 
-    def __init__(self, path: Path, names: Sequence[str]) -> None:
+    Several processes may append to one file: each holds the file's lock while it writes, and takes back the
+    piece of a line that one of them left when it was killed.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    @classmethod
+    def begin(cls, path: Path, names: Sequence[str]) -> Appender:
+        """Begin the file with a line of ``names``; it has its name once that line is whole. Raises OSError."""
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        self._fd = os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_APPEND, 0o666)
-        self._size = 0
-        self.append([names])
+        appender = cls(os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_RDWR | os.O_APPEND, 0o666))
+        appender.append([names])
         temporary.replace(path)
+        return appender
+
+    @classmethod
+    def join(cls, path: Path, names: Sequence[str]) -> Appender:
+        """Append to a file that was begun with the same ``names``. Raises OSError."""
+        appender = cls(os.open(path, os.O_RDWR | os.O_APPEND))
+        head = _csv([names])
+        assert os.pread(appender._fd, len(head), 0) == head, f"{path} has other columns"  # noqa: S101
+        return appender
 
     def append(self, lines: Sequence[Sequence[Cell]]) -> None:
         """Write ``lines`` in one go. Raises OSError and leaves the file as it was."""
         data = _csv(lines)
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
         try:
-            written = os.write(self._fd, data)
-            while written < len(data):
-                written += os.write(self._fd, data[written:])
-        except OSError:
-            os.ftruncate(self._fd, self._size)
-            raise
-        self._size += len(data)
+            size = self._whole_lines()
+            try:
+                written = os.write(self._fd, data)
+                while written < len(data):
+                    written += os.write(self._fd, data[written:])
+            except OSError:
+                os.ftruncate(self._fd, size)
+                raise
+        finally:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def _whole_lines(self) -> int:
+        """Return the file's size, the piece of a line at its end taken away."""
+        size = os.fstat(self._fd).st_size
+        if size == 0 or os.pread(self._fd, 1, size - 1) == b"\n":
+            return size
+        start = max(size - _LONGEST_PIECE, 0)
+        size = start + os.pread(self._fd, size - start, start).rfind(b"\n") + 1
+        os.ftruncate(self._fd, size)
+        return size
 
     def close(self) -> None:
         """Release the file."""

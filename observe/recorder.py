@@ -17,6 +17,10 @@ from traces import TraceError
 _EVENTS_PER_SLICE = 64
 """Events parsed before the loop gets its turn: about 0.2 ms, by which a stamp may be delayed."""
 
+_BACKLOG_STEP = 4
+"""For every so many answers that wait to be read, a slice is longer by one: a client at its limit reads fewer
+answers per turn of the loop than come in, and would keep them all in memory until the end of the run."""
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Tallies:
@@ -101,7 +105,13 @@ class Recorder:
 
     async def _record(self, exchange: Exchange) -> None:
         is_awaited = exchange.index in self._awaited
-        reading = await read_exchange(exchange, streaming=self._streaming, keep_reply=is_awaited)
+        slices = 1 + len(self._waiting) // _BACKLOG_STEP
+        reading = await read_exchange(
+            exchange,
+            streaming=self._streaming,
+            keep_reply=is_awaited,
+            events_per_slice=_EVENTS_PER_SLICE * slices,
+        )
         failure = judge(exchange, reading)
         if is_awaited:
             self.on_reply(exchange.index, reading.reply if failure is None else None)
@@ -118,7 +128,13 @@ class Recorder:
             raise
 
 
-async def read_exchange(exchange: Exchange, *, streaming: bool = True, keep_reply: bool = False) -> Reading:
+async def read_exchange(
+    exchange: Exchange,
+    *,
+    streaming: bool = True,
+    keep_reply: bool = False,
+    events_per_slice: int = _EVENTS_PER_SLICE,
+) -> Reading:
     """Return what the exchange's blobs say, the loop given its turn every few events; let the blobs go."""
     last = exchange.stamps[-1] if exchange.stamps else None
     if not streaming:
@@ -128,7 +144,7 @@ async def read_exchange(exchange: Exchange, *, streaming: bool = True, keep_repl
     count = 0
     for blob, stamp in zip(exchange.blobs, exchange.stamps, strict=True):
         count += reader.take(blob, stamp)
-        if count >= _EVENTS_PER_SLICE:
+        if count >= events_per_slice:
             count = 0
             await asyncio.sleep(0)
     exchange.blobs = []

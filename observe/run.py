@@ -236,7 +236,7 @@ class LoadRun:
             headers=self._plan.headers[row],
             is_paced=is_paced,
         )
-        self._progress.note_launch(self._clock(), held_back=ready_ns > due_ns)
+        self._progress.note_launch(held_back=ready_ns > due_ns)
         task = asyncio.create_task(self._carry(exchange))
         self._under_way[task] = exchange
         task.add_done_callback(self._end)
@@ -267,7 +267,7 @@ class LoadRun:
         exchange = self._under_way.pop(task)
         if self._slots is not None:
             self._slots.release()
-        self._progress.note_end(exchange, self._clock())
+        self._progress.note_end(exchange)
         self._garbage += exchange.failure is not None
         if task.cancelled():  # before it had begun
             exchange.fail("aborted", "aborted by the client before it was sent")

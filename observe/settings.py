@@ -50,7 +50,8 @@ class Settings:
     it accepts. ``events``: record every event's time. ``class_priority``: requests of a class carry vLLM's
     ``priority`` by it. ``max_error_frac``: stop when more than this share of the last answers failed. ``scrape_s``:
     how often the server's gauges are recorded. ``engine_log``: file that the server logs its steps to.
-    ``command``: for the header, its secrets removed.
+    ``tokenizer``: tokenizer.json of the served model, for a server that has no ``/tokenize``. ``processes``: how
+    many send, the requests dealt to them beforehand. ``command``: for the header, its secrets removed.
     """
 
     endpoint: Endpoint
@@ -66,4 +67,6 @@ class Settings:
     max_error_frac: float | None = None
     scrape_s: float | None = None
     engine_log: Path | None = None
+    tokenizer: Path | None = None
+    processes: int = 1
     command: str | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from observe.plan import SendPlan
 from observe.progress import LogHistogram, Progress
+from observe.run import RunFacts
+from traces.header import ProcessInfo
 
 BOUNDS: Mapping[str, float] = {
     "own_lag_p99_us": 10_000,
@@ -27,6 +29,9 @@ smaller), and the requests in flight of a closed loop whose users do not think."
 
 _ENOUGH = 100
 """Requests from which on a rate and a spread are more than a handful of gaps."""
+
+FINISHED = "finished"
+"""The outcome of a process that did all that it was told."""
 
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
@@ -65,7 +70,8 @@ def asked_pace(plan: SendPlan) -> Pace:
     """Return the pace that the plan asks for; a closed loop asks for none."""
     if plan.closed_loop is not None:
         return Pace(rate_per_s=None, gap_cv=None)
-    return pace_of(np.array([due for due in plan.due_us if due is not None], dtype=np.int64))
+    begins = [plan.due_us[chain[0]] for chain in plan.chains]
+    return pace_of(np.array([due for due in begins if due is not None], dtype=np.int64))
 
 
 def achieved_pace(plan: SendPlan, progress: Progress) -> Pace:
@@ -100,6 +106,35 @@ def _departures(plan: SendPlan, progress: Progress) -> dict[str, float | None]:
     if users is not None and mean is not None:
         done["in_flight_shortfall_frac"] = 1 - mean / users
     return done
+
+
+def busy_frac(facts: RunFacts) -> float:
+    """Return the share of a core that the run took, nan for a run of no time."""
+    return facts.cpu_s * 1e9 / facts.duration_ns if facts.duration_ns > 0 else float("nan")
+
+
+def process_info(
+    plan: SendPlan, progress: Progress, *, facts: RunFacts | None, outcome: str = FINISHED
+) -> ProcessInfo:
+    """Return how a process did that had this plan; ``facts`` None: it did not live to tell them."""
+    cpu_frac = float("nan") if facts is None else busy_frac(facts)
+    reason = blame(plan, progress, cpu_frac=cpu_frac)
+    return ProcessInfo(
+        num_planned=len(plan),
+        num_sent=len(progress.dispatched_ns),
+        own_lag_us=quantiles_of(np.array(progress.own_lag_us, dtype=np.int64)),
+        loop_lag_us=quantiles_of_histogram(progress.loop_lag),
+        cpu_frac=None if math.isnan(cpu_frac) else round(cpu_frac, 4),
+        limited=reason is not None,
+        reason=reason,
+        outcome=outcome,
+    )
+
+
+def blame_all(processes: Sequence[ProcessInfo]) -> str | None:
+    """Return by what bounds which processes limited the run, or None where none did."""
+    blamed = [f"process {i}: {each.reason}" for i, each in enumerate(processes, start=1) if each.limited]
+    return "; ".join(blamed) or None
 
 
 def blame(plan: SendPlan, progress: Progress, *, cpu_frac: float) -> str | None:

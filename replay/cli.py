@@ -67,7 +67,8 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         bool | None,
         typer.Option(
             "--closed-loop/--open-loop",
-            help="Whether each answer lets the next request go. Default: as the trace was recorded.",
+            help="Whether answers let the next requests go: a closed loop's users, or a client with a cap on "
+            "requests in flight. Default: as the trace was recorded.",
             show_default=False,
         ),
     ] = None,
@@ -128,7 +129,7 @@ def serve(
 ) -> None:
     """Serve the simulated engine over HTTP in real time, as vLLM does: an OpenAI-compatible endpoint."""
     twin = _load(config, defaults)
-    _warm_up(twin)
+    _warm_up()
     from replay.serve import run_server
 
     def announce(listening: Listening) -> None:
@@ -236,7 +237,7 @@ def _simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, how: _H
     from traces import request_metrics, write_trace
 
     check_fits(twin, trace)
-    _warm_up(twin)
+    _warm_up()
     with _working(f"simulating {len(trace):,} requests"):
         record: Literal["tokens", "spans"] = "tokens" if how.itl else "spans"
         simulated, simulation = simulate_trace(trace, twin, at=how.at, closed_loop=how.loop, record=record)
@@ -268,25 +269,14 @@ def _command_line() -> str:
     return shlex.join(["vtwin", *sys.argv[1:]])
 
 
-def _warm_up(twin: TwinConfig) -> None:
-    """Have the engine's code compiled and loaded, so that its CPU time in the summary is the simulation's."""
-    import numpy as np
-
-    from sim import Requests, simulate
+def _warm_up() -> None:
+    """Have the engine compiled and loaded, so that its CPU time in the summary is the simulation's."""
+    from sim import compile_engine
     from sim.compile import is_compiled
 
     if not is_compiled():
         typer.echo("compiling the engine once, up to a minute …", err=True)
-    one, none = np.ones(1, np.int64), np.zeros(0, np.int64)
-    nobody = Requests(
-        arrival_us=one,
-        prompt_tokens=one,
-        output_tokens=one,
-        priority=one,
-        hash_offsets=np.zeros(2, np.int64),
-        hash_ids=none,
-    )
-    simulate(nobody, twin.engine, twin.latency, record="spans").inter_token_latencies()
+    compile_engine()
 
 
 @contextmanager

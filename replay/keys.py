@@ -137,7 +137,7 @@ EXTENDED_MEANINGS: Mapping[str, str] = {
     "beta3": "µs per KV entry that decodes read.",
     "beta4": "µs per (query, key) pair that prefills attend to.",
     "beta5": "µs per prefilling request.",
-    "floor": "µs that a step's dense part lasts at least: reading the weights.",
+    "floor": "µs that a step's dense part lasts at least: reading the weights. Decode tokens are in it, too.",
     "kappa": "Slowdown of the dense and attention parts when the GPU has computed all the time.",
     "tau_s": "Seconds over which that share of time is averaged.",
     "sigma": "Scatter of step times: lognormal with mean 1, from `seed` and the step's number.",
@@ -281,8 +281,9 @@ latency:
 
 Coefficients are microseconds, not negative, written as decimals and kept to 10⁻⁶ µs. A step of P prefill and
 D decode tokens lasts `beta0 + beta1·P + beta2·D`, rounded half to even. With `model: extended` it lasts
-`beta0 + max(floor, beta1·P·s) + beta4·A·s + beta2·D + beta3·C + beta5·Q` with `s = 1 + kappa·u`: A pairs, C
-entries and Q requests as above, u the share of recent time spent on the terms with s.
+`beta0 + hypot(floor, beta1·T·s) + beta4·A·s + beta2·D + beta3·C + beta5·Q` with `s = 1 + kappa·u`: A pairs, C
+entries and Q requests as above, u the share of recent time spent on the terms with s; T = P + D where there is
+a floor, else P; hypot(a, b) is the root of a² + b².
 
 `hardware` and `cluster` are reserved: a file with them is refused for now.
 """

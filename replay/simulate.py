@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from replay.requests import At, requests_from_trace
-from sim import Simulation, Status, simulate
+from sim import Requests, Simulation, Status, simulate
 from traces import ConfigError
 
 if TYPE_CHECKING:
@@ -29,19 +29,60 @@ STATUS_NAMES = {
 }
 
 
-def closed_loop_of(trace: Trace, loop: Loop) -> tuple[int, int] | None:
-    """Return (concurrency, think_time_us) when the trace is to be replayed as a closed loop.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pacing:
+    """Who decides when a trace's requests reach the engine: their times alone, or the engine's answers, too.
 
-    ``auto``: when its header says that it was one. ``closed`` asks for it, and needs the header's concurrency.
+    ``closed_loop``: (concurrency, think_time_us) of users who wait for answers. ``max_concurrency``: the cap of a
+    client that sends what is due once fewer are in flight. At most one of them; ``at``: which of a row's times counts.
     """
-    recorded = trace.header.closed_loop
-    if loop == "open" or (loop == "auto" and recorded is None):
+
+    at: At = "auto"
+    closed_loop: tuple[int, int] | None = None
+    max_concurrency: int | None = None
+
+    def note(self) -> str | None:
+        """Return how answers set the pace, None where they do not."""
+        if self.closed_loop is not None:
+            return f"a closed loop of {self.closed_loop[0]}, simulated as such"
+        if self.max_concurrency is not None:
+            return (
+                f"sent with at most {self.max_concurrency} in flight, simulated as such: from due times, "
+                "the simulated answers letting the next ones go"
+            )
         return None
-    if recorded is None:
+
+
+def pacing_of(trace: Trace, loop: Loop = "auto", *, at: At = "auto") -> Pacing:
+    """Return how a trace is to be replayed.
+
+    ``auto``: as its header says it was run: a closed loop, a client with a cap, or neither; ``at="send"`` asks for the
+    recorded times of a capped run, which are the real answers' doing. ``open``: by the rows' times alone. ``closed``
+    needs a header that says how many were in flight.
+    """
+    recorded, client = trace.header.closed_loop, trace.header.client
+    cap = None if client is None else client.max_concurrency
+    if loop == "open" or (loop == "auto" and recorded is None and (cap is None or at == "send")):
+        return Pacing(at=at)
+    if recorded is not None:
+        return Pacing(at=at, closed_loop=(recorded.concurrency, recorded.think_time_us))
+    if cap is None:
         raise ConfigError(
-            "--closed-loop: the trace's header has no closed_loop, expected its concurrency there"
+            "--closed-loop: the trace's header has neither closed_loop nor client.max_concurrency, "
+            "expected how many were in flight"
         )
-    return recorded.concurrency, recorded.think_time_us
+    has_due = bool(trace.column("arrival_time_us").notna().all())
+    never_bound = client is not None and client.num_held_back == 0
+    if at == "auto" and has_due and not never_bound:
+        at = "arrival"
+    return Pacing(at=at, max_concurrency=cap)
+
+
+def paced_requests(trace: Trace, pacing: Pacing, *, block_size: int) -> Requests:
+    """Return a trace's requests as the engine's columns, arriving as the pacing wants them to."""
+    return requests_from_trace(
+        trace, block_size=block_size, at=pacing.at, closed_loop=pacing.closed_loop is not None
+    )
 
 
 def simulate_trace(
@@ -52,12 +93,17 @@ def simulate_trace(
     With ``record="spans"`` each request carries its mean and 99th percentile of inter-token latencies, with
     ``"tokens"`` the trace has an event per token. Raises TraceError where a row lacks a time or a length.
     """
-    loop = closed_loop_of(trace, closed_loop)
-    requests = requests_from_trace(
-        trace, block_size=config.engine.block_size, at=at, closed_loop=loop is not None
+    pacing = pacing_of(trace, closed_loop, at=at)
+    simulation = simulate(
+        paced_requests(trace, pacing, block_size=config.engine.block_size),
+        config.engine,
+        config.latency,
+        record=record,
+        closed_loop=pacing.closed_loop,
+        max_concurrency=pacing.max_concurrency,
     )
-    simulation = simulate(requests, config.engine, config.latency, record=record, closed_loop=loop)
-    return simulated_trace(trace, simulation, is_closed_loop=loop is not None), simulation
+    is_closed_loop = pacing.closed_loop is not None
+    return simulated_trace(trace, simulation, is_closed_loop=is_closed_loop), simulation
 
 
 def _known(values: NDArray[np.int64], is_known: NDArray[np.bool_]) -> pd.Series[int]:

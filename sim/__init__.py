@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sim.config import EngineConfig, InvalidConfig
     from sim.itl import InterTokenLatencies
     from sim.latency import Blackbox, Extended
+    from sim.ready import compile_engine
     from sim.requests import Outcomes, Requests, Status
     from sim.simulation import Engine, Simulation, View, simulate
     from sim.steps import Step
@@ -32,6 +33,7 @@ __all__ = [
     "Status",
     "Step",
     "View",
+    "compile_engine",
     "simulate",
 ]
 
@@ -48,6 +50,7 @@ _HOMES = {
     "Status": "sim.requests",
     "Step": "sim.steps",
     "View": "sim.simulation",
+    "compile_engine": "sim.ready",
     "simulate": "sim.simulation",
 }
 

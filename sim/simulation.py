@@ -178,6 +178,7 @@ class Engine:
             terms=latency.engine_terms(),
             requests=st.records(0, st.REQUEST),
             pending=np.zeros(0, np.int64),
+            held=np.zeros(0, np.int64),
             running=np.zeros(seats + 1, np.uint32),
             heap=np.zeros(0, np.int64),
             blocks=st.new_blocks(num_blocks),
@@ -331,6 +332,13 @@ class Engine:
             raise IndexError(f"request {request}: expected 0 to {num_requests - 1}")
         abort_request(self._state, request)
 
+    def _hold(self, concurrency: int, think_time_us: int, *, keeps_due_times: bool) -> None:
+        """Make the loop closed; requests that keep their due times go in the order of these, else of their rows."""
+        arrival_us = self._state.requests["arrival_us"]
+        order = np.argsort(arrival_us, kind="stable") if keeps_due_times else np.arange(len(arrival_us))
+        self._state = self._state._replace(held=order.astype(np.int64))
+        hold_requests(self._state, np.argsort(order), concurrency, think_time_us, keeps_due_times)
+
     # -- letting time pass ------------------------------------------------------------------------------------
 
     def advance(self, until_us: int = FOREVER) -> None:
@@ -410,8 +418,9 @@ class Engine:
         last_delay = self._latency.output_delay_us(num_outputs)
         arrival_us, queued_us = rows["arrival_us"].copy(), rows["queued_us"].copy()
         if e.is_closed_loop:
-            is_held = np.arange(e.num_requests)[requests] >= e.next_held
-            arrival_us[is_held] = queued_us[is_held] = st.NEVER
+            is_held = np.zeros(e.num_requests, bool)
+            is_held[self._state.held[e.next_held :]] = True
+            arrival_us[is_held[requests]] = queued_us[is_held[requests]] = st.NEVER
         return Outcomes(
             status=status,
             arrival_us=arrival_us,
@@ -532,14 +541,21 @@ def simulate(
     coalesce: bool = True,
     record: Record = "none",
     closed_loop: tuple[int, int] | None = None,
+    max_concurrency: int | None = None,
 ) -> Simulation:
     """Run requests to the end and return what became of them; deterministic, inputs unchanged.
 
     ``coalesce``: take runs of equal decode steps at once; the bits are the same without.
     ``closed_loop``: (concurrency, think_time_us): only the first requests arrive by themselves, each further one
     arrives a think time after a completion is seen.
+    ``max_concurrency``: a client's cap; ``arrival_us`` is when requests are due, and who finds that many in flight
+    waits for a slot, first due, first sent. Slots are handed on in the order in which the last tokens are given.
     """
     _check(requests)
+    if max_concurrency is not None and (max_concurrency < 1 or closed_loop is not None):
+        raise InvalidConfig(
+            f"max_concurrency: got {max_concurrency}, expected an integer >= 1 and no closed_loop beside it"
+        )
     if closed_loop is not None and (closed_loop[0] < 1 or closed_loop[1] < 0):
         raise InvalidConfig(
             f"closed_loop: got {closed_loop}, expected (concurrency >= 1, think_time_us >= 0)"
@@ -547,7 +563,9 @@ def simulate(
     started = time.thread_time()
     engine = Engine._of(config, latency, requests, record=record, coalesce=coalesce)
     if closed_loop is not None:
-        hold_requests(engine._state, closed_loop[0], closed_loop[1])
+        engine._hold(*closed_loop, keeps_due_times=False)
+    if max_concurrency is not None:
+        engine._hold(max_concurrency, 0, keeps_due_times=True)
     engine.advance()
     e = engine._state.counters[0]
     cpu_s = time.thread_time() - started

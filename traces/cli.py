@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
+from traces.exporters import TargetFormat
 from traces.importers import SourceFormat
-from traces.workload.options import WorkloadOptions, with_workload_options
+from traces.workload.options import WorkloadOptions, parse_seconds, with_workload_options
 
 if TYPE_CHECKING:
+    from traces.importers.servegen import Cut
     from traces.summary import Summary
     from traces.trace import Trace
 
@@ -77,20 +79,99 @@ def info(
 
 
 @trace_app.command()
-def convert(
+def convert(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     file: Annotated[Path, typer.Argument(metavar="FILE", help="File (or folder of a run) to convert.")],
     source: Annotated[
         SourceFormat, typer.Option("--from", help="Format of FILE; tracev2: any trace, BLIS's too.")
     ],
-    output: OutputOption,
+    output: Annotated[
+        Path,
+        typer.Option(
+            metavar="STEM",
+            help="Where to write; Parquet if it ends in .parquet, else CSV. With --to: the file itself.",
+        ),
+    ],
+    to: Annotated[
+        TargetFormat | None,
+        typer.Option(
+            help="Write the requests for another tool: mooncake for aiperf and guidellm, vllm-bench for its "
+            "timed_trace, burstgpt, azure. Default: a trace.",
+            show_default=False,
+        ),
+    ] = None,
     dialect: DialectOption = "vtwin",
+    part: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Of a guidellm report: its N-th benchmark, from 1.", show_default=False
+        ),
+    ] = None,
+    start: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S",
+            parser=parse_seconds,
+            help="Of ServeGen's data: from this time on (10h). Default: where it is busiest.",
+            show_default=False,
+        ),
+    ] = None,
+    duration: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S",
+            parser=parse_seconds,
+            help="Of ServeGen's data: so long. Default: 10m.",
+            show_default=False,
+        ),
+    ] = None,
+    rate_scale: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X",
+            help="Of ServeGen's data: every rate times this. Default: 1.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0, metavar="N", help="Of what is drawn from ServeGen's data. Default: 42.", show_default=False
+        ),
+    ] = None,
 ) -> None:
-    """Bring a public trace format to TraceV2, or a trace from one dialect or file type to another."""
+    """Bring a public trace format to TraceV2, or a trace to another dialect, file type or tool."""
     from traces.importers import convert as convert_file
 
+    cut = _cut(start=start, duration=duration, rate_scale=rate_scale, seed=seed)
     with _working("reading", file):
-        trace = convert_file(source, file)
-    _write(trace, output, dialect=dialect)
+        trace = convert_file(source, file, part=part, cut=cut)
+    if to is None:
+        _write(trace, output, dialect=dialect)
+        return
+    from traces.exporters import export
+
+    path = export(trace, to, output)
+    typer.echo(f"{len(trace):,} requests -> {path}", err=True)
+
+
+def _cut(
+    *, start: float | None, duration: float | None, rate_scale: float | None, seed: int | None
+) -> Cut | None:
+    """Return what is to be drawn from ServeGen's data, None where nothing was said of it."""
+    given = {"start_s": start, "span_s": duration, "scale": rate_scale, "seed": seed}
+    if all(value is None for value in given.values()):
+        return None
+    from traces.errors import ConfigError
+    from traces.importers.servegen import Cut
+
+    for name, value, least in (
+        ("--start", start, 0.0),
+        ("--duration", duration, 1e-6),
+        ("--rate-scale", rate_scale, 1e-9),
+    ):
+        if value is not None and not least <= value < float("inf"):
+            raise ConfigError(f"{name}: got {value:g}, expected a number {'>=' if least == 0 else '>'} 0")
+    return Cut(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
 
 
 @trace_app.command()
@@ -169,13 +250,13 @@ def _working(what: str, path: Path) -> Iterator[None]:
     """Say on stderr what takes seconds: a spinner, or a line where there is no terminal."""
     folder, stem = path.parent, path.name.split(".")[0]
     size = sum(file.stat().st_size for file in folder.glob(f"{stem}*") if file.is_file())
-    if size < _SLOW_BYTES:
+    if size < _SLOW_BYTES and not path.is_dir():
         yield
         return
     from rich.console import Console
 
     console = Console(stderr=True)
-    message = f"{what} {path} ({size / 1e6:,.0f} MB)"
+    message = f"{what} {path}" + (f" ({size / 1e6:,.0f} MB)" if size else "")
     if not console.is_terminal:
         typer.echo(message, err=True)
         yield

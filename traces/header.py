@@ -54,13 +54,31 @@ class ServerInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessInfo:
+    """How one of the load generator's processes did; as in ``ClientInfo``. ``outcome``: how it ended.
+
+    What a process that was killed had not yet told (less than a second's worth) is not in its lags.
+    """
+
+    num_planned: int | None = None
+    num_sent: int | None = None
+    own_lag_us: Mapping[str, float] = field(default_factory=dict)
+    loop_lag_us: Mapping[str, float] = field(default_factory=dict)
+    cpu_frac: float | None = None
+    limited: bool | None = None
+    reason: str | None = None
+    outcome: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClientInfo:
     """How the load generator worked, and how well it did its own work.
 
     Lags are quantiles by name (p50, p90, p99, max). ``dispatch_lag_us``: from due to sent. ``own_lag_us``:
     the part of it that is the client's fault: without the cap on concurrency, the opening of connections,
     and the first round of a closed loop. ``loop_lag_us``: how late the event loop woke up. ``cpu_frac``:
-    CPU seconds of the client's busiest process per second of the run. ``limited``: whether the client, not
+    CPU seconds of the client's busiest process per second of the run, ``processes`` each of them where there
+    are several. ``limited``: whether the client, not
     the server, set the pace, by ``bounds``, and ``reason`` why. ``finished`` is false while the run goes
     on: what a killed client leaves behind says so.
     """
@@ -95,6 +113,7 @@ class ClientInfo:
     own_lag_us: Mapping[str, float] = field(default_factory=dict)
     loop_lag_us: Mapping[str, float] = field(default_factory=dict)
     cpu_frac: float | None = None
+    processes: tuple[ProcessInfo, ...] = ()
     bounds: Mapping[str, float] = field(default_factory=dict)
     limited: bool | None = None
     reason: str | None = None

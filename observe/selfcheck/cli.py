@@ -17,13 +17,16 @@ def selfcheck(
     quick: Annotated[
         bool, typer.Option("--quick", help="Shorter runs: half a minute, not a whole one.")
     ] = False,
+    processes: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Measure so many processes together, too.")
+    ] = 1,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if a bar was missed.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Run the load generator against a server of known response times; say what it does on this machine."""
-    from observe.cli import run_on_fastest_loop
+    from observe.loop import run_on_fastest_loop
 
-    report = run_on_fastest_loop(lambda: _examined(quick=quick))
+    report = run_on_fastest_loop(lambda: _examined(quick=quick, processes=processes))
     typer.echo(report.table(), err=as_json)
     if as_json:
         typer.echo(json.dumps(report.document(), indent=2))
@@ -31,11 +34,14 @@ def selfcheck(
         raise typer.Exit(EXIT_NEGATIVE)
 
 
-async def _examined(*, quick: bool) -> Report:
+async def _examined(*, quick: bool, processes: int) -> Report:
     from observe.selfcheck.measure import truth
     from observe.selfcheck.report import examine
 
     async with truth() as server:
         return await examine(
-            server, quick=quick, tell=lambda line: typer.echo(f"selfcheck: {line}", err=True)
+            server,
+            quick=quick,
+            processes=processes,
+            tell=lambda line: typer.echo(f"selfcheck: {line}", err=True),
         )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -32,14 +34,15 @@ if TYPE_CHECKING:
 TOKENS = 128
 PROMPT_TOKENS = 128
 _START_S = 30.0
+_LOOK_EVERY_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """Wall and CPU seconds of a run, from the first request's due time until the last answer is on record."""
+    """A run from its start until the last answer is on record: wall seconds, and by how much memory grew at most."""
 
     wall_s: float
-    cpu_s: float
+    grown_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +73,13 @@ class TruthServer:
         self._endpoint = parse_endpoint(url)
 
     async def check(
-        self, workload: Trace, *, first_us: int = 20_000, gap_us: int = 5_000, coalesced: bool = False
+        self,
+        workload: Trace,
+        *,
+        first_us: int = 20_000,
+        gap_us: int = 5_000,
+        coalesced: bool = False,
+        processes: int = 1,
     ) -> Checked:
         """Return what became of ``workload`` when answers are due as said (see ``truth.Behaviour``)."""
         asked = {"first_us": first_us, "gap_us": gap_us, "coalesced": coalesced}
@@ -79,7 +88,7 @@ class TruthServer:
         with tempfile.TemporaryDirectory(prefix="vtwin-selfcheck-") as folder:
             observation = await observe_with(
                 workload,
-                Settings(endpoint=self._endpoint, probe=False),
+                Settings(endpoint=self._endpoint, probe=False, processes=processes),
                 output=Path(folder) / "run",
                 display=_timing(stretches),
             )
@@ -117,11 +126,12 @@ async def truth() -> AsyncIterator[TruthServer]:
             await process.wait()
 
 
-def users(concurrency: int, number: int, *, tokens: int = TOKENS) -> Trace:
+def users(concurrency: int, number: int, *, tokens: int = TOKENS, prompt: int = PROMPT_TOKENS) -> Trace:
     """Return a closed loop of ``concurrency`` users and ``number`` requests."""
     return _workload(
         [0] * min(concurrency, number) + [None] * max(number - concurrency, 0),
         tokens=tokens,
+        prompt=prompt,
         loop=ClosedLoop(concurrency=concurrency),
     )
 
@@ -129,32 +139,57 @@ def users(concurrency: int, number: int, *, tokens: int = TOKENS) -> Trace:
 def poisson(rate_per_s: float, number: int, *, tokens: int) -> Trace:
     """Return an open loop of ``number`` requests, the same at every call."""
     gaps = np.random.Generator(np.random.PCG64(20)).exponential(1e6 / rate_per_s, size=number)
-    return _workload([int(due) for due in np.cumsum(gaps)], tokens=tokens, loop=None)
+    return _workload([int(due) for due in np.cumsum(gaps)], tokens=tokens, prompt=PROMPT_TOKENS, loop=None)
 
 
-def _workload(arrivals_us: list[int | None] | list[int], *, tokens: int, loop: ClosedLoop | None) -> Trace:
+def _workload(
+    arrivals_us: list[int | None] | list[int], *, tokens: int, prompt: int, loop: ClosedLoop | None
+) -> Trace:
     number = len(arrivals_us)
     return make_trace(
         Header(mode="generated", tool="vtwin", closed_loop=loop),
         {
             "request_id": [str(row) for row in range(number)],
             "arrival_time_us": arrivals_us,
-            "input_tokens": [PROMPT_TOKENS] * number,
+            "input_tokens": [prompt] * number,
             "output_tokens": [tokens] * number,
         },
     )
 
 
 def _timing(stretches: list[Stretch]) -> Display:
-    """Return a display that shows nothing and adds how long the run was."""
+    """Return a display that shows nothing and adds what the run took."""
 
     @contextmanager
     def shown(_: Progress, __: SendPlan) -> Iterator[None]:
-        wall, cpu = time.monotonic(), time.process_time()
-        yield
-        stretches.append(Stretch(wall_s=time.monotonic() - wall, cpu_s=time.process_time() - cpu))
+        wall, before = time.monotonic(), resident_bytes()
+        most = [before]
+        ended = threading.Event()
+
+        def watch() -> None:
+            while not ended.wait(_LOOK_EVERY_S):
+                most[0] = max(most[0], resident_bytes())
+
+        watcher = threading.Thread(target=watch, name="selfcheck-memory", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watcher.join()
+        grown = max(most[0], resident_bytes()) - before
+        stretches.append(Stretch(wall_s=time.monotonic() - wall, grown_bytes=grown))
 
     return shown
+
+
+def resident_bytes() -> int:
+    """Return how much memory this process holds; where the system does not say, the most it ever held."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return pages * resource.getpagesize()
 
 
 def _compare(observation: Observation, logs: dict[str, dict[str, int]], *, stretch: Stretch) -> Checked:

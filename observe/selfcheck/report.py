@@ -101,8 +101,13 @@ class Report:
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
-async def examine(server: TruthServer, *, quick: bool, tell: Callable[[str], None]) -> Report:
-    """Return what the client does on this machine; ``quick``: with shorter runs. ``tell`` hears of each."""
+async def examine(
+    server: TruthServer, *, quick: bool, tell: Callable[[str], None], processes: int = 1
+) -> Report:
+    """Return what the client does on this machine; ``quick``: with shorter runs. ``tell`` hears of each.
+
+    ``processes`` above 1: what so many do together, beside what one does.
+    """
     tell("256 streams, one packet per token")
     packets = await server.check(users(256, 256 if quick else 768))
     tell("64 users, answers in one packet")
@@ -112,6 +117,8 @@ async def examine(server: TruthServer, *, quick: bool, tell: Callable[[str], Non
     number = _QUICK_REQUESTS if quick else _FULL_REQUESTS
     tell(f"{number:,} requests at {_RATE:g}/s, {number / _RATE:.0f} s")
     paced = await server.check(poisson(_RATE, number, tokens=8))
+    memory = await _memory(server, quick=quick, tell=tell)
+    together = await _together(server, processes, quick=quick, tell=tell) if processes > 1 else ()
     rate, rate_note = await _climb(server, _RATES, load=_rate_load, tell=tell, unit="requests/s")
     streams, stream_note = await _climb(server, _STREAMS, load=_stream_load, tell=tell, unit="streams")
     client = stamps.trace.header.client
@@ -120,6 +127,8 @@ async def examine(server: TruthServer, *, quick: bool, tell: Callable[[str], Non
             *_costs(packets, whole),
             *_stamp_errors(stamps),
             *_pacing(paced, number=number),
+            memory,
+            *together,
             Figure(name="highest rate kept up with", value=rate, unit="requests/s"),
             Figure(name="most streams kept up with, 50 tokens/s each", value=streams, unit="streams"),
         ),
@@ -158,14 +167,57 @@ def _costs(packets: Checked, whole: Checked) -> tuple[Figure, ...]:
     return (
         Figure(
             name="CPU per event, one packet each, 256 streams",
-            value=packets.stretch.cpu_s / packets.num_events * 1e6,
+            value=packets.observation.cpu_s / packets.num_events * 1e6,
             unit="µs",
             bar=25,
             peers="40 (vllm bench) to 370 (guidellm)",
         ),
         Figure(
             name="events per CPU second, answers in one packet",
-            value=whole.num_events / whole.stretch.cpu_s,
+            value=whole.num_events / whole.observation.cpu_s,
+            unit="1/s",
+            bar=150_000,
+            sense="at least",
+        ),
+        Figure(
+            name="  the same per second of the clock",
+            value=whole.num_events / whole.stretch.wall_s,
+            unit="1/s",
+        ),
+    )
+
+
+async def _memory(server: TruthServer, *, quick: bool, tell: Callable[[str], None]) -> Figure:
+    """Return by how much a run's peak grows with its length: what is kept of each answer until the end."""
+    short, long = (300, 1500) if quick else (1000, 5000)
+    tell(f"memory over {short:,} and over {long:,} requests")
+    runs = [await server.check(users(64, n, prompt=1), coalesced=True) for n in (short, short, long)]
+    grown = runs[2].stretch.grown_bytes - runs[1].stretch.grown_bytes  # the first run fills the pools
+    return Figure(
+        name="memory kept per request of a longer run",
+        value=max(grown, 0) / (long - short),
+        unit="bytes",
+        bar=1024,
+    )
+
+
+async def _together(
+    server: TruthServer, processes: int, *, quick: bool, tell: Callable[[str], None]
+) -> tuple[Figure, ...]:
+    """Return what several processes cost and reach."""
+    tell(f"{processes} processes: 256 streams, then answers in one packet")
+    packets = await server.check(users(256, 256 if quick else 768), processes=processes)
+    whole = await server.check(users(64, 300 if quick else 1000), coalesced=True, processes=processes)
+    return (
+        Figure(
+            name=f"{processes} processes: CPU per event, 256 streams",
+            value=packets.observation.cpu_s / packets.num_events * 1e6,
+            unit="µs",
+            bar=25,
+        ),
+        Figure(
+            name="  events per CPU second, one packet",
+            value=whole.num_events / whole.observation.cpu_s,
             unit="1/s",
             bar=150_000,
             sense="at least",

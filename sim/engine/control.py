@@ -20,22 +20,29 @@ def join_requests(s: State, order: NDArray[np.int64]) -> None:
 
 
 @engine_entry
-def hold_requests(s: State, concurrency: int, think_time_us: int) -> None:
-    """Make the loop closed before it starts: all but the first ``concurrency`` requests wait for a completion."""
+def hold_requests(
+    s: State, rank: NDArray[np.int64], concurrency: int, think_time_us: int, keeps_due_times: bool
+) -> None:
+    """Make the loop closed before it starts: all but the first ``concurrency`` of ``held`` wait for a completion.
+
+    ``rank``: where in ``held`` each request stands.
+    """
     e = s.counters[0]
     e.is_closed_loop = 1
+    e.keeps_due_times = keeps_due_times
     e.think_time_us = think_time_us
     e.next_held = concurrency
     kept = 0
     for i in range(e.num_pending):
         request = s.pending[i]
-        if request < concurrency:
+        if rank[request] < concurrency:
             s.pending[kept] = request
             kept += 1
         else:
             s.requests[request].queued_us -= s.requests[request].arrival_us
     e.num_pending = kept
-    for request in range(min(concurrency, e.num_requests)):
+    for i in range(min(concurrency, e.num_requests)):
+        request = s.held[i]
         if s.requests[request].status == REJECTED:
             release_held(s, s.requests[request].queued_us)
 

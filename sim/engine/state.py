@@ -148,9 +148,13 @@ COUNTERS = np.dtype(
         ("decode_context_tokens", np.int64),  # scratch of a jump: KV entries its first step reads
         ("num_requests", np.int64),
         ("num_pending", np.int64),  # how many of `pending` are filled
-        ("next_held", np.int64),  # closed loop: the first request that waits for a completion
+        (
+            "next_held",
+            np.int64,
+        ),  # closed loop: where in `held` the first request stands that waits for a completion
         ("think_time_us", np.int64),
         ("is_closed_loop", np.int64),
+        ("keeps_due_times", np.int64),  # closed loop of a cap: nobody arrives before it was due
         ("age_weight_per_us", np.float64),
         ("num_pending_taken", np.int64),  # how many of `pending` have joined
         ("num_running", np.int64),
@@ -218,6 +222,7 @@ class State(NamedTuple):
     terms: NDArray[np.float64]  # every other latency model's coefficients
     requests: Records  # REQUEST[capacity]
     pending: NDArray[np.int64]  # request numbers by (queued_us, number)
+    held: NDArray[np.int64]  # closed loop: request numbers in the order in which they may go
     running: NDArray[np.uint32]  # request numbers in admission order
     heap: NDArray[np.int64]  # waiting requests of every policy but fcfs
     blocks: Records  # BLOCK[num_gpu_blocks]

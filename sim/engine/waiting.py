@@ -142,13 +142,18 @@ def add_pending(s: State, request: int) -> None:
 
 @part
 def release_held(s: State, seen_us: int) -> None:
-    """Let a closed loop's next request arrive: its user has seen an answer, a refusal too, and thought."""
+    """Let a closed loop's next request arrive: its user has seen an answer, a refusal too, and thought.
+
+    Under a cap a slot is free; who takes it arrives when it is due, if that is later.
+    """
     e = s.counters[0]
     while e.next_held < e.num_requests:
-        request = e.next_held
+        request = s.held[e.next_held]
         r = s.requests[request]
         held_us = r.arrival_us
         r.arrival_us = seen_us + e.think_time_us
+        if e.keeps_due_times:
+            r.arrival_us = max(r.arrival_us, held_us)
         r.urgency += e.age_weight_per_us * (r.arrival_us - held_us)
         r.queued_us += r.arrival_us  # it held its own delay
         add_pending(s, request)

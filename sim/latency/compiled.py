@@ -90,10 +90,18 @@ def extended_us(
     num_prefill_tokens, num_decode_tokens, context, pairs, num_prefill_seqs = work
     c = s.terms
     slowdown = 1.0 + c[KAPPA] * duty
-    dense = c[PREFILL] * num_prefill_tokens * slowdown
+    # With a floor, one read of the weights serves both kinds of tokens.
+    num_dense_tokens = num_prefill_tokens + num_decode_tokens * int(c[FLOOR] > 0.0)
+    dense = c[PREFILL] * num_dense_tokens * slowdown
     attention = c[PAIRS] * pairs * slowdown
     reading = c[DECODE] * num_decode_tokens + c[CONTEXT] * context
-    total = c[STEP] + max(c[FLOOR], dense) + attention + reading + c[PREFILL_SEQ] * num_prefill_seqs
+    total = (
+        c[STEP]
+        + math.sqrt(c[FLOOR] * c[FLOOR] + dense * dense)
+        + attention
+        + reading
+        + c[PREFILL_SEQ] * num_prefill_seqs
+    )
     return int(np.rint(total * noise)), (dense + attention) * noise
 
 

@@ -19,10 +19,13 @@ class Extended(Blackbox):
 
     A step of P prefill and D decode tokens lasts
 
-        beta0 + max(floor, beta1·P·s) + beta4·A·s + beta2·D + beta3·C + beta5·Q,   s = 1 + kappa·u
+        beta0 + hypot(floor, beta1·T·s) + beta4·A·s + beta2·D + beta3·C + beta5·Q,   s = 1 + kappa·u
 
     with C the KV entries its decodes read, A the (query, key) pairs its prefills attend to, Q its prefilling
-    requests. ``floor``: reading the weights takes this long however few tokens are computed. ``u``: the share of
+    requests. ``floor``: reading the weights takes this long however few tokens are computed, and hides under the
+    compute of many; hypot(a, b) = √(a² + b²) is how measured matrix products go from one to the other
+    (docs/decisions/0010-floor-and-compute.md). With a floor, T = P + D: both kinds of tokens go through the same
+    products, and ``beta2`` is what a decode token costs beside them; without one T = P. ``u``: the share of
     recent time spent on the terms with s, an exponential average over ``tau_s`` seconds: a power-limited GPU lowers
     its clock under load. ``sigma``: step times scatter lognormally around this with mean 1; the scatter is a
     function of (``seed``, step number). Computed in float64, rounded once to µs, half to even.

@@ -8,6 +8,7 @@ import math
 import threading
 import time
 from array import array
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +22,8 @@ from observe.panel import Watcher, lines_of, show
 from observe.plan import BodyShape, SendPlan, make_plan
 from observe.progress import LogHistogram, Progress
 from observe.prompts import TokenPrompts
+from observe.record import LiveTrace
+from observe.recorder import Recorder
 from observe.verdict import BOUNDS, achieved_pace, asked_pace, blame, pace_of
 from tests.observe.workloads import every, workload
 from traces import ClosedLoop, ConfigError
@@ -98,10 +101,10 @@ def test_nothing_has_no_quantile_and_counts_weigh() -> None:
 
 def test_a_clients_own_lag_is_neither_the_caps_nor_the_connections() -> None:
     progress = Progress(num_planned=1)
-    progress.note_launch(0, held_back=True)
+    progress.note_launch(held_back=True)
     exchange = Exchange(index=0, due_ns=0, ready_ns=40 * MS, x_request_id="x")
     exchange.dispatched_ns, exchange.connection_wait_ns = 50 * MS, 7 * MS
-    progress.note_end(exchange, 60 * MS)
+    progress.note_end(exchange)
     assert list(progress.dispatch_lag_us) == [50_000]
     assert list(progress.own_lag_us) == [3_000]
     assert (progress.num_held_back, progress.num_connections, progress.in_flight) == (1, 1, 0)
@@ -110,10 +113,10 @@ def test_a_clients_own_lag_is_neither_the_caps_nor_the_connections() -> None:
 def test_the_first_round_of_a_closed_loop_says_nothing_of_how_the_client_keeps_up() -> None:
     progress = Progress(num_planned=3, num_at_once=2)
     for row in range(3):
-        progress.note_launch(0, held_back=False)
+        progress.note_launch(held_back=False)
         exchange = Exchange(index=0, number=row, due_ns=0, ready_ns=0, x_request_id="x")
         exchange.dispatched_ns = (row + 1) * MS
-        progress.note_end(exchange, 5 * MS)
+        progress.note_end(exchange)
     assert list(progress.dispatch_lag_us) == [1000, 2000, 3000]
     assert list(progress.own_lag_us) == [3000]
 
@@ -182,12 +185,10 @@ def test_a_run_that_did_not_send_its_plan_is_not_held_against_it(why: str) -> No
 def test_a_closed_loop_that_was_not_kept_full_is_the_clients_fault() -> None:
     plan = plan_of([0, 0, *[None] * 198], loop=ClosedLoop(concurrency=2))
     progress = Progress(num_planned=200)
-    for row in range(0, 200, 2):  # two at once for 6 of every 10 ms
-        exchanges = [Exchange(index=row, due_ns=0, ready_ns=0, x_request_id="x") for _ in range(2)]
-        for _ in exchanges:
-            progress.note_launch(row * 5 * MS, held_back=False)
-        for exchange in exchanges:
-            progress.note_end(exchange, row * 5 * MS + 6 * MS)
+    progress.num_launched = 200
+    for row in range(100):  # two at once for 6 of every 10 ms
+        progress.dispatched_ns.extend([row * 10 * MS] * 2)
+        progress.ended_ns.extend([row * 10 * MS + 6 * MS] * 2)
     assert progress.mean_in_flight == pytest.approx(1.2)
     assert (blame(plan, progress, cpu_frac=0.1) or "").startswith("in_flight_shortfall_frac 0.4 > 0.1")
     thinking = plan_of([0, 0, *[None] * 198], loop=ClosedLoop(concurrency=2, think_time_us=5))
@@ -304,3 +305,32 @@ def test_a_command_line_is_shown_without_its_secrets() -> None:
 def test_messages_are_one_line_of_bounded_length() -> None:
     assert one_line("a\n  b\tc") == "a b c"
     assert len(one_line("x" * 10_000)) == 500
+
+
+async def test_answers_that_pile_up_are_read_faster_than_one_slice_a_turn(tmp_path: Path) -> None:
+    """A client at its limit: 300 answers of 130 events wait. They are read in fewer turns of the loop than they are."""
+    number, events = 300, 130
+    plan = plan_of([0] * number)
+    live = LiveTrace(tmp_path / "run", plan=plan, events=False)
+    progress = Progress(num_planned=number, start_ns=0)
+    recorder = Recorder(live, progress, max_tokens=[events] * number)
+    event = b'data: {"choices":[{"text":"a"}]}\n\n'
+    for row in range(number):
+        exchange = Exchange(index=row, due_ns=0, ready_ns=0, x_request_id="", dispatched_ns=0)
+        exchange.blobs, exchange.stamps = [event] * events, list(range(events))
+        recorder.put(exchange)
+    recorder.close()
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    await recorder.work()
+    counting.cancel()
+    live.close()
+    assert progress.num_done == number
+    assert 5 < turns < number

@@ -55,6 +55,7 @@ class Case:
     config: EngineConfig
     latency: Blackbox
     closed_loop: tuple[int, int] | None = None
+    max_concurrency: int | None = None
 
     def run(self, *, coalesce: bool = True, record: Record = "none") -> Simulation:
         """Simulate it."""
@@ -65,6 +66,7 @@ class Case:
             coalesce=coalesce,
             record=record,
             closed_loop=self.closed_loop,
+            max_concurrency=self.max_concurrency,
         )
 
     def under(self, **changes: Setting) -> Case:

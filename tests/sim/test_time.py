@@ -69,9 +69,12 @@ def extended_steps(case: Case, model: Extended) -> list[tuple[int, float]]:
         pairs = sum(n * before + n * (n + 1) // 2 for n, before in prefills)
         duty *= math.exp(-(start_us - seen_us) / tau_us)
         slowdown = 1 + model.kappa * duty
-        dense, attention = float(model.beta1) * step.P * slowdown, model.beta4 * pairs * slowdown
+        num_dense_tokens = step.P + (step.D if model.floor > 0 else 0)
+        dense, attention = float(model.beta1) * num_dense_tokens * slowdown, model.beta4 * pairs * slowdown
         reading = float(model.beta2) * step.D + model.beta3 * context + model.beta5 * len(prefills)
-        rows.append((step.dur, float(model.beta0) + max(model.floor, dense) + attention + reading))
+        rows.append(
+            (step.dur, float(model.beta0) + math.sqrt(model.floor**2 + dense**2) + attention + reading)
+        )
         if step.dur > 0:
             kept = math.exp(-step.dur / tau_us)
             duty = duty * kept + (1 - kept) * min(1.0, (dense + attention) / step.dur)

@@ -118,20 +118,23 @@ def _arrival(value: object) -> Arrival:
         return Arrival(process=process, cv=fixed)
     require(cv is None or shape is None, "cv: got it beside shape, expected one of them")
     if shape is not None:
-        cv = _cv_of_shape(process, shape)
+        cv = _checked_cv_of_shape(process, shape)
     if cv is None:
         raise InvalidWorkload(f"cv: got none, expected one for process {process}")
     return Arrival(process=process, cv=cv)
 
 
-def _cv_of_shape(process: str, shape: float) -> float:
-    """Return the coefficient of variation of a gamma or Weibull distribution of this shape."""
-    require(shape > 0, f"shape: got {shape:g}, expected a number > 0")
+def cv_of_shape(process: ArrivalProcess, shape: float) -> float:
+    """Return the coefficient of variation of a gamma or Weibull distribution of this shape, which is above 0."""
     if process == "gamma":
-        cv = 1 / math.sqrt(shape)
-    else:
-        log_ratio = math.lgamma(1 + 2 / shape) - 2 * math.lgamma(1 + 1 / shape)
-        cv = math.sqrt(math.expm1(min(log_ratio, 100.0)))
+        return 1 / math.sqrt(shape)
+    log_ratio = math.lgamma(1 + 2 / shape) - 2 * math.lgamma(1 + 1 / shape)
+    return math.sqrt(math.expm1(min(log_ratio, 100.0)))
+
+
+def _checked_cv_of_shape(process: ArrivalProcess, shape: float) -> float:
+    require(shape > 0, f"shape: got {shape:g}, expected a number > 0")
+    cv = cv_of_shape(process, shape)
     low, high = CV_RANGE
     expected = f"a {process} shape whose coefficient of variation is in [{low:g}, {high:g}]"
     require(low <= cv <= high, f"shape: got {shape:g}, expected {expected}")

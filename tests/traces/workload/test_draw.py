@@ -181,7 +181,7 @@ def test_a_stdev_of_zero_is_a_constant() -> None:
         (Gaussian(mean=1e7, std_dev=1e6), stats.norm(1e7, 1e6).cdf),
         (Uniform(min=1, max=10**8), stats.uniform(0, 1e8).cdf),
     ],
-    ids=str,
+    ids=["exponential", "lognormal", "gaussian", "uniform"],
 )
 def test_lengths_follow_their_law_where_rounding_does_not_show(
     distribution: Distribution, cdf: Callable[..., object]

@@ -1,0 +1,112 @@
+"""A child that sends its share of a plan: ``python -m observe.processes.worker FD``, FD a socket to its parent.
+
+Its rows go to the run's own files, so that whatever kills it leaves those that it had finished. When its parent
+is gone, it drops what is under way and ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import sys
+
+from observe.carrier import Solo, undisturbed
+from observe.loop import run_on_fastest_loop
+from observe.plan import prebuild
+from observe.processes.reports import Reporter
+from observe.processes.wire import Abort, Answer, Done, Drain, Job, Ready, Refused, Start, packed, receive
+from observe.progress import Progress
+from observe.record import LiveTrace
+from observe.verdict import process_info
+from traces import TraceError
+
+_REPORT_EVERY_S = 0.25
+
+
+class Worker:
+    """One share under way, and the line to the parent. Made within a running loop."""
+
+    def __init__(self, job: Job, commands: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:
+        self._commands = commands
+        self._answers = answers
+        self._plan = job.share.of(job.plan)
+        self._progress = Progress(num_planned=len(self._plan), num_at_once=self._plan.num_at_once)
+        self._reporter = Reporter(self._progress)
+        prebuild(self._plan, job.prebuild_bytes)
+        self._live = LiveTrace(
+            job.path, plan=self._plan, events=job.settings.events, warmup=job.settings.warmup, join=True
+        )
+        self._solo = Solo(
+            self._plan, job.settings, live=self._live, progress=self._progress, id_prefix=job.id_prefix
+        )
+        self._solo.report_outcomes(self._reporter.outcomes.append)
+
+    async def work(self) -> None:
+        """Wait for the start, carry the share out, and tell what became of it. Raises TraceError."""
+        try:
+            await self._solo.make_ready()
+            with undisturbed():
+                self._tell(Ready(library=self._solo.library, clock_name=self._solo.clock_name))
+                start = await receive(self._commands)
+                if isinstance(start, Start):
+                    self._tell(await self._carry_out(start))
+        finally:
+            self._live.close()
+            await self._solo.close()
+
+    async def _carry_out(self, start: Start) -> Done:
+        beside = [asyncio.create_task(self._obey()), asyncio.create_task(self._report())]
+        try:
+            facts = await self._solo.execute(start.start_ns)
+        finally:
+            for task in beside:
+                task.cancel()
+        self._tell(self._reporter.report())
+        return Done(
+            facts=facts,
+            cpu_s=self._solo.cpu_s,
+            tallies=self._solo.tallies,
+            clock_name=self._solo.clock_name,
+            info=process_info(self._plan, self._progress, facts=facts),
+        )
+
+    async def _obey(self) -> None:
+        """Do as the parent says; without one there is nothing left to send for."""
+        while (command := await receive(self._commands)) is not None:
+            if isinstance(command, Abort):
+                self._solo.abort()
+            elif isinstance(command, Drain) and command.reason is None:
+                self._solo.drain()
+            elif isinstance(command, Drain):
+                self._solo.stop(command.reason or "")
+        self._solo.drain()
+        self._solo.abort()
+
+    async def _report(self) -> None:
+        while True:
+            await asyncio.sleep(_REPORT_EVERY_S)
+            self._tell(self._reporter.report())
+
+    def _tell(self, answer: Answer) -> None:
+        self._answers.write(packed(answer))
+
+
+async def work(connection: socket.socket) -> None:
+    """Do the job that comes over ``connection``."""
+    commands, answers = await asyncio.open_connection(sock=connection)
+    job = await receive(commands)
+    try:
+        if isinstance(job, Job):
+            await Worker(job, commands, answers).work()
+    except TraceError as fault:
+        answers.write(packed(Refused(message=str(fault))))
+    finally:
+        answers.close()
+        with contextlib.suppress(ConnectionError):  # the parent is gone
+            await answers.wait_closed()
+
+
+if __name__ == "__main__":
+    parent = socket.socket(fileno=int(sys.argv[1]))
+    run_on_fastest_loop(lambda: work(parent))

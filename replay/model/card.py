@@ -1,0 +1,155 @@
+"""What ``vtwin model info`` says: weights, KV cache, where a batch saturates the GPU, and the roofline as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replay.model.capacity import GIB, KvCapacity
+from replay.model.gpus import Gpu
+from replay.model.peak import peak_times
+from replay.model.priors import extended_priors
+from replay.model.shape import ModelShape
+from sim.latency.peak import PeakTimes
+
+WIDTH, HEIGHT = 64, 12
+MOST_TOKENS = 8192
+"""The picture's right edge: more tokens than most servers give to one step."""
+
+
+def document(shape: ModelShape, gpu: Gpu, capacity: KvCapacity, *, tp: int, pp: int) -> dict[str, object]:
+    """Return everything that the card says, for ``--json``."""
+    at_peak = peak_times(shape, gpu, tp=tp, pp=pp)
+    experts = shape.experts
+    return {
+        "model": shape.name,
+        "architecture": shape.model_type,
+        "num_parameters": shape.num_parameters(),
+        "num_active_parameters": shape.num_active_parameters(),
+        "num_layers": shape.num_layers,
+        "num_moe_layers": shape.num_moe_layers,
+        "num_windowed_layers": shape.num_windowed_layers,
+        "window": shape.window or None,
+        "num_experts": experts.num_experts if experts else None,
+        "attention": "mla" if shape.attention.is_mla else "gqa",
+        "precision": {
+            "attention": shape.attention_precision.name,
+            "mlp": shape.mlp_precision.name,
+            "experts": shape.expert_precision.name if experts else None,
+            "kv_cache_bytes": shape.kv_dtype_bytes,
+        },
+        "gpu": gpu.name,
+        "gpu_source": gpu.source,
+        "tp": tp,
+        "pp": pp,
+        "memory": {
+            "bytes": capacity.memory_bytes,
+            "utilization": capacity.utilization,
+            "weight_bytes": capacity.weight_bytes,
+            "activation_bytes": capacity.activation_bytes,
+            "non_torch_bytes": capacity.non_torch_bytes,
+            "cuda_graph_bytes": capacity.cuda_graph_bytes,
+            "kv_bytes": capacity.kv_bytes,
+        },
+        "kv_bytes_per_token": capacity.kv_bytes_per_token,
+        "block_size": capacity.block_size,
+        "num_gpu_blocks": capacity.num_gpu_blocks,
+        "num_kv_tokens": capacity.num_tokens,
+        "saturation_batch_size": at_peak.saturation_batch(),
+        "step_floor_us": at_peak.weights_read(np.ones(1))[0] + at_peak.head_weights,
+        "priors": {name: asdict(prior) for name, prior in extended_priors(shape, gpu, tp=tp).items()},
+    }
+
+
+def card(shape: ModelShape, gpu: Gpu, capacity: KvCapacity, *, tp: int, pp: int) -> str:
+    """Return the card as text for a terminal."""
+    said = document(shape, gpu, capacity, tp=tp, pp=pp)
+    stages = f", pp {pp}" if pp > 1 else ""
+    rows = {
+        f"{shape.name}": f"{_billions(shape.num_parameters())} parameters{_active(shape)}, {_layers(shape)}",
+        "kept in": _precisions(shape),
+        f"on {gpu.name}, tp {tp}{stages}": f"{gpu.memory_gib:.1f} GiB, {gpu.bandwidth_gb_per_s:,.0f} GB/s, "
+        f"{gpu.tflops_16bit:,.0f} TFLOPS (16 bit)",
+        "weights per GPU": f"{capacity.weight_bytes / GIB:.2f} GiB",
+        "set aside": f"{capacity.activation_bytes / GIB:.2f} GiB activations, "
+        f"{capacity.non_torch_bytes / GIB:.2f} non-torch, {capacity.cuda_graph_bytes / GIB:.2f} CUDA graphs",
+        "KV cache per GPU": f"{capacity.kv_bytes / GIB:.2f} GiB (utilization {capacity.utilization:g})",
+        "KV per token and GPU": f"{capacity.kv_bytes_per_token / 1024:.1f} KiB",
+        "num_gpu_blocks": f"{capacity.num_gpu_blocks:,} of {capacity.block_size} tokens: "
+        f"{capacity.num_tokens:,} tokens",
+        "B_sat": f"{said['saturation_batch_size']:,} tokens in a step saturate the GPU's compute",
+        "a step takes at least": f"{float(str(said['step_floor_us'])) / 1e3:.2f} ms to read the weights",
+    }
+    width = max(map(len, rows))
+    lines = [f"{name:<{width}}  {value}" for name, value in rows.items()]
+    return "\n".join([*lines, "", picture(peak_times(shape, gpu, tp=tp, pp=pp), shape, tp=tp)])
+
+
+def picture(at_peak: PeakTimes, shape: ModelShape, *, tp: int) -> str:
+    """Return the roofline: compute reached at best (log) over the tokens of a step (log); ``|`` marks B_sat."""
+    tokens = np.unique(np.round(np.geomspace(1, MOST_TOKENS, WIDTH)).astype(np.int64))
+    columns = np.geomspace(1, MOST_TOKENS, WIDTH)
+    reached = rate_reached(at_peak, shape, columns, tp=tp)
+    top, bottom = float(reached.max()), float(reached.min())
+    span = max(np.log(top / bottom), 1e-9)
+    level = np.round((HEIGHT - 1) * np.log(reached / bottom) / span).astype(int)
+    saturated = at_peak.saturation_batch()
+    at = int(np.argmin(np.abs(np.log(columns) - np.log(max(saturated, 1)))))
+    grid = [[" "] * WIDTH for _ in range(HEIGHT)]
+    for row in range(HEIGHT):
+        grid[row][at] = "|"
+    for column, height in enumerate(level):
+        grid[HEIGHT - 1 - height][column] = "*"
+    labels = {0: f"{top:,.0f}", HEIGHT - 1: f"{bottom:,.1f}"}
+    body = [f"{labels.get(row, ''):>9} {''.join(cells).rstrip()}" for row, cells in enumerate(grid)]
+    foot = f"{'':>9} {_axis(tokens[-1])}"
+    return "\n".join(["TFLOP/s per GPU, at most, over tokens in a step:", *body, foot])
+
+
+def rate_reached(
+    at_peak: PeakTimes, shape: ModelShape, tokens: NDArray[np.float64], *, tp: int
+) -> NDArray[np.float64]:
+    """Return TFLOP/s per GPU of steps with so many tokens and no context: products over the longer of both times."""
+    compute = (at_peak.matmul + at_peak.expert_matmul + at_peak.head_matmul) * tokens
+    memory = at_peak.weights_read(tokens) + at_peak.head_weights + at_peak.activation * tokens
+    flops = 2.0 * shape.num_active_parameters() / tp * tokens
+    return np.asarray(flops / np.maximum(compute, memory) / 1e6)
+
+
+def _axis(last: int) -> str:
+    marks: Mapping[int, str] = {n: f"{n}" for n in (1, 8, 64, 512, 4096) if n <= last}
+    line = [" "] * (WIDTH + 4)
+    for value, text in marks.items():
+        start = round((WIDTH - 1) * np.log(value) / np.log(last))
+        line[start : start + len(text)] = text
+    return "".join(line).rstrip()
+
+
+def _billions(number: int) -> str:
+    return f"{number / 1e9:.1f} B" if number >= 10**9 else f"{number / 1e6:.0f} M"
+
+
+def _active(shape: ModelShape) -> str:
+    return f" ({_billions(shape.num_active_parameters())} active)" if shape.experts else ""
+
+
+def _layers(shape: ModelShape) -> str:
+    parts = [f"{shape.num_layers} layers"]
+    if shape.experts is not None:
+        parts.append(f"{shape.num_moe_layers} with {shape.experts.num_experts} experts")
+    if shape.num_windowed_layers:
+        parts.append(f"{shape.num_windowed_layers} with a window of {shape.window:,}")
+    return ", ".join(parts)
+
+
+def _precisions(shape: ModelShape) -> str:
+    kept = {"attention": shape.attention_precision.name}
+    if shape.num_dense_layers or (shape.experts and shape.experts.shared_size):
+        kept["MLP"] = shape.mlp_precision.name
+    if shape.experts is not None:
+        kept["experts"] = shape.expert_precision.name
+    kept["KV cache"] = "fp8" if shape.kv_dtype_bytes == 1 else shape.dtype
+    return ", ".join(f"{part} {name}" for part, name in kept.items())

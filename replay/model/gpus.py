@@ -1,0 +1,114 @@
+"""The table of GPUs: what a device can do at best, by the name that people give it."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, fields, replace
+from decimal import Decimal
+from functools import lru_cache
+from pathlib import Path
+
+from replay.model.shape import MatmulKind
+from replay.yamlfile import Section, read_section, shown
+from traces.errors import ConfigError
+
+SHIPPED = Path(__file__).with_name("gpus.yaml")
+SCHEMA_VERSION = 1
+
+RATES: dict[MatmulKind, str] = {
+    "16bit": "tflops_16bit",
+    "fp8": "tflops_fp8",
+    "int8": "tops_int8",
+    "fp4": "tflops_fp4",
+}
+"""The key of the rate that each kind of matrix product runs at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU at its best: GiB as CUDA reports them, GB/s, TFLOPS (dense); None where it has no such units."""
+
+    name: str
+    memory_gib: float
+    bandwidth_gb_per_s: float
+    tflops_16bit: float
+    link_gb_per_s: float
+    source: str
+    tflops_fp8: float | None = None
+    tflops_fp4: float | None = None
+    tops_int8: float | None = None
+    aliases: tuple[str, ...] = ()
+
+    def flops_per_us(self, kind: MatmulKind) -> float:
+        """Return the peak rate of a kind of matrix product; weights of a kind it lacks are computed in 16 bits."""
+        rate = getattr(self, RATES[kind])
+        return float(self.tflops_16bit if rate is None else rate) * 1e6
+
+    def bytes_per_us(self) -> float:
+        """Return the peak bandwidth of its memory."""
+        return self.bandwidth_gb_per_s * 1e3
+
+    def link_bytes_per_us(self) -> float:
+        """Return the peak bandwidth to its peers, one direction."""
+        return self.link_gb_per_s * 1e3
+
+
+NUMBERS = tuple(field.name for field in fields(Gpu) if field.name not in ("name", "source", "aliases"))
+"""The keys of a GPU that are numbers, as ``hardware:`` takes them too."""
+
+
+@lru_cache(maxsize=1)
+def shipped_gpus() -> tuple[Gpu, ...]:
+    """Return the GPUs of the table that comes with vtwin."""
+    root = read_section(SHIPPED)
+    if root.integer("schema_version", least=1) != SCHEMA_VERSION:
+        root.fail("schema_version", got="another", expected=str(SCHEMA_VERSION))
+    return tuple(_row(section) for section in root.sections("gpus"))
+
+
+def find_gpu(name: str, *, where: str = "--gpu") -> Gpu:
+    """Return a GPU by its name or an alias, letter case aside. Raises ConfigError that names the nearest ones."""
+    wanted = _plain(name)
+    known: dict[str, Gpu] = {}
+    for gpu in shipped_gpus():
+        known |= {_plain(alias): gpu for alias in (gpu.name, *gpu.aliases)}
+    if wanted in known:
+        return known[wanted]
+    near = difflib.get_close_matches(wanted, list(known), n=3, cutoff=0.4) or sorted(known)
+    names = ", ".join(dict.fromkeys(known[each].name for each in near))
+    raise ConfigError(
+        f"{where}: got {name!r}, expected a GPU of the table (nearest: {names}), or its numbers under `hardware`"
+    )
+
+
+def read_gpu(section: Section, *, base: Gpu | None) -> Gpu:
+    """Return the GPU that a ``hardware`` mapping describes: one of the table, its numbers changed; or a new one.
+
+    Raises ConfigError naming the number that a new one lacks and the GPUs whose numbers could stand in.
+    """
+    given = {key: _number(section, key) for key in NUMBERS if key in section}
+    if base is not None:
+        return replace(base, **given)  # type: ignore[arg-type]  # NUMBERS are the fields that are floats
+    for key in ("memory_gib", "bandwidth_gb_per_s", "tflops_16bit"):
+        if key not in given:
+            section.fail(key, got="nothing", expected="a number, or `gpu: NAME` of the table to take it from")
+    given.setdefault("link_gb_per_s", 32.0)  # PCIe 4: what a GPU without NVLink has
+    return Gpu(name=section.text("name") or "custom", source=f"{section.file}", **given)  # type: ignore[arg-type]
+
+
+def _row(section: Section) -> Gpu:
+    section.refuse_unknown([field.name for field in fields(Gpu)])
+    given = {key: _number(section, key) for key in NUMBERS if key in section}
+    name, source = section.text("name"), section.text("source")
+    return Gpu(name=str(name), source=str(source), aliases=section.texts("aliases"), **given)
+
+
+def _number(section: Section, key: str) -> float:
+    value = section.decimal(key, expected="a number > 0", least=Decimal("1e-9"))
+    if value is None:
+        section.fail(key, got=shown(section.nodes[key]), expected="a number > 0")
+    return float(value)
+
+
+def _plain(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())

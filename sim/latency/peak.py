@@ -1,0 +1,88 @@
+"""What the parts of a step take one GPU at its peak rates: all that the analytic models know of model and hardware."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.config import InvalidConfig
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeakTimes:
+    """Microseconds of one GPU of the group, each at the peak of compute, memory or link, for all its layers.
+
+    With T the step's tokens, S those that are sampled from, C the KV entries that decodes read, A the (query, key)
+    pairs of prefills:
+
+    - ``matmul`` x T: products with all weights but the routed experts'; ``expert_matmul`` x T: with theirs;
+      ``head_matmul`` x S: the LM head's.
+    - ``weights``, ``head_weights``: reading those weights once; ``expert_weights``: all experts', of which a step
+      reads the touched ones. ``num_experts`` 0: there are none.
+    - ``prefill_pair`` x A, ``decode_entry`` x C: attention's products; ``kv_entry`` x entries: reading the cache.
+      The ``windowed_`` ones are those of layers that see the last ``window`` tokens only.
+    - ``kv_write`` x T: writing the cache; ``activation`` x T: vectors in and out between the products.
+    - ``all_reduce`` x T: the bytes of ``num_all_reduces`` over the link; ``send_recv`` x T: from a pipeline stage to
+      the next; ``pp`` stages. ``tp``: GPUs that share each layer.
+    """
+
+    matmul: float
+    weights: float
+    head_matmul: float
+    head_weights: float
+    prefill_pair: float
+    decode_entry: float
+    kv_entry: float
+    kv_write: float
+    activation: float
+    num_layers: int
+    expert_matmul: float = 0.0
+    expert_weights: float = 0.0
+    num_experts: int = 0
+    num_experts_per_token: int = 0
+    num_moe_layers: int = 0
+    windowed_prefill_pair: float = 0.0
+    windowed_decode_entry: float = 0.0
+    windowed_kv_entry: float = 0.0
+    window: int = 0
+    all_reduce: float = 0.0
+    num_all_reduces: int = 0
+    send_recv: float = 0.0
+    tp: int = 1
+    pp: int = 1
+    is_grouped: bool = False
+
+    def __post_init__(self) -> None:
+        """Check all; raises InvalidConfig."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not (np.isfinite(value) and value >= 0):
+                raise InvalidConfig(f"{field.name}: got {value!r}, expected a finite number >= 0")
+
+    def experts_touched_frac(self, tokens: Floats) -> Floats:
+        """Return which share of the routed experts a step of so many tokens reads, each token choosing at random.
+
+        An expert is passed over by all T tokens with probability (1 - k/N)^T.
+        """
+        if self.num_experts == 0:
+            return np.zeros_like(tokens)
+        return np.asarray(1.0 - (1.0 - self.num_experts_per_token / self.num_experts) ** tokens)
+
+    def experts_touched_frac_of(self, num_tokens: int) -> float:
+        """Return the same for one number of tokens."""
+        return float(self.experts_touched_frac(np.array([num_tokens], np.float64))[0])
+
+    def weights_read(self, tokens: Floats) -> Floats:
+        """Return how long reading takes of what a step of so many tokens needs, the LM head aside."""
+        return np.asarray(self.weights + self.expert_weights * self.experts_touched_frac(tokens))
+
+    def saturation_batch(self, *, most: int = 65536) -> int:
+        """Return the smallest number of tokens whose products take longer than reading the weights (B_sat)."""
+        tokens = np.arange(1, most + 1, dtype=np.float64)
+        compute = (self.matmul + self.expert_matmul + self.head_matmul) * tokens
+        is_bound = compute >= self.weights_read(tokens) + self.head_weights
+        return int(tokens[np.argmax(is_bound)]) if is_bound.any() else most

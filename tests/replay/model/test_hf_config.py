@@ -1,0 +1,209 @@
+"""A config.json becomes the model that its publisher says it is, or one line that says what is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from replay.model.hf_config import FAMILIES, read_model_config, shipped_models
+from traces.errors import ConfigError
+
+PUBLISHED = {
+    # model: (billions of parameters, billions active per token), as the model cards say
+    "meta-llama/Llama-2-7b-hf": (6.74, 6.6),
+    "meta-llama/Llama-2-70b-hf": (68.98, 68.7),
+    "meta-llama/Llama-3.1-8B": (8.03, 7.5),
+    "meta-llama/Llama-3.1-70B": (70.55, 69.5),
+    "codellama/CodeLlama-34b-Instruct-hf": (33.74, 33.5),
+    "mistralai/Mixtral-8x7B-Instruct-v0.1": (46.70, 12.9),
+    "Qwen/Qwen2.5-7B-Instruct": (7.62, 7.1),
+    "Qwen/Qwen3-32B": (32.8, 32.0),
+    "Qwen/Qwen3-30B-A3B-Instruct-2507": (30.5, 3.3),
+    "Qwen/Qwen3-235B-A22B-FP8": (235, 22),
+    "openai/gpt-oss-120b": (116.8, 5.1),
+    "openai/gpt-oss-20b": (20.9, 3.6),
+    "MiniMaxAI/MiniMax-M2.5": (229, 10),
+    "moonshotai/Kimi-K2.5": (1027, 32),
+    "deepseek-ai/DeepSeek-V3": (671, 37),
+}
+PLAIN: Mapping[str, object] = {
+    "model_type": "llama",
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "vocab_size": 32000,
+    "torch_dtype": "bfloat16",
+}
+
+
+def written(folder: Path, **changes: object) -> Path:
+    """Return a config.json: a plain one with changes, None taking a field away."""
+    values = {key: value for key, value in {**PLAIN, **changes}.items() if value is not None}
+    path = folder / "config.json"
+    path.write_text(json.dumps(values))
+    return path
+
+
+@pytest.mark.parametrize("model", PUBLISHED)
+def test_a_model_has_as_many_parameters_as_its_card_says(model: str) -> None:
+    shape = read_model_config(model)
+    in_all, active = PUBLISHED[model]
+    assert shape.num_parameters() / 1e9 == pytest.approx(in_all, rel=0.004)
+    assert shape.num_active_parameters() / 1e9 == pytest.approx(active, rel=0.1)
+
+
+def test_every_model_that_ships_is_understood_by_its_name_alone() -> None:
+    for model in shipped_models():
+        assert read_model_config(model.split("/")[1].upper()).name == model
+
+
+def test_latent_attention_keeps_one_vector_whatever_the_tensor_parallelism() -> None:
+    shape = read_model_config("deepseek-ai/DeepSeek-V3")
+    assert shape.kv_bytes_per_token(1) == shape.kv_bytes_per_token(8) == 61 * (512 + 64) * 2
+    dense = read_model_config("meta-llama/Llama-3.1-70B")
+    assert dense.kv_bytes_per_token(8) == dense.kv_bytes_per_token(1) / 8
+    assert dense.kv_bytes_per_token(16) == dense.kv_bytes_per_token(8)  # a head is not divided
+
+
+@pytest.mark.parametrize(
+    ("changes", "num_moe", "shared"),
+    [
+        ({"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}, 12, 0),
+        ({"model_type": "qwen3_moe", "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
+          "decoder_sparse_step": 2}, 6, 0),
+        ({"model_type": "qwen2_moe", "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
+          "mlp_only_layers": [0, 5], "shared_expert_intermediate_size": 96}, 10, 96),
+        ({"model_type": "deepseek_v3", "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
+          "first_k_dense_replace": 3, "moe_layer_freq": 1, "n_shared_experts": 2}, 9, 128),
+        ({"model_type": "llama4_text", "num_local_experts": 8, "num_experts_per_tok": 1,
+          "interleave_moe_layer_step": 2, "intermediate_size_mlp": 8192}, 6, 4096),
+    ],
+    ids=["all", "every second", "all but two", "from the fourth on", "interleaved"],
+)  # fmt: skip
+def test_experts_are_in_the_layers_that_have_them(
+    tmp_path: Path, changes: dict[str, object], num_moe: int, shared: int
+) -> None:
+    shape = read_model_config(written(tmp_path, **changes))
+    assert shape.num_moe_layers == num_moe
+    assert shape.experts is not None
+    assert shape.experts.shared_size == shared
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, (0, 0)),
+        ({"model_type": "mistral", "sliding_window": 4096}, (12, 4096)),
+        ({"model_type": "mistral", "sliding_window": None}, (0, 0)),
+        ({"model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": False}, (0, 0)),
+        ({"model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": True,
+          "max_window_layers": 9}, (3, 4096)),
+        ({"model_type": "gemma2", "sliding_window": 4096}, (6, 4096)),
+        ({"model_type": "gemma3_text", "sliding_window": 512, "sliding_window_pattern": 6}, (10, 512)),
+        ({"model_type": "gpt_oss", "sliding_window": 128,
+          "layer_types": ["sliding_attention", "full_attention"] * 6}, (6, 128)),
+        ({"model_type": "llama4_text", "attention_chunk_size": 8192, "no_rope_layers": [1, 1, 1, 0] * 3}, (9, 8192)),
+    ],
+)  # fmt: skip
+def test_windows_are_in_the_layers_that_have_them(
+    tmp_path: Path, changes: dict[str, object], expected: tuple[int, int]
+) -> None:
+    shape = read_model_config(written(tmp_path, **changes))
+    assert (shape.num_windowed_layers, shape.window) == expected
+
+
+@pytest.mark.parametrize(
+    ("quantization", "expected"),
+    [
+        (None, ("bfloat16", 2, "16bit")),
+        ({"quant_method": "fp8"}, ("fp8", 1, "fp8")),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128}, ("int4", 0.515625, "16bit")),
+        ({"quant_method": "awq", "bits": 4, "group_size": 64}, ("int4", 0.53125, "16bit")),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, ("nvfp4", 0.5625, "fp4")),
+        ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {
+            "weights": {"num_bits": 8, "type": "int"}, "input_activations": {"num_bits": 8}}}}, ("int8", 1, "int8")),
+        ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {
+            "weights": {"num_bits": 8, "type": "float"}, "input_activations": {"num_bits": 8}}}}, ("fp8", 1, "fp8")),
+    ],
+)  # fmt: skip
+def test_weights_are_as_wide_as_the_quantization_says(
+    tmp_path: Path, quantization: object, expected: tuple[str, float, str]
+) -> None:
+    shape = read_model_config(written(tmp_path, quantization_config=quantization))
+    found = shape.mlp_precision
+    assert (found.name, found.bytes_per_weight, found.matmul) == expected
+
+
+def test_what_a_quantization_spares_stays_wide() -> None:
+    kimi, oss = read_model_config("moonshotai/Kimi-K2.5"), read_model_config("openai/gpt-oss-120b")
+    assert (kimi.attention_precision.name, kimi.mlp_precision.name, kimi.expert_precision.name) == (
+        "bfloat16",
+        "bfloat16",
+        "int4",
+    )
+    assert (oss.attention_precision.name, oss.expert_precision.name) == ("bfloat16", "mxfp4")
+    minimax = read_model_config("MiniMaxAI/MiniMax-M2.5")  # it spares the routers: "gate"
+    assert minimax.attention_precision.name == minimax.expert_precision.name == "fp8"
+
+
+def test_the_kv_cache_follows_the_flag_else_the_checkpoint(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    assert read_model_config(path).kv_dtype_bytes == 2
+    assert read_model_config(path, kv_cache_dtype="fp8").kv_dtype_bytes == 1
+    assert read_model_config("nvidia/Llama-3.1-8B-Instruct-FP8").kv_dtype_bytes == 1
+    assert (
+        read_model_config("nvidia/Llama-3.1-8B-Instruct-FP8", kv_cache_dtype="bfloat16").kv_dtype_bytes == 2
+    )
+
+
+def test_a_multimodal_model_is_its_language_model(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "mistral3", "text_config": {**PLAIN, "model_type": "mistral"}}))
+    assert read_model_config(path).num_layers == 12
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "qwen3_next"}, r"model_type: got 'qwen3_next', expected .*nearest: qwen3_moe.*config\.json"),
+        ({"model_type": None}, r"model_type: got '', expected an architecture"),
+        ({"num_hidden_layers": None, "num_layers": 4},
+         r"num_hidden_layers: got nothing, expected .*the file has num_layers \(.*config\.json\)"),
+        ({"num_attention_heads": "many"}, r'num_attention_heads: got "many", expected an integer'),
+        ({"hidden_size": 0}, r"hidden_size: got 0, expected an integer >= 1"),
+        ({"torch_dtype": "bf61"}, r"torch_dtype: got 'bf61', expected .*nearest: bfloat16"),
+        ({"quantization_config": {"quant_method": "gptg"}},
+         r"quantization_config\.quant_method: got 'gptg'.*nearest: gptq"),
+        ({"layer_types": ["linear_attention"] * 12, "sliding_window": 1}, r"layer_types: got 'linear_attention'"),
+        ({"model_type": "mixtral", "num_local_experts": 8}, r"num_experts_per_tok: got nothing"),
+    ],
+)  # fmt: skip
+def test_a_config_that_cannot_be_used_is_one_line_with_file_field_and_what_would_do(
+    tmp_path: Path, changes: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        read_model_config(written(tmp_path, **changes))
+    assert "\n" not in str(caught.value)
+    assert "config.json" in str(caught.value)
+
+
+def test_a_file_that_is_not_there_or_no_json_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"got nothing at Qwen/Qwen3-33B.*nearest: Qwen/Qwen3-32B"):
+        read_model_config("Qwen/Qwen3-33B")
+    bad = tmp_path / "config.json"
+    bad.write_text("{")
+    with pytest.raises(ConfigError, match=r"JSON: got text that does not parse .*config\.json"):
+        read_model_config(bad)
+    bad.write_text("[]")
+    with pytest.raises(ConfigError, match="expected an object"):
+        read_model_config(bad)
+
+
+def test_every_known_architecture_reads_a_plain_decoder(tmp_path: Path) -> None:
+    for model_type in FAMILIES:
+        assert read_model_config(written(tmp_path, model_type=model_type)).model_type == model_type

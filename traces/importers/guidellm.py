@@ -1,0 +1,257 @@
+"""Reports of guidellm (``benchmarks.json``, or ``.yaml``): each benchmark in one is an observed trace.
+
+Source of the format: guidellm 0.8 schemas/base/request_stats.py and info.py: ``benchmarks[].requests`` has the
+lists ``successful``, ``incomplete`` and ``errored``; each entry has token counts and, under ``info.timings``, Unix
+times in s: targeted_start, request_start, first and last iteration with a token, request_end. They are stamped by
+the wall clock, after the line was decoded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from traces.errors import ConfigError, TraceError
+from traces.header import ClientInfo, ClosedLoop, Header, ServerInfo, Source
+from traces.trace import Trace, make_trace
+
+_HINT: Final = "expected a report of guidellm 0.4 or later (benchmarks.json)"
+_STATUS: Final = {"successful": "ok", "incomplete": "aborted", "errored": "error"}
+_SCHEDULED: Final = ("constant", "poisson", "async", "trace", "replay")
+"""Strategies whose ``targeted_start`` is a due time; the others aim at "now"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """One request: times in s, None where there is none."""
+
+    start_s: float
+    due_s: float | None
+    first_event_s: float | None
+    first_token_s: float | None
+    last_token_s: float | None
+    last_event_s: float | None
+    num_events: int
+    num_token_events: int
+    prompt: int | None
+    output: int | None
+    cached: int | None
+    max_tokens: int | None
+    itl_us: float | None
+    name: str | None
+    session: str | None
+    turn: int | None
+    status: str
+    error: str | None
+
+
+def read_guidellm(path: Path, *, part: int | None = None) -> Trace:
+    """Return the observed trace of a benchmark of this report, the ``part``-th (from 1) where there are several.
+
+    Times count from the earliest request. Gaps between events are not recorded: the mean is. Raises TraceError
+    that names the key, ConfigError for a part that is not there, or where several are and none is named.
+    """
+    report = _load(path)
+    benchmark = _benchmark(report, part, file=path.name)
+    strategy = _strategy(benchmark)
+    scheduled = strategy.get("type_") in _SCHEDULED
+    rows = sorted(
+        _rows(benchmark, scheduled=scheduled, file=path.name), key=lambda row: row.due_s or row.start_s
+    )
+    if not rows:
+        raise TraceError(f"requests: got none, {_HINT} ({path.name})")
+    origin = min(min(row.start_s, row.due_s or row.start_s) for row in rows)
+    return make_trace(
+        _header(report, path, strategy=strategy, origin_s=origin), _columns(rows, origin, scheduled=scheduled)
+    )
+
+
+def _columns(rows: list[_Row], origin: float, *, scheduled: bool) -> dict[str, object]:
+    def us(seconds: float | None) -> int | None:
+        return None if seconds is None else max(round((seconds - origin) * 1e6), 0)
+
+    def of_ok(times: list[float | None]) -> list[int | None]:
+        return [us(time) if row.status == "ok" else None for time, row in zip(times, rows, strict=True)]
+
+    streamed = [row.num_token_events > 1 or (row.output or 0) <= 1 for row in rows]
+    send = [us(row.start_s) or 0 for row in rows]
+    due = [us(row.start_s if row.due_s is None else row.due_s) or 0 for row in rows]
+    sessions = len({row.session for row in rows if row.session}) < len(rows)
+    return {
+        "request_id": [str(place) for place in range(len(rows))],
+        "x_request_id": [row.name for row in rows],
+        "session_id": [row.session for row in rows] if sessions else None,
+        "round_index": [row.turn for row in rows] if sessions else None,
+        "streaming": streamed,
+        "input_tokens": [row.prompt or 0 for row in rows],
+        "output_tokens": [row.output for row in rows],
+        "max_tokens": [row.max_tokens for row in rows],
+        "cached_input_tokens": [row.cached for row in rows],
+        "arrival_time_us": due,
+        "send_time_us": send,
+        "dispatch_lag_us": [max(s - d, 0) for s, d in zip(send, due, strict=True)] if scheduled else None,
+        "first_chunk_time_us": of_ok([row.first_event_s for row in rows]),
+        "last_chunk_time_us": of_ok([row.last_event_s for row in rows]),
+        "num_chunks": [row.num_events for row in rows],
+        "content_first_time_us": of_ok(
+            [row.first_token_s if flag else None for row, flag in zip(rows, streamed, strict=True)]
+        ),
+        "last_token_time_us": of_ok([row.last_token_s for row in rows]),
+        "num_token_chunks": [row.num_token_events for row in rows],
+        "itl_mean_us": [row.itl_us if row.status == "ok" else None for row in rows],
+        "status": [row.status for row in rows],
+        "error_message": [row.error for row in rows],
+    }
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise TraceError(f"{path}: got {error.strerror}, {_HINT}") from error
+    try:
+        report = json.loads(content) if path.suffix.lower() not in (".yaml", ".yml") else _yaml(content)
+    except ValueError as error:
+        raise TraceError(f"{path.name}: got {' '.join(str(error).split())}, {_HINT}") from error
+    if (
+        not isinstance(report, dict)
+        or not isinstance(report.get("benchmarks"), list)
+        or not report["benchmarks"]
+    ):
+        raise TraceError(f"benchmarks: got no list, {_HINT} ({path.name})")
+    return report
+
+
+def _yaml(content: bytes) -> object:
+    import yaml
+
+    try:
+        return yaml.load(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506  both are safe
+    except yaml.YAMLError as error:
+        raise ValueError(f"no YAML ({error})") from error
+
+
+def _benchmark(report: Mapping[str, Any], part: int | None, *, file: str) -> dict[str, Any]:
+    benchmarks = report["benchmarks"]
+    number = len(benchmarks)
+    if part is None and number > 1:
+        names = ", ".join(f"{i} {_describe(each)}" for i, each in enumerate(benchmarks, start=1))
+        raise ConfigError(f"--part: got none, expected one of {names} ({file})")
+    if part is not None and not 1 <= part <= number:
+        raise ConfigError(f"--part: got {part}, expected 1 to {number} ({file})")
+    benchmark = benchmarks[(part or 1) - 1]
+    if not isinstance(benchmark, dict) or not isinstance(benchmark.get("requests"), dict):
+        raise TraceError(f"requests: got none, {_HINT} ({file})")
+    return benchmark
+
+
+def _strategy(benchmark: Mapping[str, Any]) -> Mapping[str, Any]:
+    config = benchmark.get("config")
+    strategy = config.get("strategy") if isinstance(config, dict) else None
+    return strategy if isinstance(strategy, dict) else {}
+
+
+def _describe(benchmark: object) -> str:
+    strategy = _strategy(benchmark) if isinstance(benchmark, dict) else {}
+    rate = strategy.get("rate") or strategy.get("streams")
+    return f"({strategy.get('type_', 'benchmark')}{f' {rate:g}' if isinstance(rate, int | float) else ''})"
+
+
+def _rows(benchmark: Mapping[str, Any], *, scheduled: bool, file: str) -> list[_Row]:
+    rows: list[_Row] = []
+    for group, status in _STATUS.items():
+        for place, said in enumerate(benchmark["requests"].get(group) or ()):
+            where = f"requests.{group}[{place}]"
+            try:
+                row = _row(said, status=status, scheduled=scheduled)
+            except (KeyError, TypeError, ValueError, AttributeError) as fault:
+                raise TraceError(f"{where}: got {type(fault).__name__}: {fault}, {_HINT} ({file})") from fault
+            if row is not None:
+                rows.append(row)
+    return rows
+
+
+def _row(said: Mapping[str, Any], *, status: str, scheduled: bool) -> _Row | None:
+    """Return one request, None if it was never sent."""
+    info = said["info"]
+    times = info["timings"]
+    start = times.get("request_start") or times.get("resolve_start") or said.get("request_start_time")
+    if start is None:
+        return None
+    itl_ms = said.get("inter_token_latency_ms")
+    due = times.get("targeted_start") if scheduled else None
+    turn = info.get("turn_index")
+    error = info.get("error")
+    return _Row(
+        start_s=float(start),
+        due_s=None if due is None else float(due),
+        first_event_s=_seconds(times, "first_request_iteration", "first_token_iteration"),
+        first_token_s=_seconds(times, "first_token_iteration"),
+        last_token_s=_seconds(times, "last_token_iteration", "request_end"),
+        last_event_s=_seconds(times, "last_request_iteration", "last_token_iteration", "request_end"),
+        num_events=int(times.get("request_iterations") or times.get("token_iterations") or 0),
+        num_token_events=int(times.get("token_iterations") or 0),
+        prompt=_count(said.get("prompt_tokens")),
+        output=_count(said.get("output_tokens")),
+        cached=_count(said.get("cached_tokens")),
+        max_tokens=_asked(said.get("request_args")),
+        itl_us=None if itl_ms is None else float(itl_ms) * 1e3,
+        name=said.get("request_id"),
+        session=info.get("conversation_id"),
+        turn=_count(turn),
+        status=status,
+        error=_one_line(error) if status == "error" else _unfinished(status),
+    )
+
+
+def _seconds(times: Mapping[str, Any], *names: str) -> float | None:
+    """Return the first of these times that is known."""
+    return next((float(times[name]) for name in names if times.get(name) is not None), None)
+
+
+def _count(value: object) -> int | None:
+    return round(value) if isinstance(value, int | float) else None
+
+
+def _asked(arguments: object) -> int | None:
+    """Return the output length that the request's body asked for, where it is recorded."""
+    try:
+        said = json.loads(arguments) if isinstance(arguments, str) else arguments
+    except ValueError:
+        return None
+    body = said.get("body", said) if isinstance(said, dict) else None
+    if not isinstance(body, dict):
+        return None
+    return _count(body.get("max_completion_tokens") or body.get("max_tokens"))
+
+
+def _one_line(error: object) -> str:
+    return " ".join(str(error or "error").split())[:500]
+
+
+def _unfinished(status: str) -> str | None:
+    return "not finished when the benchmark ended" if status == "aborted" else None
+
+
+def _header(report: Mapping[str, Any], path: Path, *, strategy: Mapping[str, Any], origin_s: float) -> Header:
+    metadata = report.get("metadata")
+    version = metadata.get("guidellm_version") if isinstance(metadata, dict) else None
+    arguments = report.get("args")
+    model = arguments.get("model") if isinstance(arguments, dict) else None
+    streams = strategy.get("streams") if strategy.get("type_") in ("concurrent", "synchronous") else None
+    if strategy.get("type_") == "synchronous":
+        streams = 1
+    said = "stamped by the wall clock, after decoding; gaps between events are not recorded, their mean is"
+    return Header(
+        tool="guidellm",
+        tool_version=version if isinstance(version, str) else None,
+        mode="real",
+        start_unix_us=round(origin_s * 1e6),
+        server=ServerInfo().learn("args.model", model=model if isinstance(model, str) else None),
+        client=ClientInfo(library="httpx", finished=True),
+        closed_loop=ClosedLoop(concurrency=streams) if isinstance(streams, int) and streams >= 1 else None,
+        source=Source(format="guidellm", file=path.name, notes=(said,)),
+    )

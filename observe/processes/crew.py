@@ -152,7 +152,6 @@ class Crew:
                 path=os.fspath(self._path),
                 id_prefix=self._id_prefix,
                 prebuild_bytes=PREBUILD_BYTES // len(self._members),
-                num_at_once=self._progress.num_at_once,
             )
             member.tell(packed(job))
         await asyncio.gather(*(self._await_ready(member) for member in self._members))

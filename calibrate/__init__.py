@@ -28,12 +28,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from calibrate.bootstrap import Estimate
+    from calibrate.calibration import Calibration, Options, Source
     from calibrate.errors import Bootstrap, MetricErrors
     from calibrate.errors import compare as compare_pairs
     from calibrate.fit import Fit, fit_trace
     from calibrate.fit import fit as fit_twin
-    from calibrate.judge import Calibration, Options, Source, compare_with_simulated, compare_with_twin
     from calibrate.judge import calibrate as calibrate_twin
+    from calibrate.judge import compare_with_simulated, compare_with_twin
     from calibrate.keep import defaults_entry, write_config, write_defaults
     from calibrate.pair import Pairs
     from calibrate.pair import pair as pair_traces
@@ -42,14 +43,14 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Bootstrap": ("calibrate.errors", "Bootstrap"),
-    "Calibration": ("calibrate.judge", "Calibration"),
+    "Calibration": ("calibrate.calibration", "Calibration"),
     "Coefficient": ("calibrate.uncertainty", "Coefficient"),
     "Estimate": ("calibrate.bootstrap", "Estimate"),
     "Fit": ("calibrate.fit", "Fit"),
     "MetricErrors": ("calibrate.errors", "MetricErrors"),
-    "Options": ("calibrate.judge", "Options"),
+    "Options": ("calibrate.calibration", "Options"),
     "Pairs": ("calibrate.pair", "Pairs"),
-    "Source": ("calibrate.judge", "Source"),
+    "Source": ("calibrate.calibration", "Source"),
     "calibrate_twin": ("calibrate.judge", "calibrate"),
     "compare_pairs": ("calibrate.errors", "compare"),
     "compare_with_simulated": ("calibrate.judge", "compare_with_simulated"),

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from calibrate.bootstrap import Estimate
+from calibrate.checks import EQUIVALENCE, PER_REQUEST, RATE_LIMITED, ratio_distance
 from calibrate.document import SCHEMA_VERSION
-from calibrate.gate import PER_REQUEST, Baseline
+from calibrate.gate import Baseline
 from traces.errors import ConfigError
 
 Json = Mapping[str, Any]
@@ -23,7 +24,7 @@ def read_baseline(path: Path) -> Baseline:
         raise ConfigError(f"schema_version: got {version!r}, expected {SCHEMA_VERSION} ({path})")
     try:
         return Baseline(
-            errors=_errors(document["holdout"]),
+            errors=_errors(document["holdout"]) | _rates(document["rates"]["holdout"]),
             strata=_strata(document["strata"]),
             fingerprints=_fingerprints(document["traces"]),
         )
@@ -50,21 +51,27 @@ def _read(path: Path) -> Json:
 def _errors(metrics: Json) -> dict[tuple[str, str], Estimate]:
     found: dict[tuple[str, str], Estimate] = {}
     for metric, errors in metrics.items():
-        by_statistic = errors["rel_error"] | {name: errors[name] for name in PER_REQUEST}
+        by_statistic = errors["rel_error"] | {name: errors[name] for name in (*PER_REQUEST, "ks")}
         found |= {(metric, name): _estimate(each) for name, each in by_statistic.items()}
+        found[metric, EQUIVALENCE] = ratio_distance(_estimate(errors["rel_error"]["mean"]))
     return found
 
 
-def _strata(strata: list[Json]) -> dict[tuple[str, int, str, str], Estimate]:
-    """Return the errors by (by, place among the kinds by that, metric, statistic)."""
+def _rates(rates: Json) -> dict[tuple[str, str], Estimate]:
+    return {(name, kind): _estimate(rate[kind]) for name, rate in rates.items() for kind in RATE_LIMITED}
+
+
+def _strata(strata: list[Json]) -> dict[tuple[str, str, str, str], Estimate]:
+    """Return the errors by (by, word or place among the kinds by that, metric, statistic): ``gate.places_of``."""
     places: dict[str, int] = {}
-    found: dict[tuple[str, int, str, str], Estimate] = {}
+    found: dict[tuple[str, str, str, str], Estimate] = {}
     for stratum in strata:
         by = stratum["by"]
         place = places[by] = places.get(by, -1) + 1
         for statistic in PER_REQUEST:
             found |= {
-                (by, place, metric, statistic): _estimate(each) for metric, each in stratum[statistic].items()
+                (by, stratum["value"] or str(place), metric, statistic): _estimate(each)
+                for metric, each in stratum[statistic].items()
             }
     return found
 

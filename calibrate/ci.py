@@ -8,8 +8,9 @@ from html import escape
 from pathlib import Path
 
 from calibrate import words
+from calibrate.checks import Check
 from calibrate.errors import MetricErrors
-from calibrate.gate import Check, Verdict
+from calibrate.gate import Verdict
 from calibrate.markdown import headline_table, verdict_markdown
 from traces.errors import ConfigError
 
@@ -45,7 +46,7 @@ def annotations_of(verdict: Verdict) -> Iterator[str]:
         yield _annotation("error", "vtwin: not comparable", line)
     for check in verdict.checks:
         if check.outcome != "PASS":
-            level = "notice" if check.excused else "error"
+            level = "notice" if check.excused or check.is_set_aside else "error"
             yield _annotation(level, f"vtwin: {check.outcome}", f"{check.name}: {check.reason}")
         elif check.warned:
             yield _annotation("warning", "vtwin: WARN", f"{check.name}: {check.reason}")
@@ -72,15 +73,15 @@ def append_summary(path: Path, text: str) -> None:
 
 def _case_of(check: Check) -> str:
     body = ""
-    if check.excused:
+    if check.excused or check.is_set_aside:
         body = _element("skipped", check.reason)
     elif check.outcome == "FAIL":
         body = _element("failure", check.reason)
     elif check.outcome == "INCONCLUSIVE":
         body = _element("error", f"INCONCLUSIVE: {check.reason}")
     limit = check.limit.warn if check.limit.fail is None else check.limit.fail
-    where = words.METRIC_NAMES[check.limit.metric] + ("" if check.stratum is None else f", {check.stratum}")
-    return _case(where, f"{check.limit.statistic} within {words.percent(limit)}", body=body)
+    where = words.NAMES[check.limit.metric] + ("" if check.stratum is None else f", {check.stratum}")
+    return _case(where, f"{words.statistic(check.limit.statistic)} within {words.percent(limit)}", body=body)
 
 
 def _case(where: str, name: str, *, body: str) -> str:

@@ -6,16 +6,17 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from calibrate.calibration import Calibration, Options, Source
     from calibrate.gate import Baseline, Gate, Verdict
-    from calibrate.judge import Calibration, Options, Source
+    from calibrate.network import Network
     from replay import TwinConfig
 
 
@@ -39,6 +40,34 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
             metavar="STEM",
             help="A trace to judge on, unseen by the fit; may be repeated. "
             "Without one: fitted on the first half of each trace, judged on the second.",
+        ),
+    ] = None,
+    repeat: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="STEM",
+            help="A second run of the load of one of the traces: how far the server is from itself stands beside "
+            "every error. Found by itself where two of the traces sent the same requests.",
+        ),
+    ] = None,
+    slo: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PROMISES", help="Count the requests that keep all of them: ttft=500ms,tpot=30ms."
+        ),
+    ] = None,
+    network: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NETWORK",
+            help="Give what is simulated the client's network: rtt=2ms,bandwidth=100 (Mbit/s); rtt=measured takes "
+            "the trace's own.",
+        ),
+    ] = None,
+    margin: Annotated[
+        float | None,
+        typer.Option(
+            min=0, metavar="FRAC", help="Test whether the means are equivalent: their ratio within 1 ± this."
         ),
     ] = None,
     write_config: Annotated[
@@ -82,10 +111,19 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
     ] = "request_id",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap and of the search.")] = 42,
     as_json: Annotated[bool, typer.Option("--json", help="Print report.json on stdout, too.")] = False,
+    form: Annotated[
+        Literal["vtwin", "blis"],
+        typer.Option(
+            "--format",
+            help="blis: write report.blis.json, too, with that tool's fields and quality words; --json prints it.",
+        ),
+    ] = "vtwin",
 ) -> None:
     """Compare observed with simulated, fit the twin, write a report."""
-    from calibrate.judge import Options, check_options
+    from calibrate.calibration import Options
+    from calibrate.judge import check_options
     from calibrate.problem import COEFFICIENTS, FITTED
+    from traces.slo import parse_slo
 
     held_out = holdout or []
     check_options(
@@ -102,20 +140,30 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         seed=seed,
         infer_async=infer_async,
         names=COEFFICIENTS if fit_alpha2 else FITTED,
+        promises_us={} if slo is None else parse_slo(slo),
+        margins=_margins(margin, None if gate is None else gate[0]),
     )
-    calibration = _calibration(observed, simulated, config, fit=fit, holdout=held_out, options=options)
+    traces = Traces(
+        observed=[_source(path) for path in observed],
+        simulated=None if simulated is None else _source(simulated),
+        holdout=[_source(path) for path in held_out],
+        repeats=[_source(path) for path in repeat or []],
+    )
+    options = replace(options, network=_network(network, traces))
+    calibration = _calibration(traces, config, fit=fit, options=options)
     verdict = None if gate is None else _verdict(calibration, *gate)
-    document = _write(
+    documents = _write(
         calibration,
         report,
         verdict=verdict,
         config=write_config,
         defaults=write_defaults,
         server=(model, gpu, tp),
+        form=form,
     )
     _summarise(calibration, report)
     if as_json:
-        typer.echo(json.dumps(document, indent=2, allow_nan=False))
+        typer.echo(json.dumps(documents[form], indent=2, allow_nan=False))
     if verdict is not None:
         _announce(verdict, calibration, junit=junit)
 
@@ -143,8 +191,16 @@ def _verdict(calibration: Calibration, gate: Gate, baseline: Baseline | None) ->
     obstacles = obstacles_of(calibration, require_kv_capacity=gate.require_kv_capacity)
     if baseline is not None:
         obstacles += changed_since(calibration, baseline)
+    judged = calibration.judged
     return decide(
-        gate, calibration.holdout, strata=calibration.strata, obstacles=obstacles, baseline=baseline
+        gate,
+        judged.errors,
+        rates=judged.rates,
+        capacity=judged.capacity,
+        of_saturated=judged.of_saturated,
+        strata=calibration.strata,
+        obstacles=obstacles,
+        baseline=baseline,
     )
 
 
@@ -179,28 +235,51 @@ def _check_writing(*, fit: bool, asked: Path | None, infer: bool) -> None:
         raise ConfigError(f"{given}: got no --fit, expected it: there is nothing to write or infer without")
 
 
-def _calibration(
-    observed: Sequence[Path],
-    simulated: Path | None,
-    config: Path | None,
-    *,
-    fit: bool,
-    holdout: Sequence[Path],
-    options: Options,
-) -> Calibration:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traces:
+    """The traces of a call by what they are for, read."""
+
+    observed: Sequence[Source]
+    simulated: Source | None
+    holdout: Sequence[Source]
+    repeats: Sequence[Source]
+
+
+def _margins(margin: float | None, gate: Gate | None) -> dict[str, float]:
+    """Return the margins of equivalence by metric: the gate's own, and that of all others."""
+    from calibrate.checks import EQUIVALENCE
+
+    found = {"": margin} if margin else {}
+    limits = () if gate is None else gate.limits
+    found |= {limit.metric: limit.fail for limit in limits if limit.statistic == EQUIVALENCE and limit.fail}
+    return found
+
+
+def _network(text: str | None, traces: Traces) -> Network | None:
+    """Return the client's network as given, ``rtt=measured`` as the first trace's header has it."""
+    from calibrate.network import parse_network
+
+    if text is None:
+        return None
+    return parse_network(text, measured_rtt_ms=traces.observed[0].trace.header.network.measured_rtt_ms)
+
+
+def _calibration(traces: Traces, config: Path | None, *, fit: bool, options: Options) -> Calibration:
     """Return what was asked for: two traces compared, a twin judged, or a twin fitted and judged."""
     from calibrate import judge
     from calibrate.progress import fit_progress
 
+    repeats, held_out = traces.repeats, traces.holdout
     if config is None:
-        assert simulated is not None  # noqa: S101 - check_options has seen to it
-        return judge.compare_with_simulated(_source(observed[0]), _source(simulated), options)
+        assert traces.simulated is not None  # noqa: S101 - check_options has seen to it
+        return judge.compare_with_simulated(traces.observed[0], traces.simulated, options, repeats=repeats)
     twin = _load(config)
-    sources, judged = [_source(path) for path in observed], [_source(path) for path in holdout]
     if not fit:
-        return judge.compare_with_twin(sources, twin, options, holdout=judged)
+        return judge.compare_with_twin(traces.observed, twin, options, holdout=held_out, repeats=repeats)
     with fit_progress() as progress:
-        return judge.calibrate(sources, twin, options, holdout=judged, report=progress)
+        return judge.calibrate(
+            traces.observed, twin, options, holdout=held_out, repeats=repeats, report=progress
+        )
 
 
 def _load(path: Path) -> TwinConfig:
@@ -218,13 +297,19 @@ def _load(path: Path) -> TwinConfig:
 
 def _source(path: Path) -> Source:
     """Return the trace at a path, read and named."""
+    from calibrate.calibration import Source
     from calibrate.document import digest_of
-    from calibrate.judge import Source
+    from calibrate.enginesteps import read_steps
     from traces import read_trace
-    from traces.paths import locate, stem_of
+    from traces.paths import beside, locate, stem_of
 
-    trace = read_trace(path)
-    return Source(name=stem_of(path).name, trace=trace, digest=digest_of(locate(path).table))
+    stem = stem_of(path)
+    return Source(
+        name=stem.name,
+        trace=read_trace(path),
+        digest=digest_of(locate(path).table),
+        steps=read_steps(beside(stem, ".steps.csv")),
+    )
 
 
 def _write(
@@ -235,10 +320,12 @@ def _write(
     config: Path | None,
     defaults: Path | None,
     server: tuple[str | None, str | None, int | None],
-) -> dict[str, object]:
-    """Write everything asked for; what can still be refused is worked out before the first file."""
+    form: str,
+) -> dict[str, dict[str, object]]:
+    """Write everything asked for, return the JSON documents; what can be refused is worked out before."""
     from calibrate import keep
-    from calibrate.report import write_report
+    from calibrate.blis_report import blis_report
+    from calibrate.report import write_report, write_text
 
     known = keep.Server(model=server[0], gpu=server[1], tp=server[2])
     if defaults is not None:
@@ -246,20 +333,34 @@ def _write(
     document = write_report(
         calibration, report, command=shlex.join(["vtwin", *sys.argv[1:]]), verdict=verdict
     )
+    documents = {"vtwin": document}
+    if form == "blis":
+        documents["blis"] = blis_report(calibration)
+        text = json.dumps(documents["blis"], indent=2, allow_nan=False) + "\n"
+        write_text(report / "report.blis.json", text)
     if config is not None:
         keep.write_config(calibration, config)
     if defaults is not None:
         keep.write_defaults(calibration, defaults, server=known)
-    return document
+    return documents
 
 
 def _summarise(calibration: Calibration, report: Path) -> None:
     """Print the errors and coefficients on stderr."""
     from rich.console import Console
 
+    from calibrate.reveal import reveals_of
     from calibrate.terminal import tables_of
 
     console = Console(stderr=True, highlight=False)
     for table in tables_of(calibration):
         console.print(table)
+    for each in calibration.traces:
+        if each.saturation.state != "stable":
+            console.print(
+                f"{each.source.name}: {each.saturation.state}: {each.saturation.reason}", soft_wrap=True
+            )
+    for reveal in reveals_of(calibration):
+        console.print(f"to see {', '.join(reveal.coefficients)}: {reveal.shows}", soft_wrap=True)
+        console.print(f"  {reveal.command}", soft_wrap=True, markup=False)
     console.print(f"report: {report / 'report.html'}", soft_wrap=True)

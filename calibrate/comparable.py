@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from calibrate.calibration import Calibration, Compared
 from calibrate.gate import Baseline
-from calibrate.judge import Calibration, Compared
 
 if TYPE_CHECKING:
     from replay import TwinConfig

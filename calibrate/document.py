@@ -7,27 +7,35 @@ import math
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from calibrate.bootstrap import Estimate
-from calibrate.errors import MetricErrors, Throughput
+from calibrate.calibration import Calibration, Compared
+from calibrate.findings_json import (
+    Json,
+    calibration_rates_json,
+    gate_json,
+    metrics_json,
+    origin_json,
+    reveal_json,
+    saturation_json,
+    steps_json,
+    stratum_json,
+    worst_json,
+)
 from calibrate.fit import Fit
-from calibrate.gate import Check, Verdict
-from calibrate.judge import Calibration, Compared
+from calibrate.gate import Verdict
 from calibrate.problem import UNITS
-from calibrate.strata import Stratum
+from calibrate.reveal import reveals_of
 
 SCHEMA_VERSION = 1
-
-Json = dict[str, Any]
 
 
 def document_of(
     calibration: Calibration, *, command: str, verdict: Verdict | None = None, now: datetime | None = None
 ) -> Json:
     """Return the report as JSON values: numbers, text, lists, mappings and null; no NaN."""
+    options = calibration.options
     found: Json = {
         "schema_version": SCHEMA_VERSION,
         "verdict": None if verdict is None else verdict.outcome,  # only a gate gives one
@@ -36,11 +44,18 @@ def document_of(
         "in_sample": metrics_json(calibration.in_sample),
         "holdout": metrics_json(calibration.holdout),
         "held_out_by": calibration.unseen,
-        "noise_floor": None,
-        "throughput": {
-            "in_sample": throughput_json(calibration.in_sample_throughput),
-            "holdout": throughput_json(calibration.holdout_throughput),
-        },
+        "noise_floor": metrics_json(calibration.noise_floor) or None,
+        "repeats": []
+        if calibration.noise is None
+        else [list(couple) for couple in calibration.noise.couples],
+        "rates": calibration_rates_json(calibration),
+        "equivalence": {name: asdict(each) for name, each in calibration.equivalence.items()} or None,
+        "error_origin": origin_json(calibration.origin),
+        "worst": [worst_json(each) for each in calibration.worst],
+        "reveals": [reveal_json(each) for each in reveals_of(calibration)],
+        "of_saturated": calibration.judged.of_saturated,
+        "network": None if options.network is None else asdict(options.network),
+        "slo_us": dict(options.promises_us) or None,
         "excluded": calibration.excluded,
         "strata": [stratum_json(stratum) for stratum in calibration.strata],
         "traces": [trace_json(each) for each in calibration.traces],
@@ -49,70 +64,6 @@ def document_of(
         "provenance": provenance_json(calibration, command=command, now=now or datetime.now(UTC)),
     }
     return found
-
-
-def gate_json(verdict: Verdict) -> Json:
-    """Return why the verdict is what it is: obstacles to any comparison, and every check."""
-    return {
-        "obstacles": list(verdict.obstacles),
-        "checks": [check_json(check) for check in verdict.checks],
-    }
-
-
-def check_json(check: Check) -> Json:
-    """Return one limit, the error that was held against it, and what came out."""
-    return {
-        **asdict(check.limit),
-        "stratum": check.stratum,
-        "n": check.n,
-        "error": None if check.estimate is None else estimate_json(check.estimate),
-        "outcome": check.outcome,
-        "warned": check.warned,
-        "reason": check.reason,
-        "baseline": None if check.before is None else estimate_json(check.before),
-        "drift": check.drift,
-        "excused": check.excused,
-    }
-
-
-def estimate_json(estimate: Estimate) -> Json:
-    """Return {value, low, high}."""
-    return asdict(estimate)
-
-
-def metrics_json(errors: dict[str, MetricErrors]) -> Json:
-    """Return the errors by metric, times in µs."""
-    return {
-        name: {
-            "n": each.n,
-            "observed": each.observed,
-            "simulated": each.simulated,
-            "error": {key: estimate_json(value) for key, value in each.error.items()},
-            "rel_error": {key: estimate_json(value) for key, value in each.rel_error.items()},
-            "mape": estimate_json(each.mape),
-            "bias": estimate_json(each.bias),
-            "pearson_r": estimate_json(each.pearson_r),
-            "ks": estimate_json(each.ks),
-            "basis": each.basis,
-            "block": each.block,
-        }
-        for name, each in errors.items()
-    }
-
-
-def throughput_json(rates: Throughput) -> Json:
-    """Return both rates of both sides and their relative error."""
-
-    def side(pair: tuple[float | None, float | None]) -> Json:
-        observed, simulated = pair
-        known = observed and simulated is not None
-        rel_error = (simulated or 0.0) / observed - 1 if known and observed else None
-        return {"observed": observed, "simulated": simulated, "rel_error": rel_error}
-
-    return {
-        "request_throughput": side(rates.request_per_s),
-        "output_token_throughput": side(rates.output_token_per_s),
-    }
 
 
 def fit_json(fit: Fit) -> Json:
@@ -148,18 +99,6 @@ def fit_json(fit: Fit) -> Json:
     }
 
 
-def stratum_json(stratum: Stratum) -> Json:
-    """Return one kind of requests with its errors."""
-    return {
-        "by": stratum.by,
-        "low": stratum.low,
-        "high": stratum.high,
-        "n": stratum.n,
-        "mape": {name: estimate_json(each) for name, each in stratum.mape.items()},
-        "bias": {name: estimate_json(each) for name, each in stratum.bias.items()},
-    }
-
-
 def trace_json(compared: Compared) -> Json:
     """Return what was compared: which trace, how many of its requests, and why the others are missing."""
     header, pairs = compared.source.trace.header, compared.pairs
@@ -176,6 +115,8 @@ def trace_json(compared: Compared) -> Json:
         "excluded": pairs.excluded,
         "arrival_span_us": span_us,
         "arrival_rate_per_s": (len(pairs) - 1) / span_us * 1e6 if span_us else None,
+        "saturation": saturation_json(compared.saturation),
+        "steps": steps_json(compared.steps),
         "server": {
             "model": server.model,
             "version": server.version,
@@ -211,7 +152,7 @@ def provenance_json(calibration: Calibration, *, command: str, now: datetime) ->
         "created_at": now.isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "libraries": {name: version(name) for name in ("numpy", "numba", "scipy", "pandas")},
-        "pair_by": calibration.pair_by,
+        "pair_by": calibration.options.pair_by,
         "intervals": {
             "method": "moving-block bootstrap over requests in order of arrival, percentiles",
             "level": bootstrap.level,

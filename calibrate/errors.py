@@ -29,6 +29,7 @@ QUANTILES = np.array([0.5, 0.9, 0.95, 0.99])
 
 METRICS = {
     "ttft_us": "ttft_us",
+    "ttft_from_due_us": "ttft_from_due_us",
     "itl_us": "itl_mean_us",
     "tpot_us": "tpot_us",
     "e2e_us": "e2e_us",
@@ -51,8 +52,10 @@ class MetricErrors:
     """One metric of n requests on both sides (µs); errors are simulated minus observed.
 
     ``mape``: mean of |error| / observed over requests. ``bias``: mean of error / observed.
-    ``pearson_r``: of the requests' two values. ``ks``: greatest distance between the two distributions.
-    ``basis``: what the distributions are of. ``block``: neighbours that the bootstrap draws together.
+    ``pearson_r``: of the requests' two values, ``spearman_r`` of their ranks. ``ks``: greatest distance between the
+    two distributions, ``wasserstein_us``: the area between them. ``log_ratio_sd``: standard deviation of the
+    logarithm of the ratio of the means, None without replicates. ``basis``: what the distributions are of.
+    ``block``: neighbours that the bootstrap draws together.
     """
 
     n: int
@@ -63,17 +66,12 @@ class MetricErrors:
     mape: Estimate
     bias: Estimate
     pearson_r: Estimate
+    spearman_r: Estimate
     ks: Estimate
+    wasserstein_us: Estimate
+    log_ratio_sd: float | None
     basis: Basis | None
     block: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Throughput:
-    """Requests and output tokens per second of the compared requests, first arrival to last token."""
-
-    request_per_s: tuple[float | None, float | None]
-    output_token_per_s: tuple[float | None, float | None]
 
 
 def compare(
@@ -127,9 +125,9 @@ def compare_metric(
         error[name] = between(simulated[i] - observed[i], f"error {name}")
         ratio = float(_relative(simulated[i : i + 1] - observed[i : i + 1], observed[i : i + 1])[0])
         rel_error[name] = between(ratio, f"rel_error {name}")
-    r, mape, bias = (
-        float(value[0]) for value in _per_request(per_request, np.ones((1, n), dtype=np.float32))
-    )
+    once = np.ones((1, n), dtype=np.float32)
+    r, mape, bias = (float(value[0]) for value in _per_request(per_request, once))
+    spearman = float(correlation(_ranks(per_request), once)[0])
     return MetricErrors(
         n=n,
         observed=dict(zip(STATISTICS, map(finite, observed), strict=True)),
@@ -139,40 +137,15 @@ def compare_metric(
         mape=between(mape, "mape"),
         bias=between(bias, "bias"),
         pearson_r=between(r, "pearson_r"),
-        ks=_ks_band(samples, drawn.get("ks_reach"), level=settings.level),
+        spearman_r=between(spearman, "spearman_r"),
+        ks=_band(samples[0].distance(samples[1]), drawn.get("ks_reach"), level=settings.level, most=1.0),
+        wasserstein_us=_band(
+            samples[0].wasserstein(samples[1]), drawn.get("wasserstein_reach"), level=settings.level
+        ),
+        log_ratio_sd=_log_sd(drawn.get("rel_error mean")),
         basis=basis,
         block=block,
     )
-
-
-def throughput(pairs: Pairs) -> Throughput:
-    """Return the rates of both sides over their own span, None where it is empty."""
-    requests = pairs.requests
-    rates = []
-    for side, prefix in ((pairs.observed, ""), (pairs.simulated, "simulated_")):
-        arrival = requests[f"{prefix}arrival_us"].to_numpy()
-        rates.append(
-            _rates(
-                requests["trace"].to_numpy(),
-                arrival=arrival,
-                last=arrival + side["e2e_us"].to_numpy(),
-                tokens=requests[f"{prefix}output_tokens"].to_numpy(),
-            )
-        )
-    return Throughput(request_per_s=(rates[0][0], rates[1][0]), output_token_per_s=(rates[0][1], rates[1][1]))
-
-
-def _rates(
-    trace: NDArray[np.int64], *, arrival: Floats, last: Floats, tokens: Floats
-) -> tuple[float | None, float | None]:
-    """Return requests and tokens per second over the sum of the traces' spans."""
-    span_us = 0.0
-    for number in np.unique(trace):
-        chosen = trace == number
-        span_us += float(np.nanmax(last[chosen]) - np.nanmin(arrival[chosen]))
-    if not span_us > 0:
-        return None, None
-    return len(trace) / span_us * 1e6, float(np.nansum(tokens)) / span_us * 1e6
 
 
 def _relative(difference: Floats, reference: Floats) -> Floats:
@@ -182,6 +155,33 @@ def _relative(difference: Floats, reference: Floats) -> Floats:
     return np.where(reference != 0, ratio, np.nan)
 
 
+def correlation(two: tuple[Floats, Floats], counts: NDArray[np.float32]) -> Floats:
+    """Return Pearson's R of the two values in each row of counts; NaN where one of them does not vary."""
+    weights = counts.astype(np.float64)
+    # Centred first: sums of squares of large times would lose the digits that R is made of.
+    x, y = two[0] - two[0].mean(), two[1] - two[1].mean()
+    sums = weights @ np.column_stack([x, y, x * x, y * y, x * y, np.ones(len(x))])
+    total = sums[:, 5]
+    covariance = sums[:, 4] / total - sums[:, 0] * sums[:, 1] / total**2
+    spread = (sums[:, 2] / total - (sums[:, 0] / total) ** 2) * (
+        sums[:, 3] / total - (sums[:, 1] / total) ** 2
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        r = np.where(spread > 0, covariance / np.sqrt(np.maximum(spread, 0)), np.nan)
+    return np.clip(r, -1, 1)
+
+
+def _ranks(two: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+    """Return both sides' ranks, ties sharing their middle one: Pearson's R of these is Spearman's.
+
+    A resample keeps the ranks of the whole: ranking every replicate anew would cost a sort each and moves R by
+    far less than the interval is wide.
+    """
+    from scipy.stats import rankdata
+
+    return rankdata(two[0]), rankdata(two[1])
+
+
 def _per_request(
     per_request: tuple[Floats, Floats], counts: NDArray[np.float32]
 ) -> tuple[Floats, Floats, Floats]:
@@ -189,21 +189,12 @@ def _per_request(
     observed, simulated = per_request
     relative = _relative(simulated - observed, observed)
     known = np.isfinite(relative)
-    weights = counts.astype(np.float64)
-    # Centred first: sums of squares of large times would lose the digits that R is made of.
-    x, y = observed - observed.mean(), simulated - simulated.mean()
-    sums = weights @ np.column_stack([x, y, x * x, y * y, x * y, np.ones(len(x))])
-    total = sums[:, 5]
-    covariance = sums[:, 4] / total - sums[:, 0] * sums[:, 1] / total**2
-    spread = (sums[:, 2] / total - (sums[:, 0] / total) ** 2) * (
-        sums[:, 3] / total - (sums[:, 1] / total) ** 2
-    )
-    drawn = weights[:, known].sum(axis=1)
+    weights = counts.astype(np.float64)[:, known]
+    drawn = weights.sum(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        r = np.where(spread > 0, covariance / np.sqrt(np.maximum(spread, 0)), np.nan)
-        mape = weights[:, known] @ np.abs(relative[known]) / drawn
-        bias = weights[:, known] @ relative[known] / drawn
-    return np.clip(r, -1, 1), mape, bias
+        mape = weights @ np.abs(relative[known]) / drawn
+        bias = weights @ relative[known] / drawn
+    return correlation(per_request, counts), mape, bias
 
 
 def _replicates(
@@ -218,7 +209,7 @@ def _replicates(
     n = len(per_request[0])
     if n < MIN_REQUESTS:
         return {}
-    spread = spread_of(samples)
+    spread, ranks = spread_of(samples), _ranks(per_request)
     chunks: list[dict[str, Floats]] = []
     step = max(1, min(settings.replicates, CHUNK_CELLS // n))
     for first in range(0, settings.replicates, step):
@@ -230,19 +221,28 @@ def _replicates(
         ratio = _relative(error, sides[0])
         chunk |= {f"rel_error {name}": ratio[:, i] for i, name in enumerate(STATISTICS)}
         chunk["pearson_r"], chunk["mape"], chunk["bias"] = _per_request(per_request, counts)
-        chunk["ks_reach"] = spread.reach(counts)
+        chunk["spearman_r"] = correlation(ranks, counts)
+        chunk["ks_reach"], chunk["wasserstein_reach"] = spread.reach(counts)
         chunks.append(chunk)
     return {key: np.concatenate([chunk[key] for chunk in chunks]) for key in chunks[0]}
 
 
-def _ks_band(samples: tuple[Sample, Sample], reach: Floats | None, *, level: float) -> Estimate:
-    """Return the distance and an interval that holds it at least as often as stated.
+def _band(value: float, reach: Floats | None, *, level: float, most: float = np.inf) -> Estimate:
+    """Return a distance between distributions and an interval that holds it at least as often as stated.
 
     A replicate's KS differs from KS by at most the sup of |(F* - G*) - (F - G)|, whose quantile is the
-    half-width; percentiles of KS itself would lie above the value, since resampling only adds distance.
+    half-width; percentiles of KS itself would lie above the value, since resampling only adds distance. The same
+    holds for Wasserstein's distance and the area below |(F* - G*) - (F - G)|.
     """
-    value = samples[0].distance(samples[1])
     if reach is None:
         return Estimate(value=finite(value))
     half = float(np.quantile(reach, level))
-    return Estimate(value=value, low=max(0.0, value - half), high=min(1.0, value + half))
+    return Estimate(value=value, low=max(0.0, value - half), high=min(most, value + half))
+
+
+def _log_sd(rel_error: Floats | None) -> float | None:
+    """Return the spread of log(1 + relative error) over the replicates, None where it has none."""
+    if rel_error is None:
+        return None
+    ratio = 1 + rel_error[np.isfinite(rel_error)]
+    return float(np.std(np.log(ratio))) if len(ratio) and bool((ratio > 0).all()) else None

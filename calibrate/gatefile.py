@@ -5,19 +5,25 @@ from __future__ import annotations
 from decimal import Decimal
 from pathlib import Path
 
+from calibrate.checks import EQUIVALENCE, LIMITED, PER_REQUEST, RATE_LIMITED, Limit
 from calibrate.errors import METRICS
-from calibrate.gate import LIMITED, MIN_SAMPLES, PER_REQUEST, Gate, Limit
+from calibrate.gate import MIN_SAMPLES, Gate
+from calibrate.rates import RATES
 from calibrate.strata import METRICS as STRATUM_METRICS
 from replay.yamlfile import Section, read_section
 
-TOP = ("min_samples", "require_kv_capacity", "metrics", "strata")
+TOP = ("min_samples", "require_kv_capacity", "metrics", "rates", "equivalence", "strata")
 
 
 def read_gate(path: str | Path) -> Gate:
     """Return what gate.yaml asks for. Raises ConfigError at the first thing that is wrong."""
     root = read_section(Path(path))
     root.refuse_unknown(TOP)
-    limits = _limits(root, "metrics", metrics=tuple(METRICS), statistics=LIMITED)
+    limits = (
+        *_limits(root, "metrics", metrics=tuple(METRICS), statistics=LIMITED),
+        *_limits(root, "rates", metrics=RATES, statistics=RATE_LIMITED),
+        *_margins(root),
+    )
     if not limits:
         root.fail("metrics", got="nothing", expected="metrics with limits: {e2e_us: {mape: {fail: 0.1}}}")
     least = root.integer("min_samples", least=1)
@@ -28,6 +34,22 @@ def read_gate(path: str | Path) -> Gate:
         min_samples=MIN_SAMPLES if least is None else least,
         require_kv_capacity=True if needs_kv is None else needs_kv,
     )
+
+
+def _margins(root: Section) -> tuple[Limit, ...]:
+    """Return the margins of equivalence: by how much the ratio of the means may be off, either way."""
+    section = root.section("equivalence")
+    if section is None:
+        return ()
+    section.refuse_unknown(tuple(METRICS))
+    expected = "a fraction > 0, 0.05 for ratios of means between 1/1.05 and 1.05"
+    found = []
+    for metric in section.nodes:
+        margin = section.decimal(metric, expected=expected)
+        if margin is None or margin <= 0:
+            section.fail(metric, got=str(margin), expected=expected)
+        found.append(Limit(metric=metric, statistic=EQUIVALENCE, warn=None, fail=float(margin)))
+    return tuple(found)
 
 
 def _limits(

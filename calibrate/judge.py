@@ -4,117 +4,75 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-from calibrate.errors import Bootstrap, MetricErrors, Throughput, compare, throughput
-from calibrate.fit import Fit, fit, fit_trace
-from calibrate.pair import PairBy, Pairs, concat, pair, take
-from calibrate.problem import FITTED
+from calibrate.beside import beside_other, beside_twin
+from calibrate.calibration import (
+    Calibration,
+    Compared,
+    Judgement,
+    NoiseFloor,
+    Options,
+    Role,
+    Source,
+)
+from calibrate.equivalence import equivalences
+from calibrate.errors import compare
+from calibrate.fit import fit, fit_trace
+from calibrate.network import server_view
+from calibrate.noisefloor import couples_of, noise_pairs
+from calibrate.pair import Pairs, concat, take
+from calibrate.phases import origin_of
+from calibrate.rates import rates_of
 from calibrate.search import Report
-from calibrate.strata import Stratum, strata_of
+from calibrate.strata import strata_of
+from calibrate.worst import worst_of
 from traces.errors import ConfigError, TraceError
 
 if TYPE_CHECKING:
     from replay import TwinConfig
-    from sim import Outcomes
     from traces import Trace
 
-Role = Literal["compared", "fitted", "first half fitted, second half judged", "judged"]
+Part = tuple[Compared, Pairs]
+"""A trace and those of its pairs that count: all, or one half's."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """A trace, what it is called (its stem), and the SHA-256 of its table where it has a file."""
-
-    name: str
-    trace: Trace
-    digest: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
-    """One observed trace beside its simulation; ``partner``: the trace that it was compared with, if given."""
-
-    source: Source
-    role: Role
-    pairs: Pairs
-    notes: tuple[str, ...]
-    partner: Source | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
-    """What ``calibrate`` found out. ``unseen``: how the requests behind ``holdout`` came to be unseen.
-
-    ``in_sample`` and ``holdout`` are errors by metric; where nothing was fitted they are the same.
-    ``pairs`` are the requests behind ``holdout``, ``in_sample_pairs`` those behind ``in_sample``.
-    """
-
-    fit: Fit | None
-    config: TwinConfig | None
-    in_sample: dict[str, MetricErrors]
-    holdout: dict[str, MetricErrors]
-    in_sample_throughput: Throughput
-    holdout_throughput: Throughput
-    in_sample_pairs: Pairs
-    pairs: Pairs
-    unseen: str
-    strata: tuple[Stratum, ...]
-    traces: tuple[Compared, ...]
-    excluded: dict[str, int]
-    notes: tuple[str, ...]
-    bootstrap: Bootstrap
-    pair_by: PairBy
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """How to compare and fit. ``names``: the coefficients that vary."""
-
-    pair_by: PairBy = "request_id"
-    seed: int = 42
-    names: tuple[str, ...] = FITTED
-    infer_async: bool = False
-    replicates: int = 1000
-
-    def bootstrap(self) -> Bootstrap:
-        """Return how intervals are drawn."""
-        return Bootstrap(seed=self.seed, replicates=self.replicates)
-
-
-def compare_with_simulated(observed: Source, simulated: Source, options: Options) -> Calibration:
+def compare_with_simulated(
+    observed: Source, simulated: Source, options: Options, *, repeats: Sequence[Source] = ()
+) -> Calibration:
     """Return how two traces of the same requests differ; nothing is simulated or fitted."""
-    pairs = concat([pair(observed.trace, simulated.trace, by=options.pair_by)])
-    compared = Compared(
-        source=observed,
-        role="compared",
-        pairs=pairs,
-        notes=_trace_notes(observed.trace, pairs),
-        partner=simulated,
+    compared = beside_other(observed, simulated, options)
+    return _assembled(
+        [(compared, compared.pairs)],
+        None,
+        options=options,
+        repeats=repeats,
+        unseen=f"compared with {simulated.name}",
     )
-    return _unfitted([compared], config=None, options=options, unseen=f"compared with {simulated.name}")
 
 
 def compare_with_twin(
-    observed: Sequence[Source], config: TwinConfig, options: Options, *, holdout: Sequence[Source] = ()
+    observed: Sequence[Source],
+    config: TwinConfig,
+    options: Options,
+    *,
+    holdout: Sequence[Source] = (),
+    repeats: Sequence[Source] = (),
 ) -> Calibration:
     """Return how far a twin as configured is from the traces; nothing is fitted."""
-    compared = [_compare(source, config, options, role="compared") for source in observed]
-    judged = [_compare(source, config, options, role="judged") for source in holdout]
-    if not judged:
-        return _unfitted(compared, config=config, options=options, unseen="nothing was fitted")
+    compared = [beside_twin(source, config, options, role="compared") for source in observed]
+    judged = [beside_twin(source, config, options, role="judged") for source in holdout]
     return _assembled(
-        compared + judged,
-        in_sample=concat([each.pairs for each in compared]),
-        judged=concat([each.pairs for each in judged]),
+        _whole(judged or compared),
+        _whole(compared) if judged else None,
         options=options,
+        repeats=repeats,
         config=config,
-        unseen="traces named with --holdout; nothing was fitted",
+        unseen="traces named with --holdout; nothing was fitted" if judged else "nothing was fitted",
     )
 
 
@@ -124,6 +82,7 @@ def calibrate(
     options: Options,
     *,
     holdout: Sequence[Source] = (),
+    repeats: Sequence[Source] = (),
     report: Report | None = None,
 ) -> Calibration:
     """Return the twin fitted to the observed traces and judged on the held-out ones.
@@ -133,7 +92,12 @@ def calibrate(
     """
     halves = None if holdout else [first_half(source.trace) for source in observed]
     ready = [
-        fit_trace(source.trace, config, name=source.name, chosen=None if halves is None else halves[i])
+        fit_trace(
+            _as_met(source.trace, options),
+            config,
+            name=source.name,
+            chosen=None if halves is None else halves[i],
+        )
         for i, source in enumerate(observed)
     ]
     found = fit(
@@ -145,22 +109,16 @@ def calibrate(
         report=report,
     )
     if halves is None:
-        fitted = [_compare(source, found.config, options, role="fitted") for source in observed]
-        judged = [_compare(source, found.config, options, role="judged") for source in holdout]
-        in_sample, unseen_pairs = (concat([each.pairs for each in part]) for part in (fitted, judged))
+        fitted = _whole([beside_twin(source, found.config, options, role="fitted") for source in observed])
+        judged = _whole([beside_twin(source, found.config, options, role="judged") for source in holdout])
         how = "traces that the fit has not seen"
     else:
         role: Role = "first half fitted, second half judged"
-        fitted, judged = [_compare(source, found.config, options, role=role) for source in observed], []
-        in_sample, unseen_pairs = (_half(fitted, halves, first=first) for first in (True, False))
+        compared = [beside_twin(source, found.config, options, role=role) for source in observed]
+        fitted, judged = (_half(compared, halves, first=first) for first in (True, False))
         how = "the second half of the requests by arrival; the fit has seen the first"
     calibration = _assembled(
-        fitted + judged,
-        in_sample=in_sample,
-        judged=unseen_pairs,
-        options=options,
-        config=found.config,
-        unseen=how,
+        judged, fitted, options=options, repeats=repeats, config=found.config, unseen=how
     )
     return replace(calibration, fit=found)
 
@@ -175,9 +133,18 @@ def first_half(trace: Trace) -> NDArray[np.bool_]:
     return chosen
 
 
-def _half(compared: Sequence[Compared], halves: Sequence[NDArray[np.bool_]], *, first: bool) -> Pairs:
+def _as_met(trace: Trace, options: Options) -> Trace:
+    """Return the trace as the server met it, which is what a fit is about."""
+    return trace if options.network is None else server_view(trace, options.network)
+
+
+def _whole(compared: Sequence[Compared]) -> list[Part]:
+    return [(each, each.pairs) for each in compared]
+
+
+def _half(compared: Sequence[Compared], halves: Sequence[NDArray[np.bool_]], *, first: bool) -> list[Part]:
     """Return the pairs of one half of every trace. Raises TraceError when that half has none."""
-    parts = []
+    parts: list[Part] = []
     for each, half in zip(compared, halves, strict=True):
         chosen = half[each.pairs.requests["row"].to_numpy()] == first
         if not chosen.any():
@@ -185,86 +152,87 @@ def _half(compared: Sequence[Compared], halves: Sequence[NDArray[np.bool_]], *, 
             raise TraceError(
                 f"{each.source.name}: got no finished request in the {which} half, expected at least one"
             )
-        parts.append(take(each.pairs, chosen))
-    return concat(parts)
-
-
-def _compare(source: Source, config: TwinConfig, options: Options, *, role: Role) -> Compared:
-    """Return a trace beside what the twin makes of it."""
-    from replay import check_fits, simulate_trace
-
-    check_fits(config, source.trace)
-    simulated, simulation = simulate_trace(source.trace, config, record="tokens")
-    if source.trace.column("server_queue_us").notna().any():
-        simulated = _with_server_queue(simulated, simulation.outcomes)
-    pairs = concat([pair(source.trace, simulated, by=options.pair_by)])
-    return Compared(source=source, role=role, pairs=pairs, notes=_trace_notes(source.trace, pairs))
-
-
-def _with_server_queue(simulated: Trace, outcomes: Outcomes) -> Trace:
-    """Return the simulated trace with the queue time that a server counts: without the way to its queue."""
-    was_scheduled = outcomes.scheduled_us >= 0
-    queued = pd.array(np.where(was_scheduled, outcomes.scheduled_us - outcomes.queued_us, 0), dtype="Int64")
-    return simulated.with_columns(server_queue_us=pd.Series(queued).where(was_scheduled))
-
-
-def _trace_notes(trace: Trace, pairs: Pairs) -> tuple[str, ...]:
-    """Return what a reader must know about one trace's comparison."""
-    from replay import pacing_of
-    from traces import metric_notes
-
-    lines = list(metric_notes(trace).lines())
-    if pairs.observed_gaps.basis != "events":
-        lines.append(
-            "ITL statistics are of each request's mean, since no single gaps are recorded on both sides"
-        )
-    if pairs.num_token_mismatch:
-        lines.append(f"{pairs.num_token_mismatch} pairs disagree on their token counts and were kept")
-    if (paced := pacing_of(trace).note()) is not None:
-        lines.append(paced)
-    return tuple(lines)
-
-
-def _unfitted(
-    compared: list[Compared], *, config: TwinConfig | None, options: Options, unseen: str
-) -> Calibration:
-    """Return a comparison in which every request is as unseen as any other."""
-    pairs = concat([each.pairs for each in compared])
-    return _assembled(compared, in_sample=None, judged=pairs, options=options, config=config, unseen=unseen)
+        parts.append((each, take(each.pairs, chosen)))
+    return parts
 
 
 def _assembled(
-    compared: list[Compared],
+    judged: Sequence[Part],
+    fitted: Sequence[Part] | None,
     *,
-    in_sample: Pairs | None,
-    judged: Pairs,
     options: Options,
-    config: TwinConfig | None,
+    repeats: Sequence[Source],
     unseen: str,
+    config: TwinConfig | None = None,
 ) -> Calibration:
-    """Return the calibration with its errors worked out; ``in_sample`` None: the same as ``judged``."""
+    """Return the calibration with its errors worked out; ``fitted`` None: the same as ``judged``."""
     bootstrap = options.bootstrap()
-    holdout = compare(judged, bootstrap=bootstrap)
+    traces = list({id(each): each for each, _ in [*(fitted or ()), *judged]}.values())
+    names, latency = _latency_parts(judged)
+    judgement = _judged(judged, options)
     excluded: Counter[str] = Counter()
-    for each in compared:
+    for each in traces:
         excluded.update(each.pairs.excluded)
     return Calibration(
         fit=None,
         config=config,
-        in_sample=holdout if in_sample is None else compare(in_sample, bootstrap=bootstrap),
-        holdout=holdout,
-        in_sample_throughput=throughput(judged if in_sample is None else in_sample),
-        holdout_throughput=throughput(judged),
-        in_sample_pairs=judged if in_sample is None else in_sample,
-        pairs=judged,
+        fitted_on=judgement if fitted is None else _judged(fitted, options),
+        judged=judgement,
+        noise=_noise(traces, repeats, options),
+        equivalence=equivalences(judgement.errors, options.margins),
+        origin=origin_of(latency, bootstrap=bootstrap),
+        worst=worst_of(latency, names),
         unseen=unseen,
-        strata=strata_of(judged, bootstrap=bootstrap),
-        traces=tuple(compared),
+        strata=strata_of(latency, bootstrap=bootstrap, trace_names=names),
+        traces=tuple(traces),
         excluded=dict(sorted(excluded.items())),
         notes=() if config is None else config.notes,
         bootstrap=bootstrap,
-        pair_by=options.pair_by,
+        options=options,
     )
+
+
+def _latency_parts(parts: Sequence[Part]) -> tuple[list[str], Pairs]:
+    """Return the traces whose latencies count, by name, and their pairs: the saturated ones only if all are."""
+    kept = [part for part in parts if not part[0].is_saturated] or list(parts)
+    return [each.source.name for each, _ in kept], concat([pairs for _, pairs in kept])
+
+
+def _judged(parts: Sequence[Part], options: Options) -> Judgement:
+    """Return the errors of these requests: latencies where the server kept up, capacity where it did not."""
+    bootstrap = options.bootstrap()
+    _, latency = _latency_parts(parts)
+    saturated = [pairs for each, pairs in parts if each.is_saturated]
+    are_whole = all(len(pairs) == len(each.pairs) for each, pairs in parts)
+    counters = [each.counters for each, _ in parts] if are_whole else []
+    everything = concat([pairs for _, pairs in parts])
+    promises = options.promises_us
+    return Judgement(
+        errors=compare(latency, bootstrap=bootstrap),
+        rates=rates_of(everything, promises_us=promises, bootstrap=bootstrap, counters=counters),
+        capacity=rates_of(concat(saturated), promises_us=promises, bootstrap=bootstrap) if saturated else {},
+        of_saturated=len(saturated) == len(parts),
+        pairs=latency,
+    )
+
+
+def _noise(traces: Sequence[Compared], repeats: Sequence[Source], options: Options) -> NoiseFloor | None:
+    """Return how far the server is from itself, where a load was observed twice."""
+    couples = couples_of([each.source for each in traces if each.partner is None], repeats)
+    if not couples and repeats:
+        couples = couples_of([each.source for each in traces], repeats)
+    pairs = noise_pairs(couples, by=options.pair_by)
+    if pairs is None:
+        return None
+    bootstrap = options.bootstrap()
+    judgement = Judgement(
+        errors=compare(pairs, bootstrap=bootstrap),
+        rates=rates_of(pairs, promises_us=options.promises_us, bootstrap=bootstrap),
+        capacity={},
+        of_saturated=False,
+        pairs=pairs,
+    )
+    return NoiseFloor(judgement=judgement, couples=tuple((one.name, other.name) for one, other in couples))
 
 
 def check_options(

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from calibrate import words
+from calibrate.calibration import Calibration
 from calibrate.fit import Fit
-from calibrate.judge import Calibration
 from calibrate.report import write_text
 from sim.config import UNBOUNDED
 from traces.errors import ConfigError

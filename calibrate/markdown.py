@@ -4,37 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from calibrate import words
+from calibrate import tables, words
+from calibrate.calibration import Calibration
+from calibrate.checks import check_table
 from calibrate.errors import STATISTICS, MetricErrors
 from calibrate.fit import Fit
-from calibrate.gate import Verdict, check_table
-from calibrate.judge import Calibration
+from calibrate.gate import Verdict
+from calibrate.phases import BASES
 from calibrate.problem import UNITS
+from calibrate.reveal import Reveal, reveals_of
 
 
 def markdown_of(calibration: Calibration, *, command: str, verdict: Verdict | None = None) -> str:
     """Return the report as Markdown, the gate's verdict first where there is one."""
     level = f"{calibration.bootstrap.level:.0%}".replace("%", " %")
+    noise = calibration.noise_floor
+    shown = tables.shown_metrics(calibration.holdout)
     parts = [
         "# vtwin calibration",
         *([] if verdict is None else [verdict_markdown(verdict)]),
-        f"Held out: {calibration.unseen}. Errors are simulated minus observed; intervals hold at {level}.",
+        f"Held out: {calibration.unseen}. Errors are simulated minus observed; intervals hold at {level}."
+        + "".join(f" {line}." for line in circumstances(calibration)),
         "## Held-out errors",
-        headline_table(calibration.holdout),
-        *(_statistics(name, found) for name, found in calibration.holdout.items()),
-        "## Throughput",
-        _throughput(calibration),
+        headline_table(calibration.holdout, noise=noise),
+        *(_statistics(name, calibration.holdout[name], noise=noise.get(name)) for name in shown),
+        "## Over the run",
+        table(*tables.rates_table(calibration)),
     ]
+    if calibration.equivalence:
+        parts.append(table(*tables.equivalence_table(calibration)))
     if calibration.fit is not None:
-        parts += [
-            "## Fit",
-            _fit(calibration.fit),
-            "## In-sample errors",
-            headline_table(calibration.in_sample),
-        ]
+        parts += ["## Fit", _fit(calibration.fit)]
+        parts += [_reveal(each) for each in reveals_of(calibration)]
+        parts += ["## In-sample errors", headline_table(calibration.in_sample, noise=noise)]
+    parts += _origin(calibration)
     if calibration.strata:
         parts += ["## By kind of request", _strata(calibration)]
     parts += ["## Traces", _traces(calibration), _excluded(calibration)]
+    parts.append(table(tables.SATURATION_HEAD, tables.saturation_rows(calibration)))
+    head, rows = tables.steps_table(calibration)
+    if rows:
+        parts += ["## Engine steps", table(head, rows)]
     notes = [
         *calibration.notes,
         *(f"{t.source.name}: {note}" for t in calibration.traces for note in t.notes),
@@ -55,23 +65,58 @@ def verdict_markdown(verdict: Verdict) -> str:
     return "\n\n".join(parts)
 
 
-def headline_table(errors: Mapping[str, MetricErrors]) -> str:
-    """Return one row per metric: n, MAPE, bias, error of the mean and of p99, Pearson's R, KS."""
-    rows = [
-        (
-            words.METRIC_NAMES[name],
-            f"{found.n:,}",
-            f"{words.percent(found.mape.value)} ({words.percent_interval(found.mape)})",
-            f"{words.percent(found.bias.value, signed=True)} "
-            f"({words.percent_interval(found.bias, signed=True)})",
-            words.percent(found.rel_error["mean"].value, signed=True),
-            words.percent(found.rel_error["p99"].value, signed=True),
-            words.share(found.pearson_r.value),
-            words.share(found.ks.value),
+def circumstances(calibration: Calibration) -> list[str]:
+    """Return what a reader must know before the numbers: saturation, the noise floor's runs, network, promises."""
+    lines = []
+    saturated = [each.source.name for each in calibration.traces if each.is_saturated]
+    if saturated:
+        names = ", ".join(saturated)
+        told = "latencies tell how long it ran, capacity decides"
+        lines.append(f"Saturated: {names}; {told}")
+    if calibration.noise is not None:
+        couples = "; ".join(f"{other} repeats {one}" for one, other in calibration.noise.couples)
+        lines.append(f"Noise floor: the server against itself ({couples})")
+    network = calibration.options.network
+    if network is not None:
+        width = (
+            ""
+            if network.bandwidth_mbit_per_s is None
+            else f" and {network.bandwidth_mbit_per_s:g} Mbit/s at {network.bytes_per_token:g} bytes a token"
         )
-        for name, found in errors.items()
-    ]
-    return table(["metric", "n", "MAPE", "bias", "mean", "p99", "R", "KS"], rows)
+        rtt = words.duration(network.rtt_us)
+        lines.append(f"What is simulated was given the client's network: a round trip of {rtt}{width}")
+    promises = calibration.options.promises_us
+    if promises:
+        kept = ", ".join(f"{name} ≤ {words.duration(most)}" for name, most in promises.items())
+        lines.append(f"A good request keeps {kept}")
+    return lines
+
+
+def headline_table(
+    errors: Mapping[str, MetricErrors], *, noise: Mapping[str, MetricErrors] | None = None
+) -> str:
+    """Return one row per metric: errors per request, of the mean and of p99, correlations and distances."""
+    rows = []
+    for name in tables.shown_metrics(errors):
+        found, again = errors[name], (noise or {}).get(name)
+        bias = words.percent(found.bias.value, signed=True)
+        rows.append(
+            [
+                words.METRIC_NAMES[name],
+                f"{found.n:,}",
+                f"{words.percent(found.mape.value)} ({words.percent_interval(found.mape)})",
+                *([words.percent(again.mape.value if again else None)] if noise else []),
+                f"{bias} ({words.percent_interval(found.bias, signed=True)})",
+                words.percent(found.rel_error["mean"].value, signed=True),
+                words.percent(found.rel_error["p99"].value, signed=True),
+                words.share(found.pearson_r.value),
+                words.share(found.spearman_r.value),
+                words.share(found.ks.value),
+                words.duration(found.wasserstein_us.value),
+            ]
+        )
+    head = ["metric", "n", "MAPE", *(["noise floor"] if noise else []), "bias", "mean", "p99"]
+    return table([*head, "R", "rank R", "KS", "Wasserstein"], rows)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -80,32 +125,41 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-def _statistics(name: str, found: MetricErrors) -> str:
+def _statistics(name: str, found: MetricErrors, *, noise: MetricErrors | None) -> str:
     rows = [
-        (
+        [
             statistic,
             words.duration(found.observed[statistic]),
             words.duration(found.simulated[statistic]),
             words.duration(found.error[statistic].value),
             words.percent(found.rel_error[statistic].value, signed=True),
             words.percent_interval(found.rel_error[statistic], signed=True),
-        )
+            *([] if noise is None else [words.percent(noise.rel_error[statistic].value, signed=True)]),
+        ]
         for statistic in STATISTICS
     ]
     head = [words.METRIC_NAMES[name], "observed", "simulated", "error", "relative", "interval"]
-    return table(head, rows)
+    return table([*head, *([] if noise is None else ["noise floor"])], rows)
 
 
-def _throughput(calibration: Calibration) -> str:
-    rates = calibration.holdout_throughput
-    rows = [
-        (label, words.rate(observed), words.rate(simulated))
-        for label, (observed, simulated) in (
-            ("requests/s", rates.request_per_s),
-            ("output tokens/s", rates.output_token_per_s),
+def _origin(calibration: Calibration) -> list[str]:
+    """Return where the error comes from, and the worst requests."""
+    parts = []
+    if calibration.origin is not None:
+        parts += ["## Where the error comes from", table(*tables.origin_table(calibration))]
+        parts.append(f"Phases: {BASES[calibration.origin.basis]}; {calibration.origin.n:,} requests.")
+    if calibration.worst:
+        parts += ["## The worst requests", table(*tables.worst_table(calibration))]
+        parts.append(
+            "Times are phases one after another: client and network, queue, prefill, decode; or first token and rest."
         )
-    ]
-    return table(["", "observed", "simulated"], rows)
+    return parts
+
+
+def _reveal(reveal: Reveal) -> str:
+    """Return the run that would show some coefficients, ready to copy."""
+    names = ", ".join(reveal.coefficients)
+    return f"To see {names}: {reveal.shows}.\n\n```sh\n{reveal.command}\n```"
 
 
 def _fit(fit: Fit) -> str:
@@ -138,22 +192,20 @@ def _schedule(fit: Fit) -> str:
 
 
 def _strata(calibration: Calibration) -> str:
-    metrics = list(calibration.strata[0].mape)
+    metrics, kinds = tables.strata_rows(calibration)
     rows = [
-        (
-            words.STRATUM_NAMES[each.by],
-            f"{each.low:,.0f} to {each.high:,.0f}",
-            f"{each.n:,}",
+        [
+            *kind,
             *(
                 f"{words.percent(each.mape[m].value)} ({words.percent(each.bias[m].value, signed=True)})"
                 if m in each.mape
                 else words.NONE
                 for m in metrics
             ),
-        )
-        for each in calibration.strata
+        ]
+        for kind, each in zip(kinds, calibration.strata, strict=True)
     ]
-    head = ["by", "range", "n", *(f"{words.METRIC_NAMES[m]} MAPE (bias)" for m in metrics)]
+    head = ["by", "which", "n", *(f"{words.METRIC_NAMES[m]} MAPE (bias)" for m in metrics)]
     return table(head, rows)
 
 

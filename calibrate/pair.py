@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from traces import Trace
 
 PairBy = Literal["request_id", "order"]
-LATENCIES = ("ttft_us", "itl_mean_us", "tpot_us", "e2e_us", "queue_us")
+LATENCIES = ("ttft_us", "ttft_from_due_us", "itl_mean_us", "tpot_us", "e2e_us", "queue_us")
 """The latencies of one request, columns of ``Pairs.observed`` and ``Pairs.simulated``."""
+PHASES = ("client_phase_us", "queue_phase_us", "prefill_phase_us", "decode_phase_us")
+"""What a request's E2E is the sum of, further columns of both; NaN where a side does not tell (``phases_of``)."""
+KINDS = ("slo_class", "model", "tenant_id")
+"""What a request says of itself, columns of ``Pairs.requests``; None where it says nothing."""
 
 OBSERVED_REASONS = {"error": "failed"}
 """Statuses that are named differently among the exclusions; the others keep their name."""
@@ -36,8 +40,8 @@ SIMULATED_REASONS = {
 class Side:
     """One trace as pairing sees it: ``table`` has a row per request, ``gaps`` count those rows.
 
-    Columns: request_id, arrival_us, prompt_tokens, output_tokens, status, warmup and ``LATENCIES``;
-    missing is NaN (times in µs, float64).
+    Columns: request_id, arrival_us, prompt_tokens, output_tokens, status, warmup and ``LATENCIES``; where known
+    cached_tokens, num_preemptions, ``PHASES`` and ``KINDS``. Missing is NaN (times in µs, float64), None in text.
     """
 
     table: pd.DataFrame
@@ -50,8 +54,9 @@ class Pairs:
 
     ``requests``: trace (its number), row (in the observed trace), request_id, arrival_us and
     simulated_arrival_us (each from its trace's start), prompt_tokens, output_tokens,
-    simulated_output_tokens, in_flight (others in the observed server at arrival), token_mismatch.
-    ``observed``, ``simulated``: ``LATENCIES`` of both sides, row for row; gaps count the same rows.
+    simulated_output_tokens, in_flight (others in the observed server at arrival), token_mismatch, ``KINDS``, and of
+    both sides cached_tokens and num_preemptions, NaN where not known.
+    ``observed``, ``simulated``: ``LATENCIES`` and ``PHASES`` of both sides, row for row; gaps count the same rows.
     ``excluded``: requests left out, by reason. ``num_token_mismatch``: pairs that were kept although the
     two sides disagree on their token counts.
     """
@@ -84,11 +89,37 @@ def side_of(trace: Trace) -> Side:
             "output_tokens": _floats(trace.column("output_tokens")),
             "status": trace.column("status").astype(object).to_numpy(),
             "warmup": warmup,
+            "cached_tokens": _floats(
+                trace.column("cached_input_tokens").fillna(trace.column("num_cached_tokens"))
+            ),
+            "num_preemptions": _floats(trace.column("num_preemptions")),
         }
     )
     for name in LATENCIES:
         table[name] = metrics[name].to_numpy(dtype=np.float64)
+    for name, values in phases_of(trace).items():
+        table[name] = values
+    for name in KINDS:
+        known = trace.column(name)
+        table[name] = known.astype(object).where(known.notna(), None).to_numpy()
     return Side(table=table, gaps=gaps_of(trace))
+
+
+def phases_of(trace: Trace) -> dict[str, NDArray[np.float64]]:
+    """Return ``PHASES`` of each request as the server told them; NaN unless queue, prefill and decode are all known.
+
+    The first phase is what is left of E2E: the client, the network, and the way into the engine's queue.
+    """
+    from traces import request_metrics
+
+    queue, prefill, decode = (
+        _floats(trace.column(f"server_{name}_us")) for name in ("queue", "prefill", "decode")
+    )
+    e2e = request_metrics(trace)["e2e_us"].to_numpy(dtype=np.float64)
+    client = e2e - (queue + prefill + decode)
+    known = np.isfinite(client)
+    values = (client, queue, prefill, decode)
+    return {name: np.where(known, value, np.nan) for name, value in zip(PHASES, values, strict=True)}
 
 
 def pair(observed: Trace, simulated: Trace, *, by: PairBy = "request_id") -> Pairs:
@@ -229,10 +260,17 @@ def _assemble(
             "token_mismatch": mismatch,
         }
     )
+    for column in KINDS:
+        requests[column] = left.get(column)
+    for column in ("cached_tokens", "num_preemptions"):
+        requests[column], requests[f"simulated_{column}"] = (
+            left.get(column, np.nan),
+            right.get(column, np.nan),
+        )
     return Pairs(
         requests=requests,
-        observed=left[list(LATENCIES)],
-        simulated=right[list(LATENCIES)],
+        observed=left.reindex(columns=[*LATENCIES, *PHASES]),
+        simulated=right.reindex(columns=[*LATENCIES, *PHASES]),
         observed_gaps=observed.gaps.take(rows[0], num_requests=len(observed.table)),
         simulated_gaps=simulated.gaps.take(rows[1], num_requests=len(simulated.table)),
         excluded=excluded,

@@ -1,8 +1,8 @@
-"""The report's pictures: distributions, request by request, residuals, and the load over time."""
+"""The report's pictures of errors: distributions, request by request, residuals."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from calibrate.errors import METRICS
 from calibrate.gaps import one_basis
 from calibrate.pair import Pairs
 from calibrate.samples import Sample
-from replay.pages import Band, Chart, Dots, Figure, Line, Rule, Scale, chart, linear, scale_of
+from replay.pages import Across, Band, Chart, Dots, Figure, Line, Mark, Rule, Scale, chart, linear, scale_of
 
 CDF_POINTS = 300
 MEDIAN_BINS = 14
@@ -29,9 +29,20 @@ def unit_of(values: Floats) -> tuple[float, str]:
     return (1e3, "ms") if typical >= 2e3 else (1.0, "µs")
 
 
-def distributions(pairs: Pairs, metrics: Sequence[str]) -> list[Figure]:
-    """Return a picture per metric: the share of requests (of gaps, for ITL) up to each time, both sides."""
-    return [Figure(svg=_distribution(name, samples_of(pairs, name))) for name in metrics]
+def distributions(pairs: Pairs, metrics: Sequence[str], *, noise: Pairs | None = None) -> list[Figure]:
+    """Return a picture per metric: the share of requests (of gaps, for ITL) up to each time, both sides.
+
+    ``noise``: the server's two runs of one load. By how much each quantile differs between them is the band around the
+    observed curve, whatever load that is of.
+    """
+    return [
+        Figure(
+            svg=_distribution(
+                name, samples_of(pairs, name), None if noise is None else samples_of(noise, name)
+            )
+        )
+        for name in metrics
+    ]
 
 
 def samples_of(pairs: Pairs, metric: str) -> tuple[Sample, Sample]:
@@ -50,14 +61,26 @@ def values_of(pairs: Pairs, metric: str) -> tuple[Floats, Floats]:
     return observed[known], simulated[known]
 
 
-def _distribution(metric: str, samples: tuple[Sample, Sample]) -> str:
+def _distribution(metric: str, samples: tuple[Sample, Sample], noise: tuple[Sample, Sample] | None) -> str:
     at = np.unique(np.concatenate([np.linspace(0.001, 0.98, CDF_POINTS), np.linspace(0.98, 0.999, 40)]))
     curves = [side.statistics(at)[1:] for side in samples]
     divisor, unit = unit_of(np.concatenate(curves))
     x = scale_of(np.concatenate(curves) / divisor, label=unit)
-    marks = [Line(x=curve / divisor, y=at, name=name) for curve, name in zip(curves, SIDES, strict=True)]
+    marks: list[Mark] = [
+        Line(x=curve / divisor, y=at, name=name) for curve, name in zip(curves, SIDES, strict=True)
+    ]
+    if noise is not None and all(len(side.values) for side in noise):
+        low, high = noise_band(curves[0], noise, at=at)
+        marks.insert(0, Across(low=low / divisor, high=high / divisor, y=at, name="noise"))
     title = f"{words.METRIC_NAMES[metric]}, {words.METRIC_MEANINGS[metric]}"
     return chart(Chart(title=title, x=x, y=_shares(), marks=marks, height=270))
+
+
+def noise_band(observed: Floats, noise: tuple[Sample, Sample], *, at: Floats) -> tuple[Floats, Floats]:
+    """Return the observed quantiles divided and multiplied by the ratio of the two runs' quantiles at each share."""
+    one, other = (np.maximum(side.statistics(at)[1:], 1e-9) for side in noise)
+    ratio = np.exp(np.abs(np.log(other / one)))
+    return observed / ratio, observed * ratio
 
 
 def _shares() -> Scale:
@@ -129,47 +152,3 @@ def running_median(x: Floats, y: Floats) -> tuple[Floats, Floats]:
         np.array([float(np.median(x[place == number])) for number in bins]),
         np.array([float(np.median(y[place == number])) for number in bins]),
     )
-
-
-def loads(traces: Mapping[str, Pairs]) -> list[Figure]:
-    """Return a picture per trace: how many requests were in flight over time, both sides."""
-    found = []
-    for name, pairs in traces.items():
-        curves = [in_flight(pairs, prefix) for prefix in ("", "simulated_")]
-        times = np.concatenate([curve[0] for curve in curves]) / 1e6
-        most = max(float(curve[1].max()) for curve in curves)
-        marks = [
-            Line(x=curve[0] / 1e6, y=curve[1], name=side, steps=True)
-            for curve, side in zip(curves, SIDES, strict=True)
-        ]
-        picture = Chart(
-            title=f"{name}, requests in flight",
-            x=linear(float(times.min()), float(times.max()), label="time, s", most=10),
-            y=linear(0.0, max(1.0, 1.05 * most), most=4),
-            marks=marks,
-            width=1048,
-            height=230,
-        )
-        found.append(Figure(svg=chart(picture)))
-    return found
-
-
-def in_flight(pairs: Pairs, prefix: str) -> tuple[Floats, Floats]:
-    """Return times and the number of compared requests between arrival and last token from then on."""
-    side = pairs.simulated if prefix else pairs.observed
-    arrival = pairs.requests[f"{prefix}arrival_us"].to_numpy()
-    last = arrival + side["e2e_us"].to_numpy()
-    times = np.concatenate([arrival, last])
-    change = np.concatenate([np.ones(len(arrival)), -np.ones(len(last))])
-    order = np.argsort(times, kind="stable")
-    return _on_a_grid(times[order], np.cumsum(change[order]))
-
-
-def _on_a_grid(times: Floats, counts: Floats) -> tuple[Floats, Floats]:
-    """Return a staircase as the mean of each of at most 400 spans of time, or as it is where it is short."""
-    if len(times) <= CDF_POINTS:
-        return times, counts
-    reached = np.concatenate([[0.0], np.cumsum(counts[:-1] * np.diff(times))])
-    edges = np.linspace(times[0], times[-1], CDF_POINTS + 1)
-    means = np.diff(np.interp(edges, times, reached)) / np.diff(edges)
-    return edges[:-1], means

@@ -7,10 +7,10 @@ import os
 import shutil
 from pathlib import Path
 
+from calibrate.calibration import Calibration
 from calibrate.document import document_of
 from calibrate.gate import Verdict
 from calibrate.html import page_of
-from calibrate.judge import Calibration
 from calibrate.markdown import markdown_of
 from traces.errors import ConfigError
 

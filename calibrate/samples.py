@@ -89,23 +89,31 @@ class Sample:
         points = np.union1d(self.values, other.values)
         return float(np.max(np.abs(self.share_up_to(points) - other.share_up_to(points))))
 
+    def wasserstein(self, other: Sample) -> float:
+        """Return Wasserstein's first distance to another sample: the area between the distribution functions, µs."""
+        points = np.union1d(self.values, other.values)
+        apart = np.abs(self.share_up_to(points) - other.share_up_to(points))
+        return float(apart[:-1] @ np.diff(points))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
     """What tells how far a resample's difference of distributions strays from the sample's."""
 
+    grid: Floats
     below: tuple[Floats, Floats]
     total: tuple[Floats, Floats]
     difference: Floats
 
-    def reach(self, counts: NDArray[np.float32]) -> Floats:
-        """Return, of each row, the greatest abs((F* - G*) - (F - G)) over the grid."""
+    def reach(self, counts: NDArray[np.float32]) -> tuple[Floats, Floats]:
+        """Return, of each row, the greatest abs((F* - G*) - (F - G)) over the grid, and the area below it, µs."""
         weights = counts.astype(np.float64)
         shares = [
             weights @ below / (weights @ total)[:, None]
             for below, total in zip(self.below, self.total, strict=True)
         ]
-        return np.asarray(np.max(np.abs(shares[1] - shares[0] - self.difference), axis=1))
+        apart = np.abs(shares[1] - shares[0] - self.difference)
+        return np.asarray(np.max(apart, axis=1)), np.asarray(apart[:, :-1] @ np.diff(self.grid))
 
 
 def spread_of(samples: tuple[Sample, Sample]) -> Spread:
@@ -121,4 +129,4 @@ def spread_of(samples: tuple[Sample, Sample]) -> Spread:
         below.append(np.cumsum(mass, axis=1)[:, : len(grid)])
         total.append(mass.sum(axis=1))
     difference = samples[1].share_up_to(grid) - samples[0].share_up_to(grid)
-    return Spread(below=(below[0], below[1]), total=(total[0], total[1]), difference=difference)
+    return Spread(grid=grid, below=(below[0], below[1]), total=(total[0], total[1]), difference=difference)

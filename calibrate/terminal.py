@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from calibrate import words
+from calibrate import tables, words
+from calibrate.calibration import Calibration
 from calibrate.errors import MetricErrors
 from calibrate.fit import Fit
-from calibrate.judge import Calibration
 from calibrate.problem import UNITS
 
 if TYPE_CHECKING:
@@ -16,31 +16,40 @@ if TYPE_CHECKING:
 
 
 def tables_of(calibration: Calibration) -> list[Table]:
-    """Return the held-out errors, the coefficients where fitted, and what was left out where any was."""
-    tables = [_errors(calibration.holdout, title=f"errors: {calibration.unseen}")]
+    """Return the held-out errors, what the run comes to, the coefficients where fitted, and what was left out."""
+    found = [
+        _errors(calibration.holdout, calibration.noise_floor, title=f"errors: {calibration.unseen}"),
+        _table("", *tables.rates_table(calibration)),
+    ]
+    if calibration.equivalence:
+        found.append(_table("", *tables.equivalence_table(calibration)))
     if calibration.fit is not None:
-        tables.append(_coefficients(calibration.fit))
+        found.append(_coefficients(calibration.fit))
     if calibration.excluded:
         left_out = [(words.reason(name), f"{count:,}") for name, count in calibration.excluded.items()]
-        tables.append(_table("left out", ["reason", "requests"], left_out))
-    return tables
+        found.append(_table("left out", ["reason", "requests"], left_out))
+    return found
 
 
-def _errors(errors: dict[str, MetricErrors], *, title: str) -> Table:
-    rows = [
-        (
-            words.METRIC_NAMES[name],
-            f"{found.n:,}",
-            words.duration(found.observed["mean"]),
-            words.duration(found.simulated["mean"]),
-            words.percent(found.mape.value),
-            words.percent_interval(found.mape),
-            words.percent(found.bias.value, signed=True),
-            words.share(found.pearson_r.value),
+def _errors(errors: dict[str, MetricErrors], noise: dict[str, MetricErrors], *, title: str) -> Table:
+    rows = []
+    for name in tables.shown_metrics(errors):
+        found, again = errors[name], noise.get(name)
+        rows.append(
+            (
+                words.METRIC_NAMES[name],
+                f"{found.n:,}",
+                words.duration(found.observed["mean"]),
+                words.duration(found.simulated["mean"]),
+                words.percent(found.mape.value),
+                words.percent_interval(found.mape),
+                *([words.percent(again.mape.value if again else None)] if noise else []),
+                words.percent(found.bias.value, signed=True),
+                words.share(found.pearson_r.value),
+            )
         )
-        for name, found in errors.items()
-    ]
-    return _table(title, ["metric", "n", "observed", "simulated", "MAPE", "90 %", "bias", "R"], rows)
+    head = ["metric", "n", "observed", "simulated", "MAPE", "90 %", *(["noise"] if noise else [])]
+    return _table(title, [*head, "bias", "R"], rows)
 
 
 def _coefficients(fit: Fit) -> Table:

@@ -6,6 +6,7 @@ from calibrate.bootstrap import Estimate
 
 METRIC_NAMES = {
     "ttft_us": "TTFT",
+    "ttft_from_due_us": "TTFT from due",
     "itl_us": "ITL",
     "tpot_us": "TPOT",
     "e2e_us": "E2E",
@@ -13,15 +14,32 @@ METRIC_NAMES = {
 }
 METRIC_MEANINGS = {
     "ttft_us": "time to first token",
+    "ttft_from_due_us": "time to first token from when the request was due",
     "itl_us": "inter-token latency",
     "tpot_us": "time per output token",
     "e2e_us": "end to end",
     "queue_us": "time in the server's queue",
 }
+RATE_NAMES = {
+    "request_throughput": "requests/s",
+    "output_token_throughput": "output tokens/s",
+    "goodput": "good requests/s",
+    "good_frac": "share of good requests",
+    "prefix_hit_frac": "prefix hits, share of prompt tokens",
+    "num_preemptions": "preemptions",
+}
+NAMES = METRIC_NAMES | RATE_NAMES
+STATISTIC_NAMES = {"rel_error": "relative error", "ks": "KS distance"}
 STRATUM_NAMES = {
     "prompt_tokens": "prompt tokens",
     "output_tokens": "output tokens",
     "in_flight": "requests in flight at arrival",
+    "window_s": "seconds into the run",
+    "trace": "trace",
+    "cached": "prefix cache",
+    "slo_class": "SLO class",
+    "model": "model",
+    "tenant_id": "tenant",
 }
 MINUS, NONE, SPACE = "\u2212", "\u2013", "\u00a0"
 """True minus, the dash of a missing value, and the space that keeps a unit with its number."""
@@ -100,3 +118,13 @@ def reason(name: str) -> str:
 def signed(value: float) -> str:
     """Return a number of two decimals with its sign."""
     return f"{value:+.2f}".replace("-", MINUS)
+
+
+def p_value(value: float | None) -> str:
+    """Return the chance of a test, three digits at most."""
+    return NONE if value is None else "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def statistic(name: str) -> str:
+    """Return a statistic that a limit is on, in words."""
+    return STATISTIC_NAMES.get(name, name)

@@ -272,8 +272,8 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from observe.listing import ListOptions
     from observe.loop import run_on_fastest_loop
     from observe.settings import Limits, Settings
-    from observe.slo import parse_slo
     from traces import ConfigError
+    from traces.slo import parse_slo
     from traces.workload import trace_from_options
 
     if keep_warmup and not warmup:

@@ -6,9 +6,11 @@ follow the page.
 
 from __future__ import annotations
 
-from replay.pages.chart import Band, Chart, Dots, Line, Rule, chart
+from replay.pages.bars import bars, legend
+from replay.pages.chart import Across, Band, Chart, Dots, Line, Mark, Rule, chart
 from replay.pages.page import (
     Cell,
+    Code,
     Figure,
     Figures,
     Headline,
@@ -25,14 +27,17 @@ from replay.pages.page import (
 from replay.pages.scale import Scale, linear, logarithmic, scale_of
 
 __all__ = [
+    "Across",
     "Band",
     "Cell",
     "Chart",
+    "Code",
     "Dots",
     "Figure",
     "Figures",
     "Headline",
     "Line",
+    "Mark",
     "Page",
     "Part",
     "Prose",
@@ -42,7 +47,9 @@ __all__ = [
     "Source",
     "Table",
     "Terms",
+    "bars",
     "chart",
+    "legend",
     "linear",
     "logarithmic",
     "render",

@@ -56,6 +56,16 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Across:
+    """The area between two lines that both rise with ``y``: a band around a distribution function."""
+
+    low: Floats
+    high: Floats
+    y: Floats
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """A straight reference line from one point to another."""
 
@@ -64,7 +74,7 @@ class Rule:
     name: str = "reference"
 
 
-Mark = Line | Dots | Band | Rule
+Mark = Line | Dots | Band | Across | Rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +153,11 @@ class _Frame:
         if isinstance(mark, Dots):
             return self._dots(mark)
         if isinstance(mark, Band):
-            return self._band(mark)
+            xs = self.across(mark.x)
+            return _area((xs, self.up(mark.high)), (xs, self.up(mark.low)), name=mark.name)
+        if isinstance(mark, Across):
+            ups = self.up(mark.y)
+            return _area((self.across(mark.high), ups), (self.across(mark.low), ups), name=mark.name)
         xs = self.across(np.array([mark.start[0], mark.end[0]]))
         ys = self.up(np.array([mark.start[1], mark.end[1]]))
         return f'<path class="rule {mark.name}" d="M{_n(xs[0])} {_n(ys[0])}L{_n(xs[1])} {_n(ys[1])}"/>'
@@ -167,16 +181,14 @@ class _Frame:
         path = "".join(f"M{_n(a)} {_n(b)}h0" for a, b in zip(self.across(x), self.up(y), strict=True))
         return f'<path class="dots {mark.name}" d="{path}"/>'
 
-    def _band(self, mark: Band) -> str:
-        xs = self.across(mark.x)
-        edge = [
-            *zip(xs, self.up(mark.high), strict=True),
-            *reversed([*zip(xs, self.up(mark.low), strict=True)]),
-        ]
-        if not edge:
-            return ""
-        path = "L".join(f"{_n(a)} {_n(b)}" for a, b in edge)
-        return f'<path class="band {mark.name}" d="M{path}Z"/>'
+
+def _area(there: tuple[Floats, Floats], back: tuple[Floats, Floats], *, name: str) -> str:
+    """Return the area between two lines of pixels, the second one drawn backwards."""
+    edge = [*zip(*there, strict=True), *reversed([*zip(*back, strict=True)])]
+    if not edge:
+        return ""
+    path = "L".join(f"{_n(a)} {_n(b)}" for a, b in edge)
+    return f'<path class="band {name}" d="M{path}Z"/>'
 
 
 def thinned(x: Floats, y: Floats, *, most: int) -> tuple[Floats, Floats]:

@@ -92,7 +92,15 @@ class Source:
     kind: str = field(default="source", init=False)
 
 
-Part = Table | Prose | Figures | Terms | Source
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Code:
+    """Text to be copied, such as a command."""
+
+    text: str
+    kind: str = field(default="code", init=False)
+
+
+Part = Table | Prose | Figures | Terms | Source | Code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

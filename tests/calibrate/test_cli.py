@@ -87,3 +87,45 @@ def test_traces_without_a_common_request_are_bad_input_unless_paired_by_order(
     assert "60 unmatched_observed, 60 unmatched_simulated" in capsys.readouterr().err
     assert run("low", "--simulated", "renamed", "--pair-by", "order", "--report", "r") == 0
     assert json.loads((here / "r" / "report.json").read_text())["holdout"]["e2e_us"]["mape"]["value"] == 0
+
+
+def test_repeat_slo_network_margin_and_the_peers_format_reach_the_report(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    again = observed(workload(60, rate=3, seed=1), noise=0.05, seed=7)
+    write_trace(again, here / "again")
+    told = ["--slo", "ttft=200ms,e2e=2s", "--network", "rtt=1ms", "--margin", "0.5", "--repeat", "again"]
+    command = ["low", "--config", "guess.yaml", "--report", "r", *told, "--format", "blis", "--json"]
+    assert run(*command) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out) == json.loads((here / "r" / "report.blis.json").read_text())
+    document = json.loads((here / "r" / "report.json").read_text())
+    assert document["repeats"] == [["low", "again"]]
+    assert document["noise_floor"]["ttft_us"]["mape"]["value"] > 0.01
+    assert document["rates"]["holdout"]["goodput"]["observed"] is not None
+    assert document["network"]["rtt_us"] == 1000
+    assert document["equivalence"]["e2e_us"]["margin"] == 0.5
+    text = (here / "r" / "report.md").read_text()
+    for told_once in (
+        "noise floor",
+        "a round trip of 1.00",
+        "A good request keeps ttft",
+        "equivalence of means",
+    ):
+        assert told_once in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--slo", "speed=1s"], 2, "--slo: got 'speed'"),
+        (["--network", "rtt=measured"], 2, "no network.measured_rtt_ms"),
+        (["--repeat", "high"], 3, "--repeat high: got requests that none of low has"),
+    ],
+)
+def test_circumstances_that_cannot_be_are_refused_before_anything_is_written(
+    here: Path, arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("low", "--config", "guess.yaml", "--report", "r", *arguments) == code
+    assert message in capsys.readouterr().err
+    assert not (here / "r").exists()

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp, pearsonr
 
-from calibrate.errors import STATISTICS, Bootstrap, compare, throughput
+from calibrate.errors import STATISTICS, Bootstrap, compare
 from calibrate.pair import Pairs, pair_sides
+from calibrate.rates import rates_of
 from calibrate.samples import Sample
 from tests.calibrate.made import regular_gaps, side
 
@@ -116,6 +117,7 @@ def test_binned_gaps_give_the_quantiles_of_all_gaps() -> None:
 
 def test_throughput_counts_from_first_arrival_to_last_token() -> None:
     pairs = pair_sides(side(["a", "b"], ttft=[100, 900]), side(["a", "b"], ttft=[100, 1900]))
-    rates = throughput(pairs)
-    assert rates.request_per_s == pytest.approx((2 / 2000 * 1e6, 2 / 3000 * 1e6))
-    assert rates.output_token_per_s == pytest.approx((22 / 2000 * 1e6, 22 / 3000 * 1e6))
+    rates = rates_of(pairs)
+    requests, tokens = rates["request_throughput"], rates["output_token_throughput"]
+    assert (requests.observed, requests.simulated) == pytest.approx((2 / 2000 * 1e6, 2 / 3000 * 1e6))
+    assert (tokens.observed, tokens.simulated) == pytest.approx((22 / 2000 * 1e6, 22 / 3000 * 1e6))

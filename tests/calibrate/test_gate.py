@@ -6,9 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrate.bootstrap import Estimate
+from calibrate.checks import Check, Limit, check, reach
 from calibrate.ci import annotations_of, junit_of
-from calibrate.gate import Baseline, Check, Gate, Limit, against, check, decide, reach, verdict_of
+from calibrate.gate import Baseline, Gate, against, decide, verdict_of
 from calibrate.gatefile import read_gate
+from calibrate.rates import Rate
 from calibrate.strata import Stratum
 from traces.errors import ConfigError
 
@@ -86,17 +88,55 @@ def test_a_limit_on_kinds_is_held_against_each_kind() -> None:
     ]
 
 
+def rate_of(error: float) -> Rate:
+    estimate = Estimate(value=error, low=error - 0.01, high=error + 0.01)
+    return Rate(n=100, observed=1.0, simulated=1.0 + error, error=estimate, rel_error=estimate)
+
+
+THROUGHPUT = Limit(metric="request_throughput", statistic="rel_error", warn=None, fail=0.05)
+
+
+def test_a_limit_on_throughput_is_held_against_the_run_and_the_capacity_of_what_was_saturated() -> None:
+    verdict = decide(
+        Gate(limits=(THROUGHPUT,)),
+        {},
+        rates={"request_throughput": rate_of(0.0)},
+        capacity={"request_throughput": rate_of(0.2)},
+    )
+    assert [each.outcome for each in verdict.checks] == ["PASS", "FAIL"]
+    assert "capacity" in verdict.checks[1].name
+
+
+def test_latencies_of_a_saturated_run_decide_nothing_and_capacity_decides_in_their_stead() -> None:
+    latency = Limit(metric="e2e_us", statistic="mape", warn=None, fail=0.1)
+    rates = {"request_throughput": rate_of(0.0)}
+    alone = decide(Gate(limits=(latency,)), {}, rates=rates, of_saturated=True)
+    assert (alone.outcome, alone.checks[0].reason[:28]) == ("INCONCLUSIVE", "the observation is saturated")
+    both = decide(Gate(limits=(latency, THROUGHPUT)), {}, rates=rates, capacity=rates, of_saturated=True)
+    assert both.outcome == "PASS"
+    assert [each.word for each in both.checks] == ["not used", "PASS", "PASS"]
+    assert ' skipped="1"' in junit_of(both)
+
+
+def test_a_rate_that_one_side_does_not_know_is_inconclusive() -> None:
+    hits = Limit(metric="prefix_hit_frac", statistic="error", warn=None, fail=0.02)
+    assert decide(Gate(limits=(hits,)), {}).outcome == "INCONCLUSIVE"
+
+
 def test_a_gate_is_read_as_written(tmp_path: Path) -> None:
     file = tmp_path / "gate.yaml"
     file.write_text(
         "min_samples: 50\nrequire_kv_capacity: false\n"
         "metrics:\n  ttft_us: {p99: {warn: 0.1, fail: 0.2}}\n  e2e_us: {mape: {fail: 0.1}}\n"
         "strata: {e2e_us: {bias: {warn: 0.3}}}\n"
+        "rates: {goodput: {rel_error: {fail: 0.05}}}\nequivalence: {tpot_us: 0.04}\n"
     )
     assert read_gate(file) == Gate(
         limits=(
             Limit(metric="ttft_us", statistic="p99", warn=0.1, fail=0.2),
             Limit(metric="e2e_us", statistic="mape", warn=None, fail=0.1),
+            Limit(metric="goodput", statistic="rel_error", warn=None, fail=0.05),
+            Limit(metric="tpot_us", statistic="equivalence", warn=None, fail=0.04),
         ),
         strata=(Limit(metric="e2e_us", statistic="bias", warn=0.3, fail=None),),
         min_samples=50,
@@ -115,6 +155,8 @@ def test_a_gate_is_read_as_written(tmp_path: Path) -> None:
         ("metrics: {ttft_us: {mape: {}}}", "metrics.ttft_us.mape: got nothing"),
         ("metrics: {ttft_us: {mape: {fail: -1}}}", "metrics.ttft_us.mape.fail: got -1, expected a fraction"),
         ("metrics: {ttft_us: {mape: {fail: .1, warn: .2}}}", "mape.warn: got 0.2, expected at most fail"),
+        ("rates: {goodput: {p99: {fail: 1}}}", "rates.goodput.p99: unknown key"),
+        ("equivalence: {e2e_us: 0}", "equivalence.e2e_us: got 0, expected a fraction > 0"),
         (
             "strata: {itl_us: {mape: {fail: 1}}}\nmetrics: {itl_us: {mape: {fail: 1}}}",
             "strata.itl_us: unknown",
@@ -176,8 +218,8 @@ def test_kinds_of_requests_are_held_against_those_of_the_same_place() -> None:
     ]
     limit = Limit(metric="e2e_us", statistic="mape", warn=None, fail=0.1)
     before = {
-        ("in_flight", 1, "e2e_us", "mape"): bad,
-        ("prompt_tokens", 0, "e2e_us", "mape"): Estimate(value=0.0),
+        ("in_flight", "1", "e2e_us", "mape"): bad,
+        ("prompt_tokens", "0", "e2e_us", "mape"): Estimate(value=0.0),
     }
     found = decide(
         Gate(limits=(), strata=(limit,)), {}, strata=strata, baseline=Baseline(errors={}, strata=before)

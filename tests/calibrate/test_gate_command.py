@@ -174,3 +174,32 @@ def test_a_baseline_that_is_no_report_is_refused_in_one_line(
     assert run("--simulated", "same", "--baseline", "old.json") == 2
     assert message in capsys.readouterr().err
     assert not (here / "r").exists()
+
+
+def test_a_saturated_observation_is_judged_by_its_capacity(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drawn = workload(150, rate=60, seed=2)
+    server = observed(drawn).header.server.learn("given by the user", **FLAGS)
+    write_trace(observed(drawn, BOUNDED).with_header(server=server), here / "monday")
+    assert run("--config", "twin.yaml") == 5
+    assert "saturated" in capsys.readouterr().err
+    rates = "rates: {output_token_throughput: {rel_error: {fail: 0.05}}}\n"
+    (here / "capacity.yaml").write_text(GATE + rates)
+    assert run("--config", "twin.yaml", gate="capacity.yaml") == 0
+    assert [each["set_aside"] for each in report(here)["gate"]["checks"]] == [True, True, False, False]  # type: ignore[index]
+    (here / "twin.yaml").write_text(
+        dump_config(replace(BOUNDED, latency=with_latency(SERVER, beta2=900).latency))
+    )
+    assert run("--config", "twin.yaml", gate="capacity.yaml") == 1
+
+
+def test_equivalence_and_rates_can_be_demanded_and_compared_with_a_baseline(here: Path) -> None:
+    (here / "more.yaml").write_text(
+        "equivalence: {e2e_us: 0.05}\nrates: {request_throughput: {rel_error: {fail: 0.02}}}\n"
+    )
+    assert run("--simulated", "same", gate="more.yaml") == 0
+    assert report(here)["equivalence"]["e2e_us"]["equivalent"] is True  # type: ignore[index]
+    (here / "r" / "report.json").rename(here / "good.json")
+    assert run("--simulated", "slow", "--baseline", "good.json", gate="more.yaml") == 1
+    assert report(here)["gate"]["checks"][0]["baseline"]["value"] == 0  # type: ignore[index]

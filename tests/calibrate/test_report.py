@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from calibrate.calibration import Calibration, Options
 from calibrate.document import document_of
-from calibrate.judge import Calibration, Options, calibrate, compare_with_simulated
+from calibrate.judge import calibrate, compare_with_simulated, compare_with_twin
 from calibrate.report import write_report, write_together
 from tests.calibrate.worlds import GUESS, observed, source, workload
 from traces.errors import ConfigError
@@ -90,7 +91,7 @@ def test_the_page_asks_for_nothing_from_outside_and_is_well_formed(folder: Path)
 def test_the_page_begins_with_the_held_out_errors(folder: Path) -> None:
     headings = Page((folder / "report.html").read_text()).headings
     assert headings[0].startswith("Mean error per request: TTFT")
-    assert headings[1:4] == ["Distributions", "Held-out errors", "Request by request"]
+    assert headings[1:4] == ["Held-out errors", "Distributions", "Request by request"]
     assert "Coefficients" in headings
 
 
@@ -98,6 +99,45 @@ def test_what_a_trace_is_called_cannot_become_markup(folder: Path) -> None:
     text = (folder / "report.html").read_text()
     assert "a <b>" not in text
     assert "a &lt;b&gt;" in text
+
+
+def test_the_page_tells_where_the_error_comes_from_and_draws_the_worst_requests(folder: Path) -> None:
+    text = (folder / "report.html").read_text()
+    headings = Page(text).headings
+    order = [
+        "Request by request",
+        "Where the error comes from",
+        "Load over time",
+        "Coefficients",
+        "By kind of request",
+    ]
+    assert [name for name in headings if name in order] == order
+    worst = json.loads((folder / "report.json").read_text())["worst"]
+    assert len(worst) == 10
+    assert text.count('class="bars"') == 11  # and the mean request
+
+
+def test_a_coefficient_that_cannot_be_seen_comes_with_a_command_wherever_the_report_is_read(
+    tmp_path: Path,
+) -> None:
+    lonely = observed(workload(40, rate=0.02, seed=1, prompt=(200, 0.0), output=(8, 0.0)), noise=0.05)
+    found = calibrate([source("lonely", lonely)], GUESS, Options(replicates=60))
+    document = write_report(found, tmp_path / "r", command="vtwin")
+    commands = [each["command"] for each in document["reveals"]]  # type: ignore[index,attr-defined]
+    assert commands
+    for name in ("report.md", "report.html"):
+        text = (tmp_path / "r" / name).read_text()
+        assert [command for command in commands if command not in text] == []
+
+
+def test_a_repeated_run_puts_a_band_around_every_curve(tmp_path: Path) -> None:
+    trace = workload(40, rate=6, seed=2)
+    one, other = (source(name, observed(trace, noise=0.1, seed=i)) for i, name in enumerate("ab"))
+    found = compare_with_twin([one], GUESS, Options(replicates=60), repeats=[other])
+    write_report(found, tmp_path / "r", command="vtwin")
+    text = (tmp_path / "r" / "report.html").read_text()
+    assert text.count('class="band noise"') == 4
+    assert text.count("noise floor") > 4
 
 
 def test_the_markdown_holds_the_same_numbers(folder: Path, calibration: Calibration) -> None:

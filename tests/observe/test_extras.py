@@ -14,10 +14,11 @@ from observe import Settings, observe_with, parse_endpoint
 from observe.brake import ErrorBrake
 from observe.engine_log import EngineLog, EngineStep, parse_engine_log
 from observe.observing import Observation
-from observe.slo import goodput, parse_slo
+from observe.slo import goodput
 from tests.observe.servers import Behaviour, FakeServer, serving, serving_in_thread
 from tests.observe.workloads import every, statuses, workload
 from traces import ConfigError, Trace, check_trace, request_metrics
+from traces.slo import parse_slo
 
 LOG = """\
 (APIServer pid=1) INFO 11-21 01:03:51 [loggers.py:199] Engine 000: Iteration(0): 1 context requests, \

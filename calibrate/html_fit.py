@@ -1,0 +1,104 @@
+"""The page's sections on the fit: coefficients, what the traces cannot tell, and single steps."""
+
+from __future__ import annotations
+
+from html import escape
+
+from calibrate import pictures_runs, tables, words
+from calibrate.calibration import Calibration
+from calibrate.fit import Fit
+from calibrate.problem import UNITS
+from calibrate.reveal import Reveal
+from replay.pages import Cell, Code, Figures, Prose, Section, Table, whisker
+
+
+def coefficients(fit: Fit, reveals: tuple[Reveal, ...]) -> Section:
+    """Return the coefficients with their intervals, correlations, and what could not be seen."""
+    rows: list[list[str | Cell]] = []
+    for each in fit.coefficients:
+        top = max(each.value, each.high or 0.0)
+        drawn = (
+            whisker(each.value, each.low, each.high, ends=(0.0, top or 1.0), mark=0.0) if each.fitted else ""
+        )
+        rows.append(
+            [
+                each.name,
+                words.coefficient(each.value),
+                words.NONE
+                if each.low is None
+                else f"{words.coefficient(each.low)} … {words.coefficient(each.high)}",
+                Cell(svg=drawn),
+                UNITS[each.name],
+                "" if each.identifiable else each.reason or "",
+            ]
+        )
+    head = ["coefficient", "value", "interval", "from zero", "unit", ""]
+    way = "on" if fit.config.engine.async_scheduling else "off"
+    choice = fit.schedule
+    inferred = (
+        f", the better of both (loss {choice.loss_async:.4g} on, {choice.loss_sync:.4g} off)"
+        if choice
+        else ""
+    )
+    settled = "" if fit.converged else " The search had not settled when it ended."
+    noise = ", ".join(
+        f"{label} {words.percent(value)}"
+        for label, value in zip(("TTFT", "E2E", "TPOT"), fit.noise.values(), strict=True)
+    )
+    told = (
+        f"Async scheduling is {way}{inferred}. Fitted in {fit.seconds:.1f} s to {fit.num_requests:,} requests; "
+        f"typical spread left in one request: {noise}.{settled} Intervals: {escape(fit.method)}."
+    )
+    return Section(
+        title="Coefficients",
+        anchor="coefficients",
+        lead="A step lasts beta0 + beta1 · prefill tokens + beta2 · decode tokens; a request joins the queue "
+        "alpha0 + alpha1 · prompt tokens after it arrives.",
+        parts=[
+            Table(head=head, rows=rows, align="lrrcnl"),
+            *(part for reveal in reveals for part in _reveal(reveal)),
+            _correlations(fit),
+            Prose(markup=told),
+        ],
+    )
+
+
+def _correlations(fit: Fit) -> Table:
+    rows: list[list[str | Cell]] = []
+    for i, name in enumerate(fit.names):
+        cells: list[str | Cell] = [name]
+        for j in range(len(fit.names)):
+            value = float(fit.correlation[i, j])
+            if j < i:
+                cells.append(Cell(text=words.signed(value), tint=0.45 * abs(value)))
+            else:
+                cells.append("" if j > i else "1")
+        rows.append(cells)
+    caption = f"Correlation of the fitted values; condition number {fit.condition_number:.3g}"
+    return Table(
+        head=["", *fit.names], rows=rows, align="l" + "r" * len(fit.names), caption=caption, wide=False
+    )
+
+
+def _reveal(reveal: Reveal) -> tuple[Prose, Code]:
+    """Return the run that would show some coefficients, its command ready to copy."""
+    names = ", ".join(f"<b>{escape(name)}</b>" for name in reveal.coefficients)
+    return Prose(markup=f"To see {names}: {escape(reveal.shows)}."), Code(text=reveal.command)
+
+
+def steps(calibration: Calibration) -> Section:
+    """Return single steps of the engine's log beside the twin's."""
+    head, rows = tables.steps_table(calibration)
+    logged = [each for each in calibration.traces if each.steps is not None]
+    figures = [
+        figure
+        for each in logged
+        if each.steps is not None
+        for figure in pictures_runs.steps_picture(each.source.name, each.steps)
+    ]
+    return Section(
+        title="Engine steps",
+        anchor="steps",
+        lead="What the twin makes of the very steps that the engine logged: as many prefill tokens and sequences.",
+        parts=[Figures(figures=figures, columns=2), Table(head=head, rows=rows, align="lrrrrr", wide=False)],
+    )

@@ -1,0 +1,174 @@
+"""The report's tables as text, for the Markdown and the HTML alike: a heading and rows of cells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from calibrate import words
+from calibrate.bootstrap import Estimate
+from calibrate.calibration import Calibration
+from calibrate.errors import MetricErrors
+from calibrate.phases import PHASE_NAMES
+from calibrate.rates import Rate
+
+TextTable = tuple[list[str], list[list[str]]]
+
+FRACTIONS = ("good_frac", "prefix_hit_frac")
+
+
+def shown_metrics(errors: Mapping[str, MetricErrors]) -> list[str]:
+    """Return the metrics worth a row: TTFT from due only where it is not TTFT, on one side at least."""
+    names = list(errors)
+    due, sent = errors.get("ttft_from_due_us"), errors.get("ttft_us")
+    if due is not None and sent is not None:
+        same = due.observed == sent.observed and due.simulated == sent.simulated
+        return [name for name in names if name != "ttft_from_due_us" or not same]
+    return names
+
+
+def amount(name: str, value: float | None) -> str:
+    """Return a rate as it is read: shares as percentages, the others as numbers."""
+    return words.percent(value) if name in FRACTIONS else words.rate(value)
+
+
+def rates_table(calibration: Calibration) -> TextTable:
+    """Return what the runs come to on both sides, with the noise floor's error, and the saturated runs' capacity."""
+    noise = {} if calibration.noise is None else calibration.noise.judgement.rates
+    rows = [
+        _rate_row(name, rate, noise.get(name) if noise else None, has_noise=bool(noise))
+        for name, rate in calibration.judged.rates.items()
+    ]
+    rows += [
+        _rate_row(name, rate, None, has_noise=bool(noise), label=f"capacity, {words.RATE_NAMES[name]}")
+        for name, rate in calibration.judged.capacity.items()
+        if name.endswith("throughput")
+    ]
+    head = ["over the run", "n", "observed", "simulated", "relative", "interval"]
+    return [*head, *(["noise floor"] if noise else [])], rows
+
+
+def _rate_row(name: str, rate: Rate, noise: Rate | None, *, has_noise: bool, label: str = "") -> list[str]:
+    cells = [
+        label or words.RATE_NAMES[name],
+        f"{rate.n:,}",
+        amount(name, rate.observed),
+        amount(name, rate.simulated),
+        words.percent(rate.rel_error.value, signed=True),
+        words.percent_interval(rate.rel_error, signed=True),
+    ]
+    if has_noise:
+        cells.append(words.percent(None if noise is None else noise.rel_error.value, signed=True))
+    return cells
+
+
+def equivalence_table(calibration: Calibration) -> TextTable:
+    """Return the tests of equivalence: ratio of the means, margin, p-value."""
+    rows = [
+        [
+            words.METRIC_NAMES[name],
+            words.share(each.ratio),
+            f"{words.share(1 / (1 + each.margin))} … {words.share(1 + each.margin)}",
+            words.p_value(each.p_value),
+            words.NONE if each.equivalent is None else "yes" if each.equivalent else "not shown",
+        ]
+        for name, each in calibration.equivalence.items()
+    ]
+    return ["equivalence of means", "ratio", "margin", "p", "equivalent"], rows
+
+
+def origin_table(calibration: Calibration) -> TextTable:
+    """Return a mean request's phases on both sides and how much of the error each brings."""
+    assert calibration.origin is not None  # noqa: S101 - the caller has looked
+    rows = [
+        [
+            PHASE_NAMES[name],
+            words.duration(phase.observed),
+            words.duration(phase.simulated),
+            words.duration(phase.error.value),
+            words.percent(phase.share.value, signed=True),
+            words.percent_interval(phase.share, signed=True),
+        ]
+        for name, phase in calibration.origin.phases.items()
+    ]
+    return ["phase of a mean request", "observed", "simulated", "error", "of E2E", "interval"], rows
+
+
+def worst_table(calibration: Calibration) -> TextTable:
+    """Return the worst requests: where to find them and how long each side takes."""
+    many = len({each.trace for each in calibration.worst}) > 1
+    rows = [
+        [
+            each.request_id,
+            *([each.trace] if many else []),
+            words.duration(each.arrival_us),
+            count(each.prompt_tokens),
+            count(each.output_tokens),
+            f"{each.in_flight:,}",
+            phases(each.observed_phases),
+            phases(each.simulated_phases),
+            words.percent(each.rel_error, signed=True),
+        ]
+        for each in calibration.worst
+    ]
+    head = ["request", *(["trace"] if many else []), "arrival", "prompt", "output", "in flight"]
+    return [*head, "observed", "simulated", "E2E error"], rows
+
+
+def count(value: float | None) -> str:
+    """Return a number of tokens."""
+    return words.NONE if value is None else f"{value:,.0f}"
+
+
+def phases(values: Sequence[float]) -> str:
+    """Return a request's phases one after another, as ``1 ms + 2 ms + …``."""
+    return " + ".join(words.duration(value) for value in values)
+
+
+def saturation_rows(calibration: Calibration) -> list[list[str]]:
+    """Return, per trace, whether the server kept up, and the numbers behind it."""
+    return [
+        [
+            each.source.name,
+            each.saturation.state,
+            _slope(each.saturation.slope_per_s),
+            words.NONE if each.saturation.backlog is None else f"{each.saturation.backlog:,}",
+            f"{words.share(each.saturation.index)} ({words.share(each.saturation.floor)})",
+            each.saturation.reason,
+        ]
+        for each in calibration.traces
+    ]
+
+
+SATURATION_HEAD = ["trace", "load", "in flight, per s", "backlog", "index (chance below)", "why"]
+
+
+def _slope(slope: Estimate) -> str:
+    if slope.value is None:
+        return words.NONE
+    if slope.low is None or slope.high is None:
+        return words.signed(slope.value)
+    return f"{words.signed(slope.value)} ({words.signed(slope.low)} … {words.signed(slope.high)})"
+
+
+def steps_table(calibration: Calibration) -> TextTable:
+    """Return how far single steps of engine logs are from the twin's."""
+    rows = [
+        [
+            each.source.name,
+            f"{len(each.steps.steps):,}",
+            words.percent(each.steps.mape),
+            words.percent(each.steps.bias, signed=True),
+            words.percent(each.steps.time_error, signed=True),
+            words.share(each.steps.pearson_r),
+        ]
+        for each in calibration.traces
+        if each.steps is not None
+    ]
+    return ["engine log of", "steps", "MAPE", "bias", "time in all", "R"], rows
+
+
+def strata_rows(calibration: Calibration) -> tuple[list[str], list[tuple[str, str, str]]]:
+    """Return the metrics told by kind of request, and (by, which, n) of every kind."""
+    metrics = list(dict.fromkeys(name for each in calibration.strata for name in each.mape))
+    kinds = [(words.STRATUM_NAMES[each.by], each.label, f"{each.n:,}") for each in calibration.strata]
+    return metrics, kinds

@@ -1,0 +1,47 @@
+import numpy as np
+import pytest
+
+from calibrate.saturation import saturation, saturation_of
+from tests.calibrate.worlds import observed, workload
+from traces.header import ClosedLoop
+
+
+def server(n: int, *, load: float, seats: int = 8, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return arrivals and E2E of a queue with ``seats`` servers that is offered ``load`` times what it can do."""
+    generator = np.random.default_rng(seed)
+    arrival = np.cumsum(generator.exponential(1e6 / (load * seats), size=n))
+    work = 1e6 * generator.lognormal(-0.125, 0.5, size=n)
+    free, e2e = np.zeros(seats), np.empty(n)
+    for i in range(n):
+        seat = int(free.argmin())
+        free[seat] = max(arrival[i], free[seat]) + work[i]
+        e2e[i] = free[seat] - arrival[i]
+    return arrival, e2e
+
+
+@pytest.mark.parametrize(("load", "least"), [(0.5, 40), (0.8, 36)])
+def test_a_server_that_keeps_up_is_stable(load: float, least: int) -> None:
+    states = [saturation(*server(200, load=load, seed=seed)).state for seed in range(40)]
+    assert states.count("stable") >= least
+    assert states.count("saturated") <= 1
+
+
+def test_an_overloaded_server_is_named_and_its_slope_is_the_excess_of_arrivals() -> None:
+    found = [saturation(*server(300, load=1.6, seed=seed)) for seed in range(20)]
+    assert [each.state for each in found].count("saturated") >= 19
+    excess = 8 * 0.6
+    assert np.mean([each.slope_per_s.value for each in found]) == pytest.approx(excess, rel=0.15)
+    assert all(each.slope_per_s.low < each.slope_per_s.value < each.slope_per_s.high for each in found)
+    assert all(each.index > each.floor and each.backlog > 0 for each in found)
+
+
+def test_requests_that_all_come_at_once_are_a_backlog_by_design() -> None:
+    found = saturation(np.zeros(100), 1e6 + 5e4 * np.arange(100))
+    assert (found.state, found.backlog) == ("saturated", 100)
+
+
+def test_a_closed_loop_and_a_handful_of_requests_are_not_called_saturated() -> None:
+    assert saturation(*server(15, load=3.0, seed=1)).state == "stable"
+    trace = observed(workload(60, rate=500, seed=1))
+    assert saturation_of(trace).state == "saturated"
+    assert saturation_of(trace.with_header(closed_loop=ClosedLoop(concurrency=8))).state == "stable"

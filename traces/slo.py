@@ -1,0 +1,55 @@
+"""Promises to a single request, ``--slo ttft=500ms,tpot=30ms``, and which requests keep them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from traces.errors import ConfigError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+PROMISES: Final = {
+    "ttft": "ttft_us",
+    "ttft_from_due": "ttft_from_due_us",
+    "tpot": "tpot_us",
+    "itl": "itl_mean_us",
+    "e2e": "e2e_us",
+}
+"""What may be promised, with the column of ``request_metrics``: the mean ITL of a request, the others as defined."""
+
+
+def parse_slo(text: str) -> dict[str, float]:
+    """Return the promises of ``ttft=500ms,tpot=30ms`` in µs, by metric. Raises ConfigError."""
+    from typer import BadParameter
+
+    from traces.workload.options import parse_seconds
+
+    promises: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, value = part.strip().partition("=")
+        if name not in PROMISES:
+            raise ConfigError(
+                f"--slo: got {name!r}, expected one of {', '.join(PROMISES)} (ttft=500ms,tpot=30ms)"
+            )
+        try:
+            seconds = parse_seconds(value)
+        except BadParameter as error:
+            raise ConfigError(f"--slo {name}: {error.message}") from error
+        if not seconds > 0:
+            raise ConfigError(f"--slo {name}: got {value!r}, expected a time > 0")
+        promises[name] = seconds * 1e6
+    return promises
+
+
+def keeps(latencies: pd.DataFrame, slo_us: Mapping[str, float]) -> NDArray[np.bool_]:
+    """Return which rows keep every promise; a metric that a request does not have (TPOT of one token) breaks none."""
+    good = np.ones(len(latencies), dtype=bool)
+    for name, most_us in slo_us.items():
+        values = latencies[PROMISES[name]].to_numpy(dtype=np.float64)
+        good &= np.isnan(values) | (values <= most_us)
+    return good

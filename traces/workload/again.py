@@ -9,10 +9,11 @@ import numpy as np
 
 from traces.errors import ConfigError, TraceError
 from traces.header import Header
-from traces.read import read_trace
 from traces.trace import Trace, make_trace, select_rows
 from traces.workload.options import WorkloadOptions
+from traces.workload.recorded import read_recorded
 from traces.workload.resolve import seed_of, to_us
+from traces.workload.scaling import clip_lengths, scale_lengths
 
 WORKLOAD_COLUMNS: Final = (
     *("request_id", "client_id", "tenant_id", "slo_class", "vllm_priority", "session_id", "round_index"),
@@ -78,12 +79,14 @@ def requests_again(options: WorkloadOptions) -> Trace:
     Raises TraceError for a trace that cannot be read or sent again, ConfigError where nothing is left.
     """
     assert options.trace is not None  # noqa: S101 - the caller has looked
-    recorded = read_trace(options.trace, events=False)
+    recorded = read_recorded(options.trace)
     try:
         trace = workload_of(recorded)
     except TraceError as error:
         raise TraceError(f"{error} ({options.trace})") from error
-    trace = _clipped(_scaled(trace, options.speed or 1.0), options)
+    trace = _scaled(trace, options.speed or 1.0)
+    trace = scale_lengths(trace, prompt=options.prompt_scale or 1.0, output=options.output_scale or 1.0)
+    trace = clip_lengths(trace, prompt=options.prompt_tokens_max, output=options.output_tokens_max)
     arrival = trace.requests["arrival_time_us"]
     keep = np.ones(len(arrival), dtype=bool)
     if options.duration is not None:
@@ -114,19 +117,3 @@ def _scaled(trace: Trace, speed: float) -> Trace:
     if loop is not None:
         loop = replace(loop, think_time_us=round(loop.think_time_us / speed))
     return trace.with_columns(**columns).with_header(closed_loop=loop)
-
-
-def _clipped(trace: Trace, options: WorkloadOptions) -> Trace:
-    """Return the trace with prompts (a shared prefix included) and outputs no longer than the options say."""
-    most_prompt, most_output = options.prompt_tokens_max, options.output_tokens_max
-    columns: dict[str, object] = {}
-    if most_prompt is not None:
-        prefix = trace.column("prefix_length").fillna(0).clip(upper=most_prompt)
-        own = trace.column("input_tokens")
-        columns = {
-            "prefix_length": prefix,
-            "input_tokens": own.where(own <= most_prompt - prefix, most_prompt - prefix),
-        }
-    if most_output is not None:
-        columns["output_tokens"] = trace.column("output_tokens").clip(upper=most_output)
-    return trace.with_columns(**columns) if columns else trace

@@ -92,7 +92,13 @@ class WorkloadOptions:
     ] = None
     preset: Annotated[PresetName | None, _option(WHAT, "Lengths of a typical use; needs a load.")] = None
     trace: Annotated[
-        Path | None, _option(WHAT, "Send the requests of this trace at its arrival times.", metavar="STEM")
+        Path | None,
+        _option(
+            WHAT,
+            "Send the requests of this trace at its arrival times; also an Azure or BurstGPT CSV, or Mooncake's "
+            "JSONL.",
+            metavar="STEM",
+        ),
     ] = None
 
     rate: Annotated[
@@ -147,6 +153,25 @@ class WorkloadOptions:
         _option(
             WHEN,
             "With --trace: send its requests this many times as fast; 0.5 takes twice the time.",
+            default="1",
+            metavar="X",
+        ),
+    ] = None
+
+    prompt_scale: Annotated[
+        float | None,
+        _option(
+            LENGTHS,
+            "With --trace: its prompts times this, before they are clipped.",
+            default="1",
+            metavar="X",
+        ),
+    ] = None
+    output_scale: Annotated[
+        float | None,
+        _option(
+            LENGTHS,
+            "With --trace: its outputs times this, before they are clipped.",
             default="1",
             metavar="X",
         ),
@@ -329,17 +354,19 @@ _AT_LEAST_ONE = (
     *("prompt_tokens", "prompt_tokens_min", "output_tokens", "output_tokens_min"),
 )
 _NOT_NEGATIVE = ("prefix_tokens", "seed", "think_time", "prompt_tokens_stdev", "output_tokens_stdev")
-_POSITIVE = ("rate", "duration", "burstiness", "speed")
+_POSITIVE = ("rate", "duration", "burstiness", "speed", "prompt_scale", "output_scale")
 
 
 def _check_numbers(options: WorkloadOptions) -> None:
     _check_least(options, _AT_LEAST_ONE, least=1, expected="an integer >= 1")
     _check_least(options, _NOT_NEGATIVE, least=0, expected="a number >= 0")
     _check_least(options, _POSITIVE, least=math.ulp(0), expected="a number > 0")
-    if options.speed is not None and options.trace is None:
-        raise ConfigError("--speed: got it without --trace, expected recorded times to scale")
-    if options.speed == math.inf:
-        raise ConfigError("--speed: got inf, expected a number (all at once is --rate inf)")
+    for name in ("speed", "prompt_scale", "output_scale"):
+        what = "times" if name == "speed" else "lengths"
+        if getattr(options, name) is not None and options.trace is None:
+            raise ConfigError(f"{flag(name)}: got it without --trace, expected recorded {what} to scale")
+        if getattr(options, name) == math.inf:
+            raise ConfigError(f"{flag(name)}: got inf, expected a number (all at once is --rate inf)")
     for name in ("think_time", "duration"):
         if getattr(options, name) == math.inf:
             raise ConfigError(f"{flag(name)}: got inf, expected a time that ends")

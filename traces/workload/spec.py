@@ -98,7 +98,9 @@ SPEC: Final[Section] = {
     "goodput_slo_targets": key(
         _slo_targets, "mapping", "Targets by service class, carried in the trace's header."
     ),
-    "servegen_data": unsupported("ServeGen's data folders"),
+    "servegen_data": unsupported(
+        "ServeGen's data folders: vtwin trace convert --from servegen, then --trace"
+    ),
     "inference_perf": unsupported("inference-perf's stages"),
 }
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from replay import TwinConfig
 
 
+LOG_WIDTH = 112
+
+
 def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     observed: Annotated[
         list[Path], typer.Argument(metavar="OBSERVED…", help="Observed traces: stems, headers or tables.")
@@ -381,14 +384,14 @@ def _summarise(calibration: Calibration, report: Path) -> None:
     from calibrate.reveal import reveals_of
     from calibrate.terminal import tables_of
 
-    console = Console(stderr=True, highlight=False)
+    # Where nobody looks at a terminal, a log must not lose half of a column to 80 characters.
+    console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else LOG_WIDTH)
     for table in tables_of(calibration):
         console.print(table)
     for each in calibration.traces:
         if each.saturation.state != "stable":
-            console.print(
-                f"{each.source.name}: {each.saturation.state}: {each.saturation.reason}", soft_wrap=True
-            )
+            said = f"{each.source.name}: {each.saturation.state} load: {each.saturation.reason}"
+            console.print(said, soft_wrap=True)
     for reveal in reveals_of(calibration):
         console.print(f"to see {', '.join(reveal.coefficients)}: {reveal.shows}", soft_wrap=True)
         console.print(f"  {reveal.command}", soft_wrap=True, markup=False)

@@ -7,7 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from tests.validation import production, servers, silicon
+from tests.validation import cpu, production, servers, silicon
 
 DEFAULT_DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
 
@@ -17,13 +17,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("VTWIN_DATA", DEFAULT_DATA)))
     parser.add_argument("--models", nargs="+", default=["blackbox", "extended"])
-    parser.add_argument("--only", choices=("production", "servers", "unfitted", "silicon"))
+    parser.add_argument("--only", choices=("production", "cpu", "servers", "unfitted", "silicon"))
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
         bench = options.data / "llmservingsim_bench"
         unfitted = ("roofline", "physics", "physics/blis-iter29")
         tables = {
             "production": lambda: production.table(options.data, Path(work)),
+            "cpu": lambda: cpu.table(options.data, Path(work), tuple(options.models)),
             "servers": lambda: servers.table(bench, Path(work), tuple(options.models)),
             "unfitted": lambda: servers.unfitted_table(bench, Path(work), unfitted),
             "silicon": lambda: silicon.table(options.data / "aiconfigurator_silicon"),

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from replay import TwinConfig
 
 
+LOG_WIDTH = 112
+
+
 def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     observed: Annotated[
         list[Path], typer.Argument(metavar="OBSERVED…", help="Observed traces: stems, headers or tables.")
@@ -79,7 +82,18 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
     model: Annotated[
         str | None, typer.Option(help="The entry's model; default: what the trace says.")
     ] = None,
-    gpu: Annotated[str | None, typer.Option(help="The entry's GPU; default: what the trace says.")] = None,
+    model_config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CONFIG.json",
+            help="The model's config.json, or a model that ships: with the GPU, what the fit expects of the extended "
+            "model where the traces are silent. Default: what the trace says, if it is a model that ships.",
+        ),
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(help="The server's GPU, of the entry and of priors; default: what the trace says."),
+    ] = None,
     tp: Annotated[
         int | None, typer.Option(min=1, help="The entry's tensor parallelism; default: what the trace says.")
     ] = None,
@@ -87,10 +101,12 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         bool, typer.Option("--infer-async", help="Fit with and without async scheduling, keep the better.")
     ] = False,
     latency_model: Annotated[
-        str | None,
+        Literal["auto", "blackbox", "extended", "physics", "roofline"] | None,
         typer.Option(
-            metavar="MODEL",
-            help="Another latency model than the twin's file names: blackbox, extended, roofline, physics, auto.",
+            help="Which latency model to fit. auto compares blackbox and the extended model's terms on requests held "
+            "out; physics and roofline follow from the twin's model_config and hardware, and physics is refined. "
+            "Default: as configured.",
+            show_default=False,
         ),
     ] = None,
     compare_latency: Annotated[
@@ -148,12 +164,20 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         num_observed=len(observed),
         num_holdout=len(held_out),
     )
-    _check_writing(fit=fit, asked=write_config or write_defaults, infer=infer_async or fit_alpha2)
+    _check_writing(
+        fit=fit,
+        asked=write_config or write_defaults,
+        infer=infer_async or fit_alpha2 or latency_model in ("auto", "blackbox", "extended"),
+    )
     gate = _gate(thresholds, junit=junit, baseline=baseline)
     options = Options(
         pair_by=pair_by,
         seed=seed,
         infer_async=infer_async,
+        latency_model=_kind(latency_model),
+        model_config=model_config,
+        gpu=gpu,
+        tp=tp,
         names=COEFFICIENTS if fit_alpha2 else FITTED,
         promises_us={} if slo is None else parse_slo(slo),
         margins=_margins(margin, None if gate is None else gate[0]),
@@ -249,7 +273,9 @@ def _check_writing(*, fit: bool, asked: Path | None, infer: bool) -> None:
     from traces.errors import ConfigError
 
     if not fit and (asked is not None or infer):
-        given = "--infer-async, --fit-alpha2" if infer else "--write-config, --write-defaults"
+        given = (
+            "--infer-async, --fit-alpha2, --latency-model" if infer else "--write-config, --write-defaults"
+        )
         raise ConfigError(f"{given}: got no --fit, expected it: there is nothing to write or infer without")
 
 
@@ -295,8 +321,7 @@ def _compare_latency(
     """Write a report per latency model and a table of all; print the table."""
     from rich.console import Console
 
-    from calibrate.side_by_side import models_in, row_of, table_of, unable, write_rows
-    from replay import load_config
+    from calibrate.side_by_side import models_in, row_of, table_of, twin_for, unable, write_rows
     from traces.errors import ConfigError
 
     if config is None:
@@ -305,13 +330,14 @@ def _compare_latency(
         )
     rows = []
     for model in models_in(asked):
+        can_fit = fit and model in FITTABLE
         try:
-            twin = load_config(config, latency_model=model)
+            twin = twin_for(config, model, fit=can_fit)
         except ConfigError as error:
             rows.append(unable(model, str(error)))
             continue
-        can_fit = fit and model in FITTABLE
-        calibration = _calibration(traces, config, fit=can_fit, options=options, latency_model=model)
+        as_this = replace(options, latency_model=_kind(model) if can_fit else None)
+        calibration = _calibration(traces, config, fit=can_fit, options=as_this, latency_model=model)
         _write(
             calibration,
             report / model,
@@ -348,7 +374,7 @@ def _calibration(
     if config is None:
         assert traces.simulated is not None  # noqa: S101 - check_options has seen to it
         return judge.compare_with_simulated(traces.observed[0], traces.simulated, options, repeats=repeats)
-    twin = _load(config, latency_model)
+    twin = _load(config, latency_model, fit=fit)
     if not fit:
         return judge.compare_with_twin(traces.observed, twin, options, holdout=held_out, repeats=repeats)
     with fit_progress() as progress:
@@ -357,12 +383,19 @@ def _calibration(
         )
 
 
-def _load(path: Path, latency_model: str | None) -> TwinConfig:
+def _kind(latency_model: str | None) -> Literal["auto", "blackbox", "extended"] | None:
+    """Return the kind of straight lines that a fit is to find, None where it is to keep what is configured."""
+    if latency_model in ("auto", "blackbox", "extended"):
+        return latency_model  # type: ignore[return-value]  # mypy does not narrow text by a tuple
+    return None
+
+
+def _load(path: Path, latency_model: str | None, *, fit: bool) -> TwinConfig:
     """Return the configuration, its notes told."""
-    from replay import load_config
+    from calibrate.side_by_side import twin_for
     from sim.compile import is_compiled
 
-    twin = load_config(path, latency_model=latency_model)
+    twin = twin_for(path, latency_model, fit=fit)
     for note in twin.notes:
         typer.echo(f"note: {note}", err=True)
     if not is_compiled():
@@ -427,14 +460,14 @@ def _summarise(calibration: Calibration, report: Path) -> None:
     from calibrate.reveal import reveals_of
     from calibrate.terminal import tables_of
 
-    console = Console(stderr=True, highlight=False)
+    # Where nobody looks at a terminal, a log must not lose half of a column to 80 characters.
+    console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else LOG_WIDTH)
     for table in tables_of(calibration):
         console.print(table)
     for each in calibration.traces:
         if each.saturation.state != "stable":
-            console.print(
-                f"{each.source.name}: {each.saturation.state}: {each.saturation.reason}", soft_wrap=True
-            )
+            said = f"{each.source.name}: {each.saturation.state} load: {each.saturation.reason}"
+            console.print(said, soft_wrap=True)
     for reveal in reveals_of(calibration):
         console.print(f"to see {', '.join(reveal.coefficients)}: {reveal.shows}", soft_wrap=True)
         console.print(f"  {reveal.command}", soft_wrap=True, markup=False)

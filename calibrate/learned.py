@@ -18,7 +18,7 @@ from scipy.optimize import least_squares
 from scipy.stats import norm
 
 from calibrate.bootstrap import LEVEL, Floats
-from calibrate.problem import NOISE, FitTrace, Problem, Run, log_ratio
+from calibrate.problem import NOISE, FitTrace, Run, log_ratio, simulated
 from calibrate.search import Report
 from calibrate.uncertainty import Coefficient
 from sim import Physics
@@ -183,14 +183,8 @@ def _weight(served: Served) -> Floats:
 
 def _run(served: Served, names: Sequence[str], x: Floats) -> Run:
     """Return the trace simulated with these coefficients."""
-    problem = Problem(
-        traces=(served.trace,),
-        engine=served.config.engine,
-        names=tuple(names),
-        base=_physics(served),
-        scale=np.ones(len(names)),
-    )
-    return problem.simulate(np.exp(x))[0]
+    model = _with(_physics(served), dict(zip(names, np.exp(x).tolist(), strict=True)))
+    return simulated(served.trace, engine=served.config.engine, model=model)
 
 
 def _coefficients(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from calibrate.calibration import Calibration
+    from replay import TwinConfig
+
+GUESS: dict[str, float] = {"alpha0": 1000, "alpha1": 1, "beta0": 5000, "beta1": 20, "beta2": 100}
+"""µs, of no server: where a fit begins that has nothing to begin at."""
 
 SHOWN = {"ttft_us": "TTFT", "tpot_us": "TPOT", "e2e_us": "E2E"}
 
@@ -38,6 +42,20 @@ def models_in(text: str) -> list[str]:
             "--compare-latency: got nothing, expected latency models such as blackbox,roofline,physics"
         )
     return models
+
+
+def twin_for(path: Path, model: str | None, *, fit: bool) -> TwinConfig:
+    """Return the twin of a file with a latency model; a fit of straight lines begins at those that are configured.
+
+    Where none are configured it begins at a guess. Raises ConfigError where the model cannot stand for the server.
+    """
+    from replay import load_config
+    from sim import Blackbox
+
+    if not (fit and model in ("auto", "blackbox", "extended")):
+        return load_config(path, latency_model=model)
+    twin = load_config(path)
+    return twin if isinstance(twin.latency, Blackbox) else replace(twin, latency=Blackbox(**GUESS))
 
 
 def row_of(model: str, calibration: Calibration, *, reason: str) -> Row:

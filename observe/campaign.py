@@ -13,7 +13,7 @@ import numpy as np
 from observe.loads import Load, Pace, estimate_s, pace_of_probe, probing_load
 from observe.observing import Observation, observe_with
 from observe.server import Questions, ask_server
-from observe.settings import Settings
+from observe.settings import NO_WARM_UP, Settings
 from traces import ServerError, TraceError, read_trace, request_metrics
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ async def estimate_all(loads: Sequence[Load], settings: Settings, *, rate_per_s:
     """
     probe = probing_load(loads)
     with tempfile.TemporaryDirectory(prefix="vtwin-probe-") as folder:
-        quiet = replace(settings, warmup_requests=0, engine_log=None, scrape_s=None)
+        quiet = replace(settings, warmup=NO_WARM_UP, engine_log=None, scrape_s=None, processes=1)
         seen = await observe_with(probe, quiet, output=Path(folder) / "probe")
     if seen.num_ok < len(probe):
         said = seen.trace.column("error_message").dropna().tolist()

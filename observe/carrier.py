@@ -88,7 +88,13 @@ class Solo:
     def __init__(
         self, plan: SendPlan, settings: Settings, *, live: LiveTrace, progress: Progress, id_prefix: str
     ) -> None:
-        self._recorder = Recorder(live, progress, max_tokens=plan.max_tokens, streaming=settings.streaming)
+        self._recorder = Recorder(
+            live,
+            progress,
+            max_tokens=plan.max_tokens,
+            streaming=settings.streaming,
+            awaited=plan.is_awaited,
+        )
         self._base = settings.endpoint.base
         self.cpu_s = 0.0
         self._sender = open_sender(settings.endpoint, PATHS[settings.api])
@@ -100,6 +106,7 @@ class Solo:
             limits=settings.limits,
             id_prefix=id_prefix,
         )
+        self._recorder.on_reply = self._run.replies.put
         self.drain = self._run.drain
         self.stop = self._run.stop
         self.abort = self._run.abort

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
+from observe.settings import WarmUp
 from traces.workload.options import WorkloadOptions, with_workload_options
 
 if TYPE_CHECKING:
@@ -38,6 +40,18 @@ def _seconds(text: str) -> float:
     if not seconds > 0:
         raise typer.BadParameter(f"got {text!r}, expected a time > 0, or none")
     return seconds
+
+
+def _warmup(text: str) -> WarmUp:
+    """Return the warm-up that a bare number (of requests) or a time with its unit asks for."""
+    from traces.workload.options import parse_seconds
+
+    if text.strip().isdecimal():
+        return WarmUp(num_requests=int(text))
+    seconds = parse_seconds(text)
+    if not 0 < seconds < float("inf"):
+        raise typer.BadParameter(f"got {text!r}, expected requests (10) or a time (30s)")
+    return WarmUp(seconds=seconds)
 
 
 @with_workload_options
@@ -98,12 +112,36 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             rich_help_panel=CARE,
         ),
     ] = None,
-    warmup_requests: Annotated[
+    retries: Annotated[
         int,
         typer.Option(
-            min=0, metavar="N", help="Sent before the clock starts, not in the trace.", rich_help_panel=CARE
+            min=0,
+            metavar="N",
+            help="Send again what was refused (429, 5xx, no connection) before an answer began, so often at most; "
+            "Retry-After is kept to. Marked in the trace.",
+            rich_help_panel=CARE,
         ),
     ] = 0,
+    warmup: Annotated[
+        WarmUp | None,
+        typer.Option(
+            "--warmup",
+            "--warmup-requests",
+            metavar="N|S",
+            parser=_warmup,
+            help="So many requests (10), or requests for so long (30s), before the clock starts; not in the trace.",
+            show_default=False,
+            rich_help_panel=CARE,
+        ),
+    ] = None,
+    keep_warmup: Annotated[
+        bool,
+        typer.Option(
+            "--keep-warmup",
+            help="Take the warm-up from the load's own beginning: in the trace, marked, and in no latency.",
+            rich_help_panel=CARE,
+        ),
+    ] = False,
     tokenizer: Annotated[
         Path | None,
         typer.Option(
@@ -234,9 +272,12 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from observe.listing import ListOptions
     from observe.loop import run_on_fastest_loop
     from observe.settings import Limits, Settings
+    from traces import ConfigError
     from traces.slo import parse_slo
     from traces.workload import trace_from_options
 
+    if keep_warmup and not warmup:
+        raise ConfigError("--keep-warmup: got it without --warmup, expected how much of the load it is")
     settings = Settings(
         endpoint=parse_endpoint(url, api_key=api_key, headers=header or (), verify_tls=not insecure),
         api=workload.api,
@@ -245,8 +286,9 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             timeout_s=_finite(timeout),
             stall_timeout_s=_finite(stall_timeout),
             max_concurrency=max_concurrency,
+            max_retries=retries,
         ),
-        warmup_requests=warmup_requests,
+        warmup=replace(warmup or WarmUp(), is_kept=keep_warmup),
         events=not no_itl,
         probe=not no_probe,
         salt=prompt_salt,

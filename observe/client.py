@@ -9,6 +9,7 @@ import aiohttp
 
 from observe.endpoint import Endpoint
 from observe.exchange import Clock, Exchange, monotonic_ns
+from observe.retry import retry_after_s
 
 _KEEPALIVE_S = 4.0
 """How long an idle connection is kept: below uvicorn's 5 s, so that the server never closes it first."""
@@ -46,6 +47,7 @@ class AiohttpSender:
             ) as response:
                 exchange.first_byte_ns = self._clock()
                 exchange.http_status = response.status
+                exchange.retry_after_s = retry_after_s(response.headers.get("Retry-After", ""))
                 if response.status == 200:
                     await self._read(response, exchange)
                 else:

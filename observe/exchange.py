@@ -28,11 +28,15 @@ class Exchange:
     """The stamps of one request under way, in ns of the run's clock; None until it happens.
 
     ``blobs`` and ``stamps`` pair up: the bytes of one read and when they were there. Nothing is parsed before
-    the end. A failure keeps whatever came before it. ``ready_ns`` is when the request was free to go: its due
-    time, or later where a cap on concurrency held it back.
+    the end. A failure keeps whatever came before it. ``number``: how many were let go before it.
+    ``ready_ns`` is when the request was free to go: its due time, or later where a cap on concurrency held it
+    back, or where it was retried. ``is_paced``: the plan, not an answer, says when it is due.
+    ``input_tokens``: of the prompt, where only the run knows them. ``is_resting``: it has failed and waits to be
+    sent again.
     """
 
     index: int
+    number: int = 0
     due_ns: int
     ready_ns: int
     x_request_id: str
@@ -46,6 +50,21 @@ class Exchange:
     stamps: list[int] = field(default_factory=list)
     blobs: list[bytes] = field(default_factory=list)
     failure: Failure | None = None
+    is_paced: bool = True
+    input_tokens: int | None = None
+    num_attempts: int = 1
+    retry_after_s: float | None = None
+    is_resting: bool = False
+
+    def renew(self, ready_ns: int) -> None:
+        """Forget what came of the last attempt, for another one that is free to go at ``ready_ns``."""
+        self.num_attempts += 1
+        self.ready_ns = ready_ns
+        self.dispatched_ns = self.first_byte_ns = self.http_status = self.retry_after_s = None
+        self.connection_wait_ns = 0
+        self.stamps, self.blobs = [], []
+        self.failure = None
+        self.is_resting = False
 
     def fail(self, status: FailureStatus, message: str) -> None:
         """Record why the request has no answer; the first reason stands."""

@@ -20,6 +20,7 @@ from observe.verdict import (
     BOUNDS,
     FINISHED,
     achieved_pace,
+    asked_in_flight,
     asked_pace,
     blame,
     blame_all,
@@ -49,7 +50,9 @@ def first_header(ready: Preparation, settings: Settings, *, carrier: Carrier) ->
         timeout_s=limits.timeout_s,
         stall_timeout_s=limits.stall_timeout_s,
         max_concurrency=limits.max_concurrency,
-        num_warmup_requests=settings.warmup_requests or None,
+        max_retries=limits.max_retries or None,
+        num_warmup_requests=settings.warmup.num_requests or None,
+        warmup_s=settings.warmup.seconds or None,
         num_planned=len(ready.plan),
         rate_asked_per_s=pace.rate_per_s,
         gap_cv_asked=pace.gap_cv,
@@ -93,11 +96,14 @@ def final_header(
     tallies, processes = carrier.tallies, carrier.processes
     cpu_frac = max((each.cpu_frac or 0.0 for each in processes), default=busy_frac(facts))
     reason = blame_all(processes) if processes else blame(ready.plan, progress, cpu_frac=cpu_frac)
-    achieved = achieved_pace(progress)
+    achieved = achieved_pace(ready.plan, progress)
     client = replace(
         header.client,
         token_counts=_token_counts(tallies),
         num_held_back=progress.num_held_back if settings.limits.max_concurrency else None,
+        num_retried=progress.num_retried if settings.limits.max_retries else None,
+        in_flight_asked=asked_in_flight(ready.plan),
+        in_flight_mean=progress.mean_in_flight,
         num_sent=len(progress.dispatched_ns),
         num_connections=progress.num_connections,
         peak_in_flight=progress.peak_in_flight,
@@ -117,6 +123,8 @@ def final_header(
             *header.client.notes,
             *([facts.stopped] if facts.stopped else []),
             *_remarks(tallies),
+            *_lost_rounds(progress),
+            *_silences(ready, tallies),
             *_each_lost(processes),
             *_about_processes(processes, settings),
             *_lost_metrics(ready, after),
@@ -164,6 +172,27 @@ def _remarks(tallies: Tallies) -> tuple[str, ...]:
         said.append(f"{tallies.without_usage} answers came without usage: their tokens are unknown")
     if (change := server_change(tallies)) is not None:
         said.append(change)
+    return tuple(said)
+
+
+def _lost_rounds(progress: Progress) -> tuple[str, ...]:
+    lost = progress.num_not_continued
+    return (f"{lost} requests were not sent: a round of their session before them failed",) if lost else ()
+
+
+def _silences(ready: Preparation, tallies: Tallies) -> tuple[str, ...]:
+    """Return what a vLLM server could say with its answers and did not, each with the flag that lets it."""
+    if not ready.server.is_vllm or not tallies.num_whole:
+        return ()
+    said: list[str] = []
+    if not tallies.with_cached_tokens:
+        said.append(
+            "no cached tokens in usage: hits by request unknown (vllm: --enable-prompt-tokens-details)"
+        )
+    if not tallies.with_timings:
+        said.append("no queue times with the answers (vllm: --enable-per-request-metrics)")
+    if not tallies.fingerprints:
+        said.append("no system_fingerprint: a server that is replaced during the run would not be noticed")
     return tuple(said)
 
 

@@ -135,9 +135,8 @@ async def _observe(
     signals: Callable[[Carrier], AbstractContextManager[None]],
 ) -> Observation:
     beside = BesideRecords(settings, questions)
-    live = LiveTrace(path, plan=ready.plan, events=settings.events)
-    loop = ready.plan.closed_loop
-    progress = Progress(num_planned=len(ready.plan), num_at_once=0 if loop is None else loop.concurrency)
+    live = LiveTrace(path, plan=ready.plan, events=settings.events, warmup=settings.warmup)
+    progress = Progress(num_planned=len(ready.plan), num_at_once=ready.plan.num_at_once)
     carrier = open_carrier(ready, settings, live=live, progress=progress, path=path)
     carrier.report_outcomes(ErrorBrake(settings.max_error_frac, carrier.stop).note)
     header = first_header(ready, settings, carrier=carrier)

@@ -49,7 +49,7 @@ class Watcher:
     def __init__(self, progress: Progress, plan: SendPlan, *, clock: Clock = monotonic_ns) -> None:
         self._progress = progress
         self._clock = clock
-        self._open = plan.closed_loop is None
+        self._open = plan.closed_loop is None and not plan.has_sessions
         self._due_us = sorted(due for due in plan.due_us if due is not None)
 
     def snapshot(self) -> Snapshot:
@@ -92,6 +92,8 @@ def lines_of(snapshot: Snapshot) -> list[str]:
     """Return the panel's lines."""
     seconds = max(snapshot.elapsed_s, 1e-9)
     left = "" if snapshot.left_s is None else f", sending for {snapshot.left_s:.0f} s more"
+    if snapshot.num_sent == snapshot.num_planned:
+        left = f", all sent: waiting for {snapshot.in_flight}"
     rate = f"{snapshot.num_sent / seconds:.2f}/s"
     asked = "" if snapshot.num_due is None else f", asked {snapshot.num_due / seconds:.2f}/s"
     failed = f", {snapshot.num_failed} failed" if snapshot.num_failed else ""

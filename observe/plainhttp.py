@@ -15,6 +15,7 @@ import httptools
 from observe.endpoint import Endpoint
 from observe.exchange import Clock, Exchange, monotonic_ns
 from observe.receive import Receiver
+from observe.retry import retry_after_s
 
 _KEEPALIVE_NS = 4_000_000_000
 """How long an idle connection is kept: below uvicorn's 5 s, so that the server never closes it first."""
@@ -256,10 +257,13 @@ class Connection:
 
     # httptools's callbacks
 
-    def on_header(self, name: bytes, value: bytes) -> None:  # noqa: ARG002 - httptools's signature
-        """Note whether the body says where it ends."""
-        if name.lower() in (b"content-length", b"transfer-encoding"):
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Note whether the body says where it ends, and when to ask again."""
+        lowered = name.lower()
+        if lowered in (b"content-length", b"transfer-encoding"):
             self._has_length = True
+        elif lowered == b"retry-after" and self._exchange is not None:
+            self._exchange.retry_after_s = retry_after_s(value.decode("latin-1"))
 
     def on_headers_complete(self) -> None:
         """Take the status; 1xx announces another head."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import orjson
 from observe.endpoint import Api
 from observe.exchange import one_line
 from observe.prompts import BLOCK, GROUP, OWN, Prompts, Segment, key_of
+from observe.sessions import Chain, chains_of, is_token_ids, rounds_that_grow
 from traces import TraceError, prompt_tokens
 
 if TYPE_CHECKING:
@@ -40,7 +42,15 @@ class BodyShape:
     streaming: bool = True
     extra: Mapping[str, object] = field(default_factory=dict)
 
-    def body(self, prompt: bytes, *, max_tokens: int, model: str | None, priority: int | None) -> bytes:
+    def body(
+        self,
+        prompt: bytes,
+        *,
+        max_tokens: int,
+        model: str | None,
+        priority: int | None,
+        return_token_ids: bool = False,
+    ) -> bytes:
         """Return the JSON of one request; ``prompt`` is JSON already."""
         fields: dict[str, object] = {"model": model if model in self.row_models else self.model}
         rest: dict[str, object] = {"max_tokens": max_tokens, "temperature": 0, "stream": self.streaming}
@@ -55,23 +65,28 @@ class BodyShape:
             )
         if priority is not None:
             rest["priority"] = priority
+        if return_token_ids:
+            rest["return_token_ids"] = True
         name = b'"prompt":' if self.api == "completions" else b'"messages":'
         head, tail = orjson.dumps(fields), orjson.dumps(rest | dict(self.extra))
         return b"".join((head[:-1], b",", name, prompt, b",", tail[1:]))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)  # no slots: a property is cached
 class SendPlan:
     """The requests of ``trace`` in its order: when each is due and what it carries.
 
-    ``due_us``: µs from the run's start; None in a closed loop beyond the first round, where the previous
-    answer plus ``think_us`` decides. ``order``: row numbers by due time. ``notes``: what is sent otherwise.
+    ``due_us``: µs from the run's start; None where an answer plus ``think_us`` decides: in a closed loop beyond
+    the first round, and in a session. ``chains``: row numbers, those of a session together, by due time.
+    ``grows_from``: the row whose prompt and answer a row's prompt builds on (see ``observe.sessions``).
+    ``notes``: what is sent otherwise.
     """
 
     trace: Trace
     due_us: Sequence[int | None]
     think_us: Sequence[int]
-    order: Sequence[int]
+    chains: Sequence[Chain]
+    grows_from: Mapping[int, int]
     max_tokens: Sequence[int]
     prompts: Prompts
     shape: BodyShape
@@ -88,9 +103,32 @@ class SendPlan:
         """The closed loop that paces this plan, or None where the due times do."""
         return self.trace.header.closed_loop
 
+    @property
+    def has_sessions(self) -> bool:
+        """Whether any request waits for the answer to another of its session."""
+        return len(self.chains) < len(self)
+
+    @property
+    def num_at_once(self) -> int:
+        """How many requests of a closed loop are due together, so that how late they are says nothing."""
+        loop = self.closed_loop
+        if loop is None:
+            return 0
+        return len(self) if loop.in_waves else loop.concurrency
+
+    @cached_property
+    def is_built_on(self) -> frozenset[int]:
+        """Rows whose answer is part of another's prompt."""
+        return frozenset(self.grows_from.values())
+
+    @cached_property
+    def is_awaited(self) -> frozenset[int]:
+        """Rows whose answer another round of their session waits for."""
+        return frozenset(row for chain in self.chains for row in chain[:-1])
+
     def __len__(self) -> int:
-        """Return the number of requests."""
-        return len(self.order)
+        """Return the number of requests: of a share of the plan, its own."""
+        return sum(map(len, self.chains))
 
     def take_body(self, index: int) -> bytes:
         """Return the body of row ``index`` and forget it if it was built before."""
@@ -98,11 +136,28 @@ class SendPlan:
 
     def build_body(self, index: int) -> bytes:
         """Return the body of row ``index``, built now."""
+        return self.body_with(index, self.prompt(index))
+
+    def prompt(self, index: int) -> bytes:
+        """Return the prompt of row ``index`` as JSON; of a row that builds on another, what it adds."""
+        return self.prompts.render(self.segments[index])
+
+    def prefix_tokens(self, index: int) -> int:
+        """Return how many of the tokens of row ``index`` are those of its prefix group."""
+        return int(self.trace.column("prefix_length").fillna(0).iloc[index])
+
+    def num_prompt_tokens(self, index: int) -> int:
+        """Return the tokens of ``prompt``."""
+        return sum(segment.length for segment in self.segments[index])
+
+    def body_with(self, index: int, prompt: bytes) -> bytes:
+        """Return the body of row ``index`` with this prompt, JSON already."""
         return self.shape.body(
-            self.prompts.render(self.segments[index]),
+            prompt,
             max_tokens=self.max_tokens[index],
             model=self.models[index],
             priority=self.priorities[index],
+            return_token_ids=index in self.is_built_on and is_token_ids(prompt),
         )
 
 
@@ -120,13 +175,16 @@ def make_plan(
     """
     if len(trace) == 0:
         raise TraceError("trace: got no requests, expected at least one")
-    due = _due_us(trace)
-    segments, notes = _segments(trace)
+    chains = chains_of(trace)
+    grows_from = rounds_that_grow(trace, chains)
+    due = _due_us(trace, chains)
+    segments, notes = _segments(trace, grows_from)
     plan = SendPlan(
         trace=trace,
         due_us=due,
         think_us=_think_us(trace),
-        order=sorted(range(len(trace)), key=lambda row: (due[row] is None, due[row] or 0)),
+        chains=sorted(chains, key=lambda chain: (due[chain[0]] is None, due[chain[0]] or 0, chain[0])),
+        grows_from=grows_from,
         max_tokens=_max_tokens(trace),
         prompts=prompts,
         shape=shape,
@@ -170,15 +228,19 @@ def _priorities(trace: Trace, *, by_class: bool) -> list[int | None]:
     return [known if own is None else own for own, known in zip(stated, classes, strict=True)]
 
 
-def _due_us(trace: Trace) -> list[int | None]:
+def _due_us(trace: Trace, chains: Sequence[Chain]) -> list[int | None]:
     due = _ints(trace.column("arrival_time_us"))
     loop = trace.header.closed_loop
     if loop is not None:
-        first_round = [time or 0 for time in due[: loop.concurrency]]
-        return [*first_round, *([None] * (len(due) - len(first_round)))]
-    if None in due:
-        row = due.index(None) + 1
-        raise TraceError(f"row {row}, arrival_time_us: got an empty cell, expected a time (no closed loop)")
+        paced: list[int | None] = [None] * len(due)
+        for chain in chains[: loop.concurrency]:
+            paced[chain[0]] = due[chain[0]] or 0
+        return paced
+    missing = next((chain[0] for chain in chains if due[chain[0]] is None), None)
+    if missing is not None:
+        raise TraceError(
+            f"row {missing + 1}, arrival_time_us: got an empty cell, expected a time (no closed loop)"
+        )
     return due
 
 
@@ -203,16 +265,24 @@ def _max_tokens(trace: Trace) -> list[int]:
     return [max(int(count), 1) for count in wanted]
 
 
-def _segments(trace: Trace) -> tuple[list[tuple[Segment, ...]], tuple[str, ...]]:
-    """Return each row's prompt as segments, and what had to be changed to make them."""
+def _segments(
+    trace: Trace, grows_from: Mapping[int, int]
+) -> tuple[list[tuple[Segment, ...]], tuple[str, ...]]:
+    """Return each row's prompt as segments, and what had to be changed to make them.
+
+    Of a row that builds on another: what it adds.
+    """
     totals = prompt_tokens(trace)
     empty = int(np.count_nonzero(totals < 1))
     notes = (f"{empty} prompts of 0 tokens are sent as 1 token",) if empty else ()
     block = trace.header.hash_block_size
     hashes, groups = trace.column("prefix_hashes").tolist(), trace.column("prefix_group").tolist()
-    shared = trace.column("prefix_length").tolist()
+    shared, added = trace.column("prefix_length").tolist(), trace.column("new_input_tokens").tolist()
     rows: list[tuple[Segment, ...]] = []
     for row, total in enumerate(np.maximum(totals, 1).tolist()):
+        if row in grows_from:
+            rows.append((Segment(OWN, row, max(int(added[row]), 1)),))
+            continue
         if block is not None and isinstance(hashes[row], str):
             segments = _hashed(hashes[row].split(), block, total=total)
         elif isinstance(groups[row], str) and shared[row] > 0:
@@ -233,7 +303,7 @@ def _hashed(ids: list[str], block: int, *, total: int) -> list[Segment]:
 def prebuild(plan: SendPlan, most_bytes: int) -> None:
     """Build the plan's bodies in the order in which they are sent, until they fill ``most_bytes``."""
     size = 0
-    for row in plan.order:
+    for row in (row for chain in plan.chains for row in chain if row not in plan.grows_from):
         if size >= most_bytes:
             return
         plan.built[row] = plan.build_body(row)

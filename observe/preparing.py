@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,17 +18,20 @@ from observe.metrics_text import Sample
 from observe.negotiate import make_prompts, negotiate
 from observe.plan import PREBUILD_BYTES, BodyShape, SendPlan, make_plan
 from observe.progress import Progress
-from observe.prompts import Prompts
+from observe.prompts import Prompts, TokenPrompts
 from observe.run import LoadRun
 from observe.sending import open_sender
 from observe.server import Questions, ServerFacts, ask_server, scrape_metrics
-from observe.settings import Settings
+from observe.sessions import chains_of, names_its_tokens, rounds_that_grow
+from observe.settings import Settings, WarmUp
 from traces import ClosedLoop, select_rows
 
 if TYPE_CHECKING:
     from traces import Trace
 
 _WARMUP_CONCURRENCY = 8
+_WARMUP_LAP = 256
+"""Requests that a warm-up by time plans at once; it begins anew, with other prompts, as often as it takes."""
 
 Say = Callable[[str], None]
 """Tells the user one thing, now."""
@@ -66,9 +71,12 @@ async def prepare(
             questions, shape, prompts=prompts, salt=salt, tokenizer=tokenizer
         )
         notes += more
-    if settings.warmup_requests:
-        tell(f"warming up with {min(settings.warmup_requests, len(workload))} requests")
-        await _warm_up(workload, settings, prompts=prompts.salted(salt + 1), shape=shape)
+    if rounds_that_grow(workload, chains_of(workload)):
+        prompts, more = await _to_grow(questions, shape, prompts=prompts, salt=salt)
+        notes += more
+    if settings.warmup and not settings.warmup.is_kept:
+        tell(f"warming up {_how_long(settings.warmup, len(workload))}")
+        await warm_up(workload, settings, prompts=prompts, shape=shape, salt=salt + 1)
     plan = make_plan(
         workload,
         prompts=prompts,
@@ -117,26 +125,63 @@ def _given_up(asked: BodyShape, agreed: BodyShape) -> tuple[str, ...]:
     return tuple(said)
 
 
-async def _warm_up(workload: Trace, settings: Settings, *, prompts: Prompts, shape: BodyShape) -> None:
-    """Send the workload's first requests, a few at a time, and keep nothing of them.
+async def _to_grow(
+    questions: Questions, shape: BodyShape, *, prompts: Prompts, salt: int
+) -> tuple[Prompts, tuple[str, ...]]:
+    """Return prompts that answers can be added to: token ids only where the server names its own."""
+    if shape.api == "chat" or not isinstance(prompts, TokenPrompts):
+        return prompts, ()
+    if await names_its_tokens(questions, shape, prompts=prompts):
+        return prompts, ()
+    words, note = await make_prompts(questions, api=shape.api, model=shape.model, salt=salt, token_ids=False)
+    said = (
+        "the server names no tokens (vllm: 0.10.2 or newer): sessions are sent as text, read anew each round"
+    )
+    return words, (said, *((note,) if note else ()))
 
-    ``prompts`` are not the run's: none of the run's finds itself in the server's cache.
+
+def _how_long(warmup: WarmUp, num_rows: int) -> str:
+    if warmup.seconds:
+        return f"for {warmup.seconds:g} s"
+    return f"with {min(warmup.num_requests, num_rows)} requests"
+
+
+async def warm_up(
+    workload: Trace, settings: Settings, *, prompts: Prompts, shape: BodyShape, salt: int
+) -> None:
+    """Send the workload's first requests, a few at a time, so many or for so long, and keep nothing of them.
+
+    ``salt`` is not the run's: none of the run's prompts finds itself in the server's cache.
     """
-    count = min(settings.warmup_requests, len(workload))
-    rows = select_rows(workload, np.arange(len(workload)) < count)
-    rows = rows.with_columns(arrival_time_us=[None] * count, think_time_us=[0] * count)
-    rows = rows.with_header(closed_loop=ClosedLoop(concurrency=min(count, _WARMUP_CONCURRENCY)))
-    plan = make_plan(rows, prompts=prompts, shape=shape)
     sender = open_sender(settings.endpoint, PATHS[settings.api])
+    until_ns = monotonic_ns() + round(settings.warmup.seconds * 1e9)
     try:
-        run = LoadRun(
-            plan,
-            sender,
-            progress=Progress(num_planned=count),
-            on_end=lambda _: None,
-            limits=replace(settings.limits, max_concurrency=None),
-            id_prefix="vtwin-warmup",
-        )
-        await run.execute(monotonic_ns())
+        for lap in count():
+            others = prompts.salted(salt + lap)
+            plan = _warm_up_plan(workload, settings.warmup, prompts=others, shape=shape)
+            run = LoadRun(
+                plan,
+                sender,
+                progress=Progress(num_planned=len(plan)),
+                on_end=lambda _: None,
+                limits=replace(settings.limits, max_concurrency=None),
+                id_prefix="vtwin-warmup",
+            )
+            if settings.warmup.seconds:
+                left_s = (until_ns - monotonic_ns()) / 1e9
+                asyncio.get_running_loop().call_later(left_s, run.drain)
+            await run.execute(monotonic_ns())
+            if monotonic_ns() >= until_ns:
+                return
     finally:
         await sender.close()
+
+
+def _warm_up_plan(workload: Trace, warmup: WarmUp, *, prompts: Prompts, shape: BodyShape) -> SendPlan:
+    number = min(warmup.num_requests or _WARMUP_LAP, len(workload))
+    rows = select_rows(workload, np.arange(len(workload)) < number)
+    alone = rows.requests.drop(columns=["session_id", "round_index", "new_input_tokens"], errors="ignore")
+    rows = replace(rows, requests=alone)
+    rows = rows.with_columns(arrival_time_us=[None] * number, think_time_us=[0] * number)
+    rows = rows.with_header(closed_loop=ClosedLoop(concurrency=min(number, _WARMUP_CONCURRENCY)))
+    return make_plan(rows, prompts=prompts, shape=shape)

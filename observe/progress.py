@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
+import numpy as np
+
 from observe.exchange import Exchange
 from observe.timeline import Reading
 
@@ -59,9 +61,10 @@ class Progress:
     """A run so far. Times in ns of the run's clock, lags and histograms in µs.
 
     ``num_held_back``: requests that waited for the cap on concurrency. ``num_connections``: those that had to
-    open a connection. ``ended_ns``: when what was sent at ``dispatched_ns`` ended. ``num_at_once``: rows that
-    are a closed loop's first round, all due together; how late the client was with them says nothing of how it
-    keeps up, so they are not in ``own_lag_us``.
+    open a connection. ``num_not_continued``: those whose session ended before them. ``paced_ns``: when requests
+    were sent whose time the plan says. ``ended_ns``: when what was sent at ``dispatched_ns`` ended.
+    ``num_at_once``: requests of a closed loop's first round, all due together; how late the client was with them
+    says nothing of how it keeps up, so they are not in ``own_lag_us``.
     """
 
     num_planned: int
@@ -79,7 +82,10 @@ class Progress:
     ttft: LogHistogram = field(default_factory=LogHistogram)
     itl: LogHistogram = field(default_factory=LogHistogram)
     loop_lag: LogHistogram = field(default_factory=LogHistogram)
+    num_retried: int = 0
+    num_not_continued: int = 0
     dispatched_ns: array[int] = field(default_factory=lambda: array("q"))
+    paced_ns: array[int] = field(default_factory=lambda: array("q"))
     ended_ns: array[int] = field(default_factory=lambda: array("q"))
     dispatch_lag_us: array[int] = field(default_factory=lambda: array("q"))
     own_lag_us: array[int] = field(default_factory=lambda: array("q"))
@@ -100,14 +106,25 @@ class Progress:
         """Count a request's end and how late it was sent."""
         self.in_flight -= 1
         self.num_connections += exchange.connection_wait_ns > 0
+        self.num_retried += exchange.num_attempts > 1
         if exchange.dispatched_ns is None:
             return
         self.dispatched_ns.append(exchange.dispatched_ns)
         self.ended_ns.append(exchange.end_ns or exchange.last_activity_ns())
+        if exchange.is_paced:
+            self.paced_ns.append(exchange.dispatched_ns)
         self.dispatch_lag_us.append((exchange.dispatched_ns - exchange.due_ns) // 1000)
-        if exchange.index >= self.num_at_once:
+        if exchange.number >= self.num_at_once:
             own = exchange.dispatched_ns - exchange.ready_ns - exchange.connection_wait_ns
             self.own_lag_us.append(max(own, 0) // 1000)
+
+    @property
+    def mean_in_flight(self) -> float | None:
+        """Requests in flight on average, from the first dispatch to the last; None of fewer than two moments."""
+        begins, ends = np.array(self.dispatched_ns), np.array(self.ended_ns)
+        if len(begins) == 0 or np.ptp(begins) == 0:
+            return None
+        return float((np.minimum(ends, begins.max()) - begins).sum() / np.ptp(begins))
 
     def note_answer(self, exchange: Exchange, reading: Reading, *, status: str) -> None:
         """Count what an answer said, once it has been read."""

@@ -20,6 +20,7 @@ import numpy as np
 
 from observe.exchange import Exchange, Failure
 from observe.plan import SendPlan
+from observe.settings import NO_WARM_UP, WarmUp
 from observe.timeline import Reading
 from traces import TraceError, read_trace, write_trace
 from traces.header import Header, header_yaml
@@ -38,7 +39,7 @@ WORKLOAD_COLUMNS = (
     *("request_id", "client_id", "tenant_id", "slo_class", "vllm_priority", "session_id", "round_index"),
     *("prefix_group", "prefix_length", "input_tokens", "text_tokens", "image_tokens", "audio_tokens"),
     *("video_tokens", "reason_ratio", "model", "deadline_us", "slo_target_us", "arrival_time_us", "adapter"),
-    *("think_time_us", "prefix_hashes"),
+    *("think_time_us", "prefix_hashes", "new_input_tokens"),
 )
 """What a request was to be: taken from the plan's trace as it stands."""
 
@@ -47,7 +48,7 @@ OUTCOME_COLUMNS = (
     *("last_chunk_time_us", "num_chunks", "status", "error_message", "finish_reason", "x_request_id"),
     *("content_first_time_us", "last_token_time_us", "num_token_chunks", "cached_input_tokens"),
     *("server_queue_us", "server_prefill_us", "server_decode_us", "max_tokens", "dispatch_lag_us"),
-    *("connection_wait_us", "first_byte_time_us"),
+    *("connection_wait_us", "first_byte_time_us", "phase", "attempt"),
 )
 """What became of it."""
 
@@ -84,7 +85,28 @@ def outcome(exchange: Exchange, reading: Reading, *, plan: SendPlan, start_ns: i
         "dispatch_lag_us": None if lag_ns is None else lag_ns // 1000,
         "connection_wait_us": None if exchange.dispatched_ns is None else exchange.connection_wait_ns // 1000,
         "first_byte_time_us": since_start(exchange.first_byte_ns),
+        "attempt": exchange.num_attempts if exchange.num_attempts > 1 else None,
+        **_of_session(exchange, reading, plan=plan, start_ns=start_ns),
     }
+
+
+def first_due(trace: Trace, number: int) -> frozenset[int]:
+    """Return the rows that are due first, those that wait for an answer last."""
+    due = trace.column("arrival_time_us").to_numpy(dtype=np.float64, na_value=np.inf)
+    return frozenset(np.argsort(due, kind="stable")[:number].tolist())
+
+
+def _of_session(exchange: Exchange, reading: Reading, *, plan: SendPlan, start_ns: int) -> dict[str, Cell]:
+    """Return what only the run knows of a session's later round: when it was due, and how long its prompt was."""
+    if exchange.is_paced or (plan.closed_loop is not None and exchange.index not in plan.grows_from):
+        return {}
+    cells: dict[str, Cell] = {}
+    if plan.closed_loop is None:
+        cells["arrival_time_us"] = max(exchange.due_ns - start_ns, 0) // 1000
+    sent = exchange.input_tokens if exchange.input_tokens is not None else reading.server_input_tokens
+    if sent is not None and exchange.index in plan.grows_from:
+        cells["input_tokens"] = max(sent - plan.prefix_tokens(exchange.index), 0)
+    return cells
 
 
 def judge(exchange: Exchange, reading: Reading) -> Failure | None:
@@ -113,9 +135,20 @@ class LiveTrace:
     It is a trace from ``write_header`` on.
     """
 
-    def __init__(self, path: str | Path, *, plan: SendPlan, events: bool, join: bool = False) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        plan: SendPlan,
+        events: bool,
+        warmup: WarmUp = NO_WARM_UP,
+        join: bool = False,
+    ) -> None:
         """Begin the files, or with ``join`` write into those that another process has begun."""
         self._path = Path(path)
+        self._warmup_s = warmup.seconds if warmup.is_kept else 0.0
+        self._warmup_rows = first_due(plan.trace, warmup.num_requests) if warmup.is_kept else frozenset()
+        self._keeps_warmup = warmup.is_kept
         self._plan = plan
         self._base = stem_of(path)
         names = [name for name in WORKLOAD_COLUMNS if name in plan.trace.requests.columns]
@@ -143,10 +176,8 @@ class LiveTrace:
     def append(self, exchange: Exchange, reading: Reading, *, start_ns: int) -> None:
         """Add one request and its events; on disk when this returns."""
         row = outcome(exchange, reading, plan=self._plan, start_ns=start_ns)
-        cells = [
-            self._workload[name][exchange.index] if name in self._workload else row.get(name)
-            for name in self._names
-        ]
+        row["phase"] = self._phase(exchange, start_ns)
+        cells = [row[name] if name in row else self._workload[name][exchange.index] for name in self._names]
         request_id = self._workload["request_id"][exchange.index]
         try:
             self._rows.append([cells])
@@ -155,6 +186,13 @@ class LiveTrace:
                 self._events.append(_event_rows(request_id, reading, start_ns=start_ns))
         except OSError as fault:
             raise self._unwritable(fault) from fault
+
+    def _phase(self, exchange: Exchange, start_ns: int) -> Cell:
+        """Return the phase in a run that keeps its warm-up; nothing where it has none."""
+        if not self._keeps_warmup:
+            return None
+        early = exchange.due_ns < start_ns + self._warmup_s * 1e9
+        return "warmup" if early or exchange.index in self._warmup_rows else "main"
 
     def close(self) -> None:
         """Write no more; the files stay as they are."""

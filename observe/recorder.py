@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 
 from observe.exchange import Exchange
 from observe.progress import Progress
 from observe.record import LiveTrace, judge
-from observe.timeline import Reading, StreamReader
+from observe.timeline import Reading, Reply, StreamReader
 from observe.whole import read_whole
 from traces import TraceError
 
@@ -30,10 +30,16 @@ class Tallies:
     counted_at_end: int = 0
     without_usage: int = 0
     other_length: int = 0
+    num_whole: int = 0
+    with_cached_tokens: int = 0
+    with_timings: int = 0
     fingerprints: Counter[str] = field(default_factory=Counter)
 
     def note(self, reading: Reading, *, asked: int) -> None:
         """Count one whole answer of which ``asked`` tokens had been asked."""
+        self.num_whole += 1
+        self.with_cached_tokens += reading.cached_input_tokens is not None
+        self.with_timings += reading.timings.queue_ms is not None
         if reading.output_tokens is None:
             self.without_usage += 1
         elif reading.counted_by_event:
@@ -48,7 +54,8 @@ class Tallies:
 class Recorder:
     """Takes exchanges from the run in any order; ``work`` runs beside it. A disk that is full ends both.
 
-    ``on_outcome`` hears of each whether it was answered whole.
+    ``on_outcome`` hears of each whether it was answered whole, ``on_reply`` what was said to the ``awaited``
+    rows.
     """
 
     def __init__(
@@ -58,9 +65,12 @@ class Recorder:
         *,
         max_tokens: Sequence[int],
         streaming: bool = True,
+        awaited: Container[int] = (),
     ) -> None:
         self._live = live
         self._streaming = streaming
+        self._awaited = awaited
+        self.on_reply: Callable[[int, Reply | None], None] = lambda *_: None
         self.on_outcome: Callable[[bool], None] = lambda _: None
         self._progress = progress
         self._max_tokens = max_tokens
@@ -71,8 +81,11 @@ class Recorder:
         self.fault: TraceError | None = None
 
     def put(self, exchange: Exchange) -> None:
-        """Hand over an exchange that has ended."""
-        self._waiting.append(exchange)
+        """Hand over an exchange that has ended; one whose answer a session waits for is read first."""
+        if exchange.index in self._awaited:
+            self._waiting.appendleft(exchange)
+        else:
+            self._waiting.append(exchange)
         self._wake.set()
 
     def close(self) -> None:
@@ -91,11 +104,17 @@ class Recorder:
             await self._wake.wait()
 
     async def _record(self, exchange: Exchange) -> None:
+        is_awaited = exchange.index in self._awaited
         slices = 1 + len(self._waiting) // _BACKLOG_STEP
         reading = await read_exchange(
-            exchange, streaming=self._streaming, events_per_slice=_EVENTS_PER_SLICE * slices
+            exchange,
+            streaming=self._streaming,
+            keep_reply=is_awaited,
+            events_per_slice=_EVENTS_PER_SLICE * slices,
         )
         failure = judge(exchange, reading)
+        if is_awaited:
+            self.on_reply(exchange.index, reading.reply if failure is None else None)
         start_ns = self._progress.start_ns
         assert start_ns is not None  # noqa: S101  the run began before its first request ended
         self._progress.note_answer(exchange, reading, status="ok" if failure is None else failure.status)
@@ -110,14 +129,18 @@ class Recorder:
 
 
 async def read_exchange(
-    exchange: Exchange, *, streaming: bool = True, events_per_slice: int = _EVENTS_PER_SLICE
+    exchange: Exchange,
+    *,
+    streaming: bool = True,
+    keep_reply: bool = False,
+    events_per_slice: int = _EVENTS_PER_SLICE,
 ) -> Reading:
     """Return what the exchange's blobs say, the loop given its turn every few events; let the blobs go."""
     last = exchange.stamps[-1] if exchange.stamps else None
     if not streaming:
         blobs, exchange.blobs = exchange.blobs, []
-        return read_whole(blobs, last, whole=exchange.failure is None)
-    reader = StreamReader()
+        return read_whole(blobs, last, whole=exchange.failure is None, keep_reply=keep_reply)
+    reader = StreamReader(keep_reply=keep_reply)
     count = 0
     for blob, stamp in zip(exchange.blobs, exchange.stamps, strict=True):
         count += reader.take(blob, stamp)

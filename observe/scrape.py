@@ -16,7 +16,8 @@ from traces import TraceError
 from traces.paths import beside, stem_of
 
 _GAUGE = re.compile(rb"^# TYPE (vllm:\S+) gauge\s*$", re.MULTILINE)
-_INFO = b"_info"
+_NO_GAUGES = (b"_info", b"_created")
+"""Ends of names whose values stand still: labels, and when a counter came to be."""
 
 
 class Scraper:
@@ -45,7 +46,7 @@ class Scraper:
     def _keep(self, answer: Answer, time_us: int) -> None:
         """Keep the gauges' lines; only those are parsed, which takes little of the loop's time."""
         if self._wanted is None:
-            names = sorted({name for name in _GAUGE.findall(answer.body) if not name.endswith(_INFO)})
+            names = sorted({name for name in _GAUGE.findall(answer.body) if not name.endswith(_NO_GAUGES)})
             self._wanted = re.compile(
                 rb"^(?:" + b"|".join(map(re.escape, names)) + rb")[{ ].*$" if names else rb"(?!)",
                 re.MULTILINE,

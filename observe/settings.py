@@ -10,12 +10,36 @@ from observe.endpoint import Api, Endpoint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """When the client gives up or holds back; None: never. ``drain_s``: how long an interrupted run waits."""
+    """When the client gives up or holds back; None: never. ``drain_s``: how long an interrupted run waits.
+
+    ``max_retries``: how often a request that failed before its answer began is sent again.
+    """
 
     timeout_s: float | None = None
     stall_timeout_s: float | None = 600.0
     max_concurrency: int | None = None
     drain_s: float = 30.0
+    max_retries: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmUp:
+    """How much is sent before what counts: so many requests, or for so long; nothing by default.
+
+    ``is_kept``: it is the run's own beginning, in the trace and marked there; else it comes before the run, with
+    other prompts, and is forgotten.
+    """
+
+    num_requests: int = 0
+    seconds: float = 0.0
+    is_kept: bool = False
+
+    def __bool__(self) -> bool:
+        """Return whether there is any."""
+        return self.num_requests > 0 or self.seconds > 0
+
+
+NO_WARM_UP = WarmUp()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +58,7 @@ class Settings:
     api: Api = "completions"
     model: str | None = None
     limits: Limits = field(default_factory=Limits)
-    warmup_requests: int = 0
+    warmup: WarmUp = NO_WARM_UP
     events: bool = True
     probe: bool = True
     salt: int | None = None

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from observe.slo import Goodput, goodput
-from traces import metric_notes, pooled_itl_us, request_metrics
+from traces import finished_ok, metric_notes, pooled_itl_us, request_metrics, without_warmup
 from traces.write import tool_version
 
 if TYPE_CHECKING:
@@ -52,14 +52,20 @@ class ClientSummary(TypedDict):
 class Summary(TypedDict):
     """The document itself. ``duration_us``: from the run's start to the last event of any request.
 
+    A warm-up that was kept is left out of everything but ``num_warmup``, and the duration begins after it.
     Throughputs are of the ok requests per second of that; ``errors``: messages and how often each came.
+    ``load``: what set the pace. ``num_retried``: requests that were sent more than once. ``wave_us``: from a
+    wave's first dispatch to its last token, over the waves all of whose requests are ok.
     """
 
     schema_version: int
     tool_version: str
+    load: str
     num_planned: int
     num_requests: int
     num_by_status: dict[str, int]
+    num_retried: int
+    num_warmup: int
     duration_us: int
     request_throughput: float | None
     output_token_throughput: float | None
@@ -69,6 +75,7 @@ class Summary(TypedDict):
     itl_us: Distribution
     tpot_us: Distribution
     queue_us: Distribution
+    wave_us: Distribution
     goodput: Goodput | None
     client: ClientSummary
     metrics_delta: dict[str, float]
@@ -79,9 +86,10 @@ class Summary(TypedDict):
 
 def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = None) -> Summary:
     """Return the summary of an observed trace; its goodput where there are promises, in µs (see ``slo``)."""
+    whole, trace = trace, without_warmup(trace)
     metrics = request_metrics(trace)
-    ok = (trace.column("status") == "ok").fillna(False).to_numpy(dtype=bool)
-    duration_us = max(int(trace.column("last_chunk_time_us").max() or 0), 1) if ok.any() else 0
+    ok = finished_ok(trace)
+    duration_us = _duration_us(trace, is_cut=len(trace) < len(whole)) if ok.any() else 0
     tokens = int(trace.column("output_tokens").fillna(0).to_numpy(dtype=np.int64)[ok].sum())
     counts = trace.column("status").value_counts()
     messages = trace.column("error_message").dropna().value_counts()
@@ -90,9 +98,12 @@ def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = Non
     return Summary(
         schema_version=SCHEMA_VERSION,
         tool_version=tool_version(),
-        num_planned=len(trace) if planned is None else planned,
-        num_requests=len(trace),
+        load=load_of(whole),
+        num_planned=len(whole) if planned is None else planned,
+        num_requests=len(whole),
         num_by_status={str(name): int(counts[name]) for name in sorted(counts.index)},
+        num_retried=int((trace.column("attempt") > 1).fillna(False).sum()),
+        num_warmup=len(whole) - len(trace),
         duration_us=duration_us,
         request_throughput=_per_second(int(ok.sum()), duration_us),
         output_token_throughput=_per_second(tokens, duration_us),
@@ -102,6 +113,7 @@ def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = Non
         itl_us=_distribution(pooled_itl_us(trace)),
         tpot_us=_distribution(metrics["tpot_us"].to_numpy(dtype=np.float64)),
         queue_us=_distribution(trace.column("server_queue_us").to_numpy(dtype=np.float64, na_value=np.nan)),
+        wave_us=_distribution(wave_us(trace)),
         goodput=goodput(trace, slo_us, duration_us=duration_us) if slo_us else None,
         client=_client(trace),
         metrics_delta={
@@ -111,6 +123,26 @@ def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = Non
         notes=[*(() if client is None else client.notes), *metric_notes(trace).lines()],
         interrupted=client is not None and bool(client.interrupted),
     )
+
+
+def wave_us(trace: Trace) -> Floats:
+    """Return how long each whole wave of a fixed batch took, in µs; nothing of another load."""
+    loop = trace.header.closed_loop
+    if loop is None or not loop.in_waves or len(trace) == 0:
+        return np.empty(0)
+    wave = np.arange(len(trace)) // loop.concurrency
+    sent = trace.column("send_time_us").to_numpy(dtype=np.float64, na_value=np.nan)
+    last = trace.column("last_token_time_us").to_numpy(dtype=np.float64, na_value=np.nan)
+    last[~finished_ok(trace)] = np.inf  # one that is not ok: its wave never ended
+    begins, ends = np.full(wave[-1] + 1, np.inf), np.zeros(wave[-1] + 1)
+    np.fmin.at(begins, wave, sent)
+    np.fmax.at(ends, wave, last)
+    return np.where(np.isfinite(ends), ends, np.nan) - begins
+
+
+def _duration_us(trace: Trace, *, is_cut: bool) -> int:
+    begin = int(trace.column("send_time_us").min()) if is_cut else 0
+    return max(int(trace.column("last_chunk_time_us").max() or 0) - begin, 1)
 
 
 def _client(trace: Trace) -> ClientSummary:
@@ -135,14 +167,11 @@ def _client(trace: Trace) -> ClientSummary:
 def table(summary: Summary) -> str:
     """Return the summary as lines for a terminal."""
     client = summary["client"]
-    asked = (
-        "as answers come" if client["rate_asked_per_s"] is None else f"{client['rate_asked_per_s']:,.3f}/s"
-    )
     counts = ", ".join(f"{count:,} {status}" for status, count in summary["num_by_status"].items())
     unsent = summary["num_planned"] - summary["num_requests"]
     facts = [
-        ("requests", (counts or "none") + (f", {unsent:,} not sent" if unsent else "")),
-        ("rate", f"{_shown(client['rate_achieved_per_s'])}/s sent, asked {asked}"),
+        ("requests", ", ".join([counts or "none", *_further(summary, unsent)])),
+        ("rate", _rate_line(summary)),
         ("throughput", f"{_shown(summary['request_throughput'])} requests/s"),
         ("", f"{_shown(summary['output_token_throughput'])} output tokens/s"),
         *_goodput_lines(summary["goodput"]),
@@ -155,11 +184,39 @@ def table(summary: Summary) -> str:
         ("ITL, ms", summary["itl_us"]),
         ("TPOT, ms", summary["tpot_us"]),
         ("queue, ms", summary["queue_us"]),
+        ("wave, ms", summary["wave_us"]),
     ]
     head = " " * 12 + "".join(f"{name:>12}" for name in ("mean", "p50", "p90", "p95", "p99"))
     shown = [_row(name, values) for name, values in rows if values["mean"] is not None]
     errors = [f"  {count:,} times: {message}" for message, count in _most_common(summary["errors"])]
     return "\n".join([*(f"{name:<12}{text}" for name, text in facts), *errors, head, *shown])
+
+
+def _rate_line(summary: Summary) -> str:
+    achieved, asked = summary["client"]["rate_achieved_per_s"], summary["client"]["rate_asked_per_s"]
+    of_sessions = " (sessions)" if summary["load"] == "sessions" else ""
+    wanted = summary["load"] if asked is None else f"{asked:,.3f}/s"
+    return f"{_shown(achieved)}/s sent, asked {wanted}{of_sessions}"
+
+
+def load_of(trace: Trace) -> str:
+    """Return what set the pace, in words: times, sessions with times of their own, users, or waves."""
+    loop, client = trace.header.closed_loop, trace.header.client
+    if loop is not None:
+        return f"waves of {loop.concurrency}" if loop.in_waves else f"{loop.concurrency} users"
+    if (trace.column("round_index") > 0).fillna(False).any():
+        return "sessions"
+    at_once = client is not None and client.rate_asked_per_s is None and len(trace) > 1
+    return "all at once" if at_once else "times"
+
+
+def _further(summary: Summary, unsent: int) -> list[str]:
+    said = (
+        (summary["num_retried"], "retried"),
+        (summary["num_warmup"], "more to warm up"),
+        (unsent, "not sent"),
+    )
+    return [f"{count:,} {words}" for count, words in said if count]
 
 
 def _goodput_lines(good: Goodput | None) -> list[tuple[str, str]]:

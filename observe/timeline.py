@@ -37,13 +37,21 @@ class ServerTimings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What the server said, for a prompt that builds on it: its text, and its tokens where it named them."""
+
+    text: str
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """One response. Stamps are whatever clock the blobs were stamped with; a time without its event is None.
 
     ``event_stamps`` and ``event_tokens``: one entry per event, ``[DONE]`` excluded; tokens are 0 for an event
     that carried nothing and None for one whose tokens nobody counted. ``fault``: why the stream cannot be
     taken as a whole answer, or None. ``streamed`` false: one event that is the whole answer, so that the time of
-    its first token is not known.
+    its first token is not known. ``reply``: None unless it was asked to be kept.
     """
 
     event_stamps: list[int]
@@ -60,13 +68,20 @@ class Reading:
     timings: ServerTimings
     fault: str | None
     streamed: bool = True
+    reply: Reply | None = None
 
 
 class StreamReader:
-    """Reads one streamed response blob by blob, so that the work can be sliced between other work."""
+    """Reads one streamed response blob by blob, so that the work can be sliced between other work.
 
-    def __init__(self, *, streamed: bool = True) -> None:
+    ``keep_reply``: what is said, too, and not only when.
+    """
+
+    def __init__(self, *, streamed: bool = True, keep_reply: bool = False) -> None:
         self._streamed = streamed
+        self._keep_reply = keep_reply
+        self._text: list[str] = []
+        self._token_ids: list[int] = []
         self._parser = SseParser()
         self._head = b""  # what the body opened with, for the message when it holds no event
         self._stamps: list[int] = []
@@ -116,7 +131,11 @@ class StreamReader:
             timings=self._timings,
             fault=fault,
             streamed=self._streamed,
+            reply=self._reply() if self._keep_reply else None,
         )
+
+    def _reply(self) -> Reply:
+        return Reply(text="".join(self._text), token_ids=tuple(self._token_ids))
 
     def _take_event(self, payload: bytes, stamp: int) -> None:
         if payload == _DONE:
@@ -144,6 +163,9 @@ class StreamReader:
             return 0
         if isinstance(reason := choice.get("finish_reason"), str):
             self._finish_reason = reason
+        if self._keep_reply:
+            self._text.append(text_of(choice))
+            self._token_ids += choice.get("token_ids") or ()
         if not step and not carries_text(choice):
             return 0
         self._num_token_chunks += 1
@@ -202,6 +224,13 @@ def carries_text(choice: dict[str, Any]) -> bool:
     if not isinstance(delta, dict):
         return False
     return any(delta.get(name) for name in (*_TEXT_FIELDS, *_CALL_FIELDS))
+
+
+def text_of(choice: dict[str, Any]) -> str:
+    """Return the text of a choice of either API, without its reasoning, which nobody sends back."""
+    delta = choice.get("delta") or choice.get("message")
+    text = delta.get("content") if isinstance(delta, dict) else choice.get("text")
+    return text if isinstance(text, str) else ""
 
 
 def error_message(answer: dict[str, Any]) -> str | None:

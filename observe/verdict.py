@@ -14,9 +14,21 @@ from observe.progress import LogHistogram, Progress
 from observe.run import RunFacts
 from traces.header import ProcessInfo
 
-BOUNDS: Mapping[str, float] = {"own_lag_p99_us": 10_000, "loop_lag_p99_us": 10_000, "cpu_frac": 0.9}
+BOUNDS: Mapping[str, float] = {
+    "own_lag_p99_us": 10_000,
+    "loop_lag_p99_us": 10_000,
+    "cpu_frac": 0.9,
+    "rate_error_frac": 0.01,
+    "gap_cv_error": 0.03,
+    "in_flight_shortfall_frac": 0.1,
+}
 """Beyond any of these a run is client-limited. 10 ms: the lag that an idle machine keeps at 200 requests/s; a
-core that is busy for more than nine tenths of the time queues its own events."""
+core that is busy for more than nine tenths of the time queues its own events. The last three hold what came
+about against what was asked: the rate, the gaps' coefficient of variation (relative to it, or to 1 where it is
+smaller), and the requests in flight of a closed loop whose users do not think."""
+
+_ENOUGH = 100
+"""Requests from which on a rate and a spread are more than a handful of gaps."""
 
 FINISHED = "finished"
 """The outcome of a process that did all that it was told."""
@@ -58,12 +70,42 @@ def asked_pace(plan: SendPlan) -> Pace:
     """Return the pace that the plan asks for; a closed loop asks for none."""
     if plan.closed_loop is not None:
         return Pace(rate_per_s=None, gap_cv=None)
-    return pace_of(np.array([due for due in plan.due_us if due is not None], dtype=np.int64))
+    begins = [plan.due_us[chain[0]] for chain in plan.chains]
+    return pace_of(np.array([due for due in begins if due is not None], dtype=np.int64))
 
 
-def achieved_pace(progress: Progress) -> Pace:
-    """Return the pace at which requests were handed to the socket."""
-    return pace_of(np.array(progress.dispatched_ns, dtype=np.int64) // 1000)
+def achieved_pace(plan: SendPlan, progress: Progress) -> Pace:
+    """Return the pace at which requests were handed to the socket; of sessions, at which they were begun."""
+    if len(progress.paced_ns) == 0 or plan.closed_loop is not None:
+        return pace_of(np.array(progress.dispatched_ns, dtype=np.int64) // 1000)
+    return pace_of(np.array(progress.paced_ns, dtype=np.int64) // 1000)
+
+
+def asked_in_flight(plan: SendPlan) -> int | None:
+    """Return how many requests a closed loop keeps in flight, None where users think or wait for each other."""
+    loop = plan.closed_loop
+    if loop is None or loop.in_waves or any(plan.think_us):
+        return None
+    return min(loop.concurrency, len(plan.chains))
+
+
+def _departures(plan: SendPlan, progress: Progress) -> dict[str, float | None]:
+    """Return how far what came about is from what was asked, as far as that can be told.
+
+    Of a run that was cut short, held back by a cap or retried nothing is: it did not send what the plan says.
+    """
+    done: dict[str, float | None] = {}
+    if progress.num_launched < max(len(plan), _ENOUGH) or progress.num_held_back or progress.num_retried:
+        return done
+    asked, achieved = asked_pace(plan), achieved_pace(plan, progress)
+    if asked.rate_per_s and achieved.rate_per_s and len(progress.paced_ns) >= _ENOUGH:
+        done["rate_error_frac"] = abs(achieved.rate_per_s / asked.rate_per_s - 1)
+    if asked.gap_cv is not None and achieved.gap_cv is not None and len(progress.paced_ns) >= _ENOUGH:
+        done["gap_cv_error"] = abs(achieved.gap_cv - asked.gap_cv) / max(asked.gap_cv, 1.0)
+    users, mean = asked_in_flight(plan), progress.mean_in_flight
+    if users is not None and mean is not None:
+        done["in_flight_shortfall_frac"] = 1 - mean / users
+    return done
 
 
 def busy_frac(facts: RunFacts) -> float:
@@ -107,6 +149,7 @@ def blame(plan: SendPlan, progress: Progress, *, cpu_frac: float) -> str | None:
         "own_lag_p99_us": None if at_once else own,
         "loop_lag_p99_us": loop,
         "cpu_frac": None if math.isnan(cpu_frac) else cpu_frac,
+        **_departures(plan, progress),
     }
     beyond = [
         f"{name} {value:.3g} > {BOUNDS[name]:g}"

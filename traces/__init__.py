@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         request_metrics,
         send_or_arrival_us,
         token_gaps,
+        without_warmup,
     )
     from traces.problems import Problem
     from traces.read import read_header, read_trace
@@ -79,6 +80,7 @@ _HOME = {
     "send_or_arrival_us": "metrics",
     "summarize_trace": "summary",
     "token_gaps": "metrics",
+    "without_warmup": "metrics",
     "write_trace": "write",
 }
 
@@ -117,6 +119,7 @@ __all__ = [
     "send_or_arrival_us",
     "summarize_trace",
     "token_gaps",
+    "without_warmup",
     "write_trace",
 ]
 

@@ -95,11 +95,16 @@ class ClientInfo:
     stall_timeout_s: float | None = None
     max_concurrency: int | None = None
     num_held_back: int | None = None
+    max_retries: int | None = None
+    num_retried: int | None = None
     num_warmup_requests: int | None = None
+    warmup_s: float | None = None
     num_planned: int | None = None
     num_sent: int | None = None
     num_connections: int | None = None
     peak_in_flight: int | None = None
+    in_flight_asked: int | None = None
+    in_flight_mean: float | None = None
     rate_asked_per_s: float | None = None
     rate_achieved_per_s: float | None = None
     gap_cv_asked: float | None = None
@@ -126,10 +131,14 @@ class Network:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosedLoop:
-    """A load of ``concurrency`` users, each of whom waits ``think_time_us`` after an answer."""
+    """A load of ``concurrency`` users, each of whom waits ``think_time_us`` after an answer.
+
+    ``in_waves``: after everybody's answer, so that all send at once; None is no.
+    """
 
     concurrency: int
     think_time_us: int = 0
+    in_waves: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

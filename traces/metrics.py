@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from traces.errors import TraceError
 from traces.rules import int_values, request_codes
-from traces.trace import Trace
+from traces.trace import Trace, select_rows
 
 Int64s = NDArray[np.int64]
 Float64s = NDArray[np.float64]
@@ -62,6 +62,12 @@ def send_or_arrival_us(trace: Trace) -> Int64s:
 def finished_ok(trace: Trace) -> NDArray[np.bool_]:
     """Return which requests enter latency statistics: those with status ``ok``."""
     return (trace.column("status") == "ok").fillna(False).to_numpy(dtype=bool)
+
+
+def without_warmup(trace: Trace) -> Trace:
+    """Return the trace without the rows that are marked as warm-up, itself where none is."""
+    counts = (trace.column("phase") != "warmup").fillna(True).to_numpy(dtype=bool)
+    return trace if counts.all() else select_rows(trace, counts)
 
 
 def request_metrics(trace: Trace) -> pd.DataFrame:
@@ -177,7 +183,7 @@ def metric_notes(trace: Trace) -> MetricNotes:
     return MetricNotes(
         num_ttft_from_first_chunk=fell_back("content_first_time_us", "first_chunk_time_us"),
         num_e2e_from_last_chunk=fell_back("last_token_time_us", "last_chunk_time_us"),
-        num_events_divided=0 if tokens is None else int((tokens > 1).fillna(False).sum()),
+        num_events_divided=int((token_gaps(trace).num_tokens > 1).sum()),
         num_events_uncounted=0 if tokens is None else int(tokens.isna().sum()),
     )
 

@@ -153,9 +153,19 @@ def _missing_arrivals(requests: pd.DataFrame, header: Header, *, file: str) -> l
     return finding(
         file,
         "arrival_time_us",
-        bad=requests["arrival_time_us"].isna().to_numpy(),
-        message=lambda _: "got an empty cell, expected an integer >= 0 (only a closed_loop's may be empty)",
+        bad=(requests["arrival_time_us"].isna() & ~_is_later_round(requests)).to_numpy(dtype=bool),
+        message=lambda _: (
+            "got an empty cell, expected an integer >= 0 (only a closed_loop's, or a session's "
+            "after its first round, may be empty)"
+        ),
     )
+
+
+def _is_later_round(requests: pd.DataFrame) -> pd.Series[bool]:
+    """Return which requests wait for the answer to their session's previous round."""
+    if not {"session_id", "round_index"} <= set(requests.columns):
+        return pd.Series(False, index=requests.index)
+    return requests["session_id"].notna() & (requests["round_index"] > 0).fillna(False)
 
 
 def _out_of_order(requests: pd.DataFrame, later: str, *, earlier: str, file: str) -> list[Finding]:

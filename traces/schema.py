@@ -167,8 +167,8 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
         dtype="int",
         unit="µs",
         origin="base",
-        meaning="When the request was due, from the run's start. Empty only in a closed loop, after its "
-        "first round.",
+        meaning="When the request was due, from the run's start. Empty only where an answer decides it: in a "
+        "closed loop or a session, after the first round, before it has run.",
         required=True,
         minimum=0,
     ),
@@ -237,8 +237,16 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
         dtype="int",
         unit="",
         origin="vtwin",
-        meaning="1 unless the request was retried.",
+        meaning="How often the request was sent: above 1 it was retried, and times from `send_time_us` on are "
+        "those of the last time.",
         minimum=1,
+    ),
+    _count(
+        "new_input_tokens",
+        "vtwin",
+        "Of the prompt, the tokens that this round added; before them stand the session's previous prompt and "
+        "its answer. Empty where rounds do not build on each other.",
+        unit="tokens",
     ),
     _text(
         "prefix_hashes",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from traces.metrics import (
     Float64s,
@@ -15,6 +16,7 @@ from traces.metrics import (
     pooled_itl_us,
     prompt_tokens,
     request_metrics,
+    without_warmup,
 )
 from traces.rules import int_values
 from traces.schema import FIELDS
@@ -81,11 +83,12 @@ class Summary:
 
 
 def summarize_trace(trace: Trace) -> Summary:
-    """Return the trace in numbers."""
-    metrics = request_metrics(trace)
+    """Return the trace in numbers; its latencies without what is marked as warm-up."""
+    counted = without_warmup(trace)
+    metrics = request_metrics(counted)
     duration = _duration_us(trace)
     ok = int((trace.column("status") == "ok").fillna(False).sum())
-    tokens_out = int_values(trace.column("output_tokens"))[~np.isnan(metrics["e2e_us"].to_numpy())].sum()
+    tokens_out = int_values(trace.column("output_tokens"))[_has_e2e(trace)].sum()
     return Summary(
         mode=trace.header.mode,
         tool=trace.header.tool,
@@ -105,13 +108,17 @@ def summarize_trace(trace: Trace) -> Summary:
         output_token_throughput=float(tokens_out) * US_PER_S / duration if duration else None,
         ttft_us=quantity(metrics["ttft_us"].to_numpy()),
         e2e_us=quantity(metrics["e2e_us"].to_numpy()),
-        itl_us=quantity(pooled_itl_us(trace)),
+        itl_us=quantity(pooled_itl_us(counted)),
         tpot_us=quantity(metrics["tpot_us"].to_numpy()),
         queue_us=quantity(metrics["queue_us"].to_numpy()),
         dispatch_lag_us=quantity(metrics["dispatch_lag_us"].to_numpy()),
         foreign_columns=tuple(str(name) for name in trace.requests.columns if name not in FIELDS),
         notes=metric_notes(trace).lines(),
     )
+
+
+def _has_e2e(trace: Trace) -> NDArray[np.bool_]:
+    return np.asarray(request_metrics(trace)["e2e_us"].notna())
 
 
 def quantity(values: Float64s) -> Quantity | None:
@@ -137,16 +144,26 @@ def prefix_hit_ceiling_frac(trace: Trace) -> float | None:
     """Return the share of prompt tokens that an unlimited prefix cache would find, or None without prefixes.
 
     Requests are taken by arrival (unknown ones last, ties by row). A request finds the leading blocks whose
-    hashes an earlier one had, or of its group's prefix as much as any earlier member had, whichever is more.
+    hashes an earlier one had, of its group's prefix as much as any earlier member had, or of its session what
+    was said before, whichever is more.
     """
     prompt = prompt_tokens(trace)
     has_hashes = bool(trace.column("prefix_hashes").notna().any())
     has_groups = bool(trace.column("prefix_group").notna().any())
-    if prompt.sum() == 0 or not (has_hashes or has_groups):
+    said_before = _tokens_said_before(trace, prompt)
+    if prompt.sum() == 0 or not (has_hashes or has_groups or said_before.any()):
         return None
     order = np.argsort(trace.column("arrival_time_us").to_numpy(np.float64, na_value=np.inf), kind="stable")
     hit = np.maximum(_tokens_of_known_blocks(trace, order), _tokens_of_known_prefix(trace, order))
+    hit = np.maximum(hit, said_before)
     return float(np.minimum(hit, prompt).sum() / prompt.sum())
+
+
+def _tokens_said_before(trace: Trace, prompt: Int64s) -> Int64s:
+    """Return, of a session's later rounds that build on the one before, the tokens that are not new."""
+    added, place = trace.column("new_input_tokens"), trace.column("round_index")
+    builds = (added.notna() & (place > 0).fillna(False)).to_numpy(dtype=bool)
+    return np.where(builds, prompt - int_values(added), 0)
 
 
 def _tokens_of_known_blocks(trace: Trace, order: Int64s) -> Int64s:

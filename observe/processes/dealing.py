@@ -3,56 +3,52 @@
 from __future__ import annotations
 
 import heapq
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from observe.plan import SendPlan
+from observe.sessions import Chain
 from traces import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What one process sends: rows of the plan in the order of sending, and its users in a closed loop."""
+    """What one process sends: sessions of the plan in the order of sending, and its users in a closed loop."""
 
-    order: tuple[int, ...]
+    chains: tuple[Chain, ...]
     users: int | None
 
     def of(self, plan: SendPlan) -> SendPlan:
         """Return the plan of this share alone; rows keep their numbers, and with them their prompts."""
         loop = plan.closed_loop
         if loop is None or self.users is None:
-            return replace(plan, order=self.order)
+            return replace(plan, chains=self.chains)
         trace = plan.trace.with_header(closed_loop=replace(loop, concurrency=self.users))
-        return replace(plan, trace=trace, order=self.order)
+        return replace(plan, trace=trace, chains=self.chains)
 
 
 def deal(plan: SendPlan, processes: int) -> tuple[Share, ...]:
     """Return the shares of at most ``processes`` processes: none is left without a request or a user.
 
-    Each row, in the order in which the plan sends them, goes to the process that has the least so far, for its
-    number of users in a closed loop: a round robin where all weigh alike, so that each sends evenly and a first
-    round is dealt user by user. A session stays whole, weighs what it has rows, and is dealt when it begins.
+    Each session, in the order in which the plan begins them, goes to the process that has the fewest requests so
+    far, for its number of users in a closed loop: a round robin where all weigh alike, so that each sends evenly
+    and a first round is dealt user by user. Raises ConfigError for waves, whose requests wait for each other.
     """
     loop = plan.closed_loop
-    keys = _keys(plan)
-    number = min(processes, len(set(keys)), processes if loop is None else loop.concurrency)
+    if loop is not None and loop.in_waves and processes > 1:
+        raise ConfigError(
+            f"--processes: got {processes} for waves, expected 1: a wave waits for all of the last"
+        )
+    number = min(processes, len(plan.chains), processes if loop is None else loop.concurrency)
     users = None if loop is None else split_evenly(loop.concurrency, number)
-    weights = Counter(keys)
     piles: list[tuple[float, int]] = [(0.0, place) for place in range(number)]
-    place_of: dict[object, int] = {}
-    orders: list[list[int]] = [[] for _ in range(number)]
-    for row in plan.order:
-        key = keys[row]
-        if key not in place_of:
-            pile, place = piles[0]
-            place_of[key] = place
-            share = 1 if users is None else users[place]
-            heapq.heapreplace(piles, (pile + weights[key] / share, place))
-        orders[place_of[key]].append(row)
+    dealt: list[list[Chain]] = [[] for _ in range(number)]
+    for chain in plan.chains:
+        pile, place = piles[0]
+        dealt[place].append(chain)
+        heapq.heapreplace(piles, (pile + len(chain) / (1 if users is None else users[place]), place))
     return tuple(
-        Share(order=tuple(order), users=None if users is None else users[place])
-        for place, order in enumerate(orders)
+        Share(chains=tuple(chains), users=None if users is None else users[place])
+        for place, chains in enumerate(dealt)
     )
 
 
@@ -68,9 +64,3 @@ def deal_cap(cap: int | None, number: int) -> list[int | None]:
     if cap < number:
         raise ConfigError(f"--max-concurrency: got {cap}, expected at least one per process ({number})")
     return [*split_evenly(cap, number)]
-
-
-def _keys(plan: SendPlan) -> Sequence[object]:
-    """Return what each row must stay together with: its session, or nothing but itself."""
-    sessions = plan.trace.column("session_id").tolist()
-    return [name if isinstance(name, str) else row for row, name in enumerate(sessions)]

@@ -32,7 +32,6 @@ class Job:
     path: str
     id_prefix: str
     prebuild_bytes: int
-    num_at_once: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,10 +31,12 @@ class Worker:
         self._commands = commands
         self._answers = answers
         self._plan = job.share.of(job.plan)
-        self._progress = Progress(num_planned=len(self._plan), num_at_once=job.num_at_once)
+        self._progress = Progress(num_planned=len(self._plan), num_at_once=self._plan.num_at_once)
         self._reporter = Reporter(self._progress)
         prebuild(self._plan, job.prebuild_bytes)
-        self._live = LiveTrace(job.path, plan=self._plan, events=job.settings.events, join=True)
+        self._live = LiveTrace(
+            job.path, plan=self._plan, events=job.settings.events, warmup=job.settings.warmup, join=True
+        )
         self._solo = Solo(
             self._plan, job.settings, live=self._live, progress=self._progress, id_prefix=job.id_prefix
         )

@@ -18,7 +18,7 @@ from sim.engine.state import FCFS, IS_DECODE, NEVER, SAMPLES, State
 from sim.engine.update import finish
 from sim.engine.waiting import next_queued_us
 from sim.latency.compiled import blackbox_us, take_step
-from sim.latency.model import BLACKBOX
+from sim.latency.model import BLACKBOX, EXTENDED
 
 ENDLESS = 1 << 60
 
@@ -253,7 +253,7 @@ def start_jump(s: State, until_us: int, start_us: int) -> int:
         until_us = min(until_us, arrival_us)
     duty, duty_time_us = e.compute_duty, e.duty_time_us
     num_steps = hand_out_blocks(s, plan_steps(s, most, until_us, start_us))
-    if e.latency_kind != BLACKBOX:
+    if e.latency_kind == EXTENDED:
         e.compute_duty, e.duty_time_us = duty, duty_time_us
         if num_steps > 0:
             e.compute_duty, e.duty_time_us = (

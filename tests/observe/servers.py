@@ -19,6 +19,8 @@ from typing import Any, Literal
 Fault = Literal[
     "status 500",
     "status 429",
+    "status 400",
+    "reset after two events",
     "stall before the head",
     "stall after two events",
     "die before the head",
@@ -28,12 +30,17 @@ Fault = Literal[
     "error event",
     "html",
     "redirect",
+    "slow head",
+    "enormous line",
+    "tools only",
 ]
 METRICS = """\
 # HELP vllm:num_preemptions_total Preemptions.
 # TYPE vllm:num_preemptions_total counter
 vllm:num_preemptions_total{engine="0",model_name="tiny"} %d
 vllm:generation_tokens_total{engine="0",model_name="tiny"} %d
+# TYPE vllm:generation_tokens_created gauge
+vllm:generation_tokens_created{engine="0",model_name="tiny"} 1.7e9
 # TYPE vllm:num_requests_running gauge
 vllm:num_requests_running{engine="0",model_name="tiny"} 0.0
 vllm:cache_config_info{block_size="16",enable_prefix_caching="True",engine="0",num_gpu_blocks="512"} 1.0
@@ -61,6 +68,11 @@ class Behaviour:
     long_words_are_two: bool = False
     overhead: int = 5
     close_after_answer: bool = False
+    close_on_next: bool = False
+    retry_after: str | None = None
+    names_tokens: bool = True
+    reasoning: bool = False
+    extras: bool = True
     fewer_tokens: int = 0
     new_fingerprint_from: int | None = None
 
@@ -75,8 +87,10 @@ class Received:
     path: str
     headers: dict[str, str]
     body: dict[str, Any]
+    connection_use: int = 0
     first_token_ns: int | None = None
     last_token_ns: int | None = None
+    token_ids: list[int] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)
@@ -124,12 +138,13 @@ class FakeServer:
                 path=path,
                 headers=headers,
                 body=json.loads(body),
+                connection_use=sum(each.connection == connection for each in self.requests),
             )
             self.requests.append(received)
             self.on_request(received)
             return await Answering(self, writer, received).answer()
         status, answer = self._answer_question(path, json.loads(body) if body else {})
-        write_answer(writer, status, answer)
+        writer.write(whole_answer(status, answer))
         await writer.drain()
         return True
 
@@ -157,7 +172,7 @@ class FakeServer:
         if "messages" not in body:
             prompt = body["prompt"]
             return prompt if isinstance(prompt, list) else self._text_tokens(prompt)
-        text = body["messages"][0]["content"]
+        text = " ".join(message["content"] for message in body["messages"])
         return [1, 2, *self._text_tokens(text), *range(3, 1 + self.behaviour.overhead)]
 
     def _text_tokens(self, text: str) -> list[int]:
@@ -187,9 +202,11 @@ class Answering:
     async def answer(self) -> bool:
         """Answer; return whether the connection goes on."""
         behaviour = self.behaviour
-        refusal = self._refusal()
-        if refusal is not None:
-            write_answer(self.writer, *refusal)
+        if behaviour.close_on_next and self.received.connection_use > 0:
+            self.writer.transport.abort()  # it had made up its mind to close when the request came
+            return False
+        if (early := self._without_a_stream()) is not None:
+            self.writer.write(early)
             await self.writer.drain()
             return True
         if behaviour.fault == "stall before the head":
@@ -197,25 +214,29 @@ class Answering:
         if behaviour.fault == "die before the head":
             self.writer.transport.abort()
             return False
-        if behaviour.fault == "redirect":
-            self.writer.write(
-                b"HTTP/1.1 307 Go\r\nLocation: /v1/completions?again\r\nContent-Length: 0\r\n\r\n"
-            )
-            await self.writer.drain()
-            return True
-        if behaviour.fault == "html":
-            write_answer(self.writer, 200, "<html>welcome</html>", kind="text/html")
-            await self.writer.drain()
-            return True
         if not self.received.body.get("stream"):
             usage = {"prompt_tokens": self.prompt, "completion_tokens": self.total}
-            choice = {"message": {"content": "a"}} if self.chat else {"text": "a"}
+            choice: dict[str, Any] = {"message": {"content": "a"}} if self.chat else {"text": "a"}
+            if self._names_tokens:
+                self.received.token_ids = [self._token_id(number) for number in range(self.total)]
+                choice["token_ids"] = self.received.token_ids
             said = {"choices": [{**choice, "finish_reason": "length"}], "usage": usage}
             await asyncio.sleep(behaviour.ttft_s)
-            write_answer(self.writer, 200, json.dumps(said, indent=1))
+            self.writer.write(whole_answer(200, json.dumps(said, indent=1)))
             await self.writer.drain()
             return True
         return await self._stream()
+
+    def _without_a_stream(self) -> bytes | None:
+        """Return an answer that is none of the model's, or None."""
+        refusal = self._refusal()
+        if refusal is not None:
+            return whole_answer(*refusal, retry_after=self.behaviour.retry_after)
+        if self.behaviour.fault == "redirect":
+            return b"HTTP/1.1 307 Go\r\nLocation: /v1/completions?again\r\nContent-Length: 0\r\n\r\n"
+        if self.behaviour.fault == "html":
+            return whole_answer(200, "<html>welcome</html>", kind="text/html")
+        return None
 
     def _refusal(self) -> tuple[int, str] | None:
         behaviour, body = self.behaviour, self.received.body
@@ -225,8 +246,12 @@ class Answering:
         if behaviour.fault == "status 500":
             echo = str(self.received.headers) if self.server.echo_headers else ""
             return 500, '{"error": {"message": "boom"}}' + echo
-        if behaviour.fault == "status 429":
-            return 429, "too many requests"
+        plain = {
+            "status 429": "too many requests",
+            "status 400": '{"object": "error", "message": "too long"}',
+        }
+        if behaviour.fault in plain:
+            return int(behaviour.fault.split()[1]), plain[behaviour.fault]
         known = {**body, **body.get("stream_options", {})}
         rejected = next((name for name in behaviour.rejects if name in known), None)
         if rejected is not None:
@@ -235,10 +260,31 @@ class Answering:
             return 422, "prompt: expected a string"
         return None
 
+    @property
+    def _names_tokens(self) -> bool:
+        return bool(self.received.body.get("return_token_ids")) and self.server.behaviour.names_tokens
+
+    def _token_id(self, number: int) -> int:
+        """Tokens of an answer: no two answers are alike."""
+        return 4000 + (self.received.number * 37 + number) % 96
+
     async def _stream(self) -> bool:
+        if self.behaviour.fault == "slow head":
+            for piece in (b"HTTP/1.1 200", b" OK\r\nContent-Type: text/event", b"-stream\r\nTransfer-Enco"):
+                self.writer.write(piece)
+                await self.writer.drain()
+                await asyncio.sleep(0.02)
+            self.writer.write(b"ding: chunked\r\n\r\n")
+        else:
+            self._write_head()
+        return await self._write_events()
+
+    def _write_head(self) -> None:
         self.writer.write(
             b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
         )
+
+    async def _write_events(self) -> bool:
         for number, (event, pause) in enumerate(self._events()):
             if pause:
                 await self.writer.drain()
@@ -266,6 +312,11 @@ class Answering:
             await self.writer.drain()
             self.writer.close()
             return False
+        if fault == "reset after two events":
+            await self.writer.drain()
+            await asyncio.sleep(0.05)  # or the reset would overtake what was written
+            self.writer.transport.abort()
+            return False
         if fault == "end after two events":
             self.writer.write(b"0\r\n\r\n")
             await self.writer.drain()
@@ -273,6 +324,9 @@ class Answering:
             return False
         if fault == "malformed event":
             await self._write(b"data: {oops\n\n")
+        if fault == "enormous line":
+            await self._write(b": " + b"x" * 3_000_000 + b"\n\n")
+            await self._write(b'data: {"choices": [], "padding": "' + b"y" * 3_000_000 + b'"}\n\n')
         if fault == "error event":
             await self._write(b'data: {"error": {"message": "engine died"}}\n\n')
         return True
@@ -290,18 +344,27 @@ class Answering:
             step = min(behaviour.tokens_per_event, self.total - done)
             done += step
             choice = self._choice("x" * step, first=done == step)
+            if self._names_tokens:
+                choice["token_ids"] = [self._token_id(number) for number in range(done - step, done)]
+                self.received.token_ids += choice["token_ids"]
             choice["finish_reason"] = "length" if done == self.total else None
             events.append((self._event(choice, done), pause))
             pause = behaviour.itl_s
         if behaviour.usage != "never":
             usage = {"prompt_tokens": self.prompt, "completion_tokens": self.total}
-            usage["prompt_tokens_details"] = {"cached_tokens": 0}  # type: ignore[assignment]
+            if behaviour.extras:
+                usage["prompt_tokens_details"] = {"cached_tokens": 0}  # type: ignore[assignment]
             closing: dict[str, Any] = {
                 "choices": [],
                 "usage": usage,
-                "system_fingerprint": self._fingerprint(),
             }
-            closing["metrics"] = {"queue_time_ms": 1.5, "time_to_first_token_ms": 2, "generation_time_ms": 3}
+            if behaviour.extras:
+                closing["system_fingerprint"] = self._fingerprint()
+                closing["metrics"] = {
+                    "queue_time_ms": 1.5,
+                    "time_to_first_token_ms": 2,
+                    "generation_time_ms": 3,
+                }
             events.append((b"data: " + json.dumps(closing).encode() + b"\n\n", 0.0))
         events.append((b"data: [DONE]\n\n", 0.0))
         return events
@@ -314,6 +377,10 @@ class Answering:
         if not self.chat:
             return {"text": text}
         role = {"role": "assistant"} if first and self.behaviour.role == "with" else {}
+        if self.behaviour.reasoning and first:
+            return {"delta": {**role, "reasoning_content": text}}
+        if self.behaviour.fault == "tools only":
+            return {"delta": {**role, "tool_calls": [{"index": 0, "function": {"arguments": text}}]}}
         return {"delta": {**role, "content": text}}
 
     def _event(self, choice: dict[str, Any], done: int) -> bytes:
@@ -338,13 +405,17 @@ class Answering:
                 await asyncio.sleep(0)
 
 
-def write_answer(
-    writer: asyncio.StreamWriter, status: int, body: str, *, kind: str = "application/json"
-) -> None:
+def whole_answer(
+    status: int, body: str, *, kind: str = "application/json", retry_after: str | None = None
+) -> bytes:
     data = body.encode()
-    writer.write(
-        b"HTTP/1.1 %d Said\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n%b"
-        % (status, kind.encode(), len(data), data)
+    again = b"" if retry_after is None else b"Retry-After: %b\r\n" % retry_after.encode()
+    return b"HTTP/1.1 %d Said\r\nContent-Type: %b\r\n%bContent-Length: %d\r\n\r\n%b" % (
+        status,
+        kind.encode(),
+        again,
+        len(data),
+        data,
     )
 
 

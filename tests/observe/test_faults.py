@@ -30,6 +30,8 @@ def either_sender(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
         ("status 500", "error", 'HTTP 500: {"error": {"message": "boom"}}'),
         ("redirect", "error", "HTTP 307 without a body"),
         ("status 429", "error", "HTTP 429: too many requests"),
+        ("status 400", "error", "HTTP 400: {"),
+        ("reset after two events", "error", "connection broke off in the middle of the answer"),
         ("die before the head", "error", "connection closed before an answer"),
         ("die after two events", "error", "connection broke off in the middle of the answer"),
         ("end after two events", "error", "stream ended after 2 events without finish_reason or [DONE]"),
@@ -59,6 +61,44 @@ async def test_each_fault_is_an_outcome_of_its_request_and_of_no_other(
     if fault.startswith(("status", "redirect", "die before", "html", "stall before")):
         assert row["output_tokens"] == 0
     assert request_metrics(trace)["ttft_us"].isna().tolist() == [False, True, False]
+
+
+@pytest.mark.usefixtures("either_sender")
+@pytest.mark.parametrize("fault", ["slow head", "enormous line", "tools only"])
+async def test_what_is_only_unusual_is_no_fault(fault: str) -> None:
+    async with serving(Behaviour(fault=fault, tokenize=True)) as server:  # type: ignore[arg-type]
+        trace = await observe_trace(workload([0, 20_000], input_tokens=30), url=server.url, api="chat")
+    assert statuses(trace) == ["ok", "ok"]
+    assert list(trace.column("output_tokens")) == [5, 5]
+    assert list(trace.column("num_token_chunks")) == [5, 5]
+    if fault == "slow head":
+        assert (request_metrics(trace)["ttft_us"] > 50_000).all()
+
+
+@pytest.mark.usefixtures("either_sender")
+@pytest.mark.parametrize("more", [3, -3])
+async def test_more_or_fewer_tokens_than_asked_are_counted_as_they_came(more: int) -> None:
+    async with serving(Behaviour(fewer_tokens=-more)) as server:
+        trace = await observe_trace(workload([0]), url=server.url)
+    assert statuses(trace) == ["ok"]
+    assert list(trace.column("output_tokens")) == [5 + more]
+    assert trace.header.client is not None
+    assert "1 answers have more or fewer tokens than asked" in trace.header.client.notes
+
+
+@pytest.mark.usefixtures("either_sender")
+@pytest.mark.parametrize("retries", [0, 1])
+async def test_a_kept_connection_that_the_server_closes_as_the_request_comes(retries: int) -> None:
+    """Nobody can know it beforehand: an outcome of its own, or, where that was asked for, sent again."""
+    async with serving(Behaviour(close_on_next=True)) as server:
+        trace = await observe_trace(
+            workload([0, 100_000]), url=server.url, limits=Limits(max_retries=retries, stall_timeout_s=5)
+        )
+    assert statuses(trace) == ["ok", "ok" if retries else "error"]
+    if retries:
+        assert trace.column("attempt").iloc[1] == 2
+    else:
+        assert "connection closed before an answer" in only_error(trace)
 
 
 async def test_what_comes_in_the_same_turn_as_the_break_is_kept() -> None:

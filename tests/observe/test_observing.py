@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from observe import Limits, Settings, observe_trace, observe_with, parse_endpoint
+from observe.settings import WarmUp
 from observe.summary import summarize_observed, table
 from tests.observe.servers import Behaviour, serving
 from tests.observe.workloads import every, statuses, workload
@@ -195,7 +196,7 @@ async def test_answers_shorter_than_asked_are_noted() -> None:
 
 async def test_warm_up_requests_are_sent_before_and_are_not_in_the_trace() -> None:
     async with serving() as server:
-        settings = Settings(endpoint=parse_endpoint(server.url), warmup_requests=3)
+        settings = Settings(endpoint=parse_endpoint(server.url), warmup=WarmUp(num_requests=3))
         trace = (await observe_with(workload(every(1000, 5)), settings)).trace
         bodies = [request.body["prompt"] for request in server.requests]
     assert len(bodies) == 8
@@ -290,6 +291,37 @@ async def test_a_disk_that_refuses_a_row_ends_the_run_and_keeps_the_rows_before(
     assert 0 < len(trace) < 20
     assert trace.header.client is not None
     assert trace.header.client.finished is False
+
+
+async def test_a_disk_that_is_full_at_the_very_end_leaves_the_rows_as_they_grew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import errno
+
+    from traces import TraceError
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async with serving() as server:
+        monkeypatch.setattr("pathlib.Path.replace", _refuse_of(tmp_path / "run.csv", refuse))
+        with pytest.raises(TraceError, match="No space left on device"):
+            await observe_trace(workload(every(5_000, 4)), url=server.url, output=tmp_path / "run")
+    monkeypatch.undo()
+    trace = read_trace(tmp_path / "run")
+    assert statuses(trace) == ["ok"] * 4
+
+
+def _refuse_of(path: Path, refuse: Callable[..., None]) -> Callable[..., Path]:
+    """Refuse to put a file in the place of ``path`` but for the first time, when it is made."""
+    replace_file, times = Path.replace, iter(range(100))
+
+    def putting(self: Path, target: Path) -> Path:
+        if Path(target) == path and next(times) > 0:
+            refuse()
+        return replace_file(self, target)
+
+    return putting
 
 
 async def test_parquet_out_leaves_only_parquet(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_the_first_round_of_a_closed_loop_says_nothing_of_how_the_client_keeps_u
     progress = Progress(num_planned=3, num_at_once=2)
     for row in range(3):
         progress.note_launch(held_back=False)
-        exchange = Exchange(index=row, due_ns=0, ready_ns=0, x_request_id="x")
+        exchange = Exchange(index=0, number=row, due_ns=0, ready_ns=0, x_request_id="x")
         exchange.dispatched_ns = (row + 1) * MS
         progress.note_end(exchange)
     assert list(progress.dispatch_lag_us) == [1000, 2000, 3000]
@@ -152,6 +152,49 @@ def test_a_client_beyond_one_bound_is_to_blame_by_its_name(
     assert f"> {BOUNDS[named]:g}" in reason
 
 
+def sent(times_ms: list[float], planned: int) -> Progress:
+    progress = Progress(num_planned=planned)
+    progress.num_launched = len(times_ms)
+    progress.paced_ns = array("q", [round(time * MS) for time in times_ms])
+    return progress
+
+
+def test_a_rate_that_was_not_delivered_is_the_clients_fault() -> None:
+    plan = plan_of(every(1000, 200))
+    assert blame(plan, sent([row * 1.0 for row in range(200)], 200), cpu_frac=0.1) is None
+    slow = blame(plan, sent([row * 1.02 for row in range(200)], 200), cpu_frac=0.1)
+    assert slow is not None
+    assert slow.startswith("rate_error_frac 0.0196 > 0.01")
+
+
+def test_gaps_that_were_not_delivered_are_the_clients_fault() -> None:
+    plan = plan_of(every(1000, 200))
+    bursts = sent([row - row % 2 * 0.9 for row in range(200)], 200)
+    assert (blame(plan, bursts, cpu_frac=0.1) or "").startswith("gap_cv_error")
+
+
+@pytest.mark.parametrize("why", ["cut short", "held back", "retried", "few"])
+def test_a_run_that_did_not_send_its_plan_is_not_held_against_it(why: str) -> None:
+    number = 20 if why == "few" else 200
+    progress = sent([row * 2.0 for row in range(number)], number)
+    progress.num_launched -= why == "cut short"
+    progress.num_held_back, progress.num_retried = int(why == "held back"), int(why == "retried")
+    assert blame(plan_of(every(1000, number)), progress, cpu_frac=0.1) is None
+
+
+def test_a_closed_loop_that_was_not_kept_full_is_the_clients_fault() -> None:
+    plan = plan_of([0, 0, *[None] * 198], loop=ClosedLoop(concurrency=2))
+    progress = Progress(num_planned=200)
+    progress.num_launched = 200
+    for row in range(100):  # two at once for 6 of every 10 ms
+        progress.dispatched_ns.extend([row * 10 * MS] * 2)
+        progress.ended_ns.extend([row * 10 * MS + 6 * MS] * 2)
+    assert progress.mean_in_flight == pytest.approx(1.2)
+    assert (blame(plan, progress, cpu_frac=0.1) or "").startswith("in_flight_shortfall_frac 0.4 > 0.1")
+    thinking = plan_of([0, 0, *[None] * 198], loop=ClosedLoop(concurrency=2, think_time_us=5))
+    assert blame(thinking, progress, cpu_frac=0.1) is None
+
+
 def test_requests_all_due_at_once_are_late_by_no_fault_of_the_client() -> None:
     assert blame(plan_of([0, 0, 0]), ran(50_000), cpu_frac=0.1) is None
 
@@ -164,7 +207,9 @@ def test_pace_is_rate_and_spread_of_the_gaps() -> None:
     assert pace_of(gaps).gap_cv == pytest.approx(1, abs=0.03)
     progress = Progress(num_planned=3)
     progress.dispatched_ns = array("q", [0, 10 * MS, 20 * MS])
-    assert achieved_pace(progress).rate_per_s == 100
+    assert achieved_pace(plan_of([0, 5]), progress).rate_per_s == 100
+    progress.paced_ns = array("q", [0, 20 * MS])
+    assert achieved_pace(plan_of([0, 5]), progress).rate_per_s == 50
     assert asked_pace(plan_of([0, None], loop=ClosedLoop(concurrency=1))).rate_per_s is None
 
 

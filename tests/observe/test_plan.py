@@ -145,7 +145,7 @@ def test_bodies_beyond_the_budget_are_built_in_their_turn_and_are_the_same() -> 
 
 
 def test_rows_are_sent_in_the_order_of_their_times() -> None:
-    assert list(plan_of(workload([30, 10, 20, 10])).order) == [1, 3, 2, 0]
+    assert list(plan_of(workload([30, 10, 20, 10])).chains) == [(1,), (3,), (2,), (0,)]
 
 
 def test_a_closed_loop_plans_its_first_round_and_nothing_else() -> None:

@@ -19,7 +19,7 @@ from observe import Observation, Settings, observe_with, parse_endpoint
 from observe.exchange import Exchange
 from observe.plan import BodyShape, SendPlan, make_plan
 from observe.processes.crew import Member
-from observe.processes.dealing import deal, deal_cap, split_evenly
+from observe.processes.dealing import Share, deal, deal_cap, split_evenly
 from observe.processes.reports import Reporter, Sum, add_up, peak_in_flight
 from observe.progress import Progress
 from observe.prompts import TokenPrompts
@@ -27,6 +27,7 @@ from observe.record import Appender
 from observe.recorder import Tallies
 from observe.timeline import Reading, StreamReader
 from tests.observe.servers import Behaviour, FakeServer, serving
+from tests.observe.test_sessions import sessions
 from tests.observe.workloads import every, statuses, workload
 from traces import ClosedLoop, ConfigError, Trace, TraceError, read_trace
 
@@ -38,41 +39,47 @@ def plan_of(trace: Trace) -> SendPlan:
     return make_plan(trace, prompts=TokenPrompts(1), shape=shape, prebuild_bytes=0)
 
 
+def rows_of(share: Share) -> list[int]:
+    return [row for chain in share.chains for row in chain]
+
+
 def test_an_open_loop_is_dealt_round_robin_by_due_time() -> None:
     shares = deal(plan_of(workload([50, 10, 30, 20, 40, 60, 70])), 3)
-    assert [share.order for share in shares] == [(1, 4, 6), (3, 0), (2, 5)]
+    assert [rows_of(share) for share in shares] == [[1, 4, 6], [3, 0], [2, 5]]
 
 
 def test_a_session_stays_whole_and_weighs_what_it_has_rows() -> None:
-    trace = workload(every(10, 6), session_id=["a", "a", None, "a", None, None])
+    trace = workload(
+        every(10, 6), session_id=["a", "a", None, "a", None, None], round_index=[0, 2, None, 1, None, None]
+    )
     first, second = deal(plan_of(trace), 2)
-    assert (first.order, second.order) == ((0, 1, 3), (2, 4, 5))
+    assert (rows_of(first), rows_of(second)) == ([0, 3, 1], [2, 4, 5])
 
 
 @settings(max_examples=50, deadline=None)
 @given(
-    sessions=st.lists(st.sampled_from(["a", "b", "c", None]), min_size=1, max_size=40),
+    names=st.lists(st.sampled_from(["a", "b", "c", None]), min_size=1, max_size=40),
     processes=st.integers(1, 5),
     users=st.one_of(st.none(), st.integers(1, 7)),
 )
 def test_every_request_is_dealt_once_in_order_and_no_session_is_torn(
-    sessions: list[str | None], processes: int, users: int | None
+    names: list[str | None], processes: int, users: int | None
 ) -> None:
-    number = len(sessions)
+    number = len(names)
     arrivals = (
         every(10, number) if users is None else [0] * min(users, number) + [None] * max(number - users, 0)
     )
     header = None if users is None else {"closed_loop": ClosedLoop(concurrency=users)}
-    plan = plan_of(workload(arrivals, header=header, session_id=sessions))
+    plan = plan_of(workload(arrivals, header=header, session_id=names, round_index=[*range(number)]))
     shares = deal(plan, processes)
-    place = {row: sorted(plan.order).index(row) for row in plan.order}
-    assert sorted(row for share in shares for row in share.order) == sorted(plan.order)
+    assert sorted(row for share in shares for row in rows_of(share)) == [*range(number)]
     for share in shares:
-        assert share.order
-        assert list(share.order) == sorted(share.order, key=lambda row: place[row])
-    for name in {name for name in sessions if name is not None}:
-        rows = {row for row, other in enumerate(sessions) if other == name}
-        assert sum(bool(rows & set(share.order)) for share in shares) == 1
+        assert share.chains
+        assert list(share.chains) == sorted(share.chains, key=plan.chains.index)
+        assert len(share.of(plan)) == len(rows_of(share))
+    for name in {name for name in names if name is not None}:
+        rows = {row for row, other in enumerate(names) if other == name}
+        assert sum(bool(rows & set(rows_of(share))) for share in shares) == 1
     if users is not None:
         assert sum(share.users or 0 for share in shares) == users
 
@@ -86,9 +93,17 @@ def test_a_closed_loop_is_dealt_user_by_user_its_first_round_with_them(users: in
     for share in shares:
         part = share.of(plan)
         assert part.closed_loop == ClosedLoop(concurrency=share.users or 0, think_time_us=10)
-        assert sum(row < users for row in share.order) == share.users
+        assert sum(row < users for row in rows_of(share)) == share.users
         assert part.trace.header.client == plan.trace.header.client
     assert {share.users for share in shares} <= set(split_evenly(users, len(shares)))
+
+
+def test_waves_wait_for_each_other_and_are_not_dealt() -> None:
+    loop = ClosedLoop(concurrency=2, in_waves=True)
+    plan = plan_of(workload([0, 0, None, None], header={"closed_loop": loop}))
+    assert len(deal(plan, 1)) == 1
+    with pytest.raises(ConfigError, match="--processes: got 2 for waves"):
+        deal(plan, 2)
 
 
 def test_a_cap_is_dealt_too_and_must_reach_for_all() -> None:
@@ -253,6 +268,21 @@ async def test_an_interrupt_drains_all_and_a_second_one_drops_what_is_under_way(
     assert seen.interrupted
     assert statuses(seen.trace) == ["aborted"] * 4
     assert len(pids) == 2
+
+
+async def test_a_session_grows_by_its_own_answers_in_whichever_process(tmp_path: Path) -> None:
+    async with serving() as server:
+        seen = await observed(sessions([0, 1000, 2000], 3), server, output=tmp_path / "run", processes=2)
+        answers = {r.headers["x-request-id"].rpartition("-")[2]: r for r in server.requests[1:]}
+    assert statuses(seen.trace) == ["ok"] * 9
+    assert list(seen.trace.column("server_input_tokens")) == [8, 21, 34] * 3
+    for row in (1, 2, 4, 5, 7, 8):
+        before, after = answers[str(row - 1)], answers[str(row)]
+        prompt = before.body["prompt"] + before.token_ids
+        assert after.body["prompt"][: len(prompt)] == prompt
+    client = seen.trace.header.client
+    assert client is not None
+    assert sorted(each.num_sent or 0 for each in client.processes) == [3, 6]
 
 
 @contextmanager

@@ -51,7 +51,8 @@ def refusal(stem: Path) -> str:
         (
             "arrival_time_us",
             "",
-            "got an empty cell, expected an integer >= 0 (only a closed_loop's may be empty)",
+            "got an empty cell, expected an integer >= 0 (only a closed_loop's, or a session's after its first "
+            "round, may be empty)",
         ),
         ("reason_ratio", "1.5", "got 1.5, expected a number in [0, 1]"),
         ("reason_ratio", "x", "got 'x', expected a number in [0, 1]"),

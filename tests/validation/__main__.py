@@ -7,7 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from tests.validation import operators, production, servers, silicon, silicon_profiled
+from tests.validation import cpu, operators, production, servers, silicon, silicon_profiled
 
 DEFAULT_DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
 
@@ -18,7 +18,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("VTWIN_DATA", DEFAULT_DATA)))
     parser.add_argument("--models", nargs="+", default=["blackbox", "extended"])
     parser.add_argument(
-        "--only", choices=("production", "servers", "unfitted", "silicon", "operators", "profiled")
+        "--only", choices=("production", "cpu", "servers", "unfitted", "silicon", "operators", "profiled")
     )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
@@ -26,6 +26,7 @@ def main() -> None:
         unfitted = ("roofline", "physics", "physics/blis-iter29")
         tables = {
             "production": lambda: production.table(options.data, Path(work)),
+            "cpu": lambda: cpu.table(options.data, Path(work), tuple(options.models)),
             "servers": lambda: servers.table(bench, Path(work), tuple(options.models)),
             "unfitted": lambda: servers.unfitted_table(bench, Path(work), unfitted),
             "silicon": lambda: silicon.table(options.data / "aiconfigurator_silicon"),

@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
+import pandas as pd
 
 from traces.errors import ConfigError, TraceError
 from traces.header import Header
@@ -27,7 +29,7 @@ WORKLOAD_COLUMNS: Final = (
         "deadline_us",
         "slo_target_us",
     ),
-    *("arrival_time_us", "adapter", "think_time_us", "prefix_hashes"),
+    *("arrival_time_us", "adapter", "think_time_us", "prefix_hashes", "new_input_tokens"),
 )
 """What was asked; all other columns say what came of it."""
 
@@ -35,13 +37,12 @@ WORKLOAD_COLUMNS: Final = (
 def workload_of(trace: Trace) -> Trace:
     """Return what a trace asked for: its requests without outcomes, as a workload to send or to simulate.
 
-    Warm-up requests and retries are left out. The output length is the budget where one is recorded, else
-    what was generated. In a closed loop arrivals beyond the first round are NA: answers decided them. Raises
-    TraceError where a request says no output length, or none is left.
+    Warm-up requests are left out. The output length is the budget where one is recorded, else what was
+    generated. Arrivals beyond the first round of a closed loop, and of a session whose think times are known,
+    are NA: answers decided them. Raises TraceError where a request says no output length, or none is left.
     """
     requests = trace.requests
-    once = trace.column("attempt").fillna(1) == 1
-    requests = requests[((trace.column("phase").fillna("main") != "warmup") & once).to_numpy(dtype=bool)]
+    requests = requests[(trace.column("phase").fillna("main") != "warmup").to_numpy(dtype=bool)]
     output = trace.column("max_tokens").fillna(trace.column("output_tokens"))[requests.index]
     silent = requests["request_id"][(output.fillna(0) < 1).to_numpy(dtype=bool)]
     if len(silent) or not len(requests):
@@ -54,10 +55,11 @@ def workload_of(trace: Trace) -> Trace:
     kept = requests[[name for name in WORKLOAD_COLUMNS if name in requests.columns]]
     kept = kept.assign(output_tokens=output).reset_index(drop=True)
     header = trace.header
+    later = answer_decides(kept)
     if header.closed_loop is not None:
-        later = np.arange(len(kept)) >= header.closed_loop.concurrency
-        for column in kept.columns.intersection(["arrival_time_us", "deadline_us"]):
-            kept[column] = kept[column].mask(later)
+        later |= np.arange(len(kept)) >= header.closed_loop.concurrency
+    for column in kept.columns.intersection(["arrival_time_us", "deadline_us"]):
+        kept[column] = kept[column].mask(later)
     return make_trace(
         Header(
             mode="generated",
@@ -71,6 +73,14 @@ def workload_of(trace: Trace) -> Trace:
         ),
         kept,
     )
+
+
+def answer_decides(requests: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Return which requests came a known pause after the answer to their session's previous round."""
+    if not {"session_id", "round_index", "think_time_us"} <= set(requests.columns):
+        return np.zeros(len(requests), dtype=bool)
+    later = requests["session_id"].notna() & (requests["round_index"] > 0).fillna(False)
+    return (later & requests["think_time_us"].notna()).to_numpy(dtype=bool)
 
 
 def requests_again(options: WorkloadOptions) -> Trace:
@@ -87,14 +97,14 @@ def requests_again(options: WorkloadOptions) -> Trace:
     trace = _scaled(trace, options.speed or 1.0)
     trace = scale_lengths(trace, prompt=options.prompt_scale or 1.0, output=options.output_scale or 1.0)
     trace = clip_lengths(trace, prompt=options.prompt_tokens_max, output=options.output_tokens_max)
-    arrival = trace.requests["arrival_time_us"]
+    arrival = _with_its_session(trace)
     keep = np.ones(len(arrival), dtype=bool)
     if options.duration is not None:
         if trace.header.closed_loop is not None:
             raise ConfigError(
                 f"--duration: got it for a closed loop, expected --num-requests ({options.trace})"
             )
-        keep &= (arrival <= to_us(options.duration)).to_numpy(dtype=bool)
+        keep &= (arrival <= to_us(options.duration)).fillna(False).to_numpy(dtype=bool)
     if options.num_requests is not None:
         in_order = np.argsort(arrival.fillna(np.iinfo(np.int64).max).to_numpy(dtype=np.int64), kind="stable")
         first = in_order[keep[in_order]][: options.num_requests]
@@ -102,6 +112,15 @@ def requests_again(options: WorkloadOptions) -> Trace:
     if not keep.any():
         raise ConfigError(f"--duration: got {options.duration:g} s, which holds no request ({options.trace})")
     return select_rows(trace, keep).with_header(seed=seed_of(options), workload_spec=f"trace:{options.trace}")
+
+
+def _with_its_session(trace: Trace) -> pd.Series[int]:
+    """Return arrivals, where an answer decides one that of the session's first round."""
+    arrival = trace.column("arrival_time_us")
+    if not arrival.isna().any():
+        return arrival
+    first = arrival.groupby(trace.column("session_id")).transform("min")
+    return arrival.fillna(first)
 
 
 def _scaled(trace: Trace, speed: float) -> Trace:

@@ -23,6 +23,9 @@ DEFAULT_SEED: Final = 42
 DEFAULT_NUM_REQUESTS: Final = 100
 """Where neither options nor a specification bound the number of requests or their time."""
 
+DEFAULT_NUM_WAVES: Final = 10
+"""Waves of a batch where nothing is said."""
+
 CV_RANGE: Final = (0.01, 10.0)
 """Coefficients of variation of gaps that are drawn: beyond 10 nearly every gap is 0 in float64."""
 
@@ -101,16 +104,43 @@ class OpenLoop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosedLoop:
-    """``concurrency`` users who each send, wait for the answer, think ``think_time_us``, and send again."""
+    """``concurrency`` users who each send, wait for the answer, think ``think_time_us``, and send again.
+
+    ``in_waves``: they wait for each other too, and send all at once.
+    """
 
     concurrency: int
     think_time_us: int = 0
+    in_waves: bool = False
 
     def __post_init__(self) -> None:
         """Check both."""
         require(self.concurrency >= 1, f"concurrency: got {self.concurrency}, expected an integer >= 1")
         require(self.think_time_us >= 0, f"think_time_us: got {self.think_time_us}, expected >= 0")
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounds:
+    """Each arrival is a session of ``number`` requests, one after another, ``think_time_us`` after each answer.
+
+    ``accumulate``: a round's prompt is what was said before, answers included, and what it adds. ``waits``:
+    answers decide when later rounds come; else they have times of their own. ``once``: the client has one
+    session in all.
+    """
+
+    number: int
+    think_time_us: int = 0
+    accumulate: bool = True
+    waits: bool = True
+    once: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        require(self.number >= 1, f"max_rounds: got {self.number}, expected an integer >= 1")
+        require(self.think_time_us >= 0, f"think_time_us: got {self.think_time_us}, expected µs >= 0")
+
+
+ONE_ROUND: Final = Rounds(number=1)
 
 # ── who
 
@@ -133,6 +163,7 @@ class Client:
     timeout_us: int | None = None
     slo_target_us: int | None = None
     windows: tuple[Window, ...] = ()
+    rounds: Rounds = ONE_ROUND
 
     def __post_init__(self) -> None:
         """Check what does not depend on the other clients."""

@@ -24,7 +24,12 @@ import typer
 
 from traces.errors import ConfigError
 from traces.paths import beside, stem_of
-from traces.workload.model import DEFAULT_NUM_REQUESTS, DEFAULT_SEED, ArrivalProcess
+from traces.workload.model import (
+    DEFAULT_NUM_REQUESTS,
+    DEFAULT_NUM_WAVES,
+    DEFAULT_SEED,
+    ArrivalProcess,
+)
 
 Api = Literal["completions", "chat"]
 PresetName = Literal["chatbot", "contentgen", "summarization", "multidoc"]
@@ -125,7 +130,7 @@ class WorkloadOptions:
         Seconds,
         _option(
             WHEN,
-            "Pause of a user between answer and next request.",
+            "Pause between an answer and the next request of its user or session.",
             default="0",
             metavar="S",
             parser=parse_seconds,
@@ -146,6 +151,37 @@ class WorkloadOptions:
             default="1",
             metavar="B",
         ),
+    ] = None
+
+    rounds: Annotated[
+        int | None,
+        _option(
+            WHEN,
+            "Requests come in sessions of so many, each sent after the answer to the one before; --rate is then "
+            "of sessions, and --concurrency the sessions under way.",
+            default=1,
+            metavar="N",
+        ),
+    ] = None
+    context_growth: Annotated[
+        Literal["accumulate", "none"] | None,
+        _option(
+            WHEN,
+            "With --rounds: whether a prompt is all that was said before, the server's answers included, and "
+            "--prompt-tokens more; or those alone.",
+            default="accumulate",
+        ),
+    ] = None
+    batch: Annotated[
+        int | None,
+        _option(
+            WHEN,
+            "Waves: so many requests at once, the next as many when all of them are answered.",
+            metavar="N",
+        ),
+    ] = None
+    waves: Annotated[
+        int | None, _option(WHEN, "With --batch: how many waves.", default=DEFAULT_NUM_WAVES, metavar="K")
     ] = None
 
     speed: Annotated[
@@ -280,18 +316,27 @@ _CLIPPING = ("prompt_tokens_max", "output_tokens_max")
 """Lengths that also hold for what was recorded: longer requests become so long."""
 
 _REDRAWN = tuple(name for name in _DRAWN if name not in _CLIPPING)
+_IN_ROUNDS = ("rounds", "context_growth")
+_IN_WAVES = ("batch", "waves")
 _NOT_WITH: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "trace": (
-        ("rate", "concurrency", "think_time", "arrival", "burstiness", *_REDRAWN),
+        ("rate", "concurrency", "think_time", "arrival", "burstiness", *_IN_ROUNDS, *_IN_WAVES, *_REDRAWN),
         "the trace's own times and lengths",
     ),
     "workload": (
-        ("concurrency", "think_time", "arrival", "burstiness", *_DRAWN),
+        ("concurrency", "think_time", "arrival", "burstiness", *_IN_ROUNDS, *_IN_WAVES, *_DRAWN),
         "what the specification says of its clients",
     ),
     "stages": (
-        ("rate", "concurrency", "think_time", "duration", "trace", "workload"),
+        ("rate", "concurrency", "duration", "trace", "workload"),
         "the stages' own rates and times",
+    ),
+    "batch": (
+        (
+            *("rate", "concurrency", "stages", "think_time", "arrival", "burstiness"),
+            *("duration", "num_requests", *_IN_ROUNDS),
+        ),
+        "waves: answers set the pace, --waves the end",
     ),
     "concurrency": (
         ("rate", "arrival", "burstiness", "duration"),
@@ -320,10 +365,14 @@ def check_options(options: WorkloadOptions) -> None:
             clash = next((other for other in others if getattr(options, other) is not None), None)
             if clash is not None:
                 raise ConfigError(f"{flag(clash)}: got it beside {flag(name)}, expected {instead}")
-    if options.think_time is not None and options.concurrency is None:
+    if options.think_time is not None and options.concurrency is None and options.rounds is None:
         raise ConfigError(
-            "--think-time: got it without --concurrency, expected a closed loop, where users think"
+            "--think-time: got it without --concurrency or --rounds, expected somebody who waits for answers"
         )
+    if options.context_growth is not None and options.rounds is None:
+        raise ConfigError("--context-growth: got it without --rounds, expected sessions of several rounds")
+    if options.waves is not None and options.batch is None:
+        raise ConfigError("--waves: got it without --batch, expected --batch N, the requests of a wave")
     _check_numbers(options)
     _check_arrival(options)
 
@@ -337,20 +386,23 @@ def _check_sources(options: WorkloadOptions) -> None:
     given = [name for name in ("workload", "preset", "trace") if getattr(options, name) is not None]
     if len(given) > 1:
         raise ConfigError(f"workload: got {' and '.join(map(flag, given))}, expected one of them")
-    loaded = any(given is not None for given in (options.rate, options.concurrency, options.stages))
+    loaded = any(
+        given is not None for given in (options.rate, options.concurrency, options.stages, options.batch)
+    )
     if given == ["preset"] and not loaded:
         raise ConfigError(
-            f"--preset {options.preset}: got no load, expected --rate R or --concurrency N beside it (or --stages)"
+            f"--preset {options.preset}: got no load, expected --rate R or --concurrency N beside it "
+            "(or --stages, --batch)"
         )
     if not given and not loaded:
         raise ConfigError(
             "workload: got none, expected one of --workload SPEC.yaml, --preset NAME --rate R, --rate R, "
-            "--stages …, --concurrency N, --trace STEM"
+            "--stages …, --concurrency N, --batch N, --trace STEM"
         )
 
 
 _AT_LEAST_ONE = (
-    *("concurrency", "num_requests"),
+    *("concurrency", "num_requests", "rounds", "batch", "waves"),
     *("prompt_tokens", "prompt_tokens_min", "output_tokens", "output_tokens_min"),
 )
 _NOT_NEGATIVE = ("prefix_tokens", "seed", "think_time", "prompt_tokens_stdev", "output_tokens_stdev")

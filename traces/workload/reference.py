@@ -17,6 +17,8 @@ from traces.workload.sections import (
     DISTRIBUTION,
     DISTRIBUTIONS,
     LIFECYCLE,
+    MULTI_TURN,
+    REASONING,
     SHARED,
     WINDOW,
     params_of,
@@ -84,6 +86,8 @@ SECTIONS: Final[tuple[tuple[str, str, Section], ...]] = (
     ("A cohort's spike", "", SPIKE),
     ("A cohort's drain", "", DRAIN),
     ("An arrival", "", ARRIVAL),
+    ("A client's reasoning", "", REASONING),
+    ("Its multi_turn", "", MULTI_TURN),
     (
         "A distribution",
         "Draws are rounded to whole tokens, at least 1, and clipped where bounds are given.",

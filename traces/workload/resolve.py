@@ -11,11 +11,14 @@ from traces.workload.invalid import InvalidWorkload
 from traces.workload.lengths import Gaussian, Separate
 from traces.workload.model import (
     DEFAULT_NUM_REQUESTS,
+    DEFAULT_NUM_WAVES,
     DEFAULT_SEED,
+    ONE_ROUND,
     Arrival,
     Client,
     ClosedLoop,
     OpenLoop,
+    Rounds,
     Workload,
 )
 from traces.workload.options import (
@@ -72,6 +75,7 @@ def _from_plain(options: WorkloadOptions) -> Workload:
         arrival=_arrival(options),
         prefix_group=PREFIX_GROUP if options.prefix_tokens else None,
         prefix_length=options.prefix_tokens or 0,
+        rounds=_rounds(options),
     )
     num_requests, duration_us = _extent(options)
     if options.stages is not None:
@@ -120,15 +124,29 @@ def _from_spec(options: WorkloadOptions) -> Workload:
 
 def _extent(options: WorkloadOptions) -> tuple[int | None, int | None]:
     """(num_requests, duration_us): the default number applies where neither is given."""
+    if options.batch is not None:
+        return options.batch * (options.waves or DEFAULT_NUM_WAVES), None
     if options.duration is None:
         return options.num_requests or DEFAULT_NUM_REQUESTS, None
     return options.num_requests, max(1, to_us(options.duration))
 
 
 def _load(options: WorkloadOptions) -> OpenLoop | ClosedLoop:
+    if options.batch is not None:
+        return ClosedLoop(concurrency=options.batch, in_waves=True)
     if options.concurrency is not None:
         return ClosedLoop(concurrency=options.concurrency, think_time_us=to_us(options.think_time or 0.0))
     return OpenLoop(rate_per_s=options.rate)
+
+
+def _rounds(options: WorkloadOptions) -> Rounds:
+    if options.rounds is None:
+        return ONE_ROUND
+    return Rounds(
+        number=options.rounds,
+        think_time_us=to_us(options.think_time or 0.0),
+        accumulate=options.context_growth != "none",
+    )
 
 
 def _arrival(options: WorkloadOptions) -> Arrival:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from typing import Any, Final, get_args
 
 from traces.workload.fields import (
@@ -40,7 +40,16 @@ from traces.workload.lengths import (
     Uniform,
     Zipf,
 )
-from traces.workload.model import CV_RANGE, Arrival, ArrivalProcess, Client, SloClass, Window
+from traces.workload.model import (
+    CV_RANGE,
+    ONE_ROUND,
+    Arrival,
+    ArrivalProcess,
+    Client,
+    Rounds,
+    SloClass,
+    Window,
+)
 
 DEFAULT_PREFIX_LENGTH: Final = 50
 """Tokens of a prefix group none of whose clients says a length (as BLIS has it)."""
@@ -143,6 +152,25 @@ def _lifecycle(value: object) -> tuple[Window, ...]:
     return windows
 
 
+def _growth(value: object) -> bool:
+    return bool(one_of("accumulate", "none", "")(value) == "accumulate")
+
+
+def _rounds(value: object) -> Rounds:
+    given = read_section(value, MULTI_TURN)
+    return Rounds(
+        number=given["max_rounds"],
+        think_time_us=given.get("think_time_us", 0),
+        accumulate=given.get("context_growth", False),
+        once=given.get("single_session", False),
+    )
+
+
+def _reasoning(value: object) -> Rounds:
+    rounds: Rounds = read_section(value, REASONING).get("multi_turn", ONE_ROUND)
+    return rounds
+
+
 def _slo_class(value: object) -> str:
     name = text(value)
     return str(one_of(*get_args(SloClass))(V1_SLO_CLASSES.get(name, name)))
@@ -192,6 +220,25 @@ LIFECYCLE: Final[Section] = {
     "windows": key(list_of(_window), "list", "When the client is active, see below; they must not overlap.")
 }
 
+MULTI_TURN: Final[Section] = {
+    "max_rounds": key(integer, "integer >= 1", "Rounds of every session.", required=True),
+    "think_time_us": key(not_negative, "µs", "Pause between an answer and the next round. Default 0."),
+    "context_growth": key(
+        _growth,
+        "accumulate / none",
+        "Whether a prompt is all that was said before, answers included, and input_distribution more. "
+        "Default none.",
+    ),
+    "single_session": key(
+        boolean, "true / false", "Whether the client has one session in all. Default false."
+    ),
+}
+
+REASONING: Final[Section] = {
+    "multi_turn": key(_rounds, "mapping", "The rounds, see below."),
+    "reason_ratio_distribution": unsupported("the share of reasoning in an answer"),
+}
+
 # ── clients
 
 SHARED: Final[Section] = {
@@ -228,8 +275,13 @@ SHARED: Final[Section] = {
     "slo_target_us": key(not_negative, "µs", "Target for the time to the first token."),
     "network": unsupported("a network between client and server"),
     "multimodal": unsupported("images, audio and video"),
-    "reasoning": unsupported("sessions of several rounds"),
-    "closed_loop": unsupported("sessions of several rounds"),
+    "reasoning": key(_reasoning, "mapping", "Sessions of several rounds; rate_fraction is then of sessions."),
+    "closed_loop": key(
+        boolean,
+        "true / false",
+        "Of sessions: whether a think time begins with the answer, or rounds have times of their own, a think "
+        "time apart. Either way a round waits for the answer to the one before. Default true.",
+    ),
 }
 
 CLIENT: Final[Section] = {
@@ -275,6 +327,10 @@ def build_client(given: Mapping[str, Any], *, name: str, prefixes: Mapping[str, 
     """Return the client that an entry describes; ``name`` is its id unless it says one."""
     values = {field: item for field, item in given.items() if field not in ("concurrency", "think_time_us")}
     timeout = values.pop("timeout", 0)
+    rounds: Rounds = values.pop("reasoning", ONE_ROUND)
+    if "closed_loop" in values:
+        require(rounds.number > 1, "closed_loop: got it without reasoning.multi_turn, expected both")
+    waits = values.pop("closed_loop", True)
     group = values.get("prefix_group")
     if group is not None:
         values.setdefault("prefix_length", prefixes[group])
@@ -283,7 +339,12 @@ def build_client(given: Mapping[str, Any], *, name: str, prefixes: Mapping[str, 
     if isinstance(lengths, TotalSplit):
         drawn = any(window.prompt or window.output for window in windows)
         require(not drawn, "lifecycle: got lengths in a window beside total_distribution, expected none")
-    return Client(**{"id": name, **values}, lengths=lengths, timeout_us=timeout or None)
+    return Client(
+        **{"id": name, **values},
+        lengths=lengths,
+        timeout_us=timeout or None,
+        rounds=replace(rounds, waits=waits),
+    )
 
 
 def prefix_lengths(members: Iterable[Mapping[str, Any]]) -> dict[str, int]:

@@ -25,6 +25,13 @@ from traces.workload.model import Client, ClosedLoop, OpenLoop, Window, Workload
 from traces.workload.options import WorkloadOptions, check_options
 from traces.workload.rates import RateProfile, rate_profiles
 from traces.workload.resolve import seed_of, workload_from_options
+from traces.workload.sessions import (
+    begin_and_place,
+    context_tokens,
+    grows,
+    later_arrivals,
+    session_columns,
+)
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -44,12 +51,19 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draws:
-    """Requests in order of arrival: columns of one length; ``arrival_us`` is empty in a closed loop."""
+    """Requests in order of arrival, a session's rounds together: columns of one length.
+
+    ``arrival_us`` is a session's begin for all of its rounds, and empty in a closed loop. ``session``: a number
+    each for requests that belong together; ``round_index`` counts within it. ``prompt_tokens``: what the round
+    adds.
+    """
 
     client: Ints
     arrival_us: Ints
     prompt_tokens: Ints
     output_tokens: Ints
+    session: Ints
+    round_index: Ints
 
 
 def trace_from_options(options: WorkloadOptions) -> Trace:
@@ -69,7 +83,9 @@ def trace_from_options(options: WorkloadOptions) -> Trace:
 def synth(workload: Workload, *, seed: int) -> Trace:
     """Return the workload drawn with ``seed``: mode ``generated``, request ids 0, 1 … in order of arrival.
 
-    In a closed loop the users' first requests are spread evenly over one think time, later arrivals are NA.
+    In a closed loop the users' first requests are spread evenly over one think time, later arrivals are NA, and
+    so are those of a session's later rounds. Where rounds build on each other, a prompt is what was said before
+    and what the round adds (``new_input_tokens``).
     Raises ConfigError where the workload's windows hold no request.
     """
     load = workload.load
@@ -85,6 +101,7 @@ def synth(workload: Workload, *, seed: int) -> Trace:
         workload_spec=workload.source,
         goodput_slo_targets=workload.goodput_slo_targets,
         closed_loop=_loop_in_header(load),
+        session_context_growth="accumulate" if any(map(grows, workload.clients)) else None,
     )
     return make_trace(header, _columns(workload, draws))
 
@@ -92,7 +109,9 @@ def synth(workload: Workload, *, seed: int) -> Trace:
 def _loop_in_header(load: OpenLoop | ClosedLoop) -> LoopInHeader | None:
     if isinstance(load, OpenLoop):
         return None
-    return LoopInHeader(concurrency=load.concurrency, think_time_us=load.think_time_us)
+    return LoopInHeader(
+        concurrency=load.concurrency, think_time_us=load.think_time_us, in_waves=load.in_waves or None
+    )
 
 
 # ── open loop
@@ -108,17 +127,25 @@ def _open(workload: Workload, load: OpenLoop, seed: int) -> Draws:
     sizes = [row.size for row in arrivals]
     owner = np.repeat(np.arange(len(sources)), sizes)
     order = np.argsort(times, kind="stable")[: workload.num_requests]
-    prompt, output = np.empty_like(times), np.empty_like(times)
-    for i, rows in enumerate(np.split(np.arange(times.size), np.cumsum(sizes)[:-1])):
-        source = sources[i]
-        prompt[rows], output[rows] = draw_lengths(
-            source.drawn.lengths, seed=seed, stream=source.stream, n=rows.size
+    rounds = np.array([source.drawn.rounds.number for source in sources])
+    lengths = [
+        draw_lengths(
+            source.drawn.lengths, seed=seed, stream=source.stream, n=size * source.drawn.rounds.number
         )
+        for source, size in zip(sources, sizes, strict=True)
+    ]
+    # row k * rounds + r of a source's lengths is round r of its k-th session
+    first_row = np.concatenate([[0], np.cumsum(np.repeat(rounds, sizes))[:-1]])
+    session, round_index = begin_and_place(rounds[owner[order]], most=workload.num_requests)
+    heads = order[session]
+    rows = first_row[heads] + round_index
     return Draws(
-        client=np.array([source.client for source in sources])[owner[order]],
-        arrival_us=np.zeros_like(times[order]) if at_once else times[order],
-        prompt_tokens=prompt[order],
-        output_tokens=output[order],
+        client=np.array([source.client for source in sources])[owner[heads]],
+        arrival_us=np.zeros_like(heads) if at_once else times[heads],
+        prompt_tokens=np.concatenate([prompt for prompt, _ in lengths])[rows],
+        output_tokens=np.concatenate([output for _, output in lengths])[rows],
+        session=session,
+        round_index=round_index,
     )
 
 
@@ -151,6 +178,8 @@ def _arrivals_until_enough(
     """Return each source's arrivals, ascending, in µs, up to a time that holds all that is asked for."""
     duration = math.inf if workload.duration_us is None else float(workload.duration_us)
     wanted = math.inf if workload.num_requests is None else workload.num_requests
+    if all(source.drawn.rounds.once for source in sources):
+        wanted = min(wanted, len(sources))
     until = min(duration, _likely_end_us(profiles, wanted))
     while True:
         arrivals = [
@@ -185,6 +214,7 @@ def _arrivals(source: Source, profile: RateProfile, *, until_us: float, seed: in
         counts = np.cumsum(gaps)
         if counts[-1] > expected + 1:  # 1: what rounding to µs may bring in
             due = np.rint(profile.times_us(counts[counts <= expected + 1]))
+            due = due[: 1 if source.drawn.rounds.once else None]
             return due[due <= until_us].astype(np.int64)
         n *= 2
 
@@ -197,15 +227,24 @@ def _closed(workload: Workload, seed: int) -> Draws:
     assert n is not None  # noqa: S101 - Workload has checked it
     prompt, output = draw_lengths(client.lengths, seed=seed, stream=f"client {client.id}", n=n)
     none = np.empty(0, dtype=np.int64)
+    session, round_index = begin_and_place(np.full(n, client.rounds.number), most=n)
     return Draws(
-        client=np.zeros(n, dtype=np.int64), arrival_us=none, prompt_tokens=prompt, output_tokens=output
+        client=np.zeros(n, dtype=np.int64),
+        arrival_us=none,
+        prompt_tokens=prompt,
+        output_tokens=output,
+        session=session,
+        round_index=round_index,
     )
 
 
-def _first_round_us(load: ClosedLoop, n: int) -> list[int | None]:
-    """Return the arrivals of ``n`` requests: the users' first ones spread over a think time, then None."""
-    users = min(load.concurrency, n)
-    return [user * load.think_time_us // load.concurrency for user in range(users)] + [None] * (n - users)
+def _first_round_us(load: ClosedLoop, session: Ints) -> list[int | None]:
+    """Return the arrivals: the users' first requests spread over a think time (a wave's all at 0), then None."""
+    spread_us = 0 if load.in_waves else load.think_time_us
+    return [
+        int(user) * spread_us // load.concurrency if user < load.concurrency else None
+        for user in session.tolist()
+    ]
 
 
 # ── columns
@@ -214,11 +253,14 @@ def _first_round_us(load: ClosedLoop, n: int) -> list[int | None]:
 def _columns(workload: Workload, draws: Draws) -> dict[str, object]:
     """Return TraceV2's columns; those that no client fills are left out."""
     n, load = draws.client.size, workload.load
-    arrivals = draws.arrival_us if isinstance(load, OpenLoop) else _first_round_us(load, n)
+    arrivals = draws.arrival_us if isinstance(load, OpenLoop) else _first_round_us(load, draws.session)
     arrival_time_us: Any = typed("arrival_time_us", arrivals)  # Any: stubs know no sum of arrays
+    by_round = session_columns(workload.clients, draws)
+    if "session_id" in by_round:
+        arrival_time_us = later_arrivals(workload.clients, draws, begin_us=arrival_time_us)
     columns: dict[str, object] = {
         "request_id": np.arange(n).astype(str).astype(object),
-        "input_tokens": draws.prompt_tokens,
+        "input_tokens": context_tokens(workload.clients, draws),
         "output_tokens": draws.output_tokens,
         "arrival_time_us": arrival_time_us,
     }
@@ -229,7 +271,7 @@ def _columns(workload: Workload, draws: Draws) -> dict[str, object]:
     if any(client.timeout_us is not None for client in workload.clients):
         timeouts = typed("deadline_us", [client.timeout_us for client in workload.clients])
         columns["deadline_us"] = arrival_time_us + timeouts.take(draws.client)
-    return columns
+    return columns | by_round
 
 
 _CLIENT_COLUMNS: Final = {

@@ -67,9 +67,9 @@ def test_a_request_without_an_output_length_cannot_be_sent_again(tmp_path: Path)
         trace_from_options(WorkloadOptions(trace=stem))
 
 
-def test_warm_up_and_retries_are_not_sent_again() -> None:
+def test_warm_up_is_not_sent_again_and_a_retried_request_is() -> None:
     trace = observed(phase=["warmup", "main", None, "main"], attempt=[1, 1, None, 2])
-    assert workload_of(trace).requests["request_id"].tolist() == ["b", "c"]
+    assert workload_of(trace).requests["request_id"].tolist() == ["b", "c", "d"]
 
 
 def test_nothing_but_warm_up_is_refused() -> None:

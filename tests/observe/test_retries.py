@@ -1,0 +1,132 @@
+"""Retries: none unless asked, only of what had not begun, and marked."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+
+from observe import Limits, Settings, observe_trace, observe_with, parse_endpoint
+from observe.exchange import Exchange
+from observe.retry import is_worth_another, pause_s, retry_after_s
+from observe.summary import summarize_observed, table
+from tests.observe.servers import Behaviour, serving
+from tests.observe.workloads import every, statuses, workload
+from traces import request_metrics
+
+
+@pytest.fixture(params=[True, False], ids=["sockets", "aiohttp"])
+def either_sender(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both senders in turn."""
+    plain = bool(request.param)
+    monkeypatch.setattr("observe.sending.is_plain", lambda _: plain)
+
+
+def failed(status: int | None = None, *, why: str = "error", began: bool = False) -> Exchange:
+    exchange = Exchange(index=0, due_ns=0, ready_ns=0, x_request_id="x", http_status=status)
+    exchange.first_byte_ns = 5 if began or status is not None else None
+    exchange.fail(why, "oops")  # type: ignore[arg-type]
+    return exchange
+
+
+@pytest.mark.parametrize("exchange", [failed(429), failed(500), failed(503), failed()], ids=str)
+def test_what_was_refused_or_never_began_is_worth_another_try(exchange: Exchange) -> None:
+    assert is_worth_another(exchange)
+
+
+@pytest.mark.parametrize(
+    "exchange",
+    [
+        failed(400),
+        failed(200),
+        failed(307),
+        failed(began=True),
+        failed(why="timeout"),
+        failed(503, why="aborted"),
+        Exchange(index=0, due_ns=0, ready_ns=0, x_request_id="x", http_status=200),
+    ],
+)
+def test_what_had_begun_is_the_users_or_took_too_long_is_not(exchange: Exchange) -> None:
+    assert not is_worth_another(exchange)
+
+
+def test_pauses_double_unless_the_server_says_how_long() -> None:
+    exchange = failed(503)
+    pauses = []
+    for attempt in range(1, 9):
+        exchange.num_attempts = attempt
+        pauses.append(pause_s(exchange))
+    assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    exchange.retry_after_s = 0.0
+    assert pause_s(exchange) == 0
+
+
+def test_retry_after_is_seconds_or_a_date() -> None:
+    assert retry_after_s(" 3 ") == 3
+    assert retry_after_s("") is None
+    assert retry_after_s("soon") is None
+    later = format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
+    assert retry_after_s(later) == pytest.approx(60, abs=2)
+    assert retry_after_s("Wed, 21 Oct 2015 07:28:00 GMT") == 0
+
+
+@pytest.mark.usefixtures("either_sender")
+@pytest.mark.parametrize("fault", ["status 429", "status 500", "die before the head"])
+async def test_a_retried_request_is_marked_and_counts_from_its_due_time_and_its_last_dispatch(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("observe.retry._FIRST_PAUSE_S", 0.1)
+    behaviour = Behaviour(fault=fault, fault_on=frozenset({1}))  # type: ignore[arg-type]
+    async with serving(behaviour) as server:
+        trace = await observe_trace(workload(every(5_000, 3)), url=server.url, limits=Limits(max_retries=2))
+        assert len(server.requests) == 4
+        names = [request.headers["x-request-id"] for request in server.requests]
+    assert statuses(trace) == ["ok"] * 3
+    assert list(trace.column("attempt").fillna(1)) == [1, 2, 1]
+    assert len(set(names)) == 3
+    metrics = request_metrics(trace)
+    assert metrics["ttft_us"].iloc[1] < 60_000
+    assert metrics["ttft_from_due_us"].iloc[1] > 100_000
+    client = trace.header.client
+    assert client is not None
+    assert (client.max_retries, client.num_retried) == (2, 1)
+    assert client.own_lag_us["max"] < 50_000
+    summary = summarize_observed(trace)
+    assert summary["num_retried"] == 1
+    assert "1 retried" in table(summary)
+
+
+async def test_nothing_is_sent_again_unless_asked() -> None:
+    async with serving(Behaviour(fault="status 429")) as server:
+        trace = await observe_trace(workload([0, 0]), url=server.url)
+        assert len(server.requests) == 2
+    assert "attempt" not in trace.requests.columns or trace.column("attempt").isna().all()
+
+
+async def test_retry_after_is_kept_to_and_tries_end() -> None:
+    async with serving(Behaviour(fault="status 429", retry_after="0")) as server:
+        trace = await observe_trace(workload([0]), url=server.url, limits=Limits(max_retries=3))
+        assert len(server.requests) == 4
+    assert statuses(trace) == ["error"]
+    assert list(trace.column("attempt")) == [4]
+
+
+async def test_an_interrupted_run_waits_for_no_further_try() -> None:
+    async with serving(Behaviour(fault="status 429", retry_after="3600")) as server:
+        settings = Settings(
+            endpoint=parse_endpoint(server.url), limits=Limits(max_retries=3, stall_timeout_s=0.1)
+        )
+        run = asyncio.create_task(observe_with(workload([0]), settings, handle_signals=True))
+        while not server.requests:
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(0.3)  # longer than a stall may last: a request that rests does not stall
+        assert not run.done()
+        os.kill(os.getpid(), signal.SIGINT)
+        seen = await run
+    assert seen.interrupted
+    assert statuses(seen.trace) == ["error"]
+    assert "HTTP 429" in str(seen.trace.column("error_message").iloc[0])

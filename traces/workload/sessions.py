@@ -1,0 +1,88 @@
+"""Sessions of several rounds, as columns: who belongs together, and what a round's prompt adds up to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from traces.trace import typed
+from traces.workload.model import Client
+
+Ints = npt.NDArray[np.int64]
+
+
+class Drawn(Protocol):
+    """The columns of what was drawn that sessions are made of (see ``traces.workload.synthesis.Draws``)."""
+
+    @property
+    def client(self) -> Ints: ...  # noqa: D102
+    @property
+    def prompt_tokens(self) -> Ints: ...  # noqa: D102
+    @property
+    def output_tokens(self) -> Ints: ...  # noqa: D102
+    @property
+    def session(self) -> Ints: ...  # noqa: D102
+    @property
+    def round_index(self) -> Ints: ...  # noqa: D102
+
+
+def grows(client: Client) -> bool:
+    """Say whether the client's prompts grow from round to round."""
+    return client.rounds.number > 1 and client.rounds.accumulate
+
+
+def begin_and_place(rounds: Ints, *, most: int | None) -> tuple[Ints, Ints]:
+    """Return each request's session, by its place in ``rounds``, and its round; ``most`` requests, None: all."""
+    session = np.repeat(np.arange(rounds.size), rounds)
+    begins = np.cumsum(rounds) - rounds
+    return session[:most], (np.arange(session.size) - begins[session])[:most]
+
+
+def context_tokens(clients: Sequence[Client], draws: Drawn) -> Ints:
+    """Return each prompt's length: what the round adds and, where rounds build on each other, all before it.
+
+    The answers before are taken to be as long as they were asked for.
+    """
+    said = draws.prompt_tokens + draws.output_tokens
+    before = np.cumsum(said) - said
+    first = np.arange(said.size) - draws.round_index
+    growing = np.array([grows(client) for client in clients])[draws.client]
+    return draws.prompt_tokens + np.where(growing, before - before[first], 0)
+
+
+def later_arrivals(clients: Sequence[Client], draws: Drawn, *, begin_us: Any) -> Any:  # noqa: ANN401 - typed arrays
+    """Return arrivals: of a later round NA or, where it waits for no answer, a think time after the one before."""
+    think_us = np.array([client.rounds.think_time_us for client in clients])[draws.client]
+    waits = np.array([client.rounds.waits for client in clients])[draws.client] & (draws.round_index > 0)
+    own: Any = begin_us + think_us * draws.round_index
+    own[waits] = None
+    return own
+
+
+def session_columns(clients: Sequence[Client], draws: Drawn) -> dict[str, object]:
+    """Return the columns of sessions, none where no client has any."""
+    many = np.array([client.rounds.number > 1 for client in clients])[draws.client]
+    if not many.any():
+        return {}
+    names = np.array([f"s{number}" for number in draws.session.tolist()], dtype=object)
+    names[~many] = None
+    waits = np.array([client.rounds.waits for client in clients])[draws.client]
+    think = np.array([client.rounds.think_time_us for client in clients])[draws.client]
+    columns: dict[str, object] = {
+        "session_id": typed("session_id", names),
+        "round_index": _where(many, draws.round_index, name="round_index"),
+        "think_time_us": _where(many & waits & (draws.round_index > 0), think, name="think_time_us"),
+    }
+    growing = np.array([grows(client) for client in clients])[draws.client]
+    if growing.any():
+        columns["new_input_tokens"] = _where(growing, draws.prompt_tokens, name="new_input_tokens")
+    return columns
+
+
+def _where(known: npt.NDArray[np.bool_], values: Ints, *, name: str) -> object:
+    column: Any = typed(name, values)
+    column[~known] = None
+    return column

@@ -90,7 +90,7 @@ async def estimate_all(loads: Sequence[Load], settings: Settings, *, rate_per_s:
     """
     probe = probing_load(loads)
     with tempfile.TemporaryDirectory(prefix="vtwin-probe-") as folder:
-        quiet = replace(settings, warmup=NO_WARM_UP, engine_log=None, scrape_s=None)
+        quiet = replace(settings, warmup=NO_WARM_UP, engine_log=None, scrape_s=None, processes=1)
         seen = await observe_with(probe, quiet, output=Path(folder) / "probe")
     if seen.num_ok < len(probe):
         said = seen.trace.column("error_message").dropna().tolist()

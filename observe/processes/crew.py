@@ -35,7 +35,7 @@ from observe.recorder import Tallies
 from observe.run import RunFacts
 from observe.settings import Settings
 from observe.verdict import process_info
-from traces import ServerError, TraceError
+from traces import TraceError
 from traces.header import ProcessInfo
 
 _LEAD_NS = 200_000_000
@@ -140,7 +140,7 @@ class Crew:
         self._on_outcome = on_outcome
 
     async def make_ready(self) -> None:
-        """Start the processes and let each build its bodies. Raises ServerError where one does not come up."""
+        """Start the processes and let each build its bodies. Raises RuntimeError where one does not come up."""
         plan_apart = replace(self._plan, built={})
         await asyncio.gather(*(member.hire() for member in self._members))
         for member, cap in zip(self._members, self._caps, strict=True):
@@ -223,9 +223,7 @@ class Crew:
             raise TraceError(said.message)
         if said is None:
             await member.dismiss()
-            raise ServerError(
-                f"--processes: a process {member.outcome()} before the run, expected it to be ready"
-            )
+            raise RuntimeError(f"a process of the load generator {member.outcome()} before the run")
         assert isinstance(said, Ready)  # noqa: S101  the protocol
         self.library, self.clock_name = said.library, said.clock_name
 

@@ -27,6 +27,7 @@ from observe.record import Appender
 from observe.recorder import Tallies
 from observe.timeline import Reading, StreamReader
 from tests.observe.servers import Behaviour, FakeServer, serving
+from tests.observe.test_sessions import sessions
 from tests.observe.workloads import every, statuses, workload
 from traces import ClosedLoop, ConfigError, Trace, TraceError, read_trace
 
@@ -57,27 +58,27 @@ def test_a_session_stays_whole_and_weighs_what_it_has_rows() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(
-    sessions=st.lists(st.sampled_from(["a", "b", "c", None]), min_size=1, max_size=40),
+    names=st.lists(st.sampled_from(["a", "b", "c", None]), min_size=1, max_size=40),
     processes=st.integers(1, 5),
     users=st.one_of(st.none(), st.integers(1, 7)),
 )
 def test_every_request_is_dealt_once_in_order_and_no_session_is_torn(
-    sessions: list[str | None], processes: int, users: int | None
+    names: list[str | None], processes: int, users: int | None
 ) -> None:
-    number = len(sessions)
+    number = len(names)
     arrivals = (
         every(10, number) if users is None else [0] * min(users, number) + [None] * max(number - users, 0)
     )
     header = None if users is None else {"closed_loop": ClosedLoop(concurrency=users)}
-    plan = plan_of(workload(arrivals, header=header, session_id=sessions, round_index=[*range(number)]))
+    plan = plan_of(workload(arrivals, header=header, session_id=names, round_index=[*range(number)]))
     shares = deal(plan, processes)
     assert sorted(row for share in shares for row in rows_of(share)) == [*range(number)]
     for share in shares:
         assert share.chains
         assert list(share.chains) == sorted(share.chains, key=plan.chains.index)
         assert len(share.of(plan)) == len(rows_of(share))
-    for name in {name for name in sessions if name is not None}:
-        rows = {row for row, other in enumerate(sessions) if other == name}
+    for name in {name for name in names if name is not None}:
+        rows = {row for row, other in enumerate(names) if other == name}
         assert sum(bool(rows & set(rows_of(share))) for share in shares) == 1
     if users is not None:
         assert sum(share.users or 0 for share in shares) == users
@@ -267,6 +268,21 @@ async def test_an_interrupt_drains_all_and_a_second_one_drops_what_is_under_way(
     assert seen.interrupted
     assert statuses(seen.trace) == ["aborted"] * 4
     assert len(pids) == 2
+
+
+async def test_a_session_grows_by_its_own_answers_in_whichever_process(tmp_path: Path) -> None:
+    async with serving() as server:
+        seen = await observed(sessions([0, 1000, 2000], 3), server, output=tmp_path / "run", processes=2)
+        answers = {r.headers["x-request-id"].rpartition("-")[2]: r for r in server.requests[1:]}
+    assert statuses(seen.trace) == ["ok"] * 9
+    assert list(seen.trace.column("server_input_tokens")) == [8, 21, 34] * 3
+    for row in (1, 2, 4, 5, 7, 8):
+        before, after = answers[str(row - 1)], answers[str(row)]
+        prompt = before.body["prompt"] + before.token_ids
+        assert after.body["prompt"][: len(prompt)] == prompt
+    client = seen.trace.header.client
+    assert client is not None
+    assert sorted(each.num_sent or 0 for each in client.processes) == [3, 6]
 
 
 @contextmanager

@@ -90,7 +90,7 @@ def test_a_mooncake_trace_goes_out_as_it_came_in(tmp_path: Path) -> None:
 
 def test_a_closed_loop_and_an_unknown_tool_are_refused(tmp_path: Path) -> None:
     loop = observed().with_header(closed_loop=ClosedLoop(concurrency=1))
-    with pytest.raises(TraceError, match="got a closed loop, expected times"):
+    with pytest.raises(TraceError, match="got a closed loop or sessions, expected times"):
         export(loop, "mooncake", tmp_path / "t")
     with pytest.raises(ConfigError, match="--to: got 'k6', expected one of mooncake"):
         export(observed(), "k6", tmp_path / "t")  # type: ignore[arg-type]

@@ -37,7 +37,7 @@ def write_requests(trace: Trace, target: TargetFormat, out: Path) -> Path:
     workload = workload_of(trace)
     if workload.column("arrival_time_us").isna().any():
         raise TraceError(
-            f"arrival_time_us: got a closed loop, expected times: {target} has no other way to pace"
+            f"arrival_time_us: got a closed loop or sessions, expected times: {target} has no other way to pace"
         )
     order = np.argsort(workload.column("arrival_time_us").to_numpy(dtype=np.int64), kind="stable")
     workload = Trace(

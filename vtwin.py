@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -32,8 +33,11 @@ COMMANDS = {
     "trace": ("traces.cli:trace_app", "Check, describe, draw and convert traces."),
     "config": ("replay.cli:config_app", "Show a configuration as vtwin understands it, or make one."),
     "model": ("replay.model.cli:model_app", "What a model needs and what a GPU can give it."),
+    "validate": ("vtwin:validate", "Run the whole loop against a live endpoint: plan, observe, fit, judge."),
     "demo": ("vtwin:demo", "Run the whole loop against an emulated server."),
 }
+EXTRA = {"validate": {"allow_extra_args": True, "ignore_unknown_options": True}}
+"""Commands that pass on to others what they do not know themselves."""
 VTWIN = (
     sys.executable,
     "-P",
@@ -88,7 +92,7 @@ def build_app(loaded: Collection[str]) -> typer.Typer:
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name, help=summary)
         else:
-            app.command(name)(command)
+            app.command(name, context_settings=EXTRA.get(name))(command)
     return app
 
 
@@ -192,16 +196,142 @@ def demo(
     typer.echo(f"\nreport: {report / 'report.html'}")
 
 
+# `vtwin validate`: the same loop against a live endpoint, each step a vtwin command that can be run by hand.
+
+CAPACITY_USERS = 32
+BUSY_SHARE = 0.8  # of the capacity measured: the highest rate of the plan
+HOLDOUT_SHARE = 0.85  # of the plan's highest rate: a load that is none of the plan's
+HOLDOUT_SEED, AGAIN = "1001", "again"
+FITTED_LOADS = ("singles", "prefill-heavy", "decode-heavy", "low", "middle", "high", "saturated", "repeat")
+
+
+def validate(
+    context: typer.Context,
+    url: Annotated[str, typer.Option(help="The server: http://HOST:PORT, with or without /v1.")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            metavar="DIR", help="Folder for traces, twin and report; what is there already is kept."
+        ),
+    ],
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            min=0.001,
+            metavar="R",
+            help="Highest rate of interest, requests/s. Default: four fifths of what 32 users at once get through.",
+            show_default=False,
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TWIN.yaml",
+            help="The server's flags. Default: what the server says of itself.",
+            show_default=False,
+        ),
+    ] = None,
+    serve: Annotated[
+        str | None,
+        typer.Option(
+            metavar="'vllm serve …'", help="The command line that started the server.", show_default=False
+        ),
+    ] = None,
+    infer_async: Annotated[
+        bool, typer.Option("--infer-async", help="Fit with and without async scheduling, keep the better.")
+    ] = False,
+    thresholds: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="GATE.yaml", help="Limits on the errors: exit 1 or 5, as calibrate.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Run the whole loop against a live endpoint: observe what a fit needs, fit, judge on unseen load, report.
+
+    Any other option goes to every `vtwin observe`: lengths (--prompt-tokens 200 --output-tokens 60), --num-requests,
+    --model, --api-key, --warmup-requests. Stopped with Ctrl-C, the same command goes on where it was.
+    """
+    load = [*context.args, "--url", url, "--resume"]
+    output.mkdir(parents=True, exist_ok=True)
+    if rate is None:
+        rate = _busy_rate(load, output)
+    _vtwin(
+        "observe",
+        *load,
+        "--plan",
+        "calibrate",
+        "--rate",
+        f"{rate:.4g}",
+        "--yes",
+        "--output",
+        str(output / "plan"),
+    )
+    unseen = f"{HOLDOUT_SHARE * rate:.4g}"
+    held_out = [*load, "--seed", HOLDOUT_SEED, "--sweep", unseen]
+    for name in ("holdout", AGAIN):
+        _vtwin("observe", *held_out, "--output", str(output / name))
+    stem = f"rate-{float(unseen):g}"
+    if config is None:
+        config = output / "guess.yaml"
+        origin = [serve] if serve is not None else ["--from-trace", str(output / "plan" / "low")]
+        config.write_text(_vtwin("config", "from-serve", *origin, is_kept=True))
+    judged = ["--holdout", str(output / "holdout" / stem), "--repeat", str(output / AGAIN / stem)]
+    more = [
+        *(["--infer-async"] if infer_async else []),
+        *(["--thresholds", str(thresholds)] if thresholds else []),
+    ]
+    report, twin = output / "report", output / "twin.yaml"
+    fit = [
+        "--config",
+        str(config),
+        "--fit",
+        *judged,
+        *more,
+        "--report",
+        str(report),
+        "--write-config",
+        str(twin),
+    ]
+    _vtwin("calibrate", *(str(output / "plan" / name) for name in FITTED_LOADS), *fit)
+    typer.echo(f"\nreport: {report / 'report.html'}\ntwin:   {twin}")
+
+
+def _busy_rate(load: Sequence[str], output: Path) -> float:
+    """Return a rate that keeps the server busy, from what it gets through when users always wait for it."""
+    users = ["--sweep", f"concurrency={CAPACITY_USERS}", "--output", str(output / "capacity"), "--json"]
+    told = json.loads(_vtwin("observe", *load, *users, is_kept=True))
+    per_s = told["loads"][f"concurrency-{CAPACITY_USERS}"]["request_throughput"]
+    typer.echo(f"capacity: about {per_s:.3g} requests/s with {CAPACITY_USERS} users", err=True)
+    return float(BUSY_SHARE * per_s)
+
+
 def _demo_config(coefficients: dict[str, int]) -> str:
     return f"{DEMO_ENGINE}latency:\n  model: blackbox\n  coefficients: {json.dumps(coefficients)}\n"
 
 
-def _vtwin(*arguments: str) -> None:
-    """Show a vtwin command and run it as a user would; leave with its exit code where that is not 0."""
-    typer.secho("\n$ vtwin " + " ".join(arguments), bold=True, err=True)
-    code = subprocess.run([*VTWIN, *arguments], check=False).returncode
-    if code:
-        raise typer.Exit(code)
+def _vtwin(*arguments: str, is_kept: bool = False) -> str:
+    """Show a vtwin command and run it as a user would; leave with its exit code where that is not 0.
+
+    Ctrl-C and a plain kill are handed on, once, and the command is left to end in its own way. ``is_kept``: return what
+    it prints on stdout instead of showing it.
+    """
+    typer.secho("\n$ vtwin " + shlex.join(arguments), bold=True, err=True)
+    with subprocess.Popen(
+        [*VTWIN, *arguments], stdout=subprocess.PIPE if is_kept else None, text=True, process_group=0
+    ) as command:
+        before = {
+            number: signal.signal(number, lambda *_: command.send_signal(signal.SIGINT))
+            for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            printed, _ = command.communicate()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+    if command.returncode:
+        raise typer.Exit(EXIT_INTERRUPTED if command.returncode == -signal.SIGINT else command.returncode)
+    return printed or ""
 
 
 @contextmanager

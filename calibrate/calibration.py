@@ -19,6 +19,7 @@ from calibrate.strata import Stratum
 from calibrate.worst import WorstRequest
 
 if TYPE_CHECKING:
+    from calibrate.choice import LatencyModel
     from calibrate.fit import Fit
     from replay import TwinConfig
     from traces import Trace
@@ -43,6 +44,9 @@ class Source:
 class Options:
     """How to compare and fit. ``names``: the coefficients that vary.
 
+    ``latency_model``: which to fit, None as configured. ``model_config`` (a config.json, or a model that ships),
+    ``gpu`` and ``tp``: where the traces' headers do not say, or say otherwise; what they imply of the extended model's
+    coefficients is the fit's prior.
     ``network``: given to what is simulated. ``promises_us``: what a good request keeps (``--slo``). ``margins``: by
     metric, within which ratio of means two sides are equivalent; ``""`` is that of all others.
     """
@@ -51,6 +55,10 @@ class Options:
     seed: int = 42
     names: tuple[str, ...] = FITTED
     infer_async: bool = False
+    latency_model: LatencyModel | None = None
+    model_config: str | None = None
+    gpu: str | None = None
+    tp: int | None = None
     replicates: int = 1000
     network: Network | None = None
     promises_us: Mapping[str, float] = field(default_factory=dict)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from replay import TwinConfig
 
 
+LOG_WIDTH = 112
+
+
 def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     observed: Annotated[
         list[Path], typer.Argument(metavar="OBSERVED…", help="Observed traces: stems, headers or tables.")
@@ -79,13 +82,32 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
     model: Annotated[
         str | None, typer.Option(help="The entry's model; default: what the trace says.")
     ] = None,
-    gpu: Annotated[str | None, typer.Option(help="The entry's GPU; default: what the trace says.")] = None,
+    model_config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CONFIG.json",
+            help="The model's config.json, or a model that ships: with the GPU, what the fit expects of the extended "
+            "model where the traces are silent. Default: what the trace says, if it is a model that ships.",
+        ),
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(help="The server's GPU, of the entry and of priors; default: what the trace says."),
+    ] = None,
     tp: Annotated[
         int | None, typer.Option(min=1, help="The entry's tensor parallelism; default: what the trace says.")
     ] = None,
     infer_async: Annotated[
         bool, typer.Option("--infer-async", help="Fit with and without async scheduling, keep the better.")
     ] = False,
+    latency_model: Annotated[
+        Literal["auto", "blackbox", "extended"] | None,
+        typer.Option(
+            help="Which latency model to fit. auto compares blackbox and the extended model's terms on requests held "
+            "out. Default: as configured.",
+            show_default=False,
+        ),
+    ] = None,
     fit_alpha2: Annotated[
         bool, typer.Option("--fit-alpha2", help="Fit alpha2, too, instead of holding it as configured.")
     ] = False,
@@ -133,12 +155,20 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         num_observed=len(observed),
         num_holdout=len(held_out),
     )
-    _check_writing(fit=fit, asked=write_config or write_defaults, infer=infer_async or fit_alpha2)
+    _check_writing(
+        fit=fit,
+        asked=write_config or write_defaults,
+        infer=infer_async or fit_alpha2 or latency_model is not None,
+    )
     gate = _gate(thresholds, junit=junit, baseline=baseline)
     options = Options(
         pair_by=pair_by,
         seed=seed,
         infer_async=infer_async,
+        latency_model=latency_model,
+        model_config=model_config,
+        gpu=gpu,
+        tp=tp,
         names=COEFFICIENTS if fit_alpha2 else FITTED,
         promises_us={} if slo is None else parse_slo(slo),
         margins=_margins(margin, None if gate is None else gate[0]),
@@ -231,7 +261,9 @@ def _check_writing(*, fit: bool, asked: Path | None, infer: bool) -> None:
     from traces.errors import ConfigError
 
     if not fit and (asked is not None or infer):
-        given = "--infer-async, --fit-alpha2" if infer else "--write-config, --write-defaults"
+        given = (
+            "--infer-async, --fit-alpha2, --latency-model" if infer else "--write-config, --write-defaults"
+        )
         raise ConfigError(f"{given}: got no --fit, expected it: there is nothing to write or infer without")
 
 
@@ -352,14 +384,14 @@ def _summarise(calibration: Calibration, report: Path) -> None:
     from calibrate.reveal import reveals_of
     from calibrate.terminal import tables_of
 
-    console = Console(stderr=True, highlight=False)
+    # Where nobody looks at a terminal, a log must not lose half of a column to 80 characters.
+    console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else LOG_WIDTH)
     for table in tables_of(calibration):
         console.print(table)
     for each in calibration.traces:
         if each.saturation.state != "stable":
-            console.print(
-                f"{each.source.name}: {each.saturation.state}: {each.saturation.reason}", soft_wrap=True
-            )
+            said = f"{each.source.name}: {each.saturation.state} load: {each.saturation.reason}"
+            console.print(said, soft_wrap=True)
     for reveal in reveals_of(calibration):
         console.print(f"to see {', '.join(reveal.coefficients)}: {reveal.shows}", soft_wrap=True)
         console.print(f"  {reveal.command}", soft_wrap=True, markup=False)

@@ -70,7 +70,7 @@ def fit_json(fit: Fit) -> Json:
     """Return the fit: coefficients with intervals, correlations by name, the condition number."""
     names = fit.names
     return {
-        "model": "blackbox",
+        "model": fit.model,
         "coefficients": {
             each.name: {
                 "value": each.value,
@@ -80,6 +80,7 @@ def fit_json(fit: Fit) -> Json:
                 "fitted": each.fitted,
                 "identifiable": each.identifiable,
                 "reason": each.reason,
+                "prior": None if each.prior is None else {**asdict(each.prior), "leads": each.is_prior_led},
             }
             for each in fit.coefficients
         },
@@ -96,6 +97,7 @@ def fit_json(fit: Fit) -> Json:
         "seconds": round(fit.seconds, 3),
         "async_scheduling": fit.config.engine.async_scheduling,
         "schedule": None if fit.schedule is None else asdict(fit.schedule),
+        "candidates": [asdict(each) for each in fit.candidates],
     }
 
 

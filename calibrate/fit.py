@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,20 +11,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrate.bootstrap import Floats
+from calibrate.capacity import is_above_capacity, observed_in_order
+from calibrate.choice import Candidate, LatencyModel, choose
 from calibrate.exposure import Timeline
+from calibrate.finding import ScheduleChoice, Task, better_schedule, find
 from calibrate.pair import side_of
+from calibrate.priors import Prior
 from calibrate.problem import (
+    COEFFICIENTS,
+    EXTENDED_FITTED,
     FITTED,
-    LOSS_METRICS,
+    LATENCIES,
     FitTrace,
-    Problem,
     coefficients_in,
     decimals_of,
-    fitted_in,
 )
-from calibrate.search import Found, Report, search
-from calibrate.start import first_guess, natural_scale, several_starts
+from calibrate.search import Found, Report
 from calibrate.uncertainty import METHOD, Coefficient, coefficients_of, uncertainty
+from sim import Blackbox, Extended
 from traces.errors import TraceError
 
 if TYPE_CHECKING:
@@ -38,20 +42,12 @@ MIN_REQUESTS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleChoice:
-    """Which way of scheduling explains the traces better: the loss with and without async scheduling."""
-
-    async_scheduling: bool
-    loss_async: float
-    loss_sync: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
     """A fitted twin: its configuration, its coefficients with intervals, and how the fit went.
 
     ``correlation`` [p, p] of the fitted coefficients ``names``. ``noise``: relative spread that the fit
-    leaves in one request's TTFT, E2E and TPOT. ``seconds``: wall time.
+    leaves in one request's TTFT, E2E and TPOT. ``seconds``: wall time. ``candidates``: the models that were
+    compared, where the model was to be chosen.
     """
 
     config: TwinConfig
@@ -66,6 +62,12 @@ class Fit:
     method: str
     seconds: float
     schedule: ScheduleChoice | None = None
+    candidates: tuple[Candidate, ...] = ()
+
+    @property
+    def model(self) -> str:
+        """The latency model's name in TWIN.yaml."""
+        return "extended" if isinstance(self.config.latency, Extended) else "blackbox"
 
 
 def fit(
@@ -75,25 +77,45 @@ def fit(
     names: Sequence[str] = FITTED,
     seed: int = 42,
     infer_async: bool = False,
+    latency_model: LatencyModel | None = None,
+    priors: Mapping[str, Prior] | None = None,
     report: Report | None = None,
 ) -> Fit:
     """Return the twin whose simulated latencies are nearest to the observed ones, all traces counting alike.
 
-    ``names``: the coefficients to vary, the others stay as configured. ``infer_async``: fit with and without
-    async scheduling and keep the better. Raises TraceError where the traces hold too few finished requests.
+    ``names``: blackbox's coefficients to vary, the others stay as configured. ``infer_async``: fit with and without
+    async scheduling and keep the better. ``latency_model``: blackbox, extended, or ``auto``, which chooses among
+    the extended model's terms by cross-validation; None: as configured. ``priors``: what model and GPU imply of the
+    extended model's coefficients; what holds of any transformer stands in for the rest. Raises TraceError where the
+    traces hold too few finished requests.
     """
     started = time.monotonic()
-    names = fitted_in(config.latency, names)
     num_requests = sum(int(trace.used().sum()) for trace in traces)
     if num_requests < MIN_REQUESTS:
         raise TraceError(f"fit: got {num_requests} finished requests, expected at least {MIN_REQUESTS}")
     tell = report or (lambda _stage, _loss: None)
+    twin = replace(config, latency=_as_model(config.latency, latency_model))
+    task = Task(
+        traces=tuple(traces), config=twin, names=tuple(names), priors=priors or {}, seed=seed, report=tell
+    )
+    schedule: ScheduleChoice | None = None
+    candidates: tuple[Candidate, ...] = ()
     if infer_async:
-        found, schedule = _better_schedule(traces, config, names=names, seed=seed, report=tell)
+        task, schedule = better_schedule(task)
+    if latency_model == "auto":
+        found, candidates = choose(task)
     else:
-        found, schedule = _search(traces, config, names=names, seed=seed, report=tell), None
-    fitted = _finish(found, config, seed=seed, num_requests=num_requests)
-    return replace(fitted, schedule=schedule, seconds=time.monotonic() - started)
+        found = find(task)
+    fitted = _finish(found, twin, seed=seed, num_requests=num_requests)
+    return replace(fitted, schedule=schedule, candidates=candidates, seconds=time.monotonic() - started)
+
+
+def _as_model(latency: Blackbox, asked: LatencyModel | None) -> Blackbox:
+    """Return a model of the kind asked for with the same six coefficients; as it is where nothing is asked."""
+    six = {name: getattr(latency, name) for name in COEFFICIENTS}
+    if asked in ("auto", "extended") and not isinstance(latency, Extended):
+        return Extended(**six)
+    return Blackbox(**six) if asked == "blackbox" else latency
 
 
 def fit_trace(
@@ -107,12 +129,18 @@ def fit_trace(
     counted = ~side["warmup"].to_numpy()
     if chosen is not None:
         counted &= chosen
-    latencies = np.stack([np.where(counted, side[metric].to_numpy(), np.nan) for metric in LOSS_METRICS])
+    latencies = np.stack([np.where(counted, side[metric].to_numpy(), np.nan) for metric in LATENCIES])
+    timeline = _observed_timeline(trace)
+    is_paced = pacing.closed_loop is not None or pacing.max_concurrency is not None
+    done_rows, done_us = np.zeros(0, np.int64), np.full(len(counted), np.nan)
+    if is_paced or is_above_capacity(timeline.joined, timeline.last):
+        done_rows, done_us = observed_in_order(timeline.joined, np.where(counted, timeline.last, np.nan))
     return FitTrace(
         name=name,
         requests=paced_requests(trace, pacing, block_size=config.engine.block_size),
-        observed_us=latencies,
-        observed_timeline=_observed_timeline(trace),
+        observed_us=np.vstack([latencies, done_us]),
+        observed_timeline=timeline,
+        done_rows=done_rows,
         closed_loop=pacing.closed_loop,
         max_concurrency=pacing.max_concurrency,
     )
@@ -134,57 +162,25 @@ def _observed_timeline(trace: Trace) -> Timeline:
     )
 
 
-def _search(
-    traces: Sequence[FitTrace], config: TwinConfig, *, names: Sequence[str], seed: int, report: Report
-) -> Found:
-    """Return the coefficients found from the first guess, its variants and the configured values."""
-    scale = natural_scale(traces, names)
-    problem = Problem(
-        traces=tuple(traces),
-        engine=config.engine,
-        names=tuple(names),
-        base=config.latency,
-        scale=scale,
-    )
-    starts = several_starts(first_guess(problem), names=names, scale=scale)
-    given = np.array([float(getattr(config.latency, name)) for name in names])
-    if float(config.latency.beta0) > 0:
-        starts.append(np.maximum(given, 0.02 * scale))
-    return search(problem, starts, seed=seed, report=report)
-
-
-def _better_schedule(
-    traces: Sequence[FitTrace], config: TwinConfig, *, names: Sequence[str], seed: int, report: Report
-) -> tuple[Found, ScheduleChoice]:
-    """Return the better of the fits with and without async scheduling, judged by one measure of noise."""
-    found: dict[bool, Found] = {}
-    for way in (True, False):
-        engine = replace(config.engine, async_scheduling=way)
-        label = "async" if way else "sync"
-
-        def tell(stage: str, loss: float, label: str = label) -> None:
-            report(f"{label}, {stage}", loss)
-
-        found[way] = _search(traces, replace(config, engine=engine), names=names, seed=seed, report=tell)
-    noise = (found[True].problem.noise + found[False].problem.noise) / 2
-    losses = {way: replace(each.problem, noise=noise).evaluate(each.theta) for way, each in found.items()}
-    best = min(losses, key=lambda way: losses[way])
-    return found[best], ScheduleChoice(
-        async_scheduling=best, loss_async=losses[True], loss_sync=losses[False]
-    )
-
-
 def _finish(found: Found, config: TwinConfig, *, seed: int, num_requests: int) -> Fit:
     """Return the fit with its intervals, from where the search ended."""
     problem, theta = found.problem, found.theta
     spread = uncertainty(problem, theta, surface=found.surface, seed=seed, scatter=found.scatter)
     fitted = {
-        each.name: each for each in coefficients_of(problem.names, theta, spread=spread, scale=problem.scale)
+        each.name: each
+        for each in coefficients_of(
+            problem.names, theta, spread=spread, scale=problem.scale, priors=problem.priors
+        )
     }
-    shown = coefficients_in(config.latency)
-    coefficients = tuple(fitted[name] if name in fitted else _held(name, config) for name in shown)
+    base = problem.base
+    if isinstance(base, Extended) and isinstance(config.latency, Extended):
+        base = replace(base, sigma=config.latency.sigma)
+        if not set(problem.names) & set(EXTENDED_FITTED):
+            base = Blackbox(**{name: getattr(base, name) for name in COEFFICIENTS})
+    shown = coefficients_in(base)
+    coefficients = tuple(fitted[name] if name in fitted else _held(name, base) for name in shown)
     values = {name: round(each.value, decimals_of(name) - SPARE_DECIMALS) for name, each in fitted.items()}
-    latency = replace(config.latency, **values)
+    latency = replace(base, **values)
     return Fit(
         config=replace(config, latency=latency, engine=problem.engine),
         coefficients=coefficients,
@@ -192,7 +188,7 @@ def _finish(found: Found, config: TwinConfig, *, seed: int, num_requests: int) -
         correlation=spread.correlation,
         condition_number=spread.condition_number,
         loss=found.loss,
-        noise=dict(zip(LOSS_METRICS, problem.noise.tolist(), strict=True)),
+        noise=dict(zip(LATENCIES, problem.noise.tolist(), strict=False)),
         num_requests=num_requests,
         converged=found.converged,
         method=METHOD,
@@ -200,11 +196,11 @@ def _finish(found: Found, config: TwinConfig, *, seed: int, num_requests: int) -
     )
 
 
-def _held(name: str, config: TwinConfig) -> Coefficient:
+def _held(name: str, latency: Blackbox) -> Coefficient:
     """Return a coefficient that was not fitted."""
     return Coefficient(
         name=name,
-        value=float(getattr(config.latency, name)),
+        value=float(getattr(latency, name)),
         low=None,
         high=None,
         fitted=False,

@@ -11,6 +11,14 @@ from calibrate.problem import UNITS
 from calibrate.reveal import Reveal
 from replay.pages import Cell, Code, Figures, Prose, Section, Table, whisker
 
+LEADS = {
+    "blackbox": "A step lasts beta0 + beta1 · prefill tokens + beta2 · decode tokens; a request joins the queue "
+    "alpha0 + alpha1 · prompt tokens after it arrives.",
+    "extended": "A step lasts beta0 + √(floor² + (beta1 · tokens · s)²) + beta4 · pairs attended to · s + beta2 · "
+    "decode tokens + beta3 · context they read, s = 1 + kappa · the share of recent time spent computing; a request "
+    "joins the queue alpha0 + alpha1 · prompt tokens after it arrives.",
+}
+
 
 def coefficients(fit: Fit, reveals: tuple[Reveal, ...]) -> Section:
     """Return the coefficients with their intervals, correlations, and what could not be seen."""
@@ -52,14 +60,26 @@ def coefficients(fit: Fit, reveals: tuple[Reveal, ...]) -> Section:
     return Section(
         title="Coefficients",
         anchor="coefficients",
-        lead="A step lasts beta0 + beta1 · prefill tokens + beta2 · decode tokens; a request joins the queue "
-        "alpha0 + alpha1 · prompt tokens after it arrives.",
+        lead=LEADS[fit.model],
         parts=[
             Table(head=head, rows=rows, align="lrrcnl"),
+            *_candidates(fit),
             *(part for reveal in reveals for part in _reveal(reveal)),
             _correlations(fit),
             Prose(markup=told),
         ],
+    )
+
+
+def _candidates(fit: Fit) -> list[Table]:
+    """Return the table of the models that were compared, if any."""
+    rows: list[list[str | Cell]] = [list(row) for row in tables.candidate_rows(fit)]
+    caption = (
+        "Models compared on requests that they were not fitted to; the most complete one within a standard error of "
+        "the best is kept, once the penalty of terms without an informative prior is paid."
+    )
+    return (
+        [Table(head=list(tables.CANDIDATE_HEAD), rows=rows, align="lrrrrl", caption=caption)] if rows else []
     )
 
 

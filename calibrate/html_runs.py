@@ -37,9 +37,8 @@ def origin(calibration: Calibration) -> Section:
     found = calibration.origin
     if found is not None:
         head, rows = tables.origin_table(calibration)
-        parts.append(Prose(markup=legend(pictures_runs.PART_NAMES)))
-        drawn = Cell(svg=pictures_runs.mean_request(found))
-        parts.append(Table(head=["", ""], rows=[["a mean request", drawn]], align="nl", wide=False))
+        drawn = f"A mean request, {OBSERVED} above {SIMULATED}: {pictures_runs.mean_request(found)}"
+        parts += [Prose(markup=legend(pictures_runs.PART_NAMES)), Prose(markup=drawn)]
         parts.append(Table(head=head, rows=rows, align="lrrrrr"))
     if calibration.worst:
         parts.append(_worst(calibration))

@@ -27,6 +27,7 @@ from calibrate.network import server_view
 from calibrate.noisefloor import couples_of, noise_pairs
 from calibrate.pair import Pairs, concat, take
 from calibrate.phases import origin_of
+from calibrate.priors import known_priors
 from calibrate.rates import rates_of
 from calibrate.search import Report
 from calibrate.strata import strata_of
@@ -106,6 +107,13 @@ def calibrate(
         names=options.names,
         seed=options.seed,
         infer_async=options.infer_async,
+        latency_model=options.latency_model,
+        priors=known_priors(
+            observed[0].trace.header.server,
+            model_config=options.model_config,
+            gpu=options.gpu,
+            tp=options.tp,
+        ),
         report=report,
     )
     if halves is None:

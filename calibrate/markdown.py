@@ -181,6 +181,8 @@ def _fit(fit: Fit) -> str:
         f"Condition number {fit.condition_number:.3g}, {fit.num_requests:,} requests, {fit.seconds:.1f} s"
         f"{'' if fit.converged else '; **the search had not settled**'}.",
     ]
+    if compared := tables.candidate_rows(fit):
+        lines.append(table(tables.CANDIDATE_HEAD, compared))
     return "\n\n".join(lines)
 
 

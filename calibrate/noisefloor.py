@@ -36,16 +36,23 @@ def couples_of(sources: Sequence[Source], repeats: Sequence[Source]) -> list[Cou
 
     Raises TraceError for a named repeat that repeats nothing.
     """
-    found = [(one, other) for one, other in combinations(sources, 2) if same_requests(one.trace, other.trace)]
+    found = [(one, other) for one, other in combinations(sources, 2) if _is_repeat(one, other)]
     for repeat in repeats:
-        original = next((s for s in sources if same_requests(s.trace, repeat.trace)), None)
+        original = next((source for source in sources if _is_repeat(source, repeat)), None)
         if original is None:
             names = ", ".join(source.name for source in sources)
             raise TraceError(
-                f"--repeat {repeat.name}: got requests that none of {names} has, expected the same load again"
+                f"--repeat {repeat.name}: got requests that none of {names} has, expected the same load again, "
+                "in a run of its own"
             )
         found.append((original, repeat))
     return found
+
+
+def _is_repeat(one: Source, other: Source) -> bool:
+    """Return whether the same requests were sent in another run: a copy of the file is no second run."""
+    is_copy = one.digest is not None and one.digest == other.digest
+    return not is_copy and same_requests(one.trace, other.trace)
 
 
 def noise_pairs(couples: Sequence[Couple], *, by: PairBy) -> Pairs | None:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
 import sim
 from calibrate.bootstrap import Floats
+from calibrate.capacity import in_order
 from calibrate.exposure import Timeline, exposures, steps_between
+from calibrate.priors import WAY_IN, Prior
 from sim import Blackbox, EngineConfig, Extended, Requests, Status
 
 COEFFICIENTS = ("alpha0", "alpha1", "alpha2", "beta0", "beta1", "beta2")
 FITTED = ("alpha0", "alpha1", "beta0", "beta1", "beta2")
-EXTENDED_FITTED = ("beta3", "beta4")
-"""What a fit of ``latency.model: extended`` varies beside these; its other terms stay as configured."""
+EXTENDED_FITTED = ("beta3", "beta4", "floor", "kappa")
+"""What a fit of ``latency.model: extended`` varies beside these."""
+EXTENDED_SHOWN = (*EXTENDED_FITTED, "tau_s", "sigma")
 UNITS = {
     "alpha0": "µs",
     "alpha1": "µs/prompt token",
@@ -26,18 +30,23 @@ UNITS = {
     "beta2": "µs/decode token",
     "beta3": "µs/context token read",
     "beta4": "µs/(query, key) pair",
+    "floor": "µs/step",
+    "kappa": "per unit of duty",
+    "tau_s": "s",
+    "sigma": "of log(step time)",
 }
-LOSS_METRICS = ("ttft_us", "e2e_us", "tpot_us")
-"""What the loss is made of, per request; the rows of every [3, n] array here."""
+LATENCIES = ("ttft_us", "e2e_us", "tpot_us")
+LOSS_METRICS = (*LATENCIES, "done_us")
+"""What the loss is made of, per request; the rows of every [4, n] array here. ``done_us``: when as many requests as in
+the trace were done (``calibrate.capacity``), of traces that completions pace or whose load was above capacity."""
 
-NOISE = np.array([0.10, 0.03, 0.03])
-"""Relative spread taken for one request's TTFT, E2E and TPOT before the fit has measured its own."""
+NOISE = np.array([0.10, 0.03, 0.03, 0.03])
+"""Relative spread taken for one request's TTFT, E2E, TPOT and completion before the fit has measured its own."""
 NOISE_LIMITS = (0.02, 0.30)
 """The measured spread stays within these: below, rounding would rule; above, a metric would not count."""
-PRIOR_WIDTH = {"alpha0": 20_000.0, "alpha1": 20.0}
-"""How large (µs) the way into the queue may well be: HTTP, tokenizing, hand-over. It weighs as much as one request
-of all: nothing where the traces say anything, and what keeps an overloaded trace, whose TTFT are all queue, from
-calling a part of it the way in."""
+PRIOR_REQUESTS = 4.0
+"""A prior that is one width off weighs as much as so many requests that are one noise off: neighbours share their
+queues, so the traces hold fewer independent observations than requests, and no model is exact."""
 NEVER_FINISHED = np.log(10.0)
 """Residual of a request that the simulator does not finish: as if it were ten times too slow."""
 
@@ -46,7 +55,8 @@ NEVER_FINISHED = np.log(10.0)
 class FitTrace:
     """One observed trace, made ready once: n requests in the simulator's columns and what was measured.
 
-    ``observed_us`` [3, n]: ``LOSS_METRICS``, NaN where a request has none or takes no part in the loss.
+    ``observed_us`` [4, n]: ``LOSS_METRICS``, NaN where a request has none or takes no part in the loss.
+    ``done_rows``: the requests whose completions count, in the order in which they were observed; may be none.
     ``closed_loop``: (concurrency, think time in µs) where completions set the arrivals. ``max_concurrency``: the
     client's cap, where completions let go what is due.
     """
@@ -55,6 +65,7 @@ class FitTrace:
     requests: Requests
     observed_us: Floats
     observed_timeline: Timeline
+    done_rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     closed_loop: tuple[int, int] | None = None
     max_concurrency: int | None = None
 
@@ -65,7 +76,7 @@ class FitTrace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What the simulator made of one trace: latencies [3, n], NaN where unfinished, and the timeline."""
+    """What the simulator made of one trace: latencies [4, n], NaN where unfinished, and the timeline."""
 
     latency_us: Floats
     timeline: Timeline
@@ -77,6 +88,7 @@ class Problem:
 
     ``names``: the coefficients that vary, in the order of every vector. ``base``: the model they vary in.
     ``scale``: what each would be if it explained a typical latency alone: the natural size of a step.
+    ``priors``: where some of them are expected, by name.
     """
 
     traces: tuple[FitTrace, ...]
@@ -85,6 +97,7 @@ class Problem:
     base: Blackbox
     scale: Floats
     noise: Floats = field(default_factory=NOISE.copy)
+    priors: Mapping[str, Prior] = field(default_factory=lambda: MappingProxyType({}))
 
     def latency(self, theta: Floats) -> Blackbox:
         """Return the latency model with these coefficients."""
@@ -98,13 +111,22 @@ class Problem:
         """Return the coefficients that do not vary (µs)."""
         return {name: float(getattr(self.base, name)) for name in COEFFICIENTS if name not in self.names}
 
+    def on(self, traces: tuple[FitTrace, ...]) -> Problem:
+        """Return the problem of other traces."""
+        return replace(self, traces=traces)
+
+    def subset(self, names: Sequence[str]) -> Problem:
+        """Return the problem in which only these of its coefficients vary, the others as in ``base``."""
+        at = [self.names.index(name) for name in names]
+        return replace(self, names=tuple(names), scale=self.scale[at])
+
     def simulate(self, theta: Floats) -> list[Run]:
         """Return every trace simulated with these coefficients."""
         model = self.latency(theta)
         return [_simulate(trace, engine=self.engine, model=model) for trace in self.traces]
 
     def residuals(self, runs: Sequence[Run]) -> list[Floats]:
-        """Return, per trace [3, n], log(simulated / observed) in units of the noise, NaN unless used."""
+        """Return, per trace [4, n], log(simulated / observed) in units of the noise, NaN unless used."""
         return [
             log_ratio(run.latency_us, trace.observed_us) / self.noise[:, None]
             for run, trace in zip(runs, self.traces, strict=True)
@@ -121,15 +143,31 @@ class Problem:
         return weights
 
     def prior_precision(self) -> Floats:
-        """Return the weight of each scaled coefficient's square in the loss."""
-        num_requests = sum(int(trace.used().sum()) for trace in self.traces)
-        width = np.array([PRIOR_WIDTH.get(name, np.inf) for name in self.names])
-        return np.asarray((self.scale / width) ** 2 / max(num_requests, 1))
+        """Return the weight in the loss of each scaled coefficient's squared distance from its prior."""
+        one = 1.0 / max(sum(int(trace.used().sum()) for trace in self.traces), 1)
+        weight = np.array(
+            [
+                PRIOR_REQUESTS * one / self.priors[name].width ** 2
+                if name in self.priors
+                else one / WAY_IN.get(name, np.inf) ** 2
+                for name in self.names
+            ]
+        )
+        return np.asarray(self.scale**2 * weight)
+
+    def prior_centre(self) -> Floats:
+        """Return where each coefficient is expected; 0 without a prior."""
+        return np.array([self.priors[name].centre if name in self.priors else 0.0 for name in self.names])
+
+    def prior_width(self) -> Floats:
+        """Return how far off each coefficient may well be; infinite without a prior."""
+        known = {name: prior.width for name, prior in self.priors.items()}
+        return np.array([known.get(name, WAY_IN.get(name, np.inf)) for name in self.names])
 
     def loss(self, residuals: Sequence[Floats], theta: Floats) -> float:
         """Return the mean robust loss, prior included: 1 is a typical error of one noise, 0 perfection."""
-        prior = float(self.prior_precision() @ (theta / self.scale) ** 2)
-        return prior + float(
+        off = (theta - self.prior_centre()) / self.scale
+        return float(self.prior_precision() @ off**2) + float(
             sum(
                 np.nansum(weight * robust(residual))
                 for weight, residual in zip(self.weights(), residuals, strict=True)
@@ -141,7 +179,7 @@ class Problem:
         return self.loss(self.residuals(self.simulate(theta)), theta)
 
     def exposure_gradients(self, runs: Sequence[Run]) -> list[Floats]:
-        """Return, per trace, d residual / d coefficient while the schedule stays as it is: [p, 3, n]."""
+        """Return, per trace, d residual / d coefficient while the schedule stays as it is: [p, 4, n]."""
         values = []
         for run, trace in zip(runs, self.traces, strict=True):
             latencies = exposure_columns(run.timeline, trace.requests.prompt_tokens.astype(np.float64))
@@ -161,6 +199,29 @@ class Problem:
         measured = np.array([_spread(row) for row in ratios])
         noise = np.where(np.isfinite(measured), np.clip(measured, *NOISE_LIMITS), self.noise)
         return replace(self, noise=noise)
+
+
+def head_of(trace: FitTrace, number: int) -> FitTrace:
+    """Return a trace's first requests by arrival; those that were not done when the next one arrived do not count."""
+    n = len(trace.requests)
+    if n <= number:
+        return trace
+    order = np.argsort(trace.requests.arrival_us, kind="stable")
+    rows, next_us = np.sort(order[:number]), trace.observed_timeline.joined[order[number]]
+    place = np.full(n, -1)
+    place[rows] = np.arange(number)
+    timeline = Timeline(
+        **{each.name: getattr(trace.observed_timeline, each.name)[rows] for each in fields(Timeline)}
+    )
+    is_done = trace.observed_timeline.last[rows] <= next_us
+    done_rows = place[trace.done_rows]
+    return replace(
+        trace,
+        requests=trace.requests.take(rows),
+        observed_us=np.where(is_done, trace.observed_us[:, rows], np.nan),
+        observed_timeline=timeline,
+        done_rows=done_rows[(done_rows >= 0) & is_done[done_rows]],
+    )
 
 
 def robust(residual: Floats) -> Floats:
@@ -219,26 +280,26 @@ def _simulate(trace: FitTrace, *, engine: EngineConfig, model: Blackbox) -> Run:
         prefill_tokens=trace.requests.prompt_tokens - time(outcomes.num_cached_tokens),
         output_tokens=tokens,
     )
-    return Run(latency_us=np.stack([first - arrival, last - arrival, gap]), timeline=timeline)
+    done = in_order(
+        last, trace.done_rows, start_us=float(outcomes.arrival_us[outcomes.arrival_us >= 0].min())
+    )
+    return Run(latency_us=np.stack([first - arrival, last - arrival, gap, done]), timeline=timeline)
 
 
 def decimals_of(name: str) -> int:
     """Return to how many decimals a coefficient (µs) is kept: blackbox's to 10⁻⁶, the tiny ones of attention finer."""
-    return 12 if name in EXTENDED_FITTED else 6
+    return 12 if name in ("beta3", "beta4") else 6
 
 
 def coefficients_in(latency: Blackbox) -> tuple[str, ...]:
     """Return the names of the coefficients that a model has and a report shows."""
-    return COEFFICIENTS + (EXTENDED_FITTED if isinstance(latency, Extended) else ())
-
-
-def fitted_in(latency: Blackbox, names: Sequence[str]) -> tuple[str, ...]:
-    """Return what a fit varies: ``names``, and in an extended model its terms of attention."""
-    return tuple(names) + (EXTENDED_FITTED if isinstance(latency, Extended) else ())
+    return COEFFICIENTS + (EXTENDED_SHOWN if isinstance(latency, Extended) else ())
 
 
 def exposure_columns(timeline: Timeline, prompt_tokens: Floats) -> dict[str, Floats]:
-    """Return, per coefficient, d latency / d coefficient of the three latencies, [3, n], in units of each.
+    """Return, per coefficient, d latency / d coefficient of the metrics, [4, n], in units of each.
+
+    The floor's and the slowdown's are not to be had this way: 0, as those of completions are.
 
     The steps are not counted but follow from the time: what prefill and decode tokens leave, ``beta0`` took.
     Their number needs no log of steps, but a rate of steps: that of the decoding requests, and at least the
@@ -251,17 +312,19 @@ def exposure_columns(timeline: Timeline, prompt_tokens: Floats) -> dict[str, Flo
     after = timeline.output_tokens - 1
     one, zero = np.ones(n), np.zeros(n)
     return {
-        "alpha0": np.stack([one, one, zero]),
-        "alpha1": np.stack([prompt_tokens, prompt_tokens, zero]),
-        "alpha2": np.stack([one, timeline.output_tokens, one]),
-        "beta0": np.stack([before, before + after, after / gaps]),
+        "alpha0": np.stack([one, one, zero, zero]),
+        "alpha1": np.stack([prompt_tokens, prompt_tokens, zero, zero]),
+        "alpha2": np.stack([one, timeline.output_tokens, one, zero]),
+        "beta0": np.stack([before, before + after, after / gaps, zero]),
         "beta1": _before_and_after(seen.prefill_before, seen.prefill_after, gaps),
         "beta2": _before_and_after(seen.decode_before, seen.decode_after, gaps),
         "beta3": _before_and_after(seen.context_before, seen.context_after, gaps),
         "beta4": _before_and_after(seen.pairs_before, seen.pairs_after, gaps),
+        "floor": np.zeros((len(LOSS_METRICS), n)),
+        "kappa": np.zeros((len(LOSS_METRICS), n)),
     }
 
 
 def _before_and_after(before: Floats, after: Floats, gaps: Floats) -> Floats:
-    """Return an exposure's share in TTFT, E2E and TPOT."""
-    return np.stack([before, before + after, after / gaps])
+    """Return an exposure's share in TTFT, E2E and TPOT, and none in completions."""
+    return np.stack([before, before + after, after / gaps, np.zeros(len(before))])

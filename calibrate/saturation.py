@@ -28,8 +28,8 @@ class Saturation:
     ``slope_per_s``: requests by which the number in flight grows per second between the settling in and the last
     arrival. ``unserved_frac``: the same per arriving request: the share of the load that found no service.
     ``backlog``: requests in flight at the last arrival. ``trend``: mean E2E of the later half of the requests over that
-    of the earlier, minus 1. ``index``: the greater of ``unserved_frac`` and ``trend`` (at most 1), to be held against
-    ``floor``, 1/sqrt(n), below which it is chance. None where there is nothing to tell it by.
+    of the earlier, minus 1. ``index``: the lesser of ``unserved_frac`` and ``trend``, since overload shows in both, to
+    be held against ``floor``, 1/sqrt(n), below which it is chance. None where there is nothing to tell it by.
     """
 
     state: State
@@ -72,8 +72,8 @@ def saturation(arrival_us: Floats, e2e_us: Floats, *, seed: int = 42, level: flo
     half = n // 2
     trend = float(e2e[half:].mean() / e2e[:half].mean() - 1)
     floor = 1 / np.sqrt(n)
-    index = max(unserved.value or 0.0, min(trend, 1.0))
-    state, reason = _state(unserved, trend=trend, floor=floor)
+    index = min(unserved.value or 0.0, trend)
+    state, reason = _state(unserved, index=index, trend=trend, floor=floor)
     return Saturation(
         state=state,
         reason=reason,
@@ -87,13 +87,13 @@ def saturation(arrival_us: Floats, e2e_us: Floats, *, seed: int = 42, level: flo
     )
 
 
-def _state(unserved: Estimate, *, trend: float, floor: float) -> tuple[State, str]:
+def _state(unserved: Estimate, *, index: float, trend: float, floor: float) -> tuple[State, str]:
     """Return the state and why, from how fast the number in flight and the latencies grow."""
     value, low = unserved.value or 0.0, unserved.low if unserved.low is not None else -np.inf
     said = f"{100 * value:.0f} % of what arrived was not served in time"
-    if low > 0 and value > floor and trend > floor:
+    if low > 0 and index > floor:
         return "saturated", f"{said}, and the later half of the requests took {100 * trend:.0f} % longer"
-    if value > floor and trend > floor:
+    if index > floor:
         return "unclear", f"{said}, which may be chance in so short a run"
     return "stable", "as much was served as arrived"
 

@@ -35,8 +35,11 @@ COARSE = 0.3
 WIDE = (0.2, 0.1)
 NARROWEST = 0.01
 """How far, relative to the coefficients, the points of the first surfaces lie, and of the last at least."""
+STAIRCASE = 0.03
+"""How much higher than an average a single run's loss may well be."""
 EXACT = 0.7
 """A single run that fits this much better than the average of many is kept: such a trace was simulated."""
+NUM_TURNS = 3
 NUM_SURFACES = 6
 NUM_AVERAGED = 3
 """The minima of the last surfaces are averaged: what is left of the staircase in one is not in the next."""
@@ -60,8 +63,8 @@ class Found:
     converged: bool
 
 
-def search(problem: Problem, starts: Sequence[Floats], *, seed: int, report: Report) -> Found:
-    """Return the coefficients that explain the traces best."""
+def valley(problem: Problem, starts: Sequence[Floats], *, seed: int, report: Report) -> tuple[float, Floats]:
+    """Return the lowest loss that any of the starts leads to, and where: not yet the valley's bottom."""
     found: list[tuple[float, Floats]] = []
     for number, start in enumerate(starts):
         stage = f"start {number + 1} of {len(starts)}"
@@ -69,17 +72,51 @@ def search(problem: Problem, starts: Sequence[Floats], *, seed: int, report: Rep
         def tell(loss: float, stage: str = stage) -> None:
             report(stage, min([loss, *(best for best, _ in found)]))
 
-        reach = reach_around(problem, start, relative=COARSE)
-        coarse = sample_surface(
-            problem, start, reach=reach, seed=seed + number, report=tell, points_per_coefficient=4
-        )
-        candidates = (start, coarse.best[1], minimum_of(coarse, problem))
-        best = min(candidates, key=problem.evaluate)
+        best = _coarse_step(problem, start, seed=seed + number, relative=COARSE, report=tell)
         found.append(descend(problem, best, report=tell))
-    theta = min(found, key=lambda pair: pair[0])[1]
-    problem = problem.with_noise_of(problem.simulate(theta))
-    loss, theta = descend(problem, theta, report=lambda loss: report("reweighted", loss))
-    refined = _refine(problem, theta, seed=seed, report=report)
+    return min(found, key=lambda pair: pair[0])
+
+
+def wide_valley(
+    problem: Problem, starts: Sequence[Floats], *, seed: int, report: Report
+) -> tuple[float, Floats]:
+    """Return the same by surfaces alone, for terms whose slopes no exposure has; the better half goes on."""
+    found = [(problem.evaluate(start), start) for start in starts]
+    for turn in range(NUM_TURNS):
+        found = sorted(found, key=lambda pair: pair[0])[: max(2, len(starts) >> turn)]
+        for number, (_, start) in enumerate(found):
+            stage = f"bent start {number + 1} of {len(found)}"
+            theta = _coarse_step(problem, start, seed=seed + 10 * turn + number, relative=COARSE, report=None)
+            found[number] = (problem.evaluate(theta), theta)
+            report(stage, min(loss for loss, _ in found))
+    return min(found, key=lambda pair: pair[0])
+
+
+def _coarse_step(
+    problem: Problem,
+    start: Floats,
+    *,
+    seed: int,
+    relative: float,
+    report: Callable[[float], None] | None,
+) -> Floats:
+    """Return the best of a start, the points of a coarse surface around it, and the surface's minimum."""
+    reach = reach_around(problem, start, relative=relative)
+    coarse = sample_surface(problem, start, reach=reach, seed=seed, report=report, points_per_coefficient=4)
+    return min((start, coarse.best[1], minimum_of(coarse, problem)), key=problem.evaluate)
+
+
+def settle(
+    problem: Problem,
+    theta: Floats,
+    *,
+    loss: float,
+    seed: int,
+    report: Report,
+    num_surfaces: int = NUM_SURFACES,
+) -> Found:
+    """Return the valley's bottom, from a place in it where the loss of one run is ``loss``."""
+    refined = _refine(problem, theta, seed=seed, report=report, num_surfaces=num_surfaces)
     if loss > EXACT * refined.loss:
         return refined
     # The trace follows the simulator step by step: where one run fits this well, an average fits worse.
@@ -88,29 +125,45 @@ def search(problem: Problem, starts: Sequence[Floats], *, seed: int, report: Rep
     return replace(refined, theta=theta, loss=loss, surface=surface, scatter=np.zeros(len(theta)))
 
 
-def _refine(problem: Problem, theta: Floats, *, seed: int, report: Report) -> Found:
+def _refine(problem: Problem, theta: Floats, *, seed: int, report: Report, num_surfaces: int) -> Found:
     """Return the mean of the last surfaces' minima; each surface is as wide as the traces leave open."""
     surfaces: list[Surface] = []
     minima: list[Floats] = []
-    for number in range(NUM_SURFACES):
+    loss = problem.evaluate(theta)
+    for number in range(num_surfaces):
         reach = reach_around(problem, theta, relative=WIDE[min(number, len(WIDE) - 1)])
         if number >= len(WIDE):
             spread = uncertainty(problem, theta, surface=surfaces[-1], seed=seed, replicates=200)
             least = reach_around(problem, theta, relative=NARROWEST)
             reach = np.clip(3 * spread.replicates.std(axis=0), least, np.maximum(surfaces[-1].reach, least))
         surfaces.append(sample_surface(problem, theta, reach=reach, seed=seed + 100 + number))
-        theta = minimum_of(surfaces[-1], problem)
+        loss, theta = _no_worse(problem, theta, loss=loss, towards=minimum_of(surfaces[-1], problem))
         minima.append(theta)
-        report(f"surface {number + 1} of {NUM_SURFACES}", problem.evaluate(theta))
+        report(f"surface {number + 1} of {num_surfaces}", loss)
     last = np.array(minima[-NUM_AVERAGED:])
+    loss, theta = _no_worse(problem, theta, loss=loss, towards=last.mean(axis=0))
     return Found(
         problem=problem,
-        theta=last.mean(axis=0),
-        loss=problem.evaluate(last.mean(axis=0)),
-        surface=average(surfaces[-NUM_AVERAGED:], around=last.mean(axis=0), problem=problem),
+        theta=theta,
+        loss=loss,
+        surface=average(surfaces[-NUM_AVERAGED:], around=theta, problem=problem),
         scatter=last.std(axis=0, ddof=1) / np.sqrt(len(last)),
         converged=bool((np.ptp(last, axis=0) <= 2 * surfaces[-1].reach).all()),
     )
+
+
+def _no_worse(problem: Problem, theta: Floats, *, loss: float, towards: Floats) -> tuple[float, Floats]:
+    """Return the loss and the place of a step, shortened where a surface promised what no run keeps.
+
+    Where one preemption more or less decides over latencies no plane fits them; elsewhere a whole step is taken even if
+    a single run shows it slightly worse, since that is the staircase.
+    """
+    for share in (1.0, 0.4, 0.15):
+        trial = theta + share * (towards - theta)
+        trial_loss = problem.evaluate(trial)
+        if trial_loss <= loss * (1 + STAIRCASE):
+            return trial_loss, trial
+    return loss, theta
 
 
 def descend(

@@ -35,6 +35,8 @@ def natural_scale(traces: Sequence[FitTrace], names: Sequence[str]) -> Floats:
         "beta2": gap / max(together, 1.0),
         "beta3": gap / max(together * prompt, 1.0),
         "beta4": first / prompt**2,
+        "floor": gap,
+        "kappa": 1.0,
     }
     return np.array([scale[name] for name in names])
 
@@ -98,8 +100,6 @@ def several_starts(guess: Floats, *, names: Sequence[str], scale: Floats) -> lis
         ("beta1", "alpha1", 0.5),
         ("alpha0", "beta0", 0.3),
         ("beta0", "beta2", 0.3),
-        ("beta2", "beta3", 0.5),
-        ("beta1", "beta4", 0.2),
     ):
         if source in at and target in at:
             moved = guess.copy()

@@ -27,7 +27,7 @@ THREADS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surface:
-    """Residuals near ``centre``: ``means`` [3, n] by trace, ``slopes`` [p, 3, n] per scaled coefficient.
+    """Residuals near ``centre``: ``means`` [4, n] by trace, ``slopes`` [p, 4, n] per scaled coefficient.
 
     ``halves``: slopes from either half of the points, independent, so that their product is free of the
     square of their noise. ``best``: the lowest single loss among the points, and where.
@@ -91,7 +91,7 @@ def simulate_many(problem: Problem, thetas: Sequence[Floats]) -> list[list[Run]]
 
 
 def _slopes(design: Floats, values: Floats) -> Floats:
-    """Return the slopes [p, 3, n] of values [points, 3, n] over a design [points, p]."""
+    """Return the slopes [p, 4, n] of values [points, 4, n] over a design [points, p]."""
     flat = values.reshape(len(design), -1)
     inverse = np.linalg.pinv(design - design.mean(axis=0))
     solved = inverse @ (flat - flat.mean(axis=0))
@@ -145,7 +145,8 @@ def normal_equations(
     """Return J'WJ [p, p] and J'Wr [p] in scaled coefficients, reweighted for the robust loss, prior included."""
     p = len(theta)
     precision = problem.prior_precision()
-    normal, gradient = np.diag(precision), precision * theta / problem.scale
+    off = (theta - problem.prior_centre()) / problem.scale
+    normal, gradient = np.diag(precision), precision * off
     for slope, residual, weight in zip(slopes, residuals, problem.weights(), strict=True):
         flat = slope.reshape(p, -1)
         value, importance = residual.ravel(), (weight * robust_weight(residual)).ravel()

@@ -8,22 +8,48 @@ from calibrate import words
 from calibrate.bootstrap import Estimate
 from calibrate.calibration import Calibration
 from calibrate.errors import MetricErrors
+from calibrate.fit import Fit
 from calibrate.phases import PHASE_NAMES
 from calibrate.rates import Rate
 
 TextTable = tuple[list[str], list[list[str]]]
 
+ALIKE = 0.01
+"""Less than this apart, two rows of a table would say the same."""
 FRACTIONS = ("good_frac", "prefix_hit_frac")
 
 
+CANDIDATE_HEAD = ("model", "held-out loss", "to the best", "± standard error", "penalty", "")
+
+
+def candidate_rows(fit: Fit) -> list[list[str]]:
+    """Return the latency models that were compared, the chosen one marked; empty where none was to be chosen."""
+    return [
+        [
+            each.name,
+            f"{each.error:.3f}",
+            f"{each.difference:+.3f}",
+            f"{each.standard_error:.3f}",
+            f"{each.penalty:.3f}",
+            "chosen" if each.chosen else "",
+        ]
+        for each in fit.candidates
+    ]
+
+
 def shown_metrics(errors: Mapping[str, MetricErrors]) -> list[str]:
-    """Return the metrics worth a row: TTFT from due only where it is not TTFT, on one side at least."""
-    names = list(errors)
+    """Return the metrics worth a row: TTFT from due only where it is another than TTFT, on one side at least."""
     due, sent = errors.get("ttft_from_due_us"), errors.get("ttft_us")
-    if due is not None and sent is not None:
-        same = due.observed == sent.observed and due.simulated == sent.simulated
-        return [name for name in names if name != "ttft_from_due_us" or not same]
-    return names
+    if due is None or sent is None:
+        return list(errors)
+    differ = _differ(due.observed, sent.observed) or _differ(due.simulated, sent.simulated)
+    return [name for name in errors if name != "ttft_from_due_us" or differ]
+
+
+def _differ(one: Mapping[str, float | None], other: Mapping[str, float | None]) -> bool:
+    """Return whether a statistic differs by more than ``ALIKE`` of the greater value."""
+    couples = [(one[name] or 0.0, other[name] or 0.0) for name in one]
+    return any(abs(a - b) > ALIKE * max(abs(a), abs(b)) for a, b in couples)
 
 
 def amount(name: str, value: float | None) -> str:

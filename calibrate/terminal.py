@@ -25,6 +25,8 @@ def tables_of(calibration: Calibration) -> list[Table]:
         found.append(_table("", *tables.equivalence_table(calibration)))
     if calibration.fit is not None:
         found.append(_coefficients(calibration.fit))
+        if compared := tables.candidate_rows(calibration.fit):
+            found.append(_table("latency models compared", tables.CANDIDATE_HEAD, compared))
     if calibration.excluded:
         left_out = [(words.reason(name), f"{count:,}") for name, count in calibration.excluded.items()]
         found.append(_table("left out", ["reason", "requests"], left_out))

@@ -7,12 +7,13 @@ direction that no request sees its own width instead of a false certainty.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from calibrate.bootstrap import LEVEL, Floats, block_length, draw_counts
+from calibrate.priors import Prior
 from calibrate.problem import Problem, robust_weight
 from calibrate.surface import Surface
 
@@ -23,13 +24,18 @@ RELATIVE_TOLERANCE = 0.25
 SCALE_TOLERANCE = 0.02
 """A coefficient is identifiable when its interval reaches at most a quarter of its value to each side, or
 what would change a quiet latency by 2 %."""
+PRIOR_LED = 0.5
+"""Share of what is known of a coefficient from which on its prior is said to lead it."""
 CONFOUNDED = 0.9
 """Correlation from which two coefficients are named together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coefficient:
-    """A coefficient's value in µs per unit; ``low`` and ``high`` None where it was not fitted."""
+    """A coefficient's value in µs per unit; ``low`` and ``high`` None where it was not fitted.
+
+    ``prior``: what was expected of it, if anything. ``is_prior_led``: most of what is known of it comes from there.
+    """
 
     name: str
     value: float
@@ -38,15 +44,21 @@ class Coefficient:
     fitted: bool
     identifiable: bool
     reason: str | None
+    prior: Prior | None = None
+    is_prior_led: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uncertainty:
-    """Replicates of the coefficients [replicates, p], their correlation [p, p] and the condition number."""
+    """Replicates of the coefficients [replicates, p], their correlation [p, p] and the condition number.
+
+    ``prior_share`` [p]: how much of what is known of each comes from its prior, 0 to 1.
+    """
 
     replicates: Floats
     correlation: Floats
     condition_number: float
+    prior_share: Floats
 
 
 def uncertainty(
@@ -63,10 +75,14 @@ def uncertainty(
     ``scatter``: standard error of ``theta`` that the simulator's staircase adds.
     """
     curvature, scores, noise = _information(problem, theta, surface)
-    inverse = np.linalg.inv(curvature + noise * np.eye(len(theta)) + np.diag(problem.prior_precision()))
+    precision = problem.prior_precision()
+    inverse = np.linalg.inv(curvature + noise * np.eye(len(theta)) + np.diag(precision))
     generator = np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), 77]))
     # The prior's pull counts from where the fit is, so that it widens without moving.
     pull = noise * generator.normal(size=(replicates, len(theta)))
+    if problem.priors:
+        width = np.where(precision > 0, problem.prior_width() / problem.scale, 0.0)
+        pull += precision * width * generator.normal(size=pull.shape)
     for stream, score in enumerate(scores):
         block = max((block_length(column) for column in score.T), default=1)
         counts = draw_counts(len(score), block, replicates=replicates, seed=seed, stream=7000 + stream)
@@ -79,6 +95,7 @@ def uncertainty(
         replicates=np.maximum(theta + steps * problem.scale, 0.0),
         correlation=correlation,
         condition_number=condition_number(curvature),
+        prior_share=np.clip(precision * np.diag(inverse), 0.0, 1.0),
     )
 
 
@@ -137,13 +154,26 @@ def condition_number(curvature: Floats) -> float:
 
 
 def coefficients_of(
-    names: Sequence[str], theta: Floats, *, spread: Uncertainty, scale: Floats, level: float = LEVEL
+    names: Sequence[str],
+    theta: Floats,
+    *,
+    spread: Uncertainty,
+    scale: Floats,
+    priors: Mapping[str, Prior],
+    level: float = LEVEL,
 ) -> list[Coefficient]:
     """Return the fitted coefficients with their intervals and whether the traces could see them."""
     low, high = np.quantile(spread.replicates, [(1 - level) / 2, (1 + level) / 2], axis=0)
     low, high = np.minimum(low, theta), np.maximum(high, theta)
     tolerance = np.maximum(RELATIVE_TOLERANCE * theta, SCALE_TOLERANCE * scale)
-    seen = (high - low) / 2 <= tolerance
+    is_led = (spread.prior_share > PRIOR_LED) & np.array([name in priors for name in names])
+    seen = ((high - low) / 2 <= tolerance) & ~is_led
+
+    def reason(j: int) -> str | None:
+        if is_led[j]:
+            return f"led by its prior, {priors[names[j]].words()}: the traces say less"
+        return None if seen[j] else why_unseen(names, j, correlation=spread.correlation)
+
     return [
         Coefficient(
             name=name,
@@ -152,7 +182,9 @@ def coefficients_of(
             high=float(high[j]),
             fitted=True,
             identifiable=bool(seen[j]),
-            reason=None if seen[j] else why_unseen(names, j, correlation=spread.correlation),
+            reason=reason(j),
+            prior=priors.get(name),
+            is_prior_led=bool(is_led[j]),
         )
         for j, name in enumerate(names)
     ]
@@ -167,6 +199,8 @@ UNSEEN = {
     "beta2": "hardly any requests decode together, so the cost of one more in a step does not show",
     "beta3": "contexts are too short or too alike for what reading them costs to show",
     "beta4": "prompts are too short or too alike for the cost of attention to show",
+    "floor": "no prompt is short enough, or too few differ, for the weights' reading to show beside beta0",
+    "kappa": "the load does not differ enough for the GPU's slowing down to show",
 }
 TOGETHER = {
     frozenset(
@@ -188,6 +222,12 @@ TOGETHER = {
     frozenset(
         {"beta1", "beta4"}
     ): "prompts are too alike to tell the cost of attention from that of a prefill token",
+    frozenset(
+        {"beta0", "floor"}
+    ): "only the sum beta0 + floor is seen when prompts are alike or hardly delay anyone else",
+    frozenset(
+        {"beta1", "kappa"}
+    ): "the loads are too alike to tell a prefill token's cost from the GPU's slowing down",
     frozenset(
         {"beta0", "beta2"}
     ): "the number decoding together is too alike to tell its cost from that of a step",

@@ -48,6 +48,20 @@ class Requests:
         """Return the number of requests."""
         return len(self.arrival_us)
 
+    def take(self, rows: Int64s) -> Requests:
+        """Return some of the requests, in the order of ``rows``."""
+        starts, counts = self.hash_offsets[rows], np.diff(self.hash_offsets)[rows]
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+        places = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], counts)
+        return Requests(
+            arrival_us=self.arrival_us[rows],
+            prompt_tokens=self.prompt_tokens[rows],
+            output_tokens=self.output_tokens[rows],
+            priority=self.priority[rows],
+            hash_offsets=offsets,
+            hash_ids=self.hash_ids[places],
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcomes:

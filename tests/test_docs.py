@@ -138,14 +138,20 @@ def problems_of(words: list[str], command: Command) -> list[str]:
         if name.startswith("--"):
             return []
         return problems_of(words[1:], children[name]) if name in children else [f"no command {name!r}"]
-    known = {
-        spelling for parameter in command.params for spelling in [*parameter.opts, *parameter.secondary_opts]
-    }
+    known = options_of(command)
+    if command.context_settings.get("ignore_unknown_options"):  # what it does not know itself goes to observe
+        known |= options_of(typer.main.get_command(vtwin.build_app(["observe"])).commands["observe"])  # type: ignore[attr-defined]
     return [
         f"no option {word}"
         for word in words
         if word.startswith("--") and word.split("=")[0] not in known | {"--help"}
     ]
+
+
+def options_of(command: Command) -> set[str]:
+    return {
+        spelling for parameter in command.params for spelling in [*parameter.opts, *parameter.secondary_opts]
+    }
 
 
 def test_every_make_target_on_the_pages_exists() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from calibrate.choice import LatencyModel
 from calibrate.fit import fit, fit_trace
 from replay import TwinConfig, simulate_trace
 from sim import Blackbox, EngineConfig, Extended
@@ -30,6 +30,7 @@ GUESS = Blackbox(alpha0=1000, alpha1=1, beta0=5000, beta1=20, beta2=20)
 RATES = (2.0, 5.0, 8.0, 12.0, 16.0)
 NUM_REQUESTS = 2000
 BAR_S = 60.0
+MODELS: tuple[LatencyModel, ...] = ("blackbox", "extended", "auto")
 
 
 def observed(rate: float, *, n: int, seed: int, prompt: float = 500, output: float = 150) -> Trace:
@@ -64,19 +65,12 @@ def observed(rate: float, *, n: int, seed: int, prompt: float = 500, output: flo
     )
 
 
-def measure(model: str, traces: list[Trace]) -> dict[str, Any]:
+def measure(model: LatencyModel, traces: list[Trace]) -> dict[str, Any]:
     """Return a row: wall and CPU seconds of one fit."""
     config = TwinConfig(engine=ENGINE, latency=GUESS)
-    if model == "extended":
-        config = replace(
-            config,
-            latency=Extended(
-                **{name: getattr(GUESS, name) for name in ("alpha0", "alpha1", "beta0", "beta1", "beta2")}
-            ),
-        )
     ready = [fit_trace(trace, config, name=str(i)) for i, trace in enumerate(traces)]
     wall, cpu = time.perf_counter(), time.process_time()
-    found = fit(ready, config)
+    found = fit(ready, config, latency_model=model)
     row = {"model": model, "wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
     for each in found.coefficients:
         print(each)
@@ -87,8 +81,9 @@ def measure(model: str, traces: list[Trace]) -> dict[str, Any]:
 def main() -> None:
     """Measure the models named, all by default."""
     traces = [observed(rate, n=NUM_REQUESTS, seed=i) for i, rate in enumerate(RATES)]
-    for model in sys.argv[1:] or ("blackbox", "extended"):
-        print(measure(model, traces))
+    for model in MODELS:
+        if not sys.argv[1:] or model in sys.argv[1:]:
+            print(measure(model, traces))
 
 
 if __name__ == "__main__":

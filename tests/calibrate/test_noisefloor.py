@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -41,6 +43,14 @@ def test_a_named_repeat_takes_no_other_part() -> None:
 def test_a_repeat_of_nothing_is_refused() -> None:
     with pytest.raises(TraceError, match="--repeat b: got requests that none of a has"):
         couples_of([source("a", run(1))], [source("b", run(2))])
+
+
+def test_a_copy_of_a_run_is_no_second_run() -> None:
+    one = replace(source("a", run(1)), digest="1")
+    copied = replace(one, name="copy")
+    assert couples_of([one, copied], []) == []
+    with pytest.raises(TraceError, match="in a run of its own"):
+        couples_of([one], [copied])
 
 
 @pytest.mark.parametrize("column", ["input_tokens", "output_tokens", "arrival_time_us", "prefix_length"])

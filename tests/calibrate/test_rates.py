@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from calibrate.errors import Bootstrap
 from calibrate.pair import Pairs, pair_sides
 from calibrate.rates import COUNTED, Counters, rates_of
 from tests.calibrate.made import side
@@ -32,7 +33,9 @@ def test_the_interval_of_a_throughput_holds_the_truth_about_as_often_as_stated()
         ids = [str(i) for i in range(120)]
         ends = [np.cumsum(generator.exponential(1000.0, size=120)) for _ in range(2)]
         one, two = (side(ids, ttft=end - 100, arrival_us=np.zeros(120)) for end in ends)
-        error = rates_of(pair_sides(one, two))["request_throughput"].rel_error
+        error = rates_of(pair_sides(one, two), bootstrap=Bootstrap(replicates=200))[
+            "request_throughput"
+        ].rel_error
         covered += bool(error.low <= 0 <= error.high)
     assert 30 <= covered < 40
 

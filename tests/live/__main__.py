@@ -1,7 +1,4 @@
-"""`make live`: the whole loop against a real vLLM server on this machine's CPU; results in vtwin-live/.
-
-The held-out load is observed twice: how far the server is from itself is what no twin can be better than.
-"""
+"""`make live`: `vtwin validate` against a real vLLM server on this machine's CPU; results in vtwin-live/."""
 
 from __future__ import annotations
 
@@ -17,8 +14,7 @@ from typing import Any
 from tests.live.server import ENGINE, VLLM, installation, say, serving
 
 OUTPUT = Path("vtwin-live")
-# name: (requests per second, seed); capacity is about 4.4 requests per second at these lengths
-LOADS = {"low": (2.0, 1), "holdout": (2.4, 3), "high": (2.8, 2), "again": (2.4, 3)}
+RATE = 2.8  # requests per second, the plan's highest; capacity is about 4.4 at these lengths
 NUM_REQUESTS = 120
 LENGTHS = {
     "--prompt-tokens": 150,
@@ -35,33 +31,24 @@ METRICS = ("ttft", "itl", "tpot", "e2e")
 
 
 def main() -> int:
-    """Observe two loads, and a third one twice; fit on two, judge on the third; return the exit code."""
+    """Run `vtwin validate` against a server started for it; return the exit code."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` ends the server too, as Ctrl-C does
     OUTPUT.mkdir(exist_ok=True)
     place = installation()
     (OUTPUT / "machine.json").write_text(json.dumps(machine(), indent=2) + "\n")
-    with serving(place, log=OUTPUT / "vllm.log") as url:
-        for name, (rate, seed) in LOADS.items():
-            observe(url, name, rate=rate, seed=seed)
-    guess = OUTPUT / "guess.yaml"
+    guess = OUTPUT / "server.yaml"
     guess.write_text(guess_config())
-    stems = {name: str(OUTPUT / name) for name in LOADS}
-    report, repeat = OUTPUT / "report", OUTPUT / "repeat"
-    vtwin("calibrate", stems["holdout"], "--simulated", stems["again"], "--report", str(repeat))
-    judged = ("--holdout", stems["holdout"], "--report", str(report))
-    written = ("--write-config", str(OUTPUT / "twin.yaml"))
-    vtwin("calibrate", stems["low"], stems["high"], "--config", str(guess), "--fit", *judged, *written)
-    show({"twin": read_errors(report, "holdout"), "the server, run again": read_errors(repeat, "in_sample")})
+    with serving(place, log=OUTPUT / "vllm.log") as url:
+        lengths = [str(word) for pair in LENGTHS.items() for word in pair]
+        load = ["--rate", str(RATE), "--num-requests", str(NUM_REQUESTS), *lengths]
+        server = ["--url", url, "--model", "tiny", "--warmup-requests", "10", "--config", str(guess)]
+        vtwin("validate", *server, *load, "--output", str(OUTPUT))
+    report = OUTPUT / "report"
+    show(
+        {"twin": read_errors(report, "holdout"), "the server, run again": read_errors(report, "noise_floor")}
+    )
     say(f"\nreport: {report / 'report.html'}")
     return 0
-
-
-def observe(url: str, name: str, *, rate: float, seed: int) -> None:
-    """Observe one Poisson load into ``vtwin-live/NAME``."""
-    lengths = [str(word) for pair in LENGTHS.items() for word in pair]
-    load = ["--rate", str(rate), "--num-requests", str(NUM_REQUESTS), "--seed", str(seed), *lengths]
-    server = ["--url", url, "--model", "tiny", "--warmup-requests", "10"]
-    vtwin("observe", *server, *load, "--output", str(OUTPUT / name))
 
 
 def guess_config() -> str:

@@ -7,7 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from tests.validation import production, servers
+from tests.validation import cpu, production, servers
 
 DEFAULT_DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
 
@@ -17,12 +17,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("VTWIN_DATA", DEFAULT_DATA)))
     parser.add_argument("--models", nargs="+", default=["blackbox", "extended"])
-    parser.add_argument("--only", choices=("production", "servers"))
+    parser.add_argument("--only", choices=("production", "servers", "cpu"))
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
-        if options.only != "servers":
+        if options.only in (None, "production"):
             print(production.table(options.data, Path(work)), end="\n\n")
-        if options.only != "production":
+        if options.only in (None, "cpu"):
+            print(cpu.table(options.data, Path(work), tuple(options.models)), end="\n\n")
+        if options.only in (None, "servers"):
             bench = options.data / "llmservingsim_bench"
             print(servers.table(bench, Path(work), tuple(options.models)))
 

@@ -1,0 +1,109 @@
+"""`vtwin validate`: the loop against a live endpoint, interrupted once and gone on with, in CI's size."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import vtwin
+from traces import read_trace
+
+SERVER = """\
+engine: {max_num_seqs: 32, max_num_batched_tokens: 512, max_model_len: 512, async_scheduling: false}
+latency: {model: blackbox, coefficients: {alpha0: 1000, alpha1: 2, alpha2: 0, beta0: 4000, beta1: 20, beta2: 150}}
+"""
+SERVE = "vllm serve m --max-num-seqs 32 --max-num-batched-tokens 512 --max-model-len 512"
+LENGTHS = ["--prompt-tokens", "100", "--prompt-tokens-stdev", "60", "--output-tokens", "12"]
+LOAD = [*LENGTHS, "--output-tokens-stdev", "6", "--num-requests", "20"]
+LAST_BEFORE = "load 3 of 8"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop:
+    """The folder, the exit codes of the run that was interrupted and of the one that went on, what that one said."""
+
+    folder: Path
+    codes: tuple[int, int]
+    said: str
+
+
+@pytest.fixture(scope="module")
+def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loop]:
+    """What validate leaves of a server with known coefficients, having been interrupted in the middle of its plan."""
+    folder = tmp_path_factory.mktemp("validate")
+    (folder / "server.yaml").write_text(SERVER)
+    with vtwin._serving(folder / "server.yaml") as url:
+        command = [
+            *vtwin.VTWIN,
+            "validate",
+            "--url",
+            url,
+            "--output",
+            str(folder / "v"),
+            *LOAD,
+            "--serve",
+            SERVE,
+        ]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as first:
+            assert first.stderr is not None
+            for line in first.stderr:
+                if LAST_BEFORE in line:
+                    first.send_signal(signal.SIGINT)
+                    break
+            first.stderr.read()
+        again = subprocess.run(command, capture_output=True, text=True, check=False)
+        yield Loop(folder=folder / "v", codes=(first.returncode, again.returncode), said=again.stderr)
+
+
+def test_an_interrupted_loop_ends_with_130_and_goes_on_where_it_was(loop: Loop) -> None:
+    assert loop.codes == (130, 0), loop.said
+    there = [line for line in loop.said.splitlines() if line.endswith("already there")]
+    assert [line.split(", ")[1].split(":")[0] for line in there] == [
+        "concurrency-32",
+        "singles",
+        "prefill-heavy",
+    ]
+
+
+def test_the_loop_leaves_every_trace_a_twin_and_a_report(loop: Loop) -> None:
+    names = [path.stem for path in (loop.folder / "plan").glob("*.yaml")]
+    assert sorted(names) == sorted(vtwin.FITTED_LOADS)
+    for name in names:
+        trace = read_trace(loop.folder / "plan" / name)
+        assert set(trace.requests["status"]) == {"ok"}
+    assert (loop.folder / "twin.yaml").exists()
+    assert (loop.folder / "report" / "report.html").exists()
+
+
+def test_the_report_is_of_an_unseen_load_beside_the_noise_floor(loop: Loop) -> None:
+    report = json.loads((loop.folder / "report" / "report.json").read_text())
+    assert report["held_out_by"] == "traces that the fit has not seen"
+    assert [each["name"].split("-")[0] for each in report["traces"] if each["role"] == "judged"] == ["rate"]
+    assert report["noise_floor"]["e2e_us"]["mape"]["value"] > 0
+    found = {name: each["value"] for name, each in report["fit"]["coefficients"].items()}
+    assert found["beta0"] + 4 * found["beta2"] == pytest.approx(4000 + 4 * 150, rel=0.2)
+
+
+def test_a_server_that_is_not_there_is_exit_code_4(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    assert vtwin.main(["validate", "--url", f"http://127.0.0.1:{port}", "--output", str(tmp_path / "v")]) == 4
+    assert "ServerError" in capfd.readouterr().err
+
+
+def test_an_option_that_observe_does_not_know_is_refused_by_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        vtwin.main(["validate", "--url", "http://x", "--output", str(tmp_path / "v"), "--prompt-token", "5"])
+        == 2
+    )
+    assert "No such option: --prompt-token" in capfd.readouterr().err

@@ -202,7 +202,7 @@ def _experts(table: pd.DataFrame, path: Path, wanted: Wanted) -> list[OperatorTa
         "moe_tp_size": wanted.tp,
         "moe_ep_size": 1,
     }
-    names = table_precisions(wanted.shape.expert_precision.name)
+    names = table_precisions(wanted.shape.expert_precision.name, of_experts=True)
     dtype = next((name for name in names if name in set(table["moe_dtype"])), None)
     if dtype is None:
         near_name = nearest_name(names[0], {str(d) for d in table["moe_dtype"]})
@@ -217,7 +217,7 @@ def _experts(table: pd.DataFrame, path: Path, wanted: Wanted) -> list[OperatorTa
     distribution = next((d for d in DISTRIBUTIONS if d in have), sorted(have)[0])
     rows = rows[rows["distribution"] == distribution]
     fastest = rows.groupby("num_tokens")["time_us"].min().reset_index()
-    note = f"{path.name}: tokens to experts as {distribution}"
+    note = f"{path.name}: experts in {dtype}, tokens to them as {distribution}"
     return [
         operator_table(
             "moe", {"tokens": fastest["num_tokens"]}, fastest["time_us"], source=str(path), notes=(note,)

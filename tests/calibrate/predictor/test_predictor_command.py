@@ -10,7 +10,7 @@ import pytest
 import vtwin
 from replay import dump_config, load_config
 from replay.config import config_digest
-from sim import Profiled
+from sim import Blackbox, Profiled
 from tests.calibrate.predictor import profiles
 from traces.errors import ConfigError
 
@@ -83,6 +83,17 @@ def test_another_table_under_the_same_name_is_another_configuration(here: Path) 
     before = config_digest(load_config(twin(here)))
     train("--step-overhead-us", "900")
     assert config_digest(load_config(twin(here))) != before
+
+
+def test_a_table_beside_another_model_is_there_to_be_compared(here: Path) -> None:
+    """As ``calibrate --compare-latency blackbox,profiled`` loads it, the file's coefficients left aside."""
+    train()
+    six = "{alpha0: 1, alpha1: 0, alpha2: 0, beta0: 5000, beta1: 9, beta2: 9}"
+    twin(here, f"{{model: blackbox, coefficients: {six}, table: table.json}}")
+    assert isinstance(load_config(here / "twin.yaml").latency, Blackbox)
+    compared = load_config(here / "twin.yaml", latency_model="profiled").latency
+    assert isinstance(compared, Profiled)
+    assert compared.alpha0 == 0
 
 
 def test_auto_takes_a_table_that_is_at_hand_and_says_so(here: Path) -> None:

@@ -18,6 +18,7 @@ The Python API of this room (everything is imported when first used):
 - ``compare_with_simulated``, ``compare_with_twin`` and ``calibrate_twin`` are ``vtwin calibrate`` with
   ``--simulated``, with ``--config``, and with ``--config --fit``.
 - ``fit_twin(traces, config)`` is the fit alone, of traces made ready by ``fit_trace``.
+- ``fit_physics([Served(trace=…, config=…), …])`` fits one set of physics' coefficients to traces of several servers.
 - ``write_report(calibration, folder)`` writes report.json, report.md and report.html.
 """
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from calibrate.judge import calibrate as calibrate_twin
     from calibrate.judge import compare_with_simulated, compare_with_twin
     from calibrate.keep import defaults_entry, write_config, write_defaults
+    from calibrate.learned import Served, fit_physics
     from calibrate.pair import Pairs
     from calibrate.pair import pair as pair_traces
     from calibrate.report import write_report
@@ -50,7 +52,9 @@ _HOMES = {
     "MetricErrors": ("calibrate.errors", "MetricErrors"),
     "Options": ("calibrate.calibration", "Options"),
     "Pairs": ("calibrate.pair", "Pairs"),
+    "Served": ("calibrate.learned", "Served"),
     "Source": ("calibrate.calibration", "Source"),
+    "fit_physics": ("calibrate.learned", "fit_physics"),
     "calibrate_twin": ("calibrate.judge", "calibrate"),
     "compare_pairs": ("calibrate.errors", "compare"),
     "compare_with_simulated": ("calibrate.judge", "compare_with_simulated"),
@@ -73,12 +77,14 @@ __all__ = [
     "MetricErrors",
     "Options",
     "Pairs",
+    "Served",
     "Source",
     "calibrate_twin",
     "compare_pairs",
     "compare_with_simulated",
     "compare_with_twin",
     "defaults_entry",
+    "fit_physics",
     "fit_trace",
     "fit_twin",
     "pair_traces",

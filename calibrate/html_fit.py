@@ -17,6 +17,9 @@ LEADS = {
     "extended": "A step lasts beta0 + √(floor² + (beta1 · tokens · s)²) + beta4 · pairs attended to · s + beta2 · "
     "decode tokens + beta3 · context they read, s = 1 + kappa · the share of recent time spent computing; a request "
     "joins the queue alpha0 + alpha1 · prompt tokens after it arrives.",
+    "physics": "A step lasts what each of its parts takes at the GPU's peak, times a correction (x peak), and "
+    "overheads per layer, collective, request and step; a request joins the queue alpha0 + alpha1 · prompt tokens "
+    "after it arrives.",
 }
 
 

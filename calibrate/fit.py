@@ -23,9 +23,11 @@ from calibrate.problem import (
     FITTED,
     LATENCIES,
     FitTrace,
+    Problem,
     coefficients_in,
     decimals_of,
 )
+from calibrate.scatter import step_scatter
 from calibrate.search import Found, Report
 from calibrate.uncertainty import METHOD, Coefficient, coefficients_of, uncertainty
 from sim import Blackbox, Extended
@@ -181,6 +183,10 @@ def _finish(found: Found, config: TwinConfig, *, seed: int, num_requests: int) -
     coefficients = tuple(fitted[name] if name in fitted else _held(name, base) for name in shown)
     values = {name: round(each.value, decimals_of(name) - SPARE_DECIMALS) for name, each in fitted.items()}
     latency = replace(base, **values)
+    if isinstance(latency, Extended):
+        scatter = _scatter(problem, theta, seed=seed)
+        coefficients = tuple(scatter if each.name == "sigma" and scatter else each for each in coefficients)
+        latency = replace(latency, sigma=round(scatter.value, 6) if scatter else latency.sigma)
     return Fit(
         config=replace(config, latency=latency, engine=problem.engine),
         coefficients=coefficients,
@@ -193,6 +199,26 @@ def _finish(found: Found, config: TwinConfig, *, seed: int, num_requests: int) -
         converged=found.converged,
         method=METHOD,
         seconds=0.0,
+    )
+
+
+def _scatter(problem: Problem, theta: Floats, *, seed: int) -> Coefficient | None:
+    """Return sigma, 0 unless its interval is clear of 0; None where the traces cannot tell."""
+    found = step_scatter(problem, theta, seed=seed)
+    if found is None:
+        return None
+    value, low, high = found
+    is_seen = low > 0
+    return Coefficient(
+        name="sigma",
+        value=value if is_seen else 0.0,
+        low=low,
+        high=high,
+        fitted=True,
+        identifiable=is_seen,
+        reason=None
+        if is_seen
+        else "answers are too alike in length, or other scatter drowns that of single steps",
     )
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from calibrate.bootstrap import Floats
 from calibrate.capacity import is_above_capacity, observed_in_order
 from calibrate.choice import Candidate, LatencyModel, choose
+from calibrate.enginesteps import EngineSteps
 from calibrate.exposure import Timeline
 from calibrate.finding import ScheduleChoice, Task, better_schedule, find
 from calibrate.pair import side_of
@@ -121,9 +122,17 @@ def _as_model(latency: Blackbox, asked: LatencyModel | None) -> Blackbox:
 
 
 def fit_trace(
-    trace: Trace, config: TwinConfig, *, name: str, chosen: NDArray[np.bool_] | None = None
+    trace: Trace,
+    config: TwinConfig,
+    *,
+    name: str,
+    chosen: NDArray[np.bool_] | None = None,
+    steps: EngineSteps | None = None,
 ) -> FitTrace:
-    """Return a trace made ready: all rows are simulated, the latencies of the ``chosen`` enter the loss."""
+    """Return a trace made ready: all rows are simulated, the latencies of the ``chosen`` enter the loss.
+
+    ``steps``: the engine's own log of its steps, from which a start is made.
+    """
     from replay import paced_requests, pacing_of
 
     pacing = pacing_of(trace)
@@ -142,6 +151,7 @@ def fit_trace(
         requests=paced_requests(trace, pacing, block_size=config.engine.block_size),
         observed_us=np.vstack([latencies, done_us]),
         observed_timeline=timeline,
+        steps=steps,
         done_rows=done_rows,
         closed_loop=pacing.closed_loop,
         max_concurrency=pacing.max_concurrency,

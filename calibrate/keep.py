@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from calibrate import words
 from calibrate.calibration import Calibration
 from calibrate.fit import Fit
+from calibrate.problem import COEFFICIENTS
 from calibrate.report import write_text
 from sim.config import UNBOUNDED
 from traces.errors import ConfigError
@@ -48,6 +50,11 @@ def defaults_entry(calibration: Calibration, *, server: Server) -> DefaultsEntry
     from replay import DefaultsEntry, Provenance
 
     fit = _fit_of(calibration)
+    if fit.model != "blackbox":
+        raise ConfigError(
+            f"--write-defaults: got a fit of {fit.model}, expected blackbox, which is what defaults hold; "
+            "--write-config keeps every term"
+        )
     recorded = calibration.traces[0].source.trace.header.server
     model, gpu = server.model or recorded.model, server.gpu or recorded.gpu
     tp = server.tp or recorded.tensor_parallel
@@ -56,6 +63,12 @@ def defaults_entry(calibration: Calibration, *, server: Server) -> DefaultsEntry
             raise ConfigError(
                 f"{option}: got nothing, and the trace does not say; expected it for --write-defaults"
             )
+    extra = [name for name in _rounded(fit) if name not in COEFFICIENTS]
+    if extra:
+        raise ConfigError(
+            f"--write-defaults: got a fit with {', '.join(extra)}, expected blackbox's six coefficients: "
+            "an entry holds no others (--write-config holds all)"
+        )
     engine = fit.config.engine
     blocks = None if engine.num_gpu_blocks == UNBOUNDED else engine.num_gpu_blocks
     return DefaultsEntry(
@@ -71,10 +84,26 @@ def defaults_entry(calibration: Calibration, *, server: Server) -> DefaultsEntry
             date=datetime.now(UTC).date().isoformat(),
             identification=_identification(fit),
             traces=tuple(each.source.name for each in calibration.traces),
+            digests=_digests(calibration),
+            low={each.name: _short(each.low) for each in fit.coefficients if each.low is not None},
+            high={each.name: _short(each.high) for each in fit.coefficients if each.high is not None},
+            async_scheduling=engine.async_scheduling,
+            system_fingerprint=recorded.system_fingerprint,
+            tool_version=version("vtwin"),
             errors=_errors(calibration),
             note=_note(fit),
         ),
     )
+
+
+def _digests(calibration: Calibration) -> tuple[str, ...]:
+    """Return the traces' digests in their order, none unless all have one."""
+    found = [each.source.digest for each in calibration.traces]
+    return tuple(digest for digest in found if digest) if all(found) else ()
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")
 
 
 def _fit_of(calibration: Calibration) -> Fit:

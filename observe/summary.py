@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
@@ -33,7 +34,7 @@ class Distribution(TypedDict):
 
 
 class ClientSummary(TypedDict):
-    """How the load was sent; ``limited``: the client was the brake, not the server."""
+    """How the load was sent; ``limited``: the client was the brake, not the server; ``processes``: each of several."""
 
     limited: bool
     reason: str | None
@@ -47,6 +48,7 @@ class ClientSummary(TypedDict):
     own_lag_us: dict[str, float]
     loop_lag_us: dict[str, float]
     cpu_frac: float | None
+    processes: list[dict[str, object]]
 
 
 class Summary(TypedDict):
@@ -161,6 +163,7 @@ def _client(trace: Trace) -> ClientSummary:
         own_lag_us=dict(client.own_lag_us),
         loop_lag_us=dict(client.loop_lag_us),
         cpu_frac=client.cpu_frac,
+        processes=[asdict(each) for each in client.processes],
     )
 
 

@@ -35,7 +35,20 @@ _ENTRY_KEYS = (
     "block_size",
     "provenance",
 )
-_PROVENANCE_KEYS = ("source", "date", "identification", "traces", "errors", "note")
+_PROVENANCE_KEYS = (
+    "source",
+    "tool_version",
+    "date",
+    "identification",
+    "async_scheduling",
+    "system_fingerprint",
+    "traces",
+    "digests",
+    "low",
+    "high",
+    "errors",
+    "note",
+)
 _NEAREST_SHOWN = 3
 _EXPECTED = "a number of microseconds >= 0"
 
@@ -46,7 +59,9 @@ class Provenance:
 
     ``date`` is YYYY-MM-DD. ``identification``: ``weak`` when other coefficients would have fitted as well,
     ``partial`` when some are, ``good`` when the traces tell all six apart. ``errors`` are named numbers,
-    such as ``ttft_mape: 0.08``, on the traces the entry was judged by.
+    such as ``ttft_mape: 0.08``, on the traces the entry was judged by. ``low`` and ``high`` bound the coefficients.
+    ``async_scheduling``: the way of scheduling they were fitted with. ``digests``: SHA-256 of the traces' tables, in
+    the order of ``traces``.
     """
 
     source: str
@@ -54,6 +69,12 @@ class Provenance:
     identification: Identification
     traces: tuple[str, ...] = ()
     errors: Mapping[str, float] = field(default_factory=dict)
+    low: Mapping[str, float] = field(default_factory=dict)
+    high: Mapping[str, float] = field(default_factory=dict)
+    digests: tuple[str, ...] = ()
+    async_scheduling: bool | None = None
+    system_fingerprint: str | None = None
+    tool_version: str | None = None
     note: str | None = None
 
 
@@ -205,13 +226,19 @@ def _provenance(section: Section) -> Provenance:
     identification = section.text("identification", choices=levels)
     if identification is None:
         section.fail("identification", got="nothing", expected=f"one of {', '.join(levels)}")
-    errors = section.section("errors")
+    errors, low, high = (section.section(key) for key in ("errors", "low", "high"))
     return Provenance(
         source=_required(section, "source"),
         date=_required(section, "date"),
         identification=cast(Identification, identification),
         traces=section.texts("traces"),
         errors=_errors(errors) if errors else {},
+        low=_errors(low) if low else {},
+        high=_errors(high) if high else {},
+        digests=section.texts("digests"),
+        async_scheduling=section.boolean("async_scheduling"),
+        system_fingerprint=section.text("system_fingerprint"),
+        tool_version=section.text("tool_version"),
         note=section.text("note"),
     )
 

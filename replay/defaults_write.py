@@ -14,7 +14,14 @@ from pathlib import Path
 
 import yaml
 
-from replay.defaults import COEFFICIENTS, SCHEMA_VERSION, DefaultsEntry, read_defaults, version_text
+from replay.defaults import (
+    COEFFICIENTS,
+    SCHEMA_VERSION,
+    DefaultsEntry,
+    Provenance,
+    read_defaults,
+    version_text,
+)
 from replay.yamlfile import read_text
 from traces.errors import ConfigError
 
@@ -50,7 +57,6 @@ def write_defaults_entry(path: str | Path, entry: DefaultsEntry) -> None:
 
 def render_entry(entry: DefaultsEntry, *, column: int = 2) -> list[str]:
     """Return an entry's lines as an item of a block list whose dash stands at ``column``."""
-    where = entry.provenance
     lines = [
         f"model: {scalar(entry.model)}",
         f"gpu: {scalar(entry.gpu)}",
@@ -60,14 +66,34 @@ def render_entry(entry: DefaultsEntry, *, column: int = 2) -> list[str]:
         *([f"num_gpu_blocks: {entry.num_gpu_blocks}"] if entry.num_gpu_blocks is not None else []),
         *([f"block_size: {entry.block_size}"] if entry.block_size is not None else []),
         "provenance:",
-        f"  source: {scalar(where.source)}",
-        f"  date: {quoted(where.date)}",
-        f"  identification: {where.identification}",
-        *([f"  traces: [{', '.join(map(scalar, where.traces))}]"] if where.traces else []),
-        *([f"  errors: {flow({k: f'{v:.6g}' for k, v in where.errors.items()})}"] if where.errors else []),
-        *([f"  note: {scalar(where.note)}"] if where.note else []),
+        *(f"  {line}" for line in _provenance_lines(entry.provenance)),
     ]
     return [" " * column + ("- " if i == 0 else "  ") + line for i, line in enumerate(lines)]
+
+
+def _provenance_lines(where: Provenance) -> list[str]:
+    """Return where an entry comes from, a line per key that says something."""
+    is_async = None if where.async_scheduling is None else str(where.async_scheduling).lower()
+    said = {
+        "source": scalar(where.source),
+        "tool_version": None if where.tool_version is None else quoted(where.tool_version),
+        "date": quoted(where.date),
+        "identification": where.identification,
+        "async_scheduling": is_async,
+        "system_fingerprint": None if where.system_fingerprint is None else quoted(where.system_fingerprint),
+        "traces": _list(where.traces),
+        "digests": _list(where.digests),
+        **{
+            key: flow({k: f"{v:.6g}" for k, v in values.items()}) if values else None
+            for key, values in (("low", where.low), ("high", where.high), ("errors", where.errors))
+        },
+        "note": None if where.note is None else scalar(where.note),
+    }
+    return [f"{key}: {value}" for key, value in said.items() if value is not None]
+
+
+def _list(texts: tuple[str, ...]) -> str | None:
+    return f"[{', '.join(map(scalar, texts))}]" if texts else None
 
 
 def scalar(text: str) -> str:

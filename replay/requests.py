@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from replay.sessions import session_blocks
 from sim.requests import Requests
 from traces import TraceError, prompt_tokens, send_or_arrival_us
 
@@ -71,9 +72,28 @@ def prefix_hashes(trace: Trace, block_size: int) -> tuple[Int64s, Int64s]:
     """Return (how many leading full blocks each request shares with somebody, their contents as dense integers)."""
     if trace.column("prefix_hashes").notna().any():
         return _recorded_hashes(trace, block_size)
+    if trace.column("new_input_tokens").notna().any():
+        return _session_hashes(trace, block_size)
     if trace.column("prefix_group").notna().any():
         return _group_hashes(trace, block_size)
     return np.zeros(len(trace), np.int64), np.zeros(0, np.int64)
+
+
+def _session_hashes(trace: Trace, block_size: int) -> tuple[Int64s, Int64s]:
+    """Return the blocks of sessions whose rounds build on each other, their groups' prefixes before them.
+
+    A session is one text that grows: each round's prompt, and the answer behind it, is a beginning of it.
+    """
+    in_groups, group_ids = _group_hashes(trace, block_size)
+    session, in_sessions = session_blocks(
+        trace, prompt=prompt_tokens(trace), output=output_tokens(trace), block_size=block_size
+    )
+    num_blocks = np.maximum(in_groups, in_sessions)
+    owner = np.repeat(np.arange(len(trace)), num_blocks)
+    position = _ranges(np.zeros(len(trace), np.int64), num_blocks)
+    ids = int(group_ids.max(initial=-1)) + 1 + session[owner] * int(num_blocks.max(initial=0)) + position
+    ids[position < in_groups[owner]] = group_ids
+    return num_blocks, _dense(ids)
 
 
 def _ranges(starts: Int64s, lengths: Int64s) -> Int64s:

@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from replay.requests import At, requests_from_trace
+from replay.sessions import has_rounds
 from sim import Requests, Simulation, Status, simulate
 from traces import ConfigError
 
@@ -58,12 +59,15 @@ def pacing_of(trace: Trace, loop: Loop = "auto", *, at: At = "auto") -> Pacing:
 
     ``auto``: as its header says it was run: a closed loop, a client with a cap, or neither; ``at="send"`` asks for the
     recorded times of a capped run, which are the real answers' doing. ``open``: by the rows' times alone. ``closed``
-    needs a header that says how many were in flight.
+    needs a header that says how many were in flight. Waves and users with sessions are replayed as they were sent.
     """
+    _refuse_what_has_no_times(trace)
     recorded, client = trace.header.closed_loop, trace.header.client
     cap = None if client is None else client.max_concurrency
     if loop == "open" or (loop == "auto" and recorded is None and (cap is None or at == "send")):
         return Pacing(at=at)
+    if recorded is not None and (recorded.in_waves or has_rounds(trace)):
+        return _as_sent(trace, loop, at=at)
     if recorded is not None:
         return Pacing(at=at, closed_loop=(recorded.concurrency, recorded.think_time_us))
     if cap is None:
@@ -76,6 +80,25 @@ def pacing_of(trace: Trace, loop: Loop = "auto", *, at: At = "auto") -> Pacing:
     if at == "auto" and has_due and not never_bound:
         at = "arrival"
     return Pacing(at=at, max_concurrency=cap)
+
+
+def _refuse_what_has_no_times(trace: Trace) -> None:
+    untimed = trace.column("send_time_us").isna() & trace.column("arrival_time_us").isna()
+    if has_rounds(trace) and untimed.any():
+        raise ConfigError(
+            f"sessions: got {int(untimed.sum())} rounds whose times are the answers' doing, which are not simulated "
+            "yet; expected a trace that was observed, or rounds with times of their own (closed_loop: false)"
+        )
+
+
+def _as_sent(trace: Trace, loop: Loop, *, at: At) -> Pacing:
+    """Return the pacing of waves and of users with sessions: when they were sent, which is all there is yet."""
+    if loop == "closed" or trace.column("send_time_us").isna().any():
+        raise ConfigError(
+            "closed_loop: got waves, or users with sessions, to be paced by simulated answers, which is not "
+            "there yet; expected a trace that was observed, replayed at the times it was sent"
+        )
+    return Pacing(at="send" if at == "auto" else at)
 
 
 def paced_requests(trace: Trace, pacing: Pacing, *, block_size: int) -> Requests:

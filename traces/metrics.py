@@ -54,7 +54,7 @@ def send_or_arrival_us(trace: Trace) -> Int64s:
     if len(missing):
         raise TraceError(
             f"row {missing[0] + 1}, arrival_time_us: got neither a send nor an arrival time, expected one "
-            f"({len(missing)} such rows; a closed loop's are only known once it has run)"
+            f"({len(missing)} such rows; a closed loop's and a session's are only known once it has run)"
         )
     return int_values(times)
 

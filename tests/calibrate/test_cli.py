@@ -49,6 +49,12 @@ def test_a_fit_is_written_as_a_twin_and_as_an_entry(here: Path) -> None:
     (entry,) = read_defaults(here / "mine.yaml")
     assert (entry.model, entry.gpu, entry.tp, entry.vllm_version) == ("tiny", "H100", 1, "0.32.0")
     assert entry.provenance.traces == ("low", "high")
+    assert entry.provenance.digests == tuple(each["digest"] for each in document["traces"])
+    fitted = document["fit"]["coefficients"]["beta0"]
+    bounds = (entry.provenance.low["beta0"], entry.provenance.high["beta0"])
+    assert bounds == pytest.approx((fitted["low"], fitted["high"]), rel=1e-4)
+    assert entry.provenance.async_scheduling is False
+    assert entry.provenance.tool_version == document["provenance"]["tool_version"]
     assert entry.provenance.errors["e2e_mape"] == pytest.approx(
         document["holdout"]["e2e_us"]["mape"]["value"], rel=1e-3
     )
@@ -87,6 +93,17 @@ def test_traces_without_a_common_request_are_bad_input_unless_paired_by_order(
     assert "60 unmatched_observed, 60 unmatched_simulated" in capsys.readouterr().err
     assert run("low", "--simulated", "renamed", "--pair-by", "order", "--report", "r") == 0
     assert json.loads((here / "r" / "report.json").read_text())["holdout"]["e2e_us"]["mape"]["value"] == 0
+
+
+def test_an_entry_cannot_hold_a_model_with_more_terms_than_blackbox(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (here / "guess.yaml").read_text().replace("blackbox", "extended")
+    (here / "extended.yaml").write_text(text)
+    to = ["--write-defaults", "mine.yaml", "--gpu", "H100", "--tp", "1"]
+    assert run("low", "high", "--config", "extended.yaml", "--fit", "--report", "r", *to) == 2
+    assert "expected blackbox" in capsys.readouterr().err
+    assert not (here / "mine.yaml").exists()
 
 
 def test_repeat_slo_network_margin_and_the_peers_format_reach_the_report(

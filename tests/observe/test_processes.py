@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import resource
 import signal
@@ -25,6 +26,7 @@ from observe.progress import Progress
 from observe.prompts import TokenPrompts
 from observe.record import Appender
 from observe.recorder import Tallies
+from observe.summary import summarize_observed
 from observe.timeline import Reading, StreamReader
 from tests.observe.servers import Behaviour, FakeServer, serving
 from tests.observe.test_sessions import sessions
@@ -214,6 +216,8 @@ async def test_two_processes_send_what_one_would_and_leave_one_trace(tmp_path: P
     assert all(each.cpu_frac and each.loop_lag_us and each.own_lag_us for each in client.processes)
     assert client.cpu_frac == max(each.cpu_frac or 0 for each in client.processes)
     assert trace.header == two.trace.header
+    document = json.loads(json.dumps(summarize_observed(two.trace)))
+    assert [each["num_sent"] for each in document["client"]["processes"]] == [6, 6]
     assert two.fault is None
 
 

@@ -1,0 +1,77 @@
+"""Replayed sessions: a round finds in the prefix cache what was said before it, and comes when it came."""
+
+import numpy as np
+import pytest
+
+from replay import TwinConfig, simulate_trace
+from replay.requests import requests_from_trace
+from replay.simulate import pacing_of
+from sim import Blackbox, EngineConfig
+from traces import ClosedLoop, ConfigError, Header, Trace, make_trace
+
+SERVER = TwinConfig(
+    engine=EngineConfig(async_scheduling=False, block_size=4, num_gpu_blocks=200),
+    latency=Blackbox(beta0=1000),
+)
+
+
+def talks(*, prefix: int = 0, sent: bool = True, header: Header | None = None) -> Trace:
+    """Two sessions of three rounds: 9 tokens at first and 8 more each round, answers of 5; and a stranger."""
+    rows = [(name, place) for name in ("a", "b") for place in range(3)]
+    arrivals = [place * 100_000 + (name == "b") * 7_000 for name, place in rows]
+    return make_trace(
+        header or Header(tool="vtwin", session_context_growth="accumulate"),
+        {
+            "request_id": [str(row) for row in range(7)],
+            "arrival_time_us": [*arrivals, 300_000] if sent else [0, None, None, 0, None, None, 0],
+            "session_id": [*(name for name, _ in rows), None],
+            "round_index": [*(place for _, place in rows), None],
+            "prefix_group": ["g" if prefix else None] * 7,
+            "prefix_length": [prefix] * 7,
+            "new_input_tokens": [*([9, 8, 8] * 2), None],
+            "input_tokens": [*([9, 22, 35] * 2), 30],
+            "output_tokens": [5] * 7,
+        },
+    )
+
+
+def test_a_round_finds_the_full_blocks_that_were_computed_before_it() -> None:
+    trace, _ = simulate_trace(talks(), SERVER)
+    # 9 + 5 tokens, the last not computed: 3 blocks of 4; then 22 + 5: 6 blocks
+    assert list(trace.column("num_cached_tokens")) == [0, 12, 24, 0, 12, 24, 0]
+
+
+def test_sessions_of_one_group_share_its_prefix_and_no_more() -> None:
+    trace, _ = simulate_trace(talks(prefix=10), SERVER)
+    assert list(trace.column("num_cached_tokens")) == [0, 20, 36, 8, 20, 36, 8]
+
+
+def test_hashes_are_dense_and_sessions_have_none_in_common() -> None:
+    requests = requests_from_trace(talks(), block_size=4)
+    ids = [
+        set(requests.hash_ids[low:high].tolist())
+        for low, high in zip(requests.hash_offsets, requests.hash_offsets[1:], strict=False)
+    ]
+    assert set().union(*ids) == set(range(int(requests.hash_ids.max()) + 1))
+    assert ids[0] < ids[1] <= ids[2]
+    assert not ids[2] & ids[5]
+    assert ids[6] == set()
+
+
+@pytest.mark.parametrize("in_waves", [True, None])
+def test_waves_and_users_with_sessions_come_when_they_were_sent(in_waves: bool | None) -> None:
+    loop = ClosedLoop(concurrency=2, in_waves=in_waves)
+    ran = talks(header=Header(tool="vtwin", closed_loop=loop))
+    with pytest.raises(ConfigError, match="closed_loop: got waves"):
+        pacing_of(ran)
+    sent = ran.with_columns(send_time_us=np.arange(7) * 50_000)
+    assert pacing_of(sent).closed_loop is None
+    replayed, _ = simulate_trace(sent, SERVER)
+    assert list(replayed.column("send_time_us")) == [row * 50_000 for row in range(7)]
+    with pytest.raises(ConfigError, match="closed_loop: got waves"):
+        pacing_of(sent, "closed")
+
+
+def test_sessions_that_have_not_run_are_refused() -> None:
+    with pytest.raises(ConfigError, match="sessions: got 4 rounds whose times are the answers' doing"):
+        simulate_trace(talks(sent=False), SERVER)

@@ -13,7 +13,7 @@ from calibrate.extend import extended_starts, plain
 from calibrate.priors import Prior, proportions, with_priors
 from calibrate.problem import COEFFICIENTS, EXTENDED_FITTED, FitTrace, Problem, head_of
 from calibrate.search import NUM_SURFACES, Found, Report, descend, settle, valley, wide_valley
-from calibrate.start import first_guess, natural_scale, several_starts
+from calibrate.start import first_guess, guess_of_steps, natural_scale, several_starts
 from sim import Blackbox, Extended
 
 if TYPE_CHECKING:
@@ -95,7 +95,10 @@ def find_line(task: Task) -> Line:
     problem = problem_of(task, task.names)
     if isinstance(problem.base, Extended):
         problem = plain(problem)
-    starts = several_starts(first_guess(problem), names=problem.names, scale=problem.scale)
+    guess = first_guess(problem)
+    starts = several_starts(guess, names=problem.names, scale=problem.scale)
+    if (logged := guess_of_steps(problem, guess)) is not None:
+        starts.insert(0, np.maximum(logged, 0.02 * problem.scale))
     if float(problem.base.beta0) > 0:
         starts.append(configured(problem))
     _, theta = valley(problem.on(heads(task)), starts, seed=task.seed, report=task.report)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from calibrate.bootstrap import Floats
 from calibrate.capacity import is_above_capacity, observed_in_order
 from calibrate.choice import Candidate, LatencyModel, choose
+from calibrate.enginesteps import EngineSteps
 from calibrate.exposure import Timeline
 from calibrate.finding import ScheduleChoice, Task, better_schedule, find
 from calibrate.pair import side_of
@@ -23,9 +24,11 @@ from calibrate.problem import (
     FITTED,
     LATENCIES,
     FitTrace,
+    Problem,
     coefficients_in,
     decimals_of,
 )
+from calibrate.scatter import step_scatter
 from calibrate.search import Found, Report
 from calibrate.uncertainty import METHOD, Coefficient, coefficients_of, uncertainty
 from sim import Blackbox, Extended, Physics
@@ -135,9 +138,17 @@ def _as_model(latency: Blackbox, asked: LatencyModel | None) -> Blackbox:
 
 
 def fit_trace(
-    trace: Trace, config: TwinConfig, *, name: str, chosen: NDArray[np.bool_] | None = None
+    trace: Trace,
+    config: TwinConfig,
+    *,
+    name: str,
+    chosen: NDArray[np.bool_] | None = None,
+    steps: EngineSteps | None = None,
 ) -> FitTrace:
-    """Return a trace made ready: all rows are simulated, the latencies of the ``chosen`` enter the loss."""
+    """Return a trace made ready: all rows are simulated, the latencies of the ``chosen`` enter the loss.
+
+    ``steps``: the engine's own log of its steps, from which a start is made.
+    """
     from replay import paced_requests, pacing_of
 
     pacing = pacing_of(trace)
@@ -156,6 +167,7 @@ def fit_trace(
         requests=paced_requests(trace, pacing, block_size=config.engine.block_size),
         observed_us=np.vstack([latencies, done_us]),
         observed_timeline=timeline,
+        steps=steps,
         done_rows=done_rows,
         closed_loop=pacing.closed_loop,
         max_concurrency=pacing.max_concurrency,
@@ -197,6 +209,10 @@ def _finish(found: Found, config: TwinConfig, *, seed: int, num_requests: int) -
     coefficients = tuple(fitted[name] if name in fitted else _held(name, base) for name in shown)
     values = {name: round(each.value, decimals_of(name) - SPARE_DECIMALS) for name, each in fitted.items()}
     latency = replace(base, **values)
+    if isinstance(latency, Extended):
+        scatter = _scatter(problem, theta, seed=seed)
+        coefficients = tuple(scatter if each.name == "sigma" and scatter else each for each in coefficients)
+        latency = replace(latency, sigma=round(scatter.value, 6) if scatter else latency.sigma)
     return Fit(
         config=replace(config, latency=latency, engine=problem.engine),
         coefficients=coefficients,
@@ -209,6 +225,26 @@ def _finish(found: Found, config: TwinConfig, *, seed: int, num_requests: int) -
         converged=found.converged,
         method=METHOD,
         seconds=0.0,
+    )
+
+
+def _scatter(problem: Problem, theta: Floats, *, seed: int) -> Coefficient | None:
+    """Return sigma, 0 unless its interval is clear of 0; None where the traces cannot tell."""
+    found = step_scatter(problem, theta, seed=seed)
+    if found is None:
+        return None
+    value, low, high = found
+    is_seen = low > 0
+    return Coefficient(
+        name="sigma",
+        value=value if is_seen else 0.0,
+        low=low,
+        high=high,
+        fitted=True,
+        identifiable=is_seen,
+        reason=None
+        if is_seen
+        else "answers are too alike in length, or other scatter drowns that of single steps",
     )
 
 

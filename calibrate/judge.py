@@ -98,6 +98,7 @@ def calibrate(
             config,
             name=source.name,
             chosen=None if halves is None else halves[i],
+            steps=source.steps,
         )
         for i, source in enumerate(observed)
     ]

@@ -50,6 +50,11 @@ def defaults_entry(calibration: Calibration, *, server: Server) -> DefaultsEntry
     from replay import DefaultsEntry, Provenance
 
     fit = _fit_of(calibration)
+    if fit.model != "blackbox":
+        raise ConfigError(
+            f"--write-defaults: got a fit of {fit.model}, expected blackbox, which is what defaults hold; "
+            "--write-config keeps every term"
+        )
     recorded = calibration.traces[0].source.trace.header.server
     model, gpu = server.model or recorded.model, server.gpu or recorded.gpu
     tp = server.tp or recorded.tensor_parallel

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 import sim
 from calibrate.bootstrap import Floats
 from calibrate.capacity import in_order
+from calibrate.enginesteps import EngineSteps
 from calibrate.exposure import Timeline, exposures, steps_between
 from calibrate.priors import WAY_IN, Prior
 from sim import Blackbox, EngineConfig, Extended, LatencyModel, Requests, Status
@@ -56,6 +57,7 @@ class FitTrace:
     """One observed trace, made ready once: n requests in the simulator's columns and what was measured.
 
     ``observed_us`` [4, n]: ``LOSS_METRICS``, NaN where a request has none or takes no part in the loss.
+    ``steps``: the engine's own log of its steps, where there is one.
     ``done_rows``: the requests whose completions count, in the order in which they were observed; may be none.
     ``closed_loop``: (concurrency, think time in µs) where completions set the arrivals. ``max_concurrency``: the
     client's cap, where completions let go what is due.
@@ -65,6 +67,7 @@ class FitTrace:
     requests: Requests
     observed_us: Floats
     observed_timeline: Timeline
+    steps: EngineSteps | None = None
     done_rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     closed_loop: tuple[int, int] | None = None
     max_concurrency: int | None = None

@@ -12,6 +12,8 @@ from calibrate.bootstrap import Floats
 from calibrate.problem import FitTrace, Problem, exposure_columns
 
 QUIET_STEPS = 5.0
+STEP_NOISE = 0.05
+"""Relative spread taken for one logged step."""
 REWEIGHTINGS = 5
 """Rounds of reweighting that turn least squares into a robust fit; more change nothing visible."""
 
@@ -65,6 +67,33 @@ def first_guess(problem: Problem) -> Floats:
     return robust_nnls(
         np.concatenate(rows), np.concatenate(targets), weights=np.concatenate(weights), scale=problem.scale
     )
+
+
+def guess_of_steps(problem: Problem, guess: Floats) -> Floats | None:
+    """Return ``guess`` with the step's coefficients as logged steps say, None where no trace has a log of them.
+
+    Convex, and free of the queue: durations against the tokens of the very same steps, relative errors counting alike.
+    """
+    logs = [trace.steps for trace in problem.traces if trace.steps is not None]
+    names = [name for name in ("beta0", "beta1", "beta2") if name in problem.names]
+    if not logs or not names:
+        return None
+    prefill, decode, duration = (
+        np.concatenate([getattr(log, column) for log in logs])
+        for column in ("prefill_tokens", "decode_tokens", "duration_us")
+    )
+    kept = (duration > 0) & (prefill + decode > 0)
+    columns = {"beta0": np.ones(len(duration)), "beta1": prefill, "beta2": decode}
+    matrix = np.stack([columns[name] for name in names], axis=1)[kept] / duration[kept, None] / STEP_NOISE
+    at = [problem.names.index(name) for name in names]
+    found = guess.copy()
+    found[at] = robust_nnls(
+        matrix,
+        np.full(int(kept.sum()), 1 / STEP_NOISE),
+        weights=np.full(int(kept.sum()), 1 / max(int(kept.sum()), 1)),
+        scale=problem.scale[at],
+    )
+    return found
 
 
 def robust_nnls(matrix: Floats, target: Floats, *, weights: Floats, scale: Floats) -> Floats:

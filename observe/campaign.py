@@ -15,6 +15,7 @@ from observe.observing import Observation, observe_with
 from observe.server import Questions, ask_server
 from observe.settings import NO_WARM_UP, Settings
 from traces import ServerError, TraceError, read_trace, request_metrics
+from traces.workload.again import answer_decides
 
 if TYPE_CHECKING:
     from traces import Trace
@@ -64,14 +65,27 @@ def finished_trace(stem: Path, load: Load) -> Trace | None:
     client = trace.header.client
     if client is None or not client.finished or client.interrupted or len(trace) != len(load.requests):
         return None
+    planned = load.requests
     same = all(
-        np.array_equal(trace.column(name).to_numpy(), load.requests.column(name).to_numpy())
-        for name in ("request_id", "input_tokens", "prefix_length")
+        np.array_equal(trace.column(name).to_numpy(), planned.column(name).to_numpy())
+        for name in ("request_id", "prefix_length")
     )
-    planned = load.requests.column("output_tokens").to_numpy(dtype=np.int64)
-    due, asked = load.requests.column("arrival_time_us"), trace.column("max_tokens")
-    same = same and bool(asked.notna().all()) and np.array_equal(asked.to_numpy(dtype=np.int64), planned)
-    return trace if same and due.equals(trace.column("arrival_time_us")) else None
+    lengths = planned.column("output_tokens").to_numpy(dtype=np.int64)
+    asked = trace.column("max_tokens")
+    same = same and bool(asked.notna().all()) and np.array_equal(asked.to_numpy(dtype=np.int64), lengths)
+    return trace if same and _as_planned(trace, planned) else None
+
+
+def _as_planned(trace: Trace, planned: Trace) -> bool:
+    """Say whether times and prompts are those that were planned, where the plan, and no answer, decided them."""
+    waited = answer_decides(planned.requests) | planned.column("arrival_time_us").isna().to_numpy(dtype=bool)
+    due, was_due = planned.column("arrival_time_us"), trace.column("arrival_time_us")
+    added, own = planned.column("new_input_tokens"), planned.column("input_tokens")
+    return bool(
+        due[~waited].equals(was_due[~waited])
+        and added.equals(trace.column("new_input_tokens"))
+        and own[~waited].equals(trace.column("input_tokens")[~waited])
+    )
 
 
 async def model_length(settings: Settings) -> int | None:

@@ -231,7 +231,7 @@ LATENCY_KEYS: tuple[Key, ...] = (
         default="this or `defaults`",
         meaning="The six numbers below, all of them; with `extended`, its own beside them; with `roofline` or "
         "`physics`, those of theirs that are not to have their default; `physics` also takes the name of a "
-        "set that ships: `blis-iter29`.",
+        "set that ships: `silicon-2026` (its default) or `blis-iter29`.",
     ),
     Key(
         path="latency.coefficients.alpha0",

@@ -61,6 +61,7 @@ def pacing_of(trace: Trace, loop: Loop = "auto", *, at: At = "auto") -> Pacing:
     recorded times of a capped run, which are the real answers' doing. ``open``: by the rows' times alone. ``closed``
     needs a header that says how many were in flight. Waves and users with sessions are replayed as they were sent.
     """
+    _refuse_what_has_no_times(trace)
     recorded, client = trace.header.closed_loop, trace.header.client
     cap = None if client is None else client.max_concurrency
     if loop == "open" or (loop == "auto" and recorded is None and (cap is None or at == "send")):
@@ -79,6 +80,15 @@ def pacing_of(trace: Trace, loop: Loop = "auto", *, at: At = "auto") -> Pacing:
     if at == "auto" and has_due and not never_bound:
         at = "arrival"
     return Pacing(at=at, max_concurrency=cap)
+
+
+def _refuse_what_has_no_times(trace: Trace) -> None:
+    untimed = trace.column("send_time_us").isna() & trace.column("arrival_time_us").isna()
+    if has_rounds(trace) and untimed.any():
+        raise ConfigError(
+            f"sessions: got {int(untimed.sum())} rounds whose times are the answers' doing, which are not simulated "
+            "yet; expected a trace that was observed, or rounds with times of their own (closed_loop: false)"
+        )
 
 
 def _as_sent(trace: Trace, loop: Loop, *, at: At) -> Pacing:

@@ -102,7 +102,7 @@ def test_an_entry_cannot_hold_a_model_with_more_terms_than_blackbox(
     (here / "extended.yaml").write_text(text)
     to = ["--write-defaults", "mine.yaml", "--gpu", "H100", "--tp", "1"]
     assert run("low", "high", "--config", "extended.yaml", "--fit", "--report", "r", *to) == 2
-    assert "expected blackbox's six coefficients" in capsys.readouterr().err
+    assert "expected blackbox" in capsys.readouterr().err
     assert not (here / "mine.yaml").exists()
 
 

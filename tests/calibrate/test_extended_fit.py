@@ -12,6 +12,7 @@ from calibrate.finding import Task, find_line, problem_of
 from calibrate.fit import Fit, fit, fit_trace
 from calibrate.priors import SLOWDOWN, Prior, known_priors, proportions
 from calibrate.problem import EXTENDED_FITTED, FITTED, head_of
+from calibrate.scatter import step_scatter
 from replay import TwinConfig
 from sim import Blackbox, EngineConfig, Extended
 from tests.calibrate.worlds import GUESS, observed, workload
@@ -154,3 +155,23 @@ def test_the_line_is_found_within_an_extended_task_without_its_terms() -> None:
     assert isinstance(line.problem.base, Blackbox)
     assert line.problem.base.is_blackbox
     assert line.by_name()["beta0"] == pytest.approx(12_000, rel=0.1)
+
+
+def test_the_scatter_of_steps_is_found_from_answers_of_many_lengths_and_stays_0_where_there_is_none() -> None:
+    for sigma in (0.0, 0.15):
+        server = replace(SERVER, latency=replace(TRUTH, sigma=sigma, seed=5))
+        trace = observed(workload(400, rate=4, seed=9, output=(25, 0.9)), server)
+        task = Task(
+            traces=(fit_trace(trace, SERVER, name="a"),),
+            config=SERVER,
+            names=FITTED,
+            priors={},
+            seed=1,
+            report=lambda _s, _l: None,
+        )
+        problem = problem_of(task, ("beta0",))
+        answer = step_scatter(problem, np.array([float(TRUTH.beta0)]), seed=1)
+        assert answer is not None
+        value, low, high = answer
+        assert low <= value <= high
+        assert value == pytest.approx(sigma, abs=0.03)

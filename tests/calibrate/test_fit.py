@@ -1,9 +1,15 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from calibrate.enginesteps import EngineSteps
+from calibrate.finding import Task, problem_of
 from calibrate.fit import Fit, fit, fit_trace
 from calibrate.problem import FITTED
+from calibrate.start import guess_of_steps
 from replay import TwinConfig
+from sim import simulate
 from tests.calibrate.worlds import GUESS, SERVER, TRUTH, observed, with_latency, workload
 from traces import Trace
 from traces.errors import TraceError
@@ -86,8 +92,6 @@ def test_prompts_of_one_length_hide_the_cost_of_a_prompt_token() -> None:
 
 
 def test_the_way_of_scheduling_that_explains_the_traces_is_kept() -> None:
-    from dataclasses import replace
-
     for way in (True, False):
         server = replace(SERVER, engine=replace(SERVER.engine, async_scheduling=way))
         found = fitted([observed(workload(60, rate=8, seed=5), server)], infer_async=True)
@@ -116,3 +120,29 @@ def test_only_the_chosen_requests_enter_the_loss() -> None:
     trace = observed(workload(60, rate=5, seed=8))
     chosen = np.arange(60) < 30
     assert (fit_trace(trace, GUESS, name="half", chosen=chosen).used() == chosen).all()
+
+
+def test_a_log_of_the_engine_s_steps_gives_a_start_with_the_true_cost_of_a_step() -> None:
+    trace = observed(workload(80, rate=8, seed=9))
+    ready = fit_trace(trace, GUESS, name="a")
+    logged = simulate(ready.requests, SERVER.engine, SERVER.latency, record="steps").steps()
+    columns = {"prefill_tokens": "P", "decode_tokens": "D", "duration_us": "dur"}
+    log = EngineSteps(
+        **{name: np.array([getattr(step, key) for step in logged], float) for name, key in columns.items()}
+    )
+    task = Task(
+        traces=(replace(ready, steps=log),),
+        config=GUESS,
+        names=FITTED,
+        priors={},
+        seed=1,
+        report=lambda _s, _l: None,
+    )
+    problem = problem_of(task, FITTED)
+    assert guess_of_steps(problem.on((ready,)), np.ones(5)) is None
+    start = guess_of_steps(problem, np.full(5, 7.0))
+    assert start is not None
+    by_name = dict(zip(problem.names, start.tolist(), strict=True))
+    assert by_name["alpha0"] == 7.0
+    for name in ("beta0", "beta1", "beta2"):
+        assert by_name[name] == pytest.approx(TRUTH[name], rel=0.02)

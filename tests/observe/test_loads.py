@@ -120,6 +120,19 @@ def test_a_sweep_fills_a_folder_and_goes_on_where_it_broke_off(
     assert len(read_trace(folder / "rate-200")) == 5
 
 
+def test_a_sweep_of_sessions_goes_on_where_it_broke_off(tmp_path: Path) -> None:
+    with serving_in_thread(Behaviour(fewer_tokens=1)) as server:
+        command = ["observe", "--url", server.url, *SHORT, "--rounds", "3", "--output", str(tmp_path / "s")]
+        command += ["--sweep", "50", "--resume"]
+        assert vtwin.main([*command, "--num-requests", "6"]) == 0
+        sent = len(server.requests)
+        assert sent == 6 + 1
+        assert vtwin.main([*command, "--num-requests", "6"]) == 0
+        assert len(server.requests) == sent
+        assert vtwin.main([*command, "--num-requests", "6", "--seed", "8"]) == 0
+        assert len(server.requests) == 2 * sent
+
+
 def test_a_plan_asks_says_how_long_it_takes_and_leaves_a_trace_per_load(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

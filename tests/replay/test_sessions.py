@@ -7,7 +7,7 @@ from replay import TwinConfig, simulate_trace
 from replay.requests import requests_from_trace
 from replay.simulate import pacing_of
 from sim import Blackbox, EngineConfig
-from traces import ClosedLoop, ConfigError, Header, Trace, TraceError, make_trace
+from traces import ClosedLoop, ConfigError, Header, Trace, make_trace
 
 SERVER = TwinConfig(
     engine=EngineConfig(async_scheduling=False, block_size=4, num_gpu_blocks=200),
@@ -73,5 +73,5 @@ def test_waves_and_users_with_sessions_come_when_they_were_sent(in_waves: bool |
 
 
 def test_sessions_that_have_not_run_are_refused() -> None:
-    with pytest.raises(TraceError, match="a session's are only known once it has run"):
+    with pytest.raises(ConfigError, match="sessions: got 4 rounds whose times are the answers' doing"):
         simulate_trace(talks(sent=False), SERVER)

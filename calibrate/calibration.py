@@ -146,6 +146,12 @@ class Calibration:
         return self.judged.errors
 
     @property
+    def judged_traces(self) -> tuple[Compared, ...]:
+        """The traces behind ``holdout``: those named to judge by, else those that were not only fitted."""
+        named = tuple(each for each in self.traces if each.role == "judged")
+        return named or tuple(each for each in self.traces if each.role != "fitted")
+
+    @property
     def noise_floor(self) -> dict[str, MetricErrors]:
         """The server's errors against itself, empty without a repeat run."""
         return {} if self.noise is None else self.noise.judgement.errors

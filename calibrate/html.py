@@ -82,7 +82,7 @@ def _lead(calibration: Calibration) -> str:
     """Return the sentences that say what was compared with what."""
     n = f"{len(calibration.pairs):,}"
     level = f"{calibration.bootstrap.level:.0%}".replace("%", " %")
-    judged = [each.source.name for each in calibration.traces if each.role != "fitted"]
+    judged = [each.source.name for each in calibration.judged_traces]
     names = ", ".join(f"<b>{escape(name)}</b>" for name in judged)
     fit = calibration.fit
     if fit is None:

@@ -18,8 +18,8 @@ MOST_LOADS = 4
 
 def load(calibration: Calibration) -> Section:
     """Return requests in flight and finished over time, and whether the server kept up."""
-    judged = [each for each in calibration.traces if each.role != "fitted"]
-    figures = pictures_runs.loads({each.source.name: each.pairs for each in judged[:MOST_LOADS]})
+    judged = calibration.judged_traces[:MOST_LOADS]
+    figures = pictures_runs.loads({each.source.name: each.pairs for each in judged})
     return Section(
         title="Load over time",
         anchor="load",

@@ -53,7 +53,9 @@ def _differ(one: Mapping[str, float | None], other: Mapping[str, float | None]) 
 
 
 def amount(name: str, value: float | None) -> str:
-    """Return a rate as it is read: shares as percentages, the others as numbers."""
+    """Return a rate as it is read: shares as percentages, counts whole, the others as numbers."""
+    if name == "num_preemptions":
+        return count(value)
     return words.percent(value) if name in FRACTIONS else words.rate(value)
 
 

@@ -140,6 +140,16 @@ def test_a_repeated_run_puts_a_band_around_every_curve(tmp_path: Path) -> None:
     assert text.count("noise floor") > 4
 
 
+def test_the_page_is_of_the_traces_that_judge_whether_or_not_anything_was_fitted(tmp_path: Path) -> None:
+    low, high = (
+        source(name, observed(workload(30, rate=6, seed=s))) for s, name in enumerate(("low", "high"))
+    )
+    found = compare_with_twin([low], GUESS, Options(replicates=60), holdout=[high])
+    assert [each.source.name for each in found.judged_traces] == ["high"]
+    write_report(found, tmp_path / "r", command="vtwin")
+    assert "30 requests of <b>high</b>" in (tmp_path / "r" / "report.html").read_text()
+
+
 def test_the_markdown_holds_the_same_numbers(folder: Path, calibration: Calibration) -> None:
     text = (folder / "report.md").read_text()
     assert "## Held-out errors" in text

@@ -7,12 +7,11 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from calibrate import words
 from calibrate.calibration import Calibration
 from calibrate.fit import Fit
-from calibrate.problem import COEFFICIENTS
 from calibrate.report import write_text
 from sim.config import UNBOUNDED
 from traces.errors import ConfigError
@@ -48,12 +47,13 @@ def write_defaults(calibration: Calibration, path: Path, *, server: Server) -> N
 def defaults_entry(calibration: Calibration, *, server: Server) -> DefaultsEntry:
     """Return the fit as an entry on record. Raises ConfigError where model, GPU or TP are not known."""
     from replay import DefaultsEntry, Provenance
+    from replay.defaults import FittedModel
 
     fit = _fit_of(calibration)
-    if fit.model != "blackbox":
+    if fit.model not in get_args(FittedModel):
         raise ConfigError(
-            f"--write-defaults: got a fit of {fit.model}, expected blackbox, which is what defaults hold; "
-            "--write-config keeps every term"
+            f"--write-defaults: got a fit of {fit.model}, expected one of {', '.join(get_args(FittedModel))}, which "
+            "are what defaults hold; --write-config keeps every term"
         )
     recorded = calibration.traces[0].source.trace.header.server
     model, gpu = server.model or recorded.model, server.gpu or recorded.gpu
@@ -63,12 +63,6 @@ def defaults_entry(calibration: Calibration, *, server: Server) -> DefaultsEntry
             raise ConfigError(
                 f"{option}: got nothing, and the trace does not say; expected it for --write-defaults"
             )
-    extra = [name for name in _rounded(fit) if name not in COEFFICIENTS]
-    if extra:
-        raise ConfigError(
-            f"--write-defaults: got a fit with {', '.join(extra)}, expected blackbox's six coefficients: "
-            "an entry holds no others (--write-config holds all)"
-        )
     engine = fit.config.engine
     blocks = None if engine.num_gpu_blocks == UNBOUNDED else engine.num_gpu_blocks
     return DefaultsEntry(
@@ -76,7 +70,8 @@ def defaults_entry(calibration: Calibration, *, server: Server) -> DefaultsEntry
         gpu=gpu or "",
         tp=tp or 1,
         vllm_version=recorded.version or fit.config.vllm_version,
-        coefficients={name: Decimal(repr(value)) for name, value in _rounded(fit).items()},
+        coefficients=_on_record(fit),
+        latency_model="extended" if fit.model == "extended" else "blackbox",
         num_gpu_blocks=blocks,
         block_size=None if blocks is None else engine.block_size,
         provenance=Provenance(
@@ -112,8 +107,13 @@ def _fit_of(calibration: Calibration) -> Fit:
     return calibration.fit
 
 
-def _rounded(fit: Fit) -> dict[str, float]:
-    return {each.name: float(getattr(fit.config.latency, each.name)) for each in fit.coefficients}
+def _on_record(fit: Fit) -> dict[str, Decimal]:
+    """Return every coefficient of the fitted model, those that were held included."""
+    from replay.defaults import COEFFICIENTS
+    from replay.keys import EXTENDED_MEANINGS
+
+    names = (*COEFFICIENTS, *(EXTENDED_MEANINGS if fit.model == "extended" else ()))
+    return {name: Decimal(str(getattr(fit.config.latency, name))) for name in names}
 
 
 def _identification(fit: Fit) -> Literal["weak", "partial", "good"]:

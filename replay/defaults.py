@@ -1,4 +1,4 @@
-"""defaults.yaml: blackbox coefficients on record, by model, GPU, tensor parallelism and vLLM version."""
+"""defaults.yaml: fitted coefficients on record, by model, GPU, tensor parallelism and vLLM version."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal, cast, get_args
 
+from replay.keys import EXTENDED_MEANINGS
 from replay.yamlfile import Section, read_section, shown
 from sim.config import InvalidConfig
-from sim.latency import Blackbox
+from sim.latency import Blackbox, Extended
 from traces.errors import ConfigError
 
 Identification = Literal["weak", "partial", "good"]
+FittedModel = Literal["blackbox", "extended"]
+"""The latency models whose coefficients are put on record: those that are fitted to one server."""
 
 COEFFICIENTS = ("alpha0", "alpha1", "alpha2", "beta0", "beta1", "beta2")
 """The blackbox's six numbers, in microseconds (see docs/reference/config.md)."""
@@ -30,6 +33,7 @@ _ENTRY_KEYS = (
     "gpu",
     "tp",
     "vllm_version",
+    "latency_model",
     "coefficients",
     "num_gpu_blocks",
     "block_size",
@@ -80,7 +84,11 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefaultsEntry:
-    """One server's coefficients; ``num_gpu_blocks`` as vLLM counts, of ``block_size`` tokens each."""
+    """One server's coefficients; ``num_gpu_blocks`` as vLLM counts, of ``block_size`` tokens each.
+
+    ``coefficients``: blackbox's six, and with ``latency_model`` extended those of its own that are not at their
+    default, in the units of ``sim.Extended``.
+    """
 
     model: str
     gpu: str
@@ -88,6 +96,7 @@ class DefaultsEntry:
     vllm_version: str
     coefficients: Mapping[str, Decimal]
     provenance: Provenance
+    latency_model: FittedModel = "blackbox"
     num_gpu_blocks: int | None = None
     block_size: int | None = None
 
@@ -95,6 +104,14 @@ class DefaultsEntry:
     def key(self) -> tuple[str, str, int, str]:
         """What an entry is found by; letter case does not count."""
         return (self.model.lower(), self.gpu.lower(), self.tp, version_text(self.vllm_version))
+
+    def latency(self, *, seed: int = 0) -> Blackbox:
+        """Return the entry's latency model; ``seed`` is that of the extended model's scatter."""
+        if self.latency_model == "blackbox":
+            return Blackbox(**self.coefficients)
+        own = {name: float(value) for name, value in self.coefficients.items() if name in EXTENDED_MEANINGS}
+        six = {name: self.coefficients[name] for name in COEFFICIENTS}
+        return Extended(**six, **own, seed=seed)  # type: ignore[arg-type]  # decimals are numbers, too
 
     def __str__(self) -> str:
         """Return the entry's name as messages quote it."""
@@ -198,8 +215,16 @@ def read_coefficients(section: Section, *, beside: tuple[str, ...] = ()) -> dict
     return values
 
 
+def read_extended_coefficients(section: Section) -> dict[str, Decimal]:
+    """Return blackbox's six coefficients, and those that only the extended model has as far as they are given."""
+    six = read_coefficients(section, beside=tuple(EXTENDED_MEANINGS))
+    own = {name: section.decimal(name, expected="a number >= 0") for name in EXTENDED_MEANINGS}
+    return six | {name: value for name, value in own.items() if value is not None}
+
+
 def _entry(section: Section) -> DefaultsEntry:
     section.refuse_unknown((*_ENTRY_KEYS, "history"))
+    is_extended = section.text("latency_model", choices=get_args(FittedModel)) == "extended"
     coefficients = section.section("coefficients")
     provenance = section.section("provenance")
     if coefficients is None or provenance is None:
@@ -213,7 +238,10 @@ def _entry(section: Section) -> DefaultsEntry:
         gpu=_required(section, "gpu"),
         tp=tp,
         vllm_version=_required(section, "vllm_version"),
-        coefficients=read_coefficients(coefficients),
+        coefficients=read_extended_coefficients(coefficients)
+        if is_extended
+        else read_coefficients(coefficients),
+        latency_model="extended" if is_extended else "blackbox",
         num_gpu_blocks=section.integer("num_gpu_blocks", least=2),
         block_size=section.integer("block_size", least=1),
         provenance=_provenance(provenance),

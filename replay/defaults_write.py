@@ -27,7 +27,7 @@ from traces.errors import ConfigError
 
 _HISTORY_SHIFT = 4  # columns from an entry's dash to the dashes of its history
 _HEADER = f"""\
-# Blackbox coefficients on record (microseconds), by model, GPU, tensor parallelism and vLLM version.
+# Coefficients on record (microseconds), by model, GPU, tensor parallelism and vLLM version.
 schema_version: {SCHEMA_VERSION}
 entries:
 """
@@ -62,13 +62,24 @@ def render_entry(entry: DefaultsEntry, *, column: int = 2) -> list[str]:
         f"gpu: {scalar(entry.gpu)}",
         f"tp: {entry.tp}",
         f"vllm_version: {quoted(version_text(entry.vllm_version))}",
-        f"coefficients: {flow({name: number(entry.coefficients[name]) for name in COEFFICIENTS})}",
+        *([] if entry.latency_model == "blackbox" else [f"latency_model: {entry.latency_model}"]),
+        f"coefficients: {flow(_numbers(entry))}",
         *([f"num_gpu_blocks: {entry.num_gpu_blocks}"] if entry.num_gpu_blocks is not None else []),
         *([f"block_size: {entry.block_size}"] if entry.block_size is not None else []),
         "provenance:",
         *(f"  {line}" for line in _provenance_lines(entry.provenance)),
     ]
     return [" " * column + ("- " if i == 0 else "  ") + line for i, line in enumerate(lines)]
+
+
+def _numbers(entry: DefaultsEntry) -> dict[str, str]:
+    """Return the coefficients as YAML: blackbox's to 1e-6, the extended model's own, which may be tiny, as they are."""
+    own = {
+        name: f"{value.normalize():f}"
+        for name, value in entry.coefficients.items()
+        if name not in COEFFICIENTS
+    }
+    return {name: number(entry.coefficients[name]) for name in COEFFICIENTS} | own
 
 
 def _provenance_lines(where: Provenance) -> list[str]:

@@ -14,6 +14,7 @@ from replay.defaults import (
     DefaultsEntry,
     lookup_defaults,
     read_coefficients,
+    read_extended_coefficients,
     version_number,
 )
 from replay.hardware import Hardware, peak_of, read_shape
@@ -121,7 +122,7 @@ def _read_fitted(asked: Asked) -> Chosen:
         entry, missing = _entry_on_record(asked)
         if entry is None:
             section.fail("coefficients", got="nothing", expected=f"them or an entry on record ({missing})")
-        return Chosen(model=Blackbox(**entry.coefficients), entry=entry, shape=asked.shape)
+        return _on_record(asked, entry)
     if (coefficients is None) == (wanted is None):
         got = "neither" if coefficients is None else "both"
         asked.root.fail("latency", got=got, expected="either coefficients or defaults")
@@ -130,20 +131,25 @@ def _read_fitted(asked: Asked) -> Chosen:
         if is_extended:
             return Chosen(model=_read_extended(coefficients, seed=asked.seed), shape=asked.shape)
         return Chosen(model=Blackbox(**read_coefficients(coefficients)), shape=asked.shape)
-    if is_extended:
-        section.fail(
-            "defaults", got="defaults for extended", expected="coefficients (defaults are blackbox's)"
+    return _on_record(asked, _read_defaults(asked, cast(Section, wanted)))
+
+
+def _on_record(asked: Asked, entry: DefaultsEntry) -> Chosen:
+    """Return an entry's model; raises ConfigError where TWIN.yaml names another."""
+    if asked.latency.text("model") not in (entry.latency_model, "auto"):
+        asked.latency.fail(
+            "model",
+            got=asked.latency.text("model") or "nothing",
+            expected=f"{entry.latency_model} or auto, since {entry} is on record as {entry.latency_model}",
         )
-    entry = _read_defaults(asked, cast(Section, wanted))
-    return Chosen(model=Blackbox(**entry.coefficients), entry=entry, shape=asked.shape)
+    return Chosen(model=entry.latency(seed=asked.seed), entry=entry, shape=asked.shape)
 
 
 def _read_extended(section: Section, *, seed: int) -> Extended:
     """Return the extended model: blackbox's six coefficients, and those of its own that are given."""
-    six = read_coefficients(section, beside=tuple(EXTENDED_MEANINGS))
-    given = {name: section.decimal(name, expected="a number >= 0") for name in EXTENDED_MEANINGS}
-    own = {name: float(value) for name, value in given.items() if value is not None}
-    return Extended(**six, **own, seed=seed)  # type: ignore[arg-type]  # decimals are numbers, too
+    given = read_extended_coefficients(section)
+    values = {name: float(value) if name in EXTENDED_MEANINGS else value for name, value in given.items()}
+    return Extended(**values, seed=seed)  # type: ignore[arg-type]  # decimals are numbers, too
 
 
 def _read_roofline(asked: Asked) -> Chosen:
@@ -230,12 +236,8 @@ def _read_auto(asked: Asked) -> Chosen:
     """Return the best at hand: blackbox on record, else a table, else physics, else roofline; and say why."""
     entry, missing = _entry_on_record(asked)
     if entry is not None:
-        return Chosen(
-            model=Blackbox(**entry.coefficients),
-            entry=entry,
-            shape=asked.shape,
-            reason=f"latency.model auto: blackbox, since coefficients of {entry} are on record",
-        )
+        why = f"latency.model auto: {entry.latency_model}, since coefficients of {entry} are on record"
+        return replace(_on_record(asked, entry), reason=why)
     if "table" in asked.latency:
         return replace(_read_profiled(asked), reason=f"latency.model auto: profiled, since {missing}")
     peak = peak_of(asked.root, asked.latency, shape=asked.shape, hardware=asked.hardware)

@@ -88,7 +88,7 @@ def twin_text(start: Start, *, gpu: str | None = None) -> tuple[str, tuple[str, 
         lines.append(f"vllm_version: {quoted(start.vllm_version)}")
     settings = [f"  {key}: {_scalar(value)}" for key, value in engine.items()]
     lines += ["engine:", *settings] if settings else ["engine: {}"]
-    lines += ["latency:", "  model: blackbox", _latency(start, gpu)]
+    lines += ["latency:", *_latency(start, gpu)]
     return "\n".join(lines) + "\n", notes
 
 
@@ -113,15 +113,16 @@ def _gaps(engine: Mapping[str, object], *, gpu: str | None) -> Iterator[str]:
         yield "num_gpu_blocks not given: unbounded; vLLM logs it at start-up and says it in /metrics"
 
 
-def _latency(start: Start, gpu: str | None) -> str:
+def _latency(start: Start, gpu: str | None) -> list[str]:
     if gpu is None:
-        return f"  coefficients: {GUESS}"
+        return ["  model: blackbox", f"  coefficients: {GUESS}"]
     from replay.defaults import lookup_defaults
 
     if start.model is None:
         raise ConfigError("model: got nothing, expected the header to name it: the defaults go by it")
     entry = lookup_defaults(start.model, gpu, tp=start.tp)
-    return f"  defaults: {{model: {quoted(entry.model)}, gpu: {quoted(entry.gpu)}, tp: {entry.tp}}}"
+    where = f"{{model: {quoted(entry.model)}, gpu: {quoted(entry.gpu)}, tp: {entry.tp}}}"
+    return [f"  model: {entry.latency_model}", f"  defaults: {where}"]
 
 
 def _note_of(flag: Flag) -> str:

@@ -95,15 +95,16 @@ def test_traces_without_a_common_request_are_bad_input_unless_paired_by_order(
     assert json.loads((here / "r" / "report.json").read_text())["holdout"]["e2e_us"]["mape"]["value"] == 0
 
 
-def test_an_entry_cannot_hold_a_model_with_more_terms_than_blackbox(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_entry_holds_an_extended_fit_whole(here: Path) -> None:
     text = (here / "guess.yaml").read_text().replace("blackbox", "extended")
     (here / "extended.yaml").write_text(text)
-    to = ["--write-defaults", "mine.yaml", "--gpu", "H100", "--tp", "1"]
-    assert run("low", "high", "--config", "extended.yaml", "--fit", "--report", "r", *to) == 2
-    assert "expected blackbox" in capsys.readouterr().err
-    assert not (here / "mine.yaml").exists()
+    to = ["--write-defaults", "mine.yaml", "--gpu", "H100", "--tp", "1", "--model", "acme/tiny"]
+    kept = ["--write-config", "twin.yaml", "--report", "r"]
+    assert run("low", "high", "--config", "extended.yaml", "--fit", *kept, *to) == 0
+    (entry,) = read_defaults(here / "mine.yaml")
+    assert entry.latency_model == "extended"
+    assert float(entry.coefficients["floor"]) > 0
+    assert entry.latency(seed=42) == load_config(here / "twin.yaml").latency
 
 
 def test_repeat_slo_network_margin_and_the_peers_format_reach_the_report(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from replay.config import load_config
 from replay.defaults import (
     COEFFICIENTS,
     DefaultsEntry,
@@ -20,6 +22,7 @@ from replay.defaults import (
     version_text,
 )
 from replay.defaults_write import number, render_entry, scalar, write_defaults_entry
+from sim.latency import Extended
 from traces.errors import ConfigError
 
 
@@ -190,3 +193,45 @@ def test_any_text_survives_as_a_yaml_scalar(text: str) -> None:
 def test_versions_compare_as_numbers() -> None:
     assert version_number("0.10.1.1") > version_number("v0.8.4")
     assert version_text("vllm/vllm-openai:v0.8.4") == "0.8.4"
+
+
+def extended_entry() -> DefaultsEntry:
+    own = {"beta3": Decimal("0.000000123"), "kappa": Decimal("0.5"), "floor": Decimal("5400.25")}
+    plain = entry()
+    return replace(plain, latency_model="extended", coefficients={**plain.coefficients, **own})
+
+
+def test_an_extended_entry_comes_back_with_its_tiny_coefficients(tmp_path: Path) -> None:
+    write_defaults_entry(tmp_path / "d.yaml", entry())
+    write_defaults_entry(tmp_path / "d.yaml", extended_entry())
+    (back,) = read_defaults(tmp_path / "d.yaml")
+    assert back == extended_entry()
+    assert back.latency(seed=3) == Extended(
+        **{name: back.coefficients[name] for name in COEFFICIENTS},
+        beta3=1.23e-7,
+        kappa=0.5,
+        floor=5400.25,
+        seed=3,
+    )
+
+
+@pytest.mark.parametrize("model", ["extended", "auto"])
+def test_an_extended_entry_is_looked_up_by_its_own_name_or_by_none(tmp_path: Path, model: str) -> None:
+    write_defaults_entry(tmp_path / "d.yaml", extended_entry())
+    twin = tmp_path / "twin.yaml"
+    twin.write_text(
+        f"latency: {{model: {model}, defaults: {{model: acme/tiny, gpu: RTX 4090}}, defaults_file: d.yaml}}\n"
+    )
+    assert load_config(twin).latency == extended_entry().latency(seed=42)
+
+
+def test_an_extended_entry_is_not_taken_for_a_blackbox(tmp_path: Path) -> None:
+    write_defaults_entry(tmp_path / "d.yaml", extended_entry())
+    twin = tmp_path / "twin.yaml"
+    twin.write_text(
+        "latency: {model: blackbox, defaults: {model: acme/tiny, gpu: RTX 4090}, defaults_file: d.yaml}\n"
+    )
+    with pytest.raises(
+        ConfigError, match=r"latency.model: got blackbox, expected extended or auto.*twin.yaml:1"
+    ):
+        load_config(twin)

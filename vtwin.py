@@ -32,6 +32,7 @@ COMMANDS = {
     "serve": ("replay.cli:serve", "Serve the simulated engine over HTTP in real time."),
     "trace": ("traces.cli:trace_app", "Check, describe, draw and convert traces."),
     "config": ("replay.cli:config_app", "Show a configuration as vtwin understands it, or make one."),
+    "predictor": ("calibrate.predictor.cli:predictor_app", "Make a latency model out of measured operators."),
     "model": ("replay.model.cli:model_app", "What a model needs and what a GPU can give it."),
     "validate": ("vtwin:validate", "Run the whole loop against a live endpoint: plan, observe, fit, judge."),
     "demo": ("vtwin:demo", "Run the whole loop against an emulated server."),

@@ -88,10 +88,11 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         bool, typer.Option("--infer-async", help="Fit with and without async scheduling, keep the better.")
     ] = False,
     latency_model: Annotated[
-        Literal["auto", "blackbox", "extended", "physics", "roofline"] | None,
+        Literal["auto", "blackbox", "extended", "physics", "profiled", "roofline"] | None,
         typer.Option(
             help="Which latency model to fit. auto compares blackbox and the extended model's terms on requests held "
-            "out; physics and roofline follow from the twin's model_config and hardware, and physics is refined. "
+            "out; physics and roofline follow from the twin's model_config and hardware, profiled from its table, and "
+            "physics is refined. "
             "Default: as configured.",
             show_default=False,
         ),
@@ -100,7 +101,7 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         str | None,
         typer.Option(
             metavar="MODELS",
-            help="Instead: each of these latency models beside the traces, such as blackbox,roofline,physics. "
+            help="Instead: each of these latency models beside the traces, such as blackbox,roofline,physics,profiled. "
             "Every model gets a report of its own in DIR/MODEL; with --fit what can be fitted is.",
         ),
     ] = None,

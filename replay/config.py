@@ -24,9 +24,10 @@ from replay.keys import (
 )
 from replay.latency import ALPHAS, Chosen, analytic_coefficients, check_keys, read_latency
 from replay.own_model import place_of
+from replay.profiled import profile_notes
 from replay.yamlfile import Section, read_section
 from sim.config import UNBOUNDED, Compatibility, EngineConfig, InvalidConfig
-from sim.latency import Blackbox, Extended, LatencyModel
+from sim.latency import Blackbox, Extended, LatencyModel, Profiled
 from traces.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ def load_config(
             *_version_notes(version),
             *reasons,
             *_entry_notes(chosen.entry),
+            *(profile_notes(chosen.table, engine) if chosen.table else ()),
             *notes,
             *_startup_notes(engine),
         ),
@@ -129,6 +131,10 @@ def name_of(latency: LatencyModel) -> str:
 
 def _latency_lines(latency: LatencyModel) -> list[str]:
     """Return what the latency section says beside the model's name."""
+    if isinstance(latency, Profiled):
+        lines = [f"    {name}: {number(value)}" for name, value in coefficients_of(latency).items()]
+        lines += [f"    {name}: {getattr(latency, name)!r}" for name in ("scale", "step")]
+        return [f"  table: {quoted(latency.origin)}", "  coefficients:", *lines]
     if not isinstance(latency, Blackbox):
         names = [name for name in analytic_coefficients(type(latency)) if name not in ALPHAS]
         coefficients = [f"    {name}: {number(Decimal(str(getattr(latency, name))))}" for name in ALPHAS]
@@ -146,7 +152,10 @@ def _latency_lines(latency: LatencyModel) -> list[str]:
 
 def config_digest(config: TwinConfig) -> str:
     """Return a digest of what a configuration says, the same however its file is written."""
-    return hashlib.sha256(dump_config(config).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(dump_config(config).encode())
+    if isinstance(config.latency, Profiled):  # its file may change under the same name
+        digest.update(config.latency.engine_terms().tobytes())
+    return digest.hexdigest()[:16]
 
 
 def coefficients_of(latency: LatencyModel) -> dict[str, Decimal]:

@@ -7,7 +7,7 @@ from dataclasses import Field, dataclass, fields
 from typing import Literal, get_args, get_type_hints
 
 from sim.config import EngineConfig, InvalidConfig
-from sim.latency import Blackbox, Extended, LatencyModel, Physics, Roofline
+from sim.latency import Blackbox, Extended, LatencyModel, Physics, Profiled, Roofline
 
 Kind = Literal["integer", "boolean", "fraction", "number", "numbers", "choice", "text", "decimal", "mapping"]
 
@@ -15,7 +15,7 @@ FITTED: Mapping[str, type[Blackbox]] = {"blackbox": Blackbox, "extended": Extend
 """Models whose coefficients come from a fit, by the name that TWIN.yaml gives them."""
 ANALYTIC: Mapping[str, type[Physics] | type[Roofline]] = {"physics": Physics, "roofline": Roofline}
 """Models that follow from a model and a GPU."""
-LATENCY_CLASSES: Mapping[str, type[LatencyModel]] = {**FITTED, **ANALYTIC}
+LATENCY_CLASSES: Mapping[str, type[LatencyModel]] = {**FITTED, **ANALYTIC, "profiled": Profiled}
 LATENCY_MODELS: tuple[str, ...] = (*LATENCY_CLASSES, "auto")
 """What ``latency.model`` may say."""
 
@@ -165,6 +165,28 @@ def extended_keys() -> tuple[Key, ...]:
     )
 
 
+PROFILED_KEYS: tuple[Key, ...] = (
+    Key(
+        path="latency.coefficients.scale",
+        kind="number",
+        default="1.0",
+        meaning="`profiled` only. Factor on the table's times.",
+    ),
+    Key(
+        path="latency.coefficients.step",
+        kind="number",
+        default="the table's",
+        meaning="`profiled` only. µs per step beside them.",
+    ),
+    Key(
+        path="latency.table",
+        kind="text",
+        default="required with `profiled`",
+        meaning="`profiled` only. What `vtwin predictor train` wrote; relative to TWIN.yaml. `coefficients` is then "
+        "optional, and so are its alphas.",
+    ),
+)
+
 LATENCY_KEYS: tuple[Key, ...] = (
     Key(
         path="latency.model",
@@ -172,8 +194,9 @@ LATENCY_KEYS: tuple[Key, ...] = (
         default="required",
         meaning="How long a step takes. `blackbox`: a straight line in the step's prefill and decode tokens; "
         "`extended`: more terms, see below; `roofline`, `physics`: from `model_config` and `hardware` "
-        "(docs/explanation/latency-models.md); `auto`: blackbox where defaults know the server, else physics, else "
-        "roofline; `FILE.py:Class`: your own (docs/how-to/add-a-latency-model.md).",
+        "(docs/explanation/latency-models.md); `profiled`: measured operators, added up (`table`); `auto`: blackbox "
+        "where defaults know the server, else profiled where `table` is given, else physics, else roofline; "
+        "`FILE.py:Class`: your own (docs/how-to/add-a-latency-model.md).",
         choices=LATENCY_MODELS,
     ),
     Key(
@@ -242,6 +265,7 @@ LATENCY_KEYS: tuple[Key, ...] = (
         meaning="µs per decode token of the step.",
     ),
     *extended_keys(),
+    *PROFILED_KEYS,
     Key(
         path="latency.defaults",
         kind="mapping",

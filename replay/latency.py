@@ -20,6 +20,7 @@ from replay.hardware import Hardware, peak_of, read_shape
 from replay.keys import ANALYTIC, EXTENDED_MEANINGS, LATENCY_KEYS, LATENCY_MODELS
 from replay.model.shape import ModelShape
 from replay.own_model import build, load_class
+from replay.profiled import StepTableFile, read_profiled
 from replay.yamlfile import Section, read_section
 from sim.config import InvalidConfig
 from sim.latency import Blackbox, Extended, LatencyModel, PeakTimes, Physics
@@ -33,10 +34,11 @@ ALPHAS = ("alpha0", "alpha1", "alpha2")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """A latency model, the defaults entry or the shape behind it where there is one, and why it was taken."""
+    """A latency model, the defaults entry, table or shape behind it where there is one, and why it was taken."""
 
     model: LatencyModel
     entry: DefaultsEntry | None = None
+    table: StepTableFile | None = None
     shape: ModelShape | None = None
     reason: str = ""
 
@@ -154,6 +156,12 @@ def _read_physics(asked: Asked) -> Chosen:
     return Chosen(model=_analytic(asked, "physics", peak), shape=asked.shape)
 
 
+def _read_profiled(asked: Asked) -> Chosen:
+    """Return a table of measured operators."""
+    model, table = read_profiled(asked.latency, beside=asked.beside)
+    return Chosen(model=model, table=table, shape=asked.shape)
+
+
 def _read_own(asked: Asked) -> Chosen:
     """Return a model of the user's own, from a file beside TWIN.yaml or an installed module."""
     cls = load_class(asked.latency, beside=asked.beside)
@@ -219,7 +227,7 @@ def physics_sets() -> dict[str, dict[str, float]]:
 
 
 def _read_auto(asked: Asked) -> Chosen:
-    """Return the best that is at hand: blackbox on record, else physics, else roofline; and say why."""
+    """Return the best at hand: blackbox on record, else a table, else physics, else roofline; and say why."""
     entry, missing = _entry_on_record(asked)
     if entry is not None:
         return Chosen(
@@ -228,6 +236,8 @@ def _read_auto(asked: Asked) -> Chosen:
             shape=asked.shape,
             reason=f"latency.model auto: blackbox, since coefficients of {entry} are on record",
         )
+    if "table" in asked.latency:
+        return replace(_read_profiled(asked), reason=f"latency.model auto: profiled, since {missing}")
     peak = peak_of(asked.root, asked.latency, shape=asked.shape, hardware=asked.hardware)
     is_known = physics_covers(asked.shape)
     model = "physics" if is_known else "roofline"
@@ -292,5 +302,6 @@ _READERS = {
     "blackbox": _read_fitted,
     "extended": _read_fitted,
     "physics": _read_physics,
+    "profiled": _read_profiled,
     "roofline": _read_roofline,
 }

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sim.config import EngineConfig, InvalidConfig
     from sim.itl import InterTokenLatencies
-    from sim.latency import Blackbox, Extended, LatencyModel, PeakTimes, Physics, Roofline, StepBatch
+    from sim.latency import (
+        Blackbox,
+        Extended,
+        LatencyModel,
+        PeakTimes,
+        Physics,
+        Profiled,
+        Roofline,
+        StepBatch,
+    )
     from sim.ready import compile_engine
     from sim.requests import Outcomes, Requests, Status
     from sim.simulation import Engine, Simulation, View, simulate
@@ -31,6 +40,7 @@ __all__ = [
     "Outcomes",
     "PeakTimes",
     "Physics",
+    "Profiled",
     "Requests",
     "Roofline",
     "Simulation",
@@ -50,6 +60,7 @@ _HOMES = {
     "LatencyModel": "sim.latency",
     "PeakTimes": "sim.latency",
     "Physics": "sim.latency",
+    "Profiled": "sim.latency",
     "Roofline": "sim.latency",
     "StepBatch": "sim.latency",
     "InterTokenLatencies": "sim.itl",

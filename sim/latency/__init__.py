@@ -6,6 +6,16 @@ from sim.latency.extended import Extended
 from sim.latency.model import LatencyModel
 from sim.latency.peak import PeakTimes
 from sim.latency.physics import Physics
+from sim.latency.profiled import Profiled
 from sim.latency.roofline import Roofline
 
-__all__ = ["Blackbox", "Extended", "LatencyModel", "PeakTimes", "Physics", "Roofline", "StepBatch"]
+__all__ = [
+    "Blackbox",
+    "Extended",
+    "LatencyModel",
+    "PeakTimes",
+    "Physics",
+    "Profiled",
+    "Roofline",
+    "StepBatch",
+]

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from sim.compile import part, phase
 from sim.engine.state import State
 from sim.latency.batch import Work
-from sim.latency.model import BLACKBOX, SCALE, TABULATED
+from sim.latency.lookup import profiled_us
+from sim.latency.model import BLACKBOX, PROFILED, SCALE, TABULATED
 from sim.latency.tabulated import tabulated_us
 
 BETA0, BETA1, BETA2, ALPHA2 = 0, 1, 2, 3
@@ -110,6 +111,8 @@ def take_step(s: State, work: Work, start_us: int, step: int) -> int:
         return blackbox_us(s.latency, work[0], work[1])
     if e.latency_kind == TABULATED:
         return int(np.rint(tabulated_us(s.terms, work) * step_noise(s.terms, step)))
+    if e.latency_kind == PROFILED:
+        return profiled_us(s.terms, work)
     return take_extended_step(s, work, start_us, step)
 
 

@@ -17,8 +17,9 @@ Int64s = NDArray[np.int64]
 SCALE = 1_000_000
 """Coefficients are kept to 10⁻⁶ µs, as integers, so that a tie is a tie on every machine."""
 
-BLACKBOX, EXTENDED, TABULATED = 0, 1, 2
-"""Kinds of steps that the engine computes: exact integers; Extended's formula; a table by tokens and attention."""
+BLACKBOX, EXTENDED, TABULATED, PROFILED = 0, 1, 2, 3
+"""Kinds of steps that the engine computes: exact integers; Extended's formula; a table by tokens, and attention; four
+tables."""
 
 LARGEST_US = {
     "alpha0": 10**9,
@@ -70,7 +71,7 @@ class LatencyModel:
 
     @property
     def engine_kind(self) -> int:
-        """Which of its ways of computing a step the engine takes: BLACKBOX, EXTENDED or TABULATED."""
+        """Which of its ways of computing a step the engine takes: BLACKBOX, EXTENDED, TABULATED or PROFILED."""
         raise NotImplementedError
 
     @property

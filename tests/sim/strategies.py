@@ -23,11 +23,13 @@ from sim import (
     Outcomes,
     PeakTimes,
     Physics,
+    Profiled,
     Requests,
     Roofline,
     Simulation,
     simulate,
 )
+from sim.latency.profiled import axis_knots
 from sim.simulation import Record
 
 Setting = bool | int | float | str
@@ -184,6 +186,25 @@ def roofline(pick: Pick) -> Roofline:
     )
 
 
+def profiled(pick: Pick) -> Profiled:
+    """Pick tables of a made-up profile: rising along every axis, some ending before the engine's steps do."""
+    tokens, sequences, keys = (axis_knots(pick((most, 17, 1))) for most in (600, 60, 900))
+    costs = (0.7, 3.0, 0.0, 40.0)
+    curve = pick((0.5, 1.0, 1.5))
+    return Profiled(
+        alpha0=pick(costs),
+        alpha1=pick((0.0, 0.01)),
+        alpha2=pick((0.0, 2.5)),
+        tokens_us=pick(costs) + pick(costs) * tokens**curve,
+        sequences_us=pick(costs) * np.ceil(sequences / 8),
+        decode_us=pick(costs) * np.maximum.outer(sequences, keys)
+        + pick((0.0, 0.01)) * np.multiply.outer(sequences, keys),
+        prefill_us=pick(costs) + pick((0.001, 0.1)) * np.multiply.outer(tokens, keys) ** curve,
+        scale=pick((1.0, 0.5, 3.0)),
+        step=pick(costs),
+    )
+
+
 def physics(pick: Pick) -> Physics:
     """Pick a physics-informed model of a made-up model."""
     factors, costs = (1.3, 0.15, 0.0, 4.0), (0.7, 3.0, 0.0, 40.0)
@@ -216,7 +237,7 @@ def physics(pick: Pick) -> Physics:
 
 def any_model(pick: Pick) -> LatencyModel:
     """Pick one of every latency model the engine computes."""
-    model: LatencyModel = pick((blackbox, extended, scattered, roofline, physics))(pick)
+    model: LatencyModel = pick((blackbox, extended, scattered, roofline, physics, profiled))(pick)
     return model
 
 

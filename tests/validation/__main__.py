@@ -7,7 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from tests.validation import cpu, production, servers, silicon
+from tests.validation import cpu, operators, production, servers, silicon, silicon_profiled
 
 DEFAULT_DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
 
@@ -17,7 +17,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("VTWIN_DATA", DEFAULT_DATA)))
     parser.add_argument("--models", nargs="+", default=["blackbox", "extended"])
-    parser.add_argument("--only", choices=("production", "cpu", "servers", "unfitted", "silicon"))
+    parser.add_argument(
+        "--only", choices=("production", "cpu", "servers", "unfitted", "silicon", "operators", "profiled")
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
         bench = options.data / "llmservingsim_bench"
@@ -28,6 +30,8 @@ def main() -> None:
             "servers": lambda: servers.table(bench, Path(work), tuple(options.models)),
             "unfitted": lambda: servers.unfitted_table(bench, Path(work), unfitted),
             "silicon": lambda: silicon.table(options.data / "aiconfigurator_silicon"),
+            "operators": lambda: operators.table(options.data),
+            "profiled": lambda: silicon_profiled.table(options.data),
         }
         for name, make in tables.items():
             if options.only in (None, name):

@@ -1,0 +1,129 @@
+"""``vtwin predictor train`` without its command: profiles in, a table's file out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from calibrate.predictor.components import ESSENTIAL
+from calibrate.predictor.measured import ProfileError, Wanted
+from calibrate.predictor.sources import Sources, read_profiles
+from calibrate.predictor.tables import ComponentTable, StepTables, build_tables
+from replay.model import Gpu
+from replay.profiled import StepTableFile
+
+DOMAIN_FEATURES = {
+    "tokens": ("tokens", ("attn_pre_proj", "attn_post_proj", "mlp_up_proj", "mlp_down_proj", "moe")),
+    "decode_sequences": ("batch", ("attn_decode",)),
+    "keys": ("keys", ("attn_decode",)),
+}
+"""For each edge that the engine's limits are held against: the feature, and the components whose edge counts."""
+
+
+def train(
+    profiles: Sequence[Path],
+    wanted: Wanted,
+    gpu: Gpu,
+    *,
+    names: Collection[str] = (),
+    cache: Path | None = None,
+    step_overhead_us: float | None = None,
+    strict: bool = False,
+    tell: Callable[[str, int, int], None] = lambda *_: None,
+) -> tuple[StepTableFile, StepTables]:
+    """Return the table of a model on a GPU, ready to be written, and what it was made of.
+
+    ``names``: regressions to try, all where empty. ``step_overhead_us``: replaces the five CPU costs.
+    ``strict``: raises ProfileError where a projection or attention is in no profile, rather than let a roofline
+    stand in. Raises ProfileError, one line, on profiles that cannot be used.
+    """
+    sources = read_profiles(profiles, wanted)
+    if step_overhead_us is not None:
+        kept = {
+            name: table
+            for name, table in sources.tables.items()
+            if table.features != ("sequences",) or name == "lm_head"
+        }
+        sources = Sources(tables=kept, complaints=sources.complaints)
+    made = build_tables(sources, wanted, gpu, names=names, cache=cache, tell=tell)
+    warnings = tuple(_warnings(made, sources))
+    lacking = [
+        each.component.name
+        for each in made.components
+        if each.report is None and each.component.name in ESSENTIAL
+    ]
+    if strict and lacking:
+        raise ProfileError(f"{', '.join(lacking)}: in none of the profiles" + _first(sources.complaints))
+    file = StepTableFile(
+        tables={
+            name: getattr(made, name) for name in ("tokens_us", "sequences_us", "decode_us", "prefill_us")
+        },
+        step_us=made.step_us if step_overhead_us is None else step_overhead_us,
+        domain=_domain(made),
+        about={
+            "model": wanted.shape.name,
+            "gpu": gpu.name,
+            "tp": wanted.tp,
+            "pp": wanted.pp,
+            "warnings": list(warnings),
+            "components": [_component(each) for each in made.components],
+        },
+    )
+    return file, made
+
+
+def _first(complaints: Sequence[str]) -> str:
+    return f" ({complaints[0]})" if complaints else ""
+
+
+def _warnings(made: StepTables, sources: Sources) -> list[str]:
+    """Return what a user should know: what a roofline stands in for, and why the profiles do not have it."""
+    absent = [each.component for each in made.components if each.report is None]
+    lines = []
+    essential = [each.name for each in absent if each.name in ESSENTIAL]
+    small = [each.name for each in absent if each.name not in ESSENTIAL and each.group != "cpu"]
+    if essential:
+        why = "; ".join(sources.complaints[:2])
+        lines.append(
+            f"not measured, a roofline stands in: {', '.join(essential)}" + (f" ({why})" if why else "")
+        )
+    if small:
+        lines.append(f"not measured, bytes over bandwidth stand in: {', '.join(small)}")
+    if any(each.group == "cpu" for each in absent):
+        lines.append(f"CPU costs not measured: {made.step_us:g} µs per step stand in")
+    return lines
+
+
+def _domain(made: StepTables) -> dict[str, float]:
+    """Return up to which value each axis was measured: the least over the components that matter to it."""
+    found = {}
+    for axis, (feature, components) in DOMAIN_FEATURES.items():
+        edges = [
+            each.report.domain[each.report.features.index(feature)][1]
+            for each in made.components
+            if each.report is not None
+            and each.component.name in components
+            and feature in each.report.features
+        ]
+        if edges:
+            found[axis] = min(edges)
+    return found
+
+
+def _component(made: ComponentTable) -> dict[str, object]:
+    """Return what the file says of a component: how it is known, and its own times where they have one axis."""
+    component, report = made.component, made.report
+    about: dict[str, object] = {
+        "name": component.name,
+        "group": component.group,
+        "axis": component.axis,
+        "runs_per_step": made.count,
+    }
+    if report is None:
+        about["from"] = "stand-in"
+    else:
+        about |= {"from": "profile", **{k: v for k, v in asdict(report).items() if k != "operator"}}
+    if made.time_us.ndim == 1:
+        about["time_us"] = [float(f"{value:.6g}") for value in made.time_us.tolist()]
+    return about

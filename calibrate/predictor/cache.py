@@ -1,0 +1,106 @@
+"""What an operator was found to take, kept by everything that it depends on: data, features, regressions, code."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+import sklearn
+
+from calibrate.predictor.estimators import candidates
+from calibrate.predictor.measured import Floats, OperatorTable
+from calibrate.predictor.training import Report, Score, train_operator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learned:
+    """An operator's predicted times at the points asked for, int order kept, and the report of its regression."""
+
+    report: Report
+    time_us: Floats
+    was_cached: bool
+
+
+def learn(
+    table: OperatorTable, points: Floats, *, names: Collection[str] = (), cache: Path | None = None
+) -> Learned:
+    """Return an operator's times at ``points`` (rows of features), trained now or kept from an equal training.
+
+    ``cache``: a folder, made when absent; None: nothing is kept. A file in it that cannot be read counts as none.
+    """
+    if cache is None:
+        return _train(table, points, names)
+    file = cache / f"{cache_key(table, points, names=names)}.npz"
+    kept = _read(file)
+    if kept is not None:
+        return kept
+    learned = _train(table, points, names)
+    _write(file, learned)
+    return learned
+
+
+def cache_key(table: OperatorTable, points: Floats, *, names: Collection[str] = ()) -> str:
+    """Return a digest of all that the answer depends on; notes and file names are part of the report and so of it."""
+    tried = [
+        (each.name, repr(each.estimator), sorted(each.grid.items()))
+        for each in candidates(points.shape[1], names)
+    ]
+    digest = hashlib.sha256(
+        repr((table.operator, table.features, table.source, table.notes, tried, _code_digest())).encode()
+    )
+    for array in (table.points, table.time_us, points):
+        digest.update(repr(array.shape).encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:32]
+
+
+def default_cache() -> Path:
+    """Return where trainings are kept: in ``$VTWIN_CACHE_DIR``, else in the user's cache."""
+    root = os.environ.get("VTWIN_CACHE_DIR") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "vtwin"
+    return Path(root).expanduser() / "predictor"
+
+
+@lru_cache(maxsize=1)
+def _code_digest() -> str:
+    """Return a digest of this folder's sources and scikit-learn's version: either may change an answer."""
+    digest = hashlib.sha256(f"{sklearn.__version__} {np.__version__}".encode())
+    for name in ("estimators.py", "training.py", "cache.py"):
+        digest.update(Path(__file__).with_name(name).read_bytes())
+    return digest.hexdigest()
+
+
+def _train(table: OperatorTable, points: Floats, names: Collection[str]) -> Learned:
+    trained = train_operator(table, names=names)
+    return Learned(report=trained.report, time_us=trained.predict(points), was_cached=False)
+
+
+def _read(file: Path) -> Learned | None:
+    try:
+        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as kept:
+            fields = json.loads(str(kept["report"]))
+            time_us = kept["time_us"].copy()
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+        return None
+    fields |= {
+        "features": tuple(fields["features"]),
+        "score": Score(**fields["score"]),
+        "domain": tuple((low, high) for low, high in fields["domain"]),
+        "notes": tuple(fields["notes"]),
+    }
+    return Learned(report=Report(**fields), time_us=time_us, was_cached=True)
+
+
+def _write(file: Path, learned: Learned) -> None:
+    """Write under another name first: a reader never sees half of it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = file.with_suffix(f".{os.getpid()}.part")
+    with unfinished.open("wb") as out:
+        np.savez(out, report=np.array(json.dumps(asdict(learned.report))), time_us=learned.time_us)
+    unfinished.replace(file)

@@ -1,0 +1,153 @@
+"""What stands in for an operator that no profile has: the roofline of its bytes and FLOPs, at shares of the peaks.
+
+The shares are rough on purpose and said with every table: what they stand for is a small part of a step unless a
+profile lacks a projection or attention itself. They were read off the operators that Vidur's A100 and H100 profiles
+and the operator tables do have (docs/explanation/latency-models.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from calibrate.predictor.components import CPU
+from calibrate.predictor.measured import Floats, Wanted
+from replay.model import Gpu
+
+COMPUTE_SHARE = 0.6
+"""Of the peak rate: large products reach 0.55 to 0.75 of it in the tables."""
+BANDWIDTH_SHARE = 0.6
+"""Of the peak bandwidth: activations and norms of Vidur's profiles reach 0.35 to 0.6, products of one row 0.6 to
+0.8."""
+LAUNCH_US = 2.0
+"""The shortest kernels of the tables take 2.2 to 2.5 µs."""
+COLLECTIVE_US = 5.0
+"""An all-reduce of a few bytes takes 4 to 5 µs in the tables, replayed in a CUDA graph."""
+LINK_SHARE = 0.7
+
+STEP_US = 500.0
+"""Stands in for all CPU costs of a step where none was profiled, and for launches that CUDA graphs leave: with it the
+TPOT of 58 measured points of dense models has no bias (tests/validation/silicon_profiled.py, the third to tune on)."""
+
+
+def stand_in(name: str, points: Floats, wanted: Wanted, gpu: Gpu) -> Floats:
+    """Return the µs that stand in for a component at rows of (tokens), (sequences), (batch, keys) or (tokens, keys)."""
+    return _STAND_INS[name](points, wanted, gpu)
+
+
+def _memory(elements: Callable[[Wanted], float]) -> Callable[[Floats, Wanted, Gpu], Floats]:
+    """Return the time of a kernel that moves so many elements per token and computes next to nothing."""
+
+    def time_us(points: Floats, wanted: Wanted, gpu: Gpu) -> Floats:
+        moved = points[:, 0] * elements(wanted) * wanted.shape.dtype_bytes
+        return LAUNCH_US + moved / (gpu.bytes_per_us() * BANDWIDTH_SHARE)
+
+    return time_us
+
+
+def _product(
+    n_and_k: Callable[[Wanted], tuple[float, float]], part: str
+) -> Callable[[Floats, Wanted, Gpu], Floats]:
+    """Return the time of a matrix product of (tokens, k) with (k, n)."""
+
+    def time_us(points: Floats, wanted: Wanted, gpu: Gpu) -> Floats:
+        n, k = n_and_k(wanted)
+        shape = wanted.shape
+        precision = {
+            "attention": shape.attention_precision,
+            "mlp": shape.mlp_precision,
+            "experts": shape.expert_precision,
+        }.get(part)
+        weight_bytes = shape.dtype_bytes if precision is None else precision.bytes_per_weight
+        rate = gpu.flops_per_us("16bit" if precision is None else precision.matmul)
+        compute = 2.0 * points[:, 0] * n * k / (rate * COMPUTE_SHARE)
+        moved = n * k * weight_bytes + points[:, 0] * (n + k) * shape.dtype_bytes
+        return LAUNCH_US + np.maximum(compute, moved / (gpu.bytes_per_us() * BANDWIDTH_SHARE))
+
+    return time_us
+
+
+def _qkv(wanted: Wanted) -> float:
+    a = wanted.shape.attention
+    kv_heads = max(1, a.num_kv_heads // wanted.tp)
+    return a.num_heads / wanted.tp * a.head_dim + kv_heads * (a.head_dim + a.v_head_dim)
+
+
+def _prefill(points: Floats, wanted: Wanted, gpu: Gpu) -> Floats:
+    """Return prefill attention at rows of (tokens, keys per query)."""
+    flops = points[:, 0] * points[:, 1] * wanted.shape.attention.prefill_flops_per_pair(wanted.tp)
+    return LAUNCH_US + flops / (gpu.flops_per_us("16bit") * COMPUTE_SHARE)
+
+
+def _decode(points: Floats, wanted: Wanted, gpu: Gpu) -> Floats:
+    """Return decode attention at rows of (sequences, keys)."""
+    shape = wanted.shape
+    entries = points[:, 0] * points[:, 1] * shape.attention.entries_per_token(wanted.tp)
+    return LAUNCH_US + entries * shape.kv_dtype_bytes / (gpu.bytes_per_us() * BANDWIDTH_SHARE)
+
+
+def _experts(points: Floats, wanted: Wanted, gpu: Gpu) -> Floats:
+    """Return the routed experts: those that tokens touch are read, tokens times top-k computed."""
+    shape, experts = wanted.shape, wanted.shape.experts
+    assert experts is not None, "only a model with experts has this component"  # noqa: S101 - our own arithmetic
+    tokens = points[:, 0]
+    one = shape.num_matrices * shape.hidden_size * experts.intermediate_size / wanted.tp
+    missed = (1.0 - experts.num_per_token / experts.num_experts) ** tokens
+    read = one * experts.num_experts * (1.0 - missed) * shape.expert_precision.bytes_per_weight
+    flops = 2.0 * tokens * experts.num_per_token * one
+    compute = flops / (gpu.flops_per_us(shape.expert_precision.matmul) * COMPUTE_SHARE)
+    return 2 * LAUNCH_US + np.maximum(compute, read / (gpu.bytes_per_us() * BANDWIDTH_SHARE))
+
+
+def _all_reduce(points: Floats, wanted: Wanted, gpu: Gpu) -> Floats:
+    moved = (
+        points[:, 0] * wanted.shape.hidden_size * wanted.shape.dtype_bytes * 2 * (wanted.tp - 1) / wanted.tp
+    )
+    return COLLECTIVE_US + moved / (gpu.link_bytes_per_us() * LINK_SHARE)
+
+
+def _send(points: Floats, wanted: Wanted, gpu: Gpu) -> Floats:
+    moved = points[:, 0] * wanted.shape.hidden_size * wanted.shape.dtype_bytes
+    return COLLECTIVE_US + moved / (gpu.link_bytes_per_us() * LINK_SHARE)
+
+
+def _nothing(points: Floats, _: Wanted, __: Gpu) -> Floats:
+    return np.zeros(len(points))
+
+
+def _ffn(wanted: Wanted) -> float:
+    return wanted.shape.intermediate_size / wanted.tp
+
+
+def _shared(wanted: Wanted) -> float:
+    return wanted.shape.experts.shared_size / wanted.tp if wanted.shape.experts else 0.0
+
+
+_STAND_INS: Mapping[str, Callable[[Floats, Wanted, Gpu], Floats]] = {
+    "attn_norm": _memory(lambda w: 4.0 * w.shape.hidden_size),  # vLLM adds the residual in the same kernel
+    "mlp_norm": _memory(lambda w: 4.0 * w.shape.hidden_size),
+    "add": _nothing,
+    "attn_rope": _memory(lambda w: 2.0 * _qkv(w)),
+    "attn_kv_cache_save": _memory(lambda w: 2.0 * w.shape.attention.entries_per_token(w.tp)),
+    "mlp_act": _memory(lambda w: w.shape.num_matrices * _ffn(w)),
+    "attn_pre_proj": _product(lambda w: (_qkv(w), w.shape.hidden_size), "attention"),
+    "attn_post_proj": _product(
+        lambda w: (w.shape.hidden_size, w.shape.attention.num_heads * w.shape.attention.v_head_dim / w.tp),
+        "attention",
+    ),
+    "mlp_up_proj": _product(lambda w: ((w.shape.num_matrices - 1) * _ffn(w), w.shape.hidden_size), "mlp"),
+    "mlp_down_proj": _product(lambda w: (w.shape.hidden_size, _ffn(w)), "mlp"),
+    "shared_up_proj": _product(
+        lambda w: ((w.shape.num_matrices - 1) * _shared(w), w.shape.hidden_size), "mlp"
+    ),
+    "shared_down_proj": _product(lambda w: (w.shape.hidden_size, _shared(w)), "mlp"),
+    "moe": _experts,
+    "attn_prefill": _prefill,
+    "attn_decode": _decode,
+    "tensor_parallel_comm": _all_reduce,
+    "pipeline_parallel_comm": _send,
+    "embedding": _memory(lambda w: 2.0 * w.shape.hidden_size),
+    "lm_head": _product(lambda w: (w.shape.vocab_size / w.tp, w.shape.hidden_size), "head"),
+    **dict.fromkeys(CPU, _nothing),
+}

@@ -1,0 +1,186 @@
+"""From operators to the tables of a step: each component's time where the engine may ask, times how often it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from calibrate.predictor.cache import Learned, learn
+from calibrate.predictor.components import CPU, Component, needed
+from calibrate.predictor.measured import Floats, OperatorTable, Wanted
+from calibrate.predictor.prefill import prefill_points, prefill_times
+from calibrate.predictor.sources import Sources
+from calibrate.predictor.standins import STEP_US, stand_in
+from calibrate.predictor.training import Report
+from replay.model import Gpu
+from sim.latency.profiled import axis_knots
+
+MOST_TOKENS = 32_768
+"""Tokens of a step up to which tables are made; the engine goes on along the last two knots."""
+MOST_SEQUENCES = 2_048
+MOST_KEYS = 131_072
+"""KV entries per sequence up to which tables are made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axes:
+    """The knots of every axis; at 0, where nothing is looked up, stands what 1 takes."""
+
+    tokens: Floats
+    sequences: Floats
+    keys: Floats
+
+
+def all_axes() -> Axes:
+    """Return the axes of every table that is made here."""
+    return Axes(
+        tokens=axis_knots(MOST_TOKENS), sequences=axis_knots(MOST_SEQUENCES), keys=axis_knots(MOST_KEYS)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComponentTable:
+    """One component: µs of one run on its axes, how often it runs, and how that is known (None: a stand-in)."""
+
+    component: Component
+    count: float
+    time_us: Floats
+    report: Report | None
+    was_cached: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTables:
+    """What a step takes, in µs by the axes of ``sim.Profiled``; and the components that it is the sum of."""
+
+    tokens_us: Floats
+    sequences_us: Floats
+    decode_us: Floats
+    prefill_us: Floats
+    step_us: float
+    components: tuple[ComponentTable, ...]
+
+
+def build_tables(
+    sources: Sources,
+    wanted: Wanted,
+    gpu: Gpu,
+    *,
+    names: Collection[str] = (),
+    cache: Path | None = None,
+    tell: Callable[[str, int, int], None] = lambda *_: None,
+) -> StepTables:
+    """Return the tables of a step: operators trained where they were measured, stand-ins where they were not.
+
+    ``tell`` is called with (component, its number, of how many) before each.
+    """
+    axes = all_axes()
+    components = needed(wanted)
+    made = []
+    for number, component in enumerate(components):
+        tell(component.name, number, len(components))
+        table = sources.tables.get(component.name)
+        if table is None:
+            time_us, report, was_cached = _standing_in(component, axes, wanted, gpu), None, False
+        else:
+            time_us, learned = _measured(component, table, axes, wanted, names=names, cache=cache)
+            report, was_cached = learned.report, learned.was_cached
+        made.append(
+            ComponentTable(
+                component=component,
+                count=component.count(wanted),
+                time_us=never_falling(time_us),
+                report=report,
+                was_cached=was_cached,
+            )
+        )
+    has_cpu = any(name in sources.tables for name in CPU)
+    return StepTables(
+        tokens_us=_sum(made, "tokens"),
+        sequences_us=_sum(made, "sequences"),
+        decode_us=_sum(made, "decode"),
+        prefill_us=_sum(made, "prefill"),
+        step_us=0.0 if has_cpu else STEP_US,
+        components=tuple(made),
+    )
+
+
+def never_falling(times: Floats) -> Floats:
+    """Return the mean of the lowest table above that never falls along an axis, and of the highest below.
+
+    Where a measured curve dips - another kernel, noise - it becomes flat at about the dip's middle.
+    """
+    above, below = times, times
+    for axis in range(times.ndim):
+        above = np.maximum.accumulate(above, axis=axis)
+        below = np.flip(np.minimum.accumulate(np.flip(below, axis=axis), axis=axis), axis=axis)
+    mean: Floats = (above + below) / 2
+    return mean
+
+
+def _sum(made: list[ComponentTable], axis: str) -> Floats:
+    tables = [each.time_us * each.count for each in made if each.component.axis == axis]
+    total: Floats = np.sum(tables, axis=0)
+    return total
+
+
+def _grid(rows: Floats, columns: Floats) -> Floats:
+    """Return every pair of a row and a column, row by row, each at least 1."""
+    pairs = np.stack(np.meshgrid(np.maximum(rows, 1.0), np.maximum(columns, 1.0), indexing="ij"), axis=-1)
+    return pairs.reshape(-1, 2)
+
+
+def _standing_in(component: Component, axes: Axes, wanted: Wanted, gpu: Gpu) -> Floats:
+    """Return what stands in for an operator, on its axes."""
+    shape = wanted.shape
+    if component.axis in ("tokens", "sequences"):
+        return stand_in(component.name, _single(component, axes), wanted, gpu)
+    rows = axes.tokens if component.axis == "prefill" else axes.sequences
+    points = _grid(rows, axes.keys)
+    times = stand_in(component.name, points, wanted, gpu)
+    if shape.num_windowed_layers:
+        cut = np.column_stack([points[:, 0], np.minimum(points[:, 1], shape.window)])
+        share = shape.num_windowed_layers / shape.num_layers
+        times = times * (1 - share) + stand_in(component.name, cut, wanted, gpu) * share
+    return times.reshape(len(rows), len(axes.keys))
+
+
+def _single(component: Component, axes: Axes) -> Floats:
+    knots = axes.tokens if component.axis == "tokens" else axes.sequences
+    return np.maximum(knots, 1.0)[:, None]
+
+
+def _measured(
+    component: Component,
+    table: OperatorTable,
+    axes: Axes,
+    wanted: Wanted,
+    *,
+    names: Collection[str],
+    cache: Path | None,
+) -> tuple[Floats, Learned]:
+    """Return an operator's times on its axes, and how they were learned."""
+    shape = wanted.shape
+    if component.axis in ("tokens", "sequences"):
+        points = _single(component, axes)
+        if table.features == ("bytes",):
+            points = points * (shape.hidden_size * shape.dtype_bytes)
+        learned = learn(table, points, names=names, cache=cache)
+        return learned.time_us, learned
+    rows = axes.tokens if component.axis == "prefill" else axes.sequences
+    points = _grid(rows, axes.keys)
+    share = shape.num_windowed_layers / shape.num_layers
+    if share:
+        points = np.vstack([points, np.column_stack([points[:, 0], np.minimum(points[:, 1], shape.window)])])
+    asked = prefill_points(table, points) if component.axis == "prefill" else points
+    learned = learn(table, asked, names=names, cache=cache)
+    times = learned.time_us
+    if component.axis == "prefill":
+        times = prefill_times(table, points, times)
+    if share:
+        full, windowed = np.split(times, 2)
+        times = full * (1 - share) + windowed * share
+    return times.reshape(len(rows), len(axes.keys)), learned

@@ -1,0 +1,93 @@
+"""Profiled, compiled: four lookups a step, each found from the exponents of what the step holds."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.compile import part
+from sim.latency.batch import Work
+
+SCALE, STEP, TOKENS, SEQUENCES, DECODE_ROWS, DECODE_COLUMNS, PREFILL_ROWS, PREFILL_COLUMNS, HEADER = range(9)
+"""Where Profiled's coefficients and numbers of knots stand in ``State.terms``; the tables begin at HEADER."""
+
+PARTS, REST_BITS, FIRST_KNOT = 16.0, 48, (1023 + 4) * 16 - 16
+"""As in ``sim.latency.profiled``, where ``place`` has the idea."""
+
+
+@part
+def knot_at(value: float) -> int:
+    """Return the number of the knot at or below a value."""
+    if value < PARTS:
+        return int(value)
+    return int(np.float64(value).view(np.int64) >> REST_BITS) - FIRST_KNOT
+
+
+@part
+def share_beyond(value: float) -> float:
+    """Return how far a value is from that knot to the next, 0 to 1."""
+    if value < PARTS:
+        return value - int(value)
+    return int(np.float64(value).view(np.int64) & ((1 << REST_BITS) - 1)) / (1 << REST_BITS)
+
+
+@part
+def knot_value(number: int) -> float:
+    """Return the knot of a number."""
+    if number <= PARTS:
+        return float(number)
+    doublings = (number - int(PARTS)) // int(PARTS)
+    return float((number - doublings * int(PARTS)) << doublings)
+
+
+@part
+def way_beyond(value: float, knot: int, num_knots: int) -> float:
+    """Return how far a value is from ``knot``, the one below it or the last but one; beyond the end, in last parts."""
+    last, end = knot_value(num_knots - 2), knot_value(num_knots - 1)
+    if value > end:
+        return (value - last) / (end - last)
+    return (knot_at(value) - knot) + share_beyond(value)
+
+
+@part
+def look_up(terms: NDArray[np.float64], start: int, num_knots: int, value: float) -> float:
+    """Return the value of the table that begins at ``start``, linear between knots and beyond the last two."""
+    low = min(knot_at(value), num_knots - 2)
+    below = terms[start + low]
+    return below + way_beyond(value, low, num_knots) * (terms[start + low + 1] - below)
+
+
+@part
+def look_up_both(
+    terms: NDArray[np.float64], start: int, num_rows: int, num_columns: int, row: float, column: float
+) -> float:
+    """Return the value of a table of two axes, linear along each."""
+    i, j = min(knot_at(row), num_rows - 2), min(knot_at(column), num_columns - 2)
+    upper_at = start + i * num_columns + j
+    lower_at = upper_at + num_columns
+    right = way_beyond(column, j, num_columns)
+    upper = terms[upper_at] + right * (terms[upper_at + 1] - terms[upper_at])
+    lower = terms[lower_at] + right * (terms[lower_at + 1] - terms[lower_at])
+    return upper + way_beyond(row, i, num_rows) * (lower - upper)
+
+
+@part
+def profiled_us(terms: NDArray[np.float64], work: Work) -> int:
+    """Return the duration of a step that has tokens; ``work``: the fields of ``StepBatch``."""
+    num_prefill_tokens, num_decode_tokens, context, pairs, num_prefill_seqs, _, _ = work
+    num_tokens, num_sequences = int(terms[TOKENS]), int(terms[SEQUENCES])
+    start = HEADER
+    total = look_up(terms, start, num_tokens, float(num_prefill_tokens + num_decode_tokens))
+    start += num_tokens
+    total += look_up(terms, start, num_sequences, float(num_decode_tokens + num_prefill_seqs))
+    start += num_sequences
+    rows, columns = int(terms[DECODE_ROWS]), int(terms[DECODE_COLUMNS])
+    if num_decode_tokens > 0:
+        sequences = float(num_decode_tokens)
+        total += look_up_both(terms, start, rows, columns, sequences, context / sequences)
+    start += rows * columns
+    if num_prefill_tokens > 0:
+        rows, columns = int(terms[PREFILL_ROWS]), int(terms[PREFILL_COLUMNS])
+        tokens = float(num_prefill_tokens)
+        total += look_up_both(terms, start, rows, columns, tokens, pairs / tokens)
+    return int(np.rint(terms[STEP] + terms[SCALE] * total))

@@ -1,0 +1,178 @@
+"""Profiled: a step as the sum of operators whose times were measured, tabulated and looked up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.config import InvalidConfig
+from sim.latency.batch import StepBatch
+from sim.latency.model import PROFILED, LatencyModel
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+PARTS = 16
+"""Knots per doubling: an axis has every integer up to here, then this many equal parts of each doubling."""
+
+REST_BITS = 48
+"""Bits of a float64's mantissa behind the four that tell the PARTS apart."""
+
+FIRST_KNOT = (1023 + 4) * PARTS - PARTS
+"""What the bits before those say of PARTS itself, less its number as a knot."""
+
+AXES = ("tokens", "sequences", "decode_sequences", "decode_keys", "prefill_tokens", "prefill_keys")
+"""The axes by name, in the order in which their numbers of knots stand in the engine's terms."""
+
+HEADER = 2 + len(AXES)
+"""The engine's terms: scale, step, the number of knots of each axis; then the four tables, row by row."""
+
+TABLES = {
+    "tokens_us": ("tokens",),
+    "sequences_us": ("sequences",),
+    "decode_us": ("decode_sequences", "decode_keys"),
+    "prefill_us": ("prefill_tokens", "prefill_keys"),
+}
+"""Which axes each table has."""
+
+
+def axis_knots(most: int) -> Floats:
+    """Return the knots of an axis from 0 to at least ``most``: 0, 1, ... 16, 17, ... 32, 34, ... 64, 68, ...
+
+    They are the numbers of a float with four bits of mantissa, so that a value's place is found from its exponent.
+    """
+    if most < 1:
+        raise InvalidConfig(f"an axis: got {most} as its end, expected >= 1")
+    knots = [float(i) for i in range(PARTS + 1)]
+    width = 1
+    while knots[-1] < most:
+        knots += [knots[-1] + width * (i + 1) for i in range(PARTS)]
+        width *= 2
+    kept = int(np.searchsorted(knots, most)) + 1
+    return np.array(knots[: max(2, kept)], np.float64)
+
+
+def place(value: Floats) -> tuple[Ints, Floats]:
+    """Return (the number of the knot at or below each value, how far it is from there to the next, 0 to 1).
+
+    From 16 on, a float64's exponent and first four bits of mantissa, read as an integer, count the knots, and the
+    other 48 bits are the way between two of them: no search, no logarithm.
+    """
+    bits = np.ascontiguousarray(value, np.float64).view(np.int64)
+    is_small = value < PARTS
+    knot = np.where(is_small, value.astype(np.int64), (bits >> REST_BITS) - FIRST_KNOT)
+    share = np.where(is_small, value - knot, (bits & ((1 << REST_BITS) - 1)) / (1 << REST_BITS))
+    return knot, share
+
+
+def knot_value(number: int) -> float:
+    """Return the knot of a number."""
+    if number <= PARTS:
+        return float(number)
+    doublings, part = divmod(number - PARTS, PARTS)
+    return float((PARTS + part) << doublings)
+
+
+def between(value: Floats, num_knots: int) -> tuple[Ints, Floats]:
+    """Return (the knot below, how far to the next) on an axis; beyond its end, how many of its last parts."""
+    knot, share = place(value)
+    low = np.minimum(knot, num_knots - 2)
+    last, end = knot_value(num_knots - 2), knot_value(num_knots - 1)
+    return low, np.where(value > end, (value - last) / (end - last), (knot - low) + share)
+
+
+def look_up(table: Floats, value: Floats) -> Floats:
+    """Return a table's values, linear between knots and beyond the last two."""
+    low, share = between(value, len(table))
+    below = table[low]
+    found: Floats = below + share * (table[low + 1] - below)
+    return found
+
+
+def look_up_both(table: Floats, rows: Floats, columns: Floats) -> Floats:
+    """Return a table's values by row and column, linear along each axis."""
+    row, down = between(rows, table.shape[0])
+    column, right = between(columns, table.shape[1])
+    upper = table[row, column] + right * (table[row, column + 1] - table[row, column])
+    lower = table[row + 1, column] + right * (table[row + 1, column + 1] - table[row + 1, column])
+    found: Floats = upper + down * (lower - upper)
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Profiled(LatencyModel):
+    """Four tables of µs, one of them for each way in which an operator's time grows.
+
+    A step of P prefill and D decode tokens, whose decodes read C KV entries and whose Q prefills attend to A (query,
+    key) pairs, lasts
+
+        step + scale · (tokens[P + D] + sequences[D + Q] + decode[D, C/D] + prefill[P, A/P])
+
+    without the decode term where D is 0 and the prefill term where P is 0; rounded once, half to even. Tables are on
+    the knots of ``axis_knots``, linear between them along each axis, and beyond the last two. ``scale`` and ``step``
+    (µs) are what calibration may change: a GPU that is slower than the profiled one, and time between steps.
+    Not slotted: the flattened tables are kept once made. Raises InvalidConfig on what cannot be a time.
+    """
+
+    tokens_us: Floats
+    sequences_us: Floats
+    decode_us: Floats
+    prefill_us: Floats
+    scale: float = 1.0
+    step: float = 0.0
+    origin: str = ""
+
+    def __post_init__(self) -> None:
+        """Check the tables and the coefficients."""
+        LatencyModel.__post_init__(self)
+        for name, axes in TABLES.items():
+            table = getattr(self, name)
+            if table.ndim != len(axes) or min(table.shape) < 2:
+                raise InvalidConfig(
+                    f"{name}: got shape {table.shape}, expected {len(axes)} axes of 2 knots or more"
+                )
+            if not np.all(np.isfinite(table)) or table.min() < 0:
+                raise InvalidConfig(f"{name}: got a time that is negative or endless, expected µs >= 0")
+        for name in ("scale", "step"):
+            value = float(getattr(self, name))
+            if not np.isfinite(value) or value < 0:
+                raise InvalidConfig(f"{name}: got {value!r}, expected a number >= 0")
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether two models take the same time for every step."""
+        if not isinstance(other, Profiled):
+            return NotImplemented
+        coefficients = (self.alpha0, self.alpha1, self.alpha2) == (other.alpha0, other.alpha1, other.alpha2)
+        return coefficients and np.array_equal(self.engine_terms(), other.engine_terms())
+
+    def __hash__(self) -> int:
+        """Return a hash of where the tables came from: cheap, and equal where models are."""
+        return hash((self.scale, self.step, self.tokens_us.shape))
+
+    @property
+    def engine_kind(self) -> int:
+        """Four tables."""
+        return PROFILED
+
+    @cached_property
+    def _terms(self) -> Floats:
+        sizes = [size for name in TABLES for size in getattr(self, name).shape]
+        tables = [getattr(self, name).ravel() for name in TABLES]
+        return np.concatenate([np.array([self.scale, self.step, *sizes], np.float64), *tables])
+
+    def engine_terms(self) -> Floats:
+        """Return the coefficients, the axes and the tables as the engine takes them."""
+        return self._terms
+
+    def durations_us(self, batch: StepBatch) -> Ints:
+        """Return what steps take, int64 µs; one without tokens takes none."""
+        p, d = batch.num_prefill_tokens.astype(np.float64), batch.num_decode_tokens.astype(np.float64)
+        work = look_up(self.tokens_us, p + d) + look_up(self.sequences_us, d + batch.num_prefill_seqs)
+        keys = np.divide(batch.decode_context_tokens, d, out=np.zeros_like(d), where=d > 0)
+        work += np.where(d > 0, look_up_both(self.decode_us, d, keys), 0.0)
+        keys = np.divide(batch.prefill_pairs, p, out=np.zeros_like(p), where=p > 0)
+        work += np.where(p > 0, look_up_both(self.prefill_us, p, keys), 0.0)
+        return np.where(p + d > 0, np.rint(self.step + self.scale * work), 0).astype(np.int64)

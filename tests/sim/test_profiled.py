@@ -1,0 +1,101 @@
+"""Profiled: what its tables say at their knots, between them and beyond; and that a place is found without search."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim import InvalidConfig, Profiled
+from sim.latency.batch import batch_of
+from sim.latency.profiled import axis_knots, knot_value, look_up, look_up_both, place
+from tests.sim.strategies import Pick, examples, picks, profiled
+
+KNOTS = axis_knots(1_000_000)
+
+
+def test_an_axis_has_every_integer_to_16_and_sixteen_parts_of_each_doubling() -> None:
+    assert axis_knots(16).tolist() == list(range(17))
+    assert axis_knots(70).tolist() == [*range(33), *range(34, 65, 2), 68, 72]
+    assert axis_knots(1).tolist() == [0, 1]
+    assert [knot_value(number) for number in range(len(KNOTS))] == KNOTS.tolist()
+
+
+@pytest.mark.parametrize("most", [1, 15, 16, 17, 33, 2048, 131_072])
+def test_an_axis_reaches_its_end_and_no_further_than_a_knot(most: int) -> None:
+    knots = axis_knots(most)
+    assert knots[-1] >= most
+    assert knots[-2] < most
+
+
+@examples(300)
+@given(st.floats(0, 1_000_000))
+def test_a_place_is_the_one_that_a_search_finds(value: float) -> None:
+    knot, share = (each[0] for each in place(np.array([value])))
+    found = int(np.searchsorted(KNOTS, value, side="right")) - 1
+    assert knot == found
+    assert share == pytest.approx((value - KNOTS[found]) / (KNOTS[found + 1] - KNOTS[found]), abs=1e-12)
+
+
+def test_a_table_says_at_its_knots_what_is_in_it() -> None:
+    knots = axis_knots(500)
+    table = np.sqrt(knots)
+    np.testing.assert_array_equal(look_up(table, knots), table)
+    both = np.add.outer(table, table[:40])
+    rows, columns = (each.ravel() for each in np.meshgrid(knots, knots[:40], indexing="ij"))
+    np.testing.assert_allclose(look_up_both(both, rows, columns), both.ravel(), rtol=1e-15)
+
+
+@examples(100)
+@given(st.floats(0, 5000), st.floats(0, 3000))
+def test_between_knots_and_beyond_them_a_plane_stays_a_plane(row: float, column: float) -> None:
+    """Axes end at 608 and 304: linear beyond, too."""
+    rows, columns = axis_knots(600), axis_knots(300)
+    table = np.add.outer(3.0 * rows, 0.5 * columns) + 7.0
+    found = look_up_both(table, np.array([row]), np.array([column]))[0]
+    assert found == pytest.approx(3.0 * row + 0.5 * column + 7.0, rel=1e-12)
+
+
+@examples(60)
+@given(picks(), st.integers(1, 500), st.integers(1, 500))
+def test_a_step_is_the_sum_of_its_four_tables(pick: Pick, tokens: int, before: int) -> None:
+    model = profiled(pick)
+    step = [(tokens, before, False), (1, before, True), (1, 3 * before, True)]
+    pairs = tokens * before + tokens * (tokens + 1) / 2
+    p, d = np.array([float(tokens)]), np.array([2.0])
+    expected = (
+        look_up(model.tokens_us, p + d)
+        + look_up(model.sequences_us, d + 1)
+        + look_up_both(model.decode_us, d, np.array([(4 * before + 2) / 2]))
+        + look_up_both(model.prefill_us, p, np.array([pairs / tokens]))
+    )
+    assert model.durations_us(batch_of([step]))[0] == np.rint(model.step + model.scale * expected[0])
+
+
+def test_a_step_without_prefills_or_without_decodes_asks_only_what_it_has() -> None:
+    knots = axis_knots(4)
+    heavy = np.full((5, 5), 1000.0)
+    model = Profiled(tokens_us=knots, sequences_us=0 * knots, decode_us=heavy, prefill_us=3 * heavy)
+    steps = [[(1, 1, True)], [(1, 0, False)], [(1, 1, True), (1, 0, False)]]
+    assert model.durations_us(batch_of(steps)).tolist() == [1001, 3001, 4002]
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "complaint"),
+    [
+        ("tokens_us", np.array([1.0, -1.0]), "tokens_us: got a time that is negative or endless"),
+        (
+            "decode_us",
+            np.array([[1.0, np.nan], [1.0, 1.0]]),
+            "decode_us: got a time that is negative or endless",
+        ),
+        ("prefill_us", np.array([1.0, 2.0]), r"prefill_us: got shape \(2,\), expected 2 axes"),
+        ("sequences_us", np.array([1.0]), r"sequences_us: got shape \(1,\), expected 1 axes"),
+    ],
+)
+def test_a_table_that_cannot_be_times_is_refused(name: str, table: np.ndarray, complaint: str) -> None:
+    tables = {"tokens_us": np.ones(2), "sequences_us": np.ones(2), "decode_us": np.ones((2, 2))}
+    tables |= {"prefill_us": np.ones((2, 2)), name: table}
+    with pytest.raises(InvalidConfig, match=complaint):
+        Profiled(**tables)

@@ -1,0 +1,105 @@
+"""The silicon points again, with tables of measured vLLM kernels in place of a roofline.
+
+A table is trained for every model, GPU and number of GPUs that the operator tables have shapes of; nothing is fitted
+to a point but one number for all, the time between steps, on the same third as the others' numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from calibrate.predictor.build import train
+from calibrate.predictor.cache import default_cache
+from calibrate.predictor.measured import ProfileError, Wanted
+from replay.model import find_gpu
+from replay.profiled import StepTableFile, model_of
+from sim import Profiled, simulate
+from tests.validation.silicon import (
+    MODEL_CLASSES,
+    MODELS,
+    Point,
+    Prepared,
+    log_errors,
+    prepare,
+    read_points,
+    shape_of,
+)
+
+KERNELS = "aiconfigurator_ops"
+
+
+class Tables:
+    """Tables by model, precision, GPU and number of GPUs, each trained once."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.made: dict[tuple[object, ...], StepTableFile | None] = {}
+        self.reasons: list[str] = []
+
+    def of(self, point: Point) -> StepTableFile | None:
+        """Return the table of a point's server; None, and the reason noted, where the operator tables lack a part."""
+        key = (point.model, point.gpu, point.fp8, point.tp)
+        if key not in self.made:
+            self.made[key] = self._train(point)
+        return self.made[key]
+
+    def _train(self, point: Point) -> StepTableFile | None:
+        wanted = Wanted(shape=shape_of(point), gpu=point.gpu, tp=point.tp)
+        folder = self.data / KERNELS / f"{point.gpu.lower()}_sxm"
+        try:
+            return train([folder], wanted, find_gpu(point.gpu), cache=default_cache(), strict=True)[0]
+        except ProfileError as error:
+            reason = str(error).replace(str(self.data), "")
+            self.reasons.append(f"{point.model}, {point.gpu}, TP{point.tp}: {reason}")
+            return None
+
+
+def simulated(ready: Prepared, model: Profiled) -> tuple[float, float]:
+    """Return the mean TTFT and TPOT in ms."""
+    outcomes = simulate(
+        ready.requests, ready.engine, model, closed_loop=(ready.point.concurrency, 0)
+    ).outcomes
+    ttft = (outcomes.first_token_us - outcomes.arrival_us).mean() / 1e3
+    decoding = outcomes.last_token_us - outcomes.first_token_us
+    return float(ttft), float((decoding / np.maximum(outcomes.num_output_tokens - 1, 1)).mean() / 1e3)
+
+
+def errors(prepared: Sequence[Prepared], tables: Tables, **given: float) -> np.ndarray:
+    """Return log(simulated / measured) of TTFT and TPOT, [n, 2]."""
+    rows = []
+    for ready in prepared:
+        file = tables.of(ready.point)
+        assert file is not None
+        ttft, tpot = simulated(ready, model_of(file, **given))
+        rows.append((np.log(ttft / ready.point.ttft_ms), np.log(tpot / ready.point.tpot_ms)))
+    return np.array(rows)
+
+
+def table(data: Path) -> str:
+    """Return errors on the points that are judged and that tables reach, roofline and physics beside."""
+    points, _ = read_points(data / "aiconfigurator_silicon" / "vllm_agg.csv")
+    tables = Tables(data)
+    judged = prepare(point for point in points if not point.is_ours_to_tune and tables.of(point) is not None)
+    found = {"profiled": errors(judged, tables)}
+    found |= {name: log_errors(judged, MODELS[name]) for name in ("physics", "roofline")}
+    groups: dict[str, list[int]] = {}
+    for number, ready in enumerate(judged):
+        point, kind = ready.point, MODEL_CLASSES[ready.point.model]
+        for group in (kind, f"{kind}, {point.gpu}", f"{point.model}, {point.gpu}"):
+            groups.setdefault(group, []).append(number)
+    lines = [
+        "| points | n | model | TPOT median % | p90 % | TTFT median % | p90 % |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for group in sorted(groups, key=lambda name: (name.count("/"), name)):
+        for name, all_errors in found.items():
+            ttft, tpot = np.abs(np.expm1(all_errors[groups[group]])).T * 100
+            figures = [np.median(tpot), np.quantile(tpot, 0.9), np.median(ttft), np.quantile(ttft, 0.9)]
+            shown = " | ".join(f"{figure:.1f}" for figure in figures)
+            lines.append(f"| {group} | {len(groups[group])} | {name} | {shown} |")
+    reached = sum(tables.of(point) is not None for point in points)
+    coverage = f"Tables reach {reached} of {len(points)} points; not: " + "; ".join(tables.reasons)
+    return "\n".join([*lines, "", coverage])

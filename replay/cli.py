@@ -230,7 +230,7 @@ class _How:
 
 def _simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, how: _How) -> None:
     """Simulate, write the trace (and the steps), tell the summary."""
-    from replay.config import check_fits, config_digest
+    from replay.config import check_fits, config_digest, name_of
     from replay.simulate import simulate_trace
     from replay.steps import write_steps
     from replay.summary import summarize, table
@@ -258,7 +258,8 @@ def _simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, how: _H
     with _working(f"writing {output}"):
         write_trace(simulated, output, dialect=how.dialect, events=how.itl)
     if how.as_json:
-        typer.echo(json.dumps(summary, indent=2, allow_nan=False))
+        latency = {"model": name_of(twin.latency), "reason": twin.latency_reason or None}
+        typer.echo(json.dumps({**summary, "latency": latency}, indent=2, allow_nan=False))
     else:
         typer.echo(table(summary), err=True)
     if len(trace) and not summary["num_by_status"].get("ok"):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import vtwin
 from replay.config import dump_config, load_config
 from replay.latency import physics_sets
 from sim import Blackbox, Physics, Roofline
@@ -190,3 +192,26 @@ def test_a_model_of_one_s_own_that_is_none_is_refused_in_one_line(
     (tmp_path / "own.py").write_text(OWN)
     with pytest.raises(ConfigError, match=rf"latency\.model: .*{message}"):
         load_config(twin(tmp_path, f'latency: {{model: "{model}"}}\n'))
+
+
+def test_the_result_says_which_model_was_taken_and_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = twin(tmp_path, AUTO.replace("MODEL", "Qwen/Qwen2.5-7B-Instruct"))
+    asked = [
+        "run",
+        "--config",
+        str(path),
+        "--rate",
+        "4",
+        "--num-requests",
+        "5",
+        "--output",
+        str(tmp_path / "out"),
+    ]
+    assert vtwin.main([*asked, "--json"]) == 0
+    shown = capsys.readouterr()
+    latency = json.loads(shown.out)["latency"]
+    assert latency["model"] == "blackbox"
+    assert "on record" in latency["reason"]
+    assert latency["reason"] in shown.err

@@ -163,6 +163,8 @@ def demo(
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` ends the server too, as Ctrl-C does
     output.mkdir(parents=True, exist_ok=True)
     server, guess, twin = (output / name for name in ("server.yaml", "guess.yaml", "twin.yaml"))
+    # traces of the emulated server, made by an earlier demo, are no loss; any others are
+    again = server.is_file() and server.read_text() == _demo_config(DEMO_TRUTH)
     server.write_text(_demo_config(DEMO_TRUTH))
     guess.write_text(_demo_config(DEMO_GUESS))
     stems = {name: str(output / name) for name in DEMO_RATES}
@@ -187,6 +189,7 @@ def demo(
                 "20",
                 "--output",
                 stems[name],
+                *(["--overwrite"] if again else []),
             )
     fit = ["--config", str(guess), "--fit", "--holdout", stems["holdout"]]
     report = output / "report"
@@ -212,7 +215,9 @@ def validate(
     output: Annotated[
         Path,
         typer.Option(
-            metavar="DIR", help="Folder for traces, twin and report; what is there already is kept."
+            metavar="DIR",
+            help="Folder for traces, twin and report; what is there already is kept "
+            "(runs of another load: exit 2, or --overwrite).",
         ),
     ],
     rate: Annotated[

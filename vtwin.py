@@ -11,6 +11,7 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
@@ -203,6 +204,9 @@ def demo(
 # `vtwin validate`: the same loop against a live endpoint, each step a vtwin command that can be run by hand.
 
 CAPACITY_USERS = 32
+CAPACITY_REQUESTS = (
+    5 * CAPACITY_USERS
+)  # fewer, and ramp-up and the last stragglers are a good part of the time
 BUSY_SHARE = 0.8  # of the capacity measured: the highest rate of the plan
 HOLDOUT_SHARE = 0.85  # of the plan's highest rate: a load that is none of the plan's
 HOLDOUT_SEED, AGAIN = "1001", "again"
@@ -306,10 +310,26 @@ def validate(
 def _busy_rate(load: Sequence[str], output: Path) -> float:
     """Return a rate that keeps the server busy, from what it gets through when users always wait for it."""
     users = ["--sweep", f"concurrency={CAPACITY_USERS}", "--output", str(output / "capacity"), "--json"]
-    told = json.loads(_vtwin("observe", *load, *users, is_kept=True))
-    per_s = told["loads"][f"concurrency-{CAPACITY_USERS}"]["request_throughput"]
-    typer.echo(f"capacity: about {per_s:.3g} requests/s with {CAPACITY_USERS} users", err=True)
+    told = json.loads(_vtwin("observe", *_enough_for_capacity(load), *users, is_kept=True))
+    measured = told["loads"][f"concurrency-{CAPACITY_USERS}"]
+    per_s, number = measured["request_throughput"], measured["num_requests"]
+    few = (
+        f"; only {number} requests, so it may be far off: --rate R says it"
+        if number < CAPACITY_REQUESTS
+        else ""
+    )
+    typer.echo(f"capacity: about {per_s:.3g} requests/s with {CAPACITY_USERS} users{few}", err=True)
     return float(BUSY_SHARE * per_s)
+
+
+def _enough_for_capacity(load: Sequence[str]) -> list[str]:
+    """Return the options with a number of requests that keeps the users busy; a time that is given stays."""
+    words = [word for option in load for word in option.split("=", 1)]
+    if "--duration" in words:
+        return list(load)
+    given = [later for word, later in pairwise(words) if word == "--num-requests"]
+    enough = bool(given) and given[-1].isdecimal() and int(given[-1]) >= CAPACITY_REQUESTS
+    return [*load, *([] if enough else ["--num-requests", str(CAPACITY_REQUESTS)])]
 
 
 def _demo_config(coefficients: dict[str, int]) -> str:

@@ -32,7 +32,7 @@ class Exchange:
     ``ready_ns`` is when the request was free to go: its due time, or later where a cap on concurrency held it
     back, or where it was retried. ``is_paced``: the plan, not an answer, says when it is due.
     ``input_tokens``: of the prompt, where only the run knows them. ``is_resting``: it has failed and waits to be
-    sent again.
+    sent again. ``num_blobs_seen``, ``num_events_seen``: how far the display has counted.
     """
 
     index: int
@@ -55,6 +55,8 @@ class Exchange:
     num_attempts: int = 1
     retry_after_s: float | None = None
     is_resting: bool = False
+    num_blobs_seen: int = 0
+    num_events_seen: int = 0
 
     def renew(self, ready_ns: int) -> None:
         """Forget what came of the last attempt, for another one that is free to go at ``ready_ns``."""
@@ -63,6 +65,7 @@ class Exchange:
         self.dispatched_ns = self.first_byte_ns = self.http_status = self.retry_after_s = None
         self.connection_wait_ns = 0
         self.stamps, self.blobs = [], []
+        self.num_blobs_seen = self.num_events_seen = 0
         self.failure = None
         self.is_resting = False
 

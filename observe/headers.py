@@ -25,6 +25,7 @@ from observe.verdict import (
     blame,
     blame_all,
     busy_frac,
+    due_pace,
     quantiles_of,
     quantiles_of_histogram,
 )
@@ -97,6 +98,8 @@ def final_header(
     cpu_frac = max((each.cpu_frac or 0.0 for each in processes), default=busy_frac(facts))
     reason = blame_all(processes) if processes else blame(ready.plan, progress, cpu_frac=cpu_frac)
     achieved = achieved_pace(ready.plan, progress)
+    is_cut = facts.interrupted or facts.stopped is not None
+    asked = due_pace(ready.plan, progress) if is_cut else asked_pace(ready.plan)
     client = replace(
         header.client,
         token_counts=_token_counts(tallies),
@@ -107,6 +110,8 @@ def final_header(
         num_sent=len(progress.dispatched_ns),
         num_connections=progress.num_connections,
         peak_in_flight=progress.peak_in_flight,
+        rate_asked_per_s=asked.rate_per_s,
+        gap_cv_asked=asked.gap_cv,
         rate_achieved_per_s=achieved.rate_per_s,
         gap_cv_achieved=achieved.gap_cv,
         dispatch_lag_us=quantiles_of(_array(progress.dispatch_lag_us)),

@@ -37,6 +37,7 @@ class Snapshot:
     num_failed: int
     in_flight: int
     peak_in_flight: int
+    num_streaming: int
     output_tokens: int
     ttft_ms: tuple[float, float] | None
     itl_ms: tuple[float, float] | None
@@ -68,8 +69,9 @@ class Watcher:
             num_failed=num_done - progress.status["ok"],
             in_flight=progress.in_flight,
             peak_in_flight=progress.peak_in_flight,
-            output_tokens=progress.output_tokens,
-            ttft_ms=_milliseconds(progress.ttft),
+            num_streaming=progress.num_streaming,
+            output_tokens=progress.output_tokens + progress.tokens_under_way,
+            ttft_ms=_milliseconds(progress.ttft if progress.ttft.total else progress.first_event),
             itl_ms=_milliseconds(progress.itl),
             lag_ms=max(progress.dispatch_lag_us[-200:], default=0) / 1e3 if num_done else None,
         )
@@ -95,13 +97,14 @@ def lines_of(snapshot: Snapshot) -> list[str]:
     if snapshot.num_sent == snapshot.num_planned:
         left = f", all sent: waiting for {snapshot.in_flight}"
     rate = f"{snapshot.num_sent / seconds:.2f}/s"
-    asked = "" if snapshot.num_due is None else f", asked {snapshot.num_due / seconds:.2f}/s"
+    due = "" if snapshot.num_due is None else f", due {snapshot.num_due / seconds:.2f}/s"
     failed = f", {snapshot.num_failed} failed" if snapshot.num_failed else ""
     lag = "" if snapshot.lag_ms is None else f" · lag ≤ {snapshot.lag_ms:.1f} ms"
+    streaming = f", {snapshot.num_streaming} streaming" if snapshot.num_streaming else ""
     return [
         f"{snapshot.elapsed_s:.0f} s{left}",
-        f"sent {snapshot.num_sent} of {snapshot.num_planned}, {rate}{asked}{lag}",
-        f"done {snapshot.num_done}{failed} · in flight {snapshot.in_flight} (peak {snapshot.peak_in_flight})"
+        f"sent {snapshot.num_sent} of {snapshot.num_planned}, {rate}{due}{lag}",
+        f"done {snapshot.num_done}{failed} · in flight {snapshot.in_flight} (peak {snapshot.peak_in_flight}){streaming}"
         f" · {snapshot.output_tokens / seconds:.0f} tokens/s",
         f"TTFT {_pair(snapshot.ttft_ms)} · ITL {_pair(snapshot.itl_ms)}",
     ]

@@ -64,7 +64,8 @@ class Progress:
     open a connection. ``num_not_continued``: those whose session ended before them. ``paced_ns``: when requests
     were sent whose time the plan says. ``ended_ns``: when what was sent at ``dispatched_ns`` ended.
     ``num_at_once``: requests of a closed loop's first round, all due together; how late the client was with them
-    says nothing of how it keeps up, so they are not in ``own_lag_us``.
+    says nothing of how it keeps up, so they are not in ``own_lag_us``. ``num_streaming``, ``tokens_under_way``,
+    ``first_event``: of answers that have begun and not ended, what they have brought, and when each began.
     """
 
     num_planned: int
@@ -78,7 +79,10 @@ class Progress:
     peak_in_flight: int = 0
     num_connections: int = 0
     output_tokens: int = 0
+    num_streaming: int = 0
+    tokens_under_way: int = 0
     status: Counter[str] = field(default_factory=Counter)
+    first_event: LogHistogram = field(default_factory=LogHistogram)
     ttft: LogHistogram = field(default_factory=LogHistogram)
     itl: LogHistogram = field(default_factory=LogHistogram)
     loop_lag: LogHistogram = field(default_factory=LogHistogram)

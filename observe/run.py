@@ -17,6 +17,7 @@ from observe.progress import Progress
 from observe.retry import is_worth_another, pause_s
 from observe.sessions import Chain, Conversation, Replies
 from observe.settings import Limits
+from observe.streaming import note_streams
 
 _TICK_S = 0.02
 """How often the loop's own lateness is sampled; every fifth time the timeouts are looked at."""
@@ -90,6 +91,7 @@ class LoadRun:
                 await asyncio.wait(list(self._under_way))
         finally:
             watch.cancel()
+            note_streams((), self._progress)
             self._pacer.close()
             self.abort()
         if self._crash is not None:
@@ -287,6 +289,7 @@ class LoadRun:
             count += 1
             if count % 5 == 0:
                 self._give_up()
+                note_streams(self._under_way.values(), self._progress)
             if self._garbage >= _FAILURES_PER_COLLECTION:
                 self._garbage = 0
                 gc.collect()

@@ -34,10 +34,15 @@ class Distribution(TypedDict):
 
 
 class ClientSummary(TypedDict):
-    """How the load was sent; ``limited``: the client was the brake, not the server; ``processes``: each of several."""
+    """How the load was sent; ``limited``: the client was the brake, not the server; ``processes``: each of several.
+
+    ``rate_per_s``: the rate asked for, ``rate_asked_per_s``: that of the times drawn for it, or of those that were due
+    before the run was cut short.
+    """
 
     limited: bool
     reason: str | None
+    rate_per_s: float | None
     rate_asked_per_s: float | None
     rate_achieved_per_s: float | None
     gap_cv_asked: float | None
@@ -153,6 +158,7 @@ def _client(trace: Trace) -> ClientSummary:
     return ClientSummary(
         limited=bool(client.limited),
         reason=client.reason,
+        rate_per_s=trace.header.rate_per_s,
         rate_asked_per_s=client.rate_asked_per_s,
         rate_achieved_per_s=client.rate_achieved_per_s,
         gap_cv_asked=client.gap_cv_asked,
@@ -198,8 +204,11 @@ def table(summary: Summary) -> str:
 def _rate_line(summary: Summary) -> str:
     achieved, asked = summary["client"]["rate_achieved_per_s"], summary["client"]["rate_asked_per_s"]
     of_sessions = " (sessions)" if summary["load"] == "sessions" else ""
-    wanted = summary["load"] if asked is None else f"{asked:,.3f}/s"
-    return f"{_shown(achieved)}/s sent, asked {wanted}{of_sessions}"
+    if asked is None:
+        return f"{_shown(achieved)}/s sent, asked {summary['load']}{of_sessions}"
+    rate = summary["client"]["rate_per_s"]
+    drawn = "" if rate is None or of_sessions else f" (drawn for a rate of {rate:g}/s)"
+    return f"{_shown(achieved)}/s sent, {asked:,.3f}/s due{of_sessions}{drawn}"
 
 
 def load_of(trace: Trace) -> str:

@@ -27,6 +27,15 @@ core that is busy for more than nine tenths of the time queues its own events. T
 about against what was asked: the rate, the gaps' coefficient of variation (relative to it, or to 1 where it is
 smaller), and the requests in flight of a closed loop whose users do not think."""
 
+_WORDS: Mapping[str, str] = {
+    "own_lag_p99_us": "sent late by the client itself, p99",
+    "loop_lag_p99_us": "event loop late, p99",
+    "cpu_frac": "CPU of its core",
+    "rate_error_frac": "rate off from the one due",
+    "gap_cv_error": "spread of the gaps off from the one due",
+    "in_flight_shortfall_frac": "fewer requests in flight than users, by",
+}
+
 _ENOUGH = 100
 """Requests from which on a rate and a spread are more than a handful of gaps."""
 
@@ -70,8 +79,19 @@ def asked_pace(plan: SendPlan) -> Pace:
     """Return the pace that the plan asks for; a closed loop asks for none."""
     if plan.closed_loop is not None:
         return Pace(rate_per_s=None, gap_cv=None)
+    return pace_of(_begins_us(plan))
+
+
+def due_pace(plan: SendPlan, progress: Progress) -> Pace:
+    """Return the pace of what was due until the run was cut short: the beginning of the plan that was sent."""
+    if plan.closed_loop is not None:
+        return Pace(rate_per_s=None, gap_cv=None)
+    return pace_of(np.sort(_begins_us(plan))[: len(progress.paced_ns)])
+
+
+def _begins_us(plan: SendPlan) -> NDArray[np.int64]:
     begins = [plan.due_us[chain[0]] for chain in plan.chains]
-    return pace_of(np.array([due for due in begins if due is not None], dtype=np.int64))
+    return np.array([due for due in begins if due is not None], dtype=np.int64)
 
 
 def achieved_pace(plan: SendPlan, progress: Progress) -> Pace:
@@ -152,8 +172,16 @@ def blame(plan: SendPlan, progress: Progress, *, cpu_frac: float) -> str | None:
         **_departures(plan, progress),
     }
     beyond = [
-        f"{name} {value:.3g} > {BOUNDS[name]:g}"
+        _in_words(name, value)
         for name, value in measured.items()
         if value is not None and value > BOUNDS[name]
     ]
     return "; ".join(beyond) or None
+
+
+def _in_words(name: str, value: float) -> str:
+    """Return by how much a bound is passed, in words: "its own lag, p99: 11.2 ms, more than 10 ms"."""
+    bound = BOUNDS[name]
+    if name.endswith("_us"):
+        return f"{_WORDS[name]}: {value / 1e3:.3g} ms, more than {bound / 1e3:g} ms"
+    return f"{_WORDS[name]}: {value:.1%}, more than {bound:.0%}"

@@ -107,3 +107,17 @@ def test_an_option_that_observe_does_not_know_is_refused_by_it(
         == 2
     )
     assert "No such option: --prompt-token" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("load", "more"),
+    [
+        (["--rounds", "2"], ["--num-requests", "160"]),
+        (["--num-requests", "40"], ["--num-requests", "160"]),
+        (["--num-requests=40"], ["--num-requests", "160"]),
+        (["--num-requests", "400"], []),
+        (["--duration", "20s"], []),
+    ],
+)
+def test_capacity_is_measured_with_several_requests_per_user(load: list[str], more: list[str]) -> None:
+    assert vtwin._enough_for_capacity(load) == [*load, *more]

@@ -231,6 +231,7 @@ class Header:
     """Everything a trace says about itself; a key that is absent is None or empty.
 
     ``tool`` is what tells the dialects apart: a header without it was written by BLIS.
+    ``rate_per_s``: requests per second that were asked for; what was drawn has a rate of its own.
     ``start_unix_us``: Unix time of the run's start, from which every time in the table counts.
     """
 
@@ -251,6 +252,7 @@ class Header:
     tool_version: str | None = None
     command: str | None = None
     seed: int | None = None
+    rate_per_s: float | None = None
     config_digest: str | None = None
     start_unix_us: int | None = None
     closed_loop: ClosedLoop | None = None

@@ -43,7 +43,10 @@ def test_a_run_ends_well_with_the_document_on_stdout_and_the_rest_on_stderr(
     assert document["num_by_status"] == {"ok": 10}
     assert document["ttft_us"]["p50"] > 0
     assert document["itl_us"]["p50"] == pytest.approx(5500, rel=0.8)
-    assert document["client"]["rate_asked_per_s"] > 0
+    client = document["client"]
+    assert client["rate_per_s"] == 100
+    assert client["rate_asked_per_s"] not in {None, 100}
+    assert f"{client['rate_asked_per_s']:.3f}/s due (drawn for a rate of 100/s)" in err
     assert document["metrics_delta"]['vllm:generation_tokens_total{engine="0"}'] == 50
     assert "TTFT, ms" in err
     trace = read_trace(tmp_path / "run")
@@ -106,7 +109,7 @@ def test_a_client_that_sets_the_pace_is_exit_1_only_when_strict(
     client = read_trace(tmp_path / "b").header.client
     assert client is not None
     assert client.limited
-    assert "own_lag_p99_us" in (client.reason or "")
+    assert "sent late by the client itself, p99: " in (client.reason or "")
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,8 @@ from observe.progress import LogHistogram, Progress
 from observe.prompts import TokenPrompts
 from observe.record import LiveTrace
 from observe.recorder import Recorder
-from observe.verdict import BOUNDS, achieved_pace, asked_pace, blame, pace_of
+from observe.streaming import note_streams
+from observe.verdict import achieved_pace, asked_pace, blame, due_pace, pace_of
 from tests.observe.workloads import every, workload
 from traces import ClosedLoop, ConfigError
 
@@ -138,18 +139,16 @@ def test_a_client_within_its_bounds_is_not_to_blame() -> None:
 @pytest.mark.parametrize(
     ("progress", "cpu_frac", "named"),
     [
-        (ran(11_000), 0.1, "own_lag_p99_us"),
-        (ran(loop_lag_us=11_000), 0.1, "loop_lag_p99_us"),
-        (ran(), 0.95, "cpu_frac"),
+        (ran(11_000), 0.1, "sent late by the client itself, p99: 11 ms, more than 10 ms"),
+        (ran(loop_lag_us=11_000), 0.1, "event loop late, p99: 11 ms, more than 10 ms"),
+        (ran(), 0.95, "CPU of its core: 95.0%, more than 90%"),
     ],
 )
 def test_a_client_beyond_one_bound_is_to_blame_by_its_name(
     progress: Progress, cpu_frac: float, named: str
 ) -> None:
     reason = blame(plan_of(every(1000, 3)), progress, cpu_frac=cpu_frac)
-    assert reason is not None
-    assert reason.startswith(named)
-    assert f"> {BOUNDS[named]:g}" in reason
+    assert reason == named
 
 
 def sent(times_ms: list[float], planned: int) -> Progress:
@@ -164,13 +163,13 @@ def test_a_rate_that_was_not_delivered_is_the_clients_fault() -> None:
     assert blame(plan, sent([row * 1.0 for row in range(200)], 200), cpu_frac=0.1) is None
     slow = blame(plan, sent([row * 1.02 for row in range(200)], 200), cpu_frac=0.1)
     assert slow is not None
-    assert slow.startswith("rate_error_frac 0.0196 > 0.01")
+    assert slow.startswith("rate off from the one due: 2.0%, more than 1%")
 
 
 def test_gaps_that_were_not_delivered_are_the_clients_fault() -> None:
     plan = plan_of(every(1000, 200))
     bursts = sent([row - row % 2 * 0.9 for row in range(200)], 200)
-    assert (blame(plan, bursts, cpu_frac=0.1) or "").startswith("gap_cv_error")
+    assert (blame(plan, bursts, cpu_frac=0.1) or "").startswith("spread of the gaps off")
 
 
 @pytest.mark.parametrize("why", ["cut short", "held back", "retried", "few"])
@@ -190,7 +189,9 @@ def test_a_closed_loop_that_was_not_kept_full_is_the_clients_fault() -> None:
         progress.dispatched_ns.extend([row * 10 * MS] * 2)
         progress.ended_ns.extend([row * 10 * MS + 6 * MS] * 2)
     assert progress.mean_in_flight == pytest.approx(1.2)
-    assert (blame(plan, progress, cpu_frac=0.1) or "").startswith("in_flight_shortfall_frac 0.4 > 0.1")
+    assert (blame(plan, progress, cpu_frac=0.1) or "").startswith(
+        "fewer requests in flight than users, by: 40.0%, more than 10%"
+    )
     thinking = plan_of([0, 0, *[None] * 198], loop=ClosedLoop(concurrency=2, think_time_us=5))
     assert blame(thinking, progress, cpu_frac=0.1) is None
 
@@ -226,10 +227,34 @@ def test_the_panel_says_what_is_asked_and_what_is_done() -> None:
     watcher = Watcher(progress, plan_of(every(500_000, 10)), clock=lambda: 2_000 * MS)
     lines = lines_of(watcher.snapshot())
     assert lines[0] == "2 s, sending for 2 s more"
-    assert lines[1] == "sent 4 of 10, 2.00/s, asked 2.50/s · lag ≤ 1.5 ms"
+    assert lines[1] == "sent 4 of 10, 2.00/s, due 2.50/s · lag ≤ 1.5 ms"
     assert lines[2] == "done 2, 1 failed · in flight 2 (peak 3) · 0 tokens/s"
     assert lines[3].startswith("TTFT p50 20.")
     assert "ITL p50 5." in lines[3]
+
+
+def test_the_panel_counts_answers_that_have_begun_before_they_end() -> None:
+    progress = Progress(num_planned=1, start_ns=0)
+    progress.num_launched = progress.in_flight = 1
+    under_way = Exchange(index=0, due_ns=0, ready_ns=0, x_request_id="x", dispatched_ns=10 * MS)
+    watcher = Watcher(progress, plan_of([0]), clock=lambda: 2_000 * MS)
+    for number in range(6):
+        under_way.blobs.append(b'data: {"choices":[]}\n\n')
+        under_way.stamps.append((30 + 20 * number) * MS)
+        if number % 2:
+            note_streams([under_way], progress)
+    lines = lines_of(watcher.snapshot())
+    assert lines[2] == "done 0 · in flight 1 (peak 0), 1 streaming · 3 tokens/s"
+    assert lines[3].startswith("TTFT p50 20.")
+    assert progress.first_event.total == 1
+    note_streams([], progress)
+    assert (progress.num_streaming, progress.tokens_under_way) == (0, 0)
+
+
+def test_a_run_that_was_cut_short_is_held_against_what_was_due_of_it() -> None:
+    plan = plan_of([0, 100_000, 200_000, 1_000_000, 2_000_000])
+    assert asked_pace(plan).rate_per_s == pytest.approx(2)
+    assert due_pace(plan, sent([0, 100, 200], planned=5)).rate_per_s == pytest.approx(10)
 
 
 def test_a_panel_of_nothing_yet_is_well() -> None:

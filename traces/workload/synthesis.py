@@ -100,10 +100,17 @@ def synth(workload: Workload, *, seed: int) -> Trace:
         workload_seed=seed,
         workload_spec=workload.source,
         goodput_slo_targets=workload.goodput_slo_targets,
+        rate_per_s=_rate_in_header(load),
         closed_loop=_loop_in_header(load),
         session_context_growth="accumulate" if any(map(grows, workload.clients)) else None,
     )
     return make_trace(header, _columns(workload, draws))
+
+
+def _rate_in_header(load: OpenLoop | ClosedLoop) -> float | None:
+    """Return the rate in all, where there is one that is asked for and finite."""
+    rate = load.rate_per_s if isinstance(load, OpenLoop) else None
+    return None if rate is None or rate == math.inf else rate
 
 
 def _loop_in_header(load: OpenLoop | ClosedLoop) -> LoopInHeader | None:

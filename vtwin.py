@@ -184,6 +184,8 @@ def demo(
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` ends the server too, as Ctrl-C does
     output.mkdir(parents=True, exist_ok=True)
     server, guess, twin = (output / name for name in ("server.yaml", "guess.yaml", "twin.yaml"))
+    # traces of the emulated server, made by an earlier demo, are no loss; any others are
+    again = server.is_file() and server.read_text() == _demo_config(DEMO_TRUTH)
     server.write_text(_demo_config(DEMO_TRUTH))
     guess.write_text(_demo_config(DEMO_GUESS))
     stems = {name: str(output / name) for name in DEMO_RATES}
@@ -208,6 +210,7 @@ def demo(
                 "20",
                 "--output",
                 stems[name],
+                *(["--overwrite"] if again else []),
             )
     fit = ["--config", str(guess), "--fit", "--holdout", stems["holdout"]]
     report = output / "report"
@@ -233,7 +236,9 @@ def validate(
     output: Annotated[
         Path,
         typer.Option(
-            metavar="DIR", help="Folder for traces, twin and report; what is there already is kept."
+            metavar="DIR",
+            help="Folder for traces, twin and report; what is there already is kept "
+            "(runs of another load: exit 2, or --overwrite).",
         ),
     ],
     rate: Annotated[
@@ -335,22 +340,28 @@ def _demo_config(coefficients: dict[str, int]) -> str:
 def _vtwin(*arguments: str, is_kept: bool = False) -> str:
     """Show a vtwin command and run it as a user would; leave with its exit code where that is not 0.
 
-    Ctrl-C and a plain kill are handed on, once, and the command is left to end in its own way. ``is_kept``: return what
-    it prints on stdout instead of showing it.
+    Ctrl-C and a plain kill are handed on, once, and the command is left to end in its own way; the loop ends with it,
+    even if the command was just done. ``is_kept``: return what it prints on stdout instead of showing it.
     """
+    is_stopped = False
+
+    def hand_on(*_: object) -> None:
+        nonlocal is_stopped
+        is_stopped = True
+        command.send_signal(signal.SIGINT)
+
     typer.secho("\n$ vtwin " + shlex.join(arguments), bold=True, err=True)
     with subprocess.Popen(
         [*VTWIN, *arguments], stdout=subprocess.PIPE if is_kept else None, text=True, process_group=0
     ) as command:
-        before = {
-            number: signal.signal(number, lambda *_: command.send_signal(signal.SIGINT))
-            for number in (signal.SIGINT, signal.SIGTERM)
-        }
+        before = {number: signal.signal(number, hand_on) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             printed, _ = command.communicate()
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+    if is_stopped and command.returncode == 0:
+        raise typer.Exit(EXIT_INTERRUPTED)
     if command.returncode:
         raise typer.Exit(EXIT_INTERRUPTED if command.returncode == -signal.SIGINT else command.returncode)
     return printed or ""

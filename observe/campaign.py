@@ -15,6 +15,8 @@ from observe.observing import Observation, observe_with
 from observe.server import Questions, ask_server
 from observe.settings import NO_WARM_UP, Settings
 from traces import ServerError, TraceError, read_trace, request_metrics
+from traces.paths import beside
+from traces.replacing import note_replaced
 from traces.workload.again import answer_decides
 
 if TYPE_CHECKING:
@@ -34,16 +36,28 @@ class Outcome:
 
 
 async def run_loads(
-    loads: Sequence[Load], folder: Path, *, observe: Observe, resume: bool, tell: Callable[[str], None]
+    loads: Sequence[Load],
+    folder: Path,
+    *,
+    observe: Observe,
+    resume: bool,
+    overwrite: bool = False,
+    tell: Callable[[str], None],
 ) -> list[Outcome]:
     """Observe the loads in turn into ``folder``; with ``resume`` not those whose trace is there and whole.
 
-    Ends after the first that is interrupted. Raises what observing raises.
+    Ends after the first that is interrupted. Raises what observing raises; ConfigError, before anything is sent, where
+    a measured trace would be replaced and not ``overwrite`` (with ``resume``: one that is whole, of another load).
     """
-    outcomes: list[Outcome] = []
-    for number, load in enumerate(loads, start=1):
+    kept = [finished_trace(folder / load.name, load) if resume else None for load in loads]
+    for load, there in zip(loads, kept, strict=True):
         stem = folder / load.name
-        there = finished_trace(stem, load) if resume else None
+        replaceable = overwrite or (resume and is_broken_off(stem))
+        if there is None and (note := note_replaced(stem, overwrite=replaceable)) is not None:
+            tell(note)
+    outcomes: list[Outcome] = []
+    for number, (load, there) in enumerate(zip(loads, kept, strict=True), start=1):
+        stem = folder / load.name
         if there is not None:
             tell(f"load {number} of {len(loads)}, {load.name}: already there")
             outcomes.append(Outcome(load=load, trace=there, observation=None))
@@ -74,6 +88,20 @@ def finished_trace(stem: Path, load: Load) -> Trace | None:
     asked = trace.column("max_tokens")
     same = same and bool(asked.notna().all()) and np.array_equal(asked.to_numpy(dtype=np.int64), lengths)
     return trace if same and _as_planned(trace, planned) else None
+
+
+def is_broken_off(stem: Path) -> bool:
+    """Say whether what is at ``stem`` is the beginning of a run that did not come to its end."""
+    if not beside(stem, ".yaml").is_file():  # killed before the header was written, or nothing at all
+        return True
+    try:
+        trace = read_trace(stem, events=False)
+    except TraceError:
+        return False
+    client = trace.header.client
+    return client is not None and (
+        not client.finished or bool(client.interrupted) or len(trace) < (client.num_planned or 0)
+    )
 
 
 def _as_planned(trace: Trace, planned: Trace) -> bool:

@@ -265,6 +265,9 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit 1 if the client, not the server, set the pace.")
     ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace what --output names even if it was measured.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Send a load to a live endpoint and record the trace."""
@@ -273,6 +276,7 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from observe.loop import run_on_fastest_loop
     from observe.settings import Limits, Settings
     from traces import ConfigError
+    from traces.replacing import note_replaced
     from traces.slo import parse_slo
     from traces.workload import trace_from_options
 
@@ -302,7 +306,7 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         command=redact_command(["vtwin", *sys.argv[1:]]),
     )
     promises = parse_slo(slo) if slo is not None else {}
-    several = ListOptions(sweep=sweep, plan=plan, yes=yes, resume=resume)
+    several = ListOptions(sweep=sweep, plan=plan, yes=yes, resume=resume, overwrite=overwrite)
     if several.is_asked_for:
         _observe_list(
             workload,
@@ -316,6 +320,8 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         return
     requests = trace_from_options(workload)
     told: list[str] = []
+    if (note := note_replaced(output, overwrite=overwrite)) is not None:
+        typer.echo(f"observe: {note}", err=True)
     observation = run_on_fastest_loop(lambda: _observed(requests, settings, output=output, told=told))
     _report(observation, as_json=as_json, told=told, slo_us=promises)
     _leave(observation, strict=strict)

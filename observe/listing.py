@@ -28,12 +28,16 @@ _MINUTE_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListOptions:
-    """Which list of loads: a sweep's text or a plan's name, one of them; ``yes``: do not ask."""
+    """Which list of loads: a sweep's text or a plan's name, one of them; ``yes``: do not ask.
+
+    ``overwrite``: measured traces, too.
+    """
 
     sweep: str | None
     plan: Literal["calibrate"] | None
     yes: bool
     resume: bool
+    overwrite: bool = False
 
     @property
     def is_asked_for(self) -> bool:
@@ -66,7 +70,9 @@ async def observe_list(
             load.requests, settings, output=stem, display=show(), say=tell, handle_signals=True
         )
 
-    return await run_loads(loads, folder, observe=observe, resume=options.resume, tell=tell)
+    return await run_loads(
+        loads, folder, observe=observe, resume=options.resume, overwrite=options.overwrite, tell=tell
+    )
 
 
 def tell(line: str) -> None:

@@ -102,6 +102,12 @@ class Questions:
             said = answer.excerpt()
             raise self._refused(path, f"HTTP {answer.status}{': ' + said if said else ''}{hint}")
 
+    def need_model_list(self, path: str, answer: Answer) -> None:
+        """Raise ServerError for an address at which nothing lists models: it is the URL that is wrong, most often."""
+        if answer.status != 200:
+            hint = ", expected --url of an OpenAI-compatible server, or --model NAME for one that lists no models"
+            raise self._refused(path, f"HTTP {answer.status}{hint}")
+
     def _refused(self, path: str, what: str) -> ServerError:
         return ServerError(self._endpoint.redact(f"{self._endpoint.url(path)}: {what}"))
 
@@ -109,11 +115,13 @@ class Questions:
 async def ask_server(questions: Questions, *, model: str | None) -> ServerFacts:
     """Return what the server says before the run; ``model`` None takes the one it serves.
 
-    Raises ServerError where it refuses, cannot be found, or answers 401, 403 or 5xx; ConfigError for a model
-    that a vLLM server does not list, or where there is none to take.
+    Raises ServerError where it refuses, cannot be found, answers 401, 403 or 5xx, or has no list to take a model from;
+    ConfigError for a model that a vLLM server does not list, or where its list is empty.
     """
     listing = await questions.get("/v1/models")
     questions.refuse("/v1/models", listing)
+    if model is None:
+        questions.need_model_list("/v1/models", listing)
     models = _models(listing)
     version = await questions.try_get("/version")
     scrape = await questions.try_get("/metrics")

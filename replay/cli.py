@@ -32,6 +32,9 @@ OutputOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 ItlOption = Annotated[bool, typer.Option("--itl", help="Write every token's time, too (STEM.itl.csv).")]
+OverwriteOption = Annotated[
+    bool, typer.Option("--overwrite", help="Replace what --output names even if it was measured.")
+]
 StepsOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE.jsonl", help="Write every step of the engine, one JSON object a line."),
@@ -76,12 +79,14 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     steps: StepsOption = None,
     dialect: DialectOption = "vtwin",
     defaults: DefaultsOption = None,
+    overwrite: OverwriteOption = False,
 ) -> None:
     """Simulate the requests of a trace."""
     twin = _load(config, defaults)
     from traces import read_trace
     from traces.errors import TraceError
 
+    _tell_replaced(output, overwrite=overwrite)
     with _working(f"reading {trace}"):
         recorded = read_trace(trace)
     if len(recorded) == 0:
@@ -94,7 +99,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 
 
 @with_workload_options
-def run(
+def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     workload: WorkloadOptions,
     config: ConfigOption,
     output: OutputOption,
@@ -103,11 +108,13 @@ def run(
     steps: StepsOption = None,
     dialect: DialectOption = "vtwin",
     defaults: DefaultsOption = None,
+    overwrite: OverwriteOption = False,
 ) -> None:
     """Draw a workload and simulate it."""
     twin = _load(config, defaults)
     from traces.workload import trace_from_options
 
+    _tell_replaced(output, overwrite=overwrite)
     with _working("drawing the workload"):
         drawn = trace_from_options(workload)
     how = _How(at="arrival", loop="auto", itl=itl, steps=steps, dialect=dialect, as_json=as_json)
@@ -268,6 +275,14 @@ def _simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, how: _H
     if len(trace) and not summary["num_by_status"].get("ok"):
         typer.echo(why_none_finished(summary, twin.engine), err=True)
         raise typer.Exit(1)
+
+
+def _tell_replaced(output: Path, *, overwrite: bool) -> None:
+    """Say what the simulated trace replaces. Raises ConfigError where that was measured."""
+    from traces.replacing import note_replaced
+
+    if (note := note_replaced(output, overwrite=overwrite)) is not None:
+        typer.echo(f"note: {note}", err=True)
 
 
 def _command_line() -> str:

@@ -16,7 +16,7 @@ from traces import ConfigError
 
 if TYPE_CHECKING:
     from replay.config import TwinConfig
-    from sim.simulation import Record
+    from sim.layout import Record
     from traces import Trace
 
 Loop = Literal["auto", "closed", "open"]

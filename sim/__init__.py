@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     )
     from sim.ready import compile_engine
     from sim.requests import Outcomes, Requests, Status
-    from sim.simulation import Engine, Simulation, View, simulate
+    from sim.results import View
+    from sim.resumable import Engine
+    from sim.simulation import Simulation, simulate
     from sim.steps import Step
 
 __all__ = [
@@ -54,7 +56,7 @@ __all__ = [
 
 _HOMES = {
     "Blackbox": "sim.latency",
-    "Engine": "sim.simulation",
+    "Engine": "sim.resumable",
     "EngineConfig": "sim.config",
     "Extended": "sim.latency",
     "LatencyModel": "sim.latency",
@@ -70,7 +72,7 @@ _HOMES = {
     "Simulation": "sim.simulation",
     "Status": "sim.requests",
     "Step": "sim.steps",
-    "View": "sim.simulation",
+    "View": "sim.results",
     "compile_engine": "sim.ready",
     "simulate": "sim.simulation",
 }

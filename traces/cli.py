@@ -31,6 +31,9 @@ TraceArgument = Annotated[Path, typer.Argument(metavar="STEM", help="The trace's
 OutputOption = Annotated[
     Path, typer.Option(metavar="STEM", help="Where to write; Parquet if it ends in .parquet, else CSV.")
 ]
+OverwriteOption = Annotated[
+    bool, typer.Option("--overwrite", help="Replace what --output names even if it was measured.")
+]
 DialectOption = Annotated[
     Literal["vtwin", "blis"],
     typer.Option(help="blis: what BLIS reads, vtwin's own columns and keys left out."),
@@ -138,6 +141,7 @@ def convert(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             min=0, metavar="N", help="Of what is drawn from ServeGen's data. Default: 42.", show_default=False
         ),
     ] = None,
+    overwrite: OverwriteOption = False,
 ) -> None:
     """Bring a public trace format to TraceV2, or a trace to another dialect, file type or tool."""
     from traces.importers import convert as convert_file
@@ -146,7 +150,7 @@ def convert(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     with _working("reading", file):
         trace = convert_file(source, file, part=part, cut=cut)
     if to is None:
-        _write(trace, output, dialect=dialect)
+        _write(trace, output, dialect=dialect, overwrite=overwrite)
         return
     from traces.exporters import export
 
@@ -176,11 +180,16 @@ def _cut(
 
 @trace_app.command()
 @with_workload_options
-def synth(workload: WorkloadOptions, output: OutputOption, dialect: DialectOption = "vtwin") -> None:
+def synth(
+    workload: WorkloadOptions,
+    output: OutputOption,
+    dialect: DialectOption = "vtwin",
+    overwrite: OverwriteOption = False,
+) -> None:
     """Draw a workload into a trace without outcomes, to be observed or simulated later."""
     from traces.workload import trace_from_options
 
-    _write(trace_from_options(workload), output, dialect=dialect)
+    _write(trace_from_options(workload), output, dialect=dialect, overwrite=overwrite)
 
 
 def describe(summary: Summary) -> list[str]:
@@ -229,11 +238,14 @@ def _rounded(value: float | None, text: str, *, scale: float = 1.0) -> str | Non
     return None if value is None else text.format(value * scale)
 
 
-def _write(trace: Trace, output: Path, *, dialect: Literal["vtwin", "blis"]) -> None:
+def _write(trace: Trace, output: Path, *, dialect: Literal["vtwin", "blis"], overwrite: bool) -> None:
     import shlex
 
+    from traces.replacing import note_replaced
     from traces.write import write_trace
 
+    if (note := note_replaced(output, overwrite=overwrite)) is not None:
+        typer.echo(f"note: {note}", err=True)
     command = shlex.join(["vtwin", *sys.argv[1:]])
     paths = write_trace(trace.with_header(command=command), output, dialect=dialect)
     typer.echo(f"{len(trace):,} requests -> {', '.join(str(path) for path in paths)}", err=True)

@@ -24,7 +24,7 @@ PROMISES: Final = {
 
 
 def parse_slo(text: str) -> dict[str, float]:
-    """Return the promises of ``ttft=500ms,tpot=30ms`` in µs, by metric. Raises ConfigError."""
+    """Return the promises of ``ttft=500ms,tpot=30ms`` in µs, by metric. Raises ConfigError, for a bare number too."""
     from typer import BadParameter
 
     from traces.workload.options import parse_seconds
@@ -42,6 +42,10 @@ def parse_slo(text: str) -> dict[str, float]:
             raise ConfigError(f"--slo {name}: {error.message}") from error
         if not seconds > 0:
             raise ConfigError(f"--slo {name}: got {value!r}, expected a time > 0")
+        if not value.strip()[-1].isalpha():  # a bare number is seconds elsewhere; here most people mean ms
+            raise ConfigError(
+                f"--slo {name}: got {value!r} without a unit, expected {value.strip()}ms or {value.strip()}s"
+            )
         promises[name] = seconds * 1e6
     return promises
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -47,7 +48,7 @@ def linear(
     most: int = MOST_TICKS,
 ) -> Scale:
     """Return a linear axis with at most ``most`` ticks at round values; the ends are as given."""
-    if not high - low > SMALLEST_SPAN * max(abs(low), abs(high)):
+    if not high - low > max(SMALLEST_SPAN * max(abs(low), abs(high)), sys.float_info.min * most):
         low, high = low - 0.5 * max(abs(low), 1.0), low + 0.5 * max(abs(low), 1.0)
     step = _round_step((high - low) / most)
     first = math.ceil(low / step - 1e-9)

@@ -42,33 +42,40 @@ def knot_value(number: int) -> float:
 
 @part
 def way_beyond(value: float, knot: int, num_knots: int) -> float:
-    """Return how far a value is from ``knot``, the one below it or the last but one; beyond the end, in last parts."""
-    last, end = knot_value(num_knots - 2), knot_value(num_knots - 1)
-    if value > end:
-        return (value - last) / (end - last)
+    """Return how far a value is from ``knot``, the one below it or the last but one, to the next; 1 beyond the end."""
+    if value > knot_value(num_knots - 1):
+        return 1.0
     return (knot_at(value) - knot) + share_beyond(value)
 
 
 @part
+def excess(value: float, num_knots: int) -> float:
+    """Return how many times the end of an axis a value is, 1 within."""
+    return max(value / knot_value(num_knots - 1), 1.0)
+
+
+@part
 def look_up(terms: NDArray[np.float64], start: int, num_knots: int, value: float) -> float:
-    """Return the value of the table that begins at ``start``, linear between knots and beyond the last two."""
+    """Return the value of the table that begins at ``start``, linear between knots, proportional beyond the last."""
     low = min(knot_at(value), num_knots - 2)
     below = terms[start + low]
-    return below + way_beyond(value, low, num_knots) * (terms[start + low + 1] - below)
+    found = below + way_beyond(value, low, num_knots) * (terms[start + low + 1] - below)
+    return found * excess(value, num_knots)
 
 
 @part
 def look_up_both(
     terms: NDArray[np.float64], start: int, num_rows: int, num_columns: int, row: float, column: float
 ) -> float:
-    """Return the value of a table of two axes, linear along each."""
+    """Return the value of a table of two axes, linear along each, proportional beyond its end."""
     i, j = min(knot_at(row), num_rows - 2), min(knot_at(column), num_columns - 2)
     upper_at = start + i * num_columns + j
     lower_at = upper_at + num_columns
     right = way_beyond(column, j, num_columns)
     upper = terms[upper_at] + right * (terms[upper_at + 1] - terms[upper_at])
     lower = terms[lower_at] + right * (terms[lower_at + 1] - terms[lower_at])
-    return upper + way_beyond(row, i, num_rows) * (lower - upper)
+    found = upper + way_beyond(row, i, num_rows) * (lower - upper)
+    return found * excess(row, num_rows) * excess(column, num_columns)
 
 
 @part

@@ -77,29 +77,36 @@ def knot_value(number: int) -> float:
 
 
 def between(value: Floats, num_knots: int) -> tuple[Ints, Floats]:
-    """Return (the knot below, how far to the next) on an axis; beyond its end, how many of its last parts."""
+    """Return (the knot below, how far to the next) on an axis; at its end beyond it."""
     knot, share = place(value)
     low = np.minimum(knot, num_knots - 2)
-    last, end = knot_value(num_knots - 2), knot_value(num_knots - 1)
-    return low, np.where(value > end, (value - last) / (end - last), (knot - low) + share)
+    return low, np.where(value > knot_value(num_knots - 1), 1.0, (knot - low) + share)
+
+
+def excess(value: Floats, num_knots: int) -> Floats:
+    """Return how many times the end of an axis each value is, 1 for those within."""
+    return np.asarray(np.maximum(value / knot_value(num_knots - 1), 1.0))
 
 
 def look_up(table: Floats, value: Floats) -> Floats:
-    """Return a table's values, linear between knots and beyond the last two."""
+    """Return a table's values, linear between knots, proportional beyond the last."""
     low, share = between(value, len(table))
     below = table[low]
     found: Floats = below + share * (table[low + 1] - below)
-    return found
+    return found * excess(value, len(table))
 
 
 def look_up_both(table: Floats, rows: Floats, columns: Floats) -> Floats:
-    """Return a table's values by row and column, linear along each axis."""
+    """Return a table's values by row and column, linear along each axis, proportional beyond its end.
+
+    Straight lines drawn on along two axes at once can fall below zero; what attention costs is about a product.
+    """
     row, down = between(rows, table.shape[0])
     column, right = between(columns, table.shape[1])
     upper = table[row, column] + right * (table[row, column + 1] - table[row, column])
     lower = table[row + 1, column] + right * (table[row + 1, column + 1] - table[row + 1, column])
     found: Floats = upper + down * (lower - upper)
-    return found
+    return found * excess(rows, table.shape[0]) * excess(columns, table.shape[1])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -112,8 +119,8 @@ class Profiled(LatencyModel):
         step + scale · (tokens[P + D] + sequences[D + Q] + decode[D, C/D] + prefill[P, A/P])
 
     without the decode term where D is 0 and the prefill term where P is 0; rounded once, half to even. Tables are on
-    the knots of ``axis_knots``, linear between them along each axis, and beyond the last two. ``scale`` and ``step``
-    (µs) are what calibration may change: a GPU that is slower than the profiled one, and time between steps.
+    the knots of ``axis_knots``, linear between them along each axis, and proportional beyond the last. ``scale`` and
+    ``step`` (µs) are what calibration may change: a GPU that is slower than the profiled one, and time between steps.
     Not slotted: the flattened tables are kept once made. Raises InvalidConfig on what cannot be a time.
     """
 

@@ -73,6 +73,17 @@ def test_keys_on_the_command_line_are_stars_in_the_header(
     assert "sk-1" not in shown + capsys.readouterr().err
 
 
+def test_a_url_with_a_wrong_path_is_blamed_by_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving_in_thread() as server:
+        assert (
+            observe(f"{server.url}/foo", "--rate", "100", "--num-requests", "3", stem=tmp_path / "run") == 4
+        )
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert f"{server.url}/foo/v1/models: HTTP 404" in said
+
+
 def test_no_finished_request_is_exit_1_and_the_trace_says_why(tmp_path: Path) -> None:
     with serving_in_thread(Behaviour(fault="status 500")) as server:
         assert observe(server.url, "--rate", "100", "--num-requests", "3", stem=tmp_path / "run") == 1

@@ -46,6 +46,7 @@ async def observed(
         ("tfft=1s", "--slo: got 'tfft', expected one of ttft"),
         ("ttft=fast", "--slo ttft: got 'fast'"),
         ("ttft=0", "--slo ttft: got '0', expected a time > 0"),
+        ("ttft=500", "--slo ttft: got '500' without a unit, expected 500ms or 500s"),
     ],
 )
 def test_a_promise_that_is_none_is_a_configuration_error(text: str, said: str) -> None:

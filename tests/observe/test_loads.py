@@ -111,7 +111,11 @@ def test_a_sweep_fills_a_folder_and_goes_on_where_it_broke_off(
         assert vtwin.main([*command, "--sweep", "50,100,200", "--resume"]) == 0
         assert len(server.requests) == sent + 5
         assert "rate-50: already there" in capsys.readouterr().err
-        assert vtwin.main([*command, "--sweep", "50", "--resume", "--seed", "7"]) == 0
+        another = [*command, "--sweep", "50", "--resume", "--seed", "7"]
+        assert vtwin.main(another) == 2
+        assert "rate-50.yaml is a measured trace" in capsys.readouterr().err
+        assert len(server.requests) == sent + 5
+        assert vtwin.main([*another, "--overwrite"]) == 0
         assert len(server.requests) == sent + 10
         header = folder / "rate-200.yaml"
         header.write_text(header.read_text().replace("interrupted: false", "interrupted: true"))
@@ -129,7 +133,7 @@ def test_a_sweep_of_sessions_goes_on_where_it_broke_off(tmp_path: Path) -> None:
         assert sent == 6 + 1
         assert vtwin.main([*command, "--num-requests", "6"]) == 0
         assert len(server.requests) == sent
-        assert vtwin.main([*command, "--num-requests", "6", "--seed", "8"]) == 0
+        assert vtwin.main([*command, "--num-requests", "6", "--seed", "8", "--overwrite"]) == 0
         assert len(server.requests) == 2 * sent
 
 

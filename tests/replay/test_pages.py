@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from replay.pages import (
@@ -29,6 +29,7 @@ finite = st.floats(-1e9, 1e9)
 
 
 @given(finite, finite)
+@example(0.0, 5e-324)
 def test_a_linear_axis_has_few_round_ticks_inside_it(one: float, other: float) -> None:
     axis = linear(min(one, other), max(one, other))
     assert len(axis.ticks) <= 8

@@ -30,7 +30,7 @@ from sim import (
     simulate,
 )
 from sim.latency.profiled import axis_knots
-from sim.simulation import Record
+from sim.layout import Record
 
 Setting = bool | int | float | str
 Row = dict[str, Any]

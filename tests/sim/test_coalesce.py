@@ -123,8 +123,7 @@ def what_lasts(state: State) -> dict[str, np.ndarray]:
 def test_jumps_leave_the_very_state_that_steps_leave(case: Case, slices: list[int]) -> None:
     """Every block, hash and queue, at any time one cares to stop at."""
     jumping, stepping = (
-        Engine._of(case.config, case.latency, case.requests, record="none", coalesce=is_on)
-        for is_on in (True, False)
+        Engine.holding(case.requests, case.config, case.latency, coalesce=is_on) for is_on in (True, False)
     )
     now_us = 0
     for length_us in slices:

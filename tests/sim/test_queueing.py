@@ -72,7 +72,7 @@ def test_little_s_law_holds_to_the_microsecond_on_every_path(case: Case) -> None
     assume(Status.STUCK not in outcomes.status)
     ok = outcomes.status == Status.OK
     if case.config.async_scheduling:
-        until_us = [*(step.t for step in steps[1:]), steps[-1].t_end if steps else 0]
+        until_us = [*(step.t for step in steps[1:]), *(step.t_end for step in steps[-1:])]
     else:
         until_us = [step.t_end for step in steps]
     in_engine_us = sum(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim import Blackbox, Engine, EngineConfig, Requests, Status
-from sim.simulation import FOREVER
+from sim.resumable import FOREVER
 from tests.sim.strategies import Case, any_model, assert_same_outcomes, cases, examples
 
 MANY_BLOCKS = 400

@@ -1,0 +1,270 @@
+"""An engine that can be fed, paused and looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sim.config import EngineConfig
+from sim.engine import state as st
+from sim.engine.control import abort_request, hold_requests, join_requests
+from sim.engine.run import NEEDS_ROOM, run
+from sim.itl import InterTokenLatencies
+from sim.latency.model import LatencyModel
+from sim.layout import (
+    LONGEST_JUMP,
+    Record,
+    first_state,
+    gives_gaps_from_tokens,
+    longer,
+    request_records,
+    size_for,
+)
+from sim.requests import Int64s, Outcomes, Requests
+from sim.results import View, gaps_of, outcomes_of, totals_of, view_of
+from sim.steps import Step, decode_steps
+
+FOREVER = 1 << 62
+
+NO_HASH_IDS = np.zeros(0, np.int64)
+
+
+class Engine:
+    """One vLLM engine. Feed it with ``submit``, let time pass with ``advance``, look with ``view``.
+
+    Every step that starts before the time given is taken; what a step decides depends only on the requests that
+    joined by its start, so one call to the end and a thousand small ones give the same bits.
+    """
+
+    def __init__(
+        self, config: EngineConfig, latency: LatencyModel, *, record: Record = "none", coalesce: bool = True
+    ) -> None:
+        self._open(config, latency, size=size_for(config, None), record=record, coalesce=coalesce)
+
+    @classmethod
+    def holding(
+        cls,
+        requests: Requests,
+        config: EngineConfig,
+        latency: LatencyModel,
+        *,
+        record: Record = "none",
+        coalesce: bool = True,
+    ) -> Engine:
+        """Return an engine that holds all its requests from the start, its tables sized by them."""
+        engine = cls.__new__(cls)
+        size = size_for(config, requests)
+        engine._open(config, latency, size=size, record=record, coalesce=coalesce, hash_ids=requests.hash_ids)
+        engine._add(requests)
+        return engine
+
+    def _open(
+        self,
+        config: EngineConfig,
+        latency: LatencyModel,
+        *,
+        size: tuple[int, int],
+        record: Record,
+        coalesce: bool,
+        hash_ids: Int64s = NO_HASH_IDS,
+    ) -> None:
+        """Lay out the arrays."""
+        self._config, self._latency, self._record = config, latency, record
+        self._num_taken = np.zeros(0, np.int64)
+        self._num_known_hashes = len(hash_ids)
+        self._key_of_id = np.zeros(0, np.int64)
+        is_plain = not (config.num_speculative_tokens or config.has_cpu_tier)
+        self._coalesce = coalesce and is_plain and record not in ("steps", "blocks")
+        self._state = first_state(config, latency, hash_ids, size=size, record=record)
+
+    # -- feeding it -------------------------------------------------------------------------------------------
+
+    def _add(self, requests: Requests) -> None:
+        """Append requests that have not arrived yet; ``hash_ids`` are already in place."""
+        state, first = self._state, int(self._state.counters.num_requests[0])
+        rows = request_records(requests, self._config, self._latency)
+        if np.any(rows["num_hashes"] * self._config.block_size > rows["num_prompt_tokens"]):
+            state.counters["outputs_are_shared"] = 1
+        needed = first + len(rows)
+        if needed > len(state.requests):
+            capacity = needed if first == 0 else max(needed, 2 * len(state.requests))
+            state = self._state = state._replace(
+                requests=longer(state.requests, capacity),
+                pending=longer(state.pending, capacity),
+                heap=longer(state.heap, capacity + 1),
+                num_drafts=longer(state.num_drafts, capacity if self._config.num_speculative_tokens else 0),
+            )
+        state.requests[first:needed] = rows
+        state.counters["num_requests"] = needed
+        order = np.argsort(rows["queued_us"], kind="stable") + first
+        join_requests(state, order)
+
+    def submit(
+        self,
+        *,
+        arrival_us: int,
+        prompt_tokens: int,
+        output_tokens: int,
+        priority: int = 0,
+        hash_ids: Sequence[int] = (),
+    ) -> int:
+        """Add a request that arrives at ``arrival_us``, not before the time advanced to; return its number.
+
+        ``hash_ids``: the content of its leading full blocks as dense integers that the caller handed out.
+        """
+        known = self._num_known_hashes
+        self._append_hashes(np.asarray(hash_ids, np.int64))
+        number = int(self._state.counters.num_requests[0])
+        self._add(
+            Requests(
+                arrival_us=np.array([arrival_us], np.int64),
+                prompt_tokens=np.array([prompt_tokens], np.int64),
+                output_tokens=np.array([output_tokens], np.int64),
+                priority=np.array([priority], np.int64),
+                hash_offsets=np.array([known, self._num_known_hashes], np.int64),
+                hash_ids=NO_HASH_IDS,  # they are in place
+            )
+        )
+        return number
+
+    def _append_hashes(self, hash_ids: Int64s) -> None:
+        """Append the caller's ids to ``hash_ids`` as keys of the hash table, where requests' own ids stand too."""
+        if len(hash_ids) == 0:
+            return
+        state, counters = self._state, self._state.counters[0]
+        highest = int(hash_ids.max())
+        if highest >= len(self._key_of_id):
+            grown = np.full(2 * highest + 1, st.NEVER, np.int64)
+            grown[: len(self._key_of_id)] = self._key_of_id
+            self._key_of_id = grown
+        new_ids = np.unique(hash_ids[self._key_of_id[hash_ids] == st.NEVER])
+        self._key_of_id[new_ids] = counters.num_keys + np.arange(len(new_ids))
+        counters.num_keys += len(new_ids)
+        if counters.num_keys > len(state.hashes):
+            state = state._replace(**self._longer_hashes(2 * int(counters.num_keys)))
+        first, self._num_known_hashes = self._num_known_hashes, self._num_known_hashes + len(hash_ids)
+        if self._num_known_hashes > len(state.hash_ids):
+            state = state._replace(hash_ids=longer(state.hash_ids, 2 * self._num_known_hashes))
+        state.hash_ids[first : self._num_known_hashes] = self._key_of_id[hash_ids]
+        self._state = state
+
+    def _longer_hashes(self, length: int) -> dict[str, Any]:
+        """Return the hash table, and where the CPU tier has its contents, with room for ``length`` keys."""
+        state = self._state
+        slots = longer(state.cpu_slot_of_key, length if self._config.has_cpu_tier else 0)
+        return {"hashes": longer(state.hashes, length), "cpu_slot_of_key": slots}
+
+    def abort(self, request: int) -> None:
+        """Drop a request at the present clock, as vLLM does when its client goes away; its blocks are freed.
+
+        Raises IndexError for a number that ``submit`` never gave.
+        """
+        num_requests = int(self._state.counters.num_requests[0])
+        if not 0 <= request < num_requests:
+            raise IndexError(f"request {request}: expected 0 to {num_requests - 1}")
+        abort_request(self._state, request)
+
+    def hold(self, concurrency: int, think_time_us: int, *, keeps_due_times: bool) -> None:
+        """Make the loop closed; requests that keep their due times go in the order of these, else of their rows."""
+        arrival_us = self._state.requests["arrival_us"]
+        order = np.argsort(arrival_us, kind="stable") if keeps_due_times else np.arange(len(arrival_us))
+        self._state = self._state._replace(held=order.astype(np.int64))
+        hold_requests(self._state, np.argsort(order), concurrency, think_time_us, keeps_due_times)
+
+    # -- letting time pass ------------------------------------------------------------------------------------
+
+    def advance(self, until_us: int = FOREVER) -> None:
+        """Take every step that starts before ``until_us``."""
+        while run(self._state, until_us, self._coalesce) == NEEDS_ROOM:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Double every log that is more than half full, and the hash table."""
+        state, counters = self._state, self._state.counters[0]
+        seats = self._config.max_num_seqs
+        changes: dict[str, Any] = {}
+        for name, used in (
+            ("log", counters.num_log_words),
+            ("spans", counters.num_spans),
+            ("pauses", counters.num_pauses),
+            ("tokens", counters.num_logged_tokens),
+        ):
+            array = getattr(state, name)
+            if len(array):
+                step = len(state.blocks) * 4 + seats * (state.block_table.shape[1] + 8) * 2 + 64
+                width = 2 * seats * (1 + self._config.num_speculative_tokens)
+                most = step if name == "log" else width + LONGEST_JUMP
+                if 2 * used + most > len(array):
+                    changes[name] = longer(array, 2 * len(array) + most)
+        most_ids = seats * (state.block_table.shape[1] + 1)
+        if counters.num_keys + most_ids > len(state.hashes):
+            changes |= self._longer_hashes(2 * len(state.hashes) + most_ids)
+        self._state = state._replace(**changes)
+
+    # -- looking at it ----------------------------------------------------------------------------------------
+
+    def next_time_us(self) -> int | None:
+        """Return when something next happens, None when nothing will before another ``submit``."""
+        e = self._state.counters[0]
+        if e.num_batches > 0 or (e.num_running + e.num_waiting > 0 and not e.is_blocked):
+            return int(e.clock_us)
+        if e.num_pending_taken < e.num_pending:
+            request = self._state.pending[e.num_pending_taken]
+            return int(self._state.requests[request].queued_us)
+        return None
+
+    def view(self) -> View:
+        """Return the engine's state at its clock."""
+        return view_of(self._state)
+
+    def outcomes(self, requests: slice = slice(None)) -> Outcomes:
+        """Return what became of every request so far, or of those with these numbers.
+
+        What runs or waits is UNFINISHED.
+        """
+        return outcomes_of(self._state, self._latency, requests)
+
+    def take_tokens(self) -> tuple[Int64s, Int64s]:
+        """Return (request, time_us) of the tokens given since the last call; times may lie ahead of the advance."""
+        request, time_us = self.logged_tokens()
+        self._state.counters["num_logged_tokens"] = 0
+        np.add.at(self._num_taken, request, 1)
+        return request, time_us
+
+    def logged_tokens(self) -> tuple[Int64s, Int64s]:
+        """Return (request, time_us) of the tokens that have not been taken, in the order of the steps."""
+        tokens = self._state.tokens[: self._state.counters.num_logged_tokens[0]]
+        if self._config.compatibility == "blis":  # what a preemption undid is no token
+            rows = self._state.requests[tokens["request"]]
+            has_any = rows["num_tokens"] > rows["num_prompt_tokens"]
+            tokens = tokens[has_any & (tokens["time_us"] >= rows["first_token_us"])]
+        request, time_us = tokens["request"].copy(), tokens["time_us"].copy()
+        if len(self._num_taken) < len(self._state.requests):
+            self._num_taken = longer(self._num_taken, len(self._state.requests))
+        return request, time_us + self._latency.output_delay_us(self._number_of(request))
+
+    def _number_of(self, request: Int64s) -> Int64s:
+        """Return which of its request's tokens each one is, from 1."""
+        order = np.argsort(request, kind="stable")
+        ordered = request[order]
+        rank = np.arange(len(request)) - np.searchsorted(ordered, ordered, side="left")
+        number = np.empty(len(request), np.int64)
+        number[order] = rank + 1 + self._num_taken[ordered]
+        return number
+
+    def steps(self) -> list[Step]:
+        """Return every step so far whose results are in."""
+        log = self._state.log[: self._state.counters.num_log_words[0]]
+        is_async = self._config.async_scheduling
+        return list(decode_steps(log, is_async=is_async, with_blocks=self._record == "blocks"))
+
+    def inter_token_latencies(self) -> InterTokenLatencies:
+        """Return the gaps between the tokens so far, alpha2 included."""
+        from_tokens = gives_gaps_from_tokens(self._config, self._record)
+        return gaps_of(self._state, self._latency, from_tokens=from_tokens)
+
+    def totals(self) -> dict[str, int]:
+        """Return the totals that a ``Simulation`` states, by their names there."""
+        return totals_of(self._state)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -35,7 +35,7 @@ COMMANDS = {
     "config": ("replay.cli:config_app", "Show a configuration as vtwin understands it, or make one."),
     "predictor": ("calibrate.predictor.cli:predictor_app", "Make a latency model out of measured operators."),
     "model": ("replay.model.cli:model_app", "What a model needs and what a GPU can give it."),
-    "validate": ("vtwin:validate", "Run the whole loop against a live endpoint."),
+    "validate": ("vtwin:validate", "Observe, fit and judge a live endpoint."),
     "demo": ("vtwin:demo", "Run the whole loop against an emulated server."),
 }
 EXTRA = {"validate": {"allow_extra_args": True, "ignore_unknown_options": True}}
@@ -230,7 +230,7 @@ HOLDOUT_SEED, AGAIN = "1001", "again"
 FITTED_LOADS = ("singles", "prefill-heavy", "decode-heavy", "low", "middle", "high", "saturated", "repeat")
 
 
-def validate(
+def validate(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     context: typer.Context,
     url: Annotated[str, typer.Option(help="The server: http://HOST:PORT, with or without /v1.")],
     output: Annotated[
@@ -267,6 +267,10 @@ def validate(
     infer_async: Annotated[
         bool, typer.Option("--infer-async", help="Fit with and without async scheduling, keep the better.")
     ] = False,
+    latency_model: Annotated[
+        Literal["auto", "blackbox", "extended", "physics"],
+        typer.Option(help="Which latency model to fit, as calibrate; auto chooses on requests held out."),
+    ] = "auto",
     thresholds: Annotated[
         Path | None,
         typer.Option(
@@ -313,6 +317,8 @@ def validate(
         "--config",
         str(config),
         "--fit",
+        "--latency-model",
+        latency_model,
         *judged,
         *more,
         "--report",
@@ -321,7 +327,7 @@ def validate(
         str(twin),
     ]
     _vtwin("calibrate", *(str(output / "plan" / name) for name in FITTED_LOADS), *fit)
-    typer.echo(f"\nreport: {report / 'report.html'}\ntwin:   {twin}")
+    typer.echo(f"twin: {twin}")
 
 
 def _busy_rate(load: Sequence[str], output: Path) -> float:

@@ -27,6 +27,7 @@ def read_baseline(path: Path) -> Baseline:
             errors=_errors(document["holdout"]) | _rates(document["rates"]["holdout"]),
             strata=_strata(document["strata"]),
             fingerprints=_fingerprints(document["traces"]),
+            samples=_samples(document),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
@@ -73,6 +74,28 @@ def _strata(strata: list[Json]) -> dict[tuple[str, str, str, str], Estimate]:
                 (by, stratum["value"] or str(place), metric, statistic): _estimate(each)
                 for metric, each in stratum[statistic].items()
             }
+    return found
+
+
+def _samples(document: Json) -> dict[tuple[str, ...], int]:
+    """Return how many requests are behind every error, by the keys of the errors."""
+    found: dict[tuple[str, ...], int] = {}
+    for key in _errors(document["holdout"]):
+        found[key] = int(document["holdout"][key[0]]["n"])
+    for key in _rates(document["rates"]["holdout"]):
+        found[key] = int(document["rates"]["holdout"][key[0]]["n"])
+    return found | _stratum_samples(document["strata"])
+
+
+def _stratum_samples(strata: list[Json]) -> dict[tuple[str, ...], int]:
+    keys: dict[str, list[int]] = {}
+    for stratum in strata:
+        keys.setdefault(stratum["by"], []).append(int(stratum["n"]))
+    words = {(each["by"], each["value"]): int(each["n"]) for each in strata}
+    found: dict[tuple[str, ...], int] = {}
+    for by, which, metric, statistic in _strata(strata):
+        n = words.get((by, which))
+        found[by, which, metric, statistic] = keys[by][int(which)] if n is None else n
     return found
 
 

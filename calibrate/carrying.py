@@ -142,8 +142,9 @@ def summarise(calibration: Calibration, report: Path) -> None:
     """Print the errors and coefficients on stderr."""
     from rich.console import Console
 
+    from calibrate.cautions import cautions_of
     from calibrate.reveal import reveals_of
-    from calibrate.terminal import tables_of
+    from calibrate.terminal import headline, tables_of
 
     # Where nobody looks at a terminal, a log must not lose half of a column to 80 characters.
     console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else LOG_WIDTH)
@@ -156,4 +157,7 @@ def summarise(calibration: Calibration, report: Path) -> None:
     for reveal in reveals_of(calibration):
         console.print(f"to see {', '.join(reveal.coefficients)}: {reveal.shows}", soft_wrap=True)
         console.print(f"  {reveal.command}", soft_wrap=True, markup=False)
+    for line in cautions_of(calibration):
+        console.print(f"warning: {line}", soft_wrap=True, markup=False)
+    console.print(headline(calibration), soft_wrap=True)
     console.print(f"report: {report / 'report.html'}", soft_wrap=True)

@@ -139,6 +139,7 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
     ] = "vtwin",
 ) -> None:
     """Compare observed with simulated, fit the twin, write a report."""
+    from calibrate.apart import check_apart
     from calibrate.calibration import Options
     from calibrate.carrying import (
         Traces,
@@ -187,6 +188,7 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         holdout=[source_at(path) for path in held_out],
         repeats=[source_at(path) for path in repeat or []],
     )
+    check_apart(traces.observed, holdout=traces.holdout, repeats=traces.repeats)
     options = replace(options, network=network_of(network, traces))
     if compare_latency is not None:
         compare_models(compare_latency, traces, config, report, fit=fit, options=options, as_json=as_json)

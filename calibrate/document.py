@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from calibrate.calibration import Calibration, Compared
+from calibrate.cautions import cautions_of
 from calibrate.findings_json import (
     Json,
     calibration_rates_json,
@@ -60,6 +61,7 @@ def document_of(
         "strata": [stratum_json(stratum) for stratum in calibration.strata],
         "traces": [trace_json(each) for each in calibration.traces],
         "config": config_json(calibration),
+        "cautions": list(cautions_of(calibration)),
         "notes": list(calibration.notes),
         "provenance": provenance_json(calibration, command=command, now=now or datetime.now(UTC)),
     }

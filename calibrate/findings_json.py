@@ -26,6 +26,7 @@ def gate_json(verdict: Verdict) -> Json:
     """Return why the verdict is what it is: obstacles to any comparison, and every check."""
     return {
         "obstacles": list(verdict.obstacles),
+        "unknown_flags": list(verdict.unknown_flags),
         "checks": [check_json(check) for check in verdict.checks],
     }
 

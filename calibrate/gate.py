@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from calibrate.bootstrap import Estimate
 from calibrate.checks import Check, Limit, Outcome, check_metric, check_rate, check_strata, reach
@@ -27,23 +27,45 @@ class Gate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The outcome; ``obstacles`` are what makes the two sides not comparable, whatever the errors."""
+    """The outcome; ``obstacles`` are what makes the two sides not comparable, whatever the errors.
+
+    ``unknown_flags``: what nobody has said of the server: the twin's are guesses. They do not change the outcome.
+    """
 
     outcome: Outcome
     obstacles: tuple[str, ...]
     checks: tuple[Check, ...]
+    unknown_flags: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> str:
+        """The outcome with what must be said in the same breath: known failures, unknown flags."""
+        known = sum(check.excused for check in self.checks)
+        told = [f"{known} known failure{'' if known == 1 else 's'}"] if known else []
+        if self.unknown_flags:
+            told.append(f"flags unknown: {', '.join(self.unknown_flags)}")
+        return f"{self.outcome} ({'; '.join(told)})" if told else self.outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
     """An older report's errors by (metric, statistic), and by kind of request, in the order of the report.
 
-    ``fingerprints`` are those that its traces named.
+    ``fingerprints`` are those that its traces named. ``samples``: how many requests are behind an error, by the same
+    keys.
     """
 
     errors: Mapping[tuple[str, str], Estimate]
     strata: Mapping[tuple[str, str, str, str], Estimate]
     fingerprints: frozenset[str] = frozenset()
+    samples: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+
+    def clear_error(self, key: tuple[str, ...], *, least: int) -> Estimate | None:
+        """Return the error on record; without its interval where the samples were fewer than ``least``."""
+        found = self.errors.get(key) if len(key) == 2 else self.strata.get(key)  # type: ignore[arg-type]
+        if found is None or self.samples.get(key, least) >= least:
+            return found
+        return Estimate(value=found.value)
 
 
 SATURATED = "the observation is saturated: its latencies tell how long the run was"
@@ -76,8 +98,8 @@ def decide(
         else:
             found = [check_metric(limit, errors.get(limit.metric), least=least)]
         if baseline is not None:
-            before = baseline.errors.get((limit.metric, limit.statistic))
-            found = [against(each, before, least=least) for each in found]
+            before = baseline.clear_error((limit.metric, limit.statistic), least=least)
+            found = [against(each, before) for each in found]
         checks += found
     for limit in gate.strata:
         kinds = check_strata(limit, strata, least=least)
@@ -98,21 +120,25 @@ def _without_latencies(checks: Sequence[Check]) -> list[Check]:
     ]
 
 
-def against(check: Check, before: Estimate | None, *, least: int = MIN_SAMPLES) -> Check:
-    """Return a check beside the baseline's error.
+def against(check: Check, before: Estimate | None) -> Check:
+    """Return a check beside the baseline's error; only a FAIL can change.
 
-    Beyond the limit then and not within it now: excused, unless the samples are fewer than ``least``.
-    Beyond it now and not on record then: inconclusive, as nobody knows whether it ever was within.
+    It is excused where the baseline's whole interval was beyond the limit: a failure there already. Where the baseline
+    has no such error, or could not say on which side of the limit it was, nobody knows whether it got worse:
+    inconclusive.
     """
-    if before is None or before.value is None:
-        if check.outcome != "FAIL":
-            return check
-        return replace(check, outcome="INCONCLUSIVE", reason=f"{check.reason}; not in the baseline")
-    check = replace(check, before=before)
+    if before is not None and before.value is not None:
+        check = replace(check, before=before)
     fail = check.limit.fail
-    has_said = check.n >= least and check.estimate is not None and reach(check.estimate) is not None
-    if check.outcome == "PASS" or not has_said or fail is None or abs(before.value) <= fail:
+    if check.outcome != "FAIL" or fail is None:
         return check
+    if before is None or before.value is None:
+        return replace(check, outcome="INCONCLUSIVE", reason=f"{check.reason}; not in the baseline")
+    if abs(before.value) <= fail:
+        return check
+    sizes = reach(before)
+    if sizes is None or sizes[0] <= fail:
+        return replace(check, outcome="INCONCLUSIVE", reason=f"{check.reason}; inconclusive in the baseline")
     return replace(check, excused=True, reason=f"{check.reason}; beyond it in the baseline, too")
 
 
@@ -122,8 +148,8 @@ def _kinds_against(
     """Return the checks of kinds of requests beside the baseline's: the first third by length with the first."""
     found = []
     for each, kind in zip(checks, places_of(strata), strict=False):
-        before = baseline.strata.get((*kind, each.limit.metric, each.limit.statistic))
-        found.append(against(each, before, least=least))
+        before = baseline.clear_error((*kind, each.limit.metric, each.limit.statistic), least=least)
+        found.append(against(each, before))
     return found or checks
 
 

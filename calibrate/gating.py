@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ def gate_of(
 
 def verdict_on(calibration: Calibration, gate: Gate, baseline: Baseline | None) -> Verdict:
     """Return the gate's verdict on what was found, the sides' comparability first."""
+    from calibrate.cautions import unknown_flags
     from calibrate.comparable import changed_since, obstacles_of
     from calibrate.gate import decide
 
@@ -38,7 +40,7 @@ def verdict_on(calibration: Calibration, gate: Gate, baseline: Baseline | None) 
     if baseline is not None:
         obstacles += changed_since(calibration, baseline)
     judged = calibration.judged
-    return decide(
+    verdict = decide(
         gate,
         judged.errors,
         rates=judged.rates,
@@ -48,6 +50,7 @@ def verdict_on(calibration: Calibration, gate: Gate, baseline: Baseline | None) 
         obstacles=obstacles,
         baseline=baseline,
     )
+    return replace(verdict, unknown_flags=unknown_flags(calibration))
 
 
 def announce(verdict: Verdict, calibration: Calibration, *, junit: Path | None) -> None:
@@ -68,7 +71,7 @@ def announce(verdict: Verdict, calibration: Calibration, *, junit: Path | None) 
     for check in verdict.checks:
         if check.reason:
             typer.echo(f"{check.word}: {check.name}: {check.reason}", err=True)
-    typer.echo(f"verdict: {verdict.outcome}", err=True)
+    typer.echo(f"verdict: {verdict.line}", err=True)
     raise typer.Exit(EXIT_CODES[verdict.outcome])
 
 

@@ -8,12 +8,14 @@ from typing import Any
 
 from calibrate import html_errors, html_fit, html_runs, words
 from calibrate.calibration import Calibration
+from calibrate.cautions import cautions_of
 from calibrate.checks import check_table
 from calibrate.errors import MetricErrors
 from calibrate.gate import Verdict
 from calibrate.html_errors import OBSERVED, PER_REQUEST, SIMULATED
 from calibrate.markdown import circumstances
 from calibrate.reveal import reveals_of
+from calibrate.tables import is_of_gaps_only
 from replay.pages import Headline, Page, Prose, Section, Table, render
 
 SHOWN = ("ttft_us", "itl_us", "tpot_us", "e2e_us")
@@ -28,6 +30,7 @@ def page_of(
     names = ", ".join(each.source.name for each in calibration.traces)
     sections = [
         *([] if verdict is None else [_verdict(verdict)]),
+        *_cautions(calibration),
         html_errors.held_out(calibration),
         html_errors.distributions(calibration, shown),
         html_errors.requests(calibration, per_request),
@@ -47,7 +50,7 @@ def page_of(
     page = Page(
         name=f"vtwin calibration: {names}",
         eyebrow=f"vtwin calibration report · {document['provenance']['created_at'][:10]}",
-        title=("" if verdict is None else f"{verdict.outcome}. ") + _title(calibration, per_request),
+        title=("" if verdict is None else f"{verdict.line}. ") + _title(calibration, per_request),
         lead=_lead(calibration),
         headlines=_headlines(calibration, shown),
         sections=sections,
@@ -57,12 +60,19 @@ def page_of(
     return render(page)
 
 
+def _cautions(calibration: Calibration) -> list[Section]:
+    """Return what a reader must know before any number, empty where nothing is."""
+    lines = cautions_of(calibration)
+    parts = [Prose(markup=f"{escape(line)}.") for line in lines]
+    return [Section(title="Mind", anchor="cautions", parts=parts)] if lines else []
+
+
 def _verdict(verdict: Verdict) -> Section:
     """Return the gate's verdict: what stands in its way, and every check."""
     head, rows = check_table(verdict.checks)
     parts: list[Prose | Table] = [Prose(markup=escape(line)) for line in verdict.obstacles]
     parts.append(Table(head=head, rows=rows, align="l" + "r" * (len(head) - 3) + "nl"))
-    return Section(title=f"Verdict: {verdict.outcome}", anchor="verdict", parts=parts)
+    return Section(title=f"Verdict: {verdict.line}", anchor="verdict", parts=parts)
 
 
 def _title(calibration: Calibration, metrics: list[str]) -> str:
@@ -103,7 +113,10 @@ def _headlines(calibration: Calibration, shown: list[str]) -> list[Headline]:
     """Return the numbers that matter: errors per request, or the capacity where every run was saturated."""
     capacity = calibration.judged.capacity.get("output_token_throughput")
     found = [
-        _headline(name, calibration.holdout[name], noise=calibration.noise_floor.get(name)) for name in shown
+        _gap_headline(calibration.holdout[name])
+        if is_of_gaps_only(calibration.holdout, name)
+        else _headline(name, calibration.holdout[name], noise=calibration.noise_floor.get(name))
+        for name in shown
     ]
     if capacity is None:
         return found
@@ -119,6 +132,16 @@ def _headlines(calibration: Calibration, shown: list[str]) -> list[Headline]:
     return [first, *found]
 
 
+def _gap_headline(found: MetricErrors) -> Headline:
+    """Return the error of the mean gap, where a request's own mean gap is its TPOT and told there."""
+    mean, p99 = found.rel_error["mean"], found.rel_error["p99"]
+    return Headline(
+        label=f"{words.METRIC_NAMES['itl_us']}, the mean gap between tokens",
+        value=words.percent(mean.value, signed=True),
+        details=(words.percent_interval(mean, signed=True), f"p99 {words.percent(p99.value, signed=True)}"),
+    )
+
+
 def _headline(name: str, found: MetricErrors, *, noise: MetricErrors | None) -> Headline:
     floor = () if noise is None else (f"noise floor {words.percent(noise.mape.value)}",)
     return Headline(
@@ -127,7 +150,7 @@ def _headline(name: str, found: MetricErrors, *, noise: MetricErrors | None) -> 
         details=(
             f"{words.percent_interval(found.mape)}, n\u00a0{found.n:,}",
             *floor,
-            f"bias {words.percent(found.bias.value, signed=True)}",
+            f"bias per request {words.percent(found.bias.value, signed=True)}",
             f"p99 {words.percent(found.rel_error['p99'].value, signed=True)}",
         ),
     )

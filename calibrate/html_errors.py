@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from calibrate import pictures, tables, words
+from calibrate.bootstrap import Estimate
 from calibrate.calibration import Calibration
 from calibrate.errors import STATISTICS, MetricErrors
 from replay.pages import Cell, Figures, Section, Table, whisker
@@ -49,7 +50,8 @@ def held_out(calibration: Calibration) -> Section:
     return Section(
         title="Held-out errors",
         anchor="errors",
-        lead="Errors of single requests, then of each statistic. The dot is the value, the line its interval.",
+        lead="Errors of single requests, then of each statistic: "
+        f"{tables.reading_of(calibration.holdout)}. The dot is the value, the line its interval.",
         parts=parts,
     )
 
@@ -100,26 +102,42 @@ def per_request_table(errors: Mapping[str, MetricErrors], *, noise: Mapping[str,
     rows: list[list[str | Cell]] = []
     for name in tables.shown_metrics(errors):
         found, again = errors[name], noise.get(name)
-        floor = words.percent(again.mape.value if again else None)
-        bias = words.percent(found.bias.value, signed=True)
+        told = not tables.is_of_gaps_only(errors, name)
+        floor = words.percent(again.mape.value if again and told else None)
         rows.append(
             [
                 words.METRIC_NAMES[name],
                 f"{found.n:,}",
-                Cell(text=words.percent(found.mape.value), aside=words.percent_interval(found.mape)),
+                _with_interval(found.mape) if told else words.NONE,
                 *([floor] if noise else []),
-                Cell(text=bias, aside=words.percent_interval(found.bias, signed=True)),
+                _with_interval(found.bias, signed=True) if told else words.NONE,
                 Cell(
                     text=words.share(found.pearson_r.value),
                     aside=_between(found.pearson_r.low, found.pearson_r.high),
-                ),
-                words.share(found.spearman_r.value),
+                )
+                if told
+                else words.NONE,
+                words.share(found.spearman_r.value if told else None),
                 Cell(text=words.share(found.ks.value), aside=_between(found.ks.low, found.ks.high)),
                 words.duration(found.wasserstein_us.value),
             ]
         )
-    head = ["per request", "n", "MAPE", *(["noise floor"] if noise else []), "bias", "Pearson R", "rank R"]
+    head = [
+        "per request",
+        "n",
+        "MAPE",
+        *(["noise floor"] if noise else []),
+        "bias per request",
+        "Pearson R",
+        "rank R",
+    ]
     return Table(head=[*head, "KS distance", "Wasserstein"], rows=rows, align="l" + "r" * (len(head) + 1))
+
+
+def _with_interval(each: Estimate, *, signed: bool = False) -> Cell:
+    return Cell(
+        text=words.percent(each.value, signed=signed), aside=words.percent_interval(each, signed=signed)
+    )
 
 
 def _between(low: float | None, high: float | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from calibrate import words
 from calibrate.calibration import Calibration
+from calibrate.cautions import cautions_of, unknown_flags
 from calibrate.fit import Fit
 from calibrate.report import write_text
 from sim.config import UNBOUNDED
@@ -34,7 +36,10 @@ def write_config(calibration: Calibration, path: Path) -> None:
     from replay import dump_config
 
     fit = _fit_of(calibration)
-    write_text(path, "\n".join(_head(calibration, fit)) + "\n" + dump_config(fit.config))
+    text = dump_config(fit.config)
+    for name in unknown_flags(calibration):  # left out, so that an assumption does not come back as a setting
+        text = re.sub(rf"^  ({name}: .*)$", r"  # \1  (assumed)", text, count=1, flags=re.MULTILINE)
+    write_text(path, "\n".join(_head(calibration, fit)) + "\n" + text)
 
 
 def write_defaults(calibration: Calibration, path: Path, *, server: Server) -> None:
@@ -144,6 +149,7 @@ def _head(calibration: Calibration, fit: Fit) -> list[str]:
     """Return the comment that a written TWIN.yaml begins with."""
     lines = [f"# Fitted by vtwin calibrate on {datetime.now(UTC).date()}, {fit.num_requests:,} requests of:"]
     lines += [f"#   {each.source.name} ({each.role})" for each in calibration.traces]
+    lines += [f"# {line}" for line in cautions_of(calibration)]
     lines.append(f"# Held-out errors ({calibration.unseen}):")
     lines += [
         f"#   {words.METRIC_NAMES[name]}: MAPE {words.percent(found.mape.value)}, "

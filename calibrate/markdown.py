@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from calibrate import tables, words
 from calibrate.calibration import Calibration
+from calibrate.cautions import cautions_of
 from calibrate.checks import check_table
 from calibrate.errors import STATISTICS, MetricErrors
 from calibrate.fit import Fit
@@ -20,13 +21,16 @@ def markdown_of(calibration: Calibration, *, command: str, verdict: Verdict | No
     level = f"{calibration.bootstrap.level:.0%}".replace("%", " %")
     noise = calibration.noise_floor
     shown = tables.shown_metrics(calibration.holdout)
+    warned = cautions_of(calibration)
     parts = [
         "# vtwin calibration",
         *([] if verdict is None else [verdict_markdown(verdict)]),
+        *([] if not warned else ["\n".join(f"- **{line}**" for line in warned)]),
         f"Held out: {calibration.unseen}. Errors are simulated minus observed; intervals hold at {level}."
         + "".join(f" {line}." for line in circumstances(calibration)),
         "## Held-out errors",
         headline_table(calibration.holdout, noise=noise),
+        f"{tables.reading_of(calibration.holdout)}.",
         *(_statistics(name, calibration.holdout[name], noise=noise.get(name)) for name in shown),
         "## Over the run",
         table(*tables.rates_table(calibration)),
@@ -57,7 +61,7 @@ def markdown_of(calibration: Calibration, *, command: str, verdict: Verdict | No
 
 def verdict_markdown(verdict: Verdict) -> str:
     """Return the verdict, what stands in its way, and a row per check."""
-    parts = [f"## Verdict: {verdict.outcome}"]
+    parts = [f"## Verdict: {verdict.line}"]
     if verdict.obstacles:
         parts.append("\n".join(f"- {line}" for line in verdict.obstacles))
     head, rows = check_table(verdict.checks)
@@ -71,8 +75,7 @@ def circumstances(calibration: Calibration) -> list[str]:
     saturated = [each.source.name for each in calibration.traces if each.is_saturated]
     if saturated:
         names = ", ".join(saturated)
-        told = "latencies tell how long it ran, capacity decides"
-        lines.append(f"Saturated: {names}; {told}")
+        lines.append(f"Overloaded runs ({names}): latencies tell how long the run was, capacity decides")
     if calibration.noise is not None:
         couples = "; ".join(f"{other} repeats {one}" for one, other in calibration.noise.couples)
         lines.append(f"Noise floor: the server against itself ({couples})")
@@ -99,23 +102,26 @@ def headline_table(
     rows = []
     for name in tables.shown_metrics(errors):
         found, again = errors[name], (noise or {}).get(name)
+        told = not tables.is_of_gaps_only(errors, name)
         bias = words.percent(found.bias.value, signed=True)
         rows.append(
             [
                 words.METRIC_NAMES[name],
                 f"{found.n:,}",
-                f"{words.percent(found.mape.value)} ({words.percent_interval(found.mape)})",
-                *([words.percent(again.mape.value if again else None)] if noise else []),
-                f"{bias} ({words.percent_interval(found.bias, signed=True)})",
+                f"{words.percent(found.mape.value)} ({words.percent_interval(found.mape)})"
+                if told
+                else words.NONE,
+                *([words.percent(again.mape.value if again and told else None)] if noise else []),
+                f"{bias} ({words.percent_interval(found.bias, signed=True)})" if told else words.NONE,
                 words.percent(found.rel_error["mean"].value, signed=True),
                 words.percent(found.rel_error["p99"].value, signed=True),
-                words.share(found.pearson_r.value),
-                words.share(found.spearman_r.value),
+                words.share(found.pearson_r.value if told else None),
+                words.share(found.spearman_r.value if told else None),
                 words.share(found.ks.value),
                 words.duration(found.wasserstein_us.value),
             ]
         )
-    head = ["metric", "n", "MAPE", *(["noise floor"] if noise else []), "bias", "mean", "p99"]
+    head = ["metric", "n", "MAPE", *(["noise floor"] if noise else []), "bias per request", "mean", "p99"]
     return table([*head, "R", "rank R", "KS", "Wasserstein"], rows)
 
 

@@ -45,13 +45,14 @@ def _live() -> Iterator[Callable[[str, float], None]]:
 
 def _plain() -> Callable[[str, float], None]:
     """Return a reporter that prints a line now and then."""
-    last = time.monotonic()
+    last, meaning = time.monotonic(), " (1: a typical error of one noise; less is better)"
 
     def report(stage: str, loss: float) -> None:
-        nonlocal last
+        nonlocal last, meaning
         now = time.monotonic()
         if now - last >= PATIENCE_S:
             last = now
-            print(f"fitting: {stage}, loss {loss:.4g}", file=sys.stderr, flush=True)  # noqa: T201
+            print(f"fitting: {stage}, loss {loss:.4g}{meaning}", file=sys.stderr, flush=True)  # noqa: T201
+            meaning = ""
 
     return report

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from calibrate import words
@@ -44,6 +45,31 @@ def shown_metrics(errors: Mapping[str, MetricErrors]) -> list[str]:
         return list(errors)
     differ = _differ(due.observed, sent.observed) or _differ(due.simulated, sent.simulated)
     return [name for name in errors if name != "ttft_from_due_us" or differ]
+
+
+PER_REQUEST_MEANING = (
+    "observed and simulated are means; MAPE and bias are means over requests of |error| / observed and error / "
+    "observed, in which short requests count as much as long ones"
+)
+OF_GAPS = (
+    "ITL is of gaps between tokens; its errors per request are TPOT's, a request's mean gap being its TPOT"
+)
+
+
+def is_of_gaps_only(errors: Mapping[str, MetricErrors], name: str) -> bool:
+    """Return whether a metric's errors per request are another's: a request's mean ITL is its TPOT."""
+    itl, tpot = errors.get("itl_us"), errors.get("tpot_us")
+    if name != "itl_us" or itl is None or tpot is None:
+        return False
+    couples = ((itl.mape.value, tpot.mape.value), (itl.bias.value, tpot.bias.value))
+    return itl.n == tpot.n and all(
+        a is not None and b is not None and math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9) for a, b in couples
+    )
+
+
+def reading_of(errors: Mapping[str, MetricErrors]) -> str:
+    """Return what the columns of errors mean, in a sentence or two."""
+    return "; ".join([PER_REQUEST_MEANING, *([OF_GAPS] if is_of_gaps_only(errors, "itl_us") else [])])
 
 
 def _differ(one: Mapping[str, float | None], other: Mapping[str, float | None]) -> bool:

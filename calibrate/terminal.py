@@ -37,21 +37,40 @@ def _errors(errors: dict[str, MetricErrors], noise: dict[str, MetricErrors], *, 
     rows = []
     for name in tables.shown_metrics(errors):
         found, again = errors[name], noise.get(name)
+        told = not tables.is_of_gaps_only(errors, name)
         rows.append(
             (
                 words.METRIC_NAMES[name],
                 f"{found.n:,}",
                 words.duration(found.observed["mean"]),
                 words.duration(found.simulated["mean"]),
-                words.percent(found.mape.value),
-                words.percent_interval(found.mape),
-                *([words.percent(again.mape.value if again else None)] if noise else []),
-                words.percent(found.bias.value, signed=True),
-                words.share(found.pearson_r.value),
+                words.percent(found.rel_error["mean"].value, signed=True),
+                words.percent(found.mape.value if told else None),
+                words.percent_interval(found.mape) if told else words.NONE,
+                *([words.percent(again.mape.value if again and told else None)] if noise else []),
+                words.percent(found.bias.value if told else None, signed=True),
+                words.share(found.pearson_r.value if told else None),
             )
         )
-    head = ["metric", "n", "observed", "simulated", "MAPE", "90 %", *(["noise"] if noise else [])]
-    return _table(title, [*head, "bias", "R"], rows)
+    head = ["metric", "n", "observed", "simulated", "error", "MAPE", "90 %", *(["noise"] if noise else [])]
+    return _table(title, [*head, "bias per request", "R"], rows, caption=tables.reading_of(errors))
+
+
+def headline(calibration: Calibration) -> str:
+    """Return the one number: how far a request is off on the average; of overloaded runs alone, the capacity."""
+    judged = calibration.judged
+    name = next((name for name in ("e2e_us", "ttft_us", "tpot_us") if name in judged.errors), None)
+    if judged.of_saturated or name is None:
+        rate = judged.capacity.get("output_token_throughput")
+        off = words.percent(None if rate is None else rate.rel_error.value, signed=True)
+        return f"capacity off by {off} of output tokens per second ({calibration.unseen})"
+    found = judged.errors[name]
+    low_high = words.percent_interval(found.mape)
+    interval = "" if low_high == words.NONE else f" ({low_high})"
+    return (
+        f"{words.METRIC_NAMES[name]} of a request off by {words.percent(found.mape.value)}{interval} on the average, "
+        f"of the mean by {words.percent(found.rel_error['mean'].value, signed=True)}: {calibration.unseen}"
+    )
 
 
 def _coefficients(fit: Fit) -> Table:
@@ -74,12 +93,22 @@ def _coefficients(fit: Fit) -> Table:
     )
 
 
-def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+def _table(
+    title: str, head: Sequence[str], rows: Sequence[Sequence[str]], *, caption: str | None = None
+) -> Table:
     """Return a table without frames, its numbers to the right."""
     from rich import box
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, title_style="bold", pad_edge=False)
+    table = Table(
+        title=title,
+        caption=caption,
+        title_justify="left",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        title_style="bold",
+        pad_edge=False,
+    )
     for number, name in enumerate(head):
         is_text = number == 0 or name in ("unit", "not identifiable")
         table.add_column(

@@ -33,6 +33,8 @@ from traces.errors import ConfigError
 if TYPE_CHECKING:
     from traces import Trace
 
+GPU_DEPENDENT = ("max_num_seqs", "max_num_batched_tokens")
+"""vLLM's defaults of these depend on the GPU (vllm 0.32.0 engine/arg_utils.py:EngineArgs.get_batch_defaults)."""
 _TOP = ("vllm_version", "compatibility", "engine", "latency", "hardware", "seed")
 
 
@@ -40,15 +42,16 @@ _TOP = ("vllm_version", "compatibility", "engine", "latency", "hardware", "seed"
 class TwinConfig:
     """What a TWIN.yaml says, defaults filled in.
 
-    ``latency_reason``: why ``latency.model: auto`` is this one. ``source`` is the file it was read from, ``notes`` the
-    lines to tell the user before a run (assumptions made, things vLLM would refuse); none of them counts when two
-    configurations are compared.
+    ``assumed``: flags that bear on every busy step and that the file does not give. ``latency_reason``: why
+    ``latency.model: auto`` is this one. ``source`` is the file it was read from, ``notes`` the lines to tell the user
+    before a run (assumptions made, things vLLM would refuse); none of them counts when two configurations are compared.
     """
 
     engine: EngineConfig
     latency: LatencyModel
     vllm_version: str = RULES_VERSION
     seed: int = DEFAULT_SEED
+    assumed: tuple[str, ...] = field(default=(), compare=False)
     latency_reason: str = field(default="", compare=False)
     source: Path | None = field(default=None, compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
@@ -90,6 +93,7 @@ def load_config(
         latency=chosen.model,
         vllm_version=version,
         seed=seed,
+        assumed=_assumed(root),
         latency_reason=chosen.reason,
         source=path,
         notes=(
@@ -197,6 +201,12 @@ def _read_engine(root: Section, *, seed: int) -> EngineConfig:
     if given.get("num_speculative_tokens"):
         given["seed"] = seed
     return _engine_from({name: value for name, value in given.items() if value is not None}, section)
+
+
+def _assumed(root: Section) -> tuple[str, ...]:
+    """Return the flags without a default of vLLM's own (it goes by the GPU) that a file does not give."""
+    section = root.section("engine")
+    return tuple(name for name in GPU_DEPENDENT if section is None or name not in section)
 
 
 def _with_blocks(

@@ -86,6 +86,7 @@ def test_the_report_is_of_an_unseen_load_beside_the_noise_floor(loop: Loop) -> N
     report = json.loads((loop.folder / "report" / "report.json").read_text())
     assert report["held_out_by"] == "traces that the fit has not seen"
     assert [each["name"].split("-")[0] for each in report["traces"] if each["role"] == "judged"] == ["rate"]
+    assert {each["name"] for each in report["fit"]["candidates"]} > {"blackbox"}
     assert report["noise_floor"]["e2e_us"]["mape"]["value"] > 0
     found = {name: each["value"] for name, each in report["fit"]["coefficients"].items()}
     assert found["beta0"] + 4 * found["beta2"] == pytest.approx(4000 + 4 * 150, rel=0.2)

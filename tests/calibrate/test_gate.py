@@ -1,4 +1,5 @@
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -190,13 +191,35 @@ def test_annotations_are_one_line_each_with_what_github_would_misread_escaped() 
 
 
 def test_only_what_was_within_its_limit_blocks() -> None:
-    within, beyond = Estimate(value=0.08), Estimate(value=-0.2)
+    within, beyond = Estimate(value=0.08), Estimate(value=-0.2, low=-0.3, high=-0.15)
     failed, unclear, passed = checked(0.2, 0.3, 0.4), checked(0, 0.1, 0.2), checked(0, 0.01, 0.02)
     assert [against(each, within).excused for each in (failed, unclear, passed)] == [False] * 3
-    assert [against(each, beyond).excused for each in (failed, unclear, passed)] == [True, True, False]
+    assert [against(each, beyond).excused for each in (failed, unclear, passed)] == [True, False, False]
     assert against(failed, within).drift == pytest.approx(0.22)
     assert verdict_of([against(failed, within)], ()).outcome == "FAIL"
     assert verdict_of([against(failed, beyond), passed], ()).outcome == "PASS"
+
+
+def test_an_inconclusive_check_stays_inconclusive_whatever_the_baseline() -> None:
+    beyond = Estimate(value=-0.2, low=-0.3, high=-0.15)
+    unclear, failed = checked(0, 0.1, 0.2), checked(0.2, 0.3, 0.4)
+    assert verdict_of([against(unclear, beyond)], ()).outcome == "INCONCLUSIVE"
+    for before in (Estimate(value=0.87), Estimate(value=0.87, low=0.01, high=1.5)):
+        assert verdict_of([against(failed, before)], ()).outcome == "INCONCLUSIVE"
+
+
+def test_a_baseline_of_too_few_samples_excuses_nothing() -> None:
+    bad = Estimate(value=0.5, low=0.4, high=0.6)
+    key = ("e2e_us", "bias")
+    few, enough = (Baseline(errors={key: bad}, strata={}, samples={key: n}) for n in (29, 30))
+    assert few.clear_error(key, least=30) == Estimate(value=0.5)
+    assert enough.clear_error(key, least=30) == bad
+
+
+def test_the_verdict_is_told_with_its_known_failures_and_unknown_flags() -> None:
+    known = against(checked(0.2, 0.3, 0.4), Estimate(value=0.3, low=0.2, high=0.4))
+    verdict = replace(verdict_of([known, known], ()), unknown_flags=("max_num_seqs",))
+    assert verdict.line == "PASS (2 known failures; flags unknown: max_num_seqs)"
 
 
 def test_what_is_beyond_its_limit_and_not_in_the_baseline_is_inconclusive() -> None:
@@ -206,7 +229,7 @@ def test_what_is_beyond_its_limit_and_not_in_the_baseline_is_inconclusive() -> N
 
 def test_too_few_samples_are_not_excused_by_a_bad_baseline() -> None:
     assert not against(checked(None, 0.3, None), Estimate(value=0.5)).excused
-    assert not against(checked(0.2, 0.3, 0.4, n=29), Estimate(value=0.5)).excused
+    assert not against(checked(0.2, 0.3, 0.4, n=29), Estimate(value=0.5, low=0.4, high=0.6)).excused
 
 
 def test_kinds_of_requests_are_held_against_those_of_the_same_place() -> None:

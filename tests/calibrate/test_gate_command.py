@@ -111,6 +111,20 @@ def test_an_unknown_kv_capacity_is_an_obstacle_unless_the_gate_waives_it(here: P
     assert run("--config", "twin.yaml", gate="waived.yaml") == 0
 
 
+def test_flags_that_nobody_said_stand_beside_the_verdict(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (here / "twin.yaml").read_text()
+    (here / "guess.yaml").write_text(
+        "\n".join(line for line in text.splitlines() if "batched_tokens" not in line)
+    )
+    assert run("--config", "guess.yaml") == 0
+    assert "verdict: PASS (flags unknown: max_num_batched_tokens)" in capsys.readouterr().err
+    assert report(here)["gate"]["unknown_flags"] == ["max_num_batched_tokens"]  # type: ignore[index]
+    assert "## Verdict: PASS (flags unknown: max" in (here / "r" / "report.md").read_text()
+    assert "PASS (flags unknown: max" in (here / "r" / "report.html").read_text()
+
+
 def test_two_traces_of_different_servers_cannot_be_judged(here: Path) -> None:
     write(here / "tuesday", SERVER, system_fingerprint="b", max_num_seqs=32)
     write(here / "monday", SERVER, system_fingerprint="a")
@@ -136,7 +150,7 @@ def test_a_baseline_excuses_what_it_shares_and_shows_the_drift(here: Path) -> No
     assert run("--simulated", "slow", "--baseline", "bad.json") == 0
     first = report(here)["gate"]["checks"][0]  # type: ignore[index]
     assert (first["excused"], first["drift"]) == (True, 0)
-    assert "known" in (here / "r" / "report.md").read_text()
+    assert "## Verdict: PASS (2 known failures)" in (here / "r" / "report.md").read_text()
 
 
 def test_what_was_within_its_limit_in_the_baseline_blocks(here: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -46,6 +47,14 @@ VTWIN = (
     "-m",
     "vtwin",
 )  # -P: folders of the working directory must not shadow the rooms
+PYDANTIC_WORDS = {
+    r"Input should be an? valid (\w+)(, unable to parse.*?)?(?=$| \()": r"expected a \1",
+    r"expected a integer": "expected an integer",
+    r"Input should be greater than or equal to ": "expected at least ",
+    r"Input should be less than or equal to ": "expected at most ",
+    r"Input should be ": "expected ",
+}
+"""What the library that checks options says (regular expressions), and what is said instead."""
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE: what a shell reports for a program whose reader went away
@@ -122,8 +131,20 @@ def _not_loaded() -> None:
 def _usage_line(error: typer.TyperException) -> str:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "vtwin"
-    message = error.format_message()
+    message = _plain(error.format_message(), cause=error.__cause__ or error.__context__)
     return f"UsageError: {message} (see {path} --help)" if message else ""
+
+
+def _plain(message: str, *, cause: BaseException | None) -> str:
+    """Return a usage error in the words of the other errors, what was given first: typer has pydantic's for some."""
+    plain = message.replace("Value error, ", "")
+    for theirs, ours in PYDANTIC_WORDS.items():
+        plain = re.sub(theirs, ours, plain)
+    errors = getattr(cause, "errors", None)
+    faults = errors() if callable(errors) else []
+    if plain == message or "Value error, " in message or len(faults) != 1:
+        return plain
+    return plain.replace("expected ", f"got {faults[0]['input']!r}, expected ", 1)
 
 
 def _complain(line: str, *, code: int) -> int:

@@ -195,7 +195,7 @@ UNSEEN = {
     "alpha1": "prompt lengths hardly differ, or other times drown what a prompt token adds on the way in",
     "alpha2": "it is only seen in the ITL, beside beta0",
     "beta0": "hardly any step is long enough to show it apart from its tokens",
-    "beta1": "prompts are too short or too alike for the cost of a prefill token to show",
+    "beta1": "other times drown what a prefill token costs: longer prompts, or more requests, would show it",
     "beta2": "hardly any requests decode together, so the cost of one more in a step does not show",
     "beta3": "contexts are too short or too alike for what reading them costs to show",
     "beta4": "prompts are too short or too alike for the cost of attention to show",
@@ -208,14 +208,17 @@ TOGETHER = {
     ): "only the sum alpha0 + beta0 is seen when little queues and outputs are short",
     frozenset(
         {"alpha1", "beta1"}
-    ): "only the sum alpha1 + beta1 is seen when prefills hardly delay anyone else",
-    frozenset({"alpha0", "alpha1"}): "prompt lengths are too alike to tell a constant from a cost per token",
+    ): "both delay a request's own first token by so much per prompt token: only where its prefill delays others' "
+    "tokens, too rarely here, can beta1 be told apart",
+    frozenset(
+        {"alpha0", "alpha1"}
+    ): "both delay a first token: more of one and less of the other agrees with the traces as well",
     frozenset(
         {"alpha0", "beta1"}
-    ): "prompt lengths are too alike to tell a constant from a cost per prefill token",
+    ): "both delay a first token: more of one and less of the other agrees with the traces as well",
     frozenset(
         {"beta0", "beta1"}
-    ): "prefill tokens per step are too alike to tell their cost from that of a step",
+    ): "a step is seen as a whole: more of one and less of the other agrees with the traces as well",
     frozenset(
         {"beta2", "beta3"}
     ): "contexts are too alike to tell the cost of reading them from that of a decode token",

@@ -17,6 +17,7 @@ _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
 _ESCAPES = {r"\\": "\\", r"\"": '"', r"\n": "\n"}
 _COUNTERS = ("_total", "_sum", "_count")
 _CONFIG = "vllm:cache_config_info"
+_FLAGS = "vtwin:scheduler_config_info"
 
 ALWAYS_KEPT = (
     *("vllm:num_preemptions_total", "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total"),
@@ -64,7 +65,11 @@ def _labels(text: str) -> dict[str, str]:
 
 
 def learn_from_metrics(info: ServerInfo, samples: list[Sample]) -> ServerInfo:
-    """Return ``info`` with what the labels of ``vllm:cache_config_info`` say of the KV cache."""
+    """Return ``info`` with what the labels of ``vllm:cache_config_info`` say of the KV cache.
+
+    An emulated server (``vtwin serve``) also says the scheduler's flags, which a vLLM does not.
+    """
+    info = _learn_flags(info, samples)
     configs = [sample.labels for sample in samples if sample.name == _CONFIG]
     if not configs:
         return info
@@ -78,6 +83,18 @@ def learn_from_metrics(info: ServerInfo, samples: list[Sample]) -> ServerInfo:
         gpu_memory_utilization=_number(labels.get("gpu_memory_utilization")),
         kv_cache_dtype=_known(labels.get("cache_dtype")),
         data_parallel=len(engines) if len(engines) > 1 else None,
+    )
+
+
+def _learn_flags(info: ServerInfo, samples: list[Sample]) -> ServerInfo:
+    labels = next((sample.labels for sample in samples if sample.name == _FLAGS), {})
+    numbers = ("max_num_seqs", "max_num_batched_tokens", "long_prefill_token_threshold")
+    truths = ("enable_chunked_prefill", "scheduler_reserve_full_isl", "async_scheduling")
+    return info.learn(
+        f"{SOURCE} {_FLAGS}",
+        scheduling_policy=_known(labels.get("scheduling_policy")),
+        **{name: _whole(labels.get(name)) for name in numbers},
+        **{name: _truth(labels.get(name)) for name in truths},
     )
 
 

@@ -84,10 +84,13 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     """Simulate the requests of a trace."""
     twin = _load(config, defaults)
     from traces import read_trace
+    from traces.errors import TraceError
 
     _tell_replaced(output, overwrite=overwrite)
     with _working(f"reading {trace}"):
         recorded = read_trace(trace)
+    if len(recorded) == 0:
+        raise TraceError(f"{trace}: got a trace without requests, expected one at least")
     loop: Literal["auto", "closed", "open"] = (
         "auto" if closed_loop is None else ("closed" if closed_loop else "open")
     )
@@ -240,7 +243,7 @@ def _simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, how: _H
     from replay.config import check_fits, config_digest, name_of
     from replay.simulate import simulate_trace
     from replay.steps import write_steps
-    from replay.summary import summarize, table
+    from replay.summary import summarize, table, why_none_finished
     from traces import request_metrics, write_trace
 
     check_fits(twin, trace)
@@ -270,7 +273,8 @@ def _simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, how: _H
     else:
         typer.echo(table(summary), err=True)
     if len(trace) and not summary["num_by_status"].get("ok"):
-        raise typer.Exit(1)  # it ran, and nothing finished
+        typer.echo(why_none_finished(summary, twin.engine), err=True)
+        raise typer.Exit(1)
 
 
 def _tell_replaced(output: Path, *, overwrite: bool) -> None:

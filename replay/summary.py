@@ -8,7 +8,7 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from sim import InterTokenLatencies, Simulation
+from sim import EngineConfig, InterTokenLatencies, Simulation
 from traces import Trace, pooled_itl_us, prompt_tokens, request_metrics
 from traces.write import tool_version
 
@@ -115,6 +115,21 @@ def table(summary: Summary) -> str:
     ]
     head = " " * 12 + "".join(f"{name:>12}" for name in ("mean", "p50", "p90", "p95", "p99"))
     return "\n".join([*(f"{name:<12}{text}" for name, text in facts), head, *rows])
+
+
+def why_none_finished(summary: Summary, engine: EngineConfig) -> str:
+    """Return the line that says why no request of a simulation finished, by what became of them."""
+    tokens = (engine.num_gpu_blocks - 1) * engine.block_size  # without the null block
+    reasons = {
+        "rejected": f"too long for engine.max_model_len {engine.max_model_len}",
+        "stuck": f"the KV cache (engine.num_gpu_blocks {engine.num_gpu_blocks}, {tokens} tokens) is too small for them "
+        "or for one that they wait behind",
+    }
+    parts = [
+        f"{count:,} {status}" + (f" ({reasons[status]})" if status in reasons else "")
+        for status, count in summary["num_by_status"].items()
+    ]
+    return f"no request finished: {', '.join(parts)}"
 
 
 def _itl(simulation: Simulation, trace: Trace) -> Distribution:

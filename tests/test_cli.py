@@ -206,3 +206,24 @@ def test_traces_with_no_request_in_common_are_exit_code_3(
     assert vtwin.main(["calibrate", "good", "--simulated", "others", "--report", "report"]) == 3
     assert len(capsys.readouterr().err.splitlines()) == 1
     assert not (tmp_path / "report").exists()
+
+
+def test_no_line_of_the_help_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    assert vtwin.main(["--help"]) == 0
+    assert "..." not in capsys.readouterr().out.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "--rate", "abc"], "'--rate': got 'abc', expected a number ("),
+        (["run", "--num-requests", "1.5"], "'--num-requests': got '1.5', expected an integer ("),
+        (["serve", "--port", "99999"], "'--port': got '99999', expected at most 65535 ("),
+        (["run", "--preset", "azur"], "'--preset': 'azur' is not one of 'chatbot'"),
+    ],
+)
+def test_a_usage_error_speaks_as_the_other_errors_do(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert vtwin.main(arguments) == vtwin.EXIT_USAGE
+    assert f"UsageError: Invalid value for {said}" in capsys.readouterr().err

@@ -16,6 +16,8 @@ import typer
 import yaml
 
 import vtwin
+from replay.model.gpus import shipped_gpus
+from replay.model.hf_config import SAME_ARCHITECTURE, shipped_models
 from tests.docs.pages import (
     LANGUAGES,
     ROOT,
@@ -178,3 +180,12 @@ def test_a_failing_block_and_a_false_output_are_seen(tmp_path: Path) -> None:
         ".printed/7": True,
         ".printed/9": False,
     }
+
+
+def test_the_page_on_sizing_lists_the_models_and_gpus_that_ship() -> None:
+    page = (ROOT / "docs" / "how-to" / "size-a-model.md").read_text()
+    names = [*(f"`{name}`" for name in (*shipped_models(), *SAME_ARCHITECTURE))]
+    names += [
+        f"\n| {gpu.name} | {gpu.memory_gib:g} | {gpu.bandwidth_gb_per_s:,.0f} |" for gpu in shipped_gpus()
+    ]
+    assert [name for name in names if name not in page] == []

@@ -20,6 +20,9 @@ def check_trace(path: str | Path) -> list[Problem]:
     trace, problems, findings = examine(path)
     found = [*problems, *(problem for finding in findings for problem in finding)]
     found += _misspelt_columns(trace)
+    if len(trace) == 0 and not problems:
+        message = "got a table without rows, expected a request at least"
+        found.append(Problem(file="table", row=None, column=None, message=message))
     return sorted(found, key=lambda problem: (problem.file, problem.row or 0, problem.column or ""))
 
 

@@ -56,7 +56,7 @@ def check(
     else:
         for problem in problems:
             typer.echo(str(problem))
-    verdict = f"{len(problems)} problems" if problems else "no problems"
+    verdict = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}" if problems else "no problems"
     typer.echo(f"{trace}: {verdict}", err=True)
     if problems:
         raise typer.Exit(EXIT_PROBLEMS)

@@ -22,10 +22,17 @@ def info(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     model_config: Annotated[
         str,
         typer.Option(
-            metavar="CONFIG.json", help="A Hugging Face config.json, or a model that ships by its name."
+            metavar="CONFIG.json",
+            help="A Hugging Face config.json, or a model that ships by its name; an unknown name lists them.",
         ),
     ],
-    gpu: Annotated[str, typer.Option(help="A GPU of the table: H100, A100-80, L40S, …")],
+    gpu: Annotated[
+        str,
+        typer.Option(
+            help="A GPU of the table: A30, A40, A100-40, A100-80, L40S, A10G, RTX4090, RTXPRO6000, H100, H200, B200, "
+            "B300, GB200, MI300X."
+        ),
+    ],
     tp: Annotated[int, typer.Option(min=1, help="GPUs that share each layer.")] = 1,
     pp: Annotated[int, typer.Option(min=1, help="Pipeline stages.")] = 1,
     gpu_memory_utilization: Annotated[

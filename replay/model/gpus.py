@@ -74,10 +74,13 @@ def find_gpu(name: str, *, where: str = "--gpu") -> Gpu:
         known |= {_plain(alias): gpu for alias in (gpu.name, *gpu.aliases)}
     if wanted in known:
         return known[wanted]
-    near = difflib.get_close_matches(wanted, list(known), n=3, cutoff=0.4) or sorted(known)
-    names = ", ".join(dict.fromkeys(known[each].name for each in near))
+    near = difflib.get_close_matches(wanted, list(known), n=3, cutoff=0.4)
+    nearest = ", ".join(dict.fromkeys(known[each].name for each in near))
+    names = (
+        f"nearest: {nearest}; " if near else ""
+    ) + f"all: {', '.join(gpu.name for gpu in shipped_gpus())}"
     raise ConfigError(
-        f"{where}: got {name!r}, expected a GPU of the table (nearest: {names}), or its numbers under `hardware`"
+        f"{where}: got {name!r}, expected a GPU of the table ({names}), or its numbers under `hardware`"
     )
 
 

@@ -66,6 +66,21 @@ FAMILIES: Mapping[str, Family] = {
 """Architectures that are understood. State-space and linear-attention layers are not: their state does not grow with
 the context, which neither the KV capacity nor the roofline here knows."""
 
+SAME_ARCHITECTURE: Mapping[str, str] = {
+    "meta-llama/Llama-3.1-8B-Instruct": "meta-llama/Llama-3.1-8B",
+    "meta-llama/Meta-Llama-3.1-8B-Instruct": "meta-llama/Llama-3.1-8B",
+    "meta-llama/Meta-Llama-3.1-8B": "meta-llama/Llama-3.1-8B",
+    "meta-llama/Llama-3.1-70B-Instruct": "meta-llama/Llama-3.1-70B",
+    "meta-llama/Meta-Llama-3.1-70B-Instruct": "meta-llama/Llama-3.1-70B",
+    "meta-llama/Meta-Llama-3.1-70B": "meta-llama/Llama-3.1-70B",
+    "meta-llama/Llama-3.3-70B-Instruct": "meta-llama/Llama-3.1-70B",
+    "meta-llama/Llama-2-7b-chat-hf": "meta-llama/Llama-2-7b-hf",
+    "meta-llama/Llama-2-70b-chat-hf": "meta-llama/Llama-2-70b-hf",
+    "mistralai/Mixtral-8x7B-v0.1": "mistralai/Mixtral-8x7B-Instruct-v0.1",
+    "deepseek-ai/DeepSeek-R1": "deepseek-ai/DeepSeek-V3",
+}
+"""Models that differ from one that ships in their weights' values only: tuned for chats, or under an earlier name."""
+
 DTYPE_BYTES: Mapping[str, int] = {"bfloat16": 2, "float16": 2, "float32": 4}
 FULL_LAYER, WINDOWED_LAYERS = "full_attention", ("sliding_attention", "chunked_attention")
 
@@ -80,8 +95,10 @@ def read_model_config(path: str | Path, *, kv_cache_dtype: str = "auto", dtype: 
     if not file.is_file():
         file = shipped_config(str(path)) or file
     if not file.is_file():
-        near = difflib.get_close_matches(str(path), shipped_models(), n=3, cutoff=0.3)
-        hint = f", or a model that ships (nearest: {', '.join(near)})" if near else ""
+        known = shipped_models()
+        near = difflib.get_close_matches(str(path), known, n=3, cutoff=0.6)
+        names = f"nearest: {', '.join(near)}" if near else f"there are: {', '.join(known)}"
+        hint = f", or a model that ships ({names})"
         raise ConfigError(f"model config: got nothing at {path}, expected a Hugging Face config.json{hint}")
     return shape_from(read_fields(file), name=_name(file), kv_cache_dtype=kv_cache_dtype, dtype=dtype)
 
@@ -92,10 +109,17 @@ def shipped_models() -> list[str]:
 
 
 def shipped_config(name: str) -> Path | None:
-    """Return the file of a model that ships, by its name with or without its organisation, letter case aside."""
+    """Return the file of a model that ships, by its name with or without its organisation, letter case aside.
+
+    A model of the same architecture (``SAME_ARCHITECTURE``) finds it, too.
+    """
+    wanted = name.lower()
+    for other, base in SAME_ARCHITECTURE.items():
+        if wanted in (other.lower(), other.lower().split("/")[-1]):
+            wanted = base.lower()
     for file in sorted(SHIPPED.glob("*.json")):
         full = _name(file).lower()
-        if name.lower() in (full, full.split("/")[-1]):
+        if wanted in (full, full.split("/")[-1]):
             return file
     return None
 

@@ -169,7 +169,7 @@ async def _generate(request: web.Request, job: Job) -> web.StreamResponse:
     try:
         if job.stream:
             return await _stream(request, job, reply, generations)
-        return await _whole(site, reply, generations)
+        return await _whole(site, job, reply, generations)
     finally:
         for generation in generations:
             site.twin.drop(generation)
@@ -181,14 +181,19 @@ def _reply_id(request: web.Request, job: Job) -> str:
     return f"{'chatcmpl' if job.chat else 'cmpl'}-{own}"
 
 
-async def _whole(site: Site, reply: Reply, generations: Sequence[Generation]) -> web.Response:
+async def _whole(site: Site, job: Job, reply: Reply, generations: Sequence[Generation]) -> web.Response:
     """Return the answer when its last token is due."""
     while not all(generation.is_finished for generation in generations):
         changed = generations[0].changed
         await changed.wait()
         changed.clear()
     answers = [generation.answer for generation in generations]
-    body = reply.whole(answers, _final_usage(site, generations), metrics=_request_metrics(site, generations))
+    body = reply.whole(
+        answers,
+        _final_usage(site, generations),
+        metrics=_request_metrics(site, generations),
+        prompts=job.prompts if job.return_token_ids else None,
+    )
     for generation in generations:
         site.twin.mark_sent(generation)
     return web.Response(body=body, content_type="application/json")
@@ -227,13 +232,17 @@ def _fresh_events(job: Job, reply: Reply, index: int, generation: Generation) ->
     usage = None
     if job.continuous_usage:
         usage = Usage(prompt_tokens=generation.num_prompt_tokens, completion_tokens=ready, cached_tokens=None)
-    opening = [reply.role(index, usage)] if job.chat and generation.num_sent == 0 else []
+    is_first = generation.num_sent == 0
+    prompt = job.prompts[index] if job.return_token_ids and is_first else None
+    opening = [reply.role(index, usage, prompt=prompt)] if job.chat and is_first else []
     chunk = reply.chunk(
         index,
         answer.text(generation.num_sent, ready),
         ends=answer if generation.is_finished else None,
         usage=usage,
         null_usage=job.include_usage,
+        tokens=answer.tokens[generation.num_sent : ready] if job.return_token_ids else None,
+        prompt=None if job.chat else prompt,
     )
     return [*opening, chunk]
 

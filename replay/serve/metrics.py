@@ -25,6 +25,11 @@ REQUEST_BUCKETS = (
 LAG_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
 """Of our own metric: how late after their time tokens are handed to the socket."""
 
+SCHEDULER_FLAGS = (
+    *("max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill", "long_prefill_token_threshold"),
+    *("scheduler_reserve_full_isl", "scheduling_policy", "async_scheduling"),
+)
+
 FINISHED_REASONS = ("stop", "length", "abort", "error")
 
 
@@ -76,7 +81,7 @@ def exposition(metrics: Metrics, view: View, *, engine: EngineConfig, model: str
         lines.append(f"{name}{_labels({**labels, 'finished_reason': reason})} {float(count)}")
     for name, text, histogram in _histograms(metrics):
         lines += [*_head(name, "histogram", text), *_histogram_lines(name, histogram, labels)]
-    lines += _cache_config(engine)
+    lines += [*_cache_config(engine), *_scheduler_config(engine)]
     return "\n".join(lines) + "\n"
 
 
@@ -123,6 +128,13 @@ def _cache_config(engine: EngineConfig) -> Iterable[str]:
         "num_gpu_blocks": "None" if engine.num_gpu_blocks == UNBOUNDED else str(engine.num_gpu_blocks),
     }
     return [*_head(name, "gauge", "The KV cache's configuration."), f"{name}{_labels(labels)} 1.0"]
+
+
+def _scheduler_config(engine: EngineConfig) -> Iterable[str]:
+    """Yield a metric of our own: vLLM's /metrics do not say the scheduler's flags."""
+    name = "vtwin:scheduler_config_info"
+    labels = {key: str(getattr(engine, key)) for key in SCHEDULER_FLAGS}
+    return [*_head(name, "gauge", "The scheduler's flags."), f"{name}{_labels(labels)} 1.0"]
 
 
 def _head(name: str, kind: str, text: str) -> tuple[str, str]:

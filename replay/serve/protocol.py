@@ -47,6 +47,7 @@ class Job:
     stream: bool
     include_usage: bool
     continuous_usage: bool
+    return_token_ids: bool
     priority: int
     cache_salt: str
 
@@ -178,6 +179,7 @@ def _job(body: Body, *, chat: bool, prompts: tuple[Tokens, ...], max_tokens: int
         stream=stream,
         include_usage=_boolean(options, "include_usage"),
         continuous_usage=_boolean(options, "continuous_usage_stats"),
+        return_token_ids=_boolean(body, "return_token_ids"),
         priority=_integer(body, "priority") or 0,
         cache_salt=str(body.get("cache_salt") or ""),
     )

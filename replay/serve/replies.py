@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from replay.serve.protocol import Answer
+from replay.serve.tokens import Tokens
 
 DONE = b"data: [DONE]\n\n"
 
@@ -46,20 +47,30 @@ class Reply:
     created: int
     chat: bool
 
-    def whole(self, choices: Sequence[Answer], usage: Usage, *, metrics: object = None) -> bytes:
-        """Return the body of a response that is not streamed."""
+    def whole(
+        self,
+        choices: Sequence[Answer],
+        usage: Usage,
+        *,
+        metrics: object = None,
+        prompts: Sequence[Tokens] | None = None,
+    ) -> bytes:
+        """Return the body of a response that is not streamed; with ``prompts`` it names every token by its id."""
         body: dict[str, object] = {
             **self._head("chat.completion" if self.chat else "text_completion"),
             "choices": [self._choice(i, answer) for i, answer in enumerate(choices)],
             "usage": usage.body(),
         }
+        for choice, answer, prompt in zip(body["choices"], choices, prompts or (), strict=False):  # type: ignore[call-overload]
+            choice["token_ids"] = answer.tokens.tolist()
+            (body if self.chat else choice)["prompt_token_ids"] = prompt.tolist()
         if metrics is not None:
             body["metrics"] = metrics
         return _json(body)
 
-    def role(self, index: int, usage: Usage | None) -> bytes:
-        """Return the event that opens a chat's stream."""
-        return self._event(index, {"delta": {"role": "assistant", "content": ""}}, usage=usage)
+    def role(self, index: int, usage: Usage | None, *, prompt: Tokens | None = None) -> bytes:
+        """Return the event that opens a chat's stream; ``prompt``: whose ids it names."""
+        return self._event(index, {"delta": {"role": "assistant", "content": ""}}, usage=usage, prompt=prompt)
 
     def chunk(
         self,
@@ -69,13 +80,18 @@ class Reply:
         ends: Answer | None = None,
         usage: Usage | None = None,
         null_usage: bool = False,
+        tokens: Tokens | None = None,
+        prompt: Tokens | None = None,
     ) -> bytes:
         """Return the event that carries ``text``; ``ends`` is the answer when these are its last tokens.
 
-        ``null_usage``: say ``"usage": null``, as the events before a final usage event do.
+        ``null_usage``: say ``"usage": null``, as the events before a final usage event do. ``tokens``, ``prompt``:
+        the ids to name, of the text and of the prompt.
         """
         said: dict[str, object] = {"delta": {"content": text}} if self.chat else {"text": text}
-        return self._event(index, said, ends=ends, usage=usage, null_usage=null_usage)
+        if tokens is not None:
+            said["token_ids"] = tokens.tolist()
+        return self._event(index, said, ends=ends, usage=usage, null_usage=null_usage, prompt=prompt)
 
     def usage(self, usage: Usage, *, metrics: object = None) -> bytes:
         """Return the event without choices that closes a stream with usage."""
@@ -99,6 +115,7 @@ class Reply:
         ends: Answer | None = None,
         usage: Usage | None = None,
         null_usage: bool = False,
+        prompt: Tokens | None = None,
     ) -> bytes:
         choice = {
             "index": index,
@@ -108,6 +125,10 @@ class Reply:
             "stop_reason": ends.stop_reason if ends else None,
         }
         body: dict[str, object] = {**self._head(self._chunk_kind), "choices": [choice]}
+        if (
+            prompt is not None
+        ):  # where vLLM names them: a chat's beside the choices, a completion's in its choice
+            (body if self.chat else choice)["prompt_token_ids"] = prompt.tolist()
         if usage is not None:
             body["usage"] = usage.body()
         elif null_usage:

@@ -9,7 +9,7 @@ import vtwin
 from calibrate.calibration import Calibration, Options
 from calibrate.judge import calibrate
 from calibrate.reveal import ADDRESS, REVEALED_BY, TOLD_APART_BY, command_of, reveals_of, run_for
-from calibrate.uncertainty import UNSEEN
+from calibrate.uncertainty import TOGETHER, UNSEEN, why_unseen
 from tests.calibrate.worlds import GUESS, observed, source, workload
 
 RUNS = {run.name: run for run in (*REVEALED_BY.values(), *TOLD_APART_BY.values())}
@@ -61,3 +61,15 @@ def test_where_no_trace_names_its_server_the_address_is_left_to_fill_in(calibrat
     rate = float(shlex.split(command)[shlex.split(command).index("--rate") + 1])
     arrival = np.sort(each.pairs.requests["arrival_us"].to_numpy())
     assert rate == pytest.approx(1.5 * (len(arrival) - 1) / np.ptp(arrival) * 1e6, rel=0.01)
+
+
+def test_coefficients_that_stand_in_for_each_other_are_not_blamed_on_the_lengths() -> None:
+    first_token = {"alpha0", "alpha1", "beta1"}
+    told = [reason for pair, reason in TOGETHER.items() if pair <= first_token]
+    assert len(told) == 3
+    assert [reason for reason in [*told, UNSEEN["beta1"]] if "too alike" in reason] == []
+    correlation = np.array([[1.0, -0.97], [-0.97, 1.0]])
+    assert why_unseen(("alpha1", "beta1"), 0, correlation=correlation) == (
+        "both delay a request's own first token by so much per prompt token: only where its prefill delays others' "
+        "tokens, too rarely here, can beta1 be told apart (correlation with beta1 -0.97)"
+    )

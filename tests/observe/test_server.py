@@ -124,3 +124,14 @@ async def test_on_chat_without_tokenize_the_ratio_is_measured_and_said() -> None
     assert np.all(np.abs(counted - [50, 200, 800]) <= 0.1 * np.array([50, 200, 800]))
     assert trace.header.client is not None
     assert "measured" in (trace.header.client.prompt_source or "")
+
+
+def test_the_flags_of_an_emulated_server_are_learnt_from_its_metrics() -> None:
+    labels = {"max_num_seqs": "32", "max_num_batched_tokens": "512", "async_scheduling": "False"}
+    labels["scheduling_policy"] = "priority"
+    info = learn_from_metrics(
+        ServerInfo(), [Sample(name="vtwin:scheduler_config_info", labels=labels, value=1)]
+    )
+    assert (info.max_num_seqs, info.max_num_batched_tokens) == (32, 512)
+    assert (info.async_scheduling, info.scheduling_policy) == (False, "priority")
+    assert info.sources["max_num_seqs"] == "/metrics vtwin:scheduler_config_info"

@@ -229,17 +229,6 @@ def test_what_can_never_run_is_counted_and_leaves_exit_code_0(
     assert sum(summary["num_by_status"].values()) == 40  # type: ignore[attr-defined]
 
 
-def test_a_trace_of_nobody_has_no_statistics(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "w.csv").write_text((folder / "w.csv").read_text().splitlines()[0] + "\n")
-    summary = document(capsys, *REPLAY)
-    assert (summary["num_requests"], summary["request_throughput"], summary["prefix_hit_frac"]) == (
-        0,
-        None,
-        None,
-    )
-    assert summary["ttft_us"] == dict.fromkeys(("mean", "p50", "p90", "p95", "p99"))
-
-
 @pytest.mark.usefixtures("folder")
 def test_a_missing_trace_is_exit_code_3(capsys: pytest.CaptureFixture[str]) -> None:
     assert vtwin.main(["replay", "nowhere", "--config", "twin.yaml", "--output", "s"]) == 3
@@ -261,3 +250,47 @@ def test_config_show_prints_what_loads_again(folder: Path, capsys: pytest.Captur
     assert vtwin.main(["config", "show", "--config", "again.yaml"]) == 0
     assert capsys.readouterr().out == shown
     assert vtwin.main(["config", "show"]) == 2
+
+
+def test_a_run_in_which_nothing_finishes_says_why(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "small.yaml").write_text(CONFIG.replace("num_gpu_blocks: 20", "num_gpu_blocks: 6"))
+    lengths = ["--prompt-tokens", "70", "--prompt-tokens-stdev", "0", "--output-tokens", "40"]
+    command = [
+        "run",
+        *LOAD,
+        *lengths,
+        "--output-tokens-stdev",
+        "0",
+        "--config",
+        "small.yaml",
+        "--output",
+        "s",
+    ]
+    assert vtwin.main(command) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == (
+        "no request finished: 40 stuck (the KV cache (engine.num_gpu_blocks 6, 80 tokens) is too small for them "
+        "or for one that they wait behind)"
+    )
+
+
+def test_a_run_of_prompts_beyond_the_model_length_says_why(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "short.yaml").write_text(CONFIG.replace("max_model_len: 300", "max_model_len: 10"))
+    lengths = ["--prompt-tokens", "60", "--prompt-tokens-stdev", "0"]
+    assert vtwin.main(["run", *LOAD, *lengths, "--config", "short.yaml", "--output", "s"]) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == "no request finished: 40 rejected (too long for engine.max_model_len 10)"
+
+
+def test_a_trace_without_requests_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = folder / "w.csv"
+    table.write_text(table.read_text().splitlines()[0] + "\n")
+    assert vtwin.main([*REPLAY]) == 3
+    assert capsys.readouterr().err == "TraceError: w: got a trace without requests, expected one at least\n"
+    assert not (folder / "s.csv").exists()
+    assert vtwin.main(["trace", "check", "w"]) == 1
+    printed = capsys.readouterr()
+    assert "without rows" in printed.out
+    assert printed.err == "w: 1 problem\n"

@@ -335,3 +335,35 @@ async def until(holds: object, *, patience_s: float = 5.0) -> None:
     while not holds():  # type: ignore[operator]
         assert time.monotonic() < deadline, "it never came to hold"
         await asyncio.sleep(0.002)
+
+
+@pytest.mark.parametrize("chat", [False, True])
+async def test_token_ids_come_where_they_are_asked_for_and_only_there(chat: bool) -> None:
+    path = "/v1/chat/completions" if chat else "/v1/completions"
+    asked: dict[str, object] = {"max_tokens": 4, "return_token_ids": True}
+    asked |= {"messages": [{"role": "user", "content": "a b"}]} if chat else {"prompt": [7, 8, 9]}
+    async with served() as (_, client):
+        whole = await (await client.post(path, json=asked)).json()
+        events = await events_of(await client.post(path, json=asked | {"stream": True}))
+        plain = await (await client.post(path, json=asked | {"return_token_ids": False})).json()
+        ids = whole["choices"][0]["token_ids"]
+        words = await (await client.post("/detokenize", json={"tokens": ids})).json()
+    choice = whole["choices"][0]
+    assert words["prompt"] == (choice["message"]["content"] if chat else choice["text"])
+    named = [(event if chat else event["choices"][0]).get("prompt_token_ids") for event in events]
+    prompt = (whole if chat else choice)["prompt_token_ids"]
+    assert named == [prompt] + [None] * (len(events) - 1)
+    assert len(prompt) == whole["usage"]["prompt_tokens"]
+    assert [i for event in events for i in event["choices"][0].get("token_ids", ())] == ids
+    assert "token_ids" not in json.dumps(plain)
+
+
+async def test_the_metrics_say_the_flags_that_a_twin_needs() -> None:
+    engine = {"max_num_seqs": 7, "max_num_batched_tokens": 96, "scheduling_policy": "priority"}
+    async with served(engine=engine) as (_, client):
+        page = await (await client.get("/metrics")).text()
+    line = next(line for line in page.splitlines() if line.startswith("vtwin:scheduler_config_info{"))
+    assert 'max_num_seqs="7"' in line
+    assert 'max_num_batched_tokens="96"' in line
+    assert 'scheduling_policy="priority"' in line
+    assert 'async_scheduling="False"' in line

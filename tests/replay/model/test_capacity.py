@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import vtwin
 from replay.model import Serving, find_gpu, kv_capacity, read_model_config
 from replay.model.capacity import GIB, weight_bytes
 from replay.model.gpus import read_gpu, shipped_gpus
@@ -108,3 +109,13 @@ def test_memory_of_the_sampler_grows_with_the_vocabulary() -> None:
     few, many = (kv_capacity(shape, gpu, serving=serving).activation_bytes / GIB for shape in (small, large))
     assert few < 1
     assert many > 3
+
+
+def test_a_gpu_like_none_gets_the_list_and_the_help_has_it_too(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        find_gpu("xyz")
+    names = [gpu.name for gpu in shipped_gpus()]
+    assert [name for name in names if name not in str(refused.value)] == []
+    assert vtwin.main(["model", "info", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert [name for name in names if name not in shown] == []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from replay.model.hf_config import FAMILIES, read_model_config, shipped_models
+from replay.model.hf_config import FAMILIES, SAME_ARCHITECTURE, read_model_config, shipped_models
 from traces.errors import ConfigError
 
 PUBLISHED = {
@@ -207,3 +207,15 @@ def test_a_file_that_is_not_there_or_no_json_is_named(tmp_path: Path) -> None:
 def test_every_known_architecture_reads_a_plain_decoder(tmp_path: Path) -> None:
     for model_type in FAMILIES:
         assert read_model_config(written(tmp_path, model_type=model_type)).model_type == model_type
+
+
+def test_a_model_tuned_for_chats_is_found_by_its_own_name() -> None:
+    for other, base in SAME_ARCHITECTURE.items():
+        assert read_model_config(other) == read_model_config(base)
+    assert read_model_config("llama-3.1-8b-instruct").name == "meta-llama/Llama-3.1-8B"
+
+
+def test_a_name_like_none_that_ships_gets_the_list() -> None:
+    with pytest.raises(ConfigError) as refused:
+        read_model_config("foo")
+    assert [name for name in shipped_models() if name not in str(refused.value)] == []

@@ -138,6 +138,12 @@ def write_all(
     return documents
 
 
+STRAIGHT_LINE = (
+    "note: blackbox is a straight line, good within the loads and lengths that were fitted; --latency-model auto "
+    "compares it with terms that carry further"
+)
+
+
 def summarise(calibration: Calibration, report: Path) -> None:
     """Print the errors and coefficients on stderr."""
     from rich.console import Console
@@ -159,5 +165,7 @@ def summarise(calibration: Calibration, report: Path) -> None:
         console.print(f"  {reveal.command}", soft_wrap=True, markup=False)
     for line in cautions_of(calibration):
         console.print(f"warning: {line}", soft_wrap=True, markup=False)
+    if calibration.fit is not None and calibration.fit.model == "blackbox" and not calibration.fit.candidates:
+        console.print(STRAIGHT_LINE, soft_wrap=True)
     console.print(headline(calibration), soft_wrap=True)
     console.print(f"report: {report / 'report.html'}", soft_wrap=True)

@@ -89,7 +89,9 @@ def test_the_report_is_of_an_unseen_load_beside_the_noise_floor(loop: Loop) -> N
     assert {each["name"] for each in report["fit"]["candidates"]} > {"blackbox"}
     assert report["noise_floor"]["e2e_us"]["mape"]["value"] > 0
     found = {name: each["value"] for name, each in report["fit"]["coefficients"].items()}
-    assert found["beta0"] + found.get("floor", 0) + 4 * found["beta2"] == pytest.approx(4000 + 4 * 150, rel=0.2)
+    assert found["beta0"] + found.get("floor", 0) + 4 * found["beta2"] == pytest.approx(
+        4000 + 4 * 150, rel=0.2
+    )
 
 
 def test_a_server_that_is_not_there_is_exit_code_4(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

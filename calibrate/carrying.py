@@ -163,9 +163,9 @@ def summarise(calibration: Calibration, report: Path) -> None:
     for reveal in reveals_of(calibration):
         console.print(f"to see {', '.join(reveal.coefficients)}: {reveal.shows}", soft_wrap=True)
         console.print(f"  {reveal.command}", soft_wrap=True, markup=False)
-    for line in cautions_of(calibration):
-        console.print(f"warning: {line}", soft_wrap=True, markup=False)
     if calibration.fit is not None and calibration.fit.model == "blackbox" and not calibration.fit.candidates:
         console.print(STRAIGHT_LINE, soft_wrap=True)
+    for line in cautions_of(calibration):
+        console.print(f"warning: {line}", soft_wrap=True, markup=False)
     console.print(headline(calibration), soft_wrap=True)
     console.print(f"report: {report / 'report.html'}", soft_wrap=True)

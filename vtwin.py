@@ -35,7 +35,7 @@ COMMANDS = {
     "trace": ("traces.cli:trace_app", "Check, describe, draw and convert traces."),
     "config": ("replay.cli:config_app", "Show a configuration as vtwin understands it, or make one."),
     "predictor": ("calibrate.predictor.cli:predictor_app", "Make a latency model out of measured operators."),
-    "model": ("replay.model.cli:model_app", "What a model needs and what a GPU can give it."),
+    "model": ("replay.model_cli:model_app", "What a model needs and what a GPU can give it."),
     "validate": ("vtwin:validate", "Observe, fit and judge a live endpoint."),
     "demo": ("vtwin:demo", "Run the whole loop against an emulated server."),
 }

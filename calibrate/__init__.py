@@ -28,44 +28,45 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from calibrate.bootstrap import Estimate
-    from calibrate.calibration import Calibration, Options, Source
-    from calibrate.errors import Bootstrap, MetricErrors
-    from calibrate.errors import compare as compare_pairs
-    from calibrate.fit import Fit, fit_trace
-    from calibrate.fit import fit as fit_twin
-    from calibrate.judge import calibrate as calibrate_twin
-    from calibrate.judge import compare_with_simulated, compare_with_twin
-    from calibrate.keep import defaults_entry, write_config, write_defaults
-    from calibrate.learned import Served, fit_physics
-    from calibrate.pair import Pairs
-    from calibrate.pair import pair as pair_traces
-    from calibrate.report import write_report
-    from calibrate.uncertainty import Coefficient
+    from calibrate.compare.bootstrap import Estimate
+    from calibrate.compare.errors import Bootstrap, MetricErrors
+    from calibrate.compare.errors import compare as compare_pairs
+    from calibrate.compare.pair import Pairs
+    from calibrate.compare.pair import pair as pair_traces
+    from calibrate.findings import Calibration, Options, Source
+    from calibrate.fit.physics import Served, fit_physics
+    from calibrate.fit.pipeline import fit as fit_twin
+    from calibrate.fit.pipeline import fit_trace
+    from calibrate.fit.result import Fit
+    from calibrate.fit.uncertainty import Coefficient
+    from calibrate.report.write import write_report
+    from calibrate.run import calibrate as calibrate_twin
+    from calibrate.run import compare_with_simulated, compare_with_twin
+    from calibrate.save import defaults_entry, write_config, write_defaults
 
 _HOMES = {
-    "Bootstrap": ("calibrate.errors", "Bootstrap"),
-    "Calibration": ("calibrate.calibration", "Calibration"),
-    "Coefficient": ("calibrate.uncertainty", "Coefficient"),
-    "Estimate": ("calibrate.bootstrap", "Estimate"),
-    "Fit": ("calibrate.fit", "Fit"),
-    "MetricErrors": ("calibrate.errors", "MetricErrors"),
-    "Options": ("calibrate.calibration", "Options"),
-    "Pairs": ("calibrate.pair", "Pairs"),
-    "Served": ("calibrate.learned", "Served"),
-    "Source": ("calibrate.calibration", "Source"),
-    "fit_physics": ("calibrate.learned", "fit_physics"),
-    "calibrate_twin": ("calibrate.judge", "calibrate"),
-    "compare_pairs": ("calibrate.errors", "compare"),
-    "compare_with_simulated": ("calibrate.judge", "compare_with_simulated"),
-    "compare_with_twin": ("calibrate.judge", "compare_with_twin"),
-    "defaults_entry": ("calibrate.keep", "defaults_entry"),
-    "fit_trace": ("calibrate.fit", "fit_trace"),
-    "fit_twin": ("calibrate.fit", "fit"),
-    "pair_traces": ("calibrate.pair", "pair"),
-    "write_config": ("calibrate.keep", "write_config"),
-    "write_defaults": ("calibrate.keep", "write_defaults"),
-    "write_report": ("calibrate.report", "write_report"),
+    "Bootstrap": ("calibrate.compare.errors", "Bootstrap"),
+    "Calibration": ("calibrate.findings", "Calibration"),
+    "Coefficient": ("calibrate.fit.uncertainty", "Coefficient"),
+    "Estimate": ("calibrate.compare.bootstrap", "Estimate"),
+    "Fit": ("calibrate.fit.result", "Fit"),
+    "MetricErrors": ("calibrate.compare.errors", "MetricErrors"),
+    "Options": ("calibrate.findings", "Options"),
+    "Pairs": ("calibrate.compare.pair", "Pairs"),
+    "Served": ("calibrate.fit.physics", "Served"),
+    "Source": ("calibrate.findings", "Source"),
+    "fit_physics": ("calibrate.fit.physics", "fit_physics"),
+    "calibrate_twin": ("calibrate.run", "calibrate"),
+    "compare_pairs": ("calibrate.compare.errors", "compare"),
+    "compare_with_simulated": ("calibrate.run", "compare_with_simulated"),
+    "compare_with_twin": ("calibrate.run", "compare_with_twin"),
+    "defaults_entry": ("calibrate.save", "defaults_entry"),
+    "fit_trace": ("calibrate.fit.pipeline", "fit_trace"),
+    "fit_twin": ("calibrate.fit.pipeline", "fit"),
+    "pair_traces": ("calibrate.compare.pair", "pair"),
+    "write_config": ("calibrate.save", "write_config"),
+    "write_defaults": ("calibrate.save", "write_defaults"),
+    "write_report": ("calibrate.report.write", "write_report"),
 }
 
 __all__ = [

@@ -139,9 +139,8 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
     ] = "vtwin",
 ) -> None:
     """Compare observed with simulated, fit the twin, write a report."""
-    from calibrate.apart import check_apart
-    from calibrate.calibration import Options
-    from calibrate.carrying import (
+    from calibrate.ci.run_gate import announce, gate_of, margins_of, verdict_on
+    from calibrate.command import (
         Traces,
         calibration_of,
         check_writing,
@@ -150,10 +149,11 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         summarise,
         write_all,
     )
-    from calibrate.comparing import compare_models, kind_of
-    from calibrate.gating import announce, gate_of, margins_of, verdict_on
-    from calibrate.judge import check_options
-    from calibrate.problem import COEFFICIENTS, FITTED
+    from calibrate.compare_latency import compare_models, kind_of
+    from calibrate.distinct_runs import check_apart
+    from calibrate.findings import Options
+    from calibrate.fit.loss import COEFFICIENTS, FITTED
+    from calibrate.run import check_options
     from traces.slo import parse_slo
 
     held_out = holdout or []

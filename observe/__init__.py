@@ -17,29 +17,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from observe.endpoint import Endpoint, parse_endpoint
-    from observe.exchange import Exchange, Sender
     from observe.observing import Observation, observe_trace, observe_with
-    from observe.plan import SendPlan, make_plan
+    from observe.plan.load_plan import SendPlan, make_plan
+    from observe.response.sse import SseParser
+    from observe.response.timeline import Reading, StreamReader
+    from observe.senders.endpoint import Endpoint, parse_endpoint
+    from observe.senders.exchange import Exchange, Sender
     from observe.settings import Limits, Settings
-    from observe.sse import SseParser
-    from observe.timeline import Reading, StreamReader
 
 _HOME = {
-    "Endpoint": "endpoint",
-    "Exchange": "exchange",
+    "Endpoint": "senders.endpoint",
+    "Exchange": "senders.exchange",
     "Limits": "settings",
     "Observation": "observing",
-    "Reading": "timeline",
-    "SendPlan": "plan",
-    "Sender": "exchange",
+    "Reading": "response.timeline",
+    "SendPlan": "plan.load_plan",
+    "Sender": "senders.exchange",
     "Settings": "settings",
-    "SseParser": "sse",
-    "StreamReader": "timeline",
-    "make_plan": "plan",
+    "SseParser": "response.sse",
+    "StreamReader": "response.timeline",
+    "make_plan": "plan.load_plan",
     "observe_trace": "observing",
     "observe_with": "observing",
-    "parse_endpoint": "endpoint",
+    "parse_endpoint": "senders.endpoint",
 }
 
 __all__ = [

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from observe.loads import Load, Pace, estimate_s, pace_of_probe, probing_load
 from observe.observing import Observation, observe_with
-from observe.server import Questions, ask_server
+from observe.plan.loads import Load, Pace, estimate_s, pace_of_probe, probing_load
+from observe.server.probe import Questions, ask_server
 from observe.settings import NO_WARM_UP, Settings
 from traces import ServerError, TraceError, read_trace, request_metrics
-from traces.paths import beside
-from traces.replacing import note_replaced
-from traces.workload.again import answer_decides
+from traces.overwrite import note_replaced
+from traces.tables.paths import beside
+from traces.workload.from_trace import answer_decides
 
 if TYPE_CHECKING:
     from traces import Trace

@@ -32,7 +32,7 @@ LIST = "Several runs"
 
 def _seconds(text: str) -> float:
     """Return seconds > 0; 0, none and off mean never: infinity."""
-    from traces.workload.options import parse_seconds
+    from traces.units import parse_seconds
 
     if text.strip().lower() in ("none", "off", "0"):
         return float("inf")
@@ -44,7 +44,7 @@ def _seconds(text: str) -> float:
 
 def _warmup(text: str) -> WarmUp:
     """Return the warm-up that a bare number (of requests) or a time with its unit asks for."""
-    from traces.workload.options import parse_seconds
+    from traces.units import parse_seconds
 
     if text.strip().isdecimal():
         return WarmUp(num_requests=int(text))
@@ -271,12 +271,12 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Send a load to a live endpoint and record the trace."""
-    from observe.endpoint import parse_endpoint, redact_command
+    from observe.event_loop import run_on_fastest_loop
     from observe.listing import ListOptions
-    from observe.loop import run_on_fastest_loop
+    from observe.senders.endpoint import parse_endpoint, redact_command
     from observe.settings import Limits, Settings
     from traces import ConfigError
-    from traces.replacing import note_replaced
+    from traces.overwrite import note_replaced
     from traces.slo import parse_slo
     from traces.workload import trace_from_options
 
@@ -334,7 +334,7 @@ def _finite(seconds: float) -> float | None:
 async def _observed(requests: Trace, settings: Settings, *, output: Path, told: list[str]) -> Observation:
     """Observe with the terminal's display; lines that were shown are added to ``told``."""
     from observe.observing import observe_with
-    from observe.panel import show
+    from observe.run.panel import show
 
     def say(line: str) -> None:
         told.append(line)
@@ -354,7 +354,7 @@ def _report(
     observation: Observation, *, as_json: bool, told: Sequence[str], slo_us: Mapping[str, float]
 ) -> None:
     """Print the summary on stderr, without notes already told; if asked for, the document on stdout."""
-    from observe.summary import summarize_observed, table
+    from observe.result.summary import summarize_observed, table
 
     summary = summarize_observed(observation.trace, slo_us=slo_us)
     typer.echo(table(summary), err=True)
@@ -376,8 +376,8 @@ def _observe_list(
     strict: bool,
 ) -> None:
     """Run a list of loads, show what came of it, and exit as the worst of them demands."""
+    from observe.event_loop import run_on_fastest_loop
     from observe.listing import observe_list, report_list
-    from observe.loop import run_on_fastest_loop
 
     outcomes = run_on_fastest_loop(lambda: observe_list(workload, settings, options=several, folder=folder))
     report_list(outcomes, slo_us=slo_us, as_json=as_json)

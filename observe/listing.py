@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Literal
 import typer
 
 from observe.campaign import Outcome, estimate_all, model_length, run_loads
-from observe.loads import Load, calibration_loads, sweep_loads
 from observe.observing import observe_with
-from observe.panel import show
-from observe.summary import SCHEMA_VERSION, Summary, summarize_observed
+from observe.plan.loads import Load, calibration_loads, sweep_loads
+from observe.result.summary import SCHEMA_VERSION, Summary, summarize_observed
+from observe.run.panel import show
 from traces import ConfigError
 
 if TYPE_CHECKING:

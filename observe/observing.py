@@ -12,22 +12,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from observe.beside import BesideRecords
-from observe.brake import ErrorBrake
-from observe.carrier import Carrier, Solo, undisturbed
-from observe.endpoint import Api, parse_endpoint
-from observe.exchange import monotonic_ns
-from observe.headers import final_header, first_header, lost_processes, server_change, with_remarks
-from observe.plan import SendPlan
-from observe.preparing import Preparation, Say, prepare
-from observe.progress import Progress
-from observe.record import LiveTrace
-from observe.run import RunFacts
-from observe.server import Questions, scrape_metrics
+from observe.executor import Carrier, Solo, undisturbed
+from observe.header import final_header, first_header, lost_processes, server_change, with_remarks
+from observe.plan.load_plan import SendPlan
+from observe.prepare import Preparation, Say, prepare
+from observe.record.trace_file import LiveTrace
+from observe.run.early_stop import ErrorBrake
+from observe.run.progress import Progress
+from observe.run.send_plan import RunFacts
+from observe.senders.endpoint import Api, parse_endpoint
+from observe.senders.exchange import monotonic_ns
+from observe.server.background import BesideRecords
+from observe.server.probe import Questions, scrape_metrics
 from observe.settings import Limits, Settings
 
 if TYPE_CHECKING:
-    from observe.metrics_text import Sample
+    from observe.server.metrics_text import Sample
     from traces import Header, Trace
 
 _LAST_SCRAPE_S = 5.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from observe.endpoint import Api, Endpoint
+from observe.senders.endpoint import Api, Endpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,31 +18,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from replay.config import TwinConfig, check_fits, dump_config, load_config
-    from replay.defaults import DefaultsEntry, Provenance, lookup_defaults, read_defaults
-    from replay.defaults_write import write_defaults_entry
-    from replay.requests import requests_from_trace
     from replay.serve import serving
-    from replay.simulate import Pacing, paced_requests, pacing_of, simulate_trace
-    from replay.summary import summarize
+    from replay.trace.requests import requests_from_trace
+    from replay.trace.simulate import Pacing, paced_requests, pacing_of, simulate_trace
+    from replay.trace.summary import summarize
+    from replay.twin.config import TwinConfig, check_fits, dump_config, load_config
+    from replay.twin.defaults import DefaultsEntry, Provenance, lookup_defaults, read_defaults
+    from replay.twin.defaults_write import write_defaults_entry
 
 _HOMES = {
-    "DefaultsEntry": "replay.defaults",
-    "Provenance": "replay.defaults",
-    "TwinConfig": "replay.config",
-    "check_fits": "replay.config",
-    "dump_config": "replay.config",
-    "load_config": "replay.config",
-    "lookup_defaults": "replay.defaults",
-    "read_defaults": "replay.defaults",
-    "Pacing": "replay.simulate",
-    "paced_requests": "replay.simulate",
-    "pacing_of": "replay.simulate",
-    "requests_from_trace": "replay.requests",
+    "DefaultsEntry": "replay.twin.defaults",
+    "Provenance": "replay.twin.defaults",
+    "TwinConfig": "replay.twin.config",
+    "check_fits": "replay.twin.config",
+    "dump_config": "replay.twin.config",
+    "load_config": "replay.twin.config",
+    "lookup_defaults": "replay.twin.defaults",
+    "read_defaults": "replay.twin.defaults",
+    "Pacing": "replay.trace.simulate",
+    "paced_requests": "replay.trace.simulate",
+    "pacing_of": "replay.trace.simulate",
+    "requests_from_trace": "replay.trace.requests",
     "serving": "replay.serve",
-    "simulate_trace": "replay.simulate",
-    "summarize": "replay.summary",
-    "write_defaults_entry": "replay.defaults_write",
+    "simulate_trace": "replay.trace.simulate",
+    "summarize": "replay.trace.summary",
+    "write_defaults_entry": "replay.twin.defaults_write",
 }
 
 __all__ = [

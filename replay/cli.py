@@ -17,8 +17,8 @@ import typer
 from traces.workload.options import WorkloadOptions, with_workload_options
 
 if TYPE_CHECKING:
-    from replay.config import TwinConfig
     from replay.serve import Listening
+    from replay.twin.config import TwinConfig
     from traces import Trace
 
 PATIENCE_S = 2.0
@@ -168,7 +168,7 @@ def show(
     defaults: DefaultsOption = None,
 ) -> None:
     """Print what a TWIN.yaml amounts to: every key, defaults filled in and looked up."""
-    from replay.config import dump_config
+    from replay.twin.config import dump_config
     from traces.errors import ConfigError
 
     path = option or config
@@ -194,23 +194,23 @@ def from_serve(
     ] = None,
 ) -> None:
     """Print a TWIN.yaml to start from: of a server's command line, or of a trace's header."""
-    from replay import starting
+    from replay.twin import from_serve
     from traces.errors import ConfigError
 
     if (command is None) == (from_trace is None):
         got = "neither" if command is None else "both"
         raise ConfigError(f"'vllm serve …', --from-trace: got {got}, expected one of them")
     if command is not None:
-        start = starting.start_from_serve(command)
+        start = from_serve.start_from_serve(command)
     else:
         from traces import read_trace
-        from traces.paths import stem_of
+        from traces.tables.paths import stem_of
 
         assert from_trace is not None  # noqa: S101 - one of the two is given
-        start = starting.start_from_server(
+        start = from_serve.start_from_server(
             read_trace(from_trace).header.server, name=stem_of(from_trace).name
         )
-    text, notes = starting.twin_text(start, gpu=gpu)
+    text, notes = from_serve.twin_text(start, gpu=gpu)
     for note in notes:
         typer.echo(f"note: {note}", err=True)
     typer.echo(text, nl=False)
@@ -218,7 +218,7 @@ def from_serve(
 
 def _load(config: Path, defaults: Path | None) -> TwinConfig:
     """Return the configuration, its notes told."""
-    from replay.config import load_config
+    from replay.twin.config import load_config
 
     twin = load_config(config, defaults=defaults)
     for note in twin.notes:
@@ -240,10 +240,10 @@ class _How:
 
 def _simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, how: _How) -> None:
     """Simulate, write the trace (and the steps), tell the summary."""
-    from replay.config import check_fits, config_digest, name_of
-    from replay.simulate import simulate_trace
-    from replay.steps import write_steps
-    from replay.summary import summarize, table, why_none_finished
+    from replay.trace.simulate import simulate_trace
+    from replay.trace.steps import write_steps
+    from replay.trace.summary import summarize, table, why_none_finished
+    from replay.twin.config import check_fits, config_digest, name_of
     from traces import request_metrics, write_trace
 
     check_fits(twin, trace)
@@ -279,7 +279,7 @@ def _simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, how: _H
 
 def _tell_replaced(output: Path, *, overwrite: bool) -> None:
     """Say what the simulated trace replaces. Raises ConfigError where that was measured."""
-    from traces.replacing import note_replaced
+    from traces.overwrite import note_replaced
 
     if (note := note_replaced(output, overwrite=overwrite)) is not None:
         typer.echo(f"note: {note}", err=True)

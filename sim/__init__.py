@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sim.config import EngineConfig, InvalidConfig
-    from sim.itl import InterTokenLatencies
     from sim.latency import (
         Blackbox,
         Extended,
@@ -25,11 +24,12 @@ if TYPE_CHECKING:
         StepBatch,
     )
     from sim.ready import compile_engine
+    from sim.records.itl import InterTokenLatencies
+    from sim.records.results import View
+    from sim.records.steps import Step
     from sim.requests import Outcomes, Requests, Status
-    from sim.results import View
     from sim.resumable import Engine
     from sim.simulation import Simulation, simulate
-    from sim.steps import Step
 
 __all__ = [
     "Blackbox",
@@ -65,14 +65,14 @@ _HOMES = {
     "Profiled": "sim.latency",
     "Roofline": "sim.latency",
     "StepBatch": "sim.latency",
-    "InterTokenLatencies": "sim.itl",
+    "InterTokenLatencies": "sim.records.itl",
     "InvalidConfig": "sim.config",
     "Outcomes": "sim.requests",
     "Requests": "sim.requests",
     "Simulation": "sim.simulation",
     "Status": "sim.requests",
-    "Step": "sim.steps",
-    "View": "sim.results",
+    "Step": "sim.records.steps",
+    "View": "sim.records.results",
     "compile_engine": "sim.ready",
     "simulate": "sim.simulation",
 }

@@ -36,11 +36,11 @@ class EngineConfig:
     whose predecessors were. ``num_lookahead_tokens``: slots kept behind a step's tokens for the drafting model (vLLM: k
     for EAGLE, MTP and draft models, 0 for n-grams). ``seed``: of what is accepted.
 
-    The KV cache has a second tier with ``num_cpu_blocks`` >= 1 (``sim/engine/cpu_tier.py`` has the rule):
+    The KV cache has a second tier with ``num_cpu_blocks`` >= 1 (``sim/engine/optional/cpu_tier.py`` has the rule):
     ``kv_offload_threshold``, a share of the GPU's blocks; ``kv_transfer_bandwidth`` in tokens per µs,
     ``kv_transfer_base_latency`` in µs. It stays empty where nothing can be evicted: unbounded, or without caching.
 
-    ``compatibility`` blis takes on the peer's deviations (``sim/engine/blis.py`` has them).
+    ``compatibility`` blis takes on the peer's deviations (``sim/engine/optional/blis.py`` has them).
     Raises InvalidConfig on a value the engine cannot run with.
     """
 

@@ -10,10 +10,7 @@ import numpy as np
 from sim.config import EngineConfig
 from sim.engine import state as st
 from sim.engine.control import abort_request, hold_requests, join_requests
-from sim.engine.run import NEEDS_ROOM, run
-from sim.itl import InterTokenLatencies
-from sim.latency.model import LatencyModel
-from sim.layout import (
+from sim.engine.layout import (
     LONGEST_JUMP,
     Record,
     first_state,
@@ -22,9 +19,12 @@ from sim.layout import (
     request_records,
     size_for,
 )
+from sim.engine.run import NEEDS_ROOM, run
+from sim.latency.model import LatencyModel
+from sim.records.itl import InterTokenLatencies
+from sim.records.results import View, gaps_of, outcomes_of, totals_of, view_of
+from sim.records.steps import Step, decode_steps
 from sim.requests import Int64s, Outcomes, Requests
-from sim.results import View, gaps_of, outcomes_of, totals_of, view_of
-from sim.steps import Step, decode_steps
 
 FOREVER = 1 << 62
 

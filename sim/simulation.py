@@ -6,12 +6,12 @@ import time
 from dataclasses import dataclass
 
 from sim.config import EngineConfig, InvalidConfig
-from sim.itl import InterTokenLatencies
+from sim.engine.layout import Record
 from sim.latency.model import LatencyModel
-from sim.layout import Record
+from sim.records.itl import InterTokenLatencies
+from sim.records.steps import Step
 from sim.requests import Int64s, Outcomes, Requests, Status
 from sim.resumable import Engine
-from sim.steps import Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class Simulation:
 
     ``num_steps`` counts every step, ``num_jumps`` the jumps taken over runs of them; ``duration_us`` is the time of
     the last event; ``engine_cpu_s`` is CPU time of this thread.
-    Drafts count as verified; offloads, reloads and thrashings are blocks (``sim/engine/cpu_tier.py``).
+    Drafts count as verified; offloads, reloads and thrashings are blocks (``sim/engine/optional/cpu_tier.py``).
     """
 
     outcomes: Outcomes

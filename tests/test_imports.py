@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,8 @@ SIM_MODULES = {
 }
 # Except: the cache of machine code is a folder, and a run says what it cost. No outcome depends on either.
 SIM_EXCEPTIONS = {"sim/compile.py": {"hashlib", "os", "pathlib", "sys"}, "sim/simulation.py": {"time"}}
+MOST_MODULES = 15
+"""In one folder, beside its sub-packages and its ``__init__``: what a newcomer can take in at a glance."""
 SIM_CALLS_FORBIDDEN = {"open", "print", "input", "breakpoint"}
 
 
@@ -129,7 +132,7 @@ def test_no_room_has_the_name_of_a_standard_module(room: str) -> None:
     "source",
     [
         "import replay",
-        "from replay.config import load_config",
+        "from replay.twin.config import load_config",
         "def f():\n    from replay import load_config",
         "if TYPE_CHECKING:\n    import replay.cli as c",
         "import importlib\nimportlib.import_module('replay.cli')",
@@ -137,3 +140,98 @@ def test_no_room_has_the_name_of_a_standard_module(room: str) -> None:
 )
 def test_an_arrow_that_is_not_drawn_is_seen(source: str) -> None:
     assert foreign_rooms(source, room="traces") == {"replay"}
+
+
+# The inner rooms. At every level of a package, its modules and sub-packages import one another one way only:
+# lazy imports, ``TYPE_CHECKING`` and imports by name included.
+
+Arrows = dict[str, set[str]]
+
+
+def modules_of(room: str, *, root: Path = ROOT) -> dict[str, Path]:
+    """Return the modules of a package by their dotted names; a folder stands for its ``__init__``."""
+    found = {}
+    for path in sorted((root / room).rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports_of(source: str, *, known: Mapping[str, Path]) -> set[str]:
+    """Return which of the ``known`` modules a source names in an import."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute here"
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in known else str(node.module) for name in names}
+        elif isinstance(node, ast.Call) and _called_name(node) in {"import_module", "__import__"}:
+            found |= {str(arg.value) for arg in node.args[:1] if isinstance(arg, ast.Constant)}
+    return found & set(known)
+
+
+def arrows_at(folder: str, arrows: Arrows) -> Arrows:
+    """Return the arrows between a folder's door and its children: a module, or a sub-package with all it holds."""
+    depth = folder.count(".") + 2
+    inside = f"{folder}."
+    between: Arrows = {}
+    for name, targets in arrows.items():
+        if not (name.startswith(inside) or name == folder):
+            continue
+        child = ".".join(name.split(".")[:depth])
+        ends = {".".join(t.split(".")[:depth]) for t in targets if t.startswith(inside) or t == folder}
+        between.setdefault(child, set()).update(ends - {child})
+    return between
+
+
+def circle_in(arrows: Arrows) -> set[str]:
+    """Return the nodes that cannot be put on floors: those on a circle, and those that rest on one."""
+    left = {name: set(targets) for name, targets in arrows.items()}
+    while True:
+        free = {name for name, targets in left.items() if not targets & set(left)}
+        if not free:
+            return set(left)
+        for name in free:
+            del left[name]
+
+
+def inner_arrows(room: str, *, root: Path = ROOT) -> Arrows:
+    known = modules_of(room, root=root)
+    return {name: imports_of(path.read_text(), known=known) for name, path in known.items()}
+
+
+PACKAGES = [room for room in ARROWS if room != "vtwin"]
+
+
+@pytest.mark.parametrize("room", PACKAGES)
+def test_inner_rooms_import_one_way_and_no_circle_stands(room: str) -> None:
+    arrows = inner_arrows(room)
+    folders = {name.rpartition(".")[0] for name in arrows} - {""}
+    circles = {folder: circle_in(arrows_at(folder, arrows)) for folder in folders}
+    assert {folder: circle for folder, circle in circles.items() if circle} == {}
+
+
+@pytest.mark.parametrize("room", PACKAGES)
+def test_no_folder_holds_more_modules_than_a_glance_takes_in(room: str) -> None:
+    modules = [path for path in modules_of(room).values() if path.name != "__init__.py"]
+    crowd = Counter(path.parent.relative_to(ROOT).as_posix() for path in modules)
+    assert {folder: number for folder, number in crowd.items() if number > MOST_MODULES} == {}
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        {"a.py": "import room.b", "b.py": "def f():\n    from room import a"},
+        {"a.py": "from room.inner.x import f", "inner/x.py": "if TYPE_CHECKING:\n    from room.a import T"},
+        {"one/x.py": "import room.two.y", "two/y.py": "", "two/z.py": "import room.one.w", "one/w.py": ""},
+        {"__init__.py": "from room.a import f", "a.py": "from room import f"},
+    ],
+)
+def test_a_circle_is_seen(tmp_path: Path, sources: dict[str, str]) -> None:
+    for name, source in {"__init__.py": "", **sources}.items():
+        (tmp_path / "room" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "room" / name).write_text(source)
+    arrows = inner_arrows("room", root=tmp_path)
+    assert circle_in(arrows_at("room", arrows))

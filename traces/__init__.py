@@ -19,6 +19,7 @@ from traces.errors import ConfigError, ServerError, TraceError, VtwinError
 
 if TYPE_CHECKING:
     from traces.check import check_trace
+    from traces.conversion import convert
     from traces.header import (
         ClientInfo,
         ClosedLoop,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
         SLOTarget,
         Source,
     )
-    from traces.importers import convert
     from traces.metrics import (
         METRIC_COLUMNS,
         MetricNotes,
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
         token_gaps,
         without_warmup,
     )
-    from traces.problems import Problem
     from traces.read import read_header, read_trace
     from traces.summary import Quantity, Summary, prefix_hit_ceiling_frac, summarize_trace
+    from traces.tables.problems import Problem
     from traces.trace import Trace, make_trace, select_rows
     from traces.write import write_trace
 
@@ -57,7 +57,7 @@ _HOME = {
     "METRIC_COLUMNS": "metrics",
     "MetricNotes": "metrics",
     "Network": "header",
-    "Problem": "problems",
+    "Problem": "tables.problems",
     "Quantity": "summary",
     "SLOTarget": "header",
     "ServerInfo": "header",
@@ -66,7 +66,7 @@ _HOME = {
     "TokenGaps": "metrics",
     "Trace": "trace",
     "check_trace": "check",
-    "convert": "importers",
+    "convert": "conversion",
     "finished_ok": "metrics",
     "make_trace": "trace",
     "metric_notes": "metrics",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from traces.problems import Problem
 from traces.read import examine
 from traces.schema import FIELDS
+from traces.strict_yaml import nearest
+from traces.tables.problems import Problem
 from traces.trace import Trace
-from traces.yamldoc import nearest
 
 
 def check_trace(path: str | Path) -> list[Problem]:

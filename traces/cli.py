@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from traces.exporters import TargetFormat
-from traces.importers import SourceFormat
-from traces.workload.options import WorkloadOptions, parse_seconds, with_workload_options
+from traces.conversion import SourceFormat
+from traces.exporters.target import TargetFormat
+from traces.units import parse_seconds
+from traces.workload.options import WorkloadOptions, with_workload_options
 
 if TYPE_CHECKING:
-    from traces.importers.servegen import Cut
     from traces.summary import Summary
     from traces.trace import Trace
+    from traces.workload.servegen import Cut
 
 trace_app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Check, describe, draw, convert traces."
@@ -144,7 +145,7 @@ def convert(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     overwrite: OverwriteOption = False,
 ) -> None:
     """Bring a public trace format to TraceV2, or a trace to another dialect, file type or tool."""
-    from traces.importers import convert as convert_file
+    from traces.conversion import convert as convert_file
 
     cut = _cut(start=start, duration=duration, rate_scale=rate_scale, seed=seed)
     with _working("reading", file):
@@ -166,7 +167,7 @@ def _cut(
     if all(value is None for value in given.values()):
         return None
     from traces.errors import ConfigError
-    from traces.importers.servegen import Cut
+    from traces.workload.servegen import Cut
 
     for name, value, least in (
         ("--start", start, 0.0),
@@ -241,7 +242,7 @@ def _rounded(value: float | None, text: str, *, scale: float = 1.0) -> str | Non
 def _write(trace: Trace, output: Path, *, dialect: Literal["vtwin", "blis"], overwrite: bool) -> None:
     import shlex
 
-    from traces.replacing import note_replaced
+    from traces.overwrite import note_replaced
     from traces.write import write_trace
 
     if (note := note_replaced(output, overwrite=overwrite)) is not None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from traces.yamldoc import dump_dataclass, load_dataclass
+from traces.strict_yaml import dump_dataclass, load_dataclass
 
 MODES = ("real", "generated", "replayed")
 

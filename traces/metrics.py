@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from traces.errors import TraceError
-from traces.rules import int_values, request_codes
+from traces.tables.rules import int_values, request_codes
 from traces.trace import Trace, select_rows
 
 Int64s = NDArray[np.int64]

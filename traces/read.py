@@ -8,21 +8,21 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from traces.blis import from_blis
 from traces.errors import TraceError
 from traces.header import Header, parse_header
-from traces.paths import TraceFiles, locate, stem_of
-from traces.problems import Finding, Problem, refuse
-from traces.rules import event_findings, request_findings
 from traces.schema import EVENT_FIELDS, FIELDS
-from traces.tables import read_table, to_frame
+from traces.tables.blis import from_blis
+from traces.tables.csv_parquet import read_table, to_frame
+from traces.tables.paths import TraceFiles, locate, stem_of
+from traces.tables.problems import Finding, Problem, refuse
+from traces.tables.rules import event_findings, request_findings
 from traces.trace import Trace
 
 
 def read_trace(path: str | Path, *, events: bool = True) -> Trace:
     """Return the trace that ``path`` names by stem, header or table; ``events=False`` leaves its .itl unread.
 
-    A file of BLIS's is translated (``traces.blis``). Columns that TraceV2 does not know are kept, as text.
+    A file of BLIS's is translated (``traces.tables.blis``). Columns that TraceV2 does not know are kept, as text.
     Raises TraceError: a file missing or unreadable, an unknown header key, or the first broken rule and how
     many more there are.
     """

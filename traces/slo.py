@@ -27,7 +27,7 @@ def parse_slo(text: str) -> dict[str, float]:
     """Return the promises of ``ttft=500ms,tpot=30ms`` in µs, by metric. Raises ConfigError, for a bare number too."""
     from typer import BadParameter
 
-    from traces.workload.options import parse_seconds
+    from traces.units import parse_seconds
 
     promises: dict[str, float] = {}
     for part in text.split(","):

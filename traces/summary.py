@@ -18,8 +18,8 @@ from traces.metrics import (
     request_metrics,
     without_warmup,
 )
-from traces.rules import int_values
 from traces.schema import FIELDS
+from traces.tables.rules import int_values
 from traces.trace import Trace
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from typing import Literal
 
 import pandas as pd
 
-from traces.blis import to_blis
 from traces.errors import TraceError
 from traces.header import Header, header_yaml
-from traces.paths import beside, stem_of
 from traces.schema import EVENT_FIELDS, FIELDS, REQUEST_FIELDS, Field
-from traces.tables import to_arrow, write_csv, write_parquet
+from traces.tables.blis import to_blis
+from traces.tables.csv_parquet import to_arrow, write_csv, write_parquet
+from traces.tables.paths import beside, stem_of
 from traces.trace import Trace
 
 Dialect = Literal["vtwin", "blis"]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from calibrate.predictor.components import ESSENTIAL
 from calibrate.predictor.measured import ProfileError, Wanted
-from calibrate.predictor.sources import Sources, read_profiles
+from calibrate.predictor.profiles.sources import Sources, read_profiles
 from calibrate.predictor.tables import ComponentTable, StepTables, build_tables
 from replay.model import Gpu
-from replay.profiled import StepTableFile
+from replay.twin.profiled import StepTableFile
 
 DOMAIN_FEATURES = {
     "tokens": ("tokens", ("attn_pre_proj", "attn_post_proj", "mlp_up_proj", "mlp_down_proj", "moe")),

@@ -11,7 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from calibrate.predictor.tables import ComponentTable, StepTables
-    from replay.profiled import StepTableFile
+    from replay.twin.profiled import StepTableFile
 
 PATIENCE_S = 2.0
 """What takes longer than this says how far it is."""
@@ -89,7 +89,7 @@ def train(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from calibrate.predictor.estimators import check_names
     from calibrate.predictor.measured import Wanted
     from replay.model import find_gpu, read_model_config
-    from replay.profiled import write_step_tables
+    from replay.twin.profiled import write_step_tables
 
     started = time.monotonic()
     wanted = Wanted(

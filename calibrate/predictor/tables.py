@@ -12,7 +12,7 @@ from calibrate.predictor.cache import Learned, learn
 from calibrate.predictor.components import CPU, Component, needed
 from calibrate.predictor.measured import Floats, OperatorTable, Wanted
 from calibrate.predictor.prefill import prefill_points, prefill_times
-from calibrate.predictor.sources import Sources
+from calibrate.predictor.profiles.sources import Sources
 from calibrate.predictor.standins import STEP_US, stand_in
 from calibrate.predictor.training import Report
 from replay.model import Gpu

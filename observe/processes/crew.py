@@ -13,8 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from observe.exchange import monotonic_ns
-from observe.plan import PREBUILD_BYTES, SendPlan
+from observe.plan.load_plan import PREBUILD_BYTES, SendPlan
 from observe.processes.dealing import Share, deal, deal_cap
 from observe.processes.reports import Sum, add_up
 from observe.processes.wire import (
@@ -30,11 +29,12 @@ from observe.processes.wire import (
     packed,
     receive,
 )
-from observe.progress import Progress
-from observe.recorder import Tallies
-from observe.run import RunFacts
+from observe.record.recorder import Tallies
+from observe.result.verdict import process_info
+from observe.run.progress import Progress
+from observe.run.send_plan import RunFacts
+from observe.senders.exchange import monotonic_ns
 from observe.settings import Settings
-from observe.verdict import process_info
 from traces import TraceError
 from traces.header import ProcessInfo
 

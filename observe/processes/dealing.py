@@ -5,8 +5,8 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass, replace
 
-from observe.plan import SendPlan
-from observe.sessions import Chain
+from observe.plan.chains import Chain
+from observe.plan.load_plan import SendPlan
 from traces import ConfigError
 
 

@@ -10,8 +10,8 @@ from dataclasses import fields
 import numpy as np
 
 from observe.processes.wire import Report
-from observe.progress import LogHistogram, Progress
-from observe.recorder import Tallies
+from observe.record.recorder import Tallies
+from observe.run.progress import LogHistogram, Progress
 
 _OF_THE_RUN = frozenset({"num_planned", "num_at_once", "peak_in_flight"})
 """Whole numbers of ``Progress`` that are no sums of the processes' own."""

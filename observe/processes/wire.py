@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from observe.plan import SendPlan
+from observe.plan.load_plan import SendPlan
 from observe.processes.dealing import Share
-from observe.recorder import Tallies
-from observe.run import RunFacts
+from observe.record.recorder import Tallies
+from observe.run.send_plan import RunFacts
 from observe.settings import Settings
 from traces.header import ProcessInfo
 

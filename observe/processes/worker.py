@@ -11,14 +11,14 @@ import contextlib
 import socket
 import sys
 
-from observe.carrier import Solo, undisturbed
-from observe.loop import run_on_fastest_loop
-from observe.plan import prebuild
+from observe.event_loop import run_on_fastest_loop
+from observe.executor import Solo, undisturbed
+from observe.plan.load_plan import prebuild
 from observe.processes.reports import Reporter
 from observe.processes.wire import Abort, Answer, Done, Drain, Job, Ready, Refused, Start, packed, receive
-from observe.progress import Progress
-from observe.record import LiveTrace
-from observe.verdict import process_info
+from observe.record.trace_file import LiveTrace
+from observe.result.verdict import process_info
+from observe.run.progress import Progress
 from traces import TraceError
 
 _REPORT_EVERY_S = 0.25

@@ -24,7 +24,7 @@ def selfcheck(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Run the load generator against a server of known response times; say what it does on this machine."""
-    from observe.loop import run_on_fastest_loop
+    from observe.event_loop import run_on_fastest_loop
 
     report = run_on_fastest_loop(lambda: _examined(quick=quick, processes=processes))
     typer.echo(report.table(), err=as_json)

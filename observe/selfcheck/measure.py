@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import orjson
 
-from observe.endpoint import parse_endpoint
 from observe.observing import Display, Observation, observe_with
-from observe.server import Questions
+from observe.senders.endpoint import parse_endpoint
+from observe.server.probe import Questions
 from observe.settings import Settings
 from traces import Header, ServerError, make_trace
 from traces.header import ClosedLoop
@@ -27,8 +27,8 @@ from traces.header import ClosedLoop
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from observe.plan import SendPlan
-    from observe.progress import Progress
+    from observe.plan.load_plan import SendPlan
+    from observe.run.progress import Progress
     from traces import Trace
 
 TOKENS = 128

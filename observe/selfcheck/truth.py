@@ -19,8 +19,8 @@ from typing import cast
 
 import orjson
 
-from observe.exchange import monotonic_ns
-from observe.pacer import make_alarm
+from observe.run.pacer import make_alarm
+from observe.senders.exchange import monotonic_ns
 
 MODEL = "truth"
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"

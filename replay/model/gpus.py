@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from replay.model.shape import MatmulKind
-from replay.yamlfile import Section, read_section, shown
+from replay.yaml_lines import Section, read_section, shown
 from traces.errors import ConfigError
 
 SHIPPED = Path(__file__).with_name("gpus.yaml")

@@ -12,7 +12,6 @@ from importlib.metadata import version
 
 from aiohttp import web
 
-from replay.config import TwinConfig
 from replay.serve.metrics import exposition
 from replay.serve.protocol import (
     Job,
@@ -28,6 +27,7 @@ from replay.serve.protocol import (
 from replay.serve.replies import DONE, Reply, Usage
 from replay.serve.tokens import decode, encode
 from replay.serve.twin import Generation, Twin
+from replay.twin.config import TwinConfig
 
 LARGEST_BODY = 64 * 2**20
 """Bytes: a prompt of a million token ids fits."""

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from replay.config import TwinConfig
 from replay.serve.app import Site, make_app
 from replay.serve.twin import Twin
+from replay.twin.config import TwinConfig
 from sim import Engine
 from traces.errors import ConfigError
 

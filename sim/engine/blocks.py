@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sim.compile import part
-from sim.engine.blis import frees_to_the_back
+from sim.engine.optional.blis import frees_to_the_back
 from sim.engine.state import NEVER, State
 
 

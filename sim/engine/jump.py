@@ -10,14 +10,14 @@ would have done it. Taking ``m`` steps at once and taking them singly give the s
 from __future__ import annotations
 
 from sim.compile import part
-from sim.engine.blis import least_step_us
 from sim.engine.blocks import remember_hash
 from sim.engine.kv_cache import append_new_block, has_hashes_past, hash_of_block
 from sim.engine.log import log_pause, log_span
+from sim.engine.optional.blis import least_step_us
 from sim.engine.state import FCFS, IS_DECODE, NEVER, SAMPLES, State
+from sim.engine.step_duration import blackbox_us, take_step
 from sim.engine.update import finish
 from sim.engine.waiting import next_queued_us
-from sim.latency.compiled import blackbox_us, take_step
 from sim.latency.model import BLACKBOX, EXTENDED
 
 ENDLESS = 1 << 60

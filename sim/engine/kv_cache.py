@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from sim.compile import part, phase
-from sim.engine.blis import num_tokens_to_look_up
 from sim.engine.blocks import get_new_block, remember_hash, touch
-from sim.engine.cpu_tier import is_on_cpu, offload_next, take_from_cpu
+from sim.engine.optional.blis import num_tokens_to_look_up
+from sim.engine.optional.cpu_tier import is_on_cpu, offload_next, take_from_cpu
 from sim.engine.state import NEVER, State
 
 

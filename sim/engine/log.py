@@ -1,7 +1,7 @@
 """What a run writes down beside the outcomes: steps in full, spans of tokens, or each token. Off unless asked for.
 
-Python decodes the step log in ``sim/steps.py``. Every writer relies on ``has_room``, which the engine asks before a
-step: a full log stops the engine, Python makes it larger, and the engine goes on.
+Python decodes the step log in ``sim/records/steps.py``. Every writer relies on ``has_room``, which the engine
+asks before a step: a full log stops the engine, Python makes it larger, and the engine goes on.
 """
 
 from __future__ import annotations

@@ -7,15 +7,15 @@ Python has to make an array larger.
 from __future__ import annotations
 
 from sim.compile import engine_entry, part
-from sim.engine.blis import least_step_us, outgrew_again
 from sim.engine.jump import jump_async, jump_sync
 from sim.engine.log import has_room, log_schedule, log_update
+from sim.engine.optional.blis import least_step_us, outgrew_again
 from sim.engine.schedule import schedule
 from sim.engine.state import NEVER, PENDING, SAMPLES, WAITING, State
+from sim.engine.step_duration import take_step
 from sim.engine.update import update_from_output
 from sim.engine.waiting import add_request, next_queued_us
 from sim.latency.batch import Work
-from sim.latency.compiled import take_step
 
 REACHED, IDLE, NEEDS_ROOM = 0, 1, 2
 """Why ``run`` returned: the time is up, nothing can happen before another request comes, an array is full."""

@@ -6,7 +6,6 @@ There is no prefill or decode phase: each request's computed tokens catch up wit
 from __future__ import annotations
 
 from sim.compile import part, phase
-from sim.engine.blis import forget_outputs, loses_tie, threshold_is_lifted
 from sim.engine.blocks import free_blocks
 from sim.engine.kv_cache import (
     admit,
@@ -15,7 +14,8 @@ from sim.engine.kv_cache import (
     get_computed_blocks,
     remember_private_blocks,
 )
-from sim.engine.speculative import (
+from sim.engine.optional.blis import forget_outputs, loses_tie, threshold_is_lifted
+from sim.engine.optional.speculative import (
     drop_drafts,
     mark_padding,
     note_running,

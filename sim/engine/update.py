@@ -6,10 +6,10 @@ from sim.compile import part, phase
 from sim.engine.blocks import free_blocks
 from sim.engine.kv_cache import cache_full_blocks
 from sim.engine.log import log_pause, log_span, log_token
-from sim.engine.speculative import verify_drafts
+from sim.engine.optional.speculative import verify_drafts
 from sim.engine.state import ABORTED, FINISHED, RUNNING, SAMPLES, State
+from sim.engine.step_duration import output_delay_us
 from sim.engine.waiting import release_held, remove_request
-from sim.latency.compiled import output_delay_us
 
 
 @part

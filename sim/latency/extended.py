@@ -57,7 +57,7 @@ class Extended(Blackbox):
         return EXTENDED if any(own) else BLACKBOX
 
     def engine_terms(self) -> NDArray[np.float64]:
-        """Return the coefficients in the order of ``sim.latency.compiled``."""
+        """Return the coefficients in the order of ``sim.engine.step_duration``."""
         return np.array(
             [
                 float(self.beta0),

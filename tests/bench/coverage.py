@@ -7,7 +7,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from calibrate.fit import fit, fit_trace
+from calibrate.fit.pipeline import fit, fit_trace
 from tests.calibrate.worlds import GUESS, TRUTH, observed, workload
 
 FITS = 200

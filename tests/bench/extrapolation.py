@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from calibrate.choice import LatencyModel
-from calibrate.fit import fit, fit_trace
-from calibrate.priors import SLOWDOWN, Prior
+from calibrate.fit.model_selection import LatencyModel
+from calibrate.fit.pipeline import fit, fit_trace
+from calibrate.fit.priors import SLOWDOWN, Prior
 from replay import TwinConfig, simulate_trace
 from sim import Blackbox, EngineConfig, Extended
 from traces import Header, Trace, make_trace, request_metrics

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrate.choice import LatencyModel
-from calibrate.fit import fit, fit_trace
+from calibrate.fit.model_selection import LatencyModel
+from calibrate.fit.pipeline import fit, fit_trace
 from replay import TwinConfig, simulate_trace
 from sim import Blackbox, EngineConfig, Extended
 from traces import Header, Trace, make_trace

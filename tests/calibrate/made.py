@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from calibrate.gaps import Gaps, gaps_of_events
-from calibrate.pair import LATENCIES, Side
+from calibrate.compare.gaps import Gaps, gaps_of_events
+from calibrate.compare.pair import LATENCIES, Side
 
 
 def no_gaps() -> Gaps:

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.bootstrap import Floats, block_length, draw_counts, interval, quantile_rows
+from calibrate.compare.bootstrap import Floats, block_length, draw_counts, interval, quantile_rows
 
 
 def autoregressive(n: int, phi: float, generator: np.random.Generator) -> Floats:

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import vtwin
-from calibrate.calibration import Calibration, Options
-from calibrate.cautions import BAD_LOSS, cautions_of
-from calibrate.judge import calibrate, compare_with_simulated
-from calibrate.markdown import headline_table
-from calibrate.tables import is_of_gaps_only
-from calibrate.words import NONE
+from calibrate.findings import Calibration, Options
+from calibrate.number_format import NONE
+from calibrate.report.markdown import headline_table
+from calibrate.report.tables import is_of_gaps_only
+from calibrate.report.warnings import BAD_LOSS, cautions_of
+from calibrate.run import calibrate, compare_with_simulated
 from replay import dump_config, load_config
 from tests.calibrate.worlds import GUESS, observed, source, workload
 from traces import ClientInfo, write_trace

@@ -4,9 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibrate.calibration import Options, Source
-from calibrate.enginesteps import EngineSteps, read_steps, step_errors
-from calibrate.judge import compare_with_twin
+from calibrate.compare.engine_steps import EngineSteps, read_steps, step_errors
+from calibrate.findings import Options, Source
+from calibrate.run import compare_with_twin
 from replay import simulate_trace
 from sim import Extended
 from tests.calibrate.worlds import SERVER, TRUTH, observed, workload

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from calibrate.bootstrap import Estimate
-from calibrate.checks import Limit, check, ratio_distance
-from calibrate.equivalence import equivalence, equivalences
-from calibrate.errors import Bootstrap, compare
+from calibrate.compare.bootstrap import Estimate
+from calibrate.compare.equivalence import equivalence, equivalences
+from calibrate.compare.errors import Bootstrap, compare
+from calibrate.gate.checks import Limit, check, ratio_distance
 from tests.calibrate.test_errors import two_sides
 
 

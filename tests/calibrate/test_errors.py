@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp, pearsonr
 
-from calibrate.errors import STATISTICS, Bootstrap, compare
-from calibrate.pair import Pairs, pair_sides
-from calibrate.rates import rates_of
-from calibrate.samples import Sample
+from calibrate.compare.errors import STATISTICS, Bootstrap, compare
+from calibrate.compare.pair import Pairs, pair_sides
+from calibrate.compare.rates import rates_of
+from calibrate.compare.samples import Sample
 from tests.calibrate.made import regular_gaps, side
 
 

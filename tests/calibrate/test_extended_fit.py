@@ -5,14 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from calibrate.capacity import is_above_capacity, observed_in_order
-from calibrate.choice import judged
-from calibrate.extend import bent, extended_starts
-from calibrate.finding import Task, find_line, problem_of
-from calibrate.fit import Fit, fit, fit_trace
-from calibrate.priors import SLOWDOWN, Prior, known_priors, proportions
-from calibrate.problem import EXTENDED_FITTED, FITTED, head_of
-from calibrate.scatter import step_scatter
+from calibrate.fit.capacity import is_above_capacity, observed_in_order
+from calibrate.fit.extended_guess import bent, extended_starts
+from calibrate.fit.loss import EXTENDED_FITTED, FITTED, head_of
+from calibrate.fit.model_selection import judged
+from calibrate.fit.one_model import Task, find_line, problem_of
+from calibrate.fit.pipeline import fit, fit_trace
+from calibrate.fit.priors import SLOWDOWN, Prior, known_priors, proportions
+from calibrate.fit.result import Fit
+from calibrate.fit.step_noise import step_scatter
 from replay import TwinConfig
 from sim import Blackbox, EngineConfig, Extended
 from tests.calibrate.worlds import GUESS, observed, workload

@@ -3,11 +3,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from calibrate.enginesteps import EngineSteps
-from calibrate.finding import Task, problem_of
-from calibrate.fit import Fit, fit, fit_trace
-from calibrate.problem import FITTED
-from calibrate.start import guess_of_steps
+from calibrate.compare.engine_steps import EngineSteps
+from calibrate.fit.initial_guess import guess_of_steps
+from calibrate.fit.loss import FITTED
+from calibrate.fit.one_model import Task, problem_of
+from calibrate.fit.pipeline import fit, fit_trace
+from calibrate.fit.result import Fit
 from replay import TwinConfig
 from sim import simulate
 from tests.calibrate.worlds import GUESS, SERVER, TRUTH, observed, with_latency, workload

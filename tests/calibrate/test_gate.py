@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.bootstrap import Estimate
-from calibrate.checks import Check, Limit, check, reach
-from calibrate.ci import annotations_of, junit_of
-from calibrate.gate import Baseline, Gate, against, decide, verdict_of
-from calibrate.gatefile import read_gate
-from calibrate.rates import Rate
-from calibrate.strata import Stratum
+from calibrate.ci.outputs import annotations_of, junit_of
+from calibrate.compare.bootstrap import Estimate
+from calibrate.compare.rates import Rate
+from calibrate.compare.strata import Stratum
+from calibrate.gate.checks import Check, Limit, check, reach
+from calibrate.gate.gate_file import read_gate
+from calibrate.gate.verdict import Baseline, Gate, against, decide, verdict_of
 from traces.errors import ConfigError
 
 LIMIT = Limit(metric="e2e_us", statistic="bias", warn=0.05, fail=0.1)

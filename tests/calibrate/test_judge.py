@@ -2,8 +2,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from calibrate.calibration import Options
-from calibrate.judge import (
+from calibrate.findings import Options
+from calibrate.run import (
     calibrate,
     check_options,
     compare_with_simulated,

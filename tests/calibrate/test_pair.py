@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from calibrate.gaps import gaps_of_events, one_basis
-from calibrate.pair import concat, in_flight_at_arrival, pair_sides, take
+from calibrate.compare.gaps import gaps_of_events, one_basis
+from calibrate.compare.pair import concat, in_flight_at_arrival, pair_sides, take
 from tests.calibrate.made import regular_gaps, side
 from traces.errors import TraceError
 

@@ -2,9 +2,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from calibrate.calibration import Calibration, Options
-from calibrate.judge import compare_with_twin
-from calibrate.phases import taken_in_us
+from calibrate.compare.phases import taken_in_us
+from calibrate.findings import Calibration, Options
+from calibrate.run import compare_with_twin
 from replay import simulate_trace
 from tests.calibrate.worlds import SERVER, observed, source, with_latency, workload
 from traces import Trace

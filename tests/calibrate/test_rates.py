@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from calibrate.errors import Bootstrap
-from calibrate.pair import Pairs, pair_sides
-from calibrate.rates import COUNTED, Counters, rates_of
+from calibrate.compare.errors import Bootstrap
+from calibrate.compare.pair import Pairs, pair_sides
+from calibrate.compare.rates import COUNTED, Counters, rates_of
 from tests.calibrate.made import side
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from calibrate.calibration import Calibration, Options
-from calibrate.document import document_of
-from calibrate.judge import calibrate, compare_with_simulated, compare_with_twin
-from calibrate.report import write_report, write_together
+from calibrate.findings import Calibration, Options
+from calibrate.report.document import document_of
+from calibrate.report.write import write_report, write_together
+from calibrate.run import calibrate, compare_with_simulated, compare_with_twin
 from tests.calibrate.worlds import GUESS, observed, source, workload
 from traces.errors import ConfigError
 

@@ -6,10 +6,17 @@ import pytest
 import typer
 
 import vtwin
-from calibrate.calibration import Calibration, Options
-from calibrate.judge import calibrate
-from calibrate.reveal import ADDRESS, REVEALED_BY, TOLD_APART_BY, command_of, reveals_of, run_for
-from calibrate.uncertainty import TOGETHER, UNSEEN, why_unseen
+from calibrate.findings import Calibration, Options
+from calibrate.fit.uncertainty import TOGETHER, UNSEEN, why_unseen
+from calibrate.report.suggested_runs import (
+    ADDRESS,
+    REVEALED_BY,
+    TOLD_APART_BY,
+    command_of,
+    reveals_of,
+    run_for,
+)
+from calibrate.run import calibrate
 from tests.calibrate.worlds import GUESS, observed, source, workload
 
 RUNS = {run.name: run for run in (*REVEALED_BY.values(), *TOLD_APART_BY.values())}

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from calibrate.saturation import saturation, saturation_of
+from calibrate.compare.saturation import saturation, saturation_of
 from tests.calibrate.worlds import observed, workload
 from traces.header import ClosedLoop
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from calibrate.calibration import Source
+from calibrate.findings import Source
 from replay import TwinConfig, simulate_trace
 from sim import Blackbox, EngineConfig
 from traces import Header, Trace, make_trace

@@ -9,9 +9,9 @@ from typing import Any
 import typer
 
 import vtwin
-from replay.keys import reference_page as config_page
+from replay.twin.keys import reference_page as config_page
 from tests.docs.pages import ROOT
-from traces.reference import page as trace_fields_page
+from traces.tables.reference import page as trace_fields_page
 from traces.workload.reference import reference_page as workload_spec_page
 
 Command = Any  # typer's own objects, whose classes are not public

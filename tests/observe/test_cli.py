@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import vtwin
-from observe.exchange import monotonic_ns
+from observe.senders.exchange import monotonic_ns
 from tests.observe.servers import Behaviour, FakeServer, serving, serving_in_thread
 from traces import Trace, read_trace
 
@@ -99,7 +99,7 @@ def test_a_client_that_sets_the_pace_is_exit_1_only_when_strict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(
-        "observe.verdict.BOUNDS", {"own_lag_p99_us": -1, "loop_lag_p99_us": -1, "cpu_frac": -1}
+        "observe.result.verdict.BOUNDS", {"own_lag_p99_us": -1, "loop_lag_p99_us": -1, "cpu_frac": -1}
     )
     load = ["--rate", "200", "--num-requests", "3"]
     with serving_in_thread() as server:

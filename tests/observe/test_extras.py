@@ -11,10 +11,10 @@ import pytest
 
 import vtwin
 from observe import Settings, observe_with, parse_endpoint
-from observe.brake import ErrorBrake
-from observe.engine_log import EngineLog, EngineStep, parse_engine_log
 from observe.observing import Observation
-from observe.slo import goodput
+from observe.result.goodput import goodput
+from observe.run.early_stop import ErrorBrake
+from observe.server.engine_log import EngineLog, EngineStep, parse_engine_log
 from tests.observe.servers import Behaviour, FakeServer, serving, serving_in_thread
 from tests.observe.workloads import every, statuses, workload
 from traces import ConfigError, Trace, check_trace, request_metrics
@@ -154,7 +154,7 @@ async def test_a_fault_in_one_piece_is_an_error(fault: str, message: str) -> Non
 async def test_a_gateway_hears_of_tenant_class_and_target(
     plain: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("observe.sending.is_plain", lambda _: plain)
+    monkeypatch.setattr("observe.senders.choose.is_plain", lambda _: plain)
     columns = {"tenant_id": ["a\r\nb", None], "slo_class": ["batch", "mine"], "slo_target_us": [1500, None]}
     async with serving() as server:
         await observed(server, workload([0, 30_000], **columns), class_priority=True)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from observe import Exchange, Limits, observe_trace, parse_endpoint
-from observe.client import AiohttpSender
+from observe.senders.aiohttp_sender import AiohttpSender
 from tests.observe.servers import Behaviour, serving
 from tests.observe.workloads import every, only_error, statuses, workload
 from traces import ConfigError, ServerError, request_metrics
@@ -19,7 +19,7 @@ from traces import ConfigError, ServerError, request_metrics
 def either_sender(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Both senders in turn."""
     plain = bool(request.param)
-    monkeypatch.setattr("observe.sending.is_plain", lambda _: plain)
+    monkeypatch.setattr("observe.senders.choose.is_plain", lambda _: plain)
     return plain
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import vtwin
-from observe.loads import (
+from observe.plan.loads import (
     Load,
     Pace,
     calibration_loads,

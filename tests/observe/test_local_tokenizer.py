@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from observe import Observation, Settings, observe_with, parse_endpoint
-from observe.local_tokenizer import LocalTokenizer
+from observe.plan.local_tokenizer import LocalTokenizer
 from tests.observe.servers import Behaviour, serving
 from tests.observe.workloads import every, workload
 from traces import ConfigError

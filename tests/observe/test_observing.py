@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from observe import Limits, Settings, observe_trace, observe_with, parse_endpoint
+from observe.result.summary import summarize_observed, table
 from observe.settings import WarmUp
-from observe.summary import summarize_observed, table
 from tests.observe.servers import Behaviour, serving
 from tests.observe.workloads import every, statuses, workload
 from traces import ClosedLoop, read_trace, request_metrics
@@ -282,7 +282,7 @@ async def test_a_disk_that_refuses_a_row_ends_the_run_and_keeps_the_rows_before(
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(fd, data)
 
-    monkeypatch.setattr("observe.record.os.write", write)
+    monkeypatch.setattr("observe.record.trace_file.os.write", write)
     async with serving() as server:
         with pytest.raises(TraceError, match=r"No space left on device after [1-9]"):
             await observe_trace(workload(every(5_000, 20)), url=server.url, output=tmp_path / "run")

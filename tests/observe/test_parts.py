@@ -15,17 +15,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from observe.endpoint import parse_endpoint, redact_command
-from observe.exchange import Exchange, monotonic_ns, one_line
-from observe.pacer import LoopAlarm, Pacer, TimerfdAlarm
-from observe.panel import Watcher, lines_of, show
-from observe.plan import BodyShape, SendPlan, make_plan
-from observe.progress import LogHistogram, Progress
-from observe.prompts import TokenPrompts
-from observe.record import LiveTrace
-from observe.recorder import Recorder
-from observe.streaming import note_streams
-from observe.verdict import achieved_pace, asked_pace, blame, due_pace, pace_of
+from observe.plan.load_plan import BodyShape, SendPlan, make_plan
+from observe.plan.prompts import TokenPrompts
+from observe.record.recorder import Recorder
+from observe.record.trace_file import LiveTrace
+from observe.result.verdict import achieved_pace, asked_pace, blame, due_pace, pace_of
+from observe.run.pacer import LoopAlarm, Pacer, TimerfdAlarm
+from observe.run.panel import Watcher, lines_of, show
+from observe.run.progress import LogHistogram, Progress
+from observe.run.streaming import note_streams
+from observe.senders.endpoint import parse_endpoint, redact_command
+from observe.senders.exchange import Exchange, monotonic_ns, one_line
 from tests.observe.workloads import every, workload
 from traces import ClosedLoop, ConfigError
 
@@ -265,8 +265,8 @@ def test_a_panel_of_nothing_yet_is_well() -> None:
 
 
 def test_without_a_terminal_lines_are_written_and_the_thread_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("observe.panel._FIRST_LINE_S", 0.01)
-    monkeypatch.setattr("observe.panel._LINE_EVERY_S", 0.01)
+    monkeypatch.setattr("observe.run.panel._FIRST_LINE_S", 0.01)
+    monkeypatch.setattr("observe.run.panel._LINE_EVERY_S", 0.01)
     out = io.StringIO()
     written = threading.Event()
     monkeypatch.setattr(out, "flush", written.set)

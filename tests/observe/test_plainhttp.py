@@ -12,12 +12,12 @@ from unittest import mock
 import pytest
 
 from observe import Exchange, parse_endpoint
-from observe.client import AiohttpSender
-from observe.endpoint import Endpoint
-from observe.exchange import monotonic_ns
-from observe.plainhttp import PlainSender
-from observe.receive import Receiver
-from observe.sending import open_sender
+from observe.senders.aiohttp_sender import AiohttpSender
+from observe.senders.choose import open_sender
+from observe.senders.endpoint import Endpoint
+from observe.senders.exchange import monotonic_ns
+from observe.senders.plain_http import PlainSender
+from observe.senders.receive import Receiver
 
 CHUNKED = (
     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -224,7 +224,7 @@ def test_a_wall_clock_that_was_set_does_not_reach_the_stamps() -> None:
     for shift in (-hour_ns, hour_ns):
         server.send(b"x")
         now = time.time_ns()
-        with mock.patch("observe.receive.time.time_ns", return_value=now + shift):
+        with mock.patch("observe.senders.receive.time.time_ns", return_value=now + shift):
             _, stamp = receiver.receive(client, after_ns=before)
         assert before <= stamp <= monotonic_ns()
         server.send(b"x")
@@ -251,7 +251,7 @@ def test_a_core_taken_away_between_the_two_clocks_does_not_make_time_run_backwar
     real = time.time_ns
     server.send(b"y")
     sent = monotonic_ns()
-    with mock.patch("observe.receive.time.time_ns", slow_time_ns):
+    with mock.patch("observe.senders.receive.time.time_ns", slow_time_ns):
         _, stamp = receiver.receive(client, after_ns=before)
     assert before <= stamp
     assert abs(stamp - sent) < 3_000_000
@@ -291,7 +291,7 @@ def _pair() -> tuple[socket.socket, socket.socket]:
 async def test_tls_proxies_and_logins_are_aiohttps_business(
     url: str, proxy: str | None, *, expected: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("observe.sending.getproxies", lambda: {"http": proxy} if proxy else {})
+    monkeypatch.setattr("observe.senders.choose.getproxies", lambda: {"http": proxy} if proxy else {})
     sender = open_sender(Endpoint(base=url), "/v1/completions")
     assert type(sender) is expected
     await sender.close()

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from observe.plan import BodyShape, SendPlan, make_plan
-from observe.prompts import (
+from observe.plan.load_plan import BodyShape, SendPlan, make_plan
+from observe.plan.prompts import (
     BLOCK,
     COMMON_WORDS,
     GROUP,

@@ -17,17 +17,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from observe import Observation, Settings, observe_with, parse_endpoint
-from observe.exchange import Exchange
-from observe.plan import BodyShape, SendPlan, make_plan
+from observe.plan.load_plan import BodyShape, SendPlan, make_plan
+from observe.plan.prompts import TokenPrompts
 from observe.processes.crew import Member
 from observe.processes.dealing import Share, deal, deal_cap, split_evenly
 from observe.processes.reports import Reporter, Sum, add_up, peak_in_flight
-from observe.progress import Progress
-from observe.prompts import TokenPrompts
-from observe.record import Appender
-from observe.recorder import Tallies
-from observe.summary import summarize_observed
-from observe.timeline import Reading, StreamReader
+from observe.record.recorder import Tallies
+from observe.record.trace_file import Appender
+from observe.response.timeline import Reading, StreamReader
+from observe.result.summary import summarize_observed
+from observe.run.progress import Progress
+from observe.senders.exchange import Exchange
 from tests.observe.servers import Behaviour, FakeServer, serving
 from tests.observe.test_sessions import sessions
 from tests.observe.workloads import every, statuses, workload

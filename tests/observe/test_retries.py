@@ -11,9 +11,9 @@ from email.utils import format_datetime
 import pytest
 
 from observe import Limits, Settings, observe_trace, observe_with, parse_endpoint
-from observe.exchange import Exchange
-from observe.retry import is_worth_another, pause_s, retry_after_s
-from observe.summary import summarize_observed, table
+from observe.result.summary import summarize_observed, table
+from observe.senders.exchange import Exchange
+from observe.senders.retry import is_worth_another, pause_s, retry_after_s
 from tests.observe.servers import Behaviour, serving
 from tests.observe.workloads import every, statuses, workload
 from traces import request_metrics
@@ -23,7 +23,7 @@ from traces import request_metrics
 def either_sender(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both senders in turn."""
     plain = bool(request.param)
-    monkeypatch.setattr("observe.sending.is_plain", lambda _: plain)
+    monkeypatch.setattr("observe.senders.choose.is_plain", lambda _: plain)
 
 
 def failed(status: int | None = None, *, why: str = "error", began: bool = False) -> Exchange:
@@ -79,7 +79,7 @@ def test_retry_after_is_seconds_or_a_date() -> None:
 async def test_a_retried_request_is_marked_and_counts_from_its_due_time_and_its_last_dispatch(
     fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("observe.retry._FIRST_PAUSE_S", 0.1)
+    monkeypatch.setattr("observe.senders.retry._FIRST_PAUSE_S", 0.1)
     behaviour = Behaviour(fault=fault, fault_on=frozenset({1}))  # type: ignore[arg-type]
     async with serving(behaviour) as server:
         trace = await observe_trace(workload(every(5_000, 3)), url=server.url, limits=Limits(max_retries=2))

@@ -7,10 +7,10 @@ import orjson
 import pytest
 
 import vtwin
+from observe.response.timeline import StreamReader
 from observe.selfcheck.measure import poisson, truth, users
 from observe.selfcheck.report import Figure, Report
 from observe.selfcheck.truth import chunks_of
-from observe.timeline import StreamReader
 from traces import request_metrics
 
 

@@ -13,8 +13,9 @@ import orjson
 import pytest
 
 from observe import Limits, Settings, observe_trace, observe_with, parse_endpoint
-from observe.sessions import chains_of, grown
-from observe.timeline import Reply
+from observe.plan.chains import chains_of
+from observe.plan.sessions import grown
+from observe.response.timeline import Reply
 from tests.observe.servers import Behaviour, FakeServer, serving
 from tests.observe.workloads import statuses, workload
 from traces import ClosedLoop, Trace, check_trace, read_trace

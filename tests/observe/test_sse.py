@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from observe.sse import SseParser
+from observe.response.sse import SseParser
 
 BODIES = {
     "usual": b'data: {"a":1}\n\ndata: {"b":2}\n\ndata: [DONE]\n\n',

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from observe.timeline import Reading, StreamReader
+from observe.response.timeline import Reading, StreamReader
 
 DONE = b"data: [DONE]\n\n"
 

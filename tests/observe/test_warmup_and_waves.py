@@ -11,8 +11,8 @@ import pytest
 import vtwin
 from observe import Settings, observe_with, parse_endpoint
 from observe.observing import Observation
+from observe.result.summary import summarize_observed, table, wave_us
 from observe.settings import WarmUp
-from observe.summary import summarize_observed, table, wave_us
 from tests.observe.servers import Behaviour, FakeServer, serving, serving_in_thread
 from tests.observe.workloads import every, statuses, workload
 from traces import ClosedLoop, Trace, check_trace, read_trace, request_metrics, summarize_trace

@@ -10,8 +10,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replay.config import load_config
-from replay.defaults import (
+from replay.twin.config import load_config
+from replay.twin.defaults import (
     COEFFICIENTS,
     DefaultsEntry,
     Provenance,
@@ -21,7 +21,7 @@ from replay.defaults import (
     version_number,
     version_text,
 )
-from replay.defaults_write import number, render_entry, scalar, write_defaults_entry
+from replay.twin.defaults_write import number, render_entry, scalar, write_defaults_entry
 from sim.latency import Extended
 from traces.errors import ConfigError
 
@@ -54,7 +54,7 @@ def test_the_shipped_file_holds_every_historic_server_marked_as_weakly_identifie
 
 
 def test_every_historic_row_is_kept_as_an_entry_or_in_the_history_of_one() -> None:
-    text = Path(__file__).parents[2].joinpath("replay", "defaults.yaml").read_text()
+    text = Path(__file__).parents[2].joinpath("replay", "twin", "defaults.yaml").read_text()
     raw = yaml.safe_load(text)["entries"]
     rows = [
         r for e in raw for r in (e, *e.get("history", [])) if r["provenance"]["source"].startswith("historic")

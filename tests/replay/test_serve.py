@@ -17,8 +17,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from replay.config import TwinConfig
 from replay.serve import Listening, serving
+from replay.twin.config import TwinConfig
 from sim import Blackbox, EngineConfig
 from traces.errors import ConfigError
 

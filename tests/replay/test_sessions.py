@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from replay import TwinConfig, simulate_trace
-from replay.requests import requests_from_trace
-from replay.simulate import pacing_of
+from replay.trace.requests import requests_from_trace
+from replay.trace.simulate import pacing_of
 from sim import Blackbox, EngineConfig
 from traces import ClosedLoop, ConfigError, Header, Trace, make_trace
 

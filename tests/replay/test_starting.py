@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 import vtwin
-from replay.config import TwinConfig, load_config
-from replay.serveflags import parse_serve
-from replay.starting import start_from_serve, start_from_server, twin_text
+from replay.twin.config import TwinConfig, load_config
+from replay.twin.from_serve import start_from_serve, start_from_server, twin_text
+from replay.twin.serve_flags import parse_serve
 from sim.config import EngineConfig
 from traces import Header, make_trace, write_trace
 from traces.errors import ConfigError

@@ -29,8 +29,8 @@ from sim import (
     Simulation,
     simulate,
 )
+from sim.engine.layout import Record
 from sim.latency.profiled import axis_knots
-from sim.layout import Record
 
 Setting = bool | int | float | str
 Row = dict[str, Any]

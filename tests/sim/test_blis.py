@@ -32,7 +32,7 @@ class PeersBlocks(Blocks):
 
 
 class Peer(Reference):
-    """The scheduler with the deviations that ``sim/engine/blis.py`` numbers."""
+    """The scheduler with the deviations that ``sim/engine/optional/blis.py`` numbers."""
 
     def __init__(self, case: Case) -> None:
         config = replace(

@@ -10,8 +10,9 @@ import pytest
 
 import vtwin
 from traces import ClosedLoop, ConfigError, Header, Trace, TraceError, make_trace, write_trace
-from traces.exporters import TargetFormat, export
-from traces.importers import convert
+from traces.conversion import convert
+from traces.exporters import export
+from traces.exporters.target import TargetFormat
 
 
 def observed() -> Trace:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from traces import TraceError, check_trace, pooled_itl_us, request_metrics, write_trace
-from traces.importers import convert
+from traces.conversion import convert
 
 RESULT: dict[str, Any] = {
     "model_id": "meta-llama/Llama-3.1-8B",

@@ -11,7 +11,7 @@ import yaml
 
 import vtwin
 from traces import ClosedLoop, ConfigError, TraceError, check_trace, read_trace, request_metrics, write_trace
-from traces.importers import convert
+from traces.conversion import convert
 
 START = 1_750_000_000.0
 

@@ -23,7 +23,7 @@ from traces import (
     request_metrics,
     write_trace,
 )
-from traces.importers import SourceFormat
+from traces.conversion import SourceFormat
 
 
 def kept(trace: Trace, tmp_path: Path) -> Trace:

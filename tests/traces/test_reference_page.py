@@ -7,15 +7,15 @@ import sys
 from pathlib import Path
 
 import traces
-from traces.reference import PAGE, page
 from traces.schema import EVENT_FIELDS, FIELDS, REQUEST_FIELDS
+from traces.tables.reference import PAGE, page
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_the_reference_page_is_current() -> None:
     stored = (ROOT / PAGE).read_text(encoding="utf-8")
-    assert stored == page(), f"run: python -m traces.reference {PAGE}"
+    assert stored == page(), f"run: python -m traces.tables.reference {PAGE}"
 
 
 def test_blis_columns_come_first_and_in_its_order() -> None:

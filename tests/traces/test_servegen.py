@@ -13,8 +13,8 @@ from scipy import stats
 
 import vtwin
 from traces import ConfigError, TraceError, check_trace, read_trace, write_trace
-from traces.importers import convert
-from traces.importers.servegen import Cut
+from traces.conversion import convert
+from traces.workload.servegen import Cut
 
 TRACE = "0,0,0,,0,0\n600,5,1.0,Gamma,1.0,0.2\n1200,20,2.0,Gamma,0.25,0.2\n1800,0,0,,0,0\n"
 OTHER = "0,0,0,,0,0\n600,2,9.0,Weibull,0.2,0.1\n1200,0,0,,0,0\n1800,0,0,,0,0\n"

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from calibrate.predictor.matmuls import Matmul, between, curves_of
 from calibrate.predictor.measured import OperatorTable, Wanted, operator_table
 from calibrate.predictor.prefill import prefill_points, prefill_times
-from calibrate.predictor.sources import read_profiles
+from calibrate.predictor.profiles.matmuls import Matmul, between, curves_of
+from calibrate.predictor.profiles.sources import read_profiles
 from calibrate.predictor.training import train_operator
 from replay.model import read_model_config
 

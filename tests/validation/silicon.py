@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from replay.latency import DEFAULT_PHYSICS, physics_sets
 from replay.model import Serving, find_gpu, kv_capacity, read_model_config
 from replay.model.peak import peak_times
+from replay.twin.latency import DEFAULT_PHYSICS, physics_sets
 from sim import EngineConfig, LatencyModel, PeakTimes, Physics, Requests, Roofline, simulate
 
 GPUS = {"h100_sxm": "H100", "h200_sxm": "H200"}

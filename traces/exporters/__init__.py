@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import TYPE_CHECKING
 
 from traces.errors import ConfigError
+from traces.exporters.target import TARGET_FORMATS, TargetFormat
 
 if TYPE_CHECKING:
     from traces.trace import Trace
-
-TargetFormat = Literal["mooncake", "vllm-bench", "burstgpt", "azure"]
-TARGET_FORMATS: Final = get_args(TargetFormat)
 
 
 def export(trace: Trace, target: TargetFormat, path: str | Path) -> Path:

@@ -13,11 +13,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from traces.workload.again import workload_of
+    from traces.workload.from_trace import workload_of
     from traces.workload.model import Workload
     from traces.workload.options import WorkloadOptions, check_options, with_workload_options
     from traces.workload.resolve import PRESETS, preset, workload_from_options
-    from traces.workload.spec import load_spec
+    from traces.workload.spec.read import load_spec
     from traces.workload.synthesis import synth, trace_from_options
 
 __all__ = [
@@ -42,10 +42,10 @@ _HOMES = {
     "PRESETS": "resolve",
     "preset": "resolve",
     "workload_from_options": "resolve",
-    "load_spec": "spec",
+    "load_spec": "spec.read",
     "synth": "synthesis",
     "trace_from_options": "synthesis",
-    "workload_of": "again",
+    "workload_of": "from_trace",
 }
 
 

@@ -23,7 +23,8 @@ from typing import Annotated, Any, Final, Literal, TypeVar, get_type_hints
 import typer
 
 from traces.errors import ConfigError
-from traces.paths import beside, stem_of
+from traces.tables.paths import beside, stem_of
+from traces.units import parse_seconds
 from traces.workload.model import (
     DEFAULT_NUM_REQUESTS,
     DEFAULT_NUM_WAVES,
@@ -47,22 +48,6 @@ WHAT = "Workload (one of --workload, --preset, --trace, or a load alone)"
 WHEN = "Load"
 LENGTHS = "Lengths, in tokens: normal, clipped and rounded"
 EXTENT = "Extent"
-
-_UNITS_S: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-def parse_seconds(text: str | float) -> float:
-    """Seconds that ``text`` says: a bare number is seconds; us, ms, s, m and h are understood ("500ms")."""
-    if isinstance(text, int | float):
-        return float(text)
-    number = text.strip().rstrip("usmh")
-    unit = text.strip()[len(number) :] or "s"
-    try:
-        return float(number) * _UNITS_S[unit]
-    except (KeyError, ValueError):
-        raise typer.BadParameter(
-            f"got {text!r}, expected seconds (60) or a time with a unit (500ms, 2m)"
-        ) from None
 
 
 def _option(panel: str, text: str, *, default: object = None, **more: Any) -> Any:  # noqa: ANN401 - typer's

@@ -8,10 +8,11 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from traces.workload.cohorts import COHORT, DIURNAL, DRAIN, SPIKE
-from traces.workload.fields import Section
 from traces.workload.resolve import PRESETS
-from traces.workload.sections import (
+from traces.workload.spec.cohorts import COHORT, DIURNAL, DRAIN, SPIKE
+from traces.workload.spec.fields import Section
+from traces.workload.spec.read import SLO_TARGET, SPEC
+from traces.workload.spec.sections import (
     ARRIVAL,
     CLIENT,
     DISTRIBUTION,
@@ -23,7 +24,6 @@ from traces.workload.sections import (
     WINDOW,
     params_of,
 )
-from traces.workload.spec import SLO_TARGET, SPEC
 
 INTRODUCTION: Final = """\
 # Workload specifications

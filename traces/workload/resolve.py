@@ -28,7 +28,7 @@ from traces.workload.options import (
     check_options,
     flag,
 )
-from traces.workload.spec import load_spec
+from traces.workload.spec.read import load_spec
 from traces.workload.stages import stage_windows
 
 PREFIX_GROUP: Final = "shared"

@@ -44,7 +44,7 @@ def _parse(part: str) -> tuple[float, float, int]:
     """Return the rate at the start, the rate at the end, and the span in µs."""
     from typer import BadParameter
 
-    from traces.workload.options import parse_seconds
+    from traces.units import parse_seconds
 
     rates, colon, time = part.partition(":")
     first, dash, second = rates.partition("-")

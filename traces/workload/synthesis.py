@@ -18,12 +18,12 @@ from traces.errors import ConfigError
 from traces.header import ClosedLoop as LoopInHeader
 from traces.header import Header
 from traces.trace import Trace, make_trace, typed
-from traces.workload.again import requests_again
+from traces.workload.arrivals import RateProfile, rate_profiles
 from traces.workload.draw import draw_lengths, unit_gaps
+from traces.workload.from_trace import requests_again
 from traces.workload.lengths import Separate
 from traces.workload.model import Client, ClosedLoop, OpenLoop, Window, Workload
 from traces.workload.options import WorkloadOptions, check_options
-from traces.workload.rates import RateProfile, rate_profiles
 from traces.workload.resolve import seed_of, workload_from_options
 from traces.workload.sessions import (
     begin_and_place,

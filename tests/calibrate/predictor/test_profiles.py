@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from calibrate.predictor.kernel_tables import read_kernels
 from calibrate.predictor.measured import MissingRows, OperatorTable, ProfileError, operator_table
-from calibrate.predictor.sources import read_profiles
-from calibrate.predictor.vidur_profiles import read_vidur
+from calibrate.predictor.profiles.kernel_tables import read_kernels
+from calibrate.predictor.profiles.sources import read_profiles
+from calibrate.predictor.profiles.vidur import read_vidur
 from tests.calibrate.predictor import profiles
 from tests.calibrate.predictor.profiles import wanted
 

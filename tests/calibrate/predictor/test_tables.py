@@ -13,7 +13,7 @@ from calibrate.predictor.measured import OperatorTable, ProfileError, operator_t
 from calibrate.predictor.prefill import prefill_points, prefill_times
 from calibrate.predictor.tables import StepTables, never_falling
 from replay.model import find_gpu
-from replay.profiled import StepTableFile, model_of, read_step_tables, write_step_tables
+from replay.twin.profiled import StepTableFile, model_of, read_step_tables, write_step_tables
 from sim.latency.batch import batch_of
 from tests.calibrate.predictor import profiles
 from tests.calibrate.predictor.profiles import CPU, MLP, decode_us, prefill_us, wanted

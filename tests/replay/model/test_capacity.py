@@ -11,7 +11,7 @@ import vtwin
 from replay.model import Serving, find_gpu, kv_capacity, read_model_config
 from replay.model.capacity import GIB, weight_bytes
 from replay.model.gpus import read_gpu, shipped_gpus
-from replay.yamlfile import read_section
+from replay.yaml_lines import read_section
 from traces.errors import ConfigError
 
 COUNTED = [

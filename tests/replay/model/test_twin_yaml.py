@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import vtwin
-from replay.config import dump_config, load_config
-from replay.latency import physics_sets
+from replay.twin.config import dump_config, load_config
+from replay.twin.latency import physics_sets
 from sim import Blackbox, Physics, Roofline
 from traces.errors import ConfigError
 

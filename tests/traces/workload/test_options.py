@@ -12,10 +12,11 @@ import typer
 from typer.testing import CliRunner
 
 from traces.errors import ConfigError
+from traces.units import parse_seconds
 from traces.workload import WorkloadOptions, check_options, with_workload_options, workload_from_options
 from traces.workload.lengths import Gaussian, Separate
 from traces.workload.model import CV_RANGE, Arrival, ClosedLoop, OpenLoop
-from traces.workload.options import BURSTINESS_RANGE, flag, parse_seconds
+from traces.workload.options import BURSTINESS_RANGE, flag
 
 BLIS_SAMPLE = Path(__file__).parent / "data" / "workload_v2.yaml"
 

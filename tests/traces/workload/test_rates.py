@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from traces.workload.arrivals import RateProfile, rate_profiles
 from traces.workload.lengths import Constant, Separate
 from traces.workload.model import Client, Window
-from traces.workload.rates import RateProfile, rate_profiles
 
 LENGTHS = Separate(prompt=Constant(value=1), output=Constant(value=1))
 S = 1_000_000

@@ -11,7 +11,7 @@ from traces.read import read_trace
 from traces.summary import prefix_hit_ceiling_frac
 from traces.trace import Trace
 from traces.workload import WorkloadOptions, load_spec, synth, trace_from_options
-from traces.workload.again import requests_again, workload_of
+from traces.workload.from_trace import requests_again, workload_of
 from traces.write import write_trace
 
 SPEC = """

@@ -29,8 +29,8 @@ from traces.workload.lengths import (
 )
 from traces.workload.model import Arrival, Client, ClosedLoop, OpenLoop, Window, Workload
 from traces.workload.reference import DRAWS, reference_page
-from traces.workload.sections import DISTRIBUTIONS
-from traces.workload.spec import parse_spec
+from traces.workload.spec.read import parse_spec
+from traces.workload.spec.sections import DISTRIBUTIONS
 
 PAGE = Path(__file__).parents[3] / "docs/reference/workload-spec.md"
 BLIS_SAMPLE = Path(__file__).parent / "data" / "workload_v2.yaml"

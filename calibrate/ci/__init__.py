@@ -1,0 +1,1 @@
+"""The gate as CI runs it: baseline, JUnit, step summary, annotations."""

@@ -1,0 +1,85 @@
+"""The gate within ``vtwin calibrate``: read before anything slow is done, decided and announced after it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from calibrate.findings import Calibration
+    from calibrate.gate.verdict import Baseline, Gate, Verdict
+
+
+def gate_of(
+    thresholds: Path | None, *, junit: Path | None, baseline: Path | None
+) -> tuple[Gate, Baseline | None] | None:
+    """Return the gate and what it is held against, read before anything slow is done."""
+    from calibrate.ci.baseline import read_baseline
+    from calibrate.gate.gate_file import read_gate
+    from traces.errors import ConfigError
+
+    if thresholds is not None:
+        return read_gate(thresholds), None if baseline is None else read_baseline(baseline)
+    if junit is not None or baseline is not None:
+        given = "--baseline" if junit is None else "--junit"
+        raise ConfigError(f"{given}: got no --thresholds, expected it: there is no verdict without limits")
+    return None
+
+
+def verdict_on(calibration: Calibration, gate: Gate, baseline: Baseline | None) -> Verdict:
+    """Return the gate's verdict on what was found, the sides' comparability first."""
+    from calibrate.ci.comparable import changed_since, obstacles_of
+    from calibrate.gate.verdict import decide
+    from calibrate.report.warnings import unknown_flags
+
+    obstacles = obstacles_of(calibration, require_kv_capacity=gate.require_kv_capacity)
+    if baseline is not None:
+        obstacles += changed_since(calibration, baseline)
+    judged = calibration.judged
+    verdict = decide(
+        gate,
+        judged.errors,
+        rates=judged.rates,
+        capacity=judged.capacity,
+        of_saturated=judged.of_saturated,
+        strata=calibration.strata,
+        obstacles=obstacles,
+        baseline=baseline,
+    )
+    return replace(verdict, unknown_flags=unknown_flags(calibration))
+
+
+def announce(verdict: Verdict, calibration: Calibration, *, junit: Path | None) -> None:
+    """Tell people and the CI system of the verdict; leave with its exit code."""
+    from calibrate.ci import outputs
+    from calibrate.gate.verdict import EXIT_CODES
+    from calibrate.report.write import write_text
+
+    if junit is not None:
+        write_text(junit, outputs.junit_of(verdict))
+    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+        outputs.append_summary(Path(summary), outputs.summary_of(verdict, calibration.holdout))
+    if os.environ.get("GITHUB_ACTIONS"):
+        for line in outputs.annotations_of(verdict):
+            typer.echo(line, err=True)  # stdout may be a JSON document; the runner reads both
+    for line in verdict.obstacles:
+        typer.echo(f"not comparable: {line}", err=True)
+    for check in verdict.checks:
+        if check.reason:
+            typer.echo(f"{check.word}: {check.name}: {check.reason}", err=True)
+    typer.echo(f"verdict: {verdict.line}", err=True)
+    raise typer.Exit(EXIT_CODES[verdict.outcome])
+
+
+def margins_of(margin: float | None, gate: Gate | None) -> dict[str, float]:
+    """Return the margins of equivalence by metric: the gate's own, and that of all others."""
+    from calibrate.gate.checks import EQUIVALENCE
+
+    found = {"": margin} if margin else {}
+    limits = () if gate is None else gate.limits
+    found |= {limit.metric: limit.fail for limit in limits if limit.statistic == EQUIVALENCE and limit.fail}
+    return found

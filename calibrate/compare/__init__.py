@@ -1,0 +1,1 @@
+"""How far two sides of the same requests are apart, with intervals. No fit."""

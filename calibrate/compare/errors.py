@@ -1,0 +1,248 @@
+"""How far two sides of the same requests are apart: statistics, errors, and the interval around each."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrate.compare.bootstrap import (
+    CHUNK_CELLS,
+    LEVEL,
+    MIN_REQUESTS,
+    REPLICATES,
+    Estimate,
+    Floats,
+    block_length,
+    draw_counts,
+    finite,
+    interval,
+)
+from calibrate.compare.gaps import Basis, one_basis
+from calibrate.compare.pair import Pairs
+from calibrate.compare.samples import Sample, spread_of
+
+STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+QUANTILES = np.array([0.5, 0.9, 0.95, 0.99])
+
+METRICS = {
+    "ttft_us": "ttft_us",
+    "ttft_from_due_us": "ttft_from_due_us",
+    "itl_us": "itl_mean_us",
+    "tpot_us": "tpot_us",
+    "e2e_us": "e2e_us",
+    "queue_us": "queue_us",
+}
+"""Name in the report: the latency of one request that MAPE, bias and Pearson's R compare."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bootstrap:
+    """How intervals are drawn; the same settings give the same intervals."""
+
+    replicates: int = REPLICATES
+    level: float = LEVEL
+    seed: int = 42
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricErrors:
+    """One metric of n requests on both sides (µs); errors are simulated minus observed.
+
+    ``mape``: mean of |error| / observed over requests. ``bias``: mean of error / observed.
+    ``pearson_r``: of the requests' two values, ``spearman_r`` of their ranks. ``ks``: greatest distance between the
+    two distributions, ``wasserstein_us``: the area between them. ``log_ratio_sd``: standard deviation of the
+    logarithm of the ratio of the means, None without replicates. ``basis``: what the distributions are of.
+    ``block``: neighbours that the bootstrap draws together.
+    """
+
+    n: int
+    observed: dict[str, float | None]
+    simulated: dict[str, float | None]
+    error: dict[str, Estimate]
+    rel_error: dict[str, Estimate]
+    mape: Estimate
+    bias: Estimate
+    pearson_r: Estimate
+    spearman_r: Estimate
+    ks: Estimate
+    wasserstein_us: Estimate
+    log_ratio_sd: float | None
+    basis: Basis | None
+    block: int
+
+
+def compare(
+    pairs: Pairs, *, bootstrap: Bootstrap | None = None, only: Collection[str] = tuple(METRICS)
+) -> dict[str, MetricErrors]:
+    """Return the errors of every metric that both sides have, in the order of ``METRICS``."""
+    settings = bootstrap or Bootstrap()
+    gaps = one_basis(pairs.observed_gaps, pairs.simulated_gaps)
+    found: dict[str, MetricErrors] = {}
+    for stream, (name, column) in enumerate(METRICS.items()):
+        observed, simulated = pairs.observed[column].to_numpy(), pairs.simulated[column].to_numpy()
+        rows = np.flatnonzero(np.isfinite(observed) & np.isfinite(simulated))
+        no_gaps = name == "itl_us" and 0 in (len(gaps[0].gap_us), len(gaps[1].gap_us))
+        if name not in only or len(rows) == 0 or no_gaps:
+            continue
+        if name == "itl_us":
+            sides = [side.take(rows, num_requests=len(pairs)) for side in gaps]
+            samples = [Sample.of_gaps(side, num_requests=len(rows)) for side in sides]
+        else:
+            samples = [Sample.of_requests(observed[rows]), Sample.of_requests(simulated[rows])]
+        found[name] = compare_metric(
+            (observed[rows], simulated[rows]),
+            samples=(samples[0], samples[1]),
+            settings=settings,
+            stream=stream,
+            basis=gaps[0].basis if name == "itl_us" else None,
+        )
+    return found
+
+
+def compare_metric(
+    per_request: tuple[Floats, Floats],
+    *,
+    samples: tuple[Sample, Sample],
+    settings: Bootstrap,
+    stream: int,
+    basis: Basis | None = None,
+) -> MetricErrors:
+    """Return one metric's errors; ``per_request`` are the two values of each request in order of time."""
+    observed, simulated = (side.statistics(QUANTILES) for side in samples)
+    n = len(per_request[0])
+    relative = _relative(per_request[1] - per_request[0], per_request[0])
+    block = block_length(relative[np.isfinite(relative)])
+    drawn = _replicates(per_request, samples=samples, settings=settings, block=block, stream=stream)
+
+    def between(value: float, key: str) -> Estimate:
+        return interval(value, drawn[key], level=settings.level) if drawn else Estimate(value=finite(value))
+
+    error, rel_error = {}, {}
+    for i, name in enumerate(STATISTICS):
+        error[name] = between(simulated[i] - observed[i], f"error {name}")
+        ratio = float(_relative(simulated[i : i + 1] - observed[i : i + 1], observed[i : i + 1])[0])
+        rel_error[name] = between(ratio, f"rel_error {name}")
+    once = np.ones((1, n), dtype=np.float32)
+    r, mape, bias = (float(value[0]) for value in _per_request(per_request, once))
+    spearman = float(correlation(_ranks(per_request), once)[0])
+    return MetricErrors(
+        n=n,
+        observed=dict(zip(STATISTICS, map(finite, observed), strict=True)),
+        simulated=dict(zip(STATISTICS, map(finite, simulated), strict=True)),
+        error=error,
+        rel_error=rel_error,
+        mape=between(mape, "mape"),
+        bias=between(bias, "bias"),
+        pearson_r=between(r, "pearson_r"),
+        spearman_r=between(spearman, "spearman_r"),
+        ks=_band(samples[0].distance(samples[1]), drawn.get("ks_reach"), level=settings.level, most=1.0),
+        wasserstein_us=_band(
+            samples[0].wasserstein(samples[1]), drawn.get("wasserstein_reach"), level=settings.level
+        ),
+        log_ratio_sd=_log_sd(drawn.get("rel_error mean")),
+        basis=basis,
+        block=block,
+    )
+
+
+def _relative(difference: Floats, reference: Floats) -> Floats:
+    """Return difference / reference, NaN where the reference is 0 and no ratio exists."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = difference / reference
+    return np.where(reference != 0, ratio, np.nan)
+
+
+def correlation(two: tuple[Floats, Floats], counts: NDArray[np.float32]) -> Floats:
+    """Return Pearson's R of the two values in each row of counts; NaN where one of them does not vary."""
+    weights = counts.astype(np.float64)
+    # Centred first: sums of squares of large times would lose the digits that R is made of.
+    x, y = two[0] - two[0].mean(), two[1] - two[1].mean()
+    sums = weights @ np.column_stack([x, y, x * x, y * y, x * y, np.ones(len(x))])
+    total = sums[:, 5]
+    covariance = sums[:, 4] / total - sums[:, 0] * sums[:, 1] / total**2
+    spread = (sums[:, 2] / total - (sums[:, 0] / total) ** 2) * (
+        sums[:, 3] / total - (sums[:, 1] / total) ** 2
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        r = np.where(spread > 0, covariance / np.sqrt(np.maximum(spread, 0)), np.nan)
+    return np.clip(r, -1, 1)
+
+
+def _ranks(two: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+    """Return both sides' ranks, ties sharing their middle one: Pearson's R of these is Spearman's.
+
+    A resample keeps the ranks of the whole: ranking every replicate anew would cost a sort each and moves R by
+    far less than the interval is wide.
+    """
+    from scipy.stats import rankdata
+
+    return rankdata(two[0]), rankdata(two[1])
+
+
+def _per_request(
+    per_request: tuple[Floats, Floats], counts: NDArray[np.float32]
+) -> tuple[Floats, Floats, Floats]:
+    """Return Pearson's R, MAPE and bias of each row of counts; NaN where undefined."""
+    observed, simulated = per_request
+    relative = _relative(simulated - observed, observed)
+    known = np.isfinite(relative)
+    weights = counts.astype(np.float64)[:, known]
+    drawn = weights.sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mape = weights @ np.abs(relative[known]) / drawn
+        bias = weights @ relative[known] / drawn
+    return correlation(per_request, counts), mape, bias
+
+
+def _replicates(
+    per_request: tuple[Floats, Floats],
+    *,
+    samples: tuple[Sample, Sample],
+    settings: Bootstrap,
+    block: int,
+    stream: int,
+) -> dict[str, Floats]:
+    """Return every statistic's value in every replicate; empty where the requests are too few."""
+    n = len(per_request[0])
+    if n < MIN_REQUESTS:
+        return {}
+    spread, ranks = spread_of(samples), _ranks(per_request)
+    chunks: list[dict[str, Floats]] = []
+    step = max(1, min(settings.replicates, CHUNK_CELLS // n))
+    for first in range(0, settings.replicates, step):
+        size = min(step, settings.replicates - first)
+        counts = draw_counts(n, block, replicates=size, seed=settings.seed, stream=1000 * stream + first)
+        sides = [side.resampled(counts, QUANTILES) for side in samples]
+        error = sides[1] - sides[0]
+        chunk = {f"error {name}": error[:, i] for i, name in enumerate(STATISTICS)}
+        ratio = _relative(error, sides[0])
+        chunk |= {f"rel_error {name}": ratio[:, i] for i, name in enumerate(STATISTICS)}
+        chunk["pearson_r"], chunk["mape"], chunk["bias"] = _per_request(per_request, counts)
+        chunk["spearman_r"] = correlation(ranks, counts)
+        chunk["ks_reach"], chunk["wasserstein_reach"] = spread.reach(counts)
+        chunks.append(chunk)
+    return {key: np.concatenate([chunk[key] for chunk in chunks]) for key in chunks[0]}
+
+
+def _band(value: float, reach: Floats | None, *, level: float, most: float = np.inf) -> Estimate:
+    """Return a distance between distributions and an interval that holds it at least as often as stated.
+
+    A replicate's KS differs from KS by at most the sup of |(F* - G*) - (F - G)|, whose quantile is the
+    half-width; percentiles of KS itself would lie above the value, since resampling only adds distance. The same
+    holds for Wasserstein's distance and the area below |(F* - G*) - (F - G)|.
+    """
+    if reach is None:
+        return Estimate(value=finite(value))
+    half = float(np.quantile(reach, level))
+    return Estimate(value=value, low=max(0.0, value - half), high=min(most, value + half))
+
+
+def _log_sd(rel_error: Floats | None) -> float | None:
+    """Return the spread of log(1 + relative error) over the replicates, None where it has none."""
+    if rel_error is None:
+        return None
+    ratio = 1 + rel_error[np.isfinite(rel_error)]
+    return float(np.std(np.log(ratio))) if len(ratio) and bool((ratio > 0).all()) else None

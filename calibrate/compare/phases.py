@@ -1,0 +1,147 @@
+"""Where an error comes from: E2E as client and network, queue, prefill and decode, on both sides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from calibrate.compare.bootstrap import (
+    MIN_REQUESTS,
+    Estimate,
+    Floats,
+    block_length,
+    draw_counts,
+    finite,
+    interval,
+)
+from calibrate.compare.errors import Bootstrap
+from calibrate.compare.pair import PHASES, Pairs
+
+if TYPE_CHECKING:
+    from sim import Outcomes
+
+Basis = Literal["server", "simulator"]
+PHASE_NAMES = {
+    "client_phase_us": "client and network",
+    "queue_phase_us": "queue",
+    "prefill_phase_us": "prefill",
+    "decode_phase_us": "decode",
+}
+STREAM = 950
+BASES: dict[Basis, str] = {
+    "server": "as the server timed its requests",
+    "simulator": "decode as observed; the error up to the first token is divided as the simulator divides that time",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """One phase of a mean request, µs: both sides and the error with its interval. ``share`` of the observed E2E."""
+
+    observed: float | None
+    simulated: float | None
+    error: Estimate
+    share: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The error of E2E by phase, over ``n`` requests. ``basis``: who told the observed phases apart."""
+
+    basis: Basis
+    n: int
+    phases: dict[str, Phase]
+
+
+def simulated_phases(
+    outcomes: Outcomes, *, e2e_us: Floats, step_starts_us: NDArray[np.int64] | None = None
+) -> pd.DataFrame:
+    """Return ``PHASES`` of simulated requests, NaN where one did not finish; columns of E2E as the client sees it.
+
+    With ``step_starts_us`` (ascending) the queue begins as a server's clock has it: when the engine, between two
+    steps, takes the request in. The wait for the step under way is then part of the first phase.
+    """
+    scheduled, queued = outcomes.scheduled_us, outcomes.queued_us
+    first, last = (values.astype(np.float64) for values in (outcomes.first_token_us, outcomes.last_token_us))
+    joined = queued if step_starts_us is None else taken_in_us(queued, step_starts_us)
+    finished = (outcomes.scheduled_us >= 0) & (outcomes.last_token_us >= 0) & np.isfinite(e2e_us)
+    queue = (scheduled - joined).astype(np.float64)
+    prefill, decode = first - scheduled, last - first
+    values = (e2e_us - (queue + prefill + decode), queue, prefill, decode)
+    return pd.DataFrame(
+        {name: np.where(finished, value, np.nan) for name, value in zip(PHASES, values, strict=True)}
+    )
+
+
+def taken_in_us(queued_us: NDArray[np.int64], step_starts_us: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return when the engine took each request in: as the first step from then on starts; at once after the last."""
+    place = np.searchsorted(step_starts_us, queued_us, side="left")
+    later = np.append(step_starts_us, np.iinfo(np.int64).max)[place]
+    return np.where(place < len(step_starts_us), later, queued_us)
+
+
+def origin_of(pairs: Pairs, *, bootstrap: Bootstrap) -> Origin | None:
+    """Return the error of E2E by phase, None where the simulated side has no phases."""
+    parts = split(pairs)
+    if parts is None:
+        return None
+    basis, observed, simulated, rows = parts
+    n = len(observed)
+    e2e = pairs.observed["e2e_us"].to_numpy()[rows]
+    counts = None
+    if n >= MIN_REQUESTS:
+        apart = (simulated - observed).sum(axis=1)
+        counts = draw_counts(
+            n, block_length(apart), replicates=bootstrap.replicates, seed=bootstrap.seed, stream=STREAM
+        ).astype(np.float64)
+    phases = {}
+    for column, name in enumerate(PHASES):
+        error = simulated[:, column] - observed[:, column]
+        phases[name] = Phase(
+            observed=finite(float(observed[:, column].mean())),
+            simulated=finite(float(simulated[:, column].mean())),
+            error=_mean(error, np.ones(n), counts=counts, level=bootstrap.level),
+            share=_mean(error, e2e, counts=counts, level=bootstrap.level),
+        )
+    return Origin(basis=basis, n=n, phases=phases)
+
+
+def split(pairs: Pairs) -> tuple[Basis, Floats, Floats, NDArray[np.intp]] | None:
+    """Return (basis, observed [n, 4], simulated [n, 4], rows) of the requests whose phases can be told.
+
+    Where the server timed at least half of the requests, those; else all, divided as the simulator divides them.
+    """
+    simulated = pairs.simulated[list(PHASES)].to_numpy(dtype=np.float64)
+    told = pairs.observed[list(PHASES)].to_numpy(dtype=np.float64)
+    is_simulated = np.isfinite(simulated).all(axis=1)
+    is_told = is_simulated & np.isfinite(told).all(axis=1)
+    if not is_simulated.any():
+        return None
+    if is_told.sum() * 2 >= is_simulated.sum():
+        rows = np.flatnonzero(is_told)
+        return "server", told[rows], simulated[rows], rows
+    divided = _divided(pairs, simulated)
+    rows = np.flatnonzero(is_simulated & np.isfinite(divided).all(axis=1))
+    return None if len(rows) == 0 else ("simulator", divided[rows], simulated[rows], rows)
+
+
+def _divided(pairs: Pairs, simulated: Floats) -> Floats:
+    """Return observed phases where only first and last token were seen: TTFT in the simulator's proportions."""
+    ttft, e2e = (pairs.observed[name].to_numpy() for name in ("ttft_us", "e2e_us"))
+    before = simulated[:, :3]
+    total = before.sum(axis=1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.where(total > 0, before / total, np.array([1.0, 0.0, 0.0]))
+    return np.column_stack([share * ttft[:, None], e2e - ttft])
+
+
+def _mean(values: Floats, per: Floats, *, counts: Floats | None, level: float) -> Estimate:
+    """Return sum(values) / sum(per) with its interval."""
+    value = float(values.sum() / per.sum()) if per.sum() else float("nan")
+    if counts is None:
+        return Estimate(value=finite(value))
+    return interval(value, (counts @ values) / (counts @ per), level=level)

@@ -1,0 +1,132 @@
+"""A metric's distribution over requests, in a form whose resamples are one matrix product away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from calibrate.compare.bootstrap import Floats, quantile_rows
+from calibrate.compare.gaps import Gaps
+
+BIN_EDGES = ((0.0, 0.9, 1.0), (0, 500, 1200))
+"""Pooled gaps are resampled in bins: 500 over the lower 90 %, 700 over the rest, where density is low."""
+KS_GRID = 200
+"""Points at which a resample's two distributions are compared; the value itself is exact."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """Values in ascending order, each with its weight (a whole number) and the request it belongs to.
+
+    ``binned``: [requests, bins] how much weight a request has in each bin, where the values are many; None
+    where there is one value per request. ``bin_values`` [bins]: the bins' means, ascending.
+    """
+
+    values: Floats
+    weights: Floats
+    owner: NDArray[np.int64]
+    binned: csr_array[np.float64] | None = None
+    bin_values: Floats | None = None
+
+    @staticmethod
+    def of_requests(values: Floats) -> Sample:
+        """Return the sample that has one value per request."""
+        order = np.argsort(values, kind="stable")
+        return Sample(values=values[order], weights=np.ones(len(values)), owner=order)
+
+    @staticmethod
+    def of_gaps(gaps: Gaps, *, num_requests: int) -> Sample:
+        """Return the pooled gaps of ``num_requests`` requests."""
+        order = np.argsort(gaps.gap_us, kind="stable")
+        values, weights, owner = gaps.gap_us[order], gaps.weight[order], gaps.request[order]
+        reached = np.cumsum(weights)
+        share = (reached - weights / 2) / reached[-1]
+        # Equal values stay in one bin, so that a constant gap is a single point here too.
+        place = np.floor(np.interp(share, *BIN_EDGES)).astype(np.int64)
+        starts = np.r_[True, values[1:] > values[:-1]]
+        place = place[np.flatnonzero(starts)][np.cumsum(starts) - 1]
+        _, bins = np.unique(place, return_inverse=True)
+        mass = np.bincount(bins, weights)
+        return Sample(
+            values=values,
+            weights=weights,
+            owner=owner,
+            binned=csr_array((weights, (owner, bins)), shape=(num_requests, len(mass))),
+            bin_values=np.bincount(bins, values * weights) / mass,
+        )
+
+    def statistics(self, quantiles: Floats) -> Floats:
+        """Return the mean and the quantiles, exactly, over all values as often as they weigh."""
+        reached = np.cumsum(self.weights)
+        mean = float(self.values @ self.weights) / reached[-1]
+        rank = quantiles * (reached[-1] - 1)
+        below = np.floor(rank)
+        last = len(self.values) - 1
+        lower = self.values[np.minimum(np.searchsorted(reached, below, side="right"), last)]
+        upper = self.values[np.minimum(np.searchsorted(reached, below + 1, side="right"), last)]
+        return np.concatenate([[mean], lower + (rank - below) * (upper - lower)])
+
+    def resampled(self, counts: NDArray[np.float32], quantiles: Floats) -> Floats:
+        """Return mean and quantiles of each row of ``counts`` [replicates, requests]."""
+        if self.binned is None or self.bin_values is None:
+            drawn, values = counts[:, self.owner], self.values
+        else:
+            drawn, values = np.asarray(counts @ self.binned, dtype=np.float32), self.bin_values
+        total = drawn.sum(axis=1, dtype=np.float64)
+        mean = drawn.astype(np.float64) @ values / total
+        return np.column_stack([mean, quantile_rows(values, drawn, at=quantiles)])
+
+    def share_up_to(self, at: Floats) -> Floats:
+        """Return the distribution function at each point."""
+        reached = np.r_[0.0, np.cumsum(self.weights)]
+        return np.asarray(reached[np.searchsorted(self.values, at, side="right")] / reached[-1])
+
+    def distance(self, other: Sample) -> float:
+        """Return Kolmogorov and Smirnov's distance to another sample."""
+        points = np.union1d(self.values, other.values)
+        return float(np.max(np.abs(self.share_up_to(points) - other.share_up_to(points))))
+
+    def wasserstein(self, other: Sample) -> float:
+        """Return Wasserstein's first distance to another sample: the area between the distribution functions, µs."""
+        points = np.union1d(self.values, other.values)
+        apart = np.abs(self.share_up_to(points) - other.share_up_to(points))
+        return float(apart[:-1] @ np.diff(points))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """What tells how far a resample's difference of distributions strays from the sample's."""
+
+    grid: Floats
+    below: tuple[Floats, Floats]
+    total: tuple[Floats, Floats]
+    difference: Floats
+
+    def reach(self, counts: NDArray[np.float32]) -> tuple[Floats, Floats]:
+        """Return, of each row, the greatest abs((F* - G*) - (F - G)) over the grid, and the area below it, µs."""
+        weights = counts.astype(np.float64)
+        shares = [
+            weights @ below / (weights @ total)[:, None]
+            for below, total in zip(self.below, self.total, strict=True)
+        ]
+        apart = np.abs(shares[1] - shares[0] - self.difference)
+        return np.asarray(np.max(apart, axis=1)), np.asarray(apart[:, :-1] @ np.diff(self.grid))
+
+
+def spread_of(samples: tuple[Sample, Sample]) -> Spread:
+    """Return the two samples' weight below each point of a common grid, by request."""
+    pooled = Sample.of_requests(np.concatenate([side.values for side in samples]))
+    grid = np.unique(pooled.statistics(np.linspace(0, 1, KS_GRID))[1:])
+    below, total = [], []
+    num_requests = 1 + max(int(side.owner.max()) for side in samples)
+    for side in samples:
+        column = np.searchsorted(grid, side.values, side="left")
+        shape = (num_requests, len(grid) + 1)
+        mass = csr_array((side.weights, (side.owner, column)), shape=shape).toarray()
+        below.append(np.cumsum(mass, axis=1)[:, : len(grid)])
+        total.append(mass.sum(axis=1))
+    difference = samples[1].share_up_to(grid) - samples[0].share_up_to(grid)
+    return Spread(grid=grid, below=(below[0], below[1]), total=(total[0], total[1]), difference=difference)

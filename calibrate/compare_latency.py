@@ -1,0 +1,67 @@
+"""``vtwin calibrate --compare-latency``: latency models beside the same traces, a report each and a table of all."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import typer
+
+from traces.errors import ConfigError
+
+if TYPE_CHECKING:
+    from calibrate.command import Traces
+    from calibrate.findings import Options
+
+FITTABLE = ("blackbox", "extended", "physics")
+"""Latency models whose coefficients a fit finds."""
+
+
+def compare_models(
+    asked: str,
+    traces: Traces,
+    config: Path | None,
+    report: Path,
+    *,
+    fit: bool,
+    options: Options,
+    as_json: bool,
+) -> None:
+    """Write a report per latency model and a table of all; print the table."""
+    from rich.console import Console
+
+    from calibrate.command import calibration_of, write_all
+    from calibrate.latency_table import models_in, row_of, table_of, twin_for, unable, write_rows
+
+    if config is None:
+        raise ConfigError(
+            "--compare-latency: got no --config, expected the twin whose latency models to compare"
+        )
+    rows = []
+    for model in models_in(asked):
+        can_fit = fit and model in FITTABLE
+        try:
+            twin = twin_for(config, model, fit=can_fit)
+        except ConfigError as error:
+            rows.append(unable(model, str(error)))
+            continue
+        as_this = replace(options, latency_model=kind_of(model) if can_fit else None)
+        calibration = calibration_of(traces, config, fit=can_fit, options=as_this, latency_model=model)
+        nobody = (None, None, None)
+        write_all(
+            calibration, report / model, verdict=None, config=None, defaults=None, server=nobody, form="vtwin"
+        )
+        rows.append(row_of(model, calibration, reason=twin.latency_reason))
+    document = write_rows(rows, report)
+    Console(stderr=True, highlight=False).print(table_of(rows))
+    if as_json:
+        typer.echo(json.dumps(document, indent=2, allow_nan=False))
+
+
+def kind_of(latency_model: str | None) -> Literal["auto", "blackbox", "extended"] | None:
+    """Return the kind of straight lines that a fit is to find, None where it is to keep what is configured."""
+    if latency_model in ("auto", "blackbox", "extended"):
+        return latency_model  # type: ignore[return-value]  # mypy does not narrow text by a tuple
+    return None

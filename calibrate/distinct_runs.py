@@ -1,0 +1,47 @@
+"""Whether traces that are to judge each other are different runs: what a fit has seen cannot judge it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from traces.errors import ConfigError
+
+if TYPE_CHECKING:
+    from calibrate.findings import Source
+    from traces import Trace
+
+TOLD = ("request_id", "arrival_time_us", "send_time_us", "last_chunk_time_us", "last_token_time_us")
+"""What two different runs do not share to the microsecond."""
+
+
+def check_apart(
+    observed: Sequence[Source], *, holdout: Sequence[Source] = (), repeats: Sequence[Source] = ()
+) -> None:
+    """Raise ConfigError where one run is given twice, be it under another name."""
+    seen: list[tuple[str, Source]] = []
+    for option, sources in (("OBSERVED", observed), ("--holdout", holdout), ("--repeat", repeats)):
+        for source in sources:
+            for place, other in seen:
+                if is_same_run(source, other):
+                    raise ConfigError(
+                        f"{option}: got {source.name}, which is the same run as {place} {other.name}, expected another "
+                        "run: a trace counts once, and can neither judge a fit that has seen it nor repeat itself"
+                    )
+            seen.append((option, source))
+
+
+def is_same_run(one: Source, other: Source) -> bool:
+    """Return whether two sources hold one run: the same file's content, the same start, or the same times."""
+    if one.digest is not None and one.digest == other.digest:
+        return True
+    return _same_times(one.trace, other.trace)
+
+
+def _same_times(one: Trace, other: Trace) -> bool:
+    if len(one) != len(other):
+        return False
+    starts = (one.header.start_unix_us, other.header.start_unix_us)
+    if starts[0] is not None and starts[0] == starts[1]:
+        return bool(one.column("request_id").equals(other.column("request_id")))
+    return all(one.column(name).equals(other.column(name)) for name in TOLD)

@@ -1,0 +1,162 @@
+"""What ``calibrate`` is given and what it finds: traces beside their simulations, errors, and what explains them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from calibrate.compare.engine_steps import EngineSteps, StepErrors
+from calibrate.compare.equivalence import Equivalence
+from calibrate.compare.errors import Bootstrap, MetricErrors
+from calibrate.compare.network import Network
+from calibrate.compare.pair import PairBy, Pairs
+from calibrate.compare.phases import Origin
+from calibrate.compare.rates import Counters, Rate
+from calibrate.compare.saturation import Saturation
+from calibrate.compare.strata import Stratum
+from calibrate.compare.worst_requests import WorstRequest
+from calibrate.fit.loss import FITTED
+
+if TYPE_CHECKING:
+    from calibrate.fit.model_selection import LatencyModel
+    from calibrate.fit.result import Fit
+    from replay import TwinConfig
+    from traces import Trace
+
+Role = Literal["compared", "fitted", "first half fitted, second half judged", "judged"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A trace, what it is called (its stem), and the SHA-256 of its table where it has a file.
+
+    ``steps``: the engine's steps while it was observed, where they were logged.
+    """
+
+    name: str
+    trace: Trace
+    digest: str | None = None
+    steps: EngineSteps | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How to compare and fit. ``names``: the coefficients that vary.
+
+    ``latency_model``: which to fit, None as configured. ``model_config`` (a config.json, or a model that ships),
+    ``gpu`` and ``tp``: where the traces' headers do not say, or say otherwise; what they imply of the extended model's
+    coefficients is the fit's prior.
+    ``network``: given to what is simulated. ``promises_us``: what a good request keeps (``--slo``). ``margins``: by
+    metric, within which ratio of means two sides are equivalent; ``""`` is that of all others.
+    """
+
+    pair_by: PairBy = "request_id"
+    seed: int = 42
+    names: tuple[str, ...] = FITTED
+    infer_async: bool = False
+    latency_model: LatencyModel | None = None
+    model_config: str | None = None
+    gpu: str | None = None
+    tp: int | None = None
+    replicates: int = 1000
+    network: Network | None = None
+    promises_us: Mapping[str, float] = field(default_factory=dict)
+    margins: Mapping[str, float] = field(default_factory=dict)
+
+    def bootstrap(self) -> Bootstrap:
+        """Return how intervals are drawn."""
+        return Bootstrap(seed=self.seed, replicates=self.replicates)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One observed trace beside its simulation; ``partner``: the trace that it was compared with, if given."""
+
+    source: Source
+    role: Role
+    pairs: Pairs
+    notes: tuple[str, ...]
+    saturation: Saturation
+    counters: Counters = field(default_factory=Counters)
+    steps: StepErrors | None = None
+    partner: Source | None = None
+
+    @property
+    def is_saturated(self) -> bool:
+        """Whether its latencies are those of an overloaded server."""
+        return self.saturation.state == "saturated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """The errors of some requests: by metric, over the run, and ``pairs``, the requests behind them.
+
+    ``capacity``: the rates of the saturated runs among them, empty without. ``of_saturated``: even the latencies are of
+    saturated runs, there being no others.
+    """
+
+    errors: dict[str, MetricErrors]
+    rates: dict[str, Rate]
+    capacity: dict[str, Rate]
+    of_saturated: bool
+    pairs: Pairs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseFloor:
+    """How far the server is from itself: its errors against a second run, and which runs these are."""
+
+    judgement: Judgement
+    couples: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """What ``calibrate`` found out. ``unseen``: how the requests behind ``holdout`` came to be unseen.
+
+    ``fitted_on`` and ``judged``: errors in sample and held out; where nothing was fitted they are the same.
+    ``noise``: None without a repeat run.
+    """
+
+    fit: Fit | None
+    config: TwinConfig | None
+    fitted_on: Judgement
+    judged: Judgement
+    noise: NoiseFloor | None
+    equivalence: dict[str, Equivalence]
+    origin: Origin | None
+    worst: tuple[WorstRequest, ...]
+    unseen: str
+    strata: tuple[Stratum, ...]
+    traces: tuple[Compared, ...]
+    excluded: dict[str, int]
+    notes: tuple[str, ...]
+    bootstrap: Bootstrap
+    options: Options
+
+    @property
+    def in_sample(self) -> dict[str, MetricErrors]:
+        """The errors on what was fitted, by metric."""
+        return self.fitted_on.errors
+
+    @property
+    def holdout(self) -> dict[str, MetricErrors]:
+        """The errors on what the fit has not seen, by metric."""
+        return self.judged.errors
+
+    @property
+    def judged_traces(self) -> tuple[Compared, ...]:
+        """The traces behind ``holdout``: those named to judge by, else those that were not only fitted."""
+        named = tuple(each for each in self.traces if each.role == "judged")
+        return named or tuple(each for each in self.traces if each.role != "fitted")
+
+    @property
+    def noise_floor(self) -> dict[str, MetricErrors]:
+        """The server's errors against itself, empty without a repeat run."""
+        return {} if self.noise is None else self.noise.judgement.errors
+
+    @property
+    def pairs(self) -> Pairs:
+        """The requests behind ``holdout``."""
+        return self.judged.pairs

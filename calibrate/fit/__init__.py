@@ -1,0 +1,1 @@
+"""The fit: coefficients that bring the simulated side to the observed one."""

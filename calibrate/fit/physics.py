@@ -1,0 +1,213 @@
+"""Fitting physics: corrections and overheads of one set, jointly over traces of one server or of several.
+
+Least squares on the logs of each request's latencies, the simulator in the loop. Every coefficient starts at its
+configured value and is held near it by a prior on its log as wide as it may well be off: what the traces do not tell
+stays as it was learned elsewhere. Intervals are of the linearized problem around the optimum, that prior included: they
+are too narrow where two overheads can stand for each other, as those per layer and per collective do on one server.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.optimize import least_squares
+from scipy.stats import norm
+
+from calibrate.compare.bootstrap import LEVEL, Floats
+from calibrate.fit.loss import NOISE, FitTrace, Run, log_ratio, simulated
+from calibrate.fit.search import Report
+from calibrate.fit.uncertainty import Coefficient
+from sim import Physics
+from traces.errors import ConfigError, TraceError
+
+if TYPE_CHECKING:
+    from calibrate.fit.result import Fit
+    from replay import TwinConfig
+
+METHOD = "least squares on log latencies, priors on the logs of the coefficients, linearized at the optimum"
+
+PRIOR_WIDTHS = {
+    "alpha0": 0.7,
+    "alpha1": 0.7,
+    "alpha2": 0.7,
+    "prefill_compute": 0.4,
+    "decode_compute": 0.4,
+    "expert_compute": 0.6,
+    "prefill_attention": 0.5,
+    "decode_attention": 0.5,
+    "prefill_kv": 0.5,
+    "decode_kv": 0.4,
+    "weights": 0.25,
+    "expert_weights": 0.4,
+    "head": 0.4,
+    "activation": 0.6,
+    "tensor_parallel": 0.6,
+    "expert_tile": 0.6,
+    "layer_us": 0.7,
+    "moe_layer_us": 0.7,
+    "interleaved_moe_layer_us": 0.7,
+    "all_reduce_us": 0.7,
+    "request_us": 0.8,
+    "step_us": 0.8,
+    "cpu_step_us": 0.8,
+    "cpu_request_us": 0.8,
+}
+"""How far off each coefficient may well be: standard deviations of its log. One that is 0 is left out of the model and
+stays so; ``exposed``, ``cpu_exposed``, ``sigma`` and ``max_capture_size`` are choices, not measurements."""
+REQUESTS_PER_TRACE = 20
+"""As how many independent requests a trace counts at most: neighbours share their queues, and no model is exact."""
+STEPS = (0.3, 0.1, 0.05)
+"""Shares of a coefficient's prior that its slopes are taken over, one search after the other: requests that change
+places in the queue make the errors rugged, so the first looks far. What the last moved adds to the spread."""
+EVALUATIONS = 15
+SEEN = 0.7
+"""A coefficient is identifiable when the traces bring its spread below this share of the prior's."""
+TIED = 0.9
+"""Correlation from which two coefficients are named together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A trace and the twin of the server that it was observed on."""
+
+    trace: FitTrace
+    config: TwinConfig
+
+
+def fit_physics(served: Sequence[Served], *, report: Report | None = None) -> tuple[Fit, ...]:
+    """Return, per trace, the twin with one set of coefficients fitted to all; they differ only in the twin.
+
+    Raises ConfigError unless every twin's model is physics, TraceError where nothing is observed.
+    """
+    from calibrate.fit.result import Fit
+
+    started = time.monotonic()
+    first = _physics(served[0])
+    names = tuple(name for name in PRIOR_WIDTHS if float(getattr(first, name)) > 0 and _matters(name, served))
+    start = np.log([float(getattr(first, name)) for name in names])
+    width = np.array([PRIOR_WIDTHS[name] for name in names])
+    weights = [_weight(each) for each in served]
+    tell = report or (lambda _stage, _loss: None)
+
+    def residuals(x: Floats) -> Floats:
+        parts = [
+            (
+                np.nan_to_num(log_ratio(_run(each, names, x).latency_us, each.trace.observed_us)) * weight
+            ).ravel()
+            for each, weight in zip(served, weights, strict=True)
+        ]
+        rows = np.concatenate([*parts, (x - start) / width])
+        tell("physics", float(np.mean(rows**2)))
+        return rows
+
+    x, moved_by = start, np.zeros(len(start))
+    for step in STEPS:
+
+        def slopes_at(at: Floats, step: float = step) -> Floats:
+            here = residuals(at)
+            moved = [residuals(at + step * row) for row in np.diag(width)]
+            return np.stack([(there - here) for there in moved], axis=1) / (step * width)
+
+        found = least_squares(
+            residuals, x, jac=slopes_at, loss="soft_l1", max_nfev=EVALUATIONS, x_scale=width
+        )
+        moved_by, x = found.x - x, found.x
+    slopes = np.asarray(found.jac, dtype=np.float64)
+    information = slopes.T @ slopes
+    covariance = np.linalg.inv(information)
+    linear = np.sqrt(np.diag(covariance))
+    correlation = covariance / np.outer(linear, linear)
+    spread = np.hypot(linear, moved_by)
+    coefficients = _coefficients(names, found.x, spread=spread, width=width, correlation=correlation)
+    values = {each.name: each.value for each in coefficients}
+    return tuple(
+        Fit(
+            config=replace(each.config, latency=_with(_physics(each), values)),
+            coefficients=coefficients,
+            names=names,
+            correlation=correlation,
+            condition_number=float(np.linalg.cond(information)),
+            loss=float(found.cost),
+            noise=dict(zip(("ttft_us", "e2e_us", "tpot_us"), NOISE.tolist(), strict=False)),
+            num_requests=sum(int(one.trace.used().sum()) for one in served),
+            converged=bool(found.status > 0),
+            method=METHOD,
+            seconds=time.monotonic() - started,
+        )
+        for each in served
+    )
+
+
+def _physics(served: Served) -> Physics:
+    latency = served.config.latency
+    if not isinstance(latency, Physics):
+        kind = type(latency).__name__.lower()
+        raise ConfigError(f"latency.model: got {kind}, expected physics ({served.config.source})")
+    return latency
+
+
+def _with(model: Physics, values: Mapping[str, float]) -> Physics:
+    """Return physics with these coefficients in place of its own."""
+    return replace(model, **values)  # type: ignore[arg-type]  # coefficients are the fields that are floats
+
+
+def _matters(name: str, served: Sequence[Served]) -> bool:
+    """Return whether any of the servers has what a coefficient is about: experts, several GPUs."""
+    peaks = [_physics(each).peak for each in served]
+    if name in (
+        "expert_compute",
+        "expert_weights",
+        "expert_tile",
+        "moe_layer_us",
+        "interleaved_moe_layer_us",
+    ):
+        return any(peak.num_experts for peak in peaks)
+    if name in ("tensor_parallel", "all_reduce_us"):
+        return any(peak.tp > 1 for peak in peaks)
+    return True
+
+
+def _weight(served: Served) -> Floats:
+    """Return each residual's weight [metrics, 1]: its noise, and a trace counts as so many requests at most."""
+    num_used = int(served.trace.used().sum())
+    if num_used == 0:
+        raise TraceError(f"{served.trace.name}: got no finished request, expected at least one")
+    rows = len(served.trace.observed_us)
+    share = np.sqrt(min(1.0, REQUESTS_PER_TRACE / num_used))
+    return np.asarray(share / NOISE[:rows, None])
+
+
+def _run(served: Served, names: Sequence[str], x: Floats) -> Run:
+    """Return the trace simulated with these coefficients."""
+    model = _with(_physics(served), dict(zip(names, np.exp(x).tolist(), strict=True)))
+    return simulated(served.trace, engine=served.config.engine, model=model)
+
+
+def _coefficients(
+    names: Sequence[str], x: Floats, *, spread: Floats, width: Floats, correlation: Floats
+) -> tuple[Coefficient, ...]:
+    """Return values with intervals, and of each that the traces do not tell, why."""
+    z = float(norm.ppf(0.5 + LEVEL / 2))
+    made = []
+    for i, name in enumerate(names):
+        is_seen = bool(spread[i] < SEEN * width[i])
+        others = [other for j, other in enumerate(names) if j != i and abs(correlation[i, j]) > TIED]
+        reason = None if is_seen else "the traces do not tell: it stays near its configured value"
+        if others:
+            reason = f"told apart from {', '.join(others)} only by its prior"
+        made.append(
+            Coefficient(
+                name=name,
+                value=float(f"{np.exp(x[i]):.6g}"),
+                low=float(np.exp(x[i] - z * spread[i])),
+                high=float(np.exp(x[i] + z * spread[i])),
+                fitted=True,
+                identifiable=is_seen and not others,
+                reason=reason,
+            )
+        )
+    return tuple(made)

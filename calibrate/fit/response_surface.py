@@ -1,0 +1,167 @@
+"""A response surface: how every residual answers to the coefficients, single steps averaged out.
+
+The simulator is run at points drawn around a centre and each residual regressed on the coefficients. What a
+single run says about a request depends on which step its arrival fell into; over many points that averages
+out, and what is left is the expectation and its slopes, the queue's own response included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import nnls
+
+from calibrate.compare.bootstrap import Floats
+from calibrate.fit.loss import Problem, Run, robust_weight
+
+POINTS_PER_COEFFICIENT = 12
+SCALE_SHARE = 0.3
+"""How far a point may lie relative to a coefficient's scale, as a share of how far relative to its value."""
+REWEIGHTINGS = 6
+THREADS = 2
+"""Simulations at a time; the engine runs without the interpreter's lock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surface:
+    """Residuals near ``centre``: ``means`` [4, n] by trace, ``slopes`` [p, 4, n] per scaled coefficient.
+
+    ``halves``: slopes from either half of the points, independent, so that their product is free of the
+    square of their noise. ``best``: the lowest single loss among the points, and where.
+    """
+
+    centre: Floats
+    reach: Floats
+    means: list[Floats]
+    slopes: list[Floats]
+    halves: tuple[list[Floats], list[Floats]]
+    best: tuple[float, Floats]
+
+
+def reach_around(problem: Problem, theta: Floats, *, relative: float) -> Floats:
+    """Return how far points may lie: a fraction of each coefficient, or a share of it of its scale."""
+    return np.maximum(relative * theta, SCALE_SHARE * relative * problem.scale)
+
+
+def sample_surface(
+    problem: Problem,
+    theta: Floats,
+    *,
+    reach: Floats,
+    seed: int,
+    report: Callable[[float], None] | None = None,
+    points_per_coefficient: int = POINTS_PER_COEFFICIENT,
+) -> Surface:
+    """Return the surface around ``theta``, or as near to it as keeps every point non-negative."""
+    p = len(theta)
+    centre = np.maximum(theta, reach)
+    generator = np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), 78]))
+    drawn = generator.uniform(-1, 1, size=(points_per_coefficient * p // 2, p)) * reach
+    offsets = np.concatenate([drawn, -drawn])  # mirrored: slopes are free of any even curvature
+    sampled = [problem.residuals(runs) for runs in simulate_many(problem, list(centre + offsets))]
+    losses = [
+        problem.loss(residuals, centre + offset) for residuals, offset in zip(sampled, offsets, strict=True)
+    ]
+    if report is not None:
+        report(min(losses))
+    design = offsets / problem.scale
+    by_trace = [np.stack([residuals[t] for residuals in sampled]) for t in range(len(problem.traces))]
+    half = np.arange(len(design)) % 2 == 0
+    lowest = int(np.argmin(losses))
+    return Surface(
+        centre=centre,
+        reach=reach,
+        means=[values.mean(axis=0) for values in by_trace],
+        slopes=[_slopes(design, values) for values in by_trace],
+        halves=(
+            [_slopes(design[half], values[half]) for values in by_trace],
+            [_slopes(design[~half], values[~half]) for values in by_trace],
+        ),
+        best=(losses[lowest], centre + offsets[lowest]),
+    )
+
+
+def simulate_many(problem: Problem, thetas: Sequence[Floats]) -> list[list[Run]]:
+    """Return the runs at several coefficient vectors, in their order, some at a time."""
+    with ThreadPoolExecutor(max_workers=THREADS) as pool:
+        return list(pool.map(problem.simulate, thetas))
+
+
+def _slopes(design: Floats, values: Floats) -> Floats:
+    """Return the slopes [p, 4, n] of values [points, 4, n] over a design [points, p]."""
+    flat = values.reshape(len(design), -1)
+    inverse = np.linalg.pinv(design - design.mean(axis=0))
+    solved = inverse @ (flat - flat.mean(axis=0))
+    return np.asarray(solved.reshape(design.shape[1], *values.shape[1:]))
+
+
+def average(surfaces: Sequence[Surface], *, around: Floats, problem: Problem) -> Surface:
+    """Return one surface from several around nearby centres, each carried over to ``around``."""
+
+    def mean(parts: Sequence[list[Floats]]) -> list[Floats]:
+        return [np.mean(values, axis=0) for values in zip(*parts, strict=True)]
+
+    carried = [
+        [
+            value + np.tensordot((around - surface.centre) / problem.scale, slopes, axes=1)
+            for value, slopes in zip(surface.means, surface.slopes, strict=True)
+        ]
+        for surface in surfaces
+    ]
+    return Surface(
+        centre=around,
+        reach=surfaces[-1].reach,
+        means=mean(carried),
+        slopes=mean([surface.slopes for surface in surfaces]),
+        halves=(
+            mean([surface.halves[0] for surface in surfaces]),
+            mean([surface.halves[1] for surface in surfaces]),
+        ),
+        best=min((surface.best for surface in surfaces), key=lambda best: best[0]),
+    )
+
+
+def minimum_of(surface: Surface, problem: Problem) -> Floats:
+    """Return the coefficients with the least robust loss, at most two reaches from the centre."""
+    theta = surface.centre.copy()
+    for _ in range(REWEIGHTINGS):
+        moved = [
+            mean + np.tensordot((theta - surface.centre) / problem.scale, slopes, axes=1)
+            for mean, slopes in zip(surface.means, surface.slopes, strict=True)
+        ]
+        normal, slope = normal_equations(problem, surface.slopes, residuals=moved, theta=theta)
+        step = damped_step(normal, slope, at=theta / problem.scale, damping=1e-4) * problem.scale
+        theta = np.clip(step, surface.centre - 2 * surface.reach, surface.centre + 2 * surface.reach)
+        theta = np.maximum(theta, 0.0)
+    return np.asarray(theta)
+
+
+def normal_equations(
+    problem: Problem, slopes: list[Floats], *, residuals: list[Floats], theta: Floats
+) -> tuple[Floats, Floats]:
+    """Return J'WJ [p, p] and J'Wr [p] in scaled coefficients, reweighted for the robust loss, prior included."""
+    p = len(theta)
+    precision = problem.prior_precision()
+    off = (theta - problem.prior_centre()) / problem.scale
+    normal, gradient = np.diag(precision), precision * off
+    for slope, residual, weight in zip(slopes, residuals, problem.weights(), strict=True):
+        flat = slope.reshape(p, -1)
+        value, importance = residual.ravel(), (weight * robust_weight(residual)).ravel()
+        known = np.isfinite(value) & np.isfinite(flat).all(axis=0)
+        flat, value, importance = flat[:, known], value[known], importance[known]
+        normal += (flat * importance) @ flat.T
+        gradient += (flat * importance) @ value
+    return normal, gradient
+
+
+def damped_step(normal: Floats, gradient: Floats, *, at: Floats, damping: float) -> Floats:
+    """Return the non-negative minimum of a quadratic model, damped towards ``at``; coefficients scaled."""
+    diagonal = np.diag(normal)
+    size = np.maximum(diagonal, 1e-6 * max(float(diagonal.max()), 1e-12))
+    curvature = normal + damping * np.diag(size)
+    factor = np.linalg.cholesky(curvature + 1e-12 * np.trace(curvature) * np.eye(len(at)))
+    x, _ = nnls(factor.T, np.linalg.solve(factor, curvature @ at - gradient))
+    return np.asarray(x)

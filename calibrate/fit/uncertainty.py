@@ -1,0 +1,250 @@
+"""How well the traces determine each coefficient: intervals, correlations, and what cannot be seen.
+
+On the response surface around the optimum, a moving-block bootstrap of the requests' contributions moves
+the optimum by one Newton step per replicate. A weak prior, as wide as a coefficient can be at all, gives a
+direction that no request sees its own width instead of a false certainty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from calibrate.compare.bootstrap import LEVEL, Floats, block_length, draw_counts
+from calibrate.fit.loss import Problem, robust_weight
+from calibrate.fit.priors import Prior
+from calibrate.fit.response_surface import Surface
+
+METHOD = "one-step moving-block bootstrap over requests on a response surface, with a weak prior"
+LEAST_SHARE = 0.03
+"""How much of a curvature is taken for real at least, however noisy its slopes."""
+RELATIVE_TOLERANCE = 0.25
+SCALE_TOLERANCE = 0.02
+"""A coefficient is identifiable when its interval reaches at most a quarter of its value to each side, or
+what would change a quiet latency by 2 %."""
+PRIOR_LED = 0.5
+"""Share of what is known of a coefficient from which on its prior is said to lead it."""
+CONFOUNDED = 0.9
+"""Correlation from which two coefficients are named together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coefficient:
+    """A coefficient's value in µs per unit; ``low`` and ``high`` None where it was not fitted.
+
+    ``prior``: what was expected of it, if anything. ``is_prior_led``: most of what is known of it comes from there.
+    """
+
+    name: str
+    value: float
+    low: float | None
+    high: float | None
+    fitted: bool
+    identifiable: bool
+    reason: str | None
+    prior: Prior | None = None
+    is_prior_led: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uncertainty:
+    """Replicates of the coefficients [replicates, p], their correlation [p, p] and the condition number.
+
+    ``prior_share`` [p]: how much of what is known of each comes from its prior, 0 to 1.
+    """
+
+    replicates: Floats
+    correlation: Floats
+    condition_number: float
+    prior_share: Floats
+
+
+def uncertainty(
+    problem: Problem,
+    theta: Floats,
+    *,
+    surface: Surface,
+    seed: int,
+    replicates: int = 1000,
+    scatter: Floats | None = None,
+) -> Uncertainty:
+    """Return the spread of the coefficients around their optimum ``theta``, which the surface surrounds.
+
+    ``scatter``: standard error of ``theta`` that the simulator's staircase adds.
+    """
+    curvature, scores, noise = _information(problem, theta, surface)
+    precision = problem.prior_precision()
+    inverse = np.linalg.inv(curvature + noise * np.eye(len(theta)) + np.diag(precision))
+    generator = np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), 77]))
+    # The prior's pull counts from where the fit is, so that it widens without moving.
+    pull = noise * generator.normal(size=(replicates, len(theta)))
+    if problem.priors:
+        width = np.where(precision > 0, problem.prior_width() / problem.scale, 0.0)
+        pull += precision * width * generator.normal(size=pull.shape)
+    for stream, score in enumerate(scores):
+        block = max((block_length(column) for column in score.T), default=1)
+        counts = draw_counts(len(score), block, replicates=replicates, seed=seed, stream=7000 + stream)
+        pull += (counts - 1) @ score
+    steps = -pull @ inverse
+    correlation = _correlation(steps)
+    if scatter is not None:
+        steps += generator.normal(size=steps.shape) * scatter / problem.scale
+    return Uncertainty(
+        replicates=np.maximum(theta + steps * problem.scale, 0.0),
+        correlation=correlation,
+        condition_number=condition_number(curvature),
+        prior_share=np.clip(precision * np.diag(inverse), 0.0, 1.0),
+    )
+
+
+def _information(problem: Problem, theta: Floats, surface: Surface) -> tuple[Floats, list[Floats], float]:
+    """Return the curvature [p, p], requests' scores by trace [n, p], the variance of a unit of weight."""
+    p = len(theta)
+    curvature, noisy = np.zeros((p, p)), np.zeros((p, p))
+    scores, squares, total = [], 0.0, 0.0
+    offset = (theta - surface.centre) / problem.scale
+    for t, weight in enumerate(problem.weights()):
+        slopes = np.nan_to_num(surface.slopes[t])
+        residual = surface.means[t] + np.tensordot(offset, slopes, axes=1)
+        importance = np.where(np.isfinite(residual), weight * robust_weight(np.nan_to_num(residual)), 0.0)
+        pull = importance * np.nan_to_num(residual)
+        first, second = (np.nan_to_num(half[t]).reshape(p, -1) for half in surface.halves)
+        curvature += (first * importance.ravel()) @ second.T
+        noisy += (slopes.reshape(p, -1) * importance.ravel()) @ slopes.reshape(p, -1).T
+        scores.append(np.einsum("mn,pmn->np", pull, slopes)[problem.traces[t].used()])
+        squares += float(np.sum(pull**2))
+        total += float(np.sum(importance))
+    return _between(curvature, noisy), scores, max(squares / max(total, 1e-12), 1e-9)
+
+
+def _between(unbiased: Floats, noisy: Floats) -> Floats:
+    """Return the unbiased curvature, in each direction at least a share of the noisy one, at most all of it.
+
+    The product of two independent estimates has no noise squared in it, but may come out negative.
+    """
+    values, vectors = np.linalg.eigh(noisy)
+    root = np.sqrt(np.maximum(values, 1e-12 * max(float(values[-1]), 1e-300)))
+    whitened = (vectors.T @ ((unbiased + unbiased.T) / 2) @ vectors) / np.outer(root, root)
+    share, directions = np.linalg.eigh(whitened)
+    kept = (directions * np.clip(share, LEAST_SHARE, 1.0)) @ directions.T
+    back = vectors * root
+    return np.asarray(back @ kept @ back.T)
+
+
+def _correlation(steps: Floats) -> Floats:
+    """Return the correlation of the columns, 0 for a column that does not vary."""
+    covariance = np.cov(steps, rowvar=False).reshape(steps.shape[1], -1)
+    deviation = np.sqrt(np.diag(covariance))
+    size = np.where(deviation > 0, deviation, 1.0)
+    correlation = covariance / np.outer(size, size)
+    np.fill_diagonal(correlation, 1.0)
+    return np.asarray(np.clip(correlation, -1, 1))
+
+
+def condition_number(curvature: Floats) -> float:
+    """Return the condition number of the residuals' slopes, their columns brought to one length."""
+    size = np.sqrt(np.diag(curvature))
+    # A column without length is a coefficient without effect.
+    if not (size > 0).all():
+        return float("inf")
+    values: Floats = np.linalg.eigvalsh(curvature / np.outer(size, size))
+    return float(np.sqrt(values[-1] / values[0])) if values[0] > 0 else float("inf")
+
+
+def coefficients_of(
+    names: Sequence[str],
+    theta: Floats,
+    *,
+    spread: Uncertainty,
+    scale: Floats,
+    priors: Mapping[str, Prior],
+    level: float = LEVEL,
+) -> list[Coefficient]:
+    """Return the fitted coefficients with their intervals and whether the traces could see them."""
+    low, high = np.quantile(spread.replicates, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    low, high = np.minimum(low, theta), np.maximum(high, theta)
+    tolerance = np.maximum(RELATIVE_TOLERANCE * theta, SCALE_TOLERANCE * scale)
+    is_led = (spread.prior_share > PRIOR_LED) & np.array([name in priors for name in names])
+    seen = ((high - low) / 2 <= tolerance) & ~is_led
+
+    def reason(j: int) -> str | None:
+        if is_led[j]:
+            return f"led by its prior, {priors[names[j]].words()}: the traces say less"
+        return None if seen[j] else why_unseen(names, j, correlation=spread.correlation)
+
+    return [
+        Coefficient(
+            name=name,
+            value=float(theta[j]),
+            low=float(low[j]),
+            high=float(high[j]),
+            fitted=True,
+            identifiable=bool(seen[j]),
+            reason=reason(j),
+            prior=priors.get(name),
+            is_prior_led=bool(is_led[j]),
+        )
+        for j, name in enumerate(names)
+    ]
+
+
+UNSEEN = {
+    "alpha0": "requests hardly differ by it: it hides in the spread of the TTFT",
+    "alpha1": "prompt lengths hardly differ, or other times drown what a prompt token adds on the way in",
+    "alpha2": "it is only seen in the ITL, beside beta0",
+    "beta0": "hardly any step is long enough to show it apart from its tokens",
+    "beta1": "other times drown what a prefill token costs: longer prompts, or more requests, would show it",
+    "beta2": "hardly any requests decode together, so the cost of one more in a step does not show",
+    "beta3": "contexts are too short or too alike for what reading them costs to show",
+    "beta4": "prompts are too short or too alike for the cost of attention to show",
+    "floor": "no prompt is short enough, or too few differ, for the weights' reading to show beside beta0",
+    "kappa": "the load does not differ enough for the GPU's slowing down to show",
+}
+TOGETHER = {
+    frozenset(
+        {"alpha0", "beta0"}
+    ): "only the sum alpha0 + beta0 is seen when little queues and outputs are short",
+    frozenset(
+        {"alpha1", "beta1"}
+    ): "both delay a request's own first token by so much per prompt token: only where its prefill delays others' "
+    "tokens, too rarely here, can beta1 be told apart",
+    frozenset(
+        {"alpha0", "alpha1"}
+    ): "both delay a first token: more of one and less of the other agrees with the traces as well",
+    frozenset(
+        {"alpha0", "beta1"}
+    ): "both delay a first token: more of one and less of the other agrees with the traces as well",
+    frozenset(
+        {"beta0", "beta1"}
+    ): "a step is seen as a whole: more of one and less of the other agrees with the traces as well",
+    frozenset(
+        {"beta2", "beta3"}
+    ): "contexts are too alike to tell the cost of reading them from that of a decode token",
+    frozenset(
+        {"beta1", "beta4"}
+    ): "prompts are too alike to tell the cost of attention from that of a prefill token",
+    frozenset(
+        {"beta0", "floor"}
+    ): "only the sum beta0 + floor is seen when prompts are alike or hardly delay anyone else",
+    frozenset(
+        {"beta1", "kappa"}
+    ): "the loads are too alike to tell a prefill token's cost from the GPU's slowing down",
+    frozenset(
+        {"beta0", "beta2"}
+    ): "the number decoding together is too alike to tell its cost from that of a step",
+}
+
+
+def why_unseen(names: Sequence[str], index: int, *, correlation: Floats) -> str:
+    """Return why a coefficient is not identifiable: its strongest partner, else its own silence."""
+    others = np.abs(correlation[index]).copy()
+    others[index] = 0.0
+    partner = int(np.argmax(others))
+    name = names[index]
+    if others[partner] < CONFOUNDED:
+        return UNSEEN[name]
+    pair = frozenset({name, names[partner]})
+    told = TOGETHER.get(pair, f"it is seen only together with {names[partner]}")
+    return f"{told} (correlation with {names[partner]} {correlation[index, partner]:+.2f})"

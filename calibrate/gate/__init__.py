@@ -1,0 +1,1 @@
+"""Limits and the verdict on them. Pure: no files, no clock."""

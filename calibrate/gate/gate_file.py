@@ -1,0 +1,86 @@
+"""gate.yaml, read strictly: every complaint is one line with the key, the file and the line."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+from calibrate.compare.errors import METRICS
+from calibrate.compare.rates import RATES
+from calibrate.compare.strata import METRICS as STRATUM_METRICS
+from calibrate.gate.checks import EQUIVALENCE, LIMITED, PER_REQUEST, RATE_LIMITED, Limit
+from calibrate.gate.verdict import MIN_SAMPLES, Gate
+from replay.yaml_lines import Section, read_section
+
+TOP = ("min_samples", "require_kv_capacity", "metrics", "rates", "equivalence", "strata")
+
+
+def read_gate(path: str | Path) -> Gate:
+    """Return what gate.yaml asks for. Raises ConfigError at the first thing that is wrong."""
+    root = read_section(Path(path))
+    root.refuse_unknown(TOP)
+    limits = (
+        *_limits(root, "metrics", metrics=tuple(METRICS), statistics=LIMITED),
+        *_limits(root, "rates", metrics=RATES, statistics=RATE_LIMITED),
+        *_margins(root),
+    )
+    if not limits:
+        root.fail("metrics", got="nothing", expected="metrics with limits: {e2e_us: {mape: {fail: 0.1}}}")
+    least = root.integer("min_samples", least=1)
+    needs_kv = root.boolean("require_kv_capacity")
+    return Gate(
+        limits=limits,
+        strata=_limits(root, "strata", metrics=STRATUM_METRICS, statistics=PER_REQUEST),
+        min_samples=MIN_SAMPLES if least is None else least,
+        require_kv_capacity=True if needs_kv is None else needs_kv,
+    )
+
+
+def _margins(root: Section) -> tuple[Limit, ...]:
+    """Return the margins of equivalence: by how much the ratio of the means may be off, either way."""
+    section = root.section("equivalence")
+    if section is None:
+        return ()
+    section.refuse_unknown(tuple(METRICS))
+    expected = "a fraction > 0, 0.05 for ratios of means between 1/1.05 and 1.05"
+    found = []
+    for metric in section.nodes:
+        margin = section.decimal(metric, expected=expected)
+        if margin is None or margin <= 0:
+            section.fail(metric, got=str(margin), expected=expected)
+        found.append(Limit(metric=metric, statistic=EQUIVALENCE, warn=None, fail=float(margin)))
+    return tuple(found)
+
+
+def _limits(
+    root: Section, key: str, *, metrics: tuple[str, ...], statistics: tuple[str, ...]
+) -> tuple[Limit, ...]:
+    """Return the limits under one key, in the order of the file."""
+    section = root.section(key)
+    if section is None:
+        return ()
+    section.refuse_unknown(metrics)
+    found = []
+    for metric in section.nodes:
+        by_statistic = section.section(metric)
+        if by_statistic is None:
+            continue
+        by_statistic.refuse_unknown(statistics)
+        found += [_limit(by_statistic, metric, statistic=name) for name in by_statistic.nodes]
+    return tuple(found)
+
+
+def _limit(section: Section, metric: str, *, statistic: str) -> Limit:
+    expected = "{warn: FRACTION, fail: FRACTION}, at least one of them"
+    levels = section.section(statistic, expected=expected)
+    if levels is None or not levels.nodes:
+        section.fail(statistic, got="nothing", expected=expected)
+    levels.refuse_unknown(("warn", "fail"))
+    warn, fail = (levels.decimal(name, expected="a fraction >= 0, 0.1 for 10 %") for name in ("warn", "fail"))
+    if warn is not None and fail is not None and warn > fail:
+        levels.fail("warn", got=str(warn), expected=f"at most fail, which is {fail}")
+    return Limit(metric=metric, statistic=statistic, warn=_float(warn), fail=_float(fail))
+
+
+def _float(value: Decimal | None) -> float | None:
+    return None if value is None else float(value)

@@ -1,0 +1,172 @@
+"""The gate's verdict: whether errors keep their limits, fail them, or cannot say. Pure: no files, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from calibrate.compare.bootstrap import Estimate
+from calibrate.compare.errors import MetricErrors
+from calibrate.compare.rates import RATES, Rate
+from calibrate.compare.strata import Stratum
+from calibrate.gate.checks import Check, Limit, Outcome, check_metric, check_rate, check_strata, reach
+
+EXIT_CODES: Mapping[Outcome, int] = {"PASS": 0, "FAIL": 1, "INCONCLUSIVE": 5}
+MIN_SAMPLES = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """What must hold. ``strata``: limits on every kind of request, on MAPE and bias only."""
+
+    limits: tuple[Limit, ...]
+    strata: tuple[Limit, ...] = ()
+    min_samples: int = MIN_SAMPLES
+    require_kv_capacity: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The outcome; ``obstacles`` are what makes the two sides not comparable, whatever the errors.
+
+    ``unknown_flags``: what nobody has said of the server: the twin's are guesses. They do not change the outcome.
+    """
+
+    outcome: Outcome
+    obstacles: tuple[str, ...]
+    checks: tuple[Check, ...]
+    unknown_flags: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> str:
+        """The outcome with what must be said in the same breath: known failures, unknown flags."""
+        known = sum(check.excused for check in self.checks)
+        told = [f"{known} known failure{'' if known == 1 else 's'}"] if known else []
+        if self.unknown_flags:
+            told.append(f"flags unknown: {', '.join(self.unknown_flags)}")
+        return f"{self.outcome} ({'; '.join(told)})" if told else self.outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """An older report's errors by (metric, statistic), and by kind of request, in the order of the report.
+
+    ``fingerprints`` are those that its traces named. ``samples``: how many requests are behind an error, by the same
+    keys.
+    """
+
+    errors: Mapping[tuple[str, str], Estimate]
+    strata: Mapping[tuple[str, str, str, str], Estimate]
+    fingerprints: frozenset[str] = frozenset()
+    samples: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+
+    def clear_error(self, key: tuple[str, ...], *, least: int) -> Estimate | None:
+        """Return the error on record; without its interval where the samples were fewer than ``least``."""
+        found = self.errors.get(key) if len(key) == 2 else self.strata.get(key)  # type: ignore[arg-type]
+        if found is None or self.samples.get(key, least) >= least:
+            return found
+        return Estimate(value=found.value)
+
+
+SATURATED = "the observation is saturated: its latencies tell how long the run was"
+CAPACITY = "capacity, of the saturated runs"
+CAPACITY_RATES = ("request_throughput", "output_token_throughput")
+
+
+def decide(
+    gate: Gate,
+    errors: Mapping[str, MetricErrors],
+    *,
+    rates: Mapping[str, Rate] | None = None,
+    capacity: Mapping[str, Rate] | None = None,
+    of_saturated: bool = False,
+    strata: Sequence[Stratum] = (),
+    obstacles: Sequence[str] = (),
+    baseline: Baseline | None = None,
+) -> Verdict:
+    """Return the gate's verdict on errors by metric, over the run, and by kind of request.
+
+    Limits on throughput hold for the saturated runs (``capacity``) by themselves, too; where all runs are
+    (``of_saturated``), they alone decide. With a baseline only what was within its limit there can block.
+    """
+    least, checks = gate.min_samples, []
+    for limit in gate.limits:
+        if limit.metric in RATES:
+            found = [check_rate(limit, (rates or {}).get(limit.metric), least=least)]
+            if limit.metric in CAPACITY_RATES and capacity:
+                found.append(check_rate(limit, capacity.get(limit.metric), least=least, stratum=CAPACITY))
+        else:
+            found = [check_metric(limit, errors.get(limit.metric), least=least)]
+        if baseline is not None:
+            before = baseline.clear_error((limit.metric, limit.statistic), least=least)
+            found = [against(each, before) for each in found]
+        checks += found
+    for limit in gate.strata:
+        kinds = check_strata(limit, strata, least=least)
+        if baseline is not None:
+            kinds = _kinds_against(kinds, strata, baseline=baseline, least=least)
+        checks += kinds
+    return verdict_of(_without_latencies(checks) if of_saturated else checks, obstacles)
+
+
+def _without_latencies(checks: Sequence[Check]) -> list[Check]:
+    """Return the checks with those on latencies inconclusive; set aside where capacity has a limit to decide by."""
+    has_capacity = any(check.limit.metric in CAPACITY_RATES for check in checks)
+    return [
+        check
+        if check.limit.metric in RATES
+        else replace(check, outcome="INCONCLUSIVE", reason=SATURATED, is_set_aside=has_capacity)
+        for check in checks
+    ]
+
+
+def against(check: Check, before: Estimate | None) -> Check:
+    """Return a check beside the baseline's error; only a FAIL can change.
+
+    It is excused where the baseline's whole interval was beyond the limit: a failure there already. Where the baseline
+    has no such error, or could not say on which side of the limit it was, nobody knows whether it got worse:
+    inconclusive.
+    """
+    if before is not None and before.value is not None:
+        check = replace(check, before=before)
+    fail = check.limit.fail
+    if check.outcome != "FAIL" or fail is None:
+        return check
+    if before is None or before.value is None:
+        return replace(check, outcome="INCONCLUSIVE", reason=f"{check.reason}; not in the baseline")
+    if abs(before.value) <= fail:
+        return check
+    sizes = reach(before)
+    if sizes is None or sizes[0] <= fail:
+        return replace(check, outcome="INCONCLUSIVE", reason=f"{check.reason}; inconclusive in the baseline")
+    return replace(check, excused=True, reason=f"{check.reason}; beyond it in the baseline, too")
+
+
+def _kinds_against(
+    checks: list[Check], strata: Sequence[Stratum], *, baseline: Baseline, least: int
+) -> list[Check]:
+    """Return the checks of kinds of requests beside the baseline's: the first third by length with the first."""
+    found = []
+    for each, kind in zip(checks, places_of(strata), strict=False):
+        before = baseline.clear_error((*kind, each.limit.metric, each.limit.statistic), least=least)
+        found.append(against(each, before))
+    return found or checks
+
+
+def places_of(strata: Sequence[Stratum]) -> list[tuple[str, str]]:
+    """Return what a kind of request is found by in another report: its word, or its place among the thirds."""
+    places: dict[str, int] = {}
+    found = []
+    for kind in strata:
+        place = places[kind.by] = places.get(kind.by, -1) + 1
+        found.append((kind.by, kind.value or str(place)))
+    return found
+
+
+def verdict_of(checks: Sequence[Check], obstacles: Sequence[str]) -> Verdict:
+    """Return the worst of what counts; where the sides are not comparable, nothing can be concluded."""
+    counted = {check.outcome for check in checks if not (check.excused or check.is_set_aside)}
+    outcome: Outcome = "FAIL" if "FAIL" in counted else "PASS"
+    if obstacles or (outcome == "PASS" and "INCONCLUSIVE" in counted):
+        outcome = "INCONCLUSIVE"
+    return Verdict(outcome=outcome, obstacles=tuple(obstacles), checks=tuple(checks))

@@ -1,0 +1,108 @@
+"""Latency models side by side: what each makes of the same traces, in one table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from traces.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from calibrate.findings import Calibration
+    from replay import TwinConfig
+
+GUESS: dict[str, float] = {"alpha0": 1000, "alpha1": 1, "beta0": 5000, "beta1": 20, "beta2": 100}
+"""µs, of no server: where a fit begins that has nothing to begin at."""
+
+SHOWN = {"ttft_us": "TTFT", "tpot_us": "TPOT", "e2e_us": "E2E"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One model: its mean absolute errors and the errors of its means, as fractions by metric; or why it has none."""
+
+    model: str
+    mape: dict[str, float | None]
+    mean_error: dict[str, float | None]
+    n: int
+    is_fitted: bool
+    note: str
+
+
+def models_in(text: str) -> list[str]:
+    """Return the models of a list with commas, each once. Raises ConfigError on an empty one."""
+    models = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not models:
+        raise ConfigError(
+            "--compare-latency: got nothing, expected latency models such as blackbox,roofline,physics"
+        )
+    return models
+
+
+def twin_for(path: Path, model: str | None, *, fit: bool) -> TwinConfig:
+    """Return the twin of a file with a latency model; a fit of straight lines begins at those that are configured.
+
+    Where none are configured it begins at a guess. Raises ConfigError where the model cannot stand for the server.
+    """
+    from replay import load_config
+    from sim import Blackbox
+
+    if not (fit and model in ("auto", "blackbox", "extended")):
+        return load_config(path, latency_model=model)
+    twin = load_config(path)
+    return twin if isinstance(twin.latency, Blackbox) else replace(twin, latency=Blackbox(**GUESS))
+
+
+def row_of(model: str, calibration: Calibration, *, reason: str) -> Row:
+    """Return what a model came to."""
+    errors = calibration.judged.errors
+    known = [name for name in SHOWN if name in errors]
+    return Row(
+        model=model,
+        mape={name: errors[name].mape.value for name in known},
+        mean_error={name: errors[name].rel_error["mean"].value for name in known},
+        n=max((errors[name].n for name in known), default=0),
+        is_fitted=calibration.fit is not None,
+        note=reason,
+    )
+
+
+def unable(model: str, reason: str) -> Row:
+    """Return the row of a model that cannot stand for this server, and why."""
+    return Row(model=model, mape={}, mean_error={}, n=0, is_fitted=False, note=reason)
+
+
+def table_of(rows: Sequence[Row]) -> Table:
+    """Return the rows for a terminal: mean absolute error per request, and in brackets the error of the mean."""
+    from rich.table import Table
+
+    table = Table(title="latency models: error per request (of the mean), per cent", title_justify="left")
+    for column in ("model", "n", *SHOWN.values(), ""):
+        table.add_column(column, justify="left" if column in ("model", "") else "right")
+    for row in rows:
+        figures = [_shown(row.mape.get(name), row.mean_error.get(name)) for name in SHOWN]
+        note = " ".join(filter(None, ("fitted" if row.is_fitted else "", row.note)))
+        table.add_row(row.model, str(row.n), *figures, note)
+    return table
+
+
+def write_rows(rows: Sequence[Row], report: Path) -> dict[str, object]:
+    """Write latency-models.json into the report's folder and return what it holds."""
+    from calibrate.report.write import write_text
+
+    document: dict[str, object] = {"schema_version": 1, "models": [asdict(row) for row in rows]}
+    report.mkdir(parents=True, exist_ok=True)
+    write_text(report / "latency-models.json", json.dumps(document, indent=2, allow_nan=False) + "\n")
+    return document
+
+
+def _shown(mape: float | None, mean_error: float | None) -> str:
+    if mape is None:
+        return "-"
+    of_mean = "" if mean_error is None else f" ({100 * mean_error:+.1f})"
+    return f"{100 * mape:.1f}{of_mean}"

@@ -1,0 +1,62 @@
+"""The noise floor: how far a server is from itself when it meets the same requests twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from calibrate.compare.pair import PairBy, Pairs, concat, pair
+from traces.errors import TraceError
+
+if TYPE_CHECKING:
+    from calibrate.findings import Source
+    from traces import Trace
+
+Couple = tuple["Source", "Source"]
+
+
+def same_requests(one: Trace, other: Trace) -> bool:
+    """Return whether two observations sent the same requests at the same times.
+
+    Equal are ids, lengths of prompts and outputs asked for, and when each was due; in a closed loop, where the server
+    decides on that, the users.
+    """
+    if len(one) != len(other) or one.header.closed_loop != other.header.closed_loop:
+        return False
+    names = ["request_id", "input_tokens", "prefix_length"]
+    if one.header.closed_loop is None:
+        names.append("arrival_time_us")
+    planned = "max_tokens" if one.column("max_tokens").notna().all() else "output_tokens"
+    return all(one.column(name).equals(other.column(name)) for name in [*names, planned])
+
+
+def couples_of(sources: Sequence[Source], repeats: Sequence[Source]) -> list[Couple]:
+    """Return which runs repeat which: each named repeat with its original, and any two that sent the same requests.
+
+    Raises TraceError for a named repeat that repeats nothing.
+    """
+    found = [(one, other) for one, other in combinations(sources, 2) if _is_repeat(one, other)]
+    for repeat in repeats:
+        original = next((source for source in sources if _is_repeat(source, repeat)), None)
+        if original is None:
+            names = ", ".join(source.name for source in sources)
+            raise TraceError(
+                f"--repeat {repeat.name}: got requests that none of {names} has, expected the same load again, "
+                "in a run of its own"
+            )
+        found.append((original, repeat))
+    return found
+
+
+def _is_repeat(one: Source, other: Source) -> bool:
+    """Return whether the same requests were sent in another run: a copy of the file is no second run."""
+    is_copy = one.digest is not None and one.digest == other.digest
+    return not is_copy and same_requests(one.trace, other.trace)
+
+
+def noise_pairs(couples: Sequence[Couple], *, by: PairBy) -> Pairs | None:
+    """Return the pairs of all repeats, the later run in the simulation's place; None where nothing was repeated."""
+    if not couples:
+        return None
+    return concat([pair(one.trace, other.trace, by=by) for one, other in couples])

@@ -1,0 +1,1 @@
+"""Readers of measured profiles: Vidur's CSVs and tables of vLLM kernels."""

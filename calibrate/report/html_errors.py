@@ -1,0 +1,211 @@
+"""The page's sections on errors: distributions, held-out errors, request by request, by kind, in sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from calibrate import number_format
+from calibrate.compare.bootstrap import Estimate
+from calibrate.compare.errors import STATISTICS, MetricErrors
+from calibrate.findings import Calibration
+from calibrate.report import pictures, tables
+from replay.pages import Cell, Figures, Section, Table, whisker
+
+OBSERVED, SIMULATED = '<b class="observed">observed</b>', '<b class="simulated">simulated</b>'
+PER_REQUEST = ("ttft_us", "tpot_us", "e2e_us")
+
+
+def distributions(calibration: Calibration, shown: list[str]) -> Section:
+    """Return the distribution functions of both sides, with the noise band where a run was repeated."""
+    basis = {calibration.holdout[name].basis for name in shown} - {None}
+    of_gaps = "ITL: of single gaps." if "events" in basis else "ITL: of each request's mean, by its tokens."
+    noise = calibration.noise
+    band = "" if noise is None else " The shade around it is how far the server is from itself, run again."
+    return Section(
+        title="Distributions",
+        anchor="distributions",
+        lead=f"Share of requests up to each time, {OBSERVED} and {SIMULATED}.{band} {of_gaps if basis else ''}",
+        parts=[
+            Figures(
+                figures=pictures.distributions(
+                    calibration.pairs, shown, noise=None if noise is None else noise.judgement.pairs
+                ),
+                columns=2,
+            )
+        ],
+    )
+
+
+def held_out(calibration: Calibration) -> Section:
+    """Return the tables of held-out errors: by request, by statistic, over the run, and of equivalence."""
+    noise = calibration.noise_floor
+    head, rows = tables.rates_table(calibration)
+    parts = [
+        per_request_table(calibration.holdout, noise=noise),
+        _statistics_table(calibration.holdout, noise=noise),
+        Table(head=head, rows=rows, align="l" + "r" * (len(head) - 1)),
+    ]
+    if calibration.equivalence:
+        head, rows = tables.equivalence_table(calibration)
+        parts.append(Table(head=head, rows=rows, align="lrrrl", wide=False))
+    return Section(
+        title="Held-out errors",
+        anchor="errors",
+        lead="Errors of single requests, then of each statistic: "
+        f"{tables.reading_of(calibration.holdout)}. The dot is the value, the line its interval.",
+        parts=parts,
+    )
+
+
+def _statistics_table(errors: Mapping[str, MetricErrors], *, noise: Mapping[str, MetricErrors]) -> Table:
+    """Return a row per metric and statistic, with its relative error drawn on one axis for all."""
+    bounds = [
+        bound
+        for found in errors.values()
+        for each in found.rel_error.values()
+        for bound in (each.low, each.high, each.value)
+        if bound is not None
+    ]
+    reach = min(max([0.01, *map(abs, bounds)]), 0.5)
+    rows: list[list[str | Cell]] = []
+    groups = []
+    for name in tables.shown_metrics(errors):
+        found, again = errors[name], noise.get(name)
+        groups.append(len(rows))
+        for statistic in STATISTICS:
+            each = found.rel_error[statistic]
+            drawn = whisker(each.value, each.low, each.high, ends=(-reach, reach), mark=0.0)
+            rows.append(
+                [
+                    number_format.METRIC_NAMES[name] if statistic == "mean" else "",
+                    statistic,
+                    number_format.duration(found.observed[statistic]),
+                    number_format.duration(found.simulated[statistic]),
+                    number_format.duration(found.error[statistic].value),
+                    number_format.percent(each.value, signed=True),
+                    number_format.percent_interval(each, signed=True),
+                    *(
+                        [
+                            number_format.percent(
+                                again.rel_error[statistic].value if again else None, signed=True
+                            )
+                        ]
+                        if noise
+                        else []
+                    ),
+                    Cell(svg=drawn),
+                ]
+            )
+    edge = number_format.percent(reach)
+    head = ["", "", "observed", "simulated", "error", "relative", "interval", *(["noise"] if noise else [])]
+    align = "llrrrrr" + ("r" if noise else "") + "c"
+    return Table(head=[*head, f"±{edge}"], rows=rows, align=align, groups=groups[1:])
+
+
+def per_request_table(errors: Mapping[str, MetricErrors], *, noise: Mapping[str, MetricErrors]) -> Table:
+    """Return MAPE, bias, correlations and distances by metric, the noise floor's MAPE beside the twin's."""
+    rows: list[list[str | Cell]] = []
+    for name in tables.shown_metrics(errors):
+        found, again = errors[name], noise.get(name)
+        told = not tables.is_of_gaps_only(errors, name)
+        floor = number_format.percent(again.mape.value if again and told else None)
+        rows.append(
+            [
+                number_format.METRIC_NAMES[name],
+                f"{found.n:,}",
+                _with_interval(found.mape) if told else number_format.NONE,
+                *([floor] if noise else []),
+                _with_interval(found.bias, signed=True) if told else number_format.NONE,
+                Cell(
+                    text=number_format.share(found.pearson_r.value),
+                    aside=_between(found.pearson_r.low, found.pearson_r.high),
+                )
+                if told
+                else number_format.NONE,
+                number_format.share(found.spearman_r.value if told else None),
+                Cell(text=number_format.share(found.ks.value), aside=_between(found.ks.low, found.ks.high)),
+                number_format.duration(found.wasserstein_us.value),
+            ]
+        )
+    head = [
+        "per request",
+        "n",
+        "MAPE",
+        *(["noise floor"] if noise else []),
+        "bias per request",
+        "Pearson R",
+        "rank R",
+    ]
+    return Table(head=[*head, "KS distance", "Wasserstein"], rows=rows, align="l" + "r" * (len(head) + 1))
+
+
+def _with_interval(each: Estimate, *, signed: bool = False) -> Cell:
+    return Cell(
+        text=number_format.percent(each.value, signed=signed),
+        aside=number_format.percent_interval(each, signed=signed),
+    )
+
+
+def _between(low: float | None, high: float | None) -> str:
+    return "" if low is None else f"{number_format.share(low)} … {number_format.share(high)}"
+
+
+def requests(calibration: Calibration, metrics: list[str]) -> Section:
+    """Return each request's simulated time over its observed one, and the errors over time, length and load."""
+    residual = [name for name in ("ttft_us", "e2e_us") if name in metrics]
+    return Section(
+        title="Request by request",
+        anchor="requests",
+        lead="Each dot is a request. Above, the shaded band is ±10 %; below, the line is the median along the axis.",
+        parts=[
+            Figures(figures=pictures.scatters(calibration.pairs, metrics), columns=3),
+            Figures(figures=pictures.residuals(calibration.pairs, residual), columns=3),
+        ],
+    )
+
+
+def kinds(calibration: Calibration) -> Section:
+    """Return the errors by kind of request."""
+    metrics, names = tables.strata_rows(calibration)
+    rows: list[list[str | Cell]] = []
+    groups = []
+    before = ""
+    for (by, which, n), each in zip(names, calibration.strata, strict=True):
+        if by != before:
+            groups.append(len(rows))
+        values: list[str | Cell] = []
+        for name in metrics:
+            mape, bias = each.mape.get(name), each.bias.get(name)
+            values.append(
+                number_format.NONE
+                if mape is None
+                else Cell(text=number_format.percent(mape.value), aside=number_format.percent_interval(mape))
+            )
+            values.append(
+                number_format.NONE if bias is None else number_format.percent(bias.value, signed=True)
+            )
+        rows.append([by if by != before else "", which.replace(" to ", "\u2013"), n, *values])
+        before = by
+    head = [
+        "",
+        "",
+        "n",
+        *(f"{number_format.METRIC_NAMES[m]} {kind}" for m in metrics for kind in ("MAPE", "bias")),
+    ]
+    return Section(
+        title="By kind of request",
+        anchor="kinds",
+        lead="Thirds by lengths, by how busy the observed server was and by time in the run; and by what the requests "
+        "say of themselves, where they differ in it.",
+        parts=[Table(head=head, rows=rows, align="nrr" + "r" * 2 * len(metrics), groups=groups[1:])],
+    )
+
+
+def in_sample(calibration: Calibration) -> Section:
+    """Return the errors on what was fitted."""
+    return Section(
+        title="In-sample errors",
+        anchor="in-sample",
+        lead="The same, on the requests that were fitted.",
+        parts=[per_request_table(calibration.in_sample, noise=calibration.noise_floor)],
+    )

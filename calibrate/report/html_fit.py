@@ -1,0 +1,128 @@
+"""The page's sections on the fit: coefficients, what the traces cannot tell, and single steps."""
+
+from __future__ import annotations
+
+from html import escape
+
+from calibrate import number_format
+from calibrate.findings import Calibration
+from calibrate.fit.loss import UNITS
+from calibrate.fit.result import Fit
+from calibrate.report import pictures_runs, tables
+from calibrate.report.suggested_runs import Reveal
+from replay.pages import Cell, Code, Figures, Prose, Section, Table, whisker
+
+LEADS = {
+    "blackbox": "A step lasts beta0 + beta1 · prefill tokens + beta2 · decode tokens; a request joins the queue "
+    "alpha0 + alpha1 · prompt tokens after it arrives.",
+    "extended": "A step lasts beta0 + √(floor² + (beta1 · tokens · s)²) + beta4 · pairs attended to · s + beta2 · "
+    "decode tokens + beta3 · context they read, s = 1 + kappa · the share of recent time spent computing; a request "
+    "joins the queue alpha0 + alpha1 · prompt tokens after it arrives.",
+    "physics": "A step lasts what each of its parts takes at the GPU's peak, times a correction (x peak), and "
+    "overheads per layer, collective, request and step; a request joins the queue alpha0 + alpha1 · prompt tokens "
+    "after it arrives.",
+}
+
+
+def coefficients(fit: Fit, reveals: tuple[Reveal, ...]) -> Section:
+    """Return the coefficients with their intervals, correlations, and what could not be seen."""
+    rows: list[list[str | Cell]] = []
+    for each in fit.coefficients:
+        top = max(each.value, each.high or 0.0)
+        drawn = (
+            whisker(each.value, each.low, each.high, ends=(0.0, top or 1.0), mark=0.0) if each.fitted else ""
+        )
+        rows.append(
+            [
+                each.name,
+                number_format.coefficient(each.value),
+                number_format.NONE
+                if each.low is None
+                else f"{number_format.coefficient(each.low)} … {number_format.coefficient(each.high)}",
+                Cell(svg=drawn),
+                UNITS[each.name],
+                "" if each.identifiable else each.reason or "",
+            ]
+        )
+    head = ["coefficient", "value", "interval", "from zero", "unit", ""]
+    way = "on" if fit.config.engine.async_scheduling else "off"
+    choice = fit.schedule
+    inferred = (
+        f", the better of both (loss {choice.loss_async:.4g} on, {choice.loss_sync:.4g} off)"
+        if choice
+        else ""
+    )
+    settled = "" if fit.converged else " The search had not settled when it ended."
+    noise = ", ".join(
+        f"{label} {number_format.percent(value)}"
+        for label, value in zip(("TTFT", "E2E", "TPOT"), fit.noise.values(), strict=True)
+    )
+    told = (
+        f"Async scheduling is {way}{inferred}. Fitted in {fit.seconds:.1f} s to {fit.num_requests:,} requests; "
+        f"typical spread left in one request: {noise}.{settled} Intervals: {escape(fit.method)}."
+    )
+    return Section(
+        title="Coefficients",
+        anchor="coefficients",
+        lead=LEADS[fit.model],
+        parts=[
+            Table(head=head, rows=rows, align="lrrcnl"),
+            *_candidates(fit),
+            *(part for reveal in reveals for part in _reveal(reveal)),
+            _correlations(fit),
+            Prose(markup=told),
+        ],
+    )
+
+
+def _candidates(fit: Fit) -> list[Table]:
+    """Return the table of the models that were compared, if any."""
+    rows: list[list[str | Cell]] = [list(row) for row in tables.candidate_rows(fit)]
+    caption = (
+        "Models compared on requests that they were not fitted to; the most complete one within a standard error of "
+        "the best is kept, once the penalty of terms without an informative prior is paid."
+    )
+    return (
+        [Table(head=list(tables.CANDIDATE_HEAD), rows=rows, align="lrrrrl", caption=caption)] if rows else []
+    )
+
+
+def _correlations(fit: Fit) -> Table:
+    rows: list[list[str | Cell]] = []
+    for i, name in enumerate(fit.names):
+        cells: list[str | Cell] = [name]
+        for j in range(len(fit.names)):
+            value = float(fit.correlation[i, j])
+            if j < i:
+                cells.append(Cell(text=number_format.signed(value), tint=0.45 * abs(value)))
+            else:
+                cells.append("" if j > i else "1")
+        rows.append(cells)
+    caption = f"Correlation of the fitted values; condition number {fit.condition_number:.3g}"
+    return Table(
+        head=["", *fit.names], rows=rows, align="l" + "r" * len(fit.names), caption=caption, wide=False
+    )
+
+
+def _reveal(reveal: Reveal) -> tuple[Prose, Code]:
+    """Return the run that would show some coefficients, its command ready to copy."""
+    names = ", ".join(f"<b>{escape(name)}</b>" for name in reveal.coefficients)
+    return Prose(markup=f"To see {names}: {escape(reveal.shows)}."), Code(text=reveal.command)
+
+
+def steps(calibration: Calibration) -> Section:
+    """Return single steps of the engine's log beside the twin's."""
+    head, rows = tables.steps_table(calibration)
+    logged = [each for each in calibration.traces if each.steps is not None]
+    figures = [
+        figure
+        for each in logged
+        if each.steps is not None
+        for figure in pictures_runs.steps_picture(each.source.name, each.steps)
+    ]
+    return Section(
+        title="Engine steps",
+        anchor="steps",
+        lead="What the twin makes of the very steps that the engine logged: as many prefill tokens and sequences.",
+        parts=[Figures(figures=figures, columns=2), Table(head=head, rows=rows, align="lrrrrr", wide=False)],
+    )

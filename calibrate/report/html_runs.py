@@ -1,0 +1,123 @@
+"""The page's sections on runs: the load over time, where errors come from, the worst requests, and provenance."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+from calibrate import number_format
+from calibrate.compare.phases import BASES
+from calibrate.findings import Calibration
+from calibrate.report import pictures_runs, tables
+from calibrate.report.html_errors import OBSERVED, SIMULATED
+from replay.pages import Cell, Figures, Prose, Section, Source, Table, Terms, legend
+
+MOST_LOADS = 4
+
+
+def load(calibration: Calibration) -> Section:
+    """Return requests in flight and finished over time, and whether the server kept up."""
+    judged = calibration.judged_traces[:MOST_LOADS]
+    figures = pictures_runs.loads({each.source.name: each.pairs for each in judged})
+    return Section(
+        title="Load over time",
+        anchor="load",
+        lead=f"Compared requests between arrival and last token, and how many finish, {OBSERVED} and {SIMULATED}.",
+        parts=[
+            Figures(figures=figures, columns=1),
+            Table(head=tables.SATURATION_HEAD, rows=tables.saturation_rows(calibration), align="lnrrrl"),
+        ],
+    )
+
+
+def origin(calibration: Calibration) -> Section:
+    """Return the error of a mean request by phase, and the worst requests with their timelines."""
+    parts: list[Table | Prose] = []
+    found = calibration.origin
+    if found is not None:
+        head, rows = tables.origin_table(calibration)
+        drawn = f"A mean request, {OBSERVED} above {SIMULATED}: {pictures_runs.mean_request(found)}"
+        parts += [Prose(markup=legend(pictures_runs.PART_NAMES)), Prose(markup=drawn)]
+        parts.append(Table(head=head, rows=rows, align="lrrrrr"))
+    if calibration.worst:
+        parts.append(_worst(calibration))
+    basis = "" if found is None else f"{BASES[found.basis]}; {found.n:,} requests."
+    return Section(
+        title="Where the error comes from",
+        anchor="origin",
+        lead=f"The error of E2E by phase: {basis}" if basis else "",
+        parts=parts,
+    )
+
+
+def _worst(calibration: Calibration) -> Table:
+    head, rows = tables.worst_table(calibration)
+    places = [head.index("observed"), head.index("simulated")]
+    drawn: list[list[str | Cell]] = []
+    for row, each in zip(rows, calibration.worst, strict=True):
+        kept: list[str | Cell] = [cell for i, cell in enumerate(row) if i not in places]
+        both = (number_format.duration(each.observed_e2e_us), number_format.duration(each.simulated_e2e_us))
+        drawn.append([*kept[:-1], *both, kept[-1], Cell(svg=pictures_runs.timeline(each))])
+    names = [name for i, name in enumerate(head) if i not in places]
+    return Table(
+        head=[*names[:-1], "observed", "simulated", names[-1], "observed above simulated"],
+        rows=drawn,
+        align="l" + "r" * (len(names) + 1) + "l",
+        caption=f"The {len(rows)} worst requests by relative error of E2E, each on its own scale",
+    )
+
+
+def traces(calibration: Calibration) -> Section:
+    """Return what was compared and what was left out, with the notes."""
+    rows: list[list[str | Cell]] = [
+        [
+            each.source.name,
+            each.role,
+            f"{len(each.source.trace):,}",
+            f"{len(each.pairs):,}",
+            ", ".join(
+                f"{count:,} {number_format.reason(name)}" for name, count in each.pairs.excluded.items()
+            )
+            or "none",
+        ]
+        for each in calibration.traces
+    ]
+    notes = [
+        *calibration.notes,
+        *(f"{t.source.name}: {note}" for t in calibration.traces for note in t.notes),
+    ]
+    parts: list[Table | Prose] = [
+        Table(head=["trace", "role", "requests", "compared", "left out"], rows=rows, align="llrrl")
+    ]
+    parts += [Prose(markup=f"{escape(note)}.") for note in dict.fromkeys(notes)]
+    return Section(title="Traces and exclusions", anchor="traces", parts=parts)
+
+
+def provenance(document: Mapping[str, Any], *, command: str) -> Section:
+    """Return how to get the same report again: command, versions, inputs, configuration."""
+    provenance = document["provenance"]
+    libraries = ", ".join(f"{name} {version}" for name, version in provenance["libraries"].items())
+    intervals = provenance["intervals"]
+    terms = [
+        ("command", command),
+        ("made", f"{provenance['created_at']} by vtwin {provenance['tool_version']}"),
+        ("with", f"Python {provenance['python']}, {libraries}"),
+        (
+            "intervals",
+            f"{intervals['method']}; {intervals['replicates']:,} replicates, level "
+            f"{intervals['level']:.0%}, seed {intervals['seed']}".replace("%", " %"),
+        ),
+        ("paired by", provenance["pair_by"]),
+        *(
+            (f"trace {each['name']}", f"{each['mode'] or 'mode not stated'}; SHA-256 {each['digest']}")
+            for each in document["traces"]
+        ),
+    ]
+    if document["network"] is not None:
+        terms.append(("network", json.dumps(document["network"])))
+    parts: list[Terms | Source] = [Terms(terms=terms)]
+    if document["config"] is not None:
+        parts.append(Source(title="Configuration", text=json.dumps(document["config"], indent=2)))
+    return Section(title="Configuration and provenance", anchor="provenance", parts=parts)

@@ -1,0 +1,241 @@
+"""report.md: the calibration as tables that read well where only text is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from calibrate import number_format
+from calibrate.compare.errors import STATISTICS, MetricErrors
+from calibrate.compare.phases import BASES
+from calibrate.findings import Calibration
+from calibrate.fit.loss import UNITS
+from calibrate.fit.result import Fit
+from calibrate.gate.checks import check_table
+from calibrate.gate.verdict import Verdict
+from calibrate.report import tables
+from calibrate.report.suggested_runs import Reveal, reveals_of
+from calibrate.report.warnings import cautions_of
+
+
+def markdown_of(calibration: Calibration, *, command: str, verdict: Verdict | None = None) -> str:
+    """Return the report as Markdown, the gate's verdict first where there is one."""
+    level = f"{calibration.bootstrap.level:.0%}".replace("%", " %")
+    noise = calibration.noise_floor
+    shown = tables.shown_metrics(calibration.holdout)
+    warned = cautions_of(calibration)
+    parts = [
+        "# vtwin calibration",
+        *([] if verdict is None else [verdict_markdown(verdict)]),
+        *([] if not warned else ["\n".join(f"- **{line}**" for line in warned)]),
+        f"Held out: {calibration.unseen}. Errors are simulated minus observed; intervals hold at {level}."
+        + "".join(f" {line}." for line in circumstances(calibration)),
+        "## Held-out errors",
+        headline_table(calibration.holdout, noise=noise),
+        f"{tables.reading_of(calibration.holdout)}.",
+        *(_statistics(name, calibration.holdout[name], noise=noise.get(name)) for name in shown),
+        "## Over the run",
+        table(*tables.rates_table(calibration)),
+    ]
+    if calibration.equivalence:
+        parts.append(table(*tables.equivalence_table(calibration)))
+    if calibration.fit is not None:
+        parts += ["## Fit", _fit(calibration.fit)]
+        parts += [_reveal(each) for each in reveals_of(calibration)]
+        parts += ["## In-sample errors", headline_table(calibration.in_sample, noise=noise)]
+    parts += _origin(calibration)
+    if calibration.strata:
+        parts += ["## By kind of request", _strata(calibration)]
+    parts += ["## Traces", _traces(calibration), _excluded(calibration)]
+    parts.append(table(tables.SATURATION_HEAD, tables.saturation_rows(calibration)))
+    head, rows = tables.steps_table(calibration)
+    if rows:
+        parts += ["## Engine steps", table(head, rows)]
+    notes = [
+        *calibration.notes,
+        *(f"{t.source.name}: {note}" for t in calibration.traces for note in t.notes),
+    ]
+    if notes:
+        parts += ["## Notes", "\n".join(f"- {note}" for note in dict.fromkeys(notes))]
+    parts += ["## Provenance", f"`{command}`"]
+    return "\n\n".join(parts) + "\n"
+
+
+def verdict_markdown(verdict: Verdict) -> str:
+    """Return the verdict, what stands in its way, and a row per check."""
+    parts = [f"## Verdict: {verdict.line}"]
+    if verdict.obstacles:
+        parts.append("\n".join(f"- {line}" for line in verdict.obstacles))
+    head, rows = check_table(verdict.checks)
+    parts.append(table(head, rows))
+    return "\n\n".join(parts)
+
+
+def circumstances(calibration: Calibration) -> list[str]:
+    """Return what a reader must know before the numbers: saturation, the noise floor's runs, network, promises."""
+    lines = []
+    saturated = [each.source.name for each in calibration.traces if each.is_saturated]
+    if saturated:
+        names = ", ".join(saturated)
+        lines.append(f"Overloaded runs ({names}): latencies tell how long the run was, capacity decides")
+    if calibration.noise is not None:
+        couples = "; ".join(f"{other} repeats {one}" for one, other in calibration.noise.couples)
+        lines.append(f"Noise floor: the server against itself ({couples})")
+    network = calibration.options.network
+    if network is not None:
+        width = (
+            ""
+            if network.bandwidth_mbit_per_s is None
+            else f" and {network.bandwidth_mbit_per_s:g} Mbit/s at {network.bytes_per_token:g} bytes a token"
+        )
+        rtt = number_format.duration(network.rtt_us)
+        lines.append(f"What is simulated was given the client's network: a round trip of {rtt}{width}")
+    promises = calibration.options.promises_us
+    if promises:
+        kept = ", ".join(f"{name} ≤ {number_format.duration(most)}" for name, most in promises.items())
+        lines.append(f"A good request keeps {kept}")
+    return lines
+
+
+def headline_table(
+    errors: Mapping[str, MetricErrors], *, noise: Mapping[str, MetricErrors] | None = None
+) -> str:
+    """Return one row per metric: errors per request, of the mean and of p99, correlations and distances."""
+    rows = []
+    for name in tables.shown_metrics(errors):
+        found, again = errors[name], (noise or {}).get(name)
+        told = not tables.is_of_gaps_only(errors, name)
+        bias = number_format.percent(found.bias.value, signed=True)
+        rows.append(
+            [
+                number_format.METRIC_NAMES[name],
+                f"{found.n:,}",
+                f"{number_format.percent(found.mape.value)} ({number_format.percent_interval(found.mape)})"
+                if told
+                else number_format.NONE,
+                *([number_format.percent(again.mape.value if again and told else None)] if noise else []),
+                f"{bias} ({number_format.percent_interval(found.bias, signed=True)})"
+                if told
+                else number_format.NONE,
+                number_format.percent(found.rel_error["mean"].value, signed=True),
+                number_format.percent(found.rel_error["p99"].value, signed=True),
+                number_format.share(found.pearson_r.value if told else None),
+                number_format.share(found.spearman_r.value if told else None),
+                number_format.share(found.ks.value),
+                number_format.duration(found.wasserstein_us.value),
+            ]
+        )
+    head = ["metric", "n", "MAPE", *(["noise floor"] if noise else []), "bias per request", "mean", "p99"]
+    return table([*head, "R", "rank R", "KS", "Wasserstein"], rows)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table, its first column to the left, the others to the right."""
+    lines = [list(head), ["---", *["---:"] * (len(head) - 1)], *(list(row) for row in rows)]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _statistics(name: str, found: MetricErrors, *, noise: MetricErrors | None) -> str:
+    rows = [
+        [
+            statistic,
+            number_format.duration(found.observed[statistic]),
+            number_format.duration(found.simulated[statistic]),
+            number_format.duration(found.error[statistic].value),
+            number_format.percent(found.rel_error[statistic].value, signed=True),
+            number_format.percent_interval(found.rel_error[statistic], signed=True),
+            *(
+                []
+                if noise is None
+                else [number_format.percent(noise.rel_error[statistic].value, signed=True)]
+            ),
+        ]
+        for statistic in STATISTICS
+    ]
+    head = [number_format.METRIC_NAMES[name], "observed", "simulated", "error", "relative", "interval"]
+    return table([*head, *([] if noise is None else ["noise floor"])], rows)
+
+
+def _origin(calibration: Calibration) -> list[str]:
+    """Return where the error comes from, and the worst requests."""
+    parts = []
+    if calibration.origin is not None:
+        parts += ["## Where the error comes from", table(*tables.origin_table(calibration))]
+        parts.append(f"Phases: {BASES[calibration.origin.basis]}; {calibration.origin.n:,} requests.")
+    if calibration.worst:
+        parts += ["## The worst requests", table(*tables.worst_table(calibration))]
+        parts.append(
+            "Times are phases one after another: client and network, queue, prefill, decode; or first token and rest."
+        )
+    return parts
+
+
+def _reveal(reveal: Reveal) -> str:
+    """Return the run that would show some coefficients, ready to copy."""
+    names = ", ".join(reveal.coefficients)
+    return f"To see {names}: {reveal.shows}.\n\n```sh\n{reveal.command}\n```"
+
+
+def _fit(fit: Fit) -> str:
+    rows = [
+        (
+            each.name,
+            number_format.coefficient(each.value),
+            number_format.NONE
+            if each.low is None
+            else f"{number_format.coefficient(each.low)} … {number_format.coefficient(each.high)}",
+            UNITS[each.name],
+            "yes" if each.identifiable else each.reason or "no",
+        )
+        for each in fit.coefficients
+    ]
+    lines = [
+        table(["coefficient", "value", "interval", "unit", "identifiable"], rows),
+        f"Async scheduling: {str(fit.config.engine.async_scheduling).lower()}{_schedule(fit)}. "
+        f"Condition number {fit.condition_number:.3g}, {fit.num_requests:,} requests, {fit.seconds:.1f} s"
+        f"{'' if fit.converged else '; **the search had not settled**'}.",
+    ]
+    if compared := tables.candidate_rows(fit):
+        lines.append(table(tables.CANDIDATE_HEAD, compared))
+    return "\n\n".join(lines)
+
+
+def _schedule(fit: Fit) -> str:
+    if fit.schedule is None:
+        return ""
+    chosen = fit.schedule
+    return f" (loss {chosen.loss_async:.4g} with it, {chosen.loss_sync:.4g} without)"
+
+
+def _strata(calibration: Calibration) -> str:
+    metrics, kinds = tables.strata_rows(calibration)
+    rows = [
+        [
+            *kind,
+            *(
+                f"{number_format.percent(each.mape[m].value)} "
+                f"({number_format.percent(each.bias[m].value, signed=True)})"
+                if m in each.mape
+                else number_format.NONE
+                for m in metrics
+            ),
+        ]
+        for kind, each in zip(kinds, calibration.strata, strict=True)
+    ]
+    head = ["by", "which", "n", *(f"{number_format.METRIC_NAMES[m]} MAPE (bias)" for m in metrics)]
+    return table(head, rows)
+
+
+def _traces(calibration: Calibration) -> str:
+    rows = [
+        (each.source.name, each.role, f"{len(each.source.trace):,}", f"{len(each.pairs):,}")
+        for each in calibration.traces
+    ]
+    return table(["trace", "role", "requests", "compared"], rows)
+
+
+def _excluded(calibration: Calibration) -> str:
+    if not calibration.excluded:
+        return "No request was left out."
+    return "Left out: " + ", ".join(
+        f"{count:,} {number_format.reason(name)}" for name, count in calibration.excluded.items()
+    )

@@ -1,0 +1,147 @@
+"""The report's pictures of runs: the load over time, steps against the engine's log, single requests' timelines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from calibrate import number_format
+from calibrate.compare.bootstrap import Floats
+from calibrate.compare.engine_steps import StepErrors
+from calibrate.compare.pair import Pairs
+from calibrate.compare.phases import PHASE_NAMES, Origin
+from calibrate.compare.worst_requests import WorstRequest
+from calibrate.report.pictures import CDF_POINTS, SIDES, unit_of
+from replay.pages import Chart, Dots, Figure, Line, Mark, Rule, Scale, bars, chart, linear, scale_of
+
+RATE_BINS = 40
+PHASE_CLASSES = tuple(f"phase-{name.removesuffix('_phase_us')}" for name in PHASE_NAMES)
+PART_CLASSES = {4: PHASE_CLASSES, 2: ("phase-first", "phase-rest"), 1: ("phase-rest",)}
+PART_NAMES = [
+    *((f"phase-{name.removesuffix('_phase_us')}", meaning) for name, meaning in PHASE_NAMES.items()),
+    ("phase-first", "up to the first token"),
+    ("phase-rest", "after it"),
+]
+
+
+def loads(traces: Mapping[str, Pairs]) -> list[Figure]:
+    """Return two pictures per trace: requests in flight over time, and requests that finish per second, both sides."""
+    found = []
+    for name, pairs in traces.items():
+        found += [_in_flight(name, pairs), _finished(name, pairs)]
+    return found
+
+
+def _in_flight(name: str, pairs: Pairs) -> Figure:
+    """Return how many compared requests were under way over time."""
+    curves = [in_flight(pairs, prefix) for prefix in ("", "simulated_")]
+    times = np.concatenate([curve[0] for curve in curves]) / 1e6
+    most = max(float(curve[1].max()) for curve in curves)
+    marks = [
+        Line(x=curve[0] / 1e6, y=curve[1], name=side, steps=True)
+        for curve, side in zip(curves, SIDES, strict=True)
+    ]
+    picture = Chart(
+        title=f"{name}, requests in flight",
+        x=linear(float(times.min()), float(times.max()), label="time, s", most=10),
+        y=linear(0.0, max(1.0, 1.05 * most), most=4),
+        marks=marks,
+        width=1048,
+        height=230,
+    )
+    return Figure(svg=chart(picture))
+
+
+def _finished(name: str, pairs: Pairs) -> Figure:
+    """Return the requests that arrived, and that finished on either side, per second."""
+    ends = [
+        pairs.requests[f"{prefix}arrival_us"].to_numpy() + side["e2e_us"].to_numpy()
+        for prefix, side in (("", pairs.observed), ("simulated_", pairs.simulated))
+    ]
+    arrival = pairs.requests["arrival_us"].to_numpy()
+    edges = np.linspace(arrival.min(), max(float(end.max()) for end in ends), RATE_BINS + 1)
+    if not edges[-1] > edges[0]:
+        edges = np.array([edges[0], edges[0] + 1.0])
+    rates = [np.histogram(times, edges)[0] / np.diff(edges) * 1e6 for times in (arrival, *ends)]
+    at = edges[:-1] / 1e6
+    marks: list[Mark] = [
+        Line(x=at, y=rate, name=label, steps=True)
+        for rate, label in zip(rates, ("arrived", *SIDES), strict=True)
+    ]
+    picture = Chart(
+        title=f"{name}, requests per second: finished, and (dashed) arriving",
+        x=linear(float(edges[0]) / 1e6, float(edges[-1]) / 1e6, label="time, s", most=10),
+        y=linear(0.0, 1.05 * max(float(rate.max()) for rate in rates), most=4),
+        marks=marks,
+        width=1048,
+        height=210,
+    )
+    return Figure(svg=chart(picture))
+
+
+def steps_picture(name: str, steps: StepErrors) -> list[Figure]:
+    """Return two pictures: predicted over logged step times, and the relative error over the sequences that decode."""
+    logged, predicted = steps.steps.duration_us, steps.predicted_us
+    divisor, unit = unit_of(np.concatenate([logged, predicted]))
+    axis = scale_of(np.concatenate([logged, predicted]) / divisor, label=f"logged, {unit}")
+    up = Scale(low=axis.low, high=axis.high, ticks=axis.ticks, is_log=axis.is_log)
+    scatter = Chart(
+        title=f"{name}, step time predicted, {unit}",
+        x=axis,
+        y=up,
+        marks=(
+            Rule(start=(axis.low, axis.low), end=(axis.high, axis.high)),
+            Dots(x=logged / divisor, y=predicted / divisor, name="requests"),
+        ),
+    )
+    error = predicted / logged - 1
+    reach = max(0.02, 1.05 * float(np.quantile(np.abs(error), 0.99)))
+    tokens = steps.steps.prefill_tokens + steps.steps.decode_tokens
+    x = scale_of(tokens, label="tokens in the step")
+    residual = Chart(
+        title=f"{name}, relative error of a step",
+        x=x,
+        y=linear(-reach, reach, most=5, text=lambda value: number_format.percent(value, signed=True)),
+        marks=(Rule(start=(x.low, 0.0), end=(x.high, 0.0)), Dots(x=tokens, y=error, name="requests")),
+    )
+    return [Figure(svg=chart(scatter)), Figure(svg=chart(residual))]
+
+
+def timeline(worst: WorstRequest) -> str:
+    """Return a request's two timelines, observed above simulated, on one scale."""
+    sides = (worst.observed_phases, worst.simulated_phases)
+    end = max(worst.observed_e2e_us, worst.simulated_e2e_us)
+    rows = [list(zip(PART_CLASSES[len(side)], side, strict=True)) for side in sides]
+    return bars(rows, end=end, label="observed above simulated")
+
+
+def mean_request(origin: Origin) -> str:
+    """Return the mean request's two timelines, observed above simulated."""
+    sides = [
+        [(phase.observed or 0.0) for phase in origin.phases.values()],
+        [(phase.simulated or 0.0) for phase in origin.phases.values()],
+    ]
+    rows = [list(zip(PHASE_CLASSES, side, strict=True)) for side in sides]
+    return bars(rows, end=max(sum(side) for side in sides), label="a mean request, observed above simulated")
+
+
+def in_flight(pairs: Pairs, prefix: str) -> tuple[Floats, Floats]:
+    """Return times and the number of compared requests between arrival and last token from then on."""
+    side = pairs.simulated if prefix else pairs.observed
+    arrival = pairs.requests[f"{prefix}arrival_us"].to_numpy()
+    last = arrival + side["e2e_us"].to_numpy()
+    times = np.concatenate([arrival, last])
+    change = np.concatenate([np.ones(len(arrival)), -np.ones(len(last))])
+    order = np.argsort(times, kind="stable")
+    return _on_a_grid(times[order], np.cumsum(change[order]))
+
+
+def _on_a_grid(times: Floats, counts: Floats) -> tuple[Floats, Floats]:
+    """Return a staircase as the mean of each of at most 400 spans of time, or as it is where it is short."""
+    if len(times) <= CDF_POINTS:
+        return times, counts
+    reached = np.concatenate([[0.0], np.cumsum(counts[:-1] * np.diff(times))])
+    edges = np.linspace(times[0], times[-1], CDF_POINTS + 1)
+    means = np.diff(np.interp(edges, times, reached)) / np.diff(edges)
+    return edges[:-1], means

@@ -1,0 +1,204 @@
+"""For every coefficient that the traces cannot tell: the run that would, as an ``observe`` command line to copy."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from calibrate.fit.uncertainty import CONFOUNDED
+
+if TYPE_CHECKING:
+    from calibrate.findings import Calibration, Compared
+    from calibrate.fit.result import Fit
+
+ADDRESS = "http://HOST:PORT"
+"""Stands in the command where no trace says which server it was."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A load by what it consists of: users (``concurrency``) or a share of the highest rate seen; lengths as shares.
+
+    ``prompt``, ``output``: tokens of the mean (and its standard deviation). ``shows`` finishes "this run shows …".
+    """
+
+    name: str
+    shows: str
+    concurrency: int | None = None
+    rate_share: float | None = None
+    num_requests: int = 100
+    prompt: tuple[int, int] | None = None
+    output: tuple[int, int] | None = None
+
+
+ALONE = Run(
+    name="alone",
+    shows="one request at a time, prompts of very different lengths: a first token without queue or neighbours",
+    concurrency=1,
+    num_requests=60,
+    prompt=(800, 800),
+    output=(16, 0),
+)
+LONG_ANSWERS = Run(
+    name="long-answers",
+    shows="steps that only decode, one sequence after another: the time of a step apart from what comes before it",
+    concurrency=1,
+    num_requests=20,
+    prompt=(32, 0),
+    output=(256, 0),
+)
+MANY_DECODE = Run(
+    name="many-decode",
+    shows="short prompts, long answers, users who come and go: steps of few and of many sequences",
+    concurrency=32,
+    num_requests=128,
+    prompt=(32, 0),
+    output=(256, 200),
+)
+LONG_PROMPTS = Run(
+    name="long-prompts",
+    shows="prompts of very different lengths that delay each other: the time of a prefill token",
+    concurrency=4,
+    num_requests=80,
+    prompt=(1200, 1000),
+    output=(8, 0),
+)
+LONG_CONTEXTS = Run(
+    name="long-contexts",
+    shows="long answers after prompts short and long: what reading a context costs, apart from decoding at all",
+    concurrency=16,
+    num_requests=64,
+    prompt=(2000, 1800),
+    output=(256, 100),
+)
+BUSY = Run(
+    name="busy",
+    shows="the usual lengths at a load that keeps the server busy: what only a full server shows",
+    rate_share=1.5,
+    num_requests=400,
+)
+
+REVEALED_BY: Mapping[str, Run] = {
+    "alpha0": ALONE,
+    "alpha1": ALONE,
+    "alpha2": MANY_DECODE,
+    "beta0": LONG_ANSWERS,
+    "beta1": LONG_PROMPTS,
+    "beta2": MANY_DECODE,
+    "beta3": LONG_CONTEXTS,
+    "beta4": LONG_PROMPTS,
+    "beta5": LONG_PROMPTS,
+    "floor": LONG_ANSWERS,
+    "kappa": BUSY,
+    "tau_s": BUSY,
+}
+"""What a coefficient on its own needs."""
+TOLD_APART_BY: Mapping[frozenset[str], Run] = {
+    frozenset({"alpha0", "beta0"}): LONG_ANSWERS,
+    frozenset({"alpha1", "beta1"}): LONG_PROMPTS,
+    frozenset({"alpha0", "alpha1"}): ALONE,
+    frozenset({"alpha0", "beta1"}): ALONE,
+    frozenset({"beta0", "beta1"}): LONG_PROMPTS,
+    frozenset({"beta0", "beta2"}): MANY_DECODE,
+    frozenset({"beta2", "beta3"}): LONG_CONTEXTS,
+    frozenset({"beta1", "beta4"}): LONG_PROMPTS,
+}
+"""What two coefficients need whose sum alone is seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reveal:
+    """The run that would show some coefficients: ``command`` is to be copied, ``shows`` says what it shows."""
+
+    coefficients: tuple[str, ...]
+    shows: str
+    command: str
+
+
+def reveals_of(calibration: Calibration) -> tuple[Reveal, ...]:
+    """Return a run for the coefficients that were fitted and are not identifiable, one line per run."""
+    if calibration.fit is None:
+        return ()
+    needed: dict[str, tuple[Run, list[str]]] = {}
+    for name in unseen(calibration.fit):
+        run = run_for(name, partner=partner_of(calibration.fit, name))
+        needed.setdefault(run.name, (run, []))[1].append(name)
+    return tuple(
+        Reveal(coefficients=tuple(names), shows=run.shows, command=command_of(run, traces=calibration.traces))
+        for run, names in needed.values()
+    )
+
+
+def unseen(fit: Fit) -> list[str]:
+    """Return the fitted coefficients that the traces cannot tell."""
+    return [each.name for each in fit.coefficients if each.fitted and not each.identifiable]
+
+
+def run_for(name: str, *, partner: str | None) -> Run:
+    """Return the run that shows a coefficient, or tells it from the one it is confounded with."""
+    together = None if partner is None else TOLD_APART_BY.get(frozenset({name, partner}))
+    return together or REVEALED_BY.get(name, BUSY)
+
+
+def partner_of(fit: Fit, name: str) -> str | None:
+    """Return the coefficient with which this one is confounded, None where it is silent on its own."""
+    if name not in fit.names:
+        return None
+    index = fit.names.index(name)
+    others = np.abs(fit.correlation[index]).copy()
+    others[index] = 0.0
+    strongest = int(np.argmax(others))
+    return fit.names[strongest] if others[strongest] >= CONFOUNDED else None
+
+
+def command_of(run: Run, *, traces: Sequence[Compared]) -> str:
+    """Return the ``observe`` command line of a run, for the server and the lengths that the traces tell of."""
+    servers = [each.source.trace.header.server for each in traces]
+    url = next((server.url for server in servers if server.url), ADDRESS)
+    words = ["vtwin", "observe", "--url", url]
+    model = next((server.model for server in servers if server.model), None)
+    if model is not None:
+        words += ["--model", model]
+    if run.concurrency is not None:
+        words += ["--concurrency", str(run.concurrency)]
+    else:
+        words += ["--rate", f"{(run.rate_share or 1.0) * _highest_rate(traces):.3g}"]
+    words += ["--num-requests", str(run.num_requests)]
+    longest = min((server.max_model_len for server in servers if server.max_model_len), default=None)
+    words += _lengths(run, traces, longest=longest)
+    return shlex.join([*words, "--output", run.name])
+
+
+def _lengths(run: Run, traces: Sequence[Compared], *, longest: int | None) -> list[str]:
+    """Return the options that say the lengths: the run's own, else those seen; within what the model takes."""
+    found = []
+    room = None if longest is None else longest // 2
+    for side, own in (("prompt", run.prompt), ("output", run.output)):
+        mean, deviation = own or _seen(traces, f"{side}_tokens")
+        if room is not None:
+            mean, deviation = min(mean, max(room // 2, 1)), min(deviation, room // 2)
+        found += [f"--{side}-tokens", str(mean), f"--{side}-tokens-stdev", str(deviation)]
+        if room is not None:
+            found += [f"--{side}-tokens-max", str(room)]
+    return found
+
+
+def _seen(traces: Sequence[Compared], column: str) -> tuple[int, int]:
+    values = np.concatenate([each.pairs.requests[column].to_numpy(dtype=np.float64) for each in traces])
+    known = values[np.isfinite(values)]
+    return (round(float(known.mean())), round(float(known.std()))) if len(known) else (512, 256)
+
+
+def _highest_rate(traces: Sequence[Compared]) -> float:
+    """Return the highest rate at which any of the traces arrived, requests/s; 1 where none tells."""
+    rates = []
+    for each in traces:
+        arrival = each.pairs.requests["arrival_us"].to_numpy()
+        span = float(np.ptp(arrival)) if len(arrival) > 1 else 0.0
+        if span > 0:
+            rates.append((len(arrival) - 1) / span * 1e6)
+    return max(rates, default=1.0)

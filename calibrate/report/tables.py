@@ -1,0 +1,231 @@
+"""The report's tables as text, for the Markdown and the HTML alike: a heading and rows of cells."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from calibrate import number_format
+from calibrate.compare.bootstrap import Estimate
+from calibrate.compare.errors import MetricErrors
+from calibrate.compare.phases import PHASE_NAMES
+from calibrate.compare.rates import Rate
+from calibrate.findings import Calibration
+from calibrate.fit.result import Fit
+
+TextTable = tuple[list[str], list[list[str]]]
+
+ALIKE = 0.01
+"""Less than this apart, two rows of a table would say the same."""
+FRACTIONS = ("good_frac", "prefix_hit_frac")
+
+
+CANDIDATE_HEAD = ("model", "held-out loss", "to the best", "± standard error", "penalty", "")
+
+
+def candidate_rows(fit: Fit) -> list[list[str]]:
+    """Return the latency models that were compared, the chosen one marked; empty where none was to be chosen."""
+    return [
+        [
+            each.name,
+            f"{each.error:.3f}",
+            f"{each.difference:+.3f}",
+            f"{each.standard_error:.3f}",
+            f"{each.penalty:.3f}",
+            "chosen" if each.chosen else "",
+        ]
+        for each in fit.candidates
+    ]
+
+
+def shown_metrics(errors: Mapping[str, MetricErrors]) -> list[str]:
+    """Return the metrics worth a row: TTFT from due only where it is another than TTFT, on one side at least."""
+    due, sent = errors.get("ttft_from_due_us"), errors.get("ttft_us")
+    if due is None or sent is None:
+        return list(errors)
+    differ = _differ(due.observed, sent.observed) or _differ(due.simulated, sent.simulated)
+    return [name for name in errors if name != "ttft_from_due_us" or differ]
+
+
+PER_REQUEST_MEANING = (
+    "observed and simulated are means; MAPE and bias are means over requests of |error| / observed and error / "
+    "observed, in which short requests count as much as long ones"
+)
+OF_GAPS = (
+    "ITL is of gaps between tokens; its errors per request are TPOT's, a request's mean gap being its TPOT"
+)
+
+
+def is_of_gaps_only(errors: Mapping[str, MetricErrors], name: str) -> bool:
+    """Return whether a metric's errors per request are another's: a request's mean ITL is its TPOT."""
+    itl, tpot = errors.get("itl_us"), errors.get("tpot_us")
+    if name != "itl_us" or itl is None or tpot is None:
+        return False
+    couples = ((itl.mape.value, tpot.mape.value), (itl.bias.value, tpot.bias.value))
+    return itl.n == tpot.n and all(
+        a is not None and b is not None and math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9) for a, b in couples
+    )
+
+
+def reading_of(errors: Mapping[str, MetricErrors]) -> str:
+    """Return what the columns of errors mean, in a sentence or two."""
+    return "; ".join([PER_REQUEST_MEANING, *([OF_GAPS] if is_of_gaps_only(errors, "itl_us") else [])])
+
+
+def _differ(one: Mapping[str, float | None], other: Mapping[str, float | None]) -> bool:
+    """Return whether a statistic differs by more than ``ALIKE`` of the greater value."""
+    couples = [(one[name] or 0.0, other[name] or 0.0) for name in one]
+    return any(abs(a - b) > ALIKE * max(abs(a), abs(b)) for a, b in couples)
+
+
+def amount(name: str, value: float | None) -> str:
+    """Return a rate as it is read: shares as percentages, counts whole, the others as numbers."""
+    if name == "num_preemptions":
+        return count(value)
+    return number_format.percent(value) if name in FRACTIONS else number_format.rate(value)
+
+
+def rates_table(calibration: Calibration) -> TextTable:
+    """Return what the runs come to on both sides, with the noise floor's error, and the saturated runs' capacity."""
+    noise = {} if calibration.noise is None else calibration.noise.judgement.rates
+    rows = [
+        _rate_row(name, rate, noise.get(name) if noise else None, has_noise=bool(noise))
+        for name, rate in calibration.judged.rates.items()
+    ]
+    rows += [
+        _rate_row(
+            name, rate, None, has_noise=bool(noise), label=f"capacity, {number_format.RATE_NAMES[name]}"
+        )
+        for name, rate in calibration.judged.capacity.items()
+        if name.endswith("throughput")
+    ]
+    head = ["over the run", "n", "observed", "simulated", "relative", "interval"]
+    return [*head, *(["noise floor"] if noise else [])], rows
+
+
+def _rate_row(name: str, rate: Rate, noise: Rate | None, *, has_noise: bool, label: str = "") -> list[str]:
+    cells = [
+        label or number_format.RATE_NAMES[name],
+        f"{rate.n:,}",
+        amount(name, rate.observed),
+        amount(name, rate.simulated),
+        number_format.percent(rate.rel_error.value, signed=True),
+        number_format.percent_interval(rate.rel_error, signed=True),
+    ]
+    if has_noise:
+        cells.append(number_format.percent(None if noise is None else noise.rel_error.value, signed=True))
+    return cells
+
+
+def equivalence_table(calibration: Calibration) -> TextTable:
+    """Return the tests of equivalence: ratio of the means, margin, p-value."""
+    rows = [
+        [
+            number_format.METRIC_NAMES[name],
+            number_format.share(each.ratio),
+            f"{number_format.share(1 / (1 + each.margin))} … {number_format.share(1 + each.margin)}",
+            number_format.p_value(each.p_value),
+            number_format.NONE if each.equivalent is None else "yes" if each.equivalent else "not shown",
+        ]
+        for name, each in calibration.equivalence.items()
+    ]
+    return ["equivalence of means", "ratio", "margin", "p", "equivalent"], rows
+
+
+def origin_table(calibration: Calibration) -> TextTable:
+    """Return a mean request's phases on both sides and how much of the error each brings."""
+    assert calibration.origin is not None  # noqa: S101 - the caller has looked
+    rows = [
+        [
+            PHASE_NAMES[name],
+            number_format.duration(phase.observed),
+            number_format.duration(phase.simulated),
+            number_format.duration(phase.error.value),
+            number_format.percent(phase.share.value, signed=True),
+            number_format.percent_interval(phase.share, signed=True),
+        ]
+        for name, phase in calibration.origin.phases.items()
+    ]
+    return ["phase of a mean request", "observed", "simulated", "error", "of E2E", "interval"], rows
+
+
+def worst_table(calibration: Calibration) -> TextTable:
+    """Return the worst requests: where to find them and how long each side takes."""
+    many = len({each.trace for each in calibration.worst}) > 1
+    rows = [
+        [
+            each.request_id,
+            *([each.trace] if many else []),
+            number_format.duration(each.arrival_us),
+            count(each.prompt_tokens),
+            count(each.output_tokens),
+            f"{each.in_flight:,}",
+            phases(each.observed_phases),
+            phases(each.simulated_phases),
+            number_format.percent(each.rel_error, signed=True),
+        ]
+        for each in calibration.worst
+    ]
+    head = ["request", *(["trace"] if many else []), "arrival", "prompt", "output", "in flight"]
+    return [*head, "observed", "simulated", "E2E error"], rows
+
+
+def count(value: float | None) -> str:
+    """Return a number of tokens."""
+    return number_format.NONE if value is None else f"{value:,.0f}"
+
+
+def phases(values: Sequence[float]) -> str:
+    """Return a request's phases one after another, as ``1 ms + 2 ms + …``."""
+    return " + ".join(number_format.duration(value) for value in values)
+
+
+def saturation_rows(calibration: Calibration) -> list[list[str]]:
+    """Return, per trace, whether the server kept up, and the numbers behind it."""
+    return [
+        [
+            each.source.name,
+            each.saturation.state,
+            _slope(each.saturation.slope_per_s),
+            number_format.NONE if each.saturation.backlog is None else f"{each.saturation.backlog:,}",
+            f"{number_format.share(each.saturation.index)} ({number_format.share(each.saturation.floor)})",
+            each.saturation.reason,
+        ]
+        for each in calibration.traces
+    ]
+
+
+SATURATION_HEAD = ["trace", "load", "in flight, per s", "backlog", "index (chance below)", "why"]
+
+
+def _slope(slope: Estimate) -> str:
+    if slope.value is None:
+        return number_format.NONE
+    if slope.low is None or slope.high is None:
+        return number_format.signed(slope.value)
+    value, low, high = (number_format.signed(each) for each in (slope.value, slope.low, slope.high))
+    return f"{value} ({low} … {high})"
+
+
+def steps_table(calibration: Calibration) -> TextTable:
+    """Return how far single steps of engine logs are from the twin's."""
+    rows = [
+        [
+            each.source.name,
+            f"{len(each.steps.steps):,}",
+            number_format.percent(each.steps.mape),
+            number_format.percent(each.steps.bias, signed=True),
+            number_format.percent(each.steps.time_error, signed=True),
+            number_format.share(each.steps.pearson_r),
+        ]
+        for each in calibration.traces
+        if each.steps is not None
+    ]
+    return ["engine log of", "steps", "MAPE", "bias", "time in all", "R"], rows
+
+
+def strata_rows(calibration: Calibration) -> tuple[list[str], list[tuple[str, str, str]]]:
+    """Return the metrics told by kind of request, and (by, which, n) of every kind."""
+    metrics = list(dict.fromkeys(name for each in calibration.strata for name in each.mape))
+    kinds = [(number_format.STRATUM_NAMES[each.by], each.label, f"{each.n:,}") for each in calibration.strata]
+    return metrics, kinds

@@ -1,0 +1,123 @@
+"""The summary that ``vtwin calibrate`` shows in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from calibrate import number_format
+from calibrate.compare.errors import MetricErrors
+from calibrate.findings import Calibration
+from calibrate.fit.loss import UNITS
+from calibrate.fit.result import Fit
+from calibrate.report import tables
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def tables_of(calibration: Calibration) -> list[Table]:
+    """Return the held-out errors, what the run comes to, the coefficients where fitted, and what was left out."""
+    found = [
+        _errors(calibration.holdout, calibration.noise_floor, title=f"errors: {calibration.unseen}"),
+        _table("", *tables.rates_table(calibration)),
+    ]
+    if calibration.equivalence:
+        found.append(_table("", *tables.equivalence_table(calibration)))
+    if calibration.fit is not None:
+        found.append(_coefficients(calibration.fit))
+        if compared := tables.candidate_rows(calibration.fit):
+            found.append(_table("latency models compared", tables.CANDIDATE_HEAD, compared))
+    if calibration.excluded:
+        left_out = [
+            (number_format.reason(name), f"{count:,}") for name, count in calibration.excluded.items()
+        ]
+        found.append(_table("left out", ["reason", "requests"], left_out))
+    return found
+
+
+def _errors(errors: dict[str, MetricErrors], noise: dict[str, MetricErrors], *, title: str) -> Table:
+    rows = []
+    for name in tables.shown_metrics(errors):
+        found, again = errors[name], noise.get(name)
+        told = not tables.is_of_gaps_only(errors, name)
+        rows.append(
+            (
+                number_format.METRIC_NAMES[name],
+                f"{found.n:,}",
+                number_format.duration(found.observed["mean"]),
+                number_format.duration(found.simulated["mean"]),
+                number_format.percent(found.rel_error["mean"].value, signed=True),
+                number_format.percent(found.mape.value if told else None),
+                number_format.percent_interval(found.mape) if told else number_format.NONE,
+                *([number_format.percent(again.mape.value if again and told else None)] if noise else []),
+                number_format.percent(found.bias.value if told else None, signed=True),
+                number_format.share(found.pearson_r.value if told else None),
+            )
+        )
+    head = ["metric", "n", "observed", "simulated", "error", "MAPE", "90 %", *(["noise"] if noise else [])]
+    return _table(title, [*head, "bias per request", "R"], rows, caption=tables.reading_of(errors))
+
+
+def headline(calibration: Calibration) -> str:
+    """Return the one number: how far a request is off on the average; of overloaded runs alone, the capacity."""
+    judged = calibration.judged
+    name = next((name for name in ("e2e_us", "ttft_us", "tpot_us") if name in judged.errors), None)
+    if judged.of_saturated or name is None:
+        rate = judged.capacity.get("output_token_throughput")
+        off = number_format.percent(None if rate is None else rate.rel_error.value, signed=True)
+        return f"capacity off by {off} of output tokens per second ({calibration.unseen})"
+    found = judged.errors[name]
+    low_high = number_format.percent_interval(found.mape)
+    interval = "" if low_high == number_format.NONE else f" ({low_high})"
+    return (
+        f"{number_format.METRIC_NAMES[name]} of a request off by {number_format.percent(found.mape.value)}"
+        f"{interval} on the average, "
+        f"of the mean by {number_format.percent(found.rel_error['mean'].value, signed=True)}: {calibration.unseen}"
+    )
+
+
+def _coefficients(fit: Fit) -> Table:
+    rows = [
+        (
+            each.name,
+            number_format.coefficient(each.value),
+            number_format.NONE
+            if each.low is None
+            else f"{number_format.coefficient(each.low)} … {number_format.coefficient(each.high)}",
+            UNITS[each.name],
+            "" if each.identifiable else each.reason or "",
+        )
+        for each in fit.coefficients
+    ]
+    return _table(
+        f"coefficients, fitted in {fit.seconds:.1f} s",
+        ["", "value", "90 %", "unit", "not identifiable"],
+        rows,
+    )
+
+
+def _table(
+    title: str, head: Sequence[str], rows: Sequence[Sequence[str]], *, caption: str | None = None
+) -> Table:
+    """Return a table without frames, its numbers to the right."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(
+        title=title,
+        caption=caption,
+        title_justify="left",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        title_style="bold",
+        pad_edge=False,
+    )
+    for number, name in enumerate(head):
+        is_text = number == 0 or name in ("unit", "not identifiable")
+        table.add_column(
+            name, justify="left" if is_text else "right", overflow="fold", no_wrap=name != "not identifiable"
+        )
+    for row in rows:
+        table.add_row(*row)
+    return table

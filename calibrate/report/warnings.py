@@ -1,0 +1,73 @@
+"""What a reader of a calibration must know before any number: assumed flags, a misfit, a client that was the limit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from calibrate import number_format
+
+if TYPE_CHECKING:
+    from calibrate.findings import Calibration
+    from calibrate.fit.result import Fit
+
+BAD_LOSS = 1.5
+"""A normal spread of one noise has a mean loss of 0.7. Twice that says that the noise, measured at the middle of the
+errors, does not describe their tails: some of the traces are not explained."""
+
+
+def cautions_of(calibration: Calibration) -> tuple[str, ...]:
+    """Return, a line each, what stands against taking the numbers as they are; empty: nothing known."""
+    return (*_assumed(calibration), *_misfit(calibration.fit), *_limited(calibration))
+
+
+def unknown_flags(calibration: Calibration) -> tuple[str, ...]:
+    """Return the flags that neither the twin's file nor the headers of all traces say, so that they are guesses."""
+    if calibration.config is None:
+        return ()
+    servers = [each.source.trace.header.server for each in calibration.traces]
+    return tuple(
+        name
+        for name in calibration.config.assumed
+        if any(getattr(server, name, None) is None for server in servers)
+    )
+
+
+def _assumed(calibration: Calibration) -> list[str]:
+    names = unknown_flags(calibration)
+    if calibration.config is None or not names:
+        return []
+    engine = calibration.config.engine
+    said = ", ".join(f"{name} ({getattr(engine, name)} assumed)" for name in names)
+    return [
+        f"flags unknown: {said}; neither the server nor the configuration says, and a fit to wrong flags is wrong "
+        "under load: give them in the configuration (`vtwin config from-serve`)"
+    ]
+
+
+def _misfit(fit: Fit | None) -> list[str]:
+    """Return a line where the fit leaves more than its own noise explains; physics' cost is on another scale."""
+    if fit is None or fit.model == "physics" or fit.loss <= BAD_LOSS:
+        return []
+    noise = ", ".join(
+        f"{name} {number_format.percent(value)}"
+        for name, value in zip(("TTFT", "E2E", "TPOT"), fit.noise.values(), strict=True)
+    )
+    return [
+        f"bad fit: loss {fit.loss:.2f} (1: a typical error of one noise, which is {noise} of a request), so some "
+        "of the traces are not explained and the coefficients' intervals are too narrow: compare the flags with the "
+        "server's and look at the errors by trace"
+    ]
+
+
+def _limited(calibration: Calibration) -> list[str]:
+    """Return a line per trace in which the client, not the server, set the pace."""
+    lines = []
+    for each in calibration.traces:
+        client = each.source.trace.header.client
+        if client is not None and client.limited:
+            why = f" ({client.reason})" if client.reason else ""
+            lines.append(
+                f"client-limited: {each.source.name} was sent by a client that did not keep up{why}; its latencies "
+                "are partly the client's"
+            )
+    return lines

@@ -1,0 +1,260 @@
+"""The whole of ``calibrate``: which traces are fitted, which judge, and what comes out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrate.compare.equivalence import equivalences
+from calibrate.compare.errors import compare
+from calibrate.compare.network import server_view
+from calibrate.compare.pair import Pairs, concat, take
+from calibrate.compare.phases import origin_of
+from calibrate.compare.rates import rates_of
+from calibrate.compare.strata import strata_of
+from calibrate.compare.worst_requests import worst_of
+from calibrate.findings import (
+    Calibration,
+    Compared,
+    Judgement,
+    NoiseFloor,
+    Options,
+    Role,
+    Source,
+)
+from calibrate.fit.pipeline import fit, fit_trace
+from calibrate.fit.priors import known_priors
+from calibrate.fit.search import Report
+from calibrate.noise_floor import couples_of, noise_pairs
+from calibrate.observed_pair import beside_other, beside_twin
+from traces.errors import ConfigError, TraceError
+
+if TYPE_CHECKING:
+    from replay import TwinConfig
+    from traces import Trace
+
+Part = tuple[Compared, Pairs]
+"""A trace and those of its pairs that count: all, or one half's."""
+
+
+def compare_with_simulated(
+    observed: Source, simulated: Source, options: Options, *, repeats: Sequence[Source] = ()
+) -> Calibration:
+    """Return how two traces of the same requests differ; nothing is simulated or fitted."""
+    compared = beside_other(observed, simulated, options)
+    return _assembled(
+        [(compared, compared.pairs)],
+        None,
+        options=options,
+        repeats=repeats,
+        unseen=f"compared with {simulated.name}",
+    )
+
+
+def compare_with_twin(
+    observed: Sequence[Source],
+    config: TwinConfig,
+    options: Options,
+    *,
+    holdout: Sequence[Source] = (),
+    repeats: Sequence[Source] = (),
+) -> Calibration:
+    """Return how far a twin as configured is from the traces; nothing is fitted."""
+    compared = [beside_twin(source, config, options, role="compared") for source in observed]
+    judged = [beside_twin(source, config, options, role="judged") for source in holdout]
+    return _assembled(
+        _whole(judged or compared),
+        _whole(compared) if judged else None,
+        options=options,
+        repeats=repeats,
+        config=config,
+        unseen="traces named with --holdout; nothing was fitted" if judged else "nothing was fitted",
+    )
+
+
+def calibrate(
+    observed: Sequence[Source],
+    config: TwinConfig,
+    options: Options,
+    *,
+    holdout: Sequence[Source] = (),
+    repeats: Sequence[Source] = (),
+    report: Report | None = None,
+) -> Calibration:
+    """Return the twin fitted to the observed traces and judged on the held-out ones.
+
+    Without held-out traces each observed one is simulated whole, fitted on the first half of its requests by
+    arrival and judged on the second.
+    """
+    halves = None if holdout else [first_half(source.trace) for source in observed]
+    ready = [
+        fit_trace(
+            _as_met(source.trace, options),
+            config,
+            name=source.name,
+            chosen=None if halves is None else halves[i],
+            steps=source.steps,
+        )
+        for i, source in enumerate(observed)
+    ]
+    found = fit(
+        ready,
+        config,
+        names=options.names,
+        seed=options.seed,
+        infer_async=options.infer_async,
+        latency_model=options.latency_model,
+        priors=known_priors(
+            observed[0].trace.header.server,
+            model_config=options.model_config,
+            gpu=options.gpu,
+            tp=options.tp,
+        ),
+        report=report,
+    )
+    if halves is None:
+        fitted = _whole([beside_twin(source, found.config, options, role="fitted") for source in observed])
+        judged = _whole([beside_twin(source, found.config, options, role="judged") for source in holdout])
+        how = "traces that the fit has not seen"
+    else:
+        role: Role = "first half fitted, second half judged"
+        compared = [beside_twin(source, found.config, options, role=role) for source in observed]
+        fitted, judged = (_half(compared, halves, first=first) for first in (True, False))
+        how = "the second half of the requests by arrival; the fit has seen the first"
+    calibration = _assembled(
+        judged, fitted, options=options, repeats=repeats, config=found.config, unseen=how
+    )
+    return replace(calibration, fit=found)
+
+
+def first_half(trace: Trace) -> NDArray[np.bool_]:
+    """Return which rows belong to the first half of the requests by arrival; ties by row."""
+    from traces import send_or_arrival_us
+
+    order = np.argsort(send_or_arrival_us(trace), kind="stable")
+    chosen = np.zeros(len(order), dtype=bool)
+    chosen[order[: (len(order) + 1) // 2]] = True
+    return chosen
+
+
+def _as_met(trace: Trace, options: Options) -> Trace:
+    """Return the trace as the server met it, which is what a fit is about."""
+    return trace if options.network is None else server_view(trace, options.network)
+
+
+def _whole(compared: Sequence[Compared]) -> list[Part]:
+    return [(each, each.pairs) for each in compared]
+
+
+def _half(compared: Sequence[Compared], halves: Sequence[NDArray[np.bool_]], *, first: bool) -> list[Part]:
+    """Return the pairs of one half of every trace. Raises TraceError when that half has none."""
+    parts: list[Part] = []
+    for each, half in zip(compared, halves, strict=True):
+        chosen = half[each.pairs.requests["row"].to_numpy()] == first
+        if not chosen.any():
+            which = "first" if first else "second"
+            raise TraceError(
+                f"{each.source.name}: got no finished request in the {which} half, expected at least one"
+            )
+        parts.append((each, take(each.pairs, chosen)))
+    return parts
+
+
+def _assembled(
+    judged: Sequence[Part],
+    fitted: Sequence[Part] | None,
+    *,
+    options: Options,
+    repeats: Sequence[Source],
+    unseen: str,
+    config: TwinConfig | None = None,
+) -> Calibration:
+    """Return the calibration with its errors worked out; ``fitted`` None: the same as ``judged``."""
+    bootstrap = options.bootstrap()
+    traces = list({id(each): each for each, _ in [*(fitted or ()), *judged]}.values())
+    names, latency = _latency_parts(judged)
+    judgement = _judged(judged, options)
+    excluded: Counter[str] = Counter()
+    for each in traces:
+        excluded.update(each.pairs.excluded)
+    return Calibration(
+        fit=None,
+        config=config,
+        fitted_on=judgement if fitted is None else _judged(fitted, options),
+        judged=judgement,
+        noise=_noise(traces, repeats, options),
+        equivalence=equivalences(judgement.errors, options.margins),
+        origin=origin_of(latency, bootstrap=bootstrap),
+        worst=worst_of(latency, names),
+        unseen=unseen,
+        strata=strata_of(latency, bootstrap=bootstrap, trace_names=names),
+        traces=tuple(traces),
+        excluded=dict(sorted(excluded.items())),
+        notes=() if config is None else config.notes,
+        bootstrap=bootstrap,
+        options=options,
+    )
+
+
+def _latency_parts(parts: Sequence[Part]) -> tuple[list[str], Pairs]:
+    """Return the traces whose latencies count, by name, and their pairs: the saturated ones only if all are."""
+    kept = [part for part in parts if not part[0].is_saturated] or list(parts)
+    return [each.source.name for each, _ in kept], concat([pairs for _, pairs in kept])
+
+
+def _judged(parts: Sequence[Part], options: Options) -> Judgement:
+    """Return the errors of these requests: latencies where the server kept up, capacity where it did not."""
+    bootstrap = options.bootstrap()
+    _, latency = _latency_parts(parts)
+    saturated = [pairs for each, pairs in parts if each.is_saturated]
+    are_whole = all(len(pairs) == len(each.pairs) for each, pairs in parts)
+    counters = [each.counters for each, _ in parts] if are_whole else []
+    everything = concat([pairs for _, pairs in parts])
+    promises = options.promises_us
+    return Judgement(
+        errors=compare(latency, bootstrap=bootstrap),
+        rates=rates_of(everything, promises_us=promises, bootstrap=bootstrap, counters=counters),
+        capacity=rates_of(concat(saturated), promises_us=promises, bootstrap=bootstrap) if saturated else {},
+        of_saturated=len(saturated) == len(parts),
+        pairs=latency,
+    )
+
+
+def _noise(traces: Sequence[Compared], repeats: Sequence[Source], options: Options) -> NoiseFloor | None:
+    """Return how far the server is from itself, where a load was observed twice."""
+    couples = couples_of([each.source for each in traces if each.partner is None], repeats)
+    if not couples and repeats:
+        couples = couples_of([each.source for each in traces], repeats)
+    pairs = noise_pairs(couples, by=options.pair_by)
+    if pairs is None:
+        return None
+    bootstrap = options.bootstrap()
+    judgement = Judgement(
+        errors=compare(pairs, bootstrap=bootstrap),
+        rates=rates_of(pairs, promises_us=options.promises_us, bootstrap=bootstrap),
+        capacity={},
+        of_saturated=False,
+        pairs=pairs,
+    )
+    return NoiseFloor(judgement=judgement, couples=tuple((one.name, other.name) for one, other in couples))
+
+
+def check_options(
+    *, simulated: bool, config: bool, fitting: bool, num_observed: int, num_holdout: int
+) -> None:
+    """Raise ConfigError when the options do not go together."""
+    if simulated == config:
+        got = "both" if simulated else "neither"
+        raise ConfigError(f"--simulated, --config: got {got}, expected one of them")
+    if simulated and (fitting or num_holdout):
+        given = "--fit" if fitting else "--holdout"
+        raise ConfigError(
+            f"{given}: got it with --simulated, expected --config: only a twin can be simulated anew"
+        )
+    if simulated and num_observed != 1:
+        raise ConfigError(f"OBSERVED: got {num_observed} traces with --simulated, expected one")

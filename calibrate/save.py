@@ -1,0 +1,165 @@
+"""Keeping a fit: as a TWIN.yaml, and as an entry of defaults.yaml with where it comes from."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+from calibrate import number_format
+from calibrate.findings import Calibration
+from calibrate.fit.result import Fit
+from calibrate.report.warnings import cautions_of, unknown_flags
+from calibrate.report.write import write_text
+from sim.config import UNBOUNDED
+from traces.errors import ConfigError
+
+if TYPE_CHECKING:
+    from replay import DefaultsEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """What an entry is found by; None is taken from the first trace's header."""
+
+    model: str | None = None
+    gpu: str | None = None
+    tp: int | None = None
+
+
+def write_config(calibration: Calibration, path: Path) -> None:
+    """Write the fitted twin as a TWIN.yaml whose head says where it comes from."""
+    from replay import dump_config
+
+    fit = _fit_of(calibration)
+    text = dump_config(fit.config)
+    for name in unknown_flags(calibration):  # left out, so that an assumption does not come back as a setting
+        text = re.sub(rf"^  ({name}: .*)$", r"  # \1  (assumed)", text, count=1, flags=re.MULTILINE)
+    write_text(path, "\n".join(_head(calibration, fit)) + "\n" + text)
+
+
+def write_defaults(calibration: Calibration, path: Path, *, server: Server) -> None:
+    """Put the fit into a defaults file, the entry it replaces kept as its history."""
+    from replay import write_defaults_entry
+
+    write_defaults_entry(path, defaults_entry(calibration, server=server))
+
+
+def defaults_entry(calibration: Calibration, *, server: Server) -> DefaultsEntry:
+    """Return the fit as an entry on record. Raises ConfigError where model, GPU or TP are not known."""
+    from replay import DefaultsEntry, Provenance
+    from replay.twin.defaults import FittedModel
+
+    fit = _fit_of(calibration)
+    if fit.model not in get_args(FittedModel):
+        raise ConfigError(
+            f"--write-defaults: got a fit of {fit.model}, expected one of {', '.join(get_args(FittedModel))}, which "
+            "are what defaults hold; --write-config keeps every term"
+        )
+    recorded = calibration.traces[0].source.trace.header.server
+    model, gpu = server.model or recorded.model, server.gpu or recorded.gpu
+    tp = server.tp or recorded.tensor_parallel
+    for option, value in (("--model", model), ("--gpu", gpu), ("--tp", tp)):
+        if value is None:
+            raise ConfigError(
+                f"{option}: got nothing, and the trace does not say; expected it for --write-defaults"
+            )
+    engine = fit.config.engine
+    blocks = None if engine.num_gpu_blocks == UNBOUNDED else engine.num_gpu_blocks
+    return DefaultsEntry(
+        model=model or "",
+        gpu=gpu or "",
+        tp=tp or 1,
+        vllm_version=recorded.version or fit.config.vllm_version,
+        coefficients=_on_record(fit),
+        latency_model="extended" if fit.model == "extended" else "blackbox",
+        num_gpu_blocks=blocks,
+        block_size=None if blocks is None else engine.block_size,
+        provenance=Provenance(
+            source="vtwin calibrate",
+            date=datetime.now(UTC).date().isoformat(),
+            identification=_identification(fit),
+            traces=tuple(each.source.name for each in calibration.traces),
+            digests=_digests(calibration),
+            low={each.name: _short(each.low) for each in fit.coefficients if each.low is not None},
+            high={each.name: _short(each.high) for each in fit.coefficients if each.high is not None},
+            async_scheduling=engine.async_scheduling,
+            system_fingerprint=recorded.system_fingerprint,
+            tool_version=version("vtwin"),
+            errors=_errors(calibration),
+            note=_note(fit),
+        ),
+    )
+
+
+def _digests(calibration: Calibration) -> tuple[str, ...]:
+    """Return the traces' digests in their order, none unless all have one."""
+    found = [each.source.digest for each in calibration.traces]
+    return tuple(digest for digest in found if digest) if all(found) else ()
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def _fit_of(calibration: Calibration) -> Fit:
+    if calibration.fit is None:
+        raise ConfigError("--write-config, --write-defaults: got no fit to write, expected --fit")
+    return calibration.fit
+
+
+def _on_record(fit: Fit) -> dict[str, Decimal]:
+    """Return every coefficient of the fitted model, those that were held included."""
+    from replay.twin.defaults import COEFFICIENTS
+    from replay.twin.keys import EXTENDED_MEANINGS
+
+    names = (*COEFFICIENTS, *(EXTENDED_MEANINGS if fit.model == "extended" else ()))
+    return {name: Decimal(str(getattr(fit.config.latency, name))) for name in names}
+
+
+def _identification(fit: Fit) -> Literal["weak", "partial", "good"]:
+    """Return how far the traces tell the fitted coefficients apart: all, the step's, or not even those."""
+    seen = {each.name: each.identifiable for each in fit.coefficients if each.fitted}
+    if all(seen.values()):
+        return "good"
+    return "partial" if seen.get("beta0", False) else "weak"
+
+
+def _errors(calibration: Calibration) -> dict[str, float]:
+    """Return the held-out errors that an entry states."""
+    return {
+        f"{name.removesuffix('_us')}_{kind}": float(f"{value:.4g}")
+        for name, found in calibration.holdout.items()
+        for kind, value in (("mape", found.mape.value), ("bias", found.bias.value))
+        if value is not None
+    }
+
+
+def _note(fit: Fit) -> str:
+    unseen = [each.name for each in fit.coefficients if each.fitted and not each.identifiable]
+    way = "async" if fit.config.engine.async_scheduling else "sync"
+    return f"fitted with {way} scheduling" + (f"; not identifiable: {', '.join(unseen)}" if unseen else "")
+
+
+def _head(calibration: Calibration, fit: Fit) -> list[str]:
+    """Return the comment that a written TWIN.yaml begins with."""
+    lines = [f"# Fitted by vtwin calibrate on {datetime.now(UTC).date()}, {fit.num_requests:,} requests of:"]
+    lines += [f"#   {each.source.name} ({each.role})" for each in calibration.traces]
+    lines += [f"# {line}" for line in cautions_of(calibration)]
+    lines.append(f"# Held-out errors ({calibration.unseen}):")
+    lines += [
+        f"#   {number_format.METRIC_NAMES[name]}: MAPE {number_format.percent(found.mape.value)}, "
+        f"bias {number_format.percent(found.bias.value, signed=True)}, n {found.n:,}"
+        for name, found in calibration.holdout.items()
+    ]
+    lines += [
+        f"# {each.name}: {number_format.coefficient(each.low)} … {number_format.coefficient(each.high)}"
+        + ("" if each.identifiable else f", not identifiable: {each.reason}")
+        for each in fit.coefficients
+        if each.fitted
+    ]
+    return lines

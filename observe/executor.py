@@ -1,0 +1,180 @@
+"""Who carries a run out: this process alone (``Solo``), or several (``observe.processes``)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import resource
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from observe.plan.load_plan import SendPlan
+from observe.record.recorder import Recorder, Tallies
+from observe.record.trace_file import LiveTrace
+from observe.run.progress import Progress
+from observe.run.send_plan import LoadRun, RunFacts
+from observe.senders.choose import open_sender
+from observe.senders.endpoint import PATHS
+from observe.settings import Settings
+from traces.header import ProcessInfo
+
+_LEAD_NS = 50_000_000
+"""From the last preparation to the run's start: the first request's task is waiting by then."""
+
+
+class Carrier(Protocol):
+    """Sends a plan, records what comes back, and counts both.
+
+    ``lead_ns``: how long before the run's start ``execute`` wants to be called.
+    """
+
+    lead_ns: int
+
+    @property
+    def library(self) -> str:
+        """What speaks HTTP, for the header."""
+
+    @property
+    def clock_name(self) -> str:
+        """Where stamps come from, for the header; knows better after the run."""
+
+    @property
+    def tallies(self) -> Tallies:
+        """What the answers were like."""
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds of all processes, from the run's start until the last answer is on record."""
+
+    @property
+    def processes(self) -> tuple[ProcessInfo, ...]:
+        """How each process did, where there are several; known after the run."""
+
+    def report_outcomes(self, on_outcome: Callable[[bool], None]) -> None:
+        """Let ``on_outcome`` hear of each request whether it was answered whole."""
+
+    async def make_ready(self) -> None:
+        """Do what has to be done before the clock starts."""
+
+    async def execute(self, start_ns: int) -> RunFacts:
+        """Send everything and record it, due times counted from ``start_ns``.
+
+        Raises TraceError when the disk refuses a row: the run is ended then, the rows before it are kept.
+        """
+
+    def drain(self) -> None:
+        """Send nothing more; let what is under way finish, within the limit's time."""
+
+    def stop(self, reason: str) -> None:
+        """Do the same because of what the run has shown."""
+
+    def abort(self) -> None:
+        """Send nothing more and drop what is under way."""
+
+    async def close(self) -> None:
+        """Close every connection."""
+
+
+class Solo:
+    """One process, one loop. Made within a running loop; ``live`` gets the rows, ``progress`` the counts."""
+
+    lead_ns = _LEAD_NS
+    processes: tuple[ProcessInfo, ...] = ()
+
+    def __init__(
+        self, plan: SendPlan, settings: Settings, *, live: LiveTrace, progress: Progress, id_prefix: str
+    ) -> None:
+        self._recorder = Recorder(
+            live,
+            progress,
+            max_tokens=plan.max_tokens,
+            streaming=settings.streaming,
+            awaited=plan.is_awaited,
+        )
+        self._base = settings.endpoint.base
+        self.cpu_s = 0.0
+        self._sender = open_sender(settings.endpoint, PATHS[settings.api])
+        self._run = LoadRun(
+            plan,
+            self._sender,
+            progress=progress,
+            on_end=self._recorder.put,
+            limits=settings.limits,
+            id_prefix=id_prefix,
+        )
+        self._recorder.on_reply = self._run.replies.put
+        self.drain = self._run.drain
+        self.stop = self._run.stop
+        self.abort = self._run.abort
+
+    @property
+    def library(self) -> str:
+        """What speaks HTTP."""
+        return self._sender.library
+
+    @property
+    def clock_name(self) -> str:
+        """Where stamps come from."""
+        return self._sender.clock_name
+
+    @property
+    def tallies(self) -> Tallies:
+        """What the answers were like."""
+        return self._recorder.tallies
+
+    def report_outcomes(self, on_outcome: Callable[[bool], None]) -> None:
+        """Let ``on_outcome`` hear of each outcome."""
+        self._recorder.on_outcome = on_outcome
+
+    async def make_ready(self) -> None:
+        """Look the server's name up once: what that sets up, no request shall wait for."""
+        parts = urlsplit(self._base)
+        with contextlib.suppress(OSError):  # a request will say so
+            await asyncio.get_running_loop().getaddrinfo(parts.hostname or "", parts.port)
+
+    async def execute(self, start_ns: int) -> RunFacts:
+        """Run and record side by side (see ``Carrier``)."""
+        cpu_before = time.process_time()
+        recording = asyncio.create_task(self._recorder.work())
+        recording.add_done_callback(
+            lambda task: self._run.abort() if not task.cancelled() and task.exception() else None
+        )
+        try:
+            facts = await self._run.execute(start_ns)
+        finally:
+            self._recorder.close()
+            await asyncio.wait([recording])
+            self.cpu_s = time.process_time() - cpu_before
+        recording.result()
+        return facts
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._sender.close()
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Keep garbage collection out of the run and let it open as many connections as the system allows.
+
+    What exists now is frozen: a collection in the run, should the loop make one, has little to look at.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    enabled = gc.isenabled()
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if enabled:
+            gc.enable()
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

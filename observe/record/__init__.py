@@ -1,0 +1,1 @@
+"""Putting finished requests on record while the run goes on."""

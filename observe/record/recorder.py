@@ -1,0 +1,151 @@
+"""Reads finished exchanges off the clock, in slices, and puts them on record."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, field
+
+from observe.record.trace_file import LiveTrace, judge
+from observe.response.timeline import Reading, Reply, StreamReader
+from observe.response.unstreamed import read_whole
+from observe.run.progress import Progress
+from observe.senders.exchange import Exchange
+from traces import TraceError
+
+_EVENTS_PER_SLICE = 64
+"""Events parsed before the loop gets its turn: about 0.2 ms, by which a stamp may be delayed."""
+
+_BACKLOG_STEP = 4
+"""For every so many answers that wait to be read, a slice is longer by one: a client at its limit reads fewer
+answers per turn of the loop than come in, and would keep them all in memory until the end of the run."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Tallies:
+    """What the answers were like, counted: it qualifies the numbers drawn from them."""
+
+    counted_by_event: int = 0
+    counted_at_end: int = 0
+    without_usage: int = 0
+    other_length: int = 0
+    num_whole: int = 0
+    with_cached_tokens: int = 0
+    with_timings: int = 0
+    fingerprints: Counter[str] = field(default_factory=Counter)
+
+    def note(self, reading: Reading, *, asked: int) -> None:
+        """Count one whole answer of which ``asked`` tokens had been asked."""
+        self.num_whole += 1
+        self.with_cached_tokens += reading.cached_input_tokens is not None
+        self.with_timings += reading.timings.queue_ms is not None
+        if reading.output_tokens is None:
+            self.without_usage += 1
+        elif reading.counted_by_event:
+            self.counted_by_event += 1
+        else:
+            self.counted_at_end += 1
+        self.other_length += reading.output_tokens is not None and reading.output_tokens != asked
+        if reading.system_fingerprint is not None:
+            self.fingerprints[reading.system_fingerprint] += 1
+
+
+class Recorder:
+    """Takes exchanges from the run in any order; ``work`` runs beside it. A disk that is full ends both.
+
+    ``on_outcome`` hears of each whether it was answered whole, ``on_reply`` what was said to the ``awaited``
+    rows.
+    """
+
+    def __init__(
+        self,
+        live: LiveTrace,
+        progress: Progress,
+        *,
+        max_tokens: Sequence[int],
+        streaming: bool = True,
+        awaited: Container[int] = (),
+    ) -> None:
+        self._live = live
+        self._streaming = streaming
+        self._awaited = awaited
+        self.on_reply: Callable[[int, Reply | None], None] = lambda *_: None
+        self.on_outcome: Callable[[bool], None] = lambda _: None
+        self._progress = progress
+        self._max_tokens = max_tokens
+        self._waiting: deque[Exchange] = deque()
+        self._wake = asyncio.Event()
+        self._closing = False
+        self.tallies = Tallies()
+        self.fault: TraceError | None = None
+
+    def put(self, exchange: Exchange) -> None:
+        """Hand over an exchange that has ended; one whose answer a session waits for is read first."""
+        if exchange.index in self._awaited:
+            self._waiting.appendleft(exchange)
+        else:
+            self._waiting.append(exchange)
+        self._wake.set()
+
+    def close(self) -> None:
+        """Say that nothing more will come."""
+        self._closing = True
+        self._wake.set()
+
+    async def work(self) -> None:
+        """Record until closed and empty. Raises TraceError, also kept in ``fault``, when the disk refuses."""
+        while True:
+            while self._waiting:
+                await self._record(self._waiting.popleft())
+            if self._closing:
+                return
+            self._wake.clear()
+            await self._wake.wait()
+
+    async def _record(self, exchange: Exchange) -> None:
+        is_awaited = exchange.index in self._awaited
+        slices = 1 + len(self._waiting) // _BACKLOG_STEP
+        reading = await read_exchange(
+            exchange,
+            streaming=self._streaming,
+            keep_reply=is_awaited,
+            events_per_slice=_EVENTS_PER_SLICE * slices,
+        )
+        failure = judge(exchange, reading)
+        if is_awaited:
+            self.on_reply(exchange.index, reading.reply if failure is None else None)
+        start_ns = self._progress.start_ns
+        assert start_ns is not None  # noqa: S101  the run began before its first request ended
+        self._progress.note_answer(exchange, reading, status="ok" if failure is None else failure.status)
+        self.on_outcome(failure is None)
+        if failure is None:
+            self.tallies.note(reading, asked=self._max_tokens[exchange.index])
+        try:
+            self._live.append(exchange, reading, start_ns=start_ns)
+        except TraceError as fault:
+            self.fault = fault
+            raise
+
+
+async def read_exchange(
+    exchange: Exchange,
+    *,
+    streaming: bool = True,
+    keep_reply: bool = False,
+    events_per_slice: int = _EVENTS_PER_SLICE,
+) -> Reading:
+    """Return what the exchange's blobs say, the loop given its turn every few events; let the blobs go."""
+    last = exchange.stamps[-1] if exchange.stamps else None
+    if not streaming:
+        blobs, exchange.blobs = exchange.blobs, []
+        return read_whole(blobs, last, whole=exchange.failure is None, keep_reply=keep_reply)
+    reader = StreamReader(keep_reply=keep_reply)
+    count = 0
+    for blob, stamp in zip(exchange.blobs, exchange.stamps, strict=True):
+        count += reader.take(blob, stamp)
+        if count >= events_per_slice:
+            count = 0
+            await asyncio.sleep(0)
+    exchange.blobs = []
+    return reader.finish(last, whole=exchange.failure is None)

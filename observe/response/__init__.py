@@ -1,0 +1,1 @@
+"""What one response says, read after it has ended. Pure."""

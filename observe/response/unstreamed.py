@@ -1,0 +1,35 @@
+"""An answer that was not streamed, read as what it is: one JSON object, all of whose tokens came at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import orjson
+
+from observe.response.timeline import Reading, StreamReader, error_message
+
+
+def read_whole(
+    blobs: Sequence[bytes], last_stamp: int | None, *, whole: bool, keep_reply: bool = False
+) -> Reading:
+    """Return what the body says. When the first token came is not known; the last came with the last byte."""
+    body = b"".join(blobs)
+    reader = StreamReader(streamed=False, keep_reply=keep_reply)
+    if not body or last_stamp is None or not whole:
+        return reader.finish(last_stamp, whole=False)
+    fault = _fault(body)
+    if fault is not None:
+        return reader.finish(last_stamp, whole=False, fault=fault)
+    reader.take(b"data: " + orjson.dumps(orjson.loads(body)) + b"\n\n", last_stamp)
+    return reader.finish(last_stamp, whole=False)  # an end that is no stream's says nothing more
+
+
+def _fault(body: bytes) -> str | None:
+    try:
+        said = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        said = None
+    if not isinstance(said, dict):
+        start = body[:80].decode("utf-8", "replace")
+        return f"body: got {start!r}, expected a JSON object"
+    return error_message(said)

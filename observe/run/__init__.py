@@ -1,0 +1,1 @@
+"""Sending a plan against the clock, and showing how it goes."""

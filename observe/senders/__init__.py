@@ -1,0 +1,1 @@
+"""How a request goes over the wire, and how a connection is read."""

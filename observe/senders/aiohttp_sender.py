@@ -1,0 +1,162 @@
+"""The aiohttp sender: one session, connections reused, whole blobs read and stamped, nothing parsed."""
+
+from __future__ import annotations
+
+import ssl
+from types import SimpleNamespace
+
+import aiohttp
+
+from observe.senders.endpoint import Endpoint
+from observe.senders.exchange import Clock, Exchange, monotonic_ns
+from observe.senders.retry import retry_after_s
+
+_KEEPALIVE_S = 4.0
+"""How long an idle connection is kept: below uvicorn's 5 s, so that the server never closes it first."""
+
+_READ_BUFFER = 1 << 20
+"""Bytes aiohttp takes in before it pauses the socket; its default of 64 KiB throttles long streams."""
+
+_ERROR_BODY = 64 << 10
+"""Bytes of an error answer that are kept for its message."""
+
+
+class AiohttpSender:
+    """Sends over plain HTTP or TLS, through the environment's proxy unless the server is this machine."""
+
+    library = "aiohttp"
+    clock_name = "CLOCK_MONOTONIC, stamped per read"
+
+    def __init__(self, endpoint: Endpoint, path: str, *, clock: Clock = monotonic_ns) -> None:
+        self._endpoint = endpoint
+        self._url = endpoint.url(path)
+        self._headers = endpoint.all_headers()
+        self._clock = clock
+        self._session = open_session(endpoint, traces=[self._stamping()])
+
+    async def send(self, exchange: Exchange) -> None:
+        """Send one request, stamp what comes back, and read its body to the end (see ``Sender``)."""
+        headers = {**self._headers, **dict(exchange.headers), "x-request-id": exchange.x_request_id}
+        try:
+            async with self._session.post(
+                self._url,
+                data=exchange.body,
+                headers=headers,
+                trace_request_ctx=exchange,
+                allow_redirects=False,  # a detour would be timed as the server's
+            ) as response:
+                exchange.first_byte_ns = self._clock()
+                exchange.http_status = response.status
+                exchange.retry_after_s = retry_after_s(response.headers.get("Retry-After", ""))
+                if response.status == 200:
+                    await self._read(response, exchange)
+                else:
+                    said = await read_some(response.content, _ERROR_BODY)
+                    exchange.fail("error", self._refusal(response.status, said))
+        except (aiohttp.ClientError, ssl.SSLError, OSError, TimeoutError) as fault:
+            exchange.fail("error", self._endpoint.redact(describe(fault, exchange)))
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._session.close()
+
+    async def _read(self, response: aiohttp.ClientResponse, exchange: Exchange) -> None:
+        """Stamp blob after blob to the body's end, which lets the connection be used again."""
+        content, clock = response.content, self._clock
+        try:
+            while blob := await content.readany():
+                exchange.stamps.append(clock())
+                exchange.blobs.append(blob)
+        except aiohttp.ClientError:
+            # What came in the same turn of the loop as the break is still in the reader, behind the fault.
+            left = b"".join(getattr(content, "_buffer", ()))
+            if left:
+                exchange.stamps.append(clock())
+                exchange.blobs.append(left)
+            raise
+
+    def _refusal(self, status: int, body: bytes) -> str:
+        said = body.decode("utf-8", "replace").strip()
+        return self._endpoint.redact(f"HTTP {status}: {said}" if said else f"HTTP {status} without a body")
+
+    def _stamping(self) -> aiohttp.TraceConfig:
+        """Return the hooks that stamp connection waits and the dispatch, just before the body is written."""
+        clock = self._clock
+        hooks = aiohttp.TraceConfig()
+
+        async def begin_wait(_: object, context: SimpleNamespace, __: object) -> None:
+            context.waiting_since = clock()
+
+        async def end_wait(_: object, context: SimpleNamespace, __: object) -> None:
+            exchange: Exchange = context.trace_request_ctx
+            exchange.connection_wait_ns += clock() - context.waiting_since
+
+        async def dispatched(_: object, context: SimpleNamespace, __: object) -> None:
+            exchange: Exchange = context.trace_request_ctx
+            exchange.dispatched_ns = clock()
+
+        hooks.on_connection_create_start.append(begin_wait)
+        hooks.on_connection_create_end.append(end_wait)
+        hooks.on_request_chunk_sent.append(dispatched)
+        return hooks
+
+
+def open_session(
+    endpoint: Endpoint, *, traces: list[aiohttp.TraceConfig] | None = None, total_s: float | None = None
+) -> aiohttp.ClientSession:
+    """Return a session with no limit on connections, nor on time but ``total_s``. Needs a running loop."""
+    connector = aiohttp.TCPConnector(
+        limit=0,
+        ttl_dns_cache=None,  # resolved once for the run
+        keepalive_timeout=_KEEPALIVE_S,
+        ssl=endpoint.verify_tls,
+    )
+    return aiohttp.ClientSession(
+        connector=connector,
+        timeout=aiohttp.ClientTimeout(total=total_s, connect=None, sock_connect=None, sock_read=None),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        read_bufsize=_READ_BUFFER,
+        trace_configs=traces or [],
+        trust_env=not endpoint.is_loopback,
+    )
+
+
+async def read_some(content: aiohttp.StreamReader, most: int) -> bytes:
+    """Return the body's first bytes, ``most`` of them at the outside."""
+    said = b""
+    while len(said) < most and (blob := await content.readany()):
+        said += blob
+    return said[:most]
+
+
+def describe(fault: BaseException, exchange: Exchange | None = None) -> str:
+    """Return one line for a transport's fault: what broke, and how far the answer had come."""
+    if (cause := _connect_fault(fault)) is not None:
+        return cause
+    if exchange is not None and exchange.stamps:
+        size = sum(len(blob) for blob in exchange.blobs)
+        return f"connection broke off in the middle of the answer, after {size} bytes ({_words(fault)})"
+    if exchange is not None and exchange.first_byte_ns is not None:
+        return f"connection broke off before the first event ({_words(fault)})"
+    if isinstance(fault, aiohttp.ServerDisconnectedError | ConnectionResetError | aiohttp.ClientOSError):
+        return f"connection closed before an answer ({_words(fault)})"
+    return _words(fault)
+
+
+def _connect_fault(fault: BaseException) -> str | None:
+    """Return why no connection came about, or None when one did."""
+    tls = aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError | ssl.SSLError
+    if isinstance(fault, tls):
+        return f"TLS: {fault}"
+    if isinstance(fault, aiohttp.ClientConnectorDNSError):
+        return f"cannot resolve {fault.host}"
+    if isinstance(fault, aiohttp.ClientConnectorError):
+        return f"cannot connect to {fault.host}:{fault.port}: {fault.os_error.strerror or fault.os_error}"
+    if isinstance(fault, TimeoutError):
+        return "no answer in time"
+    return None
+
+
+def _words(fault: BaseException) -> str:
+    return f"{type(fault).__name__}: {fault}" if str(fault) else type(fault).__name__

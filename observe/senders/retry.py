@@ -1,0 +1,44 @@
+"""Which failures are worth another try, and when: only where retries were asked for."""
+
+from __future__ import annotations
+
+import time
+from email.utils import parsedate_to_datetime
+
+from observe.senders.exchange import Exchange
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
+_TOO_MANY_REQUESTS = 429
+_SERVER_ERROR = 500
+
+
+def is_worth_another(exchange: Exchange) -> bool:
+    """Say whether the failure may pass: no connection, an answer that never began, 429, or 5xx.
+
+    What had begun to stream is not asked for again, and what took too long is not either: both are outcomes.
+    """
+    failure, status = exchange.failure, exchange.http_status
+    if failure is None or failure.status != "error":
+        return False
+    if status is None:
+        return exchange.first_byte_ns is None
+    return status == _TOO_MANY_REQUESTS or status >= _SERVER_ERROR
+
+
+def pause_s(exchange: Exchange) -> float:
+    """Return how long to wait: what the server said (Retry-After), else half a second, doubled each time."""
+    if exchange.retry_after_s is not None:
+        return exchange.retry_after_s
+    doubled: float = _FIRST_PAUSE_S * 2 ** (exchange.num_attempts - 1)
+    return min(doubled, _LONGEST_PAUSE_S)
+
+
+def retry_after_s(value: str) -> float | None:
+    """Return the seconds of a Retry-After header, a number or a date (RFC 9110, 10.2.3); None of anything else."""
+    text = value.strip()
+    if text.isdecimal():
+        return float(text)
+    try:
+        return max(parsedate_to_datetime(text).timestamp() - time.time(), 0.0)
+    except (TypeError, ValueError):
+        return None

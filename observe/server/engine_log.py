@@ -1,0 +1,82 @@
+"""vLLM's log of its steps (``--enable-logging-iteration-details``), brought to rows.
+
+Source of the wording: vllm 0.32.0 v1/metrics/loggers.py, ``Iteration(N): C context requests, …``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+
+from traces import ConfigError
+from traces.tables.paths import beside, stem_of
+
+_STEP = re.compile(
+    r"(?:Engine (?P<engine>\d+): )?Iteration\((?P<step>\d+)\): "
+    r"(?P<prefill_requests>\d+) context requests, (?P<prefill_tokens>\d+) context tokens, "
+    r"(?P<decode_requests>\d+) generation requests, (?P<decode_tokens>\d+) generation tokens, "
+    r"iteration elapsed time: (?P<ms>[\d.]+) ms(?:, .*?KV cache usage: (?P<kv>[\d.]+)%)?"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStep:
+    """One step of the engine as it logged it; ``kv_cache_usage_frac`` None where it did not say."""
+
+    engine: int
+    step: int
+    num_prefill_requests: int
+    num_prefill_tokens: int
+    num_decode_requests: int
+    num_decode_tokens: int
+    duration_us: int
+    kv_cache_usage_frac: float | None
+
+
+def parse_engine_log(lines: Iterable[str]) -> list[EngineStep]:
+    """Return the steps that ``lines`` tell of, in order; other lines are passed over."""
+    return [_step(match) for line in lines if (match := _STEP.search(line)) is not None]
+
+
+def _step(match: re.Match[str]) -> EngineStep:
+    return EngineStep(
+        engine=int(match["engine"] or 0),
+        step=int(match["step"]),
+        num_prefill_requests=int(match["prefill_requests"]),
+        num_prefill_tokens=int(match["prefill_tokens"]),
+        num_decode_requests=int(match["decode_requests"]),
+        num_decode_tokens=int(match["decode_tokens"]),
+        duration_us=round(float(match["ms"]) * 1000),
+        kv_cache_usage_frac=None if match["kv"] is None else round(float(match["kv"]) / 100, 6),
+    )
+
+
+class EngineLog:
+    """A log that a server writes while it is observed: only what is added from now on counts."""
+
+    def __init__(self, path: Path) -> None:
+        """Begin at the log's present end. Raises ConfigError where there is no such file."""
+        self._path = path
+        try:
+            self._start = path.stat().st_size
+        except OSError as fault:
+            raise ConfigError(
+                f"--engine-log: got {fault.strerror}, expected the server's log ({path})"
+            ) from fault
+
+    def write_steps(self, stem: str | Path) -> str | None:
+        """Write the steps since then to ``STEM.steps.csv``; return a remark where there were none."""
+        with self._path.open("rb") as log:
+            log.seek(self._start if self._path.stat().st_size >= self._start else 0)  # else it was rotated
+            steps = parse_engine_log(log.read().decode("utf-8", "replace").splitlines())
+        if not steps:
+            return "--engine-log: no steps in it (vllm: --enable-logging-iteration-details)"
+        target = beside(stem_of(stem), ".steps.csv")
+        lines = [",".join(field.name for field in fields(EngineStep))]
+        lines += [",".join("" if cell is None else str(cell) for cell in astuple(step)) for step in steps]
+        temporary = target.with_name(f".{target.name}.tmp")
+        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        temporary.replace(target)
+        return None

@@ -1,0 +1,85 @@
+"""The server's gauges over time: ``--scrape 1s`` writes STEM.gauges.csv, a row per gauge and moment."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from observe.senders.exchange import Clock, monotonic_ns
+from observe.server.metrics_text import parse_metrics
+from observe.server.probe import Answer, Questions
+from traces import TraceError
+from traces.tables.paths import beside, stem_of
+
+_GAUGE = re.compile(rb"^# TYPE (vllm:\S+) gauge\s*$", re.MULTILINE)
+_NO_GAUGES = (b"_info", b"_created")
+"""Ends of names whose values stand still: labels, and when a counter came to be."""
+
+
+class Scraper:
+    """Asks ``/metrics`` every ``period_s`` and keeps vLLM's gauges, times in µs from the run's start."""
+
+    def __init__(self, questions: Questions, *, period_s: float, clock: Clock = monotonic_ns) -> None:
+        self._questions = questions
+        self._period_s = period_s
+        self._clock = clock
+        self._rows: list[tuple[int, str, float]] = []
+        self._wanted: re.Pattern[bytes] | None = None
+        self.num_missed = 0
+
+    async def work(self, start_ns: int) -> None:
+        """Scrape until cancelled; a scrape that fails is counted and passed over."""
+        due_ns = start_ns
+        while True:
+            await asyncio.sleep(max(due_ns - self._clock(), 0) / 1e9)
+            answer = await self._questions.try_get("/metrics")
+            if answer is None:
+                self.num_missed += 1
+            else:
+                self._keep(answer, max(self._clock() - start_ns, 0) // 1000)
+            due_ns = max(due_ns + round(self._period_s * 1e9), self._clock())
+
+    def _keep(self, answer: Answer, time_us: int) -> None:
+        """Keep the gauges' lines; only those are parsed, which takes little of the loop's time."""
+        if self._wanted is None:
+            names = sorted({name for name in _GAUGE.findall(answer.body) if not name.endswith(_NO_GAUGES)})
+            self._wanted = re.compile(
+                rb"^(?:" + b"|".join(map(re.escape, names)) + rb")[{ ].*$" if names else rb"(?!)",
+                re.MULTILINE,
+            )
+        lines = b"\n".join(self._wanted.findall(answer.body)).decode("utf-8", "replace")
+        self._rows += [(time_us, sample.key, sample.value) for sample in parse_metrics(lines)]
+
+    def write(self, stem: str | Path) -> str | None:
+        """Write what was kept to ``STEM.gauges.csv``; return a remark where there is nothing, or too little.
+
+        Raises TraceError where it cannot be written.
+        """
+        if not self._rows:
+            return "--scrape: no gauges at /metrics"
+        try:
+            _write_rows(beside(stem_of(stem), ".gauges.csv"), self._rows)
+        except OSError as fault:
+            raise TraceError(f"{stem}: {fault.strerror}; expected a place that can be written") from fault
+        return f"--scrape: {self.num_missed} scrapes failed" if self.num_missed else None
+
+
+def _write_rows(target: Path, rows: Sequence[tuple[int, str, float]]) -> None:
+    temporary = target.with_name(f".{target.name}.tmp")
+    with temporary.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(("time_us", "gauge", "value"))
+        table.writerows(rows)
+    temporary.replace(target)
+
+
+async def stop(task: asyncio.Task[None] | None) -> None:
+    """End a scraper's task, if there is one."""
+    if task is not None:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task

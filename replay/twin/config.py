@@ -1,0 +1,294 @@
+"""TWIN.yaml: what the simulator is configured from, read strictly and written back."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+from replay.twin.defaults import COEFFICIENTS, DefaultsEntry, version_number
+from replay.twin.defaults_write import number, quoted
+from replay.twin.hardware import Hardware, capacity_of, peak_lines, read_hardware
+from replay.twin.keys import (
+    DEFAULT_SEED,
+    EXTENDED_MEANINGS,
+    FOREIGN_NAMES,
+    LATENCY_CLASSES,
+    RESERVED,
+    RULES_VERSION,
+    Key,
+    engine_fields,
+    engine_keys,
+)
+from replay.twin.latency import ALPHAS, Chosen, analytic_coefficients, check_keys, read_latency
+from replay.twin.own_model import place_of
+from replay.twin.profiled import profile_notes
+from replay.yaml_lines import Section, read_section
+from sim.config import UNBOUNDED, Compatibility, EngineConfig, InvalidConfig
+from sim.latency import Blackbox, Extended, LatencyModel, Profiled
+from traces.errors import ConfigError
+
+if TYPE_CHECKING:
+    from traces import Trace
+
+GPU_DEPENDENT = ("max_num_seqs", "max_num_batched_tokens")
+"""vLLM's defaults of these depend on the GPU (vllm 0.32.0 engine/arg_utils.py:EngineArgs.get_batch_defaults)."""
+_TOP = ("vllm_version", "compatibility", "engine", "latency", "hardware", "seed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwinConfig:
+    """What a TWIN.yaml says, defaults filled in.
+
+    ``assumed``: flags that bear on every busy step and that the file does not give. ``latency_reason``: why
+    ``latency.model: auto`` is this one. ``source`` is the file it was read from, ``notes`` the lines to tell the user
+    before a run (assumptions made, things vLLM would refuse); none of them counts when two configurations are compared.
+    """
+
+    engine: EngineConfig
+    latency: LatencyModel
+    vllm_version: str = RULES_VERSION
+    seed: int = DEFAULT_SEED
+    assumed: tuple[str, ...] = field(default=(), compare=False)
+    latency_reason: str = field(default="", compare=False)
+    source: Path | None = field(default=None, compare=False)
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def compatibility(self) -> Compatibility:
+        """Whose scheduler the engine follows."""
+        return self.engine.compatibility
+
+
+def load_config(
+    path: str | Path, *, defaults: str | Path | None = None, latency_model: str | None = None
+) -> TwinConfig:
+    """Return what the TWIN.yaml at ``path`` says; ``defaults`` is a defaults file to look in first.
+
+    ``latency_model``: another than the file names, with its own coefficients in place of the file's.
+
+    Raises ConfigError, one line with file and line number, at the first thing that is wrong.
+    """
+    path = Path(path)
+    root = read_section(path)
+    for key, reason in RESERVED.items():
+        if key in root:
+            raise ConfigError(f"{key}: {reason} ({root.file}:{root.key_lines[key]})")
+    root.refuse_unknown(_TOP, elsewhere=_other_places())
+    seed = root.integer("seed", least=0)
+    seed = DEFAULT_SEED if seed is None else seed
+    hardware = read_hardware(root)
+    check_keys(root, _other_places())
+    chosen = read_latency(
+        root, hardware, beside=path.parent, defaults=defaults, seed=seed, model=latency_model
+    )
+    version = root.text("vllm_version") or RULES_VERSION
+    engine = _read_engine(root, seed=seed)
+    engine, notes = _with_blocks(engine, chosen, hardware=hardware, vllm_version=version)
+    reasons = (chosen.reason,) if chosen.reason else ()
+    return TwinConfig(
+        engine=engine,
+        latency=chosen.model,
+        vllm_version=version,
+        seed=seed,
+        assumed=_assumed(root),
+        latency_reason=chosen.reason,
+        source=path,
+        notes=(
+            *_version_notes(version),
+            *reasons,
+            *_entry_notes(chosen.entry),
+            *(profile_notes(chosen.table, engine) if chosen.table else ()),
+            *notes,
+            *_startup_notes(engine),
+        ),
+    )
+
+
+def dump_config(config: TwinConfig) -> str:
+    """Return a configuration as TWIN.yaml text, every key written out; loading it gives an equal one."""
+    engine = [
+        f"  {item.name}: {_scalar(getattr(config.engine, item.name))}"
+        for item in engine_fields()
+        if not (item.name == "num_gpu_blocks" and config.engine.num_gpu_blocks == UNBOUNDED)
+    ]
+    lines = [
+        f"vllm_version: {quoted(config.vllm_version)}",
+        f"compatibility: {config.compatibility}",
+        "engine:",
+        *engine,
+        "latency:",
+        f"  model: {name_of(config.latency)}",
+        *_latency_lines(config.latency),
+        f"seed: {config.seed}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def name_of(latency: LatencyModel) -> str:
+    """Return the name that TWIN.yaml gives a latency model."""
+    names = {model: name for name, model in LATENCY_CLASSES.items()}
+    return names.get(type(latency)) or quoted(place_of(type(latency)))
+
+
+def _latency_lines(latency: LatencyModel) -> list[str]:
+    """Return what the latency section says beside the model's name."""
+    if isinstance(latency, Profiled):
+        lines = [f"    {name}: {number(value)}" for name, value in coefficients_of(latency).items()]
+        lines += [f"    {name}: {getattr(latency, name)!r}" for name in ("scale", "step")]
+        return [f"  table: {quoted(latency.origin)}", "  coefficients:", *lines]
+    if not isinstance(latency, Blackbox):
+        names = [name for name in analytic_coefficients(type(latency)) if name not in ALPHAS]
+        coefficients = [f"    {name}: {number(Decimal(str(getattr(latency, name))))}" for name in ALPHAS]
+        coefficients += [f"    {name}: {getattr(latency, name)!r}" for name in names]
+        peak = getattr(latency, "peak", None)
+        return ["  coefficients:", *coefficients, *(peak_lines(peak) if peak is not None else [])]
+    coefficients = [f"    {name}: {number(value)}" for name, value in coefficients_of(latency).items()]
+    extra = EXTENDED_MEANINGS if isinstance(latency, Extended) else ()
+    return [
+        "  coefficients:",
+        *coefficients,
+        *(f"    {name}: {float(getattr(latency, name))!r}" for name in extra),
+    ]
+
+
+def config_digest(config: TwinConfig) -> str:
+    """Return a digest of what a configuration says, the same however its file is written."""
+    digest = hashlib.sha256(dump_config(config).encode())
+    if isinstance(config.latency, Profiled):  # its file may change under the same name
+        digest.update(config.latency.engine_terms().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def coefficients_of(latency: LatencyModel) -> dict[str, Decimal]:
+    """Return a blackbox's six coefficients in µs, exact; of another model those of them that it has."""
+    values = {name: getattr(latency, name) for name in COEFFICIENTS if hasattr(latency, name)}
+    return {name: Decimal(repr(v) if isinstance(v, float) else v) for name, v in values.items()}
+
+
+def check_fits(config: TwinConfig, trace: Trace) -> None:
+    """Raise ConfigError when not even the trace's smallest prompt fits in the KV cache."""
+    from traces import prompt_tokens
+
+    engine = config.engine
+    prompts = prompt_tokens(trace)
+    if engine.num_gpu_blocks == UNBOUNDED or len(prompts) == 0:
+        return
+    smallest = int(prompts.min())
+    needed = -(-smallest // engine.block_size)
+    usable = engine.num_gpu_blocks - 1
+    if needed > usable:
+        raise ConfigError(
+            f"engine.num_gpu_blocks: got {engine.num_gpu_blocks} (usable: {usable} of {engine.block_size} "
+            f"tokens), expected at least {needed + 1}: the trace's smallest prompt has {smallest} tokens "
+            f"({config.source})"
+        )
+
+
+def _read_engine(root: Section, *, seed: int) -> EngineConfig:
+    """Return the engine section."""
+    section = root.section("engine")
+    given: dict[str, object] = {}
+    if section is not None:
+        keys = engine_keys()
+        section.refuse_unknown([k.path.removeprefix("engine.") for k in keys], elsewhere=_other_places())
+        given = {key.path.removeprefix("engine."): _engine_value(section, key) for key in keys}
+    if root.text("compatibility", choices=get_args(Compatibility)) == "blis":
+        given["compatibility"] = "blis"
+        given["async_scheduling"] = given.get("async_scheduling") or False
+    if given.get("num_speculative_tokens"):
+        given["seed"] = seed
+    return _engine_from({name: value for name, value in given.items() if value is not None}, section)
+
+
+def _assumed(root: Section) -> tuple[str, ...]:
+    """Return the flags without a default of vLLM's own (it goes by the GPU) that a file does not give."""
+    section = root.section("engine")
+    return tuple(name for name in GPU_DEPENDENT if section is None or name not in section)
+
+
+def _with_blocks(
+    engine: EngineConfig, chosen: Chosen, *, hardware: Hardware | None, vllm_version: str
+) -> tuple[EngineConfig, tuple[str, ...]]:
+    """Return the engine with a KV cache, where it had none, and the note that says where its size is from."""
+    entry, shape = chosen.entry, chosen.shape
+    if engine.num_gpu_blocks != UNBOUNDED:
+        return engine, ()
+    if entry is not None and entry.num_gpu_blocks is not None and entry.block_size == engine.block_size:
+        note = f"engine.num_gpu_blocks is absent: {entry.num_gpu_blocks} taken from the entry {entry}"
+        return replace(engine, num_gpu_blocks=entry.num_gpu_blocks), (note,)
+    if shape is not None and hardware is not None:
+        capacity = capacity_of(shape, hardware, engine=engine, vllm_version=vllm_version)
+        note = (
+            f"engine.num_gpu_blocks is absent: {capacity.num_gpu_blocks} left by {shape.name} on {hardware.gpu.name}, "
+            f"tp {hardware.tp}, utilization {capacity.utilization:g}"
+        )
+        return replace(engine, num_gpu_blocks=capacity.num_gpu_blocks), (note,)
+    return engine, ("engine.num_gpu_blocks is absent: the KV cache is taken as unbounded",)
+
+
+def _engine_value(section: Section, key: Key) -> object:
+    name = key.path.removeprefix("engine.")
+    if key.kind == "numbers":
+        return section.fractions(name)
+    if key.kind == "integer":
+        return section.integer(name, least=key.least)
+    if key.kind == "boolean":
+        return section.boolean(name)
+    if key.kind in ("fraction", "number"):
+        expected = "a fraction in [0, 1)" if key.kind == "fraction" else "a number >= 0"
+        value = section.decimal(name, expected=expected)
+        return None if value is None else float(value)
+    return section.text(name, choices=key.choices)
+
+
+def _engine_from(given: dict[str, object], section: Section | None) -> EngineConfig:
+    try:
+        return EngineConfig(**given)  # type: ignore[arg-type]  # every value was read by its field's type
+    except InvalidConfig as error:
+        if section is None:
+            raise
+        name, _, complaint = str(error).partition(": ")
+        line = section.key_lines.get(name, section.line)
+        raise ConfigError(f"engine.{name}: {complaint} ({section.file}:{line})") from error
+
+
+def _other_places() -> dict[str, str]:
+    """Return, for keys that may be looked for in the wrong section, where they belong."""
+    places = {key.path.rsplit(".", 1)[-1]: key.path for key in engine_keys()}
+    return {**{name.replace("_", "-"): path for name, path in places.items()}, **places, **FOREIGN_NAMES}
+
+
+def _version_notes(version: str) -> tuple[str, ...]:
+    if version_number(version) == version_number(RULES_VERSION):
+        return ()
+    return (f"vllm_version {version}: the rules of {RULES_VERSION} are assumed",)
+
+
+def _entry_notes(entry: DefaultsEntry | None) -> tuple[str, ...]:
+    if entry is None:
+        return ()
+    where = entry.provenance
+    trust = {"weak": "weakly identified", "partial": "partly identified", "good": "identified"}
+    return (f"latency of the entry {entry} ({where.source}, {where.date}, {trust[where.identification]})",)
+
+
+def _startup_notes(engine: EngineConfig) -> tuple[str, ...]:
+    """Return what vLLM would refuse at start-up: a KV cache below one sequence of max_model_len."""
+    if engine.num_gpu_blocks == UNBOUNDED:
+        return ()
+    tokens = (engine.num_gpu_blocks - 1) * engine.block_size
+    if tokens >= engine.max_model_len:
+        return ()
+    return (
+        f"engine.num_gpu_blocks {engine.num_gpu_blocks}: the KV cache holds {tokens} tokens, less than one "
+        f"sequence of max_model_len {engine.max_model_len}; vLLM would refuse to start",
+    )
+
+
+def _scalar(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(repr, value))}]"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,284 @@
+"""defaults.yaml: fitted coefficients on record, by model, GPU, tensor parallelism and vLLM version."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal, cast, get_args
+
+from replay.twin.keys import EXTENDED_MEANINGS
+from replay.yaml_lines import Section, read_section, shown
+from sim.config import InvalidConfig
+from sim.latency import Blackbox, Extended
+from traces.errors import ConfigError
+
+Identification = Literal["weak", "partial", "good"]
+FittedModel = Literal["blackbox", "extended"]
+"""The latency models whose coefficients are put on record: those that are fitted to one server."""
+
+COEFFICIENTS = ("alpha0", "alpha1", "alpha2", "beta0", "beta1", "beta2")
+"""The blackbox's six numbers, in microseconds (see docs/reference/config.md)."""
+
+SHIPPED = Path(__file__).with_name("defaults.yaml")
+SCHEMA_VERSION = 1
+
+_ENTRY_KEYS = (
+    "model",
+    "gpu",
+    "tp",
+    "vllm_version",
+    "latency_model",
+    "coefficients",
+    "num_gpu_blocks",
+    "block_size",
+    "provenance",
+)
+_PROVENANCE_KEYS = (
+    "source",
+    "tool_version",
+    "date",
+    "identification",
+    "async_scheduling",
+    "system_fingerprint",
+    "traces",
+    "digests",
+    "low",
+    "high",
+    "errors",
+    "note",
+)
+_NEAREST_SHOWN = 3
+_EXPECTED = "a number of microseconds >= 0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """Where an entry's numbers come from, and how far to trust them.
+
+    ``date`` is YYYY-MM-DD. ``identification``: ``weak`` when other coefficients would have fitted as well,
+    ``partial`` when some are, ``good`` when the traces tell all six apart. ``errors`` are named numbers,
+    such as ``ttft_mape: 0.08``, on the traces the entry was judged by. ``low`` and ``high`` bound the coefficients.
+    ``async_scheduling``: the way of scheduling they were fitted with. ``digests``: SHA-256 of the traces' tables, in
+    the order of ``traces``.
+    """
+
+    source: str
+    date: str
+    identification: Identification
+    traces: tuple[str, ...] = ()
+    errors: Mapping[str, float] = field(default_factory=dict)
+    low: Mapping[str, float] = field(default_factory=dict)
+    high: Mapping[str, float] = field(default_factory=dict)
+    digests: tuple[str, ...] = ()
+    async_scheduling: bool | None = None
+    system_fingerprint: str | None = None
+    tool_version: str | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefaultsEntry:
+    """One server's coefficients; ``num_gpu_blocks`` as vLLM counts, of ``block_size`` tokens each.
+
+    ``coefficients``: blackbox's six, and with ``latency_model`` extended those of its own that are not at their
+    default, in the units of ``sim.Extended``.
+    """
+
+    model: str
+    gpu: str
+    tp: int
+    vllm_version: str
+    coefficients: Mapping[str, Decimal]
+    provenance: Provenance
+    latency_model: FittedModel = "blackbox"
+    num_gpu_blocks: int | None = None
+    block_size: int | None = None
+
+    @property
+    def key(self) -> tuple[str, str, int, str]:
+        """What an entry is found by; letter case does not count."""
+        return (self.model.lower(), self.gpu.lower(), self.tp, version_text(self.vllm_version))
+
+    def latency(self, *, seed: int = 0) -> Blackbox:
+        """Return the entry's latency model; ``seed`` is that of the extended model's scatter."""
+        if self.latency_model == "blackbox":
+            return Blackbox(**self.coefficients)
+        own = {name: float(value) for name, value in self.coefficients.items() if name in EXTENDED_MEANINGS}
+        six = {name: self.coefficients[name] for name in COEFFICIENTS}
+        return Extended(**six, **own, seed=seed)  # type: ignore[arg-type]  # decimals are numbers, too
+
+    def __str__(self) -> str:
+        """Return the entry's name as messages quote it."""
+        return f"{self.model} on {self.gpu} tp={self.tp} vLLM {self.vllm_version}"
+
+
+def lookup_defaults(
+    model: str, gpu: str, *, tp: int, vllm_version: str | None = None, path: str | Path | None = None
+) -> DefaultsEntry:
+    """Return the entry for a server; without a version, the entry of the newest version on record.
+
+    Entries of the user's file at ``path`` come before the shipped ones. Raises ConfigError on a miss, naming
+    the nearest entries.
+    """
+    sources = [read_defaults(path)] if path else []
+    sources.append(shipped_defaults())
+    wanted = (model.lower(), gpu.lower(), tp)
+    for entries in sources:
+        found = [e for e in entries if e.key[:3] == wanted]
+        if vllm_version is not None:
+            found = [e for e in found if e.key[3] == version_text(vllm_version)]
+        if found:
+            return max(found, key=lambda e: version_number(e.vllm_version))
+    near = nearest_entries([e for s in sources for e in s], model, gpu, tp=tp, vllm_version=vllm_version)
+    version = f" vLLM {vllm_version}" if vllm_version else ""
+    raise ConfigError(
+        f"latency.defaults: got {model} on {gpu} tp={tp}{version}, expected an entry on record; "
+        f"nearest: {'; '.join(map(str, near)) or 'none'} ({path or SHIPPED.name})"
+    )
+
+
+def nearest_entries(
+    entries: Sequence[DefaultsEntry], model: str, gpu: str, *, tp: int, vllm_version: str | None = None
+) -> list[DefaultsEntry]:
+    """Return the three entries most like what was asked for: by model first, then GPU, tp and version."""
+    version = version_number(vllm_version) if vllm_version else None
+
+    def unlikeness(entry: DefaultsEntry) -> tuple[float, bool, float, bool]:
+        alike = difflib.SequenceMatcher(None, entry.model.lower(), model.lower()).ratio()
+        return (
+            round(1 - alike, 2),
+            entry.gpu.lower() != gpu.lower(),
+            abs(math.log2(entry.tp) - math.log2(tp)),
+            version is not None and version_number(entry.vllm_version) != version,
+        )
+
+    return sorted(entries, key=unlikeness)[:_NEAREST_SHOWN]
+
+
+@lru_cache(maxsize=1)
+def shipped_defaults() -> tuple[DefaultsEntry, ...]:
+    """Return the entries that come with vtwin."""
+    return read_defaults(SHIPPED)
+
+
+def read_defaults(path: str | Path) -> tuple[DefaultsEntry, ...]:
+    """Return a defaults file's entries in its order. Raises ConfigError, also on two entries with one key."""
+    root = read_section(Path(path))
+    root.refuse_unknown(("schema_version", "entries"))
+    if root.integer("schema_version", least=1) != SCHEMA_VERSION:
+        got = "nothing" if "schema_version" not in root else str(root.integer("schema_version", least=1))
+        root.fail("schema_version", got=got, expected=str(SCHEMA_VERSION))
+    seen: dict[tuple[str, str, int, str], DefaultsEntry] = {}
+    for section in root.sections("entries"):
+        entry = _entry(section)
+        if entry.key in seen:
+            section.fail(
+                "model", got=f"a second entry for {entry}", expected="one (older ones go to history)"
+            )
+        seen[entry.key] = entry
+    return tuple(seen.values())
+
+
+def version_text(version: str) -> str:
+    """Return a version without the trimmings of an image tag: ``vllm/vllm-openai:v0.8.4`` is ``0.8.4``."""
+    return version.rsplit(":", 1)[-1].strip().lower().removeprefix("v")
+
+
+def version_number(version: str) -> tuple[int, ...]:
+    """Return a version's leading numbers, to compare by: ``0.10.1.1`` is (0, 10, 1, 1)."""
+    match = re.match(r"\d+(\.\d+)*", version_text(version))
+    return tuple(int(part) for part in match.group().split(".")) if match else ()
+
+
+def read_coefficients(section: Section, *, beside: tuple[str, ...] = ()) -> dict[str, Decimal]:
+    """Return the six coefficients of a ``coefficients`` mapping, which may have keys ``beside`` them.
+
+    Raises ConfigError when one is missing or another key is there.
+    """
+    section.refuse_unknown((*COEFFICIENTS, *beside))
+    values: dict[str, Decimal] = {}
+    for name in COEFFICIENTS:
+        value = section.decimal(name, expected=_EXPECTED)
+        if value is None:
+            section.fail(name, got="nothing", expected=_EXPECTED)
+        try:
+            Blackbox(**{name: value})
+        except InvalidConfig as error:
+            section.fail(name, got=shown(section.nodes[name]), expected=str(error).partition("expected ")[2])
+        values[name] = value
+    return values
+
+
+def read_extended_coefficients(section: Section) -> dict[str, Decimal]:
+    """Return blackbox's six coefficients, and those that only the extended model has as far as they are given."""
+    six = read_coefficients(section, beside=tuple(EXTENDED_MEANINGS))
+    own = {name: section.decimal(name, expected="a number >= 0") for name in EXTENDED_MEANINGS}
+    return six | {name: value for name, value in own.items() if value is not None}
+
+
+def _entry(section: Section) -> DefaultsEntry:
+    section.refuse_unknown((*_ENTRY_KEYS, "history"))
+    is_extended = section.text("latency_model", choices=get_args(FittedModel)) == "extended"
+    coefficients = section.section("coefficients")
+    provenance = section.section("provenance")
+    if coefficients is None or provenance is None:
+        missing = "coefficients" if coefficients is None else "provenance"
+        section.fail(missing, got="nothing", expected="a mapping")
+    tp = section.integer("tp", least=1)
+    if tp is None:
+        section.fail("tp", got="nothing", expected="an integer >= 1")
+    return DefaultsEntry(
+        model=_required(section, "model"),
+        gpu=_required(section, "gpu"),
+        tp=tp,
+        vllm_version=_required(section, "vllm_version"),
+        coefficients=read_extended_coefficients(coefficients)
+        if is_extended
+        else read_coefficients(coefficients),
+        latency_model="extended" if is_extended else "blackbox",
+        num_gpu_blocks=section.integer("num_gpu_blocks", least=2),
+        block_size=section.integer("block_size", least=1),
+        provenance=_provenance(provenance),
+    )
+
+
+def _provenance(section: Section) -> Provenance:
+    section.refuse_unknown(_PROVENANCE_KEYS)
+    levels = get_args(Identification)
+    identification = section.text("identification", choices=levels)
+    if identification is None:
+        section.fail("identification", got="nothing", expected=f"one of {', '.join(levels)}")
+    errors, low, high = (section.section(key) for key in ("errors", "low", "high"))
+    return Provenance(
+        source=_required(section, "source"),
+        date=_required(section, "date"),
+        identification=cast(Identification, identification),
+        traces=section.texts("traces"),
+        errors=_errors(errors) if errors else {},
+        low=_errors(low) if low else {},
+        high=_errors(high) if high else {},
+        digests=section.texts("digests"),
+        async_scheduling=section.boolean("async_scheduling"),
+        system_fingerprint=section.text("system_fingerprint"),
+        tool_version=section.text("tool_version"),
+        note=section.text("note"),
+    )
+
+
+def _errors(section: Section) -> dict[str, float]:
+    lowest = Decimal("-1e9")  # a signed relative error may be negative
+    values = {name: section.decimal(name, expected="a number", least=lowest) for name in section.nodes}
+    return {name: float(value) for name, value in values.items() if value is not None}
+
+
+def _required(section: Section, key: str) -> str:
+    value = section.text(key)
+    if value is None:
+        section.fail(key, got="nothing", expected="text")
+    return value

@@ -1,0 +1,129 @@
+"""The ``hardware`` section of TWIN.yaml, and a model on it: which GPU, how many, and what of a step is at its peak."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from decimal import Decimal
+from pathlib import Path
+
+import yaml
+
+from replay.model.capacity import KvCapacity, Serving, kv_capacity
+from replay.model.gpus import NUMBERS, Gpu, find_gpu, read_gpu
+from replay.model.hf_config import read_model_config
+from replay.model.peak import peak_times
+from replay.model.shape import ModelShape
+from replay.twin.defaults import version_number
+from replay.yaml_lines import Section
+from sim.config import EngineConfig, InvalidConfig
+from sim.latency import PeakTimes
+from traces.errors import ConfigError
+
+HARDWARE_KEYS = ("gpu", "tp", "pp", "gpu_memory_utilization", "name", *NUMBERS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """What a server runs on: so many GPUs of a kind, and the share of their memory that vLLM may take."""
+
+    gpu: Gpu
+    tp: int = 1
+    pp: int = 1
+    gpu_memory_utilization: float | None = None
+
+
+def read_hardware(root: Section) -> Hardware | None:
+    """Return the ``hardware`` section: a name of the table, or a mapping; None where there is none."""
+    node = root.nodes.get("hardware")
+    if node is None:
+        return None
+    where = f"hardware ({root.file}:{root.key_lines['hardware']})"
+    if isinstance(node, yaml.ScalarNode):
+        return Hardware(gpu=find_gpu(str(node.value), where=where))
+    section = root.section("hardware", expected="a GPU's name, or a mapping")
+    assert section is not None  # noqa: S101 - the key is there
+    section.refuse_unknown(
+        HARDWARE_KEYS, elsewhere={"tensor_parallel_size": "tp", "pipeline_parallel_size": "pp"}
+    )
+    named = section.text("gpu")
+    share = section.decimal("gpu_memory_utilization", expected="a share of the memory", least=Decimal("0.01"))
+    return Hardware(
+        gpu=read_gpu(section, base=find_gpu(named, where=where) if named else None),
+        tp=section.integer("tp", least=1) or 1,
+        pp=section.integer("pp", least=1) or 1,
+        gpu_memory_utilization=None if share is None else float(share),
+    )
+
+
+def read_shape(latency: Section, *, beside: Path) -> ModelShape | None:
+    """Return the model of ``latency.model_config``: a file beside TWIN.yaml or a model that ships; None without."""
+    named = latency.text("model_config")
+    if named is None:
+        return None
+    file = beside / named
+    return read_model_config(
+        file if file.is_file() else named,
+        kv_cache_dtype=latency.text("kv_cache_dtype") or "auto",
+        dtype=latency.text("dtype") or "auto",
+    )
+
+
+def capacity_of(
+    shape: ModelShape, hardware: Hardware, *, engine: EngineConfig, vllm_version: str
+) -> KvCapacity:
+    """Return the KV blocks that a server with these settings would find."""
+    serving = Serving(
+        gpu_memory_utilization=hardware.gpu_memory_utilization,
+        block_size=engine.block_size,
+        max_num_batched_tokens=engine.max_num_batched_tokens,
+        max_num_seqs=engine.max_num_seqs,
+        vllm_version=version_number(vllm_version),
+    )
+    return kv_capacity(shape, hardware.gpu, tp=hardware.tp, pp=hardware.pp, serving=serving)
+
+
+def peak_of(
+    root: Section, latency: Section, *, shape: ModelShape | None, hardware: Hardware | None
+) -> PeakTimes:
+    """Return what an analytic model goes by: of model and hardware, or written out as ``latency.peak``."""
+    written = latency.section("peak")
+    if written is not None:
+        return read_peak(written)
+    if shape is None:
+        latency.fail(
+            "model_config", got="nothing", expected="a Hugging Face config.json, or a model that ships"
+        )
+    if hardware is None:
+        root.fail("hardware", got="nothing", expected="a GPU's name, such as H100, or a mapping")
+    return peak_times(shape, hardware.gpu, tp=hardware.tp, pp=hardware.pp)
+
+
+def read_peak(section: Section) -> PeakTimes:
+    """Return the times that ``latency.peak`` writes out, in µs. Raises ConfigError."""
+    known = {field.name: str(field.type) for field in fields(PeakTimes)}
+    section.refuse_unknown(known)
+    given: dict[str, object] = {}
+    for name, kind in known.items():
+        if name not in section:
+            continue
+        if kind == "bool":
+            given[name] = section.boolean(name)
+        elif kind == "int":
+            given[name] = section.integer(name, least=0)
+        else:
+            value = section.decimal(name, expected="a number of µs >= 0")
+            given[name] = float(value) if value is not None else 0.0
+    try:
+        return PeakTimes(**given)  # type: ignore[arg-type]  # every value was read by its field's type
+    except (InvalidConfig, TypeError) as error:
+        raise ConfigError(f"latency.peak: {error} ({section.file}:{section.line})") from error
+
+
+def peak_lines(peak: PeakTimes) -> list[str]:
+    """Return ``latency.peak`` as lines of TWIN.yaml."""
+    values = {field.name: getattr(peak, field.name) for field in fields(PeakTimes)}
+    return ["  peak:", *(f"    {name}: {_written(value)}" for name, value in values.items())]
+
+
+def _written(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else repr(value)

@@ -1,0 +1,309 @@
+"""The ``latency`` section of TWIN.yaml: which model, from what, and why that one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import cast
+
+import yaml
+
+from replay.model.shape import ModelShape
+from replay.twin.defaults import (
+    DefaultsEntry,
+    lookup_defaults,
+    read_coefficients,
+    read_extended_coefficients,
+    version_number,
+)
+from replay.twin.hardware import Hardware, peak_of, read_shape
+from replay.twin.keys import ANALYTIC, EXTENDED_MEANINGS, LATENCY_KEYS, LATENCY_MODELS
+from replay.twin.own_model import build, load_class
+from replay.twin.profiled import StepTableFile, read_profiled
+from replay.yaml_lines import Section, read_section
+from sim.config import InvalidConfig
+from sim.latency import Blackbox, Extended, LatencyModel, PeakTimes, Physics
+from traces.errors import ConfigError
+
+PHYSICS_SETS = Path(__file__).parents[1] / "model" / "physics.yaml"
+DEFAULT_PHYSICS = "silicon-2026"
+"""The set of coefficients that physics takes where none is named: the one that was off by less (docs/validation.md)."""
+ALPHAS = ("alpha0", "alpha1", "alpha2")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """A latency model, the defaults entry, table or shape behind it where there is one, and why it was taken."""
+
+    model: LatencyModel
+    entry: DefaultsEntry | None = None
+    table: StepTableFile | None = None
+    shape: ModelShape | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is at hand to choose from: the file, its sections, and where else to look."""
+
+    root: Section
+    latency: Section
+    beside: Path
+    defaults: str | Path | None
+    hardware: Hardware | None
+    shape: ModelShape | None
+    seed: int
+
+
+def read_latency(
+    root: Section,
+    hardware: Hardware | None,
+    *,
+    beside: Path,
+    defaults: str | Path | None,
+    seed: int,
+    model: str | None = None,
+) -> Chosen:
+    """Return the latency section as a model, and why it is that one; ``model``: another than it names.
+
+    Another model than the file's leaves the file's coefficients aside. Raises ConfigError.
+    """
+    expected = "{model: blackbox, coefficients: {…}} or {model: auto, model_config: CONFIG.json}"
+    section = root.section("latency", expected=expected)
+    if section is None:
+        root.fail("latency", got="nothing", expected=expected)
+    written = section.text("model")
+    if written not in LATENCY_MODELS and ":" not in (written or ""):
+        section.text("model", choices=LATENCY_MODELS)
+    if model is not None and model != written:
+        if model not in LATENCY_MODELS:
+            raise ConfigError(f"latency model: got {model!r}, expected one of {', '.join(LATENCY_MODELS)}")
+        section, written = _named(section, model), model
+    if written is None:
+        section.fail("model", got="nothing", expected=f"one of {', '.join(LATENCY_MODELS)}")
+    asked = Asked(
+        root=root,
+        latency=section,
+        beside=beside,
+        defaults=defaults,
+        hardware=hardware,
+        shape=read_shape(section, beside=beside),
+        seed=seed,
+    )
+    return _READERS.get(written, _read_own)(asked)
+
+
+def check_keys(root: Section, other_places: Mapping[str, str]) -> None:
+    """Raise ConfigError at a key of the latency section that there is none of."""
+    section = root.section("latency")
+    if section is not None:
+        names = {key.path.split(".")[1] for key in LATENCY_KEYS}
+        section.refuse_unknown(sorted(names), elsewhere=other_places)
+
+
+def _named(section: Section, model: str) -> Section:
+    """Return the latency section as if it named this model, the coefficients of the one it names left out."""
+    nodes = {key: node for key, node in section.nodes.items() if key != "coefficients"}
+    return replace(section, nodes=nodes | {"model": yaml.ScalarNode("tag:yaml.org,2002:str", model)})
+
+
+def _read_fitted(asked: Asked) -> Chosen:
+    """Return blackbox or extended: coefficients that are written out, or looked up."""
+    section = asked.latency
+    coefficients, wanted = section.section("coefficients"), section.section("defaults")
+    if (
+        coefficients is None
+        and wanted is None
+        and section.text("model") == "blackbox"
+        and asked.shape is not None
+    ):
+        entry, missing = _entry_on_record(asked)
+        if entry is None:
+            section.fail("coefficients", got="nothing", expected=f"them or an entry on record ({missing})")
+        return _on_record(asked, entry)
+    if (coefficients is None) == (wanted is None):
+        got = "neither" if coefficients is None else "both"
+        asked.root.fail("latency", got=got, expected="either coefficients or defaults")
+    is_extended = section.text("model") == "extended"
+    if coefficients is not None:
+        if is_extended:
+            return Chosen(model=_read_extended(coefficients, seed=asked.seed), shape=asked.shape)
+        return Chosen(model=Blackbox(**read_coefficients(coefficients)), shape=asked.shape)
+    return _on_record(asked, _read_defaults(asked, cast(Section, wanted)))
+
+
+def _on_record(asked: Asked, entry: DefaultsEntry) -> Chosen:
+    """Return an entry's model; raises ConfigError where TWIN.yaml names another."""
+    if asked.latency.text("model") not in (entry.latency_model, "auto"):
+        asked.latency.fail(
+            "model",
+            got=asked.latency.text("model") or "nothing",
+            expected=f"{entry.latency_model} or auto, since {entry} is on record as {entry.latency_model}",
+        )
+    return Chosen(model=entry.latency(seed=asked.seed), entry=entry, shape=asked.shape)
+
+
+def _read_extended(section: Section, *, seed: int) -> Extended:
+    """Return the extended model: blackbox's six coefficients, and those of its own that are given."""
+    given = read_extended_coefficients(section)
+    values = {name: float(value) if name in EXTENDED_MEANINGS else value for name, value in given.items()}
+    return Extended(**values, seed=seed)  # type: ignore[arg-type]  # decimals are numbers, too
+
+
+def _read_roofline(asked: Asked) -> Chosen:
+    peak = peak_of(asked.root, asked.latency, shape=asked.shape, hardware=asked.hardware)
+    return Chosen(model=_analytic(asked, "roofline", peak), shape=asked.shape)
+
+
+def _read_physics(asked: Asked) -> Chosen:
+    peak = peak_of(asked.root, asked.latency, shape=asked.shape, hardware=asked.hardware)
+    return Chosen(model=_analytic(asked, "physics", peak), shape=asked.shape)
+
+
+def _read_profiled(asked: Asked) -> Chosen:
+    """Return a table of measured operators."""
+    model, table = read_profiled(asked.latency, beside=asked.beside)
+    return Chosen(model=model, table=table, shape=asked.shape)
+
+
+def _read_own(asked: Asked) -> Chosen:
+    """Return a model of the user's own, from a file beside TWIN.yaml or an installed module."""
+    cls = load_class(asked.latency, beside=asked.beside)
+    needs_peak = any(field.name == "peak" for field in fields(cls))
+    peak = None
+    if needs_peak:
+        peak = peak_of(asked.root, asked.latency, shape=asked.shape, hardware=asked.hardware)
+    return Chosen(model=build(cls, asked.latency, peak=peak), shape=asked.shape)
+
+
+def _analytic(asked: Asked, model: str, peak: PeakTimes) -> LatencyModel:
+    """Return roofline or physics with the coefficients that are given; the others are the model's own."""
+    cls = ANALYTIC[model]
+    node = asked.latency.nodes.get("coefficients")
+    if model == "physics" and node is not None and isinstance(node.value, str):
+        sets = physics_sets()
+        if node.value not in sets:
+            asked.latency.fail(
+                "coefficients", got=node.value, expected=f"one of {', '.join(sets)}, or a mapping"
+            )
+        return Physics(peak=peak, seed=asked.seed, **sets[node.value])  # type: ignore[arg-type]
+    given: dict[str, object] = dict(physics_sets()[DEFAULT_PHYSICS]) if model == "physics" else {}
+    section = asked.latency.section("coefficients")
+    if section is not None:
+        section.refuse_unknown(analytic_coefficients(cls))
+        for name in section.nodes:
+            value = section.decimal(name, expected="a number >= 0")
+            given[name] = (
+                value
+                if name in ALPHAS
+                else (int(value or 0) if name == "max_capture_size" else float(value or 0))
+            )
+    try:
+        return cls(peak=peak, seed=asked.seed, **given)  # type: ignore[arg-type]
+    except InvalidConfig as error:
+        name = str(error).partition(":")[0]
+        where = section if section is not None and name in section else asked.latency
+        line = where.key_lines.get(name, where.line)
+        raise ConfigError(
+            f"{where.path(name)}: {str(error).partition(': ')[2]} ({where.file}:{line})"
+        ) from error
+
+
+def analytic_coefficients(cls: type[LatencyModel]) -> tuple[str, ...]:
+    """Return the names of the coefficients that roofline or physics takes."""
+    return tuple(field.name for field in fields(cls) if field.name not in ("peak", "seed"))
+
+
+@lru_cache(maxsize=1)
+def physics_sets() -> dict[str, dict[str, float]]:
+    """Return the named sets of coefficients for physics that ship."""
+    known = set(analytic_coefficients(Physics))
+    sets: dict[str, dict[str, float]] = {}
+    for item in read_section(PHYSICS_SETS).sections("sets"):
+        section = item.section("coefficients")
+        assert section is not None  # noqa: S101 - a file of our own
+        section.refuse_unknown(known)
+        values = {name: section.decimal(name, expected="a number") for name in section.nodes}
+        sets[str(item.text("name"))] = {
+            name: float(value) for name, value in values.items() if value is not None
+        }
+    return sets
+
+
+def _read_auto(asked: Asked) -> Chosen:
+    """Return the best at hand: blackbox on record, else a table, else physics, else roofline; and say why."""
+    entry, missing = _entry_on_record(asked)
+    if entry is not None:
+        why = f"latency.model auto: {entry.latency_model}, since coefficients of {entry} are on record"
+        return replace(_on_record(asked, entry), reason=why)
+    if "table" in asked.latency:
+        return replace(_read_profiled(asked), reason=f"latency.model auto: profiled, since {missing}")
+    peak = peak_of(asked.root, asked.latency, shape=asked.shape, hardware=asked.hardware)
+    is_known = physics_covers(asked.shape)
+    model = "physics" if is_known else "roofline"
+    why = (
+        ""
+        if is_known
+        else "; roofline, since physics was learned on models with rotary attention and gated MLPs"
+    )
+    return Chosen(
+        model=_analytic(asked, model, peak),
+        shape=asked.shape,
+        reason=f"latency.model auto: {model}, since {missing}{why}",
+    )
+
+
+def physics_covers(shape: ModelShape | None) -> bool:
+    """Return whether a model is of a kind that the learned corrections were learned on."""
+    return shape is None or shape.is_gated
+
+
+def _entry_on_record(asked: Asked) -> tuple[DefaultsEntry | None, str]:
+    """Return the defaults entry for model, GPU, tp and version; or None and what is missing."""
+    wanted = asked.latency.section("defaults")
+    if wanted is not None:
+        model, gpu = wanted.text("model"), wanted.text("gpu")
+        tp, version = wanted.integer("tp", least=1) or 1, wanted.text("vllm_version")
+    elif asked.shape is not None and asked.hardware is not None:
+        model, gpu, tp, version = asked.shape.name, asked.hardware.gpu.name, asked.hardware.tp, None
+    else:
+        return None, "neither defaults nor hardware say which server it is"
+    version = version or asked.root.text("vllm_version")
+    try:
+        entry = lookup_defaults(str(model), str(gpu), tp=tp, path=_defaults_file(asked))
+    except ConfigError:
+        return None, f"no coefficients of {model} on {gpu} tp={tp} are on record"
+    if version is not None and version_number(entry.vllm_version)[:2] != version_number(version)[:2]:
+        return (
+            None,
+            f"the coefficients of {model} on {gpu} tp={tp} on record are of vLLM {entry.vllm_version}",
+        )
+    return entry, ""
+
+
+def _read_defaults(asked: Asked, wanted: Section) -> DefaultsEntry:
+    wanted.refuse_unknown(("model", "gpu", "tp", "vllm_version"))
+    model, gpu = wanted.text("model"), wanted.text("gpu")
+    for name, value in (("model", model), ("gpu", gpu)):
+        if value is None:
+            wanted.fail(name, got="nothing", expected="text")
+    tp = wanted.integer("tp", least=1) or 1
+    version = wanted.text("vllm_version")
+    return lookup_defaults(str(model), str(gpu), tp=tp, vllm_version=version, path=_defaults_file(asked))
+
+
+def _defaults_file(asked: Asked) -> str | Path | None:
+    named = asked.latency.text("defaults_file")
+    return asked.defaults or (asked.beside / named if named else None)
+
+
+_READERS = {
+    "auto": _read_auto,
+    "blackbox": _read_fitted,
+    "extended": _read_fitted,
+    "physics": _read_physics,
+    "profiled": _read_profiled,
+    "roofline": _read_roofline,
+}

@@ -1,0 +1,148 @@
+"""A table made by ``vtwin predictor train``: written, read back strictly, and made into the latency model."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+
+from replay.yaml_lines import Section
+from sim.config import EngineConfig, InvalidConfig
+from sim.latency import Profiled
+from sim.latency.profiled import TABLES
+from traces.errors import ConfigError
+
+SCHEMA_VERSION = 1
+KIND = "profiled step times"
+
+COEFFICIENTS = ("alpha0", "alpha1", "alpha2", "scale", "step")
+"""What may be given beside a table: blackbox's alphas, a factor on its times, µs between steps."""
+
+LIMITS: Mapping[str, str] = {
+    "tokens": "max_num_batched_tokens",
+    "decode_sequences": "max_num_seqs",
+    "keys": "max_model_len",
+}
+"""Which of the engine's limits each edge of the profile is held against."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTableFile:
+    """What a table's file says: its four tables (µs), the time between steps, and where all that comes from.
+
+    ``domain``: up to which value each axis was measured; ``about``: the rest of the document, as it was written.
+    """
+
+    tables: Mapping[str, np.ndarray]
+    step_us: float
+    domain: Mapping[str, float]
+    about: Mapping[str, object]
+
+
+def write_step_tables(path: Path, tables: StepTableFile) -> None:
+    """Write the file under another name first, so that a reader never sees half of it. Times keep six digits."""
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "kind": KIND,
+        **tables.about,
+        "domain": dict(tables.domain),
+        "step_us": tables.step_us,
+        "tables": {name: _rounded(table) for name, table in tables.tables.items()},
+    }
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        unfinished.write_text(json.dumps(document, indent=None, separators=(",", ":")) + "\n")
+        unfinished.replace(path)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise ConfigError(f"{path}: cannot be written ({error.strerror}), expected a file's name") from error
+
+
+def read_step_tables(path: Path) -> StepTableFile:
+    """Return what a table's file says. Raises ConfigError, one line, on a file that is none."""
+    expected = "a table that `vtwin predictor train` wrote"
+    try:
+        document = json.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}, expected {expected}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path}: not JSON ({error}), expected {expected}") from error
+    if not isinstance(document, dict) or document.get("kind") != KIND:
+        raise ConfigError(f"{path}: kind: got {_shown(document)}, expected {expected}")
+    if document.get("schema_version") != SCHEMA_VERSION:
+        got = document.get("schema_version")
+        raise ConfigError(f"{path}: schema_version: got {got!r}, expected {SCHEMA_VERSION}: train it again")
+    try:
+        tables = {name: np.array(document["tables"][name], np.float64) for name in TABLES}
+        step_us = float(document["step_us"])
+        domain = {str(name): float(value) for name, value in document["domain"].items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ConfigError(f"{path}: tables: {error}, expected numbers: train it again") from error
+    about = {key: document[key] for key in document if key not in ("tables", "domain", "step_us")}
+    return StepTableFile(tables=tables, step_us=step_us, domain=domain, about=about)
+
+
+def model_of(file: StepTableFile, *, origin: str = "", **given: Decimal | float) -> Profiled:
+    """Return the latency model of a table; ``given`` are coefficients beside it, ``step`` in place of the file's.
+
+    Raises InvalidConfig on a table or coefficient that is no time.
+    """
+    coefficients = {
+        name: float(value) if name in ("scale", "step") else value for name, value in given.items()
+    }
+    coefficients.setdefault("step", file.step_us)
+    return Profiled(**file.tables, **coefficients, origin=origin)  # type: ignore[arg-type]  # names and kinds were checked above
+
+
+def read_profiled(section: Section, *, beside: Path) -> tuple[Profiled, StepTableFile]:
+    """Return the model that a ``latency: {model: profiled, …}`` section asks for, and its table's file.
+
+    Raises ConfigError, one line.
+    """
+    named = section.text("table")
+    if named is None:
+        section.fail("table", got="nothing", expected="the file that `vtwin predictor train` wrote")
+    file = read_step_tables(beside / named)
+    coefficients = section.section("coefficients")
+    given: dict[str, Decimal] = {}
+    if coefficients is not None:
+        coefficients.refuse_unknown(COEFFICIENTS)
+        read = {name: coefficients.decimal(name, expected="a number >= 0") for name in COEFFICIENTS}
+        given = {name: value for name, value in read.items() if value is not None}
+    try:
+        return model_of(file, origin=str((beside / named).resolve()), **given), file
+    except InvalidConfig as error:
+        raise ConfigError(f"{beside / named}: {error}") from error
+
+
+def profile_notes(file: StepTableFile, engine: EngineConfig) -> tuple[str, ...]:
+    """Return the lines to tell before a run: what stands in for what, and which limits leave what was measured."""
+    beyond = [
+        f"{limit} {getattr(engine, limit)} (measured to {file.domain[name]:g})"
+        for name, limit in LIMITS.items()
+        if name in file.domain and getattr(engine, limit) > file.domain[name]
+    ]
+    notes = [str(each) for each in _list(file.about.get("warnings"))]
+    if beyond:
+        notes.append(f"steps may leave the profile, where times grow with the work: {', '.join(beyond)}")
+    return tuple(f"latency.table: {note}" for note in notes)
+
+
+def _rounded(table: np.ndarray) -> object:
+    """Return a table as nested lists, its numbers with six significant digits."""
+    if table.ndim > 1:
+        return [_rounded(row) for row in table]
+    return [float(f"{value:.6g}") for value in table.tolist()]
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def _shown(document: object) -> str:
+    return repr(document.get("kind")) if isinstance(document, dict) else type(document).__name__

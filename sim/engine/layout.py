@@ -1,0 +1,158 @@
+"""The engine's arrays as they are before the first step: how large each is, and a record per request."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from sim.config import UNBOUNDED, EngineConfig
+from sim.engine import state as st
+from sim.engine.optional import blis
+from sim.latency.model import LatencyModel
+from sim.policies import age_weight_per_us, urgency
+from sim.requests import Int64s, Requests
+
+Record = Literal["none", "spans", "steps", "blocks", "tokens"]
+"""What a run writes down: nothing; spans of steps, which give inter-token latencies; every step (one at a time);
+every step with its blocks; every token."""
+
+RESUMABLE_UNBOUNDED_BLOCKS = 1 << 20
+"""Blocks of a resumable engine's "unbounded" cache, whose requests are not known beforehand."""
+
+FIRST_LOG_LENGTH = 4096
+
+LONGEST_JUMP = 4096
+"""Steps taken at once at most; a longer run of equal steps takes several jumps."""
+
+
+def size_for(config: EngineConfig, requests: Requests | None) -> tuple[int, int]:
+    """Return (number of KV blocks, blocks of the longest sequence), for these requests or for any to come."""
+    if requests is None:
+        return (
+            config.num_gpu_blocks or RESUMABLE_UNBOUNDED_BLOCKS,
+            config.max_model_len // config.block_size + 2,
+        )
+    longest = int((requests.prompt_tokens + requests.output_tokens).max(initial=1))
+    longest += config.num_speculative_tokens + config.num_lookahead_tokens
+    width = min(longest, config.max_model_len) // config.block_size + 2
+    if config.num_gpu_blocks != UNBOUNDED:
+        return config.num_gpu_blocks, width
+    return 1 + width * min(config.max_num_seqs, max(1, len(requests))) + len(requests.hash_ids), width
+
+
+def gives_gaps_from_tokens(config: EngineConfig, record: Record) -> bool:
+    """Return whether inter-token latencies come from logged tokens: with speculation, spans do not tell them."""
+    return record == "spans" and config.num_speculative_tokens > 0
+
+
+def first_state(
+    config: EngineConfig, latency: LatencyModel, hash_ids: Int64s, *, size: tuple[int, int], record: Record
+) -> st.State:
+    """Return the state of an engine that has no requests yet; ``hash_ids``: those that its requests will name."""
+    num_blocks, width = size
+    num_hashes = int(hash_ids.max(initial=-1)) + 1
+    counters = _counters(config, latency, num_blocks=num_blocks, num_hashes=num_hashes, record=record)
+    seats, has_tier = config.max_num_seqs, config.has_cpu_tier
+    return st.State(
+        counters=counters,
+        latency=latency.engine_coefficients(),
+        terms=latency.engine_terms(),
+        requests=st.records(0, st.REQUEST),
+        pending=np.zeros(0, np.int64),
+        held=np.zeros(0, np.int64),
+        running=np.zeros(seats + 1, np.uint32),
+        heap=np.zeros(0, np.int64),
+        blocks=st.new_blocks(num_blocks),
+        block_table=np.zeros((seats, width), np.uint32),
+        free_slots=np.arange(seats, dtype=np.int64)[::-1].copy(),
+        hash_ids=hash_ids.astype(np.int32),
+        hashes=st.records(num_hashes + 1, st.HASH),
+        cpu_slots=st.new_cpu_slots(config.num_cpu_blocks if has_tier else 0),
+        cpu_slot_of_key=np.zeros(num_hashes + 1 if has_tier else 0, np.uint32),
+        hit_blocks=np.zeros(width, np.uint32),
+        num_drafts=np.zeros(0, np.int32),
+        acceptance_rates=np.array(config.acceptance_rates, np.float64),
+        preempted=np.zeros(seats + 1, np.int64),
+        hits=st.records(seats, st.ENTRY),
+        finished=np.zeros(seats, np.int64),
+        batches=st.records(2, st.BATCH),
+        entries=st.records(2 * seats, st.ENTRY).reshape(2, seats),
+        first_in_round=np.zeros(config.block_size, np.uint32),
+        last_in_round=np.zeros(config.block_size, np.uint32),
+        next_in_round=np.zeros(seats + 1, np.uint32),
+        ends_us=np.zeros(LONGEST_JUMP + 1, np.int64),
+        duties=np.zeros(LONGEST_JUMP, np.float64),
+        log=np.zeros(FIRST_LOG_LENGTH if record in ("steps", "blocks") else 0, np.int64),
+        spans=st.records(FIRST_LOG_LENGTH if record == "spans" else 0, st.SPAN),
+        pauses=st.records(FIRST_LOG_LENGTH if record == "spans" else 0, st.PAUSE),
+        tokens=st.records(FIRST_LOG_LENGTH if counters.log_tokens[0] else 0, st.TOKEN),
+    )
+
+
+def _counters(
+    config: EngineConfig, latency: LatencyModel, *, num_blocks: int, num_hashes: int, record: Record
+) -> st.Records:
+    """Return the engine's scalars: its settings, and what it logs."""
+    from_tokens = gives_gaps_from_tokens(config, record)
+    counters = st.new_counters(config)
+    counters["recycle_private_first"] = config.num_gpu_blocks == UNBOUNDED
+    counters["latency_kind"] = latency.engine_kind
+    counters["age_weight_per_us"] = age_weight_per_us(config)
+    counters["num_free_blocks"] = num_blocks - 1
+    counters["num_keys"] = num_hashes
+    counters["log_steps"] = record in ("steps", "blocks")
+    counters["log_blocks"] = record == "blocks"
+    counters["log_tokens"] = record == "tokens" or from_tokens
+    counters["log_spans"] = record == "spans" and not from_tokens
+    if config.has_cpu_tier:
+        st.set_cpu_tier(counters, config)
+    if config.compatibility == "blis":
+        blis.apply_settings(counters)
+    return counters
+
+
+def request_records(requests: Requests, config: EngineConfig, latency: LatencyModel) -> st.Records:
+    """Return the engine's records of requests, those that the front end refuses marked."""
+    rows = st.records(len(requests), st.REQUEST)
+    for name in (
+        "slot",
+        "private_start",
+        "next_waiting",
+        "previous_waiting",
+        "first_emission",
+        "last_emission",
+    ):
+        rows[name] = st.NEVER
+    for name in ("scheduled_us", "first_token_us", "last_token_us", "num_cached_tokens"):
+        rows[name] = st.NEVER
+    prompt, asked = requests.prompt_tokens, requests.output_tokens
+    refused = (prompt < 1) | (asked < 1)
+    if config.frontend == "openai":
+        refused |= (prompt >= config.max_model_len) | (asked > config.max_model_len)
+        max_tokens = np.minimum(asked, config.max_model_len - prompt)
+    else:
+        max_tokens = asked
+    if config.compatibility == "blis":
+        refused |= blis.refused_on_arrival(config, prompt_tokens=prompt, output_tokens=asked)
+    rows["status"] = np.where(refused, st.REJECTED, st.PENDING)
+    rows["num_tokens"] = rows["num_prompt_tokens"] = prompt
+    rows["max_total_tokens"] = np.maximum(
+        prompt + 1, np.minimum(prompt + max_tokens, blis.longest_sequence(config))
+    )
+    rows["urgency"] = urgency(config, priority=requests.priority, prompt_tokens=prompt)
+    rows["urgency"] += age_weight_per_us(config) * requests.arrival_us
+    rows["arrival_us"] = requests.arrival_us
+    rows["queued_us"] = requests.arrival_us + latency.queue_delay_us(prompt)
+    rows["hash_start"] = requests.hash_offsets[:-1]
+    rows["num_hashes"] = np.diff(requests.hash_offsets)
+    return rows
+
+
+def longer(array: st.Records, length: int) -> st.Records:
+    """Return a copy of ``array`` with zeros behind it."""
+    longer = (
+        st.records(length, array.dtype) if isinstance(array, np.recarray) else np.zeros(length, array.dtype)
+    )
+    longer[: len(array)] = array
+    return longer

@@ -1,0 +1,101 @@
+"""Speculative decoding: drafts are scheduled with a request's newest token; how many hold is drawn, not computed.
+
+A request that sampled in its last step has k drafts in hand; a prompt still being computed and a preempted request
+have none. Its next step computes 1 + k tokens, fewer where the budget or max_model_len cuts (what is cut is lost), and
+gives one token more than the accepted drafts; the rejected are taken back from its computed tokens. As vLLM 0.32 does,
+async too: there the placeholders count every draft until the results are in. A request that is admitted with one token
+to compute, beside decoding ones, is padded to 1 + k with drafts that nobody made, so that the batch stays uniform.
+"""
+
+from __future__ import annotations
+
+from sim.compile import part
+from sim.engine.state import IS_DECODE, IS_PADDED, SAMPLES, State
+from sim.engine.step_duration import uniform
+
+LONGEST_OUTPUT = 1 << 32
+"""Draws of one request never meet another's, nor a step's noise: they have (request + 1) · LONGEST_OUTPUT + tokens."""
+
+
+@part
+def num_drafts_of(s: State, request: int) -> int:
+    """Return how many drafts a running request has in hand."""
+    return s.num_drafts[request] if s.counters[0].num_speculative_tokens > 0 else 0
+
+
+@part
+def take_new_drafts(s: State, request: int, kind: int) -> None:
+    """Give a request that samples its next drafts; what it had is used up or lost."""
+    k = s.counters[0].num_speculative_tokens
+    if k > 0:
+        s.num_drafts[request] = k if kind & SAMPLES else 0
+
+
+@part
+def note_running(s: State, request: int) -> None:
+    """Note that a running request is scheduled: without drafts it is still computing known tokens."""
+    e = s.counters[0]
+    if e.num_speculative_tokens > 0 and s.num_drafts[request] == 0:
+        e.has_prefill = 1
+
+
+@part
+def padding_of_admission(s: State, num_tokens: int, has_company: bool) -> int:
+    """Return with how many drafts that nobody made an admission of ``num_tokens`` is padded: k or 0.
+
+    ``has_company``: running requests are in the batch.
+    """
+    e = s.counters[0]
+    k, num_hits = e.num_speculative_tokens, e.num_hit_blocks
+    is_alone = not has_company and num_hits == 0
+    if num_tokens != 1 or e.has_prefill or is_alone or num_hits * e.block_size + k + 2 > e.max_model_len:
+        return 0
+    return k
+
+
+@part
+def mark_padding(s: State, batch: int, padding: int) -> None:
+    """Mark the entry just made as padded."""
+    if padding > 0:
+        s.entries[batch, s.batches[batch].num_entries - 1].kind += IS_PADDED
+
+
+@part
+def drop_drafts(s: State, request: int) -> None:
+    """Take the drafts of a request that is preempted."""
+    if s.counters[0].num_speculative_tokens > 0:
+        s.num_drafts[request] = 0
+
+
+@part
+def num_accepted_of(s: State, request: int, num_scheduled: int) -> int:
+    """Return how many of the scheduled drafts hold: a function of (seed, request, its tokens so far) alone.
+
+    One draw decides: rate i is the chance that the first i drafts all hold (vLLM's synthetic acceptance rates).
+    """
+    draw = uniform(s.counters[0].seed, (request + 1) * LONGEST_OUTPUT + s.requests[request].num_tokens)
+    num_accepted = 0
+    while num_accepted < num_scheduled and draw < s.acceptance_rates[num_accepted]:
+        num_accepted += 1
+    return num_accepted
+
+
+@part
+def verify_drafts(s: State, request: int, num_tokens: int, kind: int, is_stale: bool) -> int:
+    """Take back a request's rejected drafts of its step of ``num_tokens``; return how many hold.
+
+    Results from before a preemption take nothing back: the request starts over anyhow.
+    """
+    e, r = s.counters[0], s.requests[request]
+    if not kind & (IS_DECODE + IS_PADDED):
+        return 0
+    num_scheduled, num_accepted = num_tokens - 1, 0
+    if not kind & IS_PADDED:
+        num_accepted = num_accepted_of(s, request, num_scheduled)
+        e.num_draft_tokens += num_scheduled
+        e.num_accepted_tokens += num_accepted
+    if not is_stale:
+        r.num_computed_tokens -= num_scheduled - num_accepted
+        if e.async_scheduling:
+            r.num_output_placeholders -= num_scheduled - num_accepted
+    return num_accepted

@@ -1,0 +1,1 @@
+"""What a run recorded, decoded: outcomes, gaps between tokens, steps."""

@@ -1,0 +1,42 @@
+"""``convert("azure", path)``: public formats to TraceV2, logs of requests and data to draw requests from alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+from traces.errors import ConfigError
+from traces.importers import PublicFormat, check_converted, read_public
+
+if TYPE_CHECKING:
+    from traces.trace import Trace
+    from traces.workload.servegen import Cut
+
+SourceFormat = PublicFormat | Literal["servegen"]
+SOURCE_FORMATS: Final = (*get_args(PublicFormat), "servegen")
+
+
+def convert(
+    source: SourceFormat, path: str | Path, *, part: int | None = None, cut: Cut | None = None
+) -> Trace:
+    """Return the trace that ``path`` holds in the named public format; ``tracev2`` just reads one.
+
+    ``part``: which of several runs in one file (guidellm). ``cut``: what is drawn from data that are no request
+    logs (servegen). Raises TraceError, naming file and line or row, for what the format does not allow or no
+    trace may hold; ConfigError for an unknown format.
+    """
+    if source not in SOURCE_FORMATS:
+        raise ConfigError(f"--from: got {source!r}, expected one of {', '.join(SOURCE_FORMATS)}")
+    if part is not None and source != "guidellm":
+        raise ConfigError(f"--part: got it beside --from {source}, expected --from guidellm")
+    if cut is not None and source != "servegen":
+        raise ConfigError(
+            f"--start, --duration, --rate-scale, --seed: got them beside --from {source}, expected --from servegen"
+        )
+    if source != "servegen":
+        return read_public(source, path, part=part)
+    from traces.workload.servegen import read_servegen
+
+    trace = read_servegen(Path(path), cut=cut)
+    check_converted(trace, Path(path))
+    return trace

@@ -1,0 +1,8 @@
+"""The formats that requests can be exported to, by the names of ``trace convert --to``."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, get_args
+
+TargetFormat = Literal["mooncake", "vllm-bench", "burstgpt", "azure"]
+TARGET_FORMATS: Final = get_args(TargetFormat)

@@ -1,0 +1,1 @@
+"""Workload specifications: BLIS's WorkloadSpec v2 in YAML, read strictly."""

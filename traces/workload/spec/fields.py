@@ -1,0 +1,191 @@
+"""Strict reading of YAML sections: a table of keys says what a section may hold, and what each key means.
+
+The same tables make the reference page. A reader takes a YAML value and returns a typed one, or raises
+InvalidWorkload with "got X, expected Y"; each level that it passes on the way out adds its key.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from traces.strict_yaml import nearest
+from traces.workload.invalid import InvalidWorkload
+
+Reader = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """One key of a section: how its value is read, and what the reference page says of it."""
+
+    read: Reader
+    kind: str
+    meaning: str
+    required: bool = False
+    supported: bool = True
+
+
+Section = Mapping[str, Key]
+
+
+@contextmanager
+def within(key: str) -> Iterator[None]:
+    """Prefix what goes wrong inside with ``key``."""
+    try:
+        yield
+    except InvalidWorkload as error:
+        raise error.within(key) from error.__cause__
+
+
+def read_section(value: object, section: Section) -> dict[str, Any]:
+    """Return the section's values by key, each read; keys that are absent or null are absent.
+
+    Raises InvalidWorkload for what is no mapping, an unknown key (naming the nearest), a missing required
+    one.
+    """
+    if not isinstance(value, Mapping):
+        raise InvalidWorkload(f"got {shown(value)}, expected keys {', '.join(section)}")
+    for name in value:
+        if name not in section:
+            close = nearest(str(name), list(section))
+            hint = f"did you mean {close}?" if close else f"expected one of {', '.join(section)}"
+            raise InvalidWorkload(f"got an unknown key, {hint}").within(str(name))
+    given = {name: item for name, item in value.items() if item is not None}
+    for name, key in section.items():
+        if key.required and name not in given:
+            raise InvalidWorkload(f"{name}: got none, expected {key.kind}")
+    values = {}
+    for name, item in given.items():
+        with within(name):
+            values[name] = section[name].read(item)
+    return values
+
+
+def key(read: Reader, kind: str, meaning: str, *, required: bool = False) -> Key:
+    """Return a key that is understood."""
+    return Key(read=read, kind=kind, meaning=meaning, required=required)
+
+
+def unsupported(meaning: str) -> Key:
+    """Return a key of the format that vtwin knows and does not act on yet: refused, never passed over."""
+
+    def refuse(value: object) -> None:
+        raise InvalidWorkload(
+            f"got {shown(value)}, expected the key to be absent: not supported yet ({meaning})"
+        )
+
+    return Key(read=refuse, kind="not supported yet", meaning=meaning, supported=False)
+
+
+def shown(value: object) -> str:
+    """Return the value as an error message shows it: short, on one line."""
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    return f"{value!r:.60}"
+
+
+def text(value: object) -> str:
+    """Text, or a number written where a name is wanted."""
+    if isinstance(value, str) or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return str(value)
+    raise InvalidWorkload(f"got {shown(value)}, expected text")
+
+
+def boolean(value: object) -> bool:
+    """Return true or false as it stands."""
+    if isinstance(value, bool):
+        return value
+    raise InvalidWorkload(f"got {shown(value)}, expected true or false")
+
+
+_SCIENTIFIC = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
+
+
+def number(value: object) -> float:
+    """Return a number; 1e6 too, which YAML 1.1 takes for text and YAML 1.2 for a number."""
+    if isinstance(value, str) and _SCIENTIFIC.fullmatch(value):
+        return float(value)
+    if isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value):
+        return float(value)
+    raise InvalidWorkload(f"got {shown(value)}, expected a number")
+
+
+def integer(value: object) -> int:
+    """Return a whole number; 512.0 is one."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    try:
+        as_number = number(value)
+    except InvalidWorkload:
+        as_number = math.nan
+    if not as_number.is_integer():
+        raise InvalidWorkload(f"got {shown(value)}, expected an integer")
+    return int(as_number)
+
+
+def not_negative(value: object) -> int:
+    """Return a whole number >= 0."""
+    whole = integer(value)
+    if whole < 0:
+        raise InvalidWorkload(f"got {whole}, expected an integer >= 0")
+    return whole
+
+
+def one_of(*choices: str) -> Reader:
+    """Return a reader of text that is one of ``choices``."""
+
+    def read(value: object) -> str:
+        if value in choices:
+            return str(value)
+        raise InvalidWorkload(f"got {shown(value)}, expected one of {', '.join(choices)}")
+
+    return read
+
+
+def list_of(read: Reader) -> Reader:
+    """Return a reader of a list whose items ``read`` takes; an item's errors bear its number."""
+
+    def read_all(value: object) -> tuple[Any, ...]:
+        if not isinstance(value, list):
+            raise InvalidWorkload(f"got {shown(value)}, expected a list")
+        items = []
+        for i, item in enumerate(value):
+            try:
+                items.append(read(item))
+            except InvalidWorkload as error:
+                raise error.within(f"[{i}]") from error.__cause__
+        return tuple(items)
+
+    return read_all
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """SafeLoader that refuses a key given twice instead of taking the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [child.value for child, _ in node.value if isinstance(child, yaml.ScalarNode)]
+        for name in names:
+            if names.count(name) > 1:
+                line = node.start_mark.line + 1
+                raise InvalidWorkload(
+                    f"{name}: got it twice in the mapping at line {line}, expected each key once"
+                )
+        return super().construct_mapping(node, deep=deep)
+
+
+def parse_yaml(content: str) -> object:
+    """Return the document's plain values. Raises InvalidWorkload for what is no YAML or says a key twice."""
+    try:
+        return yaml.load(content, Loader=_UniqueKeyLoader)  # noqa: S506 - it is a SafeLoader
+    except yaml.YAMLError as error:
+        reason = " ".join(str(error).split())
+        raise InvalidWorkload(f"got text that is no YAML ({reason}), expected a specification") from error

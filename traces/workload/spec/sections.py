@@ -1,0 +1,358 @@
+"""The sections of a workload specification below its top: distributions, arrivals, windows, clients.
+
+Every key of the format is in a table, with the reader of its value and its line in the reference page.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields, replace
+from typing import Any, Final, get_args
+
+from traces.workload.invalid import InvalidWorkload, require
+from traces.workload.lengths import (
+    Constant,
+    Distribution,
+    Empirical,
+    Exponential,
+    Gaussian,
+    Lengths,
+    Lognormal,
+    ParetoLognormal,
+    Separate,
+    TotalSplit,
+    Uniform,
+    Zipf,
+)
+from traces.workload.model import (
+    CV_RANGE,
+    ONE_ROUND,
+    Arrival,
+    ArrivalProcess,
+    Client,
+    Rounds,
+    SloClass,
+    Window,
+)
+from traces.workload.spec.fields import (
+    Section,
+    boolean,
+    integer,
+    key,
+    list_of,
+    not_negative,
+    number,
+    one_of,
+    read_section,
+    shown,
+    text,
+    unsupported,
+    within,
+)
+
+DEFAULT_PREFIX_LENGTH: Final = 50
+"""Tokens of a prefix group none of whose clients says a length (as BLIS has it)."""
+
+V1_SLO_CLASSES: Final = {"realtime": "critical", "interactive": "standard"}
+"""What version 1 called two of the classes."""
+
+DISTRIBUTIONS: Final[dict[str, type[Any]]] = {
+    "gaussian": Gaussian,
+    "exponential": Exponential,
+    "lognormal": Lognormal,
+    "pareto_lognormal": ParetoLognormal,
+    "constant": Constant,
+    "uniform": Uniform,
+    "zipf": Zipf,
+    "empirical": Empirical,
+}
+
+
+def _distribution(value: object) -> Distribution:
+    given = read_section(value, DISTRIBUTION)
+    cls = DISTRIBUTIONS[given["type"]]
+    params = given.get("params", {})
+    with within("params"):
+        if cls is Empirical:
+            return _empirical(params)
+        distribution: Distribution = cls(**read_section(params, params_of(cls)))
+        return distribution
+
+
+def _empirical(params: Mapping[Any, Any]) -> Empirical:
+    pairs = {}
+    for name, weight in params.items():
+        with within(str(name)):
+            token = int(name) if isinstance(name, str) and name.isdecimal() else name
+            pairs[integer(token)] = number(weight)
+    ordered = sorted(pairs)
+    return Empirical(tokens=tuple(ordered), weights=tuple(pairs[token] for token in ordered))
+
+
+def _mapping(value: object) -> Mapping[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise InvalidWorkload(f"got {shown(value)}, expected a mapping")
+    return value
+
+
+def params_of(cls: type[Any]) -> Section:
+    """Return the keys of a distribution's params: its class's fields, those without a default required."""
+    section = {}
+    for field in fields(cls):
+        whole = str(field.type).startswith("int")
+        read, kind = (integer, "an integer") if whole else (number, "a number")
+        section[field.name] = key(read, kind, "", required=field.default is MISSING)
+    return section
+
+
+def _arrival(value: object) -> Arrival:
+    given = read_section(value, ARRIVAL)
+    process: ArrivalProcess = given["process"]
+    cv: float | None = given.get("cv")
+    shape: float | None = given.get("shape")
+    if process in ("poisson", "constant"):
+        fixed = 1.0 if process == "poisson" else 0.0
+        require(cv is None or cv == fixed, f"cv: got {cv}, expected {fixed:g} or none for process {process}")
+        require(shape is None, f"shape: got {shape}, expected none for process {process}")
+        return Arrival(process=process, cv=fixed)
+    require(cv is None or shape is None, "cv: got it beside shape, expected one of them")
+    if shape is not None:
+        cv = _checked_cv_of_shape(process, shape)
+    if cv is None:
+        raise InvalidWorkload(f"cv: got none, expected one for process {process}")
+    return Arrival(process=process, cv=cv)
+
+
+def cv_of_shape(process: ArrivalProcess, shape: float) -> float:
+    """Return the coefficient of variation of a gamma or Weibull distribution of this shape, which is above 0."""
+    if process == "gamma":
+        return 1 / math.sqrt(shape)
+    log_ratio = math.lgamma(1 + 2 / shape) - 2 * math.lgamma(1 + 1 / shape)
+    return math.sqrt(math.expm1(min(log_ratio, 100.0)))
+
+
+def _checked_cv_of_shape(process: ArrivalProcess, shape: float) -> float:
+    require(shape > 0, f"shape: got {shape:g}, expected a number > 0")
+    cv = cv_of_shape(process, shape)
+    low, high = CV_RANGE
+    expected = f"a {process} shape whose coefficient of variation is in [{low:g}, {high:g}]"
+    require(low <= cv <= high, f"shape: got {shape:g}, expected {expected}")
+    return cv
+
+
+def _window(value: object) -> Window:
+    given = read_section(value, WINDOW)
+    renamed = {WINDOW_FIELDS.get(name, name): item for name, item in given.items()}
+    return Window(**renamed)
+
+
+def _lifecycle(value: object) -> tuple[Window, ...]:
+    windows: tuple[Window, ...] = read_section(value, LIFECYCLE).get("windows", ())
+    return windows
+
+
+def _growth(value: object) -> bool:
+    return bool(one_of("accumulate", "none", "")(value) == "accumulate")
+
+
+def _rounds(value: object) -> Rounds:
+    given = read_section(value, MULTI_TURN)
+    return Rounds(
+        number=given["max_rounds"],
+        think_time_us=given.get("think_time_us", 0),
+        accumulate=given.get("context_growth", False),
+        once=given.get("single_session", False),
+    )
+
+
+def _reasoning(value: object) -> Rounds:
+    rounds: Rounds = read_section(value, REASONING).get("multi_turn", ONE_ROUND)
+    return rounds
+
+
+def _slo_class(value: object) -> str:
+    name = text(value)
+    return str(one_of(*get_args(SloClass))(V1_SLO_CLASSES.get(name, name)))
+
+
+DISTRIBUTION: Final[Section] = {
+    "type": key(one_of(*DISTRIBUTIONS), " / ".join(DISTRIBUTIONS), "Family.", required=True),
+    "params": key(_mapping, "mapping", "Its parameters, see below."),
+    "file": unsupported("distributions from a file"),
+}
+
+ARRIVAL: Final[Section] = {
+    "process": key(
+        one_of(*get_args(ArrivalProcess)),
+        " / ".join(get_args(ArrivalProcess)),
+        "Family of the gaps.",
+        required=True,
+    ),
+    "cv": key(
+        number, "number", "Coefficient of variation of the gaps, for gamma and weibull: above 1 in bursts."
+    ),
+    "shape": key(number, "number", "The family's shape, in place of cv."),
+    "scale": unsupported("the rate sets the scale; give cv or shape alone"),
+}
+
+WINDOW_FIELDS: Final = {
+    "trace_rate": "trace_rate_per_s",
+    "input_distribution": "prompt",
+    "output_distribution": "output",
+}
+
+WINDOW: Final[Section] = {
+    "start_us": key(not_negative, "µs", "Begin of the activity, from the run's start.", required=True),
+    "end_us": key(not_negative, "µs", "Its end.", required=True),
+    "trace_rate": key(
+        number,
+        "requests/s",
+        "Weighs the client against the others then active, in place of rate_fraction; where aggregate_rate "
+        "is 0: its rate. In all windows of a specification or in none.",
+    ),
+    "arrival": key(_arrival, "arrival", "In place of the client's."),
+    "input_distribution": key(_distribution, "distribution", "In place of the client's."),
+    "output_distribution": key(_distribution, "distribution", "In place of the client's."),
+}
+
+LIFECYCLE: Final[Section] = {
+    "windows": key(list_of(_window), "list", "When the client is active, see below; they must not overlap.")
+}
+
+MULTI_TURN: Final[Section] = {
+    "max_rounds": key(integer, "integer >= 1", "Rounds of every session.", required=True),
+    "think_time_us": key(not_negative, "µs", "Pause between an answer and the next round. Default 0."),
+    "context_growth": key(
+        _growth,
+        "accumulate / none",
+        "Whether a prompt is all that was said before, answers included, and input_distribution more. "
+        "Default none.",
+    ),
+    "single_session": key(
+        boolean, "true / false", "Whether the client has one session in all. Default false."
+    ),
+}
+
+REASONING: Final[Section] = {
+    "multi_turn": key(_rounds, "mapping", "The rounds, see below."),
+    "reason_ratio_distribution": unsupported("the share of reasoning in an answer"),
+}
+
+# ── clients
+
+SHARED: Final[Section] = {
+    "tenant_id": key(text, "text", "Tenant the requests are accounted to."),
+    "slo_class": key(_slo_class, " / ".join(get_args(SloClass)), "Service class."),
+    "model": key(text, "text", "Model asked for; absent: the run's."),
+    "adapter": key(text, "text", "LoRA adapter asked for."),
+    "rate_fraction": key(
+        number,
+        "number > 0",
+        "Share of aggregate_rate, in proportion to the fractions of those active at the time. Default 1.",
+    ),
+    "arrival": key(_arrival, "arrival", "The gaps between requests. Default Poisson."),
+    "input_distribution": key(_distribution, "distribution", "Prompt lengths without the shared prefix."),
+    "output_distribution": key(_distribution, "distribution", "Output lengths."),
+    "total_distribution": key(
+        _distribution,
+        "distribution",
+        "vtwin's own: total lengths, in place of the two above, split by prefill_to_decode_ratio.",
+    ),
+    "prefill_to_decode_ratio": key(
+        number, "number > 0", "vtwin's own: output = ceil(total / (1 + ratio)), the rest is prompt."
+    ),
+    "prefix_group": key(text, "text", "Requests of one group share their leading tokens."),
+    "prefix_length": key(
+        not_negative,
+        "tokens",
+        "How many, before the prompt's own. Default: that of the group's first client with one, else 50.",
+    ),
+    "streaming": key(boolean, "true / false", "Whether the answer is streamed. Default true."),
+    "timeout": key(
+        not_negative, "µs", "The client gives up this long after the arrival; 0: never (the default)."
+    ),
+    "slo_target_us": key(not_negative, "µs", "Target for the time to the first token."),
+    "network": unsupported("a network between client and server"),
+    "multimodal": unsupported("images, audio and video"),
+    "reasoning": key(_reasoning, "mapping", "Sessions of several rounds; rate_fraction is then of sessions."),
+    "closed_loop": key(
+        boolean,
+        "true / false",
+        "Of sessions: whether a think time begins with the answer, or rounds have times of their own, a think "
+        "time apart. Either way a round waits for the answer to the one before. Default true.",
+    ),
+}
+
+CLIENT: Final[Section] = {
+    "id": key(text, "text", "Name, each once; its random streams bear it. Default client-0, client-1 …"),
+    **SHARED,
+    "concurrency": key(
+        not_negative,
+        "integer",
+        "A closed loop of so many users, in place of rate_fraction and arrival; for one client alone.",
+    ),
+    "think_time_us": key(not_negative, "µs", "Their pause between answer and next request. Default 0."),
+    "lifecycle": key(_lifecycle, "mapping", "When the client is active. Default always."),
+}
+
+
+def read_client(value: object) -> dict[str, Any]:
+    """One entry of ``clients``: read and checked, for ``build_client``."""
+    given = read_section(value, CLIENT)
+    if given.get("concurrency"):
+        for name in ("rate_fraction", "arrival", "lifecycle"):
+            require(name not in given, f"{name}: got it beside concurrency, expected one of them")
+    elif "think_time_us" in given:
+        raise InvalidWorkload("think_time_us: got it without concurrency, expected both")
+    given["windows"] = given.pop("lifecycle", ())
+    return given
+
+
+def _lengths(given: dict[str, Any]) -> Lengths:
+    prompt, output = given.pop("input_distribution", None), given.pop("output_distribution", None)
+    total, ratio = given.pop("total_distribution", None), given.pop("prefill_to_decode_ratio", None)
+    if total is None and ratio is None:
+        require(prompt is not None, "input_distribution: got none, expected a distribution")
+        require(output is not None, "output_distribution: got none, expected a distribution")
+        return Separate(prompt=prompt, output=output)
+    require(prompt is None and output is None, "total_distribution: got it beside input_distribution or "
+            "output_distribution, expected one or the other")  # fmt: skip
+    require(total is not None, "total_distribution: got none beside prefill_to_decode_ratio, expected both")
+    require(ratio is not None, "prefill_to_decode_ratio: got none beside total_distribution, expected both")
+    return TotalSplit(total=total, prefill_to_decode_ratio=ratio)
+
+
+def build_client(given: Mapping[str, Any], *, name: str, prefixes: Mapping[str, int]) -> Client:
+    """Return the client that an entry describes; ``name`` is its id unless it says one."""
+    values = {field: item for field, item in given.items() if field not in ("concurrency", "think_time_us")}
+    timeout = values.pop("timeout", 0)
+    rounds: Rounds = values.pop("reasoning", ONE_ROUND)
+    if "closed_loop" in values:
+        require(rounds.number > 1, "closed_loop: got it without reasoning.multi_turn, expected both")
+    waits = values.pop("closed_loop", True)
+    group = values.get("prefix_group")
+    if group is not None:
+        values.setdefault("prefix_length", prefixes[group])
+    windows: tuple[Window, ...] = values["windows"]
+    lengths = _lengths(values)
+    if isinstance(lengths, TotalSplit):
+        drawn = any(window.prompt or window.output for window in windows)
+        require(not drawn, "lifecycle: got lengths in a window beside total_distribution, expected none")
+    return Client(
+        **{"id": name, **values},
+        lengths=lengths,
+        timeout_us=timeout or None,
+        rounds=replace(rounds, waits=waits),
+    )
+
+
+def prefix_lengths(members: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Each prefix group's length where a client does not say its own."""
+    lengths: dict[str, int] = {}
+    members = tuple(members)
+    for given in members:
+        if "prefix_group" in given and given.get("prefix_length"):
+            lengths.setdefault(given["prefix_group"], given["prefix_length"])
+    groups = {given["prefix_group"] for given in members if "prefix_group" in given}
+    return {group: lengths.get(group, DEFAULT_PREFIX_LENGTH) for group in groups}

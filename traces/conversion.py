@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from traces.trace import Trace
     from traces.workload.servegen import Cut
 
-SourceFormat = PublicFormat | Literal["servegen"]
+SourceFormat = Literal[PublicFormat, "servegen"]
 SOURCE_FORMATS: Final = (*get_args(PublicFormat), "servegen")
 
 

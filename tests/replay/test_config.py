@@ -198,7 +198,7 @@ def test_a_block_size_other_than_the_entrys_leaves_the_cache_unbounded(tmp_path:
 
 
 def test_a_defaults_file_is_found_beside_the_configuration(tmp_path: Path) -> None:
-    shipped = (ROOT / "replay" / "defaults.yaml").read_text()
+    shipped = (ROOT / "replay" / "twin" / "defaults.yaml").read_text()
     (tmp_path / "mine.yaml").write_text(shipped.replace("beta0: 26595.2782", "beta0: 5"))
     wanted = "{model: codellama/codellama-34b-instruct-hf, gpu: H100}"
     config = load(tmp_path, f"latency: {{model: blackbox, defaults: {wanted}, defaults_file: mine.yaml}}\n")

@@ -15,7 +15,7 @@ from observe.plan.loads import Load, Pace, estimate_s, pace_of_probe, probing_lo
 from observe.server.server_facts import ServerClient, ask_server
 from observe.settings import NO_WARM_UP, Settings
 from traces import ServerError, TraceError, read_trace, request_metrics
-from traces.overwrite import note_replaced
+from traces.files.overwrite import note_replaced
 from traces.tables.paths import beside
 from traces.workload.from_trace import answer_decides
 

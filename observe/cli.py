@@ -276,7 +276,7 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from observe.senders.endpoint import parse_endpoint, redact_command
     from observe.settings import Limits, Settings
     from traces import ConfigError
-    from traces.overwrite import note_replaced
+    from traces.files.overwrite import note_replaced
     from traces.slo import parse_slo
     from traces.workload import trace_from_options
 

@@ -29,8 +29,8 @@ from observe.run.dispatch import RunFacts
 from observe.run.progress import Progress
 from observe.server.prometheus_text import Sample, counter_deltas
 from observe.settings import Settings
+from traces.files.write import tool_version
 from traces.header import ClientInfo, Header, ProcessInfo
-from traces.write import tool_version
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

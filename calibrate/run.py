@@ -21,17 +21,18 @@ from calibrate.compare.worst_requests import worst_of
 from calibrate.findings import (
     Calibration,
     Compared,
-    Judgement,
+    Accuracy,
     NoiseFloor,
     Options,
     Role,
     Source,
 )
-from calibrate.fit.pipeline import fit, fit_trace
-from calibrate.fit.priors import known_priors
+from calibrate.fit.objective.fit_trace import fit_trace
+from calibrate.fit.pipeline import fit
+from calibrate.fit.objective.priors import known_priors
 from calibrate.fit.search import Report
 from calibrate.noise_floor import couples_of, noise_pairs
-from calibrate.observed_pair import beside_other, beside_twin
+from calibrate.simulated_side import against_trace, against_twin
 from traces.errors import ConfigError, TraceError
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def compare_with_simulated(
     observed: Source, simulated: Source, options: Options, *, repeats: Sequence[Source] = ()
 ) -> Calibration:
     """Return how two traces of the same requests differ; nothing is simulated or fitted."""
-    compared = beside_other(observed, simulated, options)
+    compared = against_trace(observed, simulated, options)
     return _assembled(
         [(compared, compared.pairs)],
         None,
@@ -65,8 +66,8 @@ def compare_with_twin(
     repeats: Sequence[Source] = (),
 ) -> Calibration:
     """Return how far a twin as configured is from the traces; nothing is fitted."""
-    compared = [beside_twin(source, config, options, role="compared") for source in observed]
-    judged = [beside_twin(source, config, options, role="judged") for source in holdout]
+    compared = [against_twin(source, config, options, role="compared") for source in observed]
+    judged = [against_twin(source, config, options, role="judged") for source in holdout]
     return _assembled(
         _whole(judged or compared),
         _whole(compared) if judged else None,
@@ -118,12 +119,12 @@ def calibrate(
         report=report,
     )
     if halves is None:
-        fitted = _whole([beside_twin(source, found.config, options, role="fitted") for source in observed])
-        judged = _whole([beside_twin(source, found.config, options, role="judged") for source in holdout])
+        fitted = _whole([against_twin(source, found.config, options, role="fitted") for source in observed])
+        judged = _whole([against_twin(source, found.config, options, role="judged") for source in holdout])
         how = "traces that the fit has not seen"
     else:
         role: Role = "first half fitted, second half judged"
-        compared = [beside_twin(source, found.config, options, role=role) for source in observed]
+        compared = [against_twin(source, found.config, options, role=role) for source in observed]
         fitted, judged = (_half(compared, halves, first=first) for first in (True, False))
         how = "the second half of the requests by arrival; the fit has seen the first"
     calibration = _assembled(
@@ -178,17 +179,17 @@ def _assembled(
     bootstrap = options.bootstrap()
     traces = list({id(each): each for each, _ in [*(fitted or ()), *judged]}.values())
     names, latency = _latency_parts(judged)
-    judgement = _judged(judged, options)
+    accuracy = _judged(judged, options)
     excluded: Counter[str] = Counter()
     for each in traces:
         excluded.update(each.pairs.excluded)
     return Calibration(
         fit=None,
         config=config,
-        fitted_on=judgement if fitted is None else _judged(fitted, options),
-        judged=judgement,
+        fitted_on=accuracy if fitted is None else _judged(fitted, options),
+        judged=accuracy,
         noise=_noise(traces, repeats, options),
-        equivalence=equivalences(judgement.errors, options.margins),
+        equivalence=equivalences(accuracy.errors, options.margins),
         origin=origin_of(latency, bootstrap=bootstrap),
         worst=worst_of(latency, names),
         unseen=unseen,
@@ -207,7 +208,7 @@ def _latency_parts(parts: Sequence[Part]) -> tuple[list[str], Pairs]:
     return [each.source.name for each, _ in kept], concat([pairs for _, pairs in kept])
 
 
-def _judged(parts: Sequence[Part], options: Options) -> Judgement:
+def _judged(parts: Sequence[Part], options: Options) -> Accuracy:
     """Return the errors of these requests: latencies where the server kept up, capacity where it did not."""
     bootstrap = options.bootstrap()
     _, latency = _latency_parts(parts)
@@ -215,11 +216,11 @@ def _judged(parts: Sequence[Part], options: Options) -> Judgement:
     are_whole = all(len(pairs) == len(each.pairs) for each, pairs in parts)
     counters = [each.counters for each, _ in parts] if are_whole else []
     everything = concat([pairs for _, pairs in parts])
-    promises = options.promises_us
-    return Judgement(
+    promises = options.slo_us
+    return Accuracy(
         errors=compare(latency, bootstrap=bootstrap),
-        rates=rates_of(everything, promises_us=promises, bootstrap=bootstrap, counters=counters),
-        capacity=rates_of(concat(saturated), promises_us=promises, bootstrap=bootstrap) if saturated else {},
+        rates=rates_of(everything, slo_us=promises, bootstrap=bootstrap, counters=counters),
+        capacity=rates_of(concat(saturated), slo_us=promises, bootstrap=bootstrap) if saturated else {},
         of_saturated=len(saturated) == len(parts),
         pairs=latency,
     )
@@ -234,14 +235,14 @@ def _noise(traces: Sequence[Compared], repeats: Sequence[Source], options: Optio
     if pairs is None:
         return None
     bootstrap = options.bootstrap()
-    judgement = Judgement(
+    accuracy = Accuracy(
         errors=compare(pairs, bootstrap=bootstrap),
-        rates=rates_of(pairs, promises_us=options.promises_us, bootstrap=bootstrap),
+        rates=rates_of(pairs, slo_us=options.slo_us, bootstrap=bootstrap),
         capacity={},
         of_saturated=False,
         pairs=pairs,
     )
-    return NoiseFloor(judgement=judgement, couples=tuple((one.name, other.name) for one, other in couples))
+    return NoiseFloor(accuracy=accuracy, couples=tuple((one.name, other.name) for one, other in couples))
 
 
 def check_options(

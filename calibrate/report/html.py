@@ -14,9 +14,9 @@ from calibrate.gate.verdict import Verdict
 from calibrate.report import html_errors, html_fit, html_runs
 from calibrate.report.html_errors import OBSERVED, PER_REQUEST, SIMULATED
 from calibrate.report.markdown import circumstances
-from calibrate.report.suggested_runs import reveals_of
+from calibrate.report.suggested_runs import suggested_runs
 from calibrate.report.tables import is_of_gaps_only
-from calibrate.report.warnings import cautions_of
+from calibrate.report.warnings import warnings_of
 from replay.pages import Headline, Page, Prose, Section, Table, render
 
 SHOWN = ("ttft_us", "itl_us", "tpot_us", "e2e_us")
@@ -38,7 +38,7 @@ def page_of(
         *([html_runs.origin(calibration)] if calibration.origin or calibration.worst else []),
         html_runs.load(calibration),
         *(
-            [html_fit.coefficients(calibration.fit, reveals_of(calibration))]
+            [html_fit.coefficients(calibration.fit, suggested_runs(calibration))]
             if calibration.fit is not None
             else []
         ),
@@ -63,7 +63,7 @@ def page_of(
 
 def _cautions(calibration: Calibration) -> list[Section]:
     """Return what a reader must know before any number, empty where nothing is."""
-    lines = cautions_of(calibration)
+    lines = warnings_of(calibration)
     parts = [Prose(markup=f"{escape(line)}.") for line in lines]
     return [Section(title="Mind", anchor="cautions", parts=parts)] if lines else []
 
@@ -93,7 +93,7 @@ def _lead(calibration: Calibration) -> str:
     """Return the sentences that say what was compared with what."""
     n = f"{len(calibration.pairs):,}"
     level = f"{calibration.bootstrap.level:.0%}".replace("%", " %")
-    judged = [each.source.name for each in calibration.judged_traces]
+    judged = [each.source.name for each in calibration.held_out_traces]
     names = ", ".join(f"<b>{escape(name)}</b>" for name in judged)
     fit = calibration.fit
     if fit is None:

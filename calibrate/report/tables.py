@@ -87,7 +87,7 @@ def amount(name: str, value: float | None) -> str:
 
 def rates_table(calibration: Calibration) -> TextTable:
     """Return what the runs come to on both sides, with the noise floor's error, and the saturated runs' capacity."""
-    noise = {} if calibration.noise is None else calibration.noise.judgement.rates
+    noise = {} if calibration.noise is None else calibration.noise.accuracy.rates
     rows = [
         _rate_row(name, rate, noise.get(name) if noise else None, has_noise=bool(noise))
         for name, rate in calibration.judged.rates.items()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from calibrate import number_format
 from calibrate.compare.errors import MetricErrors
 from calibrate.findings import Calibration
-from calibrate.fit.loss import UNITS
+from calibrate.fit.objective.coefficients import UNITS
 from calibrate.fit.result import Fit
 from calibrate.report import tables
 

@@ -5,13 +5,14 @@ import pytest
 
 from calibrate.compare.engine_steps import EngineSteps
 from calibrate.fit.initial_guess import guess_of_steps
-from calibrate.fit.loss import FITTED
-from calibrate.fit.one_model import Task, problem_of
-from calibrate.fit.pipeline import fit, fit_trace
+from calibrate.fit.objective.coefficients import FITTED
+from calibrate.fit.one_model import Task, objective_of
+from calibrate.fit.objective.fit_trace import fit_trace
+from calibrate.fit.pipeline import fit
 from calibrate.fit.result import Fit
 from replay import TwinConfig
 from sim import simulate
-from tests.calibrate.worlds import GUESS, SERVER, TRUTH, observed, with_latency, workload
+from tests.calibrate.known_servers import GUESS, SERVER, TRUTH, observed, with_latency, workload
 from traces import Trace
 from traces.errors import TraceError
 
@@ -139,11 +140,11 @@ def test_a_log_of_the_engine_s_steps_gives_a_start_with_the_true_cost_of_a_step(
         seed=1,
         report=lambda _s, _l: None,
     )
-    problem = problem_of(task, FITTED)
-    assert guess_of_steps(problem.on((ready,)), np.ones(5)) is None
-    start = guess_of_steps(problem, np.full(5, 7.0))
+    objective = objective_of(task, FITTED)
+    assert guess_of_steps(objective.on((ready,)), np.ones(5)) is None
+    start = guess_of_steps(objective, np.full(5, 7.0))
     assert start is not None
-    by_name = dict(zip(problem.names, start.tolist(), strict=True))
+    by_name = dict(zip(objective.names, start.tolist(), strict=True))
     assert by_name["alpha0"] == 7.0
     for name in ("beta0", "beta1", "beta2"):
         assert by_name[name] == pytest.approx(TRUTH[name], rel=0.02)

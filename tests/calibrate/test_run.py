@@ -11,7 +11,7 @@ from calibrate.run import (
     first_half,
 )
 from replay import simulate_trace
-from tests.calibrate.worlds import GUESS, SERVER, observed, source, with_latency, workload
+from tests.calibrate.known_servers import GUESS, SERVER, observed, source, with_latency, workload
 from traces.errors import ConfigError, TraceError
 
 QUICK = Options(replicates=60)

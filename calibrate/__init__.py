@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from calibrate.compare.pair import Pairs
     from calibrate.compare.pair import pair as pair_traces
     from calibrate.findings import Calibration, Options, Source
+    from calibrate.fit.objective.fit_trace import fit_trace
     from calibrate.fit.physics import Served, fit_physics
     from calibrate.fit.pipeline import fit as fit_twin
-    from calibrate.fit.objective.fit_trace import fit_trace
     from calibrate.fit.result import Fit
     from calibrate.fit.uncertainty import Coefficient
     from calibrate.report.write import write_report

@@ -28,8 +28,8 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         list[Path] | None,
         typer.Option(
             metavar="STEM",
-            help="A trace to judge on, unseen by the fit; may be repeated. "
-            "Without one: fitted on the first half of each trace, judged on the second.",
+            help="A trace that the fit does not see, for the held-out errors; may be repeated. "
+            "Default: fit the first half of each trace, hold out the second.",
         ),
     ] = None,
     repeat: Annotated[

@@ -55,7 +55,7 @@ def network_of(text: str | None, traces: Traces) -> Network | None:
 def calibration_of(
     traces: Traces, config: Path | None, *, fit: bool, options: Options, latency_model: str | None = None
 ) -> Calibration:
-    """Return what was asked for: two traces compared, a twin judged, or a twin fitted and judged.
+    """Return what was asked for: two traces compared, or a twin compared with traces, fitted first or as configured.
 
     ``latency_model``: another than the twin's file names.
     """

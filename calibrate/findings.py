@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from replay import TwinConfig
     from traces import Trace
 
-Role = Literal["compared", "fitted", "first half fitted, second half judged", "judged"]
+Role = Literal["compared", "fitted", "first half fitted, second half held out", "held out"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,14 +115,14 @@ class NoiseFloor:
 class Calibration:
     """What ``calibrate`` found out. ``unseen``: how the requests behind ``holdout`` came to be unseen.
 
-    ``fitted_on`` and ``judged``: errors in sample and held out; where nothing was fitted they are the same.
+    ``fitted_on`` and ``held_out``: errors in sample and held out; where nothing was fitted they are the same.
     ``noise``: None without a repeat run.
     """
 
     fit: Fit | None
     config: TwinConfig | None
     fitted_on: Accuracy
-    judged: Accuracy
+    held_out: Accuracy
     noise: NoiseFloor | None
     equivalence: dict[str, Equivalence]
     origin: Origin | None
@@ -143,12 +143,12 @@ class Calibration:
     @property
     def holdout(self) -> dict[str, MetricErrors]:
         """The errors on what the fit has not seen, by metric."""
-        return self.judged.errors
+        return self.held_out.errors
 
     @property
     def held_out_traces(self) -> tuple[Compared, ...]:
         """The traces behind ``holdout``: those named to judge by, else those that were not only fitted."""
-        named = tuple(each for each in self.traces if each.role == "judged")
+        named = tuple(each for each in self.traces if each.role == "held out")
         return named or tuple(each for each in self.traces if each.role != "fitted")
 
     @property
@@ -159,4 +159,4 @@ class Calibration:
     @property
     def pairs(self) -> Pairs:
         """The requests behind ``holdout``."""
-        return self.judged.pairs
+        return self.held_out.pairs

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from calibrate import number_format
 from calibrate.findings import Calibration
 from calibrate.fit.result import Fit
-from calibrate.report.warnings import warnings_of, unknown_flags
+from calibrate.report.warnings import unknown_flags, warnings_of
 from calibrate.report.write import write_text
 from sim.config import UNBOUNDED
 from traces.errors import ConfigError

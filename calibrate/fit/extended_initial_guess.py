@@ -40,14 +40,20 @@ def extended_starts(objective: Objective, blackbox: Mapping[str, float]) -> list
     kappas = sorted({0.0, _expected(objective.priors, "kappa", 0.0)} if "kappa" in objective.names else {0.0})
     shares = FLOOR_SHARES if "floor" in objective.names else (0.0,)
     return [
-        extended_start(objective, blackbox, floor_share=share, kappa=kappa) for share in shares for kappa in reversed(kappas)
+        extended_start(objective, blackbox, floor_share=share, kappa=kappa)
+        for share in shares
+        for kappa in reversed(kappas)
     ]
 
 
-def extended_start(objective: Objective, blackbox: Mapping[str, float], *, floor_share: float, kappa: float) -> Floats:
+def extended_start(
+    objective: Objective, blackbox: Mapping[str, float], *, floor_share: float, kappa: float
+) -> Floats:
     """Return the extended coefficients that cost what blackbox does at a quiet step and at a usual prompt."""
     prompt, context = _usual_prompt(objective.traces), _usual_context(objective.traces)
-    together = max(float(np.nanmean([np.nanmean(decoding_together(trace)) for trace in objective.traces])), 1.0)
+    together = max(
+        float(np.nanmean([np.nanmean(decoding_together(trace)) for trace in objective.traces])), 1.0
+    )
     floor = floor_share * blackbox["beta0"]
     entry = min(_expected(objective.priors, "beta3", 0.0), 0.7 * blackbox["beta2"] / context)
     pair = min(_expected(objective.priors, "beta4", 0.0), 0.5 * blackbox["beta1"] / prompt)

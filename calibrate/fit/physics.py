@@ -2,7 +2,7 @@
 
 Least squares on the logs of each request's latencies, the simulator in the loop. Every coefficient starts at its
 configured value and is held near it by a prior on its log as wide as it may well be off: what the traces do not tell
-stays as it was learned elsewhere. Intervals are of the linearized objective around the optimum, that prior included: they
+stays as it was learned elsewhere. Intervals are of the problem linearized around the optimum, that prior included: they
 are too narrow where two overheads can stand for each other, as those per layer and per collective do on one server.
 """
 

@@ -120,7 +120,11 @@ def selected_model(task: Task) -> tuple[Refined, tuple[Candidate, ...]]:
         start = search_extended(task, blackbox, terms) if terms else blackbox
         starts[name] = start
         refined[name] = refine(
-            start.objective.on(heads), start.theta, seed=task.seed, report=task.report, num_surfaces=NUM_SURFACES
+            start.objective.on(heads),
+            start.theta,
+            seed=task.seed,
+            report=task.report,
+            num_surfaces=NUM_SURFACES,
         )
         task.report(f"candidate: {name}", refined[name].loss)
     noise = np.min([each.objective.noise for each in refined.values()], axis=0)
@@ -173,9 +177,7 @@ def better_schedule(task: Task) -> tuple[Task, ScheduleChoice]:
         tasks[way] = replace(task, config=replace(task.config, engine=engine))
         refined[way] = configured_model(replace(tasks[way], report=tell))
     noise = (refined[True].objective.noise + refined[False].objective.noise) / 2
-    losses = {
-        way: replace(each.objective, noise=noise).evaluate(each.theta) for way, each in refined.items()
-    }
+    losses = {way: replace(each.objective, noise=noise).evaluate(each.theta) for way, each in refined.items()}
     best = min(losses, key=lambda way: losses[way])
     choice = ScheduleChoice(async_scheduling=best, loss_async=losses[True], loss_sync=losses[False])
     return tasks[best], choice

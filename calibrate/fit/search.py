@@ -52,13 +52,15 @@ def search(
 def search_on_surfaces(
     objective: Objective, starts: Sequence[Floats], *, seed: int, report: Report
 ) -> tuple[float, Floats]:
-    """Return the same by response surfaces alone, for terms without exposures; the better half of the starts goes on."""
+    """Return the same by response surfaces alone, for terms without exposures; the better half of starts goes on."""
     found = [(objective.evaluate(start), start) for start in starts]
     for turn in range(NUM_TURNS):
         found = sorted(found, key=lambda pair: pair[0])[: max(2, len(starts) >> turn)]
         for number, (_, start) in enumerate(found):
             stage = f"extended start {number + 1} of {len(found)}"
-            theta = _coarse_step(objective, start, seed=seed + 10 * turn + number, relative=COARSE, report=None)
+            theta = _coarse_step(
+                objective, start, seed=seed + 10 * turn + number, relative=COARSE, report=None
+            )
             found[number] = (objective.evaluate(theta), theta)
             report(stage, min(loss for loss, _ in found))
     return min(found, key=lambda pair: pair[0])
@@ -86,11 +88,17 @@ def descend(
     runs = objective.simulate(theta)
     loss = objective.loss(objective.residuals(runs), theta)
     while runs_left > 0 and damping < 1e4:
-        slopes = [gradient * objective.scale[:, None, None] for gradient in objective.exposure_gradients(runs)]
-        normal, gradient = normal_equations(objective, slopes, residuals=objective.residuals(runs), theta=theta)
+        slopes = [
+            gradient * objective.scale[:, None, None] for gradient in objective.exposure_gradients(runs)
+        ]
+        normal, gradient = normal_equations(
+            objective, slopes, residuals=objective.residuals(runs), theta=theta
+        )
         gain = 0.0
         while runs_left > 0 and damping < 1e4 and gain <= 0:
-            trial = damped_step(normal, gradient, at=theta / objective.scale, damping=damping) * objective.scale
+            trial = (
+                damped_step(normal, gradient, at=theta / objective.scale, damping=damping) * objective.scale
+            )
             trial_runs = objective.simulate(trial)
             trial_loss = objective.loss(objective.residuals(trial_runs), trial)
             runs_left -= 1

@@ -20,10 +20,10 @@ from calibrate.report.findings_json import (
     gate_json,
     metrics_json,
     origin_json,
-    suggested_run_json,
     saturation_json,
     steps_json,
     stratum_json,
+    suggested_run_json,
     worst_json,
 )
 from calibrate.report.suggested_runs import suggested_runs
@@ -54,7 +54,7 @@ def document_of(
         "error_origin": origin_json(calibration.origin),
         "worst": [worst_json(each) for each in calibration.worst],
         "reveals": [suggested_run_json(each) for each in suggested_runs(calibration)],
-        "of_saturated": calibration.judged.of_saturated,
+        "of_saturated": calibration.held_out.of_saturated,
         "network": None if options.network is None else asdict(options.network),
         "slo_us": dict(options.slo_us) or None,
         "excluded": calibration.excluded,

@@ -83,9 +83,9 @@ def calibration_rates_json(calibration: Calibration) -> Json:
     noise = calibration.noise
     return {
         "in_sample": rates_json(calibration.fitted_on.rates),
-        "holdout": rates_json(calibration.judged.rates),
+        "holdout": rates_json(calibration.held_out.rates),
         "noise_floor": None if noise is None else rates_json(noise.accuracy.rates),
-        "capacity": rates_json(calibration.judged.capacity) or None,
+        "capacity": rates_json(calibration.held_out.capacity) or None,
     }
 
 

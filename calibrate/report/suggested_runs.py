@@ -128,7 +128,9 @@ def suggested_runs(calibration: Calibration) -> tuple[SuggestedRun, ...]:
         run = run_for(name, partner=partner_of(calibration.fit, name))
         needed.setdefault(run.name, (run, []))[1].append(name)
     return tuple(
-        SuggestedRun(coefficients=tuple(names), shows=run.shows, command=command_of(run, traces=calibration.traces))
+        SuggestedRun(
+            coefficients=tuple(names), shows=run.shows, command=command_of(run, traces=calibration.traces)
+        )
         for run, names in needed.values()
     )
 

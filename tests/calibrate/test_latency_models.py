@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import vtwin
-from calibrate.fit.physics import Served, fit_physics
 from calibrate.fit.objective.fit_trace import fit_trace
+from calibrate.fit.physics import Served, fit_physics
 from calibrate.fit.result import Fit
 from replay import TwinConfig, load_config
 from replay.model import find_gpu, read_model_config

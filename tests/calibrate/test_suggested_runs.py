@@ -13,8 +13,8 @@ from calibrate.report.suggested_runs import (
     RUN_FOR,
     RUN_TO_SEPARATE,
     command_of,
-    suggested_runs,
     run_for,
+    suggested_runs,
 )
 from calibrate.run import calibrate
 from tests.calibrate.known_servers import GUESS, observed, source, workload

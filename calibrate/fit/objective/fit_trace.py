@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 LATENCIES = ("ttft_us", "e2e_us", "tpot_us")
 LOSS_METRICS = (*LATENCIES, "done_us")
-"""What the loss is made of, per request; the rows of every [4, n] array of a fit. ``done_us``: when as many requests as in
-the trace were done, of traces that completions pace or whose load was more than the server could serve. There a queue
-grows for as long as the run lasts, so that a latency says how long the run was. How fast answers come out says what the
-server can serve."""
+"""What the loss is made of, per request; the rows of every [4, n] array of a fit. ``done_us``: when as many requests
+as in the trace were done, of traces that completions pace or whose load was more than the server could serve. There a
+queue grows for as long as the run lasts, so that a latency says how long the run was. How fast answers come out says
+what the server can serve."""
 RUN_UP = 0.2
 """The first share of the answers says more about the start of the run than about what the server can serve."""
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from traces.errors import TraceError
 from traces.tables.rules import int_values, request_codes
-from traces.trace import Trace, select_rows
+from traces.trace import Trace
 
 Int64s = NDArray[np.int64]
 Float64s = NDArray[np.float64]
@@ -62,12 +62,6 @@ def send_or_arrival_us(trace: Trace) -> Int64s:
 def finished_ok(trace: Trace) -> NDArray[np.bool_]:
     """Return which requests enter latency statistics: those with status ``ok``."""
     return (trace.column("status") == "ok").fillna(False).to_numpy(dtype=bool)
-
-
-def without_warmup(trace: Trace) -> Trace:
-    """Return the trace without the rows that are marked as warm-up, itself where none is."""
-    counts = (trace.column("phase") != "warmup").fillna(True).to_numpy(dtype=bool)
-    return trace if counts.all() else select_rows(trace, counts)
 
 
 def request_metrics(trace: Trace) -> pd.DataFrame:

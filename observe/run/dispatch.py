@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 
 from observe.plan.chains import Chain
-from observe.plan.load_plan import SendPlan
-from observe.plan.sessions import Conversation, Replies
+from observe.plan.conversations import Conversation, Replies
+from observe.plan.send_plan import SendPlan
+from observe.run.in_flight_counts import InFlightCounter
 from observe.run.pacer import Pacer
 from observe.run.progress import Progress
-from observe.run.streaming import note_streams
+from observe.run.sent_request import SentRequest
 from observe.senders.exchange import Clock, Exchange, Sender, monotonic_ns
-from observe.senders.retry import is_worth_another, pause_s
+from observe.senders.retry import is_retryable, pause_s
 from observe.settings import Limits
 
 _TICK_S = 0.02
@@ -56,7 +57,7 @@ class LoadRun:
         sender: Sender,
         *,
         progress: Progress,
-        on_end: Callable[[Exchange], None],
+        on_end: Callable[[SentRequest], None],
         limits: Limits,
         id_prefix: str = "vtwin",
         clock: Clock = monotonic_ns,
@@ -72,13 +73,14 @@ class LoadRun:
         self._pacer = Pacer(clock=clock)
         self._slots = asyncio.Semaphore(limits.max_concurrency) if limits.max_concurrency else None
         self._no_more = asyncio.Event()
-        self._under_way: dict[asyncio.Task[None], Exchange] = {}
+        self._in_flight: dict[asyncio.Task[None], SentRequest] = {}
+        self._in_flight_counter = InFlightCounter(progress)
         self._dispatchers: list[asyncio.Task[object]] = []
         self._crash: BaseException | None = None
         self._interrupted = False
         self._stopped: str | None = None
         self._start_ns = 0
-        self._garbage = 0
+        self._num_uncollected_failures = 0
 
     async def execute(self, start_ns: int) -> RunFacts:
         """Send everything, due times counted from ``start_ns``, and wait for the last answer."""
@@ -88,11 +90,11 @@ class LoadRun:
         cpu_before = time.process_time()
         try:
             await self._dispatch_all()
-            while self._under_way:
-                await asyncio.wait(list(self._under_way))
+            while self._in_flight:
+                await asyncio.wait(list(self._in_flight))
         finally:
             watch.cancel()
-            note_streams((), self._progress)
+            self._in_flight_counter.count(())
             self._pacer.close()
             self.abort()
         if self._crash is not None:
@@ -126,8 +128,8 @@ class LoadRun:
         self._no_more.set()
         for dispatcher in self._dispatchers:
             dispatcher.cancel()
-        for task, exchange in self._under_way.items():
-            exchange.fail("aborted", "aborted by the client before the answer was whole")
+        for task, request in self._in_flight.items():
+            request.exchange.fail("aborted", "aborted by the client before the answer was whole")
             task.cancel()
 
     async def _dispatch_all(self) -> None:
@@ -157,9 +159,9 @@ class LoadRun:
             due_ns = self._planned_ns(row)
             await self._pacer.until(due_ns)
             held_until_ns = max(await self._take_slot(due_ns), held_until_ns)
-            task, exchange = self._launch(row, body, due_ns=due_ns, ready_ns=held_until_ns)
+            task, request = self._launch(row, body, due_ns=due_ns, ready_ns=held_until_ns)
             if len(chain) > 1:
-                self._dispatch(self._converse(chain, task, exchange))
+                self._dispatch(self._converse(chain, task, request))
             if count % _LAUNCHES_PER_TURN == 0:
                 await asyncio.sleep(0)
 
@@ -173,10 +175,10 @@ class LoadRun:
             due_ns = self._planned_ns(row) if is_paced else free_ns + self._plan.think_us[row] * 1000
             await self._pacer.until(due_ns)
             ready_ns = await self._take_slot(due_ns)
-            task, exchange = self._launch(row, body, due_ns=due_ns, ready_ns=ready_ns, is_paced=is_paced)
-            free_ns = await self._converse(chain, task, exchange)
+            task, request = self._launch(row, body, due_ns=due_ns, ready_ns=ready_ns, is_paced=is_paced)
+            free_ns = await self._converse(chain, task, request)
 
-    async def _converse(self, chain: Chain, task: asyncio.Task[None], exchange: Exchange) -> int:
+    async def _converse(self, chain: Chain, task: asyncio.Task[None], request: SentRequest) -> int:
         """Go on with a session whose first request is under way; return when its last answer was there.
 
         A round that fails ends it where the next would build on its answer.
@@ -185,18 +187,18 @@ class LoadRun:
         for before, row in pairwise(chain):
             await asyncio.wait([task])
             reply = await self.replies.of(before)
-            if reply is None and row in self._plan.grows_from:
+            if reply is None and row in self._plan.extends_row:
                 self._progress.num_not_continued += len(chain) - chain.index(row)
                 break
             body, num_tokens = conversation.next_body(row, reply)
-            answered_ns = exchange.end_ns or self._clock()
+            answered_ns = request.end_ns or self._clock()
             due_ns = max(self._planned_ns(row), answered_ns + self._plan.think_us[row] * 1000)
             await self._pacer.until(due_ns)
             ready_ns = await self._take_slot(due_ns)
-            task, exchange = self._launch(row, body, due_ns=due_ns, ready_ns=ready_ns, is_paced=False)
-            exchange.input_tokens = num_tokens
+            task, request = self._launch(row, body, due_ns=due_ns, ready_ns=ready_ns, is_paced=False)
+            request.input_tokens = num_tokens
         await asyncio.wait([task])
-        return exchange.end_ns or self._clock()
+        return request.end_ns or self._clock()
 
     async def _send_in_waves(self, chains: Iterator[Chain], size: int) -> None:
         """Send ``size`` requests at once, and the next as many when the last of them is answered."""
@@ -209,7 +211,7 @@ class LoadRun:
                 for (row, *_), body in zip(wave, bodies, strict=True)
             ]
             await asyncio.wait([task for task, _ in launched])
-            ended_ns = max(exchange.end_ns or self._clock() for _, exchange in launched)
+            ended_ns = max(request.end_ns or self._clock() for _, request in launched)
             due_ns = ended_ns + self._plan.think_us[wave[0][0]] * 1000
 
     def _planned_ns(self, row: int) -> int:
@@ -228,56 +230,61 @@ class LoadRun:
 
     def _launch(
         self, row: int, body: bytes, *, due_ns: int, ready_ns: int, is_paced: bool = True
-    ) -> tuple[asyncio.Task[None], Exchange]:
+    ) -> tuple[asyncio.Task[None], SentRequest]:
         exchange = Exchange(
-            index=row,
-            number=self._progress.num_launched,
-            due_ns=due_ns,
-            ready_ns=ready_ns,
             x_request_id=f"{self._id_prefix}-{row}",
+            ready_ns=ready_ns,
             body=body,
             headers=self._plan.headers[row],
+        )
+        request = SentRequest(
+            row=row,
+            exchange=exchange,
+            due_ns=due_ns,
+            number=self._progress.num_launched,
             is_paced=is_paced,
         )
         self._progress.note_launch(held_back=ready_ns > due_ns)
-        task = asyncio.create_task(self._carry(exchange))
-        self._under_way[task] = exchange
+        task = asyncio.create_task(self._send_with_retries(request))
+        self._in_flight[task] = request
         task.add_done_callback(self._end)
-        return task, exchange
+        return task, request
 
-    async def _carry(self, exchange: Exchange) -> None:
+    async def _send_with_retries(self, request: SentRequest) -> None:
         """Send until there is an answer, or a failure that stands."""
         try:
-            await self._sender.send(exchange)
-            while self._may_try_again(exchange):
-                exchange.is_resting = True
+            await self._sender.send(request.exchange)
+            while self._may_retry(request):
+                request.is_waiting_to_retry = True
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._no_more.wait(), pause_s(exchange))
+                    await asyncio.wait_for(
+                        self._no_more.wait(), pause_s(request.exchange, request.num_attempts)
+                    )
                 if self._no_more.is_set():
                     break
-                exchange.renew(self._clock())
-                await self._sender.send(exchange)
+                request.begin_retry(self._clock())
+                await self._sender.send(request.exchange)
         except asyncio.CancelledError:  # only this run cancels it, and says why beforehand
-            exchange.fail("aborted", "aborted by the client before the answer was whole")
-        exchange.end_ns = self._clock()
-        exchange.body = b""
+            request.exchange.fail("aborted", "aborted by the client before the answer was whole")
+        request.end_ns = self._clock()
+        request.exchange.body = b""
 
-    def _may_try_again(self, exchange: Exchange) -> bool:
-        tries_left = exchange.num_attempts <= self._limits.max_retries
-        return tries_left and not self._no_more.is_set() and is_worth_another(exchange)
+    def _may_retry(self, request: SentRequest) -> bool:
+        tries_left = request.num_attempts <= self._limits.max_retries
+        return tries_left and not self._no_more.is_set() and is_retryable(request.exchange)
 
     def _end(self, task: asyncio.Task[None]) -> None:
-        exchange = self._under_way.pop(task)
+        request = self._in_flight.pop(task)
         if self._slots is not None:
             self._slots.release()
-        self._progress.note_end(exchange)
-        self._garbage += exchange.failure is not None
+        self._progress.note_end(request)
+        self._num_uncollected_failures += request.exchange.failure is not None
         if task.cancelled():  # before it had begun
-            exchange.fail("aborted", "aborted by the client before it was sent")
+            request.exchange.fail("aborted", "aborted by the client before it was sent")
         elif (fault := task.exception()) is not None:
             self._crash = fault
             self.abort()
-        self._on_end(exchange)
+        self._on_end(request)
 
     async def _watch(self) -> None:
         """Sample how late the loop wakes up, and give up on what is past its limits."""
@@ -290,32 +297,32 @@ class LoadRun:
             count += 1
             if count % 5 == 0:
                 self._give_up()
-                note_streams(self._under_way.values(), self._progress)
-            if self._garbage >= _FAILURES_PER_COLLECTION:
-                self._garbage = 0
+                self._in_flight_counter.count(request.exchange for request in self._in_flight.values())
+            if self._num_uncollected_failures >= _FAILURES_PER_COLLECTION:
+                self._num_uncollected_failures = 0
                 gc.collect()
 
     def _give_up(self) -> None:
         now = self._clock()
-        for task, exchange in self._under_way.items():
-            reason = self._overdue(exchange, now)
+        for task, request in self._in_flight.items():
+            reason = self._overdue(request, now)
             if reason is not None:
-                exchange.fail("timeout", reason)
+                request.exchange.fail("timeout", reason)
                 task.cancel()
 
-    def _overdue(self, exchange: Exchange, now: int) -> str | None:
-        """Return why the client gives up on ``exchange`` at ``now``, or None."""
-        if exchange.is_resting:
+    def _overdue(self, request: SentRequest, now: int) -> str | None:
+        """Return why the client gives up on ``request`` at ``now``, or None."""
+        if request.is_waiting_to_retry:
             return None
-        limits = self._limits
+        exchange, limits = request.exchange, self._limits
         waited_s = (now - (exchange.dispatched_ns or exchange.ready_ns)) / 1e9
         if limits.timeout_s is not None and waited_s > limits.timeout_s:
             return f"no whole answer within {limits.timeout_s:g} s (--timeout)"
         silent_s = (now - exchange.last_activity_ns()) / 1e9
         if limits.stall_timeout_s is not None and silent_s > limits.stall_timeout_s:
             return f"no byte for {limits.stall_timeout_s:g} s (--stall-timeout)"
-        deadline_us = self._plan.deadline_us[exchange.index]
-        paced_by_plan = self._plan.due_us[exchange.index] is not None
+        deadline_us = self._plan.deadline_us[request.row]
+        paced_by_plan = self._plan.due_us[request.row] is not None
         if deadline_us is not None and paced_by_plan and now > self._start_ns + deadline_us * 1000:
             return f"no whole answer by the deadline, {deadline_us} us into the run"
         return None

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from observe.plan.chains import chains_of, rounds_that_grow
-from observe.plan.load_plan import PREBUILD_BYTES, BodyShape, SendPlan, make_plan
+from observe.plan.chains import chains_of, rounds_that_extend
+from observe.plan.conversations import returns_token_ids
 from observe.plan.local_tokenizer import LocalTokenizer
 from observe.plan.negotiate import make_prompts, negotiate
 from observe.plan.prompts import Prompts, TokenPrompts
-from observe.plan.sessions import names_its_tokens
+from observe.plan.send_plan import PREBUILD_BYTES, BodyShape, SendPlan, make_plan
+from observe.run.dispatch import LoadRun
 from observe.run.progress import Progress
-from observe.run.send_plan import LoadRun
-from observe.senders.choose import open_sender
+from observe.senders.choose_sender import open_sender
 from observe.senders.endpoint import PATHS
 from observe.senders.exchange import monotonic_ns
-from observe.server.metrics_text import Sample
-from observe.server.probe import Questions, ServerFacts, ask_server, scrape_metrics
+from observe.server.prometheus_text import Sample
+from observe.server.server_facts import ServerClient, ServerFacts, ask_server, scrape_metrics
 from observe.settings import Settings, WarmUp
 from traces import ClosedLoop, select_rows
 
@@ -50,7 +50,7 @@ class Preparation:
 
 
 async def prepare(
-    workload: Trace, settings: Settings, questions: Questions, *, tell: Say = lambda _: None
+    workload: Trace, settings: Settings, client: ServerClient, *, tell: Say = lambda _: None
 ) -> Preparation:
     """Ask the server, make the plan that suits it, warm the server up; return what the run starts from.
 
@@ -58,24 +58,24 @@ async def prepare(
     Raises ServerError where there is no server or it refuses, ConfigError for a model it does not serve,
     TraceError for a workload that cannot be sent.
     """
-    server = await ask_server(questions, model=settings.model)
+    server = await ask_server(client, model=settings.model)
     salt = int.from_bytes(os.urandom(6)) if settings.salt is None else settings.salt
     served = frozenset(server.served) if settings.model is None else frozenset()
     shape = BodyShape(api=settings.api, model=server.model, row_models=served, streaming=settings.streaming)
     tokenizer = None if settings.tokenizer is None else LocalTokenizer(settings.tokenizer)
     prompts, note = await make_prompts(
-        questions, api=settings.api, model=server.model, salt=salt, tokenizer=tokenizer
+        client, api=settings.api, model=server.model, salt=salt, tokenizer=tokenizer
     )
     notes: tuple[str, ...] = (note,) if note else ()
     if settings.probe and not server.is_vllm:
-        shape, prompts, more = await _settle(
-            questions, shape, prompts=prompts, salt=salt, tokenizer=tokenizer
+        shape, prompts, more = await _negotiate_body(
+            client, shape, prompts=prompts, salt=salt, tokenizer=tokenizer
         )
         notes += more
-    if rounds_that_grow(workload, chains_of(workload)):
-        prompts, more = await _to_grow(questions, shape, prompts=prompts, salt=salt)
+    if rounds_that_extend(workload, chains_of(workload)):
+        prompts, more = await _prompts_for_conversations(client, shape, prompts=prompts, salt=salt)
         notes += more
-    if settings.warmup and not settings.warmup.is_kept:
+    if settings.warmup and not settings.warmup.is_recorded:
         tell(f"warming up {_how_long(settings.warmup, len(workload))}")
         await warm_up(workload, settings, prompts=prompts, shape=shape, salt=salt + 1)
     plan = make_plan(
@@ -89,13 +89,13 @@ async def prepare(
         server=server,
         plan=plan,
         salt=salt,
-        metrics=None if server.metrics is None else await scrape_metrics(questions),
+        metrics=None if server.metrics is None else await scrape_metrics(client),
         notes=(*server.notes, *notes, *plan.notes),
     )
 
 
-async def _settle(
-    questions: Questions,
+async def _negotiate_body(
+    client: ServerClient,
     shape: BodyShape,
     *,
     prompts: Prompts,
@@ -103,21 +103,21 @@ async def _settle(
     tokenizer: LocalTokenizer | None,
 ) -> tuple[BodyShape, Prompts, tuple[str, ...]]:
     """Return shape and prompts that the server accepts, and what had to be given up for it."""
-    agreed, refusal = await negotiate(questions, shape, prompts=prompts)
+    agreed, refusal = await negotiate(client, shape, prompts=prompts)
     if refusal is None:
-        return agreed, prompts, _given_up(shape, agreed)
+        return agreed, prompts, _dropped_options(shape, agreed)
     if shape.api == "completions":
         words, note = await make_prompts(
-            questions, api=shape.api, model=shape.model, salt=salt, token_ids=False, tokenizer=tokenizer
+            client, api=shape.api, model=shape.model, salt=salt, token_ids=False, tokenizer=tokenizer
         )
-        agreed, text_refusal = await negotiate(questions, shape, prompts=words)
+        agreed, text_refusal = await negotiate(client, shape, prompts=words)
         if text_refusal is None:
             said = ("the server takes no token ids as a prompt", *((note,) if note else ()))
-            return agreed, words, (*said, *_given_up(shape, agreed))
+            return agreed, words, (*said, *_dropped_options(shape, agreed))
     return shape, prompts, (f"a trial request was refused: {refusal}",)
 
 
-def _given_up(asked: BodyShape, agreed: BodyShape) -> tuple[str, ...]:
+def _dropped_options(asked: BodyShape, agreed: BodyShape) -> tuple[str, ...]:
     said = []
     if asked.continuous_usage and not agreed.continuous_usage:
         said.append("no continuous_usage_stats: an event's tokens are known only where each carried one")
@@ -126,15 +126,15 @@ def _given_up(asked: BodyShape, agreed: BodyShape) -> tuple[str, ...]:
     return tuple(said)
 
 
-async def _to_grow(
-    questions: Questions, shape: BodyShape, *, prompts: Prompts, salt: int
+async def _prompts_for_conversations(
+    client: ServerClient, shape: BodyShape, *, prompts: Prompts, salt: int
 ) -> tuple[Prompts, tuple[str, ...]]:
     """Return prompts that answers can be added to: token ids only where the server names its own."""
     if shape.api == "chat" or not isinstance(prompts, TokenPrompts):
         return prompts, ()
-    if await names_its_tokens(questions, shape, prompts=prompts):
+    if await returns_token_ids(client, shape, prompts=prompts):
         return prompts, ()
-    words, note = await make_prompts(questions, api=shape.api, model=shape.model, salt=salt, token_ids=False)
+    words, note = await make_prompts(client, api=shape.api, model=shape.model, salt=salt, token_ids=False)
     said = (
         "the server names no tokens (vllm: 0.10.2 or newer): sessions are sent as text, read anew each round"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from traces.read import examine
+from traces.files.read import examine
 from traces.schema import FIELDS
 from traces.strict_yaml import nearest
 from traces.tables.problems import Problem

@@ -9,41 +9,41 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from observe.executor import Carrier
-from observe.prepare import Preparation
-from observe.record.recorder import Tallies
-from observe.result.verdict import (
+from observe.executor import Executor
+from observe.preparation import Preparation
+from observe.record.recorder import AnswerCounts
+from observe.result.client_verdict import (
     BOUNDS,
     FINISHED,
     achieved_pace,
     asked_in_flight,
     asked_pace,
-    blame,
-    blame_all,
     busy_frac,
     due_pace,
+    limiting_bounds,
+    limiting_bounds_of_processes,
     quantiles_of,
     quantiles_of_histogram,
 )
+from observe.run.dispatch import RunFacts
 from observe.run.progress import Progress
-from observe.run.send_plan import RunFacts
-from observe.server.metrics_text import Sample, counter_deltas
+from observe.server.prometheus_text import Sample, counter_deltas
 from observe.settings import Settings
+from traces.files.write import tool_version
 from traces.header import ClientInfo, Header, ProcessInfo
-from traces.write import tool_version
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def first_header(ready: Preparation, settings: Settings, *, carrier: Carrier) -> Header:
+def first_header(ready: Preparation, settings: Settings, *, executor: Executor) -> Header:
     """Return the header that the trace has while the run goes on."""
     asked = ready.plan.trace.header
     pace = asked_pace(ready.plan)
     limits = settings.limits
     client = ClientInfo(
-        clock=carrier.clock_name,
-        library=carrier.library,
+        clock=executor.clock_name,
+        library=executor.library,
         num_processes=settings.processes,
         api=settings.api,
         prompt_source=ready.plan.prompts.source,
@@ -88,21 +88,25 @@ def final_header(
     *,
     settings: Settings,
     progress: Progress,
-    carrier: Carrier,
+    executor: Executor,
     facts: RunFacts,
     after: Sequence[Sample] | None,
 ) -> Header:
     """Return ``header`` with what the run has shown of server and client."""
     assert header.client is not None  # noqa: S101  first_header made it
-    tallies, processes = carrier.tallies, carrier.processes
+    answer_counts, processes = executor.answer_counts, executor.processes
     cpu_frac = max((each.cpu_frac or 0.0 for each in processes), default=busy_frac(facts))
-    reason = blame_all(processes) if processes else blame(ready.plan, progress, cpu_frac=cpu_frac)
+    reason = (
+        limiting_bounds_of_processes(processes)
+        if processes
+        else limiting_bounds(ready.plan, progress, cpu_frac=cpu_frac)
+    )
     achieved = achieved_pace(ready.plan, progress)
     is_cut = facts.interrupted or facts.stopped is not None
     asked = due_pace(ready.plan, progress) if is_cut else asked_pace(ready.plan)
     client = replace(
         header.client,
-        token_counts=_token_counts(tallies),
+        token_counts=_token_counts(answer_counts),
         num_held_back=progress.num_held_back if settings.limits.max_concurrency else None,
         num_retried=progress.num_retried if settings.limits.max_retries else None,
         in_flight_asked=asked_in_flight(ready.plan),
@@ -127,15 +131,15 @@ def final_header(
         notes=(
             *header.client.notes,
             *([facts.stopped] if facts.stopped else []),
-            *_remarks(tallies),
+            *_remarks(answer_counts),
             *_lost_rounds(progress),
-            *_silences(ready, tallies),
+            *_missing_server_fields(ready, answer_counts),
             *_each_lost(processes),
             *_about_processes(processes, settings),
             *_lost_metrics(ready, after),
         ),
     )
-    fingerprint = next(iter(tallies.fingerprints), None)
+    fingerprint = next(iter(answer_counts.fingerprints), None)
     deltas = {} if ready.metrics is None or after is None else counter_deltas(ready.metrics, list(after))
     return replace(
         header,
@@ -156,12 +160,12 @@ def _array(values: Sequence[int]) -> NDArray[np.int64]:
     return np.array(values, dtype=np.int64)
 
 
-def _token_counts(tallies: Tallies) -> str | None:
+def _token_counts(answer_counts: AnswerCounts) -> str | None:
     """Return where the token counts of the whole answers come from, in words."""
     said = [
-        (tallies.counted_by_event, "usage of every event"),
-        (tallies.counted_at_end, "usage at the end"),
-        (tallies.without_usage, "not counted by the server"),
+        (answer_counts.counted_by_event, "usage of every event"),
+        (answer_counts.counted_at_end, "usage at the end"),
+        (answer_counts.without_usage, "not counted by the server"),
     ]
     present = [(count, words) for count, words in said if count]
     if len(present) == 1:
@@ -169,13 +173,13 @@ def _token_counts(tallies: Tallies) -> str | None:
     return "; ".join(f"{words} ({count} requests)" for count, words in present) or None
 
 
-def _remarks(tallies: Tallies) -> tuple[str, ...]:
+def _remarks(answer_counts: AnswerCounts) -> tuple[str, ...]:
     said: list[str] = []
-    if tallies.other_length:
-        said.append(f"{tallies.other_length} answers have more or fewer tokens than asked")
-    if tallies.without_usage:
-        said.append(f"{tallies.without_usage} answers came without usage: their tokens are unknown")
-    if (change := server_change(tallies)) is not None:
+    if answer_counts.other_length:
+        said.append(f"{answer_counts.other_length} answers have more or fewer tokens than asked")
+    if answer_counts.without_usage:
+        said.append(f"{answer_counts.without_usage} answers came without usage: their tokens are unknown")
+    if (change := server_change(answer_counts)) is not None:
         said.append(change)
     return tuple(said)
 
@@ -185,18 +189,18 @@ def _lost_rounds(progress: Progress) -> tuple[str, ...]:
     return (f"{lost} requests were not sent: a round of their session before them failed",) if lost else ()
 
 
-def _silences(ready: Preparation, tallies: Tallies) -> tuple[str, ...]:
+def _missing_server_fields(ready: Preparation, answer_counts: AnswerCounts) -> tuple[str, ...]:
     """Return what a vLLM server could say with its answers and did not, each with the flag that lets it."""
-    if not ready.server.is_vllm or not tallies.num_whole:
+    if not ready.server.is_vllm or not answer_counts.num_whole:
         return ()
     said: list[str] = []
-    if not tallies.with_cached_tokens:
+    if not answer_counts.with_cached_tokens:
         said.append(
             "no cached tokens in usage: hits by request unknown (vllm: --enable-prompt-tokens-details)"
         )
-    if not tallies.with_timings:
+    if not answer_counts.with_timings:
         said.append("no queue times with the answers (vllm: --enable-per-request-metrics)")
-    if not tallies.fingerprints:
+    if not answer_counts.fingerprints:
         said.append("no system_fingerprint: a server that is replaced during the run would not be noticed")
     return tuple(said)
 
@@ -226,11 +230,13 @@ def _about_processes(processes: Sequence[ProcessInfo], settings: Settings) -> tu
     return tuple(said)
 
 
-def server_change(tallies: Tallies) -> str | None:
+def server_change(answer_counts: AnswerCounts) -> str | None:
     """Return that the server changed during the run, if its fingerprints say so."""
-    if len(tallies.fingerprints) < 2:
+    if len(answer_counts.fingerprints) < 2:
         return None
-    return f"the server changed during the run: system_fingerprint {' then '.join(tallies.fingerprints)}"
+    return (
+        f"the server changed during the run: system_fingerprint {' then '.join(answer_counts.fingerprints)}"
+    )
 
 
 def _lost_metrics(ready: Preparation, after: Sequence[Sample] | None) -> tuple[str, ...]:

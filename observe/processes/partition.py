@@ -6,7 +6,7 @@ import heapq
 from dataclasses import dataclass, replace
 
 from observe.plan.chains import Chain
-from observe.plan.load_plan import SendPlan
+from observe.plan.send_plan import SendPlan
 from traces import ConfigError
 
 
@@ -26,7 +26,7 @@ class Share:
         return replace(plan, trace=trace, chains=self.chains)
 
 
-def deal(plan: SendPlan, processes: int) -> tuple[Share, ...]:
+def partition_plan(plan: SendPlan, processes: int) -> tuple[Share, ...]:
     """Return the shares of at most ``processes`` processes: none is left without a request or a user.
 
     Each session, in the order in which the plan begins them, goes to the process that has the fewest requests so
@@ -57,7 +57,7 @@ def split_evenly(total: int, number: int) -> list[int]:
     return [total // number + (place < total % number) for place in range(number)]
 
 
-def deal_cap(cap: int | None, number: int) -> list[int | None]:
+def partition_cap(cap: int | None, number: int) -> list[int | None]:
     """Return each process's part of a cap on concurrency. Raises ConfigError where one would be left with none."""
     if cap is None:
         return [None] * number

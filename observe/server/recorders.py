@@ -6,21 +6,21 @@ import asyncio
 from pathlib import Path
 
 from observe.server.engine_log import EngineLog
-from observe.server.probe import Questions
 from observe.server.scrape import Scraper, stop
+from observe.server.server_facts import ServerClient
 from observe.settings import Settings
 
 
-class BesideRecords:
+class ServerRecorders:
     """Recorders of what the server says during a run, as far as the settings ask for them.
 
     Raises ConfigError for a log that is not there.
     """
 
-    def __init__(self, settings: Settings, questions: Questions) -> None:
+    def __init__(self, settings: Settings, client: ServerClient) -> None:
         self._log = None if settings.engine_log is None else EngineLog(settings.engine_log)
         period_s = settings.scrape_s
-        self._scraper = None if period_s is None else Scraper(questions, period_s=period_s)
+        self._scraper = None if period_s is None else Scraper(client, period_s=period_s)
         self._scraping: asyncio.Task[None] | None = None
 
     def start(self, start_ns: int) -> None:

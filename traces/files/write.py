@@ -1,16 +1,14 @@
-"""Writing a trace: every file under a temporary name first, then all renamed, the header last."""
+"""Writing a trace: its files appear together (``traces.atomic``), the header last."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 import pandas as pd
 
+from traces.atomic import atomic_files
 from traces.errors import TraceError
 from traces.header import Header, header_yaml
 from traces.schema import EVENT_FIELDS, FIELDS, REQUEST_FIELDS, Field
@@ -20,7 +18,6 @@ from traces.tables.paths import beside, stem_of
 from traces.trace import Trace
 
 Dialect = Literal["vtwin", "blis"]
-DIALECTS = ("vtwin", "blis")
 
 
 def write_trace(
@@ -37,7 +34,8 @@ def write_trace(
     header, requests, event_frame = _spoken(trace, dialect, events=events)
     header_path, table_path = beside(base, ".yaml"), beside(base, suffix)
     events_path = beside(base, ".itl" + suffix)
-    with _staged(base) as stage:
+    with atomic_files(base, error=TraceError, is_durable=header.mode == "real") as stage:
+        base.parent.mkdir(parents=True, exist_ok=True)
         _write_table(requests, _request_fields(requests, dialect), path=stage(table_path), parquet=parquet)
         if event_frame is not None:
             fields = [field for field in EVENT_FIELDS if field.name in event_frame.columns]
@@ -91,34 +89,6 @@ def _write_table(frame: pd.DataFrame, fields: list[Field], *, path: Path, parque
         write_parquet(table, path)
     else:
         write_csv(table, path)
-
-
-class _Stage:
-    """Temporary names beside the final ones, and the renaming in the order in which they were asked for."""
-
-    def __init__(self) -> None:
-        self.pairs: list[tuple[Path, Path]] = []
-
-    def __call__(self, final: Path) -> Path:
-        temporary = final.with_name(f".{final.name}.{os.getpid()}.tmp")
-        self.pairs.append((temporary, final))
-        return temporary
-
-
-@contextmanager
-def _staged(base: Path) -> Iterator[_Stage]:
-    """Yield a stage; rename everything when the block ends well, remove everything when it does not."""
-    stage = _Stage()
-    try:
-        base.parent.mkdir(parents=True, exist_ok=True)
-        yield stage
-        for temporary, final in stage.pairs:
-            temporary.replace(final)
-    except OSError as error:
-        raise TraceError(f"{base}: {error.strerror}, expected a place that can be written") from error
-    finally:
-        for temporary, _ in stage.pairs:
-            temporary.unlink(missing_ok=True)
 
 
 def _remove_others(base: Path, *, keep: tuple[Path, ...]) -> None:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from observe.plan.load_plan import SendPlan
+from observe.plan.send_plan import SendPlan
+from observe.run.dispatch import RunFacts
 from observe.run.progress import LogHistogram, Progress
-from observe.run.send_plan import RunFacts
 from traces.header import ProcessInfo
 
 BOUNDS: Mapping[str, float] = {
@@ -27,7 +27,7 @@ core that is busy for more than nine tenths of the time queues its own events. T
 about against what was asked: the rate, the gaps' coefficient of variation (relative to it, or to 1 where it is
 smaller), and the requests in flight of a closed loop whose users do not think."""
 
-_WORDS: Mapping[str, str] = {
+_MEANINGS: Mapping[str, str] = {
     "own_lag_p99_us": "sent late by the client itself, p99",
     "loop_lag_p99_us": "event loop late, p99",
     "cpu_frac": "CPU of its core",
@@ -138,7 +138,7 @@ def process_info(
 ) -> ProcessInfo:
     """Return how a process did that had this plan; ``facts`` None: it did not live to tell them."""
     cpu_frac = float("nan") if facts is None else busy_frac(facts)
-    reason = blame(plan, progress, cpu_frac=cpu_frac)
+    reason = limiting_bounds(plan, progress, cpu_frac=cpu_frac)
     return ProcessInfo(
         num_planned=len(plan),
         num_sent=len(progress.dispatched_ns),
@@ -151,13 +151,13 @@ def process_info(
     )
 
 
-def blame_all(processes: Sequence[ProcessInfo]) -> str | None:
+def limiting_bounds_of_processes(processes: Sequence[ProcessInfo]) -> str | None:
     """Return by what bounds which processes limited the run, or None where none did."""
     blamed = [f"process {i}: {each.reason}" for i, each in enumerate(processes, start=1) if each.limited]
     return "; ".join(blamed) or None
 
 
-def blame(plan: SendPlan, progress: Progress, *, cpu_frac: float) -> str | None:
+def limiting_bounds(plan: SendPlan, progress: Progress, *, cpu_frac: float) -> str | None:
     """Return by what bounds the client limited the run, or None where it did not.
 
     Requests that are all due at once are sent as fast as the client can: their lag is what was asked for.
@@ -172,16 +172,16 @@ def blame(plan: SendPlan, progress: Progress, *, cpu_frac: float) -> str | None:
         **_departures(plan, progress),
     }
     beyond = [
-        _in_words(name, value)
+        _sentence(name, value)
         for name, value in measured.items()
         if value is not None and value > BOUNDS[name]
     ]
     return "; ".join(beyond) or None
 
 
-def _in_words(name: str, value: float) -> str:
+def _sentence(name: str, value: float) -> str:
     """Return by how much a bound is passed, in words: "its own lag, p99: 11.2 ms, more than 10 ms"."""
     bound = BOUNDS[name]
     if name.endswith("_us"):
-        return f"{_WORDS[name]}: {value / 1e3:.3g} ms, more than {bound / 1e3:g} ms"
-    return f"{_WORDS[name]}: {value:.1%}, more than {bound:.0%}"
+        return f"{_MEANINGS[name]}: {value / 1e3:.3g} ms, more than {bound / 1e3:g} ms"
+    return f"{_MEANINGS[name]}: {value:.1%}, more than {bound:.0%}"

@@ -20,13 +20,13 @@ from observe.plan.prompts import OWN, Segment
 from observe.senders.endpoint import PATHS
 
 if TYPE_CHECKING:
-    from observe.plan.load_plan import BodyShape, SendPlan
     from observe.plan.prompts import Prompts
-    from observe.response.timeline import Reply
-    from observe.server.probe import Questions
+    from observe.plan.send_plan import BodyShape, SendPlan
+    from observe.response.stream_reader import Reply
+    from observe.server.server_facts import ServerClient
 
 
-def grown(prompt: bytes, reply: Reply, added: bytes) -> bytes:
+def extended_prompt(prompt: bytes, reply: Reply, added: bytes) -> bytes:
     """Return ``prompt`` with the answer it got and what the next round adds; JSON values of the same kind.
 
     Token ids and text are joined; of messages the answer becomes the assistant's.
@@ -50,14 +50,14 @@ class Conversation:
 
     def next_body(self, row: int, reply: Reply | None) -> tuple[bytes, int | None]:
         """Return the body of ``row`` after ``reply``, and its prompt's tokens where they can be counted."""
-        before = self._plan.grows_from.get(row)
+        before = self._plan.extends_row.get(row)
         if before is None or reply is None:
             self._prompt = b""
             return self._plan.take_body(row), None
         if not self._prompt:
             self._prompt = self._plan.prompt(before)
             self._num_tokens = self._plan.num_prompt_tokens(before)
-        self._prompt = grown(self._prompt, reply, self._plan.prompt(row))
+        self._prompt = extended_prompt(self._prompt, reply, self._plan.prompt(row))
         self._num_tokens += len(reply.token_ids) + self._plan.num_prompt_tokens(row)
         counted = self._num_tokens if is_token_ids(self._prompt) else None
         return self._plan.body_with(row, self._prompt), counted
@@ -88,13 +88,13 @@ class Replies:
         return self._read[row]
 
 
-async def names_its_tokens(questions: Questions, shape: BodyShape, *, prompts: Prompts) -> bool:
+async def returns_token_ids(client: ServerClient, shape: BodyShape, *, prompts: Prompts) -> bool:
     """Ask for one token; say whether the answer tells its id. Raises ServerError on 401, 403, 5xx, or no answer."""
     whole = replace(shape, streaming=False)
     prompt = prompts.render([Segment(OWN, 1 << 62, 16)])
     body = whole.body(prompt, max_tokens=1, model=None, priority=None, return_token_ids=True)
-    answer = await questions.post(PATHS[shape.api], body)
-    questions.refuse(PATHS[shape.api], answer)
+    answer = await client.post(PATHS[shape.api], body)
+    client.refuse(PATHS[shape.api], answer)
     choices = answer.json().get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else {}
     return isinstance(choice, dict) and bool(choice.get("token_ids"))

@@ -14,8 +14,8 @@ import pytest
 
 from observe import Limits, Settings, observe_trace, observe_with, parse_endpoint
 from observe.plan.chains import chains_of
-from observe.plan.sessions import grown
-from observe.response.timeline import Reply
+from observe.plan.conversations import extended_prompt
+from observe.response.stream_reader import Reply
 from tests.observe.servers import Behaviour, FakeServer, serving
 from tests.observe.workloads import statuses, workload
 from traces import ClosedLoop, Trace, check_trace, read_trace
@@ -194,6 +194,6 @@ def test_chains_follow_the_rounds_whatever_the_order_of_the_rows() -> None:
 )
 def test_a_prompt_grows_in_its_own_kind(prompt: object, added: object, whole: object) -> None:
     reply = Reply(text='x"y', token_ids=(3, 4))
-    assert orjson.loads(grown(orjson.dumps(prompt), reply, orjson.dumps(added))) == whole
-    silent = grown(b"[1,2]", Reply(text="", token_ids=()), b"[5]")
+    assert orjson.loads(extended_prompt(orjson.dumps(prompt), reply, orjson.dumps(added))) == whole
+    silent = extended_prompt(b"[1,2]", Reply(text="", token_ids=()), b"[5]")
     assert orjson.loads(silent) == [1, 2, 5]

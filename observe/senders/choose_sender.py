@@ -14,16 +14,16 @@ def open_sender(endpoint: Endpoint, path: str) -> Sender:
 
     Needs a running loop.
     """
-    if is_plain(endpoint):
-        from observe.senders.plain_http import PlainSender
+    if is_direct_http(endpoint):
+        from observe.senders.socket_sender import SocketSender
 
-        return PlainSender(endpoint, path)
+        return SocketSender(endpoint, path)
     from observe.senders.aiohttp_sender import AiohttpSender
 
     return AiohttpSender(endpoint, path)
 
 
-def is_plain(endpoint: Endpoint) -> bool:
+def is_direct_http(endpoint: Endpoint) -> bool:
     """Say whether the way there is plain HTTP: no TLS, no proxy of the environment, no login in the URL."""
     parts = urlsplit(endpoint.base)
     if parts.scheme != "http" or parts.username is not None:

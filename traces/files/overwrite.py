@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from traces.errors import ConfigError, TraceError
-from traces.read import read_header
+from traces.files.read import read_header
 from traces.tables.paths import beside, stem_of
 
 _IN_WORDS: Final = {"real": "measured", "replayed": "simulated", "generated": "drawn or converted"}

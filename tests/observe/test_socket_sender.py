@@ -13,11 +13,11 @@ import pytest
 
 from observe import Exchange, parse_endpoint
 from observe.senders.aiohttp_sender import AiohttpSender
-from observe.senders.choose import open_sender
+from observe.senders.choose_sender import open_sender
 from observe.senders.endpoint import Endpoint
 from observe.senders.exchange import monotonic_ns
-from observe.senders.plain_http import PlainSender
-from observe.senders.receive import Receiver
+from observe.senders.receive_timestamps import Receiver
+from observe.senders.socket_sender import SocketSender
 
 CHUNKED = (
     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -29,7 +29,7 @@ Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 def exchange(body: bytes = b"{}") -> Exchange:
-    return Exchange(index=0, due_ns=0, ready_ns=0, x_request_id="x-1", body=body)
+    return Exchange(x_request_id="x-1", body=body)
 
 
 async def read_request(reader: asyncio.StreamReader) -> tuple[str, bytes]:
@@ -51,7 +51,7 @@ async def sent(
 
     listener = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
-    sender = PlainSender(
+    sender = SocketSender(
         parse_endpoint(f"http://127.0.0.1:{port}"), "/v1/completions", kernel_stamps=kernel_stamps
     )
     exchanges = [exchange(body) for _ in range(number)]
@@ -153,7 +153,7 @@ async def test_a_connection_that_was_closed_while_idle_is_not_used_again() -> No
         await writer.drain()
 
     listener = await asyncio.start_server(_closing(pausing), "127.0.0.1", 0)
-    sender = PlainSender(
+    sender = SocketSender(
         parse_endpoint(f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"), "/v1/completions"
     )
     for _ in range(3):
@@ -183,7 +183,7 @@ async def test_a_cancelled_request_drops_its_connection() -> None:
 
     gone = asyncio.Event()
     listener = await asyncio.start_server(_closing(talk), "127.0.0.1", 0)
-    sender = PlainSender(
+    sender = SocketSender(
         parse_endpoint(f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"), "/v1/completions"
     )
     task = asyncio.create_task(sender.send(exchange()))
@@ -224,7 +224,7 @@ def test_a_wall_clock_that_was_set_does_not_reach_the_stamps() -> None:
     for shift in (-hour_ns, hour_ns):
         server.send(b"x")
         now = time.time_ns()
-        with mock.patch("observe.senders.receive.time.time_ns", return_value=now + shift):
+        with mock.patch("observe.senders.receive_timestamps.time.time_ns", return_value=now + shift):
             _, stamp = receiver.receive(client, after_ns=before)
         assert before <= stamp <= monotonic_ns()
         server.send(b"x")
@@ -251,7 +251,7 @@ def test_a_core_taken_away_between_the_two_clocks_does_not_make_time_run_backwar
     real = time.time_ns
     server.send(b"y")
     sent = monotonic_ns()
-    with mock.patch("observe.senders.receive.time.time_ns", slow_time_ns):
+    with mock.patch("observe.senders.receive_timestamps.time.time_ns", slow_time_ns):
         _, stamp = receiver.receive(client, after_ns=before)
     assert before <= stamp
     assert abs(stamp - sent) < 3_000_000
@@ -281,8 +281,8 @@ def _pair() -> tuple[socket.socket, socket.socket]:
 @pytest.mark.parametrize(
     ("url", "proxy", "expected"),
     [
-        ("http://10.0.0.1:8000", None, PlainSender),
-        ("http://127.0.0.1:8000", "http://proxy:3128", PlainSender),
+        ("http://10.0.0.1:8000", None, SocketSender),
+        ("http://127.0.0.1:8000", "http://proxy:3128", SocketSender),
         ("http://10.0.0.1:8000", "http://proxy:3128", AiohttpSender),
         ("https://10.0.0.1", None, AiohttpSender),
         ("http://me:secret@10.0.0.1", None, AiohttpSender),
@@ -291,7 +291,7 @@ def _pair() -> tuple[socket.socket, socket.socket]:
 async def test_tls_proxies_and_logins_are_aiohttps_business(
     url: str, proxy: str | None, *, expected: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("observe.senders.choose.getproxies", lambda: {"http": proxy} if proxy else {})
+    monkeypatch.setattr("observe.senders.choose_sender.getproxies", lambda: {"http": proxy} if proxy else {})
     sender = open_sender(Endpoint(base=url), "/v1/completions")
     assert type(sender) is expected
     await sender.close()
@@ -306,7 +306,7 @@ async def test_a_connection_that_was_idle_for_too_long_is_not_used_again() -> No
 
     passed_ns = 0
     listener = await asyncio.start_server(_closing(talk), "127.0.0.1", 0)
-    sender = PlainSender(
+    sender = SocketSender(
         parse_endpoint(f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"),
         "/v1/completions",
         clock=lambda: monotonic_ns() + passed_ns,

@@ -74,12 +74,12 @@ class Reading:
 class StreamReader:
     """Reads one streamed response blob by blob, so that the work can be sliced between other work.
 
-    ``keep_reply``: what is said, too, and not only when.
+    ``with_reply``: what is said, too, and not only when.
     """
 
-    def __init__(self, *, streamed: bool = True, keep_reply: bool = False) -> None:
+    def __init__(self, *, streamed: bool = True, with_reply: bool = False) -> None:
         self._streamed = streamed
-        self._keep_reply = keep_reply
+        self._with_reply = with_reply
         self._text: list[str] = []
         self._token_ids: list[int] = []
         self._parser = SseParser()
@@ -115,7 +115,7 @@ class StreamReader:
             self._take_event(payload, last_stamp or 0)
         fault = fault or self._fault
         if fault is None and whole:
-            fault = self._judge_end()
+            fault = self._fault_at_end()
         return Reading(
             event_stamps=self._stamps,
             event_tokens=self._counted_tokens(),
@@ -131,7 +131,7 @@ class StreamReader:
             timings=self._timings,
             fault=fault,
             streamed=self._streamed,
-            reply=self._reply() if self._keep_reply else None,
+            reply=self._reply() if self._with_reply else None,
         )
 
     def _reply(self) -> Reply:
@@ -163,10 +163,10 @@ class StreamReader:
             return 0
         if isinstance(reason := choice.get("finish_reason"), str):
             self._finish_reason = reason
-        if self._keep_reply:
+        if self._with_reply:
             self._text.append(text_of(choice))
             self._token_ids += choice.get("token_ids") or ()
-        if not step and not carries_text(choice):
+        if not step and not has_output(choice):
             return 0
         self._num_token_chunks += 1
         self._last_token = stamp
@@ -205,7 +205,7 @@ class StreamReader:
         each = 1 if self._num_token_chunks == self._usage.get("completion_tokens") else None
         return [0 if tokens == 0 else each for tokens in self._tokens]
 
-    def _judge_end(self) -> str | None:
+    def _fault_at_end(self) -> str | None:
         """Return why a body that was read to its end is no whole answer, or None."""
         if self._stamps and (self._done or self._finish_reason is not None):
             return None
@@ -216,7 +216,7 @@ class StreamReader:
         return said or f"body without an event: got {_excerpt(self._head)}, expected text/event-stream"
 
 
-def carries_text(choice: dict[str, Any]) -> bool:
+def has_output(choice: dict[str, Any]) -> bool:
     """Say whether a choice of either API holds text, reasoning, a refusal or a piece of a tool call."""
     if choice.get("text"):
         return True

@@ -1,7 +1,7 @@
 """The plain-HTTP sender: HTTP/1.1 on bare sockets, httptools for the framing, stamps from the kernel.
 
 A response costs a wake-up, a read and httptools's callbacks; no stream objects, no task beside the request's
-own. TLS, proxies and credentials in the URL are aiohttp's business (``observe.senders.choose``).
+own. TLS, proxies and credentials in the URL are aiohttp's business (``observe.senders.choose_sender``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import httptools
 
 from observe.senders.endpoint import Endpoint
 from observe.senders.exchange import Clock, Exchange, monotonic_ns
-from observe.senders.receive import Receiver
+from observe.senders.receive_timestamps import Receiver
 from observe.senders.retry import retry_after_s
 
 _KEEPALIVE_NS = 4_000_000_000
@@ -27,7 +27,7 @@ _OK = 200
 _FIRST_FINAL_STATUS = 200
 
 
-class PlainSender:
+class SocketSender:
     """Sends over TCP, connections reused, at most recently used first. Made within a running loop."""
 
     library = "sockets and httptools"
@@ -66,7 +66,7 @@ class PlainSender:
             len(exchange.body),
         )
         try:
-            await connection.carry(exchange, head)
+            await connection.exchange_on(exchange, head)
         finally:
             if connection.is_reusable:
                 self._idle.append(connection)
@@ -150,7 +150,7 @@ class Connection:
         """Whether another request may go over it."""
         return self._open and self._exchange is None
 
-    async def carry(self, exchange: Exchange, head: bytes) -> None:
+    async def exchange_on(self, exchange: Exchange, head: bytes) -> None:
         """Send ``head`` and the exchange's body, return at the answer's end; faults are the exchange's.
 
         Cancelled, it closes the connection.
@@ -214,7 +214,7 @@ class Connection:
 
     def _parse(self, exchange: Exchange, received: bytes, stamp: int) -> None:
         parser = self._parser
-        assert parser is not None  # noqa: S101  carry() made it
+        assert parser is not None  # noqa: S101  exchange_on() made it
         fault = None
         try:
             parser.feed_data(received)

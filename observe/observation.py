@@ -12,22 +12,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from observe.executor import Carrier, Solo, undisturbed
-from observe.header import final_header, first_header, lost_processes, server_change, with_remarks
-from observe.plan.load_plan import SendPlan
-from observe.prepare import Preparation, Say, prepare
-from observe.record.trace_file import LiveTrace
-from observe.run.early_stop import ErrorBrake
+from observe.executor import Executor, SingleProcess, tuned_for_a_run
+from observe.plan.send_plan import SendPlan
+from observe.preparation import Preparation, Say, prepare
+from observe.record.live_trace import LiveTrace
+from observe.run.dispatch import RunFacts
+from observe.run.early_stop import ErrorRateStop
 from observe.run.progress import Progress
-from observe.run.send_plan import RunFacts
 from observe.senders.endpoint import Api, parse_endpoint
 from observe.senders.exchange import monotonic_ns
-from observe.server.background import BesideRecords
-from observe.server.probe import Questions, scrape_metrics
+from observe.server.recorders import ServerRecorders
+from observe.server.server_facts import ServerClient, scrape_metrics
 from observe.settings import Limits, Settings
+from observe.trace_header import final_header, first_header, lost_processes, server_change, with_remarks
 
 if TYPE_CHECKING:
-    from observe.server.metrics_text import Sample
+    from observe.server.prometheus_text import Sample
     from traces import Header, Trace
 
 _LAST_SCRAPE_S = 5.0
@@ -104,10 +104,10 @@ async def observe_with(
     With ``handle_signals`` the first SIGINT stops sending and waits for what is under way, the second and any
     SIGTERM drop it; whatever had ended is in the trace.
     """
-    questions = Questions(settings.endpoint)
+    client = ServerClient(settings.endpoint)
     tell = say or (lambda _: None)
     try:
-        ready = await prepare(workload, settings, questions, tell=tell)
+        ready = await prepare(workload, settings, client, tell=tell)
         for note in ready.notes:
             tell(note)
         if settings.processes > 1:
@@ -116,93 +116,93 @@ async def observe_with(
             return await _observe(
                 ready,
                 settings,
-                questions=questions,
+                client=client,
                 path=path,
                 shown=display or (lambda *_: nullcontext()),
                 signals=_signals(tell) if handle_signals else (lambda _: nullcontext()),
             )
     finally:
-        await questions.close()
+        await client.close()
 
 
 async def _observe(
     ready: Preparation,
     settings: Settings,
     *,
-    questions: Questions,
+    client: ServerClient,
     path: Path,
     shown: Display,
-    signals: Callable[[Carrier], AbstractContextManager[None]],
+    signals: Callable[[Executor], AbstractContextManager[None]],
 ) -> Observation:
-    beside = BesideRecords(settings, questions)
+    beside = ServerRecorders(settings, client)
     live = LiveTrace(path, plan=ready.plan, events=settings.events, warmup=settings.warmup)
     progress = Progress(num_planned=len(ready.plan), num_at_once=ready.plan.num_at_once)
-    carrier = open_carrier(ready, settings, live=live, progress=progress, path=path)
-    carrier.report_outcomes(ErrorBrake(settings.max_error_frac, carrier.stop).note)
-    header = first_header(ready, settings, carrier=carrier)
+    executor = open_executor(ready, settings, live=live, progress=progress, path=path)
+    executor.report_outcomes(ErrorRateStop(settings.max_error_frac, executor.stop).note)
+    header = first_header(ready, settings, executor=executor)
     try:
-        await carrier.make_ready()
-        with undisturbed(), shown(progress, ready.plan), signals(carrier):
-            header, facts = await _carry_out(carrier, live=live, header=header, beside=beside)
+        await executor.make_ready()
+        with tuned_for_a_run(), shown(progress, ready.plan), signals(executor):
+            header, facts = await _execute(executor, live=live, header=header, beside=beside)
     finally:
-        await carrier.close()
+        await executor.close()
         live.close()
-    after = await _last_scrape(questions) if ready.metrics is not None else None
+    after = await _last_scrape(client) if ready.metrics is not None else None
     header = final_header(
         header,
         ready,
         settings=settings,
         progress=progress,
-        carrier=carrier,
+        executor=executor,
         facts=facts,
         after=after,
     )
-    header = with_remarks(header, beside.write(path), clock_name=carrier.clock_name)
-    return _observation(live.finish(header), progress, facts=facts, carrier=carrier)
+    header = with_remarks(header, beside.write(path), clock_name=executor.clock_name)
+    return _observation(live.finish(header), progress, facts=facts, executor=executor)
 
 
-def open_carrier(
+def open_executor(
     ready: Preparation, settings: Settings, *, live: LiveTrace, progress: Progress, path: Path
-) -> Carrier:
+) -> Executor:
     """Return what carries the plan out, in as many processes as the settings say."""
     id_prefix = f"vtwin-{ready.salt:x}"
     if settings.processes == 1:
-        return Solo(ready.plan, settings, live=live, progress=progress, id_prefix=id_prefix)
-    from observe.processes.crew import Crew
+        return SingleProcess(ready.plan, settings, live=live, progress=progress, id_prefix=id_prefix)
+    from observe.processes.process_group import ProcessGroup
 
-    return Crew(ready.plan, settings, path=path, progress=progress, id_prefix=id_prefix)
+    return ProcessGroup(ready.plan, settings, path=path, progress=progress, id_prefix=id_prefix)
 
 
-def _observation(trace: Trace, progress: Progress, *, facts: RunFacts, carrier: Carrier) -> Observation:
+def _observation(trace: Trace, progress: Progress, *, facts: RunFacts, executor: Executor) -> Observation:
     client = trace.header.client
     assert client is not None and progress.start_ns is not None  # noqa: S101  it has run
     return Observation(
         trace=trace,
         start_ns=progress.start_ns,
-        fault=facts.stopped or server_change(carrier.tallies) or lost_processes(client.processes),
+        fault=facts.stopped or server_change(executor.answer_counts) or lost_processes(client.processes),
         interrupted=facts.interrupted,
-        cpu_s=carrier.cpu_s,
+        cpu_s=executor.cpu_s,
         notes=client.notes,
     )
 
 
-async def _carry_out(
-    carrier: Carrier, *, live: LiveTrace, header: Header, beside: BesideRecords
+async def _execute(
+    executor: Executor, *, live: LiveTrace, header: Header, beside: ServerRecorders
 ) -> tuple[Header, RunFacts]:
     """Send and record; return the header with the run's start, and how the run went. Raises TraceError."""
-    start_ns = monotonic_ns() + carrier.lead_ns
-    header = replace(header, start_unix_us=(time.time_ns() + carrier.lead_ns) // 1000)
+    start_ns = monotonic_ns() + executor.lead_ns
+    header = replace(header, start_unix_us=(time.time_ns() + executor.lead_ns) // 1000)
     live.write_header(header)
     beside.start(start_ns)
     try:
-        return header, await carrier.execute(start_ns)
+        return header, await executor.execute(start_ns)
     finally:
         await beside.stop()
 
 
-async def _last_scrape(questions: Questions) -> list[Sample] | None:
+async def _last_scrape(client: ServerClient) -> list[Sample] | None:
     try:
-        return await asyncio.wait_for(scrape_metrics(questions), _LAST_SCRAPE_S)
+        return await asyncio.wait_for(scrape_metrics(client), _LAST_SCRAPE_S)
     except TimeoutError:
         return None
 
@@ -216,11 +216,11 @@ def _output(output: str | Path | None) -> Iterator[Path]:
         yield Path(folder) / "trace"
 
 
-def _signals(tell: Say) -> Callable[[Carrier], AbstractContextManager[None]]:
+def _signals(tell: Say) -> Callable[[Executor], AbstractContextManager[None]]:
     """Return what makes SIGINT drain and then abort a run, and SIGTERM abort it at once."""
 
     @contextmanager
-    def handling(run: Carrier) -> Iterator[None]:
+    def handling(run: Executor) -> Iterator[None]:
         interrupts = 0
 
         def interrupt() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from observe import Limits, Settings, observe_trace, observe_with, parse_endpoint
-from observe.result.summary import summarize_observed, table
+from observe.result.json_document import summarize_observed, table
 from observe.settings import WarmUp
 from tests.observe.servers import Behaviour, serving
 from tests.observe.workloads import every, statuses, workload
@@ -156,14 +156,14 @@ async def test_events_cut_anywhere_on_the_wire_read_the_same(cut: int) -> None:
 async def test_on_chat_a_role_of_its_own_moves_the_first_chunk_and_not_ttft(role: str, chunks: int) -> None:
     async with serving(Behaviour(role=role, ttft_s=0.05)) as server:  # type: ignore[arg-type]
         trace = await observe_trace(workload([0], input_tokens=40), url=server.url, api="chat")
-        truth = server.requests[-1]
+        served = server.requests[-1]
     assert statuses(trace) == ["ok"]
     row = trace.requests.iloc[0]
     assert row["num_chunks"] == chunks
     assert row["num_token_chunks"] == 5
-    assert truth.first_token_ns is not None
+    assert served.first_token_ns is not None
     ttft_us = row["content_first_time_us"] - row["send_time_us"]
-    assert abs(ttft_us - (truth.first_token_ns - truth.at_ns) / 1000) < 15_000
+    assert abs(ttft_us - (served.first_token_ns - served.at_ns) / 1000) < 15_000
     if role == "early":
         assert row["content_first_time_us"] - row["first_chunk_time_us"] > 30_000
 
@@ -282,7 +282,7 @@ async def test_a_disk_that_refuses_a_row_ends_the_run_and_keeps_the_rows_before(
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(fd, data)
 
-    monkeypatch.setattr("observe.record.trace_file.os.write", write)
+    monkeypatch.setattr("observe.record.csv_appender.os.write", write)
     async with serving() as server:
         with pytest.raises(TraceError, match=r"No space left on device after [1-9]"):
             await observe_trace(workload(every(5_000, 20)), url=server.url, output=tmp_path / "run")

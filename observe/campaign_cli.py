@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Literal
 import typer
 
 from observe.campaign import Outcome, estimate_all, model_length, run_loads
-from observe.observing import observe_with
+from observe.observation import observe_with
 from observe.plan.loads import Load, calibration_loads, sweep_loads
-from observe.result.summary import SCHEMA_VERSION, Summary, summarize_observed
+from observe.result.json_document import SCHEMA_VERSION, Summary, summarize_observed
 from observe.run.panel import show
 from traces import ConfigError
 
 if TYPE_CHECKING:
-    from observe.observing import Observation
+    from observe.observation import Observation
     from observe.settings import Settings
     from traces.workload import WorkloadOptions
 

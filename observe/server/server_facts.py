@@ -11,7 +11,7 @@ import orjson
 
 from observe.senders.aiohttp_sender import describe, open_session, read_some
 from observe.senders.endpoint import Endpoint
-from observe.server.metrics_text import Sample, learn_from_metrics, parse_metrics, speaks_vllm
+from observe.server.prometheus_text import Sample, learn_from_metrics, parse_metrics, speaks_vllm
 from traces import ConfigError, ServerError, ServerInfo
 
 _PATIENCE_S = 30.0
@@ -55,8 +55,8 @@ class ServerFacts:
     notes: tuple[str, ...]
 
 
-class Questions:
-    """Asks a server single questions over a session of its own."""
+class ServerClient:
+    """Sends a server single requests, over its own session."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -112,19 +112,19 @@ class Questions:
         return ServerError(self._endpoint.redact(f"{self._endpoint.url(path)}: {what}"))
 
 
-async def ask_server(questions: Questions, *, model: str | None) -> ServerFacts:
+async def ask_server(client: ServerClient, *, model: str | None) -> ServerFacts:
     """Return what the server says before the run; ``model`` None takes the one it serves.
 
     Raises ServerError where it refuses, cannot be found, answers 401, 403 or 5xx, or has no list to take a model from;
     ConfigError for a model that a vLLM server does not list, or where its list is empty.
     """
-    listing = await questions.get("/v1/models")
-    questions.refuse("/v1/models", listing)
+    listing = await client.get("/v1/models")
+    client.refuse("/v1/models", listing)
     if model is None:
-        questions.need_model_list("/v1/models", listing)
+        client.need_model_list("/v1/models", listing)
     models = _models(listing)
-    version = await questions.try_get("/version")
-    scrape = await questions.try_get("/metrics")
+    version = await client.try_get("/version")
+    scrape = await client.try_get("/metrics")
     metrics = None if scrape is None else parse_metrics(scrape.body.decode("utf-8", "replace"))
     is_vllm = any(entry.get("owned_by") == "vllm" for entry in models.values()) or speaks_vllm(metrics or [])
     name, notes = _choose_model(models, model, strict=is_vllm)
@@ -144,9 +144,9 @@ async def ask_server(questions: Questions, *, model: str | None) -> ServerFacts:
     )
 
 
-async def scrape_metrics(questions: Questions) -> list[Sample] | None:
+async def scrape_metrics(client: ServerClient) -> list[Sample] | None:
     """Return the samples of ``/metrics``, or None where there are none."""
-    answer = await questions.try_get("/metrics")
+    answer = await client.try_get("/metrics")
     return None if answer is None else parse_metrics(answer.body.decode("utf-8", "replace"))
 
 

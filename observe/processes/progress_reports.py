@@ -9,8 +9,8 @@ from dataclasses import fields
 
 import numpy as np
 
-from observe.processes.wire import Report
-from observe.record.recorder import Tallies
+from observe.processes.messages import Report
+from observe.record.recorder import AnswerCounts
 from observe.run.progress import LogHistogram, Progress
 
 _OF_THE_RUN = frozenset({"num_planned", "num_at_once", "peak_in_flight"})
@@ -47,7 +47,7 @@ class Reporter:
         return Report(totals=totals, by_name=by_name, histograms=histograms, tails=tails, outcomes=outcomes)
 
 
-class Sum:
+class ProgressTotals:
     """Keeps ``progress`` the sum of what ``number`` processes have reported, and each one's own beside it."""
 
     def __init__(self, progress: Progress, number: int) -> None:
@@ -93,10 +93,10 @@ def peak_in_flight(begins_ns: Sequence[int], ends_ns: Sequence[int]) -> int:
     return int(np.cumsum(steps[np.argsort(moments, kind="stable")]).max())
 
 
-def add_up(tallies: Sequence[Tallies]) -> Tallies:
+def add_up(answer_counts: Sequence[AnswerCounts]) -> AnswerCounts:
     """Return what all answers were like."""
-    total = Tallies()
-    for each in tallies:
-        for member in fields(Tallies):
+    total = AnswerCounts()
+    for each in answer_counts:
+        for member in fields(AnswerCounts):
             setattr(total, member.name, getattr(total, member.name) + getattr(each, member.name))
     return total

@@ -1,4 +1,4 @@
-"""Several processes that carry one plan out, seen as one: started together, told what to do, added up."""
+"""Several processes that send one plan together: started, commanded, and their counts added up."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from observe.plan.load_plan import PREBUILD_BYTES, SendPlan
-from observe.processes.dealing import Share, deal, deal_cap
-from observe.processes.reports import Sum, add_up
-from observe.processes.wire import (
+from observe.plan.send_plan import PREBUILD_BYTES, SendPlan
+from observe.processes.messages import (
     Abort,
     Command,
     Done,
@@ -29,10 +27,12 @@ from observe.processes.wire import (
     packed,
     receive,
 )
-from observe.record.recorder import Tallies
-from observe.result.verdict import process_info
+from observe.processes.partition import Share, partition_cap, partition_plan
+from observe.processes.progress_reports import ProgressTotals, add_up
+from observe.record.recorder import AnswerCounts
+from observe.result.client_verdict import process_info
+from observe.run.dispatch import RunFacts
 from observe.run.progress import Progress
-from observe.run.send_plan import RunFacts
 from observe.senders.exchange import monotonic_ns
 from observe.settings import Settings
 from traces import TraceError
@@ -41,11 +41,11 @@ from traces.header import ProcessInfo
 _LEAD_NS = 200_000_000
 """From the order to start to the start: each process has read it by then, on a busy machine too."""
 
-_LAST_WORDS_S = 10.0
+_ABORT_GRACE_S = 10.0
 """How long a process that was told to drop everything may take to say what it has."""
 
 
-class Member:
+class WorkerProcess:
     """One process of the crew: the line to it, and what it has said."""
 
     def __init__(self, share: Share) -> None:
@@ -57,7 +57,7 @@ class Member:
         self.reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
 
-    async def hire(self) -> None:
+    async def start(self) -> None:
         """Start the process, deaf to the terminal's Ctrl-C: its parent decides."""
         ours, theirs = socket.socketpair()
         with theirs:
@@ -74,7 +74,7 @@ class Member:
         if self._writer is not None and not self._writer.is_closing():
             self._writer.write(message)
 
-    async def dismiss(self) -> None:
+    async def end(self) -> None:
         """End the process, if it has not ended by itself."""
         if self._writer is not None:
             self._writer.close()
@@ -93,8 +93,8 @@ class Member:
         return f"ended early (exit code {code})"
 
 
-class Crew:
-    """A ``Carrier`` of several processes; the files at ``path`` have been begun. Made within a running loop.
+class ProcessGroup:
+    """A ``Executor`` of several processes; the files at ``path`` have been begun. Made within a running loop.
 
     Raises ConfigError for a cap on concurrency that leaves a process without any.
     """
@@ -109,9 +109,9 @@ class Crew:
         self._path = path
         self._id_prefix = id_prefix
         self._progress = progress
-        self._members = [Member(share) for share in deal(plan, settings.processes)]
-        self._caps = deal_cap(settings.limits.max_concurrency, len(self._members))
-        self._sum = Sum(progress, len(self._members))
+        self._workers = [WorkerProcess(share) for share in partition_plan(plan, settings.processes)]
+        self._caps = partition_cap(settings.limits.max_concurrency, len(self._workers))
+        self._sum = ProgressTotals(progress, len(self._workers))
         self._interrupted = False
         self._stopped: str | None = None
         self._aborted = asyncio.Event()
@@ -121,9 +121,9 @@ class Crew:
         self.cpu_s = 0.0
 
     @property
-    def tallies(self) -> Tallies:
+    def answer_counts(self) -> AnswerCounts:
         """What the answers were like, as far as the processes have told."""
-        return add_up([member.done.tallies for member in self._members if member.done is not None])
+        return add_up([member.done.answer_counts for member in self._workers if member.done is not None])
 
     @property
     def processes(self) -> tuple[ProcessInfo, ...]:
@@ -132,7 +132,7 @@ class Crew:
             process_info(member.share.of(self._plan), seen, facts=None, outcome=member.outcome())
             if member.done is None
             else member.done.info
-            for member, seen in zip(self._members, self._sum.each, strict=True)
+            for member, seen in zip(self._workers, self._sum.each, strict=True)
         )
 
     def report_outcomes(self, on_outcome: Callable[[bool], None]) -> None:
@@ -141,42 +141,42 @@ class Crew:
 
     async def make_ready(self) -> None:
         """Start the processes and let each build its bodies. Raises RuntimeError where one does not come up."""
-        plan_apart = replace(self._plan, built={})
-        await asyncio.gather(*(member.hire() for member in self._members))
-        for member, cap in zip(self._members, self._caps, strict=True):
+        plan_without_bodies = replace(self._plan, built={})
+        await asyncio.gather(*(member.start() for member in self._workers))
+        for member, cap in zip(self._workers, self._caps, strict=True):
             limits = replace(self._settings.limits, max_concurrency=cap)
             job = Job(
-                plan=plan_apart,
+                plan=plan_without_bodies,
                 share=member.share,
                 settings=replace(self._settings, limits=limits, engine_log=None, scrape_s=None),
                 path=os.fspath(self._path),
                 id_prefix=self._id_prefix,
-                prebuild_bytes=PREBUILD_BYTES // len(self._members),
+                prebuild_bytes=PREBUILD_BYTES // len(self._workers),
             )
             member.tell(packed(job))
-        await asyncio.gather(*(self._await_ready(member) for member in self._members))
+        await asyncio.gather(*(self._await_ready(member) for member in self._workers))
 
     async def execute(self, start_ns: int) -> RunFacts:
-        """Let all begin at one moment and wait for the last (see ``Carrier``)."""
+        """Let all begin at one moment and wait for the last (see ``Executor``)."""
         cpu_before = time.process_time()
         self._progress.start_ns = start_ns
         self._tell_all(Start(start_ns=start_ns))
         listening = [
-            asyncio.create_task(self._listen(place, member)) for place, member in enumerate(self._members)
+            asyncio.create_task(self._listen(place, member)) for place, member in enumerate(self._workers)
         ]
-        patience = asyncio.create_task(self._wait_for_last_words())
+        killing = asyncio.create_task(self._kill_after_grace())
         try:
             await asyncio.wait(listening)
         finally:
-            patience.cancel()
+            killing.cancel()
         for task in listening:
             task.result()
-        await asyncio.gather(*(member.dismiss() for member in self._members))
-        told = [member.done.cpu_s for member in self._members if member.done is not None]
+        await asyncio.gather(*(member.end() for member in self._workers))
+        told = [member.done.cpu_s for member in self._workers if member.done is not None]
         self.cpu_s = time.process_time() - cpu_before + sum(told)
         self._sum.finish()
         self._progress.end_ns = monotonic_ns()
-        refused = next((member.refused for member in self._members if member.refused), None)
+        refused = next((member.refused for member in self._workers if member.refused), None)
         if refused is not None:
             raise TraceError(refused.message)
         return self._facts(start_ns)
@@ -198,11 +198,11 @@ class Crew:
 
     async def close(self) -> None:
         """End what has not ended."""
-        await asyncio.gather(*(member.dismiss() for member in self._members))
+        await asyncio.gather(*(member.end() for member in self._workers))
 
     def _facts(self, start_ns: int) -> RunFacts:
         """Return the run's facts; the CPU is that of all processes that lived to tell."""
-        told = [member.done.facts for member in self._members if member.done is not None]
+        told = [member.done.facts for member in self._workers if member.done is not None]
         assert self._progress.end_ns is not None  # noqa: S101  the run has ended
         return RunFacts(
             duration_ns=max((facts.duration_ns for facts in told), default=self._progress.end_ns - start_ns),
@@ -213,21 +213,21 @@ class Crew:
 
     def _tell_all(self, command: Command) -> None:
         message = packed(command)
-        for member in self._members:
+        for member in self._workers:
             member.tell(message)
 
-    async def _await_ready(self, member: Member) -> None:
+    async def _await_ready(self, member: WorkerProcess) -> None:
         assert member.reader is not None  # noqa: S101  it was hired
         said = await receive(member.reader)
         if isinstance(said, Refused):
             raise TraceError(said.message)
         if said is None:
-            await member.dismiss()
+            await member.end()
             raise RuntimeError(f"a process of the load generator {member.outcome()} before the run")
         assert isinstance(said, Ready)  # noqa: S101  the protocol
         self.library, self.clock_name = said.library, said.clock_name
 
-    async def _listen(self, place: int, member: Member) -> None:
+    async def _listen(self, place: int, member: WorkerProcess) -> None:
         """Take what a process says until it is gone; what the disk refused to one ends the run for all."""
         assert member.reader is not None  # noqa: S101  it was hired
         while (said := await receive(member.reader)) is not None:
@@ -242,10 +242,10 @@ class Crew:
                 member.refused = said
                 self.abort()
 
-    async def _wait_for_last_words(self) -> None:
+    async def _kill_after_grace(self) -> None:
         """Kill what has not ended a while after it was told to drop everything."""
         await self._aborted.wait()
-        await asyncio.sleep(_LAST_WORDS_S)
-        for member in self._members:
+        await asyncio.sleep(_ABORT_GRACE_S)
+        for member in self._workers:
             if member.process is not None and member.process.returncode is None:
                 member.process.kill()

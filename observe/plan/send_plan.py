@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
-from observe.plan.chains import Chain, chains_of, is_token_ids, rounds_that_grow
+from observe.plan.chains import Chain, chains_of, is_token_ids, rounds_that_extend
 from observe.plan.prompts import BLOCK, GROUP, OWN, Prompts, Segment, key_of
 from observe.senders.endpoint import Api
 from observe.senders.exchange import one_line
@@ -78,7 +78,7 @@ class SendPlan:
 
     ``due_us``: µs from the run's start; None where an answer plus ``think_us`` decides: in a closed loop beyond
     the first round, and in a session. ``chains``: row numbers, those of a session together, by due time.
-    ``grows_from``: the row whose prompt and answer a row's prompt builds on (see ``observe.plan.sessions``).
+    ``extends_row``: the row whose prompt and answer a row's prompt builds on (see ``observe.plan.conversations``).
     ``notes``: what is sent otherwise.
     """
 
@@ -86,7 +86,7 @@ class SendPlan:
     due_us: Sequence[int | None]
     think_us: Sequence[int]
     chains: Sequence[Chain]
-    grows_from: Mapping[int, int]
+    extends_row: Mapping[int, int]
     max_tokens: Sequence[int]
     prompts: Prompts
     shape: BodyShape
@@ -117,12 +117,12 @@ class SendPlan:
         return len(self) if loop.in_waves else loop.concurrency
 
     @cached_property
-    def is_built_on(self) -> frozenset[int]:
+    def extended_rows(self) -> frozenset[int]:
         """Rows whose answer is part of another's prompt."""
-        return frozenset(self.grows_from.values())
+        return frozenset(self.extends_row.values())
 
     @cached_property
-    def is_awaited(self) -> frozenset[int]:
+    def awaited_rows(self) -> frozenset[int]:
         """Rows whose answer another round of their session waits for."""
         return frozenset(row for chain in self.chains for row in chain[:-1])
 
@@ -157,7 +157,7 @@ class SendPlan:
             max_tokens=self.max_tokens[index],
             model=self.models[index],
             priority=self.priorities[index],
-            return_token_ids=index in self.is_built_on and is_token_ids(prompt),
+            return_token_ids=index in self.extended_rows and is_token_ids(prompt),
         )
 
 
@@ -176,15 +176,15 @@ def make_plan(
     if len(trace) == 0:
         raise TraceError("trace: got no requests, expected at least one")
     chains = chains_of(trace)
-    grows_from = rounds_that_grow(trace, chains)
+    extends_row = rounds_that_extend(trace, chains)
     due = _due_us(trace, chains)
-    segments, notes = _segments(trace, grows_from)
+    segments, notes = _segments(trace, extends_row)
     plan = SendPlan(
         trace=trace,
         due_us=due,
         think_us=_think_us(trace),
         chains=sorted(chains, key=lambda chain: (due[chain[0]] is None, due[chain[0]] or 0, chain[0])),
-        grows_from=grows_from,
+        extends_row=extends_row,
         max_tokens=_max_tokens(trace),
         prompts=prompts,
         shape=shape,
@@ -266,7 +266,7 @@ def _max_tokens(trace: Trace) -> list[int]:
 
 
 def _segments(
-    trace: Trace, grows_from: Mapping[int, int]
+    trace: Trace, extends_row: Mapping[int, int]
 ) -> tuple[list[tuple[Segment, ...]], tuple[str, ...]]:
     """Return each row's prompt as segments, and what had to be changed to make them.
 
@@ -280,7 +280,7 @@ def _segments(
     shared, added = trace.column("prefix_length").tolist(), trace.column("new_input_tokens").tolist()
     rows: list[tuple[Segment, ...]] = []
     for row, total in enumerate(np.maximum(totals, 1).tolist()):
-        if row in grows_from:
+        if row in extends_row:
             rows.append((Segment(OWN, row, max(int(added[row]), 1)),))
             continue
         if block is not None and isinstance(hashes[row], str):
@@ -303,7 +303,7 @@ def _hashed(ids: list[str], block: int, *, total: int) -> list[Segment]:
 def prebuild(plan: SendPlan, most_bytes: int) -> None:
     """Build the plan's bodies in the order in which they are sent, until they fill ``most_bytes``."""
     size = 0
-    for row in (row for chain in plan.chains for row in chain if row not in plan.grows_from):
+    for row in (row for chain in plan.chains for row in chain if row not in plan.extends_row):
         if size >= most_bytes:
             return
         plan.built[row] = plan.build_body(row)

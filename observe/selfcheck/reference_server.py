@@ -1,4 +1,4 @@
-"""A server of known response times, in a process of its own: ``python -m observe.selfcheck.truth``.
+"""A server of known response times, in a process of its own: ``python -m observe.selfcheck.reference_server``.
 
 Token k of an answer is due ``first_us + k * gap_us`` after its request was whole, on absolute deadlines; a
 ``coalesced`` answer goes out in one write. What it did is kept per request, in ns of CLOCK_MONOTONIC, which all
@@ -45,7 +45,7 @@ class Log:
     last_ns: int = 0
 
 
-class Truth:
+class ReferenceServer:
     """The server: how it answers, what is due, what it did. Made within a running loop."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Truth:
         self.logs: dict[str, Log] = {}
         self._due: list[tuple[int, int, Answer]] = []
         self._numbers = itertools.count()
-        self._alarm = make_alarm(self._ring, monotonic_ns)
+        self._alarm = make_alarm(self._wake_due, monotonic_ns)
 
     def at(self, due_ns: int, answer: Answer) -> None:
         """Let ``answer`` go on at ``due_ns``."""
@@ -61,7 +61,7 @@ class Truth:
         if self._due[0][0] == due_ns:
             self._alarm.set(due_ns)
 
-    def _ring(self) -> None:
+    def _wake_due(self) -> None:
         while self._due and self._due[0][0] <= monotonic_ns():
             answer = heapq.heappop(self._due)[2]
             answer.go_on()
@@ -72,7 +72,9 @@ class Truth:
 class Answer:
     """One streamed answer under way."""
 
-    def __init__(self, server: Truth, transport: asyncio.WriteTransport, *, name: str, body: bytes) -> None:
+    def __init__(
+        self, server: ReferenceServer, transport: asyncio.WriteTransport, *, name: str, body: bytes
+    ) -> None:
         asked = orjson.loads(body)
         self._server = server
         self._transport = transport
@@ -132,7 +134,7 @@ def _chunk(data: bytes) -> bytes:
 class Speaking(asyncio.Protocol):
     """One connection of the server."""
 
-    def __init__(self, server: Truth) -> None:
+    def __init__(self, server: ReferenceServer) -> None:
         self._server = server
         self._received = b""
 
@@ -173,7 +175,7 @@ class Speaking(asyncio.Protocol):
 async def serve() -> None:
     """Serve on a free port of this machine, print it, and end when stdin does."""
     loop = asyncio.get_running_loop()
-    server = Truth()
+    server = ReferenceServer()
     listener = await loop.create_server(lambda: Speaking(server), "127.0.0.1", 0, backlog=4096)
     gc.disable()
     print(listener.sockets[0].getsockname()[1], flush=True)  # noqa: T201 - the parent reads it

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from observe.plan.load_plan import SendPlan
-from observe.processes.dealing import Share
-from observe.record.recorder import Tallies
-from observe.run.send_plan import RunFacts
+from observe.plan.send_plan import SendPlan
+from observe.processes.partition import Share
+from observe.record.recorder import AnswerCounts
+from observe.run.dispatch import RunFacts
 from observe.settings import Settings
 from traces.header import ProcessInfo
 
@@ -77,11 +77,11 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """The share is done, or was ended; ``cpu_s`` as of ``Carrier``."""
+    """The share is done, or was ended; ``cpu_s`` as of ``Executor``."""
 
     facts: RunFacts
     cpu_s: float
-    tallies: Tallies
+    answer_counts: AnswerCounts
     clock_name: str
     info: ProcessInfo
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from observe.result.goodput import Goodput, goodput
 from traces import finished_ok, metric_notes, pooled_itl_us, request_metrics, without_warmup
-from traces.write import tool_version
+from traces.files.write import tool_version
 
 if TYPE_CHECKING:
     from traces import Trace

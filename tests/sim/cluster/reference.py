@@ -371,12 +371,8 @@ class ByCost(Plain):
         self.prompts: dict[int, Prompt] = {}
         self.prefilling: set[int] = set()
 
-    def cost(self, prompt: Prompt, i: int) -> float:
+    def cost(self, prompt: Prompt, i: int, todo: dict[int, int]) -> float:
         world, policy, at = self.world, self.policy, self.world.instances[i]
-        todo = {
-            j: sum(self.prompts[r].tokens for r in world.instances[j].in_flight if r in self.prefilling)
-            for j in world.order
-        }
         credit = policy.overlap_score_credit * at.cached
         if policy.overlap_score_credit_decay > 0 and prompt.tokens:
             excess = (todo[i] - min(todo.values())) / prompt.tokens
@@ -394,7 +390,11 @@ class ByCost(Plain):
 
     def choose(self, prompt: Prompt, time_us: int) -> int:
         world, policy = self.world, self.policy
-        costs = {i: self.cost(prompt, i) for i in world.order}
+        todo = {
+            j: sum(self.prompts[r].tokens for r in world.instances[j].in_flight if r in self.prefilling)
+            for j in world.order
+        }
+        costs = {i: self.cost(prompt, i, todo) for i in world.order}
         least, most = min(costs.values()), max(costs.values())
         if policy.temperature == 0:
             return pick([i for i in world.order if costs[i] == least], world.seed, prompt.number)

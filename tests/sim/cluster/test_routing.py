@@ -57,14 +57,14 @@ def happenings(draw: st.DrawFn, *, chained: bool = True, is_blis: bool = False) 
     ids=lambda policy: policy.name,
 )
 @given(drawn=happenings() | happenings(is_blis=True))
-@examples(30)
+@examples(20)
 def test_simple_policies_decide_as_their_rules(policy: RoutingPolicy, drawn: Happenings) -> None:
     Comparison(policy, drawn).run()
 
 
 @pytest.mark.parametrize("version", ["0.12.0", "0.24.0", "0.25.0", "0.26.0", "0.27.0", "0.32.0"])
 @given(drawn=happenings(), clients=st.integers(1, 4), client=st.integers(0, 3))
-@examples(30)
+@examples(20)
 def test_vllm_s_balancer_decides_as_its_version_does(
     version: str, drawn: Happenings, clients: int, client: int
 ) -> None:
@@ -80,7 +80,7 @@ def test_vllm_s_balancer_decides_as_its_version_does(
     max_tree_size=st.sampled_from([0, 8, 40, 1 << 26]),
     goes_astray=st.booleans(),
 )
-@examples(300)
+@examples(100)
 def test_cache_aware_decides_as_its_rule_with_splits_and_evictions(
     drawn: Happenings,
     owner: str,
@@ -115,7 +115,7 @@ def test_cache_aware_decides_as_its_rule_with_splits_and_evictions(
     capacity=st.sampled_from([1, 5, 10_000]),
     goes_astray=st.booleans(),
 )
-@examples(300)
+@examples(100)
 def test_weighted_scorers_decide_as_their_rules(
     drawn: Happenings, scorers: dict[str, float], capacity: int, goes_astray: bool
 ) -> None:
@@ -126,7 +126,7 @@ def test_weighted_scorers_decide_as_their_rules(
 
 @pytest.mark.parametrize("scorer", SCORERS)
 @given(drawn=happenings() | happenings(is_blis=True))
-@examples(30)
+@examples(20)
 def test_each_scorer_alone_decides_as_its_rule(scorer: str, drawn: Happenings) -> None:
     Comparison(Weighted(scorers={scorer: 1}, prefix_capacity_blocks=20), drawn).run()
 
@@ -140,7 +140,7 @@ def test_each_scorer_alone_decides_as_its_rule(scorer: str, drawn: Happenings) -
     temperature=st.sampled_from([0.0, 0.0, 0.7]),
     goes_astray=st.booleans(),
 )
-@examples(300)
+@examples(100)
 def test_kv_cost_decides_as_its_rule(
     drawn: Happenings,
     scale: float,

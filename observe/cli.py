@@ -354,7 +354,8 @@ def _report(
     observation: Observation, *, as_json: bool, told: Sequence[str], slo_us: Mapping[str, float]
 ) -> None:
     """Print the summary on stderr, without notes already told; if asked for, the document on stdout."""
-    from observe.result.json_document import summarize_observed, table
+    from observe.result.json_document import summarize_observed
+    from observe.result.summary_table import table
 
     summary = summarize_observed(observation.trace, slo_us=slo_us)
     typer.echo(table(summary), err=True)

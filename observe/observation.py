@@ -21,8 +21,9 @@ from observe.run.early_stop import ErrorRateStop
 from observe.run.progress import Progress
 from observe.senders.endpoint import Api, parse_endpoint
 from observe.senders.exchange import monotonic_ns
+from observe.server.http_client import ServerClient
 from observe.server.recorders import ServerRecorders
-from observe.server.server_facts import ServerClient, scrape_metrics
+from observe.server.server_facts import scrape_metrics
 from observe.settings import Limits, Settings
 from observe.trace_header import final_header, first_header, lost_processes, server_change, with_remarks
 

@@ -27,7 +27,8 @@ from observe.result.client_verdict import (
 )
 from observe.run.dispatch import RunFacts
 from observe.run.progress import Progress
-from observe.server.prometheus_text import Sample, counter_deltas
+from observe.server.prometheus_text import Sample
+from observe.server.server_metrics import counter_deltas
 from observe.settings import Settings
 from traces.files.write import tool_version
 from traces.header import ClientInfo, Header, ProcessInfo

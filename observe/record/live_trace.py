@@ -19,7 +19,7 @@ from observe.plan.send_plan import SendPlan
 from observe.record.csv_appender import CsvAppender
 from observe.record.trace_row import OUTCOME_COLUMNS, WORKLOAD_COLUMNS, Cell, event_rows, outcome_cells
 from observe.record.warm_up_phase import WarmUpPhase
-from observe.response.stream_reader import Reading
+from observe.response.reading import Reading
 from observe.run.sent_request import SentRequest
 from observe.settings import NO_WARM_UP, WarmUp
 from traces import TraceError, read_trace, write_trace

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from observe.senders.exchange import Clock, monotonic_ns
+from observe.server.http_client import Answer, ServerClient
 from observe.server.prometheus_text import parse_metrics
-from observe.server.server_facts import Answer, ServerClient
 from traces import TraceError
 from traces.tables.paths import beside, stem_of
 

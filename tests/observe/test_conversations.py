@@ -15,7 +15,7 @@ import pytest
 from observe import Limits, Settings, observe_trace, observe_with, parse_endpoint
 from observe.plan.chains import chains_of
 from observe.plan.conversations import extended_prompt
-from observe.response.stream_reader import Reply
+from observe.response.reading import Reply
 from tests.observe.servers import Behaviour, FakeServer, serving
 from tests.observe.workloads import statuses, workload
 from traces import ClosedLoop, Trace, check_trace, read_trace

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from observe import Limits, Settings, observe_trace, observe_with, parse_endpoint
-from observe.result.json_document import summarize_observed, table
+from observe.result.json_document import summarize_observed
+from observe.result.summary_table import table
 from observe.settings import WarmUp
 from tests.observe.servers import Behaviour, serving
 from tests.observe.workloads import every, statuses, workload

@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from observe.plan.prompts import TokenPrompts
-from observe.plan.send_plan import BodyShape, SendPlan, make_plan
+from observe.plan.request_body import BodyShape
+from observe.plan.send_plan import SendPlan, make_plan
 from observe.record.live_trace import LiveTrace
 from observe.record.recorder import Recorder
 from observe.result.client_verdict import achieved_pace, asked_pace, due_pace, limiting_bounds, pace_of

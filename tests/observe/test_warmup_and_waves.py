@@ -11,7 +11,8 @@ import pytest
 import vtwin
 from observe import Settings, observe_with, parse_endpoint
 from observe.observation import Observation
-from observe.result.json_document import summarize_observed, table, wave_us
+from observe.result.json_document import summarize_observed, wave_us
+from observe.result.summary_table import table
 from observe.settings import WarmUp
 from tests.observe.servers import Behaviour, FakeServer, serving, serving_in_thread
 from tests.observe.workloads import every, statuses, workload

@@ -24,7 +24,7 @@ from observe.settings import Settings, WarmUp
 if TYPE_CHECKING:
     from traces import Trace
 
-Say = Callable[[str], None]
+Tell = Callable[[str], None]
 """Tells the user one thing, now."""
 
 
@@ -40,7 +40,7 @@ class Preparation:
 
 
 async def prepare(
-    workload: Trace, settings: Settings, client: ServerClient, *, tell: Say = lambda _: None
+    workload: Trace, settings: Settings, client: ServerClient, *, tell: Tell = lambda _: None
 ) -> Preparation:
     """Ask the server, make the plan that suits it, warm the server up; return what the run starts from.
 
@@ -102,17 +102,19 @@ async def _negotiate_body(
         )
         agreed, text_refusal = await negotiate(client, shape, prompts=words)
         if text_refusal is None:
-            said = ("the server takes no token ids as a prompt", *((note,) if note else ()))
+            said = ("the server does not accept token ids as a prompt", *((note,) if note else ()))
             return agreed, words, (*said, *_dropped_options(shape, agreed))
-    return shape, prompts, (f"a trial request was refused: {refusal}",)
+    return shape, prompts, (f"the server refused the test request: {refusal}",)
 
 
 def _dropped_options(asked: BodyShape, agreed: BodyShape) -> tuple[str, ...]:
     said = []
     if asked.continuous_usage and not agreed.continuous_usage:
-        said.append("no continuous_usage_stats: an event's tokens are known only where each carried one")
+        said.append(
+            "the server rejects continuous_usage_stats: tokens per event are known only if every event carried one"
+        )
     if asked.min_tokens and not agreed.min_tokens and not agreed.ignore_eos:
-        said.append("neither ignore_eos nor min_tokens: outputs may be shorter than asked")
+        said.append("the server rejects ignore_eos and min_tokens: outputs may be shorter than requested")
     return tuple(said)
 
 
@@ -125,9 +127,7 @@ async def _prompts_for_conversations(
     if await returns_token_ids(client, shape, prompts=prompts):
         return prompts, ()
     words, note = await make_prompts(client, api=shape.api, model=shape.model, salt=salt, token_ids=False)
-    said = (
-        "the server names no tokens (vllm: 0.10.2 or newer): sessions are sent as text, read anew each round"
-    )
+    said = "the server returns no token ids (vllm: 0.10.2 or newer does): later rounds of a session are sent as text"
     return words, (said, *((note,) if note else ()))
 
 

@@ -107,12 +107,12 @@ async def _local_counter(
     for num_words in (20, 220):
         counted = await _prompt_tokens(client, num_words, api=api, model=model)
         if counted is None:
-            note = "the server counts no prompt tokens: what its template adds to a prompt is not known"
+            note = "the server does not report prompt tokens: the tokens its chat template adds are unknown"
             return _LocalCounter(tokenizer, chat=api == "chat", around=0), note
         around.add(counted - tokenizer.count(_sample_text(num_words)))
     if len(around) > 1 or min(around) < 0:
         raise ConfigError(
-            f"--tokenizer: got a tokenizer that counts otherwise than the server, expected that of {model} "
+            f"--tokenizer: got a tokenizer whose counts differ from the server's, expected that of {model} "
             f"({tokenizer.path})"
         )
     return _LocalCounter(tokenizer, chat=api == "chat", around=around.pop()), None
@@ -160,7 +160,7 @@ async def _estimated_words(
     note = None
     if few is None or many is None or many <= few:
         ratio, overhead = 1.0, 0
-        note = "the server counts no prompt tokens: one token per word is assumed"
+        note = "the server does not report prompt tokens: one token per word is assumed"
     else:
         ratio = (many - few) / 200
         overhead = max(round(few - 20 * ratio), 0)

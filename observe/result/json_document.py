@@ -91,7 +91,7 @@ class Summary(TypedDict):
 
 
 def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = None) -> Summary:
-    """Return the summary of an observed trace; its goodput where there are promises, in µs (see ``slo``)."""
+    """Return the summary of an observed trace; its goodput where there are latency limits, in µs by metric."""
     whole, trace = trace, without_warmup(trace)
     metrics = request_metrics(trace)
     ok = finished_ok(trace)

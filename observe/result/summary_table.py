@@ -8,6 +8,7 @@ from observe.result.goodput import Goodput
 from observe.result.json_document import ClientSummary, Distribution, Summary
 
 _SHOWN_ERRORS = 5
+_LABEL_WIDTH = 30
 
 
 def table(summary: Summary) -> str:
@@ -25,14 +26,14 @@ def table(summary: Summary) -> str:
     ]
     rows = [
         ("TTFT, ms", summary["ttft_us"]),
-        ("  from due", summary["ttft_from_due_us"]),
+        ("TTFT from scheduled send, ms", summary["ttft_from_due_us"]),
         ("E2E, ms", summary["e2e_us"]),
         ("ITL, ms", summary["itl_us"]),
         ("TPOT, ms", summary["tpot_us"]),
         ("queue, ms", summary["queue_us"]),
         ("wave, ms", summary["wave_us"]),
     ]
-    head = " " * 12 + "".join(f"{name:>12}" for name in ("mean", "p50", "p90", "p95", "p99"))
+    head = " " * _LABEL_WIDTH + "".join(f"{name:>12}" for name in ("mean", "p50", "p90", "p95", "p99"))
     shown = [_row(name, values) for name, values in rows if values["mean"] is not None]
     errors = [f"  {count:,} times: {message}" for message, count in _most_common(summary["errors"])]
     return "\n".join([*(f"{name:<12}{text}" for name, text in facts), *errors, head, *shown])
@@ -42,16 +43,16 @@ def _rate_line(summary: Summary) -> str:
     achieved, asked = summary["client"]["rate_achieved_per_s"], summary["client"]["rate_asked_per_s"]
     of_sessions = " (sessions)" if summary["load"] == "sessions" else ""
     if asked is None:
-        return f"{_shown(achieved)}/s sent, asked {summary['load']}{of_sessions}"
+        return f"{_shown(achieved)}/s sent, load: {summary['load']}{of_sessions}"
     rate = summary["client"]["rate_per_s"]
     drawn = "" if rate is None or of_sessions else f" (drawn for a rate of {rate:g}/s)"
-    return f"{_shown(achieved)}/s sent, {asked:,.3f}/s due{of_sessions}{drawn}"
+    return f"{_shown(achieved)}/s sent, {asked:,.3f}/s scheduled{of_sessions}{drawn}"
 
 
 def _further(summary: Summary, unsent: int) -> list[str]:
     said = (
         (summary["num_retried"], "retried"),
-        (summary["num_warmup"], "more to warm up"),
+        (summary["num_warmup"], "warm-up"),
         (unsent, "not sent"),
     )
     return [f"{count:,} {words}" for count, words in said if count]
@@ -60,9 +61,9 @@ def _further(summary: Summary, unsent: int) -> list[str]:
 def _goodput_lines(good: Goodput | None) -> list[tuple[str, str]]:
     if good is None:
         return []
-    promises = ", ".join(f"{name} ≤ {most_us / 1e3:g} ms" for name, most_us in good["slo_us"].items())
+    limits = ", ".join(f"{name} ≤ {most_us / 1e3:g} ms" for name, most_us in good["slo_us"].items())
     share = good["good_frac"] or 0.0
-    return [("goodput", f"{_shown(good['good_per_s'])} requests/s, {share:.1%} of all ({promises})")]
+    return [("goodput", f"{_shown(good['good_per_s'])} requests/s, {share:.1%} of all ({limits})")]
 
 
 def _verdict(client: ClientSummary) -> str:
@@ -83,4 +84,6 @@ def _shown(value: float | None) -> str:
 
 def _row(name: str, values: Distribution) -> str:
     cells = (values["mean"], values["p50"], values["p90"], values["p95"], values["p99"])
-    return f"{name:<12}" + "".join(f"{_shown(None if cell is None else cell / 1e3):>12}" for cell in cells)
+    return f"{name:<{_LABEL_WIDTH}}" + "".join(
+        f"{_shown(None if cell is None else cell / 1e3):>12}" for cell in cells
+    )

@@ -182,7 +182,7 @@ class Connection:
 def _how_far(exchange: Exchange) -> str:
     if exchange.stamps:
         size = sum(len(blob) for blob in exchange.blobs)
-        return f"connection broke off in the middle of the answer, after {size} bytes"
+        return f"connection lost in the middle of the answer, after {size} bytes"
     if exchange.first_byte_ns is not None:
-        return "connection broke off before the first event"
+        return "connection lost before the first event"
     return "connection closed before an answer"

@@ -77,7 +77,7 @@ class ServerClient:
     def refuse(self, path: str, answer: Answer) -> None:
         """Raise ServerError for an answer after which a run makes no sense: 401, 403, or 5xx."""
         hint = (
-            ", expected a key that it takes: --api-key or OPENAI_API_KEY"
+            ", expected a key that it accepts: --api-key or OPENAI_API_KEY"
             if answer.status in (401, 403)
             else ""
         )

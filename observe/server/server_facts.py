@@ -91,7 +91,7 @@ def _choose_model(
     if not models:
         raise ConfigError("--model: got none, and /v1/models lists none; expected --model NAME")
     first = next(iter(models))
-    return first, ((f"several models are served ({listed}): {first!r} was taken",) if len(models) > 1 else ())
+    return first, ((f"several models are served ({listed}): using {first!r}",) if len(models) > 1 else ())
 
 
 def _absences(

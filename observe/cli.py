@@ -15,8 +15,8 @@ from observe.settings import WarmUp
 from traces.workload.options import WorkloadOptions, with_workload_options
 
 if TYPE_CHECKING:
-    from observe.listing import ListOptions
-    from observe.observing import Observation
+    from observe.campaign_cli import ListOptions
+    from observe.observation import Observation
     from observe.settings import Settings
     from traces import Trace
 
@@ -271,8 +271,8 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Send a load to a live endpoint and record the trace."""
+    from observe.campaign_cli import ListOptions
     from observe.event_loop import run_on_fastest_loop
-    from observe.listing import ListOptions
     from observe.senders.endpoint import parse_endpoint, redact_command
     from observe.settings import Limits, Settings
     from traces import ConfigError
@@ -292,7 +292,7 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             max_concurrency=max_concurrency,
             max_retries=retries,
         ),
-        warmup=replace(warmup or WarmUp(), is_kept=keep_warmup),
+        warmup=replace(warmup or WarmUp(), is_recorded=keep_warmup),
         events=not no_itl,
         probe=not no_probe,
         salt=prompt_salt,
@@ -333,7 +333,7 @@ def _finite(seconds: float) -> float | None:
 
 async def _observed(requests: Trace, settings: Settings, *, output: Path, told: list[str]) -> Observation:
     """Observe with the terminal's display; lines that were shown are added to ``told``."""
-    from observe.observing import observe_with
+    from observe.observation import observe_with
     from observe.run.panel import show
 
     def say(line: str) -> None:
@@ -354,7 +354,7 @@ def _report(
     observation: Observation, *, as_json: bool, told: Sequence[str], slo_us: Mapping[str, float]
 ) -> None:
     """Print the summary on stderr, without notes already told; if asked for, the document on stdout."""
-    from observe.result.summary import summarize_observed, table
+    from observe.result.json_document import summarize_observed, table
 
     summary = summarize_observed(observation.trace, slo_us=slo_us)
     typer.echo(table(summary), err=True)
@@ -376,8 +376,8 @@ def _observe_list(
     strict: bool,
 ) -> None:
     """Run a list of loads, show what came of it, and exit as the worst of them demands."""
+    from observe.campaign_cli import observe_list, report_list
     from observe.event_loop import run_on_fastest_loop
-    from observe.listing import observe_list, report_list
 
     outcomes = run_on_fastest_loop(lambda: observe_list(workload, settings, options=several, folder=folder))
     report_list(outcomes, slo_us=slo_us, as_json=as_json)

@@ -7,11 +7,11 @@ from typing import Protocol
 
 import orjson
 
-from observe.plan.load_plan import BodyShape
 from observe.plan.local_tokenizer import LocalTokenizer
 from observe.plan.prompts import COMMON_WORDS, OWN, Prompts, Segment, TokenPrompts, WordPrompts
+from observe.plan.send_plan import BodyShape
 from observe.senders.endpoint import PATHS, Api
-from observe.server.probe import Answer, Questions
+from observe.server.server_facts import Answer, ServerClient
 from traces import ConfigError
 
 _ANCHOR = "A"
@@ -22,7 +22,7 @@ _ENOUGH_WORDS = 32
 
 
 async def negotiate(
-    questions: Questions, shape: BodyShape, *, prompts: Prompts
+    client: ServerClient, shape: BodyShape, *, prompts: Prompts
 ) -> tuple[BodyShape, str | None]:
     """Return the shape without what the server refuses, and its last refusal if nothing helped.
 
@@ -31,8 +31,8 @@ async def negotiate(
     prompt = prompts.render([Segment(OWN, 1 << 62, 16)])
     for attempt in _fallbacks(shape):
         body = attempt.body(prompt, max_tokens=1, model=None, priority=None)
-        answer = await questions.post(PATHS[shape.api], body)
-        questions.refuse(PATHS[shape.api], answer)
+        answer = await client.post(PATHS[shape.api], body)
+        client.refuse(PATHS[shape.api], answer)
         if answer.status not in (400, 422):
             return attempt, None
         refusal = f"HTTP {answer.status}: {answer.excerpt()}"
@@ -52,7 +52,7 @@ def _fallbacks(shape: BodyShape) -> list[BodyShape]:
 
 
 async def make_prompts(
-    questions: Questions,
+    client: ServerClient,
     *,
     api: Api,
     model: str,
@@ -67,16 +67,16 @@ async def make_prompts(
     """
     if api == "completions" and token_ids:
         return TokenPrompts(salt), None
-    counter = _Tokenizer(questions, api=api, model=model)
+    counter = _Tokenizer(client, api=api, model=model)
     exact = await _exact_words(counter, salt=salt)
     if exact is not None:
         return exact, None
     if tokenizer is not None:
-        local, note = await _local_counter(questions, tokenizer, api=api, model=model)
+        local, note = await _local_counter(client, tokenizer, api=api, model=model)
         exact = await _exact_words(local, salt=salt)
         if exact is not None:
             return exact, note
-    return await _estimated_words(questions, api=api, model=model, salt=salt)
+    return await _estimated_words(client, api=api, model=model, salt=salt)
 
 
 class _Counter(Protocol):
@@ -94,8 +94,8 @@ class _Tokenizer:
 
     source = "the server's /tokenize"
 
-    def __init__(self, questions: Questions, *, api: Api, model: str) -> None:
-        self._questions = questions
+    def __init__(self, client: ServerClient, *, api: Api, model: str) -> None:
+        self._client = client
         self._model = model
         self.chat = api == "chat"
 
@@ -104,7 +104,7 @@ class _Tokenizer:
         text = " ".join((_ANCHOR, *words))
         asked: dict[str, object] = {"model": self._model}
         asked |= {"messages": [{"role": "user", "content": text}]} if self.chat else {"prompt": text}
-        answer = await self._questions.post("/tokenize", orjson.dumps(asked))
+        answer = await self._client.post("/tokenize", orjson.dumps(asked))
         if answer.status != 200:
             return None
         said = answer.json()
@@ -129,7 +129,7 @@ class _LocalCounter:
 
 
 async def _local_counter(
-    questions: Questions, tokenizer: LocalTokenizer, *, api: Api, model: str
+    client: ServerClient, tokenizer: LocalTokenizer, *, api: Api, model: str
 ) -> tuple[_LocalCounter, str | None]:
     """Return the counter that agrees with what the server counts for two texts.
 
@@ -137,11 +137,11 @@ async def _local_counter(
     """
     around: set[int] = set()
     for num_words in (20, 220):
-        counted = await _prompt_tokens(questions, num_words, api=api, model=model)
+        counted = await _prompt_tokens(client, num_words, api=api, model=model)
         if counted is None:
             note = "the server counts no prompt tokens: what its template adds to a prompt is not known"
             return _LocalCounter(tokenizer, chat=api == "chat", around=0), note
-        around.add(counted - tokenizer.count(_plain_text(num_words)))
+        around.add(counted - tokenizer.count(_sample_text(num_words)))
     if len(around) > 1 or min(around) < 0:
         raise ConfigError(
             f"--tokenizer: got a tokenizer that counts otherwise than the server, expected that of {model} "
@@ -184,10 +184,10 @@ async def _exact_words(counter: _Counter, *, salt: int) -> WordPrompts | None:
 
 
 async def _estimated_words(
-    questions: Questions, *, api: Api, model: str, salt: int
+    client: ServerClient, *, api: Api, model: str, salt: int
 ) -> tuple[WordPrompts, str | None]:
     """Return prompts by a words-to-tokens ratio, measured with two requests of one token."""
-    counts = [await _prompt_tokens(questions, words, api=api, model=model) for words in (20, 220)]
+    counts = [await _prompt_tokens(client, words, api=api, model=model) for words in (20, 220)]
     few, many = counts
     note = None
     if few is None or many is None or many <= few:
@@ -209,17 +209,17 @@ async def _estimated_words(
     return prompts, note
 
 
-async def _prompt_tokens(questions: Questions, num_words: int, *, api: Api, model: str) -> int | None:
+async def _prompt_tokens(client: ServerClient, num_words: int, *, api: Api, model: str) -> int | None:
     """Return what the server counts for that many words after the anchor, or None where it does not say."""
-    text = _plain_text(num_words)
+    text = _sample_text(num_words)
     body: dict[str, object] = {"model": model, "max_tokens": 1, "temperature": 0, "stream": False}
     body |= {"messages": [{"role": "user", "content": text}]} if api == "chat" else {"prompt": text}
-    answer = await questions.post(PATHS[api], orjson.dumps(body))
-    questions.refuse(PATHS[api], answer)
+    answer = await client.post(PATHS[api], orjson.dumps(body))
+    client.refuse(PATHS[api], answer)
     return _usage(answer)
 
 
-def _plain_text(num_words: int) -> str:
+def _sample_text(num_words: int) -> str:
     repeats = num_words // len(COMMON_WORDS) + 1
     return " ".join((_ANCHOR, *(COMMON_WORDS * repeats)[:num_words]))
 

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TextIO
 
-from observe.plan.load_plan import SendPlan
+from observe.plan.send_plan import SendPlan
 from observe.run.progress import LogHistogram, Progress
 from observe.senders.exchange import Clock, monotonic_ns
 

@@ -35,10 +35,10 @@ def selfcheck(
 
 
 async def _examined(*, quick: bool, processes: int) -> Report:
-    from observe.selfcheck.measure import truth
+    from observe.selfcheck.measure import start_reference_server
     from observe.selfcheck.report import examine
 
-    async with truth() as server:
+    async with start_reference_server() as server:
         return await examine(
             server,
             quick=quick,

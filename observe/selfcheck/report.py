@@ -14,7 +14,7 @@ from typing import Literal, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from observe.selfcheck.measure import Checked, TruthServer, poisson, users
+from observe.selfcheck.measure import Checked, ReferenceClient, poisson, users
 from traces.files.write import tool_version
 
 SCHEMA_VERSION = 1
@@ -106,7 +106,7 @@ class Report:
 
 
 async def examine(
-    server: TruthServer, *, quick: bool, tell: Callable[[str], None], processes: int = 1
+    server: ReferenceClient, *, quick: bool, tell: Callable[[str], None], processes: int = 1
 ) -> Report:
     """Return what the client does on this machine; ``quick``: with shorter runs. ``tell`` hears of each.
 
@@ -200,22 +200,24 @@ def _costs(packets: Checked, whole: Checked) -> tuple[Figure, ...]:
     )
 
 
-async def _memory(server: TruthServer, *, quick: bool, tell: Callable[[str], None]) -> Figure:
+async def _memory(server: ReferenceClient, *, quick: bool, tell: Callable[[str], None]) -> Figure:
     """Return by how much a run's peak grows with its length: what is kept of each answer until the end."""
     short, long = (300, 1500) if quick else (1000, 5000)
     tell(f"memory over {short:,} and over {long:,} requests")
     runs = [await server.check(users(64, n, prompt=1), coalesced=True) for n in (short, short, long)]
-    grown = runs[2].stretch.grown_bytes - runs[1].stretch.grown_bytes  # the first run fills the pools
+    extended_prompt = (
+        runs[2].stretch.grown_bytes - runs[1].stretch.grown_bytes
+    )  # the first run fills the pools
     return Figure(
         name="memory kept per request of a longer run",
-        value=max(grown, 0) / (long - short),
+        value=max(extended_prompt, 0) / (long - short),
         unit="bytes",
         bar=1024,
     )
 
 
 async def _together(
-    server: TruthServer, processes: int, *, quick: bool, tell: Callable[[str], None]
+    server: ReferenceClient, processes: int, *, quick: bool, tell: Callable[[str], None]
 ) -> tuple[Figure, ...]:
     """Return what several processes cost and reach."""
     tell(f"{processes} processes: 256 streams, then answers in one packet")
@@ -280,10 +282,10 @@ def _pacing(checked: Checked, *, number: int) -> tuple[Figure, ...]:
 
 
 async def _climb(
-    server: TruthServer,
+    server: ReferenceClient,
     rungs: Sequence[int],
     *,
-    load: Callable[[TruthServer, int], Awaitable[Checked]],
+    load: Callable[[ReferenceClient, int], Awaitable[Checked]],
     tell: Callable[[str], None],
     unit: str,
 ) -> tuple[float, str | None]:
@@ -300,11 +302,11 @@ async def _climb(
     return best, f"{best:,} {unit} is as far as was tried"
 
 
-async def _rate_load(server: TruthServer, rate: int) -> Checked:
+async def _rate_load(server: ReferenceClient, rate: int) -> Checked:
     return await server.check(poisson(rate, rate, tokens=16), coalesced=True)
 
 
-async def _stream_load(server: TruthServer, streams: int) -> Checked:
+async def _stream_load(server: ReferenceClient, streams: int) -> Checked:
     return await server.check(users(streams, streams, tokens=100), gap_us=_STREAM_GAP_US)
 
 

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from observe.senders.exchange import Clock, monotonic_ns
-from observe.server.metrics_text import parse_metrics
-from observe.server.probe import Answer, Questions
+from observe.server.prometheus_text import parse_metrics
+from observe.server.server_facts import Answer, ServerClient
 from traces import TraceError
 from traces.tables.paths import beside, stem_of
 
@@ -23,8 +23,8 @@ _NO_GAUGES = (b"_info", b"_created")
 class Scraper:
     """Asks ``/metrics`` every ``period_s`` and keeps vLLM's gauges, times in µs from the run's start."""
 
-    def __init__(self, questions: Questions, *, period_s: float, clock: Clock = monotonic_ns) -> None:
-        self._questions = questions
+    def __init__(self, client: ServerClient, *, period_s: float, clock: Clock = monotonic_ns) -> None:
+        self._client = client
         self._period_s = period_s
         self._clock = clock
         self._rows: list[tuple[int, str, float]] = []
@@ -36,7 +36,7 @@ class Scraper:
         due_ns = start_ns
         while True:
             await asyncio.sleep(max(due_ns - self._clock(), 0) / 1e9)
-            answer = await self._questions.try_get("/metrics")
+            answer = await self._client.try_get("/metrics")
             if answer is None:
                 self.num_missed += 1
             else:

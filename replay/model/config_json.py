@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
 import yaml
 
 from traces.strict.section import Section, read_json_section
-from traces.strict.yaml_nodes import scalar_of
+from traces.strict.yaml_nodes import json_node, plain_value, scalar_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,17 @@ class ModelFields:
     def __contains__(self, key: str) -> bool:
         """Return whether the field is there."""
         return key in self.section
+
+    @property
+    def values(self) -> Mapping[str, object]:
+        """The fields as dicts, lists and scalars."""
+        section = self.section
+        return {key: plain_value(node, file=section.file) for key, node in section.nodes.items()}
+
+    def completed(self, defaults: Mapping[str, object]) -> ModelFields:
+        """Return the object with ``defaults`` for the fields that it lacks."""
+        nodes = {**{key: json_node(value) for key, value in defaults.items()}, **self.section.nodes}
+        return ModelFields(replace(self.section, nodes=nodes))
 
     def fail(self, key: str, *, got: str, expected: str, nearest: Iterable[str] = ()) -> NoReturn:
         """Raise ConfigError about one field."""
@@ -85,3 +97,8 @@ class ModelFields:
 def read_model_fields(path: Path) -> ModelFields:
     """Return the object that a config.json holds. Raises ConfigError."""
     return ModelFields(read_json_section(path, expected="a config.json"))
+
+
+def shown(value: object) -> str:
+    """Return a value as a message quotes it."""
+    return json.dumps(value)[:80]

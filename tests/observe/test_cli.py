@@ -99,7 +99,7 @@ def test_a_client_that_sets_the_pace_is_exit_1_only_when_strict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(
-        "observe.result.verdict.BOUNDS", {"own_lag_p99_us": -1, "loop_lag_p99_us": -1, "cpu_frac": -1}
+        "observe.result.client_verdict.BOUNDS", {"own_lag_p99_us": -1, "loop_lag_p99_us": -1, "cpu_frac": -1}
     )
     load = ["--rate", "200", "--num-requests", "3"]
     with serving_in_thread() as server:

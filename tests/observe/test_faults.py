@@ -19,7 +19,7 @@ from traces import ConfigError, ServerError, request_metrics
 def either_sender(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Both senders in turn."""
     plain = bool(request.param)
-    monkeypatch.setattr("observe.senders.choose.is_plain", lambda _: plain)
+    monkeypatch.setattr("observe.senders.choose_sender.is_direct_http", lambda _: plain)
     return plain
 
 
@@ -107,7 +107,7 @@ async def test_what_comes_in_the_same_turn_as_the_break_is_kept() -> None:
     content = aiohttp.StreamReader(protocol, 1 << 16, loop=asyncio.get_running_loop())
     content.feed_data(b"data: a\n\n")
     content.set_exception(aiohttp.ClientPayloadError("cut"))
-    exchange = Exchange(index=0, due_ns=0, ready_ns=0, x_request_id="x")
+    exchange = Exchange(x_request_id="x")
     sender = AiohttpSender(parse_endpoint("h"), "/v1/completions")
     with pytest.raises(aiohttp.ClientPayloadError):
         await sender._read(mock.Mock(content=content), exchange)

@@ -7,15 +7,15 @@ import orjson
 import pytest
 
 import vtwin
-from observe.response.timeline import StreamReader
-from observe.selfcheck.measure import poisson, truth, users
+from observe.response.stream_reader import StreamReader
+from observe.selfcheck.measure import poisson, start_reference_server, users
+from observe.selfcheck.reference_server import chunks_of
 from observe.selfcheck.report import Figure, Report
-from observe.selfcheck.truth import chunks_of
 from traces import request_metrics
 
 
 async def test_answers_come_when_they_are_due_and_the_stamps_agree_with_the_server() -> None:
-    async with truth() as server:
+    async with start_reference_server() as server:
         checked = await server.check(users(2, 6, tokens=5), first_us=30_000, gap_us=10_000)
         whole = await server.check(poisson(100.0, 5, tokens=5), first_us=1000, coalesced=True)
     assert checked.observation.num_ok == 6

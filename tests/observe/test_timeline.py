@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from observe.response.timeline import Reading, StreamReader
+from observe.response.stream_reader import Reading, StreamReader
 
 DONE = b"data: [DONE]\n\n"
 

@@ -10,8 +10,8 @@ import pytest
 
 import vtwin
 from observe import Settings, observe_with, parse_endpoint
-from observe.observing import Observation
-from observe.result.summary import summarize_observed, table, wave_us
+from observe.observation import Observation
+from observe.result.json_document import summarize_observed, table, wave_us
 from observe.settings import WarmUp
 from tests.observe.servers import Behaviour, FakeServer, serving, serving_in_thread
 from tests.observe.workloads import every, statuses, workload
@@ -38,7 +38,9 @@ async def test_a_warm_up_by_time_lasts_that_long_and_repeats_no_prompt() -> None
     assert (client.warmup_s, client.num_warmup_requests) == (0.3, None)
 
 
-@pytest.mark.parametrize("warmup", [WarmUp(num_requests=4, is_kept=True), WarmUp(seconds=0.04, is_kept=True)])
+@pytest.mark.parametrize(
+    "warmup", [WarmUp(num_requests=4, is_recorded=True), WarmUp(seconds=0.04, is_recorded=True)]
+)
 async def test_a_warm_up_that_is_kept_is_marked_and_in_no_latency(warmup: WarmUp, tmp_path: Path) -> None:
     async with serving(Behaviour(ttft_s=0.002)) as server:
         seen = await observed(server, workload(every(10_000, 12)), warmup=warmup, output=tmp_path / "run")

@@ -73,17 +73,18 @@ def parse_yaml(text: str, *, file: str, error: type[VtwinError] = ConfigError) -
 def parse_json(text: str, *, file: str, error: type[VtwinError] = ConfigError) -> yaml.Node:
     """Return a JSON document as nodes, which then know no line. Raises ``error`` for what is no JSON."""
     try:
-        return _node_of(json.loads(text))
+        return json_node(json.loads(text))
     except (ValueError, RecursionError) as fault:
         raise error(f"JSON: got text that does not parse ({fault}), expected JSON ({file})") from fault
 
 
-def _node_of(value: object) -> yaml.Node:
+def json_node(value: object) -> yaml.Node:
+    """Return a value of JSON as a node that knows no line."""
     if isinstance(value, dict):
-        pairs = [(_node_of(str(key)), _node_of(item)) for key, item in value.items()]
+        pairs = [(json_node(str(key)), json_node(item)) for key, item in value.items()]
         return yaml.MappingNode(_TAG + "map", pairs)
     if isinstance(value, list):
-        return yaml.SequenceNode(_TAG + "seq", [_node_of(item) for item in value])
+        return yaml.SequenceNode(_TAG + "seq", [json_node(item) for item in value])
     if isinstance(value, str):
         return yaml.ScalarNode(_TAG + "str", value, style='"')
     return yaml.ScalarNode(_TAG + "str", json.dumps(value))
@@ -100,8 +101,9 @@ def _refuse_deep(text: str, *, file: str, error: type[VtwinError]) -> None:
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if depth > MAX_DEPTH:
-            line = event.start_mark.line + 1
-            raise error(f"YAML: got values nested more than {MAX_DEPTH} deep, expected fewer ({file}:{line})")
+            line = event.start_mark.line + 1 if event.start_mark is not None else 0
+            where = place(file, line)
+            raise error(f"YAML: got values nested more than {MAX_DEPTH} deep, expected fewer ({where})")
 
 
 def _refuse_endless(root: yaml.Node, *, file: str, error: type[VtwinError]) -> None:

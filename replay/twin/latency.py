@@ -11,6 +11,8 @@ from typing import cast
 import yaml
 
 from replay.model.shape import ModelShape
+from replay.twin.config_keys import ANALYTIC, EXTENDED_MEANINGS, LATENCY_KEYS, LATENCY_MODELS
+from replay.twin.custom_model import build, load_class
 from replay.twin.defaults import (
     DefaultsEntry,
     lookup_defaults,
@@ -19,8 +21,6 @@ from replay.twin.defaults import (
     version_number,
 )
 from replay.twin.hardware import Hardware, peak_of, read_shape
-from replay.twin.keys import ANALYTIC, EXTENDED_MEANINGS, LATENCY_KEYS, LATENCY_MODELS
-from replay.twin.own_model import build, load_class
 from replay.twin.profiled import StepTableFile, read_profiled
 from sim.config import InvalidConfig
 from sim.latency import Blackbox, Extended, LatencyModel, PeakTimes, Physics

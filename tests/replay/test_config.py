@@ -10,8 +10,15 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replay.twin.config import TwinConfig, coefficients_of, dump_config, load_config
-from replay.twin.keys import ENGINE_MEANINGS, EXTENDED_MEANINGS, all_keys, engine_fields, reference_page
+from replay.twin.config import TwinConfig, load_config
+from replay.twin.config_keys import (
+    ENGINE_MEANINGS,
+    EXTENDED_MEANINGS,
+    all_keys,
+    engine_fields,
+    reference_page,
+)
+from replay.twin.config_write import coefficients_of, dump_config
 from sim.config import UNBOUNDED, EngineConfig
 from sim.latency import Blackbox, Extended
 from traces.errors import ConfigError
@@ -290,7 +297,9 @@ def test_every_field_is_explained() -> None:
 
 def test_the_reference_page_is_what_the_table_says() -> None:
     page = ROOT / "docs" / "reference" / "config.md"
-    assert page.read_text() == reference_page(), "run: python -m replay.twin.keys > docs/reference/config.md"
+    assert page.read_text() == reference_page(), (
+        "run: python -m replay.twin.config_keys > docs/reference/config.md"
+    )
 
 
 def test_every_documented_key_is_accepted(tmp_path: Path) -> None:

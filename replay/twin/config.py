@@ -8,8 +8,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
+from replay.model.gpus import shipped_gpus
 from replay.twin.defaults import COEFFICIENTS, DefaultsEntry, version_number
 from replay.twin.defaults_write import number, quoted
+from replay.twin.engine_defaults import LIMITS, Server, with_defaults
 from replay.twin.hardware import Hardware, capacity_of, peak_lines, read_hardware
 from replay.twin.keys import (
     DEFAULT_SEED,
@@ -23,6 +25,7 @@ from replay.twin.keys import (
     engine_keys,
 )
 from replay.twin.latency import ALPHAS, Chosen, analytic_coefficients, check_keys, read_latency
+from replay.twin.on_record import shape_of_shipped
 from replay.twin.own_model import place_of
 from replay.twin.profiled import profile_notes
 from replay.yaml_lines import Section, read_section
@@ -33,8 +36,6 @@ from traces.errors import ConfigError
 if TYPE_CHECKING:
     from traces import Trace
 
-GPU_DEPENDENT = ("max_num_seqs", "max_num_batched_tokens")
-"""vLLM's defaults of these depend on the GPU (vllm 0.32.0 engine/arg_utils.py:EngineArgs.get_batch_defaults)."""
 _TOP = ("vllm_version", "compatibility", "engine", "latency", "hardware", "seed")
 
 
@@ -85,7 +86,8 @@ def load_config(
         root, hardware, beside=path.parent, defaults=defaults, seed=seed, model=latency_model
     )
     version = root.text("vllm_version") or RULES_VERSION
-    engine = _read_engine(root, seed=seed)
+    server = _server(chosen, hardware, vllm_version=version)
+    engine, limits = _read_engine(root, server, seed=seed)
     engine, notes = _with_blocks(engine, chosen, hardware=hardware, vllm_version=version)
     reasons = (chosen.reason,) if chosen.reason else ()
     return TwinConfig(
@@ -93,13 +95,16 @@ def load_config(
         latency=chosen.model,
         vllm_version=version,
         seed=seed,
-        assumed=_assumed(root),
+        assumed=_assumed(root) if server.gpu is None else (),
         latency_reason=chosen.reason,
         source=path,
         notes=(
             *_version_notes(version),
             *reasons,
+            *chosen.notes,
             *_entry_notes(chosen.entry),
+            *(f"model config: {note}" for note in (chosen.shape.left_out if chosen.shape else ())),
+            *limits,
             *(profile_notes(chosen.table, engine) if chosen.table else ()),
             *notes,
             *_startup_notes(engine),
@@ -187,8 +192,17 @@ def check_fits(config: TwinConfig, trace: Trace) -> None:
         )
 
 
-def _read_engine(root: Section, *, seed: int) -> EngineConfig:
-    """Return the engine section."""
+def _server(chosen: Chosen, hardware: Hardware | None, *, vllm_version: str) -> Server:
+    """Return what the engine's defaults follow: the GPU and the model that the file names, in one place or another."""
+    gpu, shape, entry = hardware.gpu if hardware else None, chosen.shape, chosen.entry
+    if entry is not None:
+        shape = shape or shape_of_shipped(entry.model)
+        gpu = gpu or next((each for each in shipped_gpus() if each.is_called(entry.gpu)), None)
+    return Server(vllm_version=vllm_version, gpu=gpu, shape=shape)
+
+
+def _read_engine(root: Section, server: Server, *, seed: int) -> tuple[EngineConfig, tuple[str, ...]]:
+    """Return the engine section, with vLLM's own limits where it has none, and lines that say so."""
     section = root.section("engine")
     given: dict[str, object] = {}
     if section is not None:
@@ -200,13 +214,17 @@ def _read_engine(root: Section, *, seed: int) -> EngineConfig:
         given["async_scheduling"] = given.get("async_scheduling") or False
     if given.get("num_speculative_tokens"):
         given["seed"] = seed
-    return _engine_from({name: value for name, value in given.items() if value is not None}, section)
+    settings = {name: value for name, value in given.items() if value is not None}
+    if settings.get("compatibility") == "blis":
+        return _engine_from(settings, section), ()
+    settings, notes = with_defaults(settings, server)
+    return _engine_from(settings, section), notes
 
 
 def _assumed(root: Section) -> tuple[str, ...]:
     """Return the flags without a default of vLLM's own (it goes by the GPU) that a file does not give."""
     section = root.section("engine")
-    return tuple(name for name in GPU_DEPENDENT if section is None or name not in section)
+    return tuple(name for name in LIMITS if section is None or name not in section)
 
 
 def _with_blocks(

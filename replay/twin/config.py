@@ -12,7 +12,7 @@ from replay.model.gpus import shipped_gpus
 from replay.twin.defaults import COEFFICIENTS, DefaultsEntry, version_number
 from replay.twin.defaults_write import number, quoted
 from replay.twin.engine_defaults import LIMITS, Server, with_defaults
-from replay.twin.hardware import Hardware, capacity_of, peak_lines, read_hardware
+from replay.twin.hardware import Hardware, capacity_of, peak_lines, read_hardware, window_notes
 from replay.twin.keys import (
     DEFAULT_SEED,
     EXTENDED_MEANINGS,
@@ -243,7 +243,7 @@ def _with_blocks(
             f"engine.num_gpu_blocks is absent: {capacity.num_gpu_blocks} left by {shape.name} on {hardware.gpu.name}, "
             f"tp {hardware.tp}, utilization {capacity.utilization:g}"
         )
-        return replace(engine, num_gpu_blocks=capacity.num_gpu_blocks), (note,)
+        return replace(engine, num_gpu_blocks=capacity.num_gpu_blocks), (note, *window_notes(shape, engine))
     return engine, ("engine.num_gpu_blocks is absent: the KV cache is taken as unbounded",)
 
 

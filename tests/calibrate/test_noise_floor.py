@@ -6,7 +6,7 @@ import pytest
 from calibrate.findings import Options
 from calibrate.noise_floor import couples_of, same_requests
 from calibrate.run import compare_with_twin
-from tests.calibrate.worlds import SERVER, observed, source, workload
+from tests.calibrate.known_servers import SERVER, observed, source, workload
 from traces import Trace
 from traces.errors import TraceError
 
@@ -27,7 +27,7 @@ def test_a_run_of_the_same_requests_is_recognised_and_is_the_noise_floor() -> No
     )
     apart = np.abs(other.to_numpy(float) / one.to_numpy(float) - 1).mean()
     assert found.noise_floor["ttft_us"].mape.value == pytest.approx(apart)
-    assert found.noise.judgement.rates["request_throughput"].n == 60
+    assert found.noise.accuracy.rates["request_throughput"].n == 60
 
 
 def test_a_named_repeat_takes_no_other_part() -> None:

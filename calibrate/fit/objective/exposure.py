@@ -1,8 +1,8 @@
 """What each request's time was spent on: steps, prefill tokens and decode tokens between two moments.
 
 A server that is busy spends its time in steps, so the time between two moments of a request is ``beta0 *
-steps + beta1 * prefill tokens + beta2 * decode tokens`` of *everybody* in between. These exposures are the
-regressors of the convex start and the derivatives of a latency by the coefficients while the schedule stays
+steps + beta1 * prefill tokens + beta2 * decode tokens`` of all requests in between. These exposures are the
+regressors of the initial guess and the derivatives of a latency by the coefficients while the schedule stays
 as it is.
 """
 
@@ -117,3 +117,37 @@ def _accumulated(begin: Floats, end: Floats, *, amount: Floats) -> tuple[Floats,
     rate = np.cumsum(np.concatenate([slope, -slope])[order])
     times = times[order]
     return times, np.concatenate([[0.0], np.cumsum(rate[:-1] * np.diff(times))])
+
+
+def exposure_columns(timeline: Timeline, prompt_tokens: Floats) -> dict[str, Floats]:
+    """Return, per coefficient, d latency / d coefficient of ``LOSS_METRICS``, [4, n], in units of each.
+
+    The floor's and the slowdown's are not to be had this way: 0, as those of completions are.
+
+    The steps are not counted but follow from the time: what prefill and decode tokens leave, ``beta0`` took.
+    Their number needs no log of steps, but a rate of steps: that of the decoding requests, and at least the
+    one step that every request's prefill takes.
+    """
+    seen = exposures(timeline, prompt_tokens)
+    n = len(prompt_tokens)
+    gaps = np.maximum(timeline.output_tokens - 1, 1)
+    before = np.maximum(steps_between(timeline, timeline.joined, timeline.first), 1.0)
+    after = timeline.output_tokens - 1
+    one, zero = np.ones(n), np.zeros(n)
+    return {
+        "alpha0": np.stack([one, one, zero, zero]),
+        "alpha1": np.stack([prompt_tokens, prompt_tokens, zero, zero]),
+        "alpha2": np.stack([one, timeline.output_tokens, one, zero]),
+        "beta0": np.stack([before, before + after, after / gaps, zero]),
+        "beta1": _before_and_after(seen.prefill_before, seen.prefill_after, gaps),
+        "beta2": _before_and_after(seen.decode_before, seen.decode_after, gaps),
+        "beta3": _before_and_after(seen.context_before, seen.context_after, gaps),
+        "beta4": _before_and_after(seen.pairs_before, seen.pairs_after, gaps),
+        "floor": np.zeros((4, n)),
+        "kappa": np.zeros((4, n)),
+    }
+
+
+def _before_and_after(before: Floats, after: Floats, gaps: Floats) -> Floats:
+    """Return an exposure's share in TTFT, E2E and TPOT, and none in completions."""
+    return np.stack([before, before + after, after / gaps, np.zeros(len(before))])

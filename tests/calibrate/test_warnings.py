@@ -12,10 +12,10 @@ from calibrate.findings import Calibration, Options
 from calibrate.number_format import NONE
 from calibrate.report.markdown import headline_table
 from calibrate.report.tables import is_of_gaps_only
-from calibrate.report.warnings import BAD_LOSS, cautions_of
+from calibrate.report.warnings import BAD_LOSS, warnings_of
 from calibrate.run import calibrate, compare_with_simulated
 from replay import dump_config, load_config
-from tests.calibrate.worlds import GUESS, observed, source, workload
+from tests.calibrate.known_servers import GUESS, observed, source, workload
 from traces import ClientInfo, write_trace
 
 FLAGS = ("max_num_seqs", "max_num_batched_tokens")
@@ -85,8 +85,8 @@ def fitted(*, limited: bool = False) -> Calibration:
 
 
 def test_a_client_that_was_the_limit_is_named_with_its_trace() -> None:
-    assert cautions_of(fitted()) == ()
-    (line,) = cautions_of(fitted(limited=True))
+    assert warnings_of(fitted()) == ()
+    (line,) = warnings_of(fitted(limited=True))
     assert line.startswith("client-limited: low was sent by a client that did not keep up (late)")
 
 
@@ -94,7 +94,7 @@ def test_a_bad_fit_is_called_one() -> None:
     found = fitted()
     assert found.fit is not None
     assert found.fit.loss < BAD_LOSS
-    (line,) = cautions_of(replace(found, fit=replace(found.fit, loss=2.84)))
+    (line,) = warnings_of(replace(found, fit=replace(found.fit, loss=2.84)))
     assert line.startswith("bad fit: loss 2.84 (1: a typical error of one noise")
 
 

@@ -9,7 +9,7 @@ from calibrate.findings import Options, Source
 from calibrate.run import compare_with_twin
 from replay import simulate_trace
 from sim import Extended
-from tests.calibrate.worlds import SERVER, TRUTH, observed, workload
+from tests.calibrate.known_servers import SERVER, TRUTH, observed, workload
 from traces.errors import TraceError
 
 LOGGED = EngineSteps(

@@ -11,7 +11,7 @@ from calibrate.run import (
     first_half,
 )
 from replay import simulate_trace
-from tests.calibrate.worlds import GUESS, SERVER, observed, source, with_latency, workload
+from tests.calibrate.known_servers import GUESS, SERVER, observed, source, with_latency, workload
 from traces.errors import ConfigError, TraceError
 
 QUICK = Options(replicates=60)
@@ -46,7 +46,7 @@ def test_held_out_traces_judge_and_are_not_fitted() -> None:
     found = calibrate(sources[:1], GUESS, QUICK, holdout=sources[1:])
     assert found.fit is not None
     assert found.fit.num_requests == 60
-    assert [each.role for each in found.traces] == ["fitted", "judged"]
+    assert [each.role for each in found.traces] == ["fitted", "held out"]
     assert found.holdout["e2e_us"].mape.value < 0.05
 
 
@@ -75,7 +75,7 @@ def test_two_traces_can_be_compared_without_a_twin() -> None:
     found = compare_with_simulated(source("a", observed(trace)), source("b", observed(trace, GUESS)), QUICK)
     assert found.config is None
     assert found.holdout["e2e_us"].bias.value < -0.3
-    assert found.judged.rates["request_throughput"].observed is not None
+    assert found.held_out.rates["request_throughput"].observed is not None
 
 
 def test_strata_hold_every_request_once_per_kind() -> None:
@@ -111,12 +111,12 @@ def test_a_saturated_trace_is_judged_by_its_capacity_and_leaves_the_latencies_to
     both = compare_with_twin([source("low", low), source("high", high)], SERVER, QUICK)
     assert [each.is_saturated for each in both.traces] == [False, True]
     assert both.holdout["e2e_us"].n == 60
-    capacity = both.judged.capacity["request_throughput"]
+    capacity = both.held_out.capacity["request_throughput"]
     assert capacity.n == 300
     assert capacity.rel_error.value > 0.3
-    assert not both.judged.of_saturated
+    assert not both.held_out.of_saturated
     alone = compare_with_twin([source("high", high)], SERVER, QUICK)
-    assert alone.judged.of_saturated
+    assert alone.held_out.of_saturated
     assert alone.holdout["e2e_us"].n == 300
 
 

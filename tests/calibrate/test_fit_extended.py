@@ -5,18 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from calibrate.fit.capacity import is_above_capacity, observed_in_order
-from calibrate.fit.extended_guess import bent, extended_starts
-from calibrate.fit.loss import EXTENDED_FITTED, FITTED, head_of
-from calibrate.fit.model_selection import judged
-from calibrate.fit.one_model import Task, find_line, problem_of
-from calibrate.fit.pipeline import fit, fit_trace
-from calibrate.fit.priors import SLOWDOWN, Prior, known_priors, proportions
+from calibrate.fit.extended_initial_guess import extended_start, extended_starts
+from calibrate.fit.model_selection import select
+from calibrate.fit.objective.coefficients import EXTENDED_FITTED, FITTED
+from calibrate.fit.objective.fit_trace import fit_trace, head_of, observed_in_order
+from calibrate.fit.objective.priors import SLOWDOWN, Prior, known_priors, proportions
+from calibrate.fit.pipeline import fit, search_blackbox
 from calibrate.fit.result import Fit
 from calibrate.fit.step_noise import step_scatter
+from calibrate.fit.task import Task
 from replay import TwinConfig
 from sim import Blackbox, EngineConfig, Extended
-from tests.calibrate.worlds import GUESS, observed, workload
+from tests.calibrate.known_servers import GUESS, observed, workload
 from traces.errors import ConfigError
 from traces.header import ServerInfo
 
@@ -77,11 +77,11 @@ def test_of_models_that_the_traces_cannot_tell_apart_the_most_complete_is_kept()
         "attention, floor, slowdown": alike + jitter / 2,
     }
     known = set(EXTENDED_FITTED)
-    assert [each.name for each in judged(scores, known=known) if each.chosen] == [
+    assert [each.name for each in select(scores, known=known) if each.chosen] == [
         "attention, floor, slowdown"
     ]
     worse = {**scores, "attention, floor, slowdown": alike + 0.5 + jitter}
-    assert [each.name for each in judged(worse, known=known) if each.chosen] == ["attention, floor"]
+    assert [each.name for each in select(worse, known=known) if each.chosen] == ["attention, floor"]
 
 
 def test_terms_without_a_prior_of_their_own_must_earn_their_place() -> None:
@@ -92,7 +92,7 @@ def test_terms_without_a_prior_of_their_own_must_earn_their_place() -> None:
         "attention, floor": alike + 3 * jitter,
         "attention, floor, slowdown": alike + jitter + 0.02,
     }
-    candidates = judged(scores, known=set())
+    candidates = select(scores, known=set())
     assert [each.chosen for each in candidates][-1] is False
     assert candidates[-1].penalty == pytest.approx(candidates[-1].standard_error)
 
@@ -112,14 +112,14 @@ def test_a_bent_start_costs_what_the_line_does_at_a_quiet_step_and_a_usual_promp
     trace = fit_trace(observed(workload(60, rate=3, seed=5), SERVER), GUESS, name="a")
     twin = replace(GUESS, latency=Extended(beta0=5000, beta1=20))
     task = Task(traces=(trace,), config=twin, names=FITTED, priors={}, seed=1, report=lambda _s, _l: None)
-    problem = replace(
-        problem_of(task, (*FITTED, *EXTENDED_FITTED)), priors=proportions(beta1=50, step_us=12_000)
+    objective = replace(
+        task.objective((*FITTED, *EXTENDED_FITTED)), priors=proportions(beta1=50, step_us=12_000)
     )
     line = {"alpha0": 1.0, "alpha1": 1.0, "alpha2": 0.0, "beta0": 12_000.0, "beta1": 50.0, "beta2": 300.0}
-    at = dict(zip(problem.names, bent(problem, line, floor_share=0.5, kappa=0.0), strict=True))
+    at = dict(zip(objective.names, extended_start(objective, line, floor_share=0.5, kappa=0.0), strict=True))
     assert at["beta0"] + at["floor"] == pytest.approx(12_000)
     assert at["beta1"] > line["beta1"]  # what the line pays for by its constant
-    assert len(extended_starts(problem, line)) == 6
+    assert len(extended_starts(objective, line)) == 6
 
 
 def test_the_head_of_a_trace_is_its_first_requests_and_counts_those_that_were_alone_with_it() -> None:
@@ -133,13 +133,11 @@ def test_the_head_of_a_trace_is_its_first_requests_and_counts_those_that_were_al
     assert head_of(trace, 80) is trace
 
 
-def test_load_above_capacity_is_seen_and_its_completions_count_in_their_order() -> None:
+def test_completions_count_in_their_order_where_the_load_was_saturated() -> None:
     calm, swamped = (
-        fit_trace(observed(workload(120, rate=rate, seed=7), SERVER), GUESS, name="a") for rate in (2, 60)
+        fit_trace(observed(workload(240, rate=rate, seed=7), SERVER), GUESS, name="a") for rate in (2, 60)
     )
     for trace, above in ((calm, False), (swamped, True)):
-        timeline = trace.observed_timeline
-        assert is_above_capacity(timeline.joined, timeline.last) is above
         assert (len(trace.done_rows) > 0) is above
     rows, times = observed_in_order(np.array([0.0, 10.0, 20.0]), np.array([500.0, 300.0, np.nan]))
     assert rows.tolist() == [1, 0]
@@ -151,10 +149,10 @@ def test_the_line_is_found_within_an_extended_task_without_its_terms() -> None:
     six = {name: getattr(GUESS.latency, name) for name in FITTED}
     twin = replace(GUESS, latency=Extended(**six, kappa=0.3))
     task = Task(traces=(trace,), config=twin, names=FITTED, priors={}, seed=1, report=lambda _s, _l: None)
-    line = find_line(task)
-    assert line.problem.names == FITTED
-    assert isinstance(line.problem.base, Blackbox)
-    assert line.problem.base.is_blackbox
+    line = search_blackbox(task)
+    assert line.objective.names == FITTED
+    assert isinstance(line.objective.base, Blackbox)
+    assert line.objective.base.is_blackbox
     assert line.by_name()["beta0"] == pytest.approx(12_000, rel=0.1)
 
 
@@ -170,8 +168,8 @@ def test_the_scatter_of_steps_is_found_from_answers_of_many_lengths_and_stays_0_
             seed=1,
             report=lambda _s, _l: None,
         )
-        problem = problem_of(task, ("beta0",))
-        answer = step_scatter(problem, np.array([float(TRUTH.beta0)]), seed=1)
+        objective = task.objective(("beta0",))
+        answer = step_scatter(objective, np.array([float(TRUTH.beta0)]), seed=1)
         assert answer is not None
         value, low, high = answer
         assert low <= value <= high

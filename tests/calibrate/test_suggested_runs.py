@@ -10,16 +10,16 @@ from calibrate.findings import Calibration, Options
 from calibrate.fit.uncertainty import TOGETHER, UNSEEN, why_unseen
 from calibrate.report.suggested_runs import (
     ADDRESS,
-    REVEALED_BY,
-    TOLD_APART_BY,
+    RUN_FOR,
+    RUN_TO_SEPARATE,
     command_of,
-    reveals_of,
     run_for,
+    suggested_runs,
 )
 from calibrate.run import calibrate
-from tests.calibrate.worlds import GUESS, observed, source, workload
+from tests.calibrate.known_servers import GUESS, observed, source, workload
 
-RUNS = {run.name: run for run in (*REVEALED_BY.values(), *TOLD_APART_BY.values())}
+RUNS = {run.name: run for run in (*RUN_FOR.values(), *RUN_TO_SEPARATE.values())}
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +31,8 @@ def calibration() -> Calibration:
 
 
 def test_every_coefficient_that_may_be_silent_has_a_run(calibration: Calibration) -> None:
-    assert set(UNSEEN) <= set(REVEALED_BY)
-    found = reveals_of(calibration)
+    assert set(UNSEEN) <= set(RUN_FOR)
+    found = suggested_runs(calibration)
     assert calibration.fit is not None
     silent = {each.name for each in calibration.fit.coefficients if each.fitted and not each.identifiable}
     assert silent

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 import vtwin
+from calibrate.fit.objective.fit_trace import fit_trace
 from calibrate.fit.physics import Served, fit_physics
-from calibrate.fit.pipeline import fit_trace
 from calibrate.fit.result import Fit
 from replay import TwinConfig, load_config
 from replay.model import find_gpu, read_model_config
 from replay.model.peak import peak_times
 from replay.twin.latency import DEFAULT_PHYSICS, physics_sets
 from sim import EngineConfig, Physics
-from tests.calibrate.worlds import observed, workload
+from tests.calibrate.known_servers import observed, workload
 from traces import Trace, write_trace
 from traces.errors import ConfigError
 

@@ -23,8 +23,8 @@ class Prior:
     width: float
     source: str
 
-    def words(self) -> str:
-        """Return the prior as a report tells it."""
+    def text(self) -> str:
+        """Return the prior as text for a report."""
         return f"{self.centre:.4g} ± {self.width:.2g} ({self.source})"
 
 
@@ -50,12 +50,12 @@ FLOOR_SHARE = 0.7
 
 def proportions(*, beta1: float, step_us: float) -> dict[str, Prior]:
     """Return what holds of any transformer, from what a prefill token and a quiet step cost."""
-    who = "proportions of any transformer"
+    origin = "proportions of any transformer"
     pair, entry, floor = ATTENTION_SHARE * beta1, READING_SHARE * step_us, FLOOR_SHARE * step_us
     return {
-        "beta3": Prior(centre=entry, width=entry, source=who),
-        "beta4": Prior(centre=pair, width=pair, source=who),
-        "floor": Prior(centre=floor, width=0.4 * step_us, source=who),
+        "beta3": Prior(centre=entry, width=entry, source=origin),
+        "beta4": Prior(centre=pair, width=pair, source=origin),
+        "floor": Prior(centre=floor, width=0.4 * step_us, source=origin),
         "kappa": SLOWDOWN_UNKNOWN,
     }
 

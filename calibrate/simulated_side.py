@@ -25,7 +25,7 @@ MOST_STEPS = 300_000
 """A run of more steps is not taken step by step for the sake of its queue times."""
 
 
-def beside_other(observed: Source, simulated: Source, options: Options) -> Compared:
+def against_trace(observed: Source, simulated: Source, options: Options) -> Compared:
     """Return a trace beside another one of the same requests; nothing is simulated."""
     other = simulated.trace if options.network is None else client_view(simulated.trace, options.network)
     pairs = pair_sides(side_of(observed.trace), side_of(other), by=options.pair_by)
@@ -44,7 +44,7 @@ def beside_other(observed: Source, simulated: Source, options: Options) -> Compa
     )
 
 
-def beside_twin(source: Source, config: TwinConfig, options: Options, *, role: Role) -> Compared:
+def against_twin(source: Source, config: TwinConfig, options: Options, *, role: Role) -> Compared:
     """Return a trace beside what the twin makes of it."""
     from replay import check_fits, simulate_trace
 

@@ -35,7 +35,7 @@ class Sample:
 
 
 def parse_metrics(text: str) -> list[Sample]:
-    """Return the samples of ``text`` in order; comments, lines that are no sample and values not finite are left out."""
+    """Return the samples of ``text`` in order; comments, malformed lines and values not finite are left out."""
     return [sample for line in text.splitlines() if (sample := _sample(line)) is not None]
 
 

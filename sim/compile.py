@@ -34,13 +34,22 @@ def cache_directory() -> Path:
 
 CACHE_DIRECTORY = cache_directory()
 
-LAST_COMPILED = "run.run-"
-"""The function whose compilation takes the time; numba writes its file when it is done."""
 
+def is_cached(function: Callable[..., Any]) -> bool:
+    """Return whether numba will load an entry's machine code instead of compiling it.
 
-def is_compiled() -> bool:
-    """Return whether this version of the engine has been compiled on this machine before."""
-    return any(CACHE_DIRECTORY.rglob(f"{LAST_COMPILED}*.nbi")) or bool(numba.config.DISABLE_JIT)
+    numba files code under the path of its source and the kind of CPU: what another checkout or another machine with
+    the same home folder compiled is of no use here. So numba's own index is asked.
+    """
+    if numba.config.DISABLE_JIT:
+        return True
+    cache: Any = function._cache  # type: ignore[attr-defined] # a dispatcher's; numba has no public way to ask
+    codegen = function.targetctx.codegen()  # type: ignore[attr-defined]
+    files = cache._cache_file._load_index()
+    return any(
+        cache._index_key(key[0], codegen) == key and (Path(cache.cache_path) / name).is_file()
+        for key, name in files.items()
+    )
 
 
 def _compile(function: Function, **options: bool | str) -> Function:

@@ -12,6 +12,10 @@ PriorityScoring = Literal["constant", "slo-based", "inverted-slo"]
 Frontend = Literal["openai", "none"]
 Compatibility = Literal["vllm", "blis"]
 
+Record = Literal["none", "spans", "steps", "blocks", "tokens"]
+"""What a run writes down: nothing; spans of steps, which give inter-token latencies; every step (one at a time);
+every step with its blocks; every token."""
+
 UNBOUNDED = 0
 """``num_gpu_blocks`` of a KV cache that never binds."""
 
@@ -36,7 +40,7 @@ class EngineConfig:
     whose predecessors were. ``num_lookahead_tokens``: slots kept behind a step's tokens for the drafting model (vLLM: k
     for EAGLE, MTP and draft models, 0 for n-grams). ``seed``: of what is accepted.
 
-    The KV cache has a second tier with ``num_cpu_blocks`` >= 1 (``sim/engine/optional/cpu_tier.py`` has the rule):
+    The KV cache has a second tier with ``num_cpu_blocks`` >= 1 (``sim/engine/kv_cache/cpu_tier.py`` has the rule):
     ``kv_offload_threshold``, a share of the GPU's blocks; ``kv_transfer_bandwidth`` in tokens per µs,
     ``kv_transfer_base_latency`` in µs. It stays empty where nothing can be evicted: unbounded, or without caching.
 

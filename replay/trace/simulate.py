@@ -16,7 +16,7 @@ from traces import ConfigError
 
 if TYPE_CHECKING:
     from replay.twin.config import TwinConfig
-    from sim.engine.layout import Record
+    from sim.config import Record
     from traces import Trace
 
 Loop = Literal["auto", "closed", "open"]

@@ -75,10 +75,10 @@ class Engine:
 
     def _add(self, requests: Requests) -> None:
         """Append requests that have not arrived yet; ``hash_ids`` are already in place."""
-        state, first = self._state, int(self._state.queues.num_requests[0])
+        state, first = self._state, int(self._state.engine.queues.num_requests[0])
         rows = request_records(requests, self._config, self._latency)
         if np.any(rows["num_hashes"] * self._config.block_size > rows["num_prompt_tokens"]):
-            state.settings["outputs_are_shared"] = 1
+            state.engine.settings["outputs_are_shared"] = 1
         needed = first + len(rows)
         if needed > len(state.requests):
             capacity = needed if first == 0 else max(needed, 2 * len(state.requests))
@@ -89,7 +89,7 @@ class Engine:
                 num_drafts=longer(state.num_drafts, capacity if self._config.num_speculative_tokens else 0),
             )
         state.requests[first:needed] = rows
-        state.queues["num_requests"] = needed
+        state.engine.queues["num_requests"] = needed
         order = np.argsort(rows["queued_us"], kind="stable") + first
         join_requests(state, order)
 
@@ -108,7 +108,7 @@ class Engine:
         """
         known = self._num_known_hashes
         self._append_hashes(np.asarray(hash_ids, np.int64))
-        number = int(self._state.queues.num_requests[0])
+        number = int(self._state.engine.queues.num_requests[0])
         self._add(
             Requests(
                 arrival_us=np.array([arrival_us], np.int64),
@@ -125,7 +125,7 @@ class Engine:
         """Append the caller's ids to ``hash_ids`` as keys of the hash table, where requests' own ids stand too."""
         if len(hash_ids) == 0:
             return
-        state, queues = self._state, self._state.queues[0]
+        state, queues = self._state, self._state.engine[0].queues
         highest = int(hash_ids.max())
         if highest >= len(self._key_of_id):
             grown = np.full(2 * highest + 1, NEVER, np.int64)
@@ -153,17 +153,17 @@ class Engine:
 
         Raises IndexError for a number that ``submit`` never gave.
         """
-        num_requests = int(self._state.queues.num_requests[0])
+        num_requests = int(self._state.engine.queues.num_requests[0])
         if not 0 <= request < num_requests:
             raise IndexError(f"request {request}: expected 0 to {num_requests - 1}")
         abort_request(self._state, request)
 
-    def hold(self, concurrency: int, think_time_us: int, *, keeps_due_times: bool) -> None:
+    def hold(self, concurrency: int, think_time_us: int, *, is_capped: bool) -> None:
         """Make the loop closed; requests that keep their due times go in the order of these, else of their rows."""
         arrival_us = self._state.requests["arrival_us"]
-        order = np.argsort(arrival_us, kind="stable") if keeps_due_times else np.arange(len(arrival_us))
+        order = np.argsort(arrival_us, kind="stable") if is_capped else np.arange(len(arrival_us))
         self._state = self._state._replace(held=order.astype(np.int64))
-        hold_requests(self._state, np.argsort(order), concurrency, think_time_us, keeps_due_times)
+        hold_requests(self._state, np.argsort(order), concurrency, think_time_us, is_capped)
 
     # -- letting time pass ------------------------------------------------------------------------------------
 
@@ -174,7 +174,7 @@ class Engine:
 
     def _make_room(self) -> None:
         """Double every log that is more than half full, and the hash table."""
-        state, fill = self._state, self._state.log_fill[0]
+        state, fill = self._state, self._state.engine[0].log_fill
         seats = self._config.max_num_seqs
         changes: dict[str, Any] = {}
         for name, used in (
@@ -191,7 +191,7 @@ class Engine:
                 if 2 * used + most > len(array):
                     changes[name] = longer(array, 2 * len(array) + most)
         most_ids = seats * (state.block_table.shape[1] + 1)
-        if state.queues[0].num_keys + most_ids > len(state.hashes):
+        if state.engine[0].queues.num_keys + most_ids > len(state.hashes):
             changes |= self._longer_hashes(2 * len(state.hashes) + most_ids)
         self._state = state._replace(**changes)
 
@@ -199,7 +199,7 @@ class Engine:
 
     def next_time_us(self) -> int | None:
         """Return when something next happens, None when nothing will before another ``submit``."""
-        clock, queues = self._state.clock[0], self._state.queues[0]
+        clock, queues = self._state.engine[0].clock, self._state.engine[0].queues
         if clock.num_batches > 0 or (queues.num_running + queues.num_waiting > 0 and not queues.is_blocked):
             return int(clock.now_us)
         if queues.num_pending_taken < queues.num_pending:
@@ -229,7 +229,7 @@ class Engine:
         if len(self._num_taken) < len(self._state.requests):
             self._num_taken = longer(self._num_taken, len(self._state.requests))
         request, time_us = self.written().tokens(self._num_taken)
-        self._state.log_fill["num_logged_tokens"] = 0
+        self._state.engine.log_fill["num_logged_tokens"] = 0
         np.add.at(self._num_taken, request, 1)
         return request, time_us
 

@@ -93,9 +93,9 @@ def simulate(
     started = time.thread_time()
     engine = Engine.holding(requests, config, latency, record=record, coalesce=coalesce)
     if closed_loop is not None:
-        engine.hold(*closed_loop, keeps_due_times=False)
+        engine.hold(*closed_loop, is_capped=False)
     if max_concurrency is not None:
-        engine.hold(max_concurrency, 0, keeps_due_times=True)
+        engine.hold(max_concurrency, 0, is_capped=True)
     engine.advance()
     cpu_s = time.thread_time() - started
     outcomes = engine.outcomes()

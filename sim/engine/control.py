@@ -22,26 +22,26 @@ def join_requests(s: State, order: NDArray[np.int64]) -> None:
 
 @engine_entry
 def hold_requests(
-    s: State, rank: NDArray[np.int64], concurrency: int, think_time_us: int, keeps_due_times: bool
+    s: State, rank: NDArray[np.int64], concurrency: int, think_time_us: int, is_capped: bool
 ) -> None:
     """Make the loop closed before it starts: all but the first ``concurrency`` of ``held`` wait for a completion.
 
     ``rank``: where in ``held`` each request stands.
     """
-    settings, queues = s.settings[0], s.queues[0]
+    settings, queues = s.engine[0].settings, s.engine[0].queues
     settings.is_closed_loop = 1
-    settings.keeps_due_times = keeps_due_times
+    settings.is_capped = is_capped
     settings.think_time_us = think_time_us
     queues.next_held = concurrency
-    kept = 0
+    num_left = 0
     for i in range(queues.num_pending):
         request = s.pending[i]
         if rank[request] < concurrency:
-            s.pending[kept] = request
-            kept += 1
+            s.pending[num_left] = request
+            num_left += 1
         else:
             s.requests[request].queued_us -= s.requests[request].arrival_us
-    queues.num_pending = kept
+    queues.num_pending = num_left
     for i in range(min(concurrency, queues.num_requests)):
         request = s.held[i]
         if s.requests[request].status == REJECTED:
@@ -51,7 +51,7 @@ def hold_requests(
 @engine_entry
 def abort_request(s: State, request: int) -> None:
     """Drop a request wherever it is; results of it that are still in flight are passed over."""
-    queues, r = s.queues[0], s.requests[request]
+    queues, r = s.engine[0].queues, s.requests[request]
     if r.status == RUNNING:
         for i in range(queues.num_running):
             if s.running[i] == request:

@@ -127,7 +127,7 @@ SETTINGS = np.dtype(
         ("reload_us", np.int64),  # per block that comes back
         ("is_closed_loop", np.int64),
         ("think_time_us", np.int64),
-        ("keeps_due_times", np.int64),  # closed loop of a cap: a request arrives no sooner than it was due
+        ("is_capped", np.int64),  # closed loop of a cap: a request arrives no sooner than it was due
         ("log_steps", np.int64),
         ("log_blocks", np.int64),
         ("log_tokens", np.int64),
@@ -219,6 +219,19 @@ LOG_FILL = np.dtype(
     align=True,
 )
 """How full the logs are."""
+
+ENGINE = np.dtype(
+    [
+        ("settings", SETTINGS),
+        ("clock", CLOCK),
+        ("queues", QUEUES),
+        ("current_step", CURRENT_STEP),
+        ("totals", TOTALS),
+        ("log_fill", LOG_FILL),
+    ],
+    align=True,
+)
+"""The engine's scalars. One record of records, not six arrays: compiled code then reaches them all from one address."""
 
 SPAN = np.dtype([("first_end_us", np.int64), ("step_us", np.int64), ("num_steps", np.int64)], align=True)
 """Consecutive steps that gave tokens, ``step_us`` apart."""

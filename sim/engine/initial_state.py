@@ -67,15 +67,12 @@ def first_state(
     """Return the state of an engine that has no requests yet; ``hash_ids``: those that its requests will name."""
     num_blocks, width = size
     num_hashes = int(hash_ids.max(initial=-1)) + 1
-    settings = _settings(config, latency, record=record)
+    engine = st.records(1, dt.ENGINE)
+    engine["settings"] = settings = _settings(config, latency, record=record)
+    engine["queues"] = _queues(config, num_blocks=num_blocks, num_hashes=num_hashes)
     seats, has_tier = config.max_num_seqs, config.has_cpu_tier
     return st.State(
-        settings=settings,
-        clock=st.records(1, dt.CLOCK),
-        queues=_queues(config, num_blocks=num_blocks, num_hashes=num_hashes),
-        current_step=st.records(1, dt.CURRENT_STEP),
-        totals=st.records(1, dt.TOTALS),
-        log_fill=st.records(1, dt.LOG_FILL),
+        engine=engine,
         latency=latency.engine_coefficients(),
         terms=latency.engine_terms(),
         requests=st.records(0, dt.REQUEST),

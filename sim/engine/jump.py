@@ -31,7 +31,7 @@ NO_ONE = 0xFFFFFFFF
 @part
 def nobody_can_be_admitted(s: State) -> bool:
     """Return whether the waiting queue stays closed for as long as nothing is freed."""
-    settings, queues = s.settings[0], s.queues[0]
+    settings, queues = s.engine[0].settings, s.engine[0].queues
     if queues.num_running >= settings.max_num_seqs or queues.num_running >= settings.max_num_batched_tokens:
         return True
     if queues.num_waiting == 0 or not queues.head_is_blocked:
@@ -44,7 +44,7 @@ def nobody_can_be_admitted(s: State) -> bool:
 @part
 def arrivals_matter(s: State) -> bool:
     """Return whether a request that joins the queue could be scheduled before anything is freed."""
-    settings, queues = s.settings[0], s.queues[0]
+    settings, queues = s.engine[0].settings, s.engine[0].queues
     if queues.num_running >= settings.max_num_seqs or queues.num_running >= settings.max_num_batched_tokens:
         return False
     return queues.num_waiting == 0 or settings.policy != FCFS
@@ -53,7 +53,7 @@ def arrivals_matter(s: State) -> bool:
 @part
 def next_block_step(s: State, request: int) -> int:
     """Return in which of the coming decode steps a request needs its next block, 0 to block_size - 1."""
-    settings, r = s.settings[0], s.requests[request]
+    settings, r = s.engine[0].settings, s.requests[request]
     return r.num_blocks * settings.block_size - r.num_tokens + 1 - settings.async_scheduling
 
 
@@ -65,7 +65,7 @@ def steps_while_all_decode(s: State) -> int:
     in the step that gives its last token; an async one must look again before it schedules a request whose last
     token is in flight.
     """
-    settings, queues, current = s.settings[0], s.queues[0], s.current_step[0]
+    settings, queues, current = s.engine[0].settings, s.engine[0].queues, s.engine[0].current_step
     ahead = settings.async_scheduling
     fewest, context, must_enter = ENDLESS, 0, False
     for k in range(settings.block_size):
@@ -98,7 +98,7 @@ def enter_filled_blocks(s: State, k: int) -> None:
 
     An async engine enters it in the step that hands out its successor. The last block of a prompt may be in already.
     """
-    num_ahead = s.settings[0].async_scheduling
+    num_ahead = s.engine[0].settings.async_scheduling
     i = s.first_in_round[k]
     while i != NO_ONE:
         request = s.running[i]
@@ -116,7 +116,7 @@ def enter_filled_blocks(s: State, k: int) -> None:
 @part
 def hand_out_blocks(s: State, num_steps: int) -> int:
     """Give each request its new blocks step by step; return how many steps found enough, at most ``num_steps``."""
-    settings, queues, current = s.settings[0], s.queues[0], s.current_step[0]
+    settings, queues, current = s.engine[0].settings, s.engine[0].queues, s.engine[0].current_step
     k = 0
     for step in range(num_steps):
         i = s.first_in_round[k]
@@ -140,7 +140,7 @@ def hand_out_blocks(s: State, num_steps: int) -> int:
 @part
 def advance_request(s: State, request: int, num_steps: int, first_end_us: int, last_end_us: int) -> None:
     """Give a running request its tokens of a jump."""
-    settings, totals, r = s.settings[0], s.totals[0], s.requests[request]
+    settings, totals, r = s.engine[0].settings, s.engine[0].totals, s.requests[request]
     if r.num_tokens == r.num_prompt_tokens:
         r.first_token_us = first_end_us
         r.first_emission = totals.num_emissions
@@ -157,12 +157,17 @@ def advance_request(s: State, request: int, num_steps: int, first_end_us: int, l
 @part
 def advance_running(s: State, num_steps: int) -> None:
     """Give every running request its tokens of a jump, and free those that have all of them, in running order."""
-    settings, queues, current, totals = s.settings[0], s.queues[0], s.current_step[0], s.totals[0]
+    settings, queues, current, totals = (
+        s.engine[0].settings,
+        s.engine[0].queues,
+        s.engine[0].current_step,
+        s.engine[0].totals,
+    )
     first_end_us, last_end_us = s.ends_us[0], s.ends_us[num_steps - 1]
     if settings.log_tokens:
         log_jump_tokens(s, num_steps)
     current.num_finished = queues.has_finished_ids = 0
-    kept = 0
+    num_left = 0
     for i in range(queues.num_running):
         request = s.running[i]
         advance_request(s, request, num_steps, first_end_us, last_end_us)
@@ -170,9 +175,9 @@ def advance_running(s: State, num_steps: int) -> None:
         if r.num_tokens >= r.max_total_tokens:
             finish(s, request)
         else:
-            s.running[kept] = request
-            kept += 1
-    queues.num_running = kept
+            s.running[num_left] = request
+            num_left += 1
+    queues.num_running = num_left
     if settings.log_spans:
         log_jump_spans(s, num_steps)
     totals.num_emissions += num_steps
@@ -183,7 +188,7 @@ def advance_running(s: State, num_steps: int) -> None:
 @part
 def log_jump_tokens(s: State, num_steps: int) -> None:
     """Note each token of a jump, step by step, in running order."""
-    queues, fill = s.queues[0], s.log_fill[0]
+    queues, fill = s.engine[0].queues, s.engine[0].log_fill
     for step in range(num_steps):
         for i in range(queues.num_running):
             token = s.tokens[fill.num_logged_tokens]
@@ -207,7 +212,7 @@ def log_jump_spans(s: State, num_steps: int) -> None:
 @part
 def room_in_the_logs(s: State) -> int:
     """Return how many steps of the running requests the scratch and the token log have room for."""
-    settings, queues, fill = s.settings[0], s.queues[0], s.log_fill[0]
+    settings, queues, fill = s.engine[0].settings, s.engine[0].queues, s.engine[0].log_fill
     most = len(s.ends_us) - 1
     if settings.log_tokens:
         most = min(most, (len(s.tokens) - fill.num_logged_tokens) // queues.num_running)
@@ -222,8 +227,13 @@ def plan_steps(s: State, most: int, limit_us: int, start_us: int) -> int:
     engine that is the end of the batch before, so the ends begin with that of the batch in flight, and the end of
     the last batch scheduled stands behind them. ``duties`` keeps the latency model's slow state after each step.
     """
-    settings, clock, queues, current = s.settings[0], s.clock[0], s.queues[0], s.current_step[0]
-    totals = s.totals[0]
+    settings, clock, queues, current = (
+        s.engine[0].settings,
+        s.engine[0].clock,
+        s.engine[0].queues,
+        s.engine[0].current_step,
+    )
+    totals = s.engine[0].totals
     ahead = settings.async_scheduling
     s.ends_us[0] = start_us
     least_us = least_step_us(s, queues.num_running)
@@ -247,7 +257,7 @@ def plan_steps(s: State, most: int, limit_us: int, start_us: int) -> int:
 @part
 def start_jump(s: State, until_us: int, start_us: int) -> int:
     """Plan a jump whose first step the device starts at ``start_us`` and hand out its blocks; return its steps."""
-    settings, clock, queues = s.settings[0], s.clock[0], s.queues[0]
+    settings, clock, queues = s.engine[0].settings, s.engine[0].clock, s.engine[0].queues
     if queues.num_running > settings.max_num_batched_tokens or not (
         queues.num_waiting == 0 or nobody_can_be_admitted(s)
     ):
@@ -273,7 +283,7 @@ def start_jump(s: State, until_us: int, start_us: int) -> int:
 @part
 def jump_sync(s: State, until_us: int) -> bool:
     """Take as many steps as nothing can change in; return False when not even one."""
-    clock = s.clock[0]
+    clock = s.engine[0].clock
     num_steps = start_jump(s, until_us, clock.now_us)
     if num_steps == 0:
         return False
@@ -285,7 +295,7 @@ def jump_sync(s: State, until_us: int) -> bool:
 @part
 def only_the_running_are_in_flight(s: State) -> bool:
     """Return whether exactly one batch is in flight and every entry of it is a running request's last sample."""
-    clock, queues = s.clock[0], s.queues[0]
+    clock, queues = s.engine[0].clock, s.engine[0].queues
     return clock.num_batches == 1 and s.batches[clock.oldest_batch].num_entries == queues.num_running
 
 
@@ -295,7 +305,7 @@ def jump_async(s: State, until_us: int) -> bool:
 
     At the door one batch is in flight; each step schedules the next behind it and takes in the older one's tokens.
     """
-    clock, queues, totals = s.clock[0], s.queues[0], s.totals[0]
+    clock, queues, totals = s.engine[0].clock, s.engine[0].queues, s.engine[0].totals
     if not only_the_running_are_in_flight(s):
         return False
     b = s.batches[clock.oldest_batch]

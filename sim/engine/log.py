@@ -17,7 +17,7 @@ SCHEDULED, UPDATED = 1, 2
 @part
 def words_needed(s: State) -> int:
     """Return an upper bound on what two entries of the step log take."""
-    settings = s.settings[0]
+    settings = s.engine[0].settings
     words = 64 + 8 * settings.max_num_seqs
     if settings.log_blocks:
         words += 2 * (len(s.blocks) + settings.max_num_seqs * (s.block_table.shape[1] + 2))
@@ -27,7 +27,7 @@ def words_needed(s: State) -> int:
 @part
 def has_room(s: State) -> bool:
     """Return whether the logs and the hash table can take another step."""
-    settings, queues, fill = s.settings[0], s.queues[0], s.log_fill[0]
+    settings, queues, fill = s.engine[0].settings, s.engine[0].queues, s.engine[0].log_fill
     if settings.log_steps and fill.num_log_words + words_needed(s) > len(s.log):
         return False
     if settings.log_spans and (
@@ -46,7 +46,7 @@ def has_room(s: State) -> bool:
 @part
 def put(s: State, word: int) -> None:
     """Append a word to the step log."""
-    fill = s.log_fill[0]
+    fill = s.engine[0].log_fill
     s.log[fill.num_log_words] = word
     fill.num_log_words += 1
 
@@ -54,7 +54,7 @@ def put(s: State, word: int) -> None:
 @part
 def log_span(s: State, first_end_us: int, step_us: int, num_steps: int) -> None:
     """Note steps that gave tokens."""
-    settings, fill = s.settings[0], s.log_fill[0]
+    settings, fill = s.engine[0].settings, s.engine[0].log_fill
     if settings.log_spans:
         span = s.spans[fill.num_spans]
         span.first_end_us, span.step_us, span.num_steps = first_end_us, step_us, num_steps
@@ -64,7 +64,7 @@ def log_span(s: State, first_end_us: int, step_us: int, num_steps: int) -> None:
 @part
 def log_pause(s: State, request: int) -> None:
     """Note that a request got nothing between its last token and the one it gets now."""
-    settings, totals, fill = s.settings[0], s.totals[0], s.log_fill[0]
+    settings, totals, fill = s.engine[0].settings, s.engine[0].totals, s.engine[0].log_fill
     if settings.log_spans:
         pause = s.pauses[fill.num_pauses]
         pause.request = request
@@ -75,7 +75,7 @@ def log_pause(s: State, request: int) -> None:
 @part
 def log_token(s: State, request: int, time_us: int) -> None:
     """Note one token."""
-    settings, fill = s.settings[0], s.log_fill[0]
+    settings, fill = s.engine[0].settings, s.engine[0].log_fill
     if settings.log_tokens:
         token = s.tokens[fill.num_logged_tokens]
         token.request, token.time_us = request, time_us
@@ -85,7 +85,7 @@ def log_token(s: State, request: int, time_us: int) -> None:
 @part
 def log_blocks(s: State, batch: int) -> None:
     """Write the block tables of a batch's requests and the whole free queue."""
-    queues, b = s.queues[0], s.batches[batch]
+    queues, b = s.engine[0].queues, s.batches[batch]
     for i in range(b.num_entries):
         r = s.requests[s.entries[batch, i].request]
         put(s, r.num_blocks)
@@ -101,8 +101,13 @@ def log_blocks(s: State, batch: int) -> None:
 @phase
 def log_schedule(s: State, batch: int, duration_us: int, exec_start_us: int) -> None:
     """Write down a scheduling decision."""
-    settings, clock, queues, current = s.settings[0], s.clock[0], s.queues[0], s.current_step[0]
-    fill, b = s.log_fill[0], s.batches[batch]
+    settings, clock, queues, current = (
+        s.engine[0].settings,
+        s.engine[0].clock,
+        s.engine[0].queues,
+        s.engine[0].current_step,
+    )
+    fill, b = s.engine[0].log_fill, s.batches[batch]
     if not settings.log_steps:
         return
     put(s, SCHEDULED)
@@ -139,7 +144,7 @@ def log_schedule(s: State, batch: int, duration_us: int, exec_start_us: int) -> 
 @phase
 def log_update(s: State, batch: int, now_us: int) -> None:
     """Write down what a finished batch changed."""
-    settings, queues, current = s.settings[0], s.queues[0], s.current_step[0]
+    settings, queues, current = s.engine[0].settings, s.engine[0].queues, s.engine[0].current_step
     if not settings.log_steps:
         return
     put(s, UPDATED)

@@ -26,7 +26,7 @@ def take_out_of_batch(s: State, batch: int, request: int) -> None:
             found = True
             num_tokens = s.entries[batch, i].num_tokens
             add_share(s, batch, i, -1)
-            s.current_step[0].token_budget += num_tokens
+            s.engine[0].current_step.token_budget += num_tokens
             s.requests[request].num_in_flight_tokens -= num_tokens
     if found:
         b.num_entries -= 1
@@ -35,7 +35,7 @@ def take_out_of_batch(s: State, batch: int, request: int) -> None:
 @part
 def least_urgent_running(s: State) -> int:
     """Return where in ``running`` the victim stands: the last for fcfs, else the largest (urgency, arrival)."""
-    settings, queues = s.settings[0], s.queues[0]
+    settings, queues = s.engine[0].settings, s.engine[0].queues
     victim = queues.num_running - 1
     if settings.policy == FCFS:
         return victim
@@ -52,7 +52,7 @@ def least_urgent_running(s: State) -> int:
 @part
 def remove_running_at(s: State, index: int) -> int:
     """Take the request at ``index`` out of ``running`` and return it."""
-    queues = s.queues[0]
+    queues = s.engine[0].queues
     request = s.running[index]
     for i in range(index, queues.num_running - 1):
         s.running[i] = s.running[i + 1]
@@ -63,7 +63,7 @@ def remove_running_at(s: State, index: int) -> int:
 @part
 def preempt(s: State, request: int) -> None:
     """Free a request's blocks and put it back into the queue; its outputs stay, all of it is computed again."""
-    current, totals, r = s.current_step[0], s.totals[0], s.requests[request]
+    current, totals, r = s.engine[0].current_step, s.engine[0].totals, s.requests[request]
     remember_private_blocks(s, request)
     free_blocks(s, request)
     drop_drafts(s, request)
@@ -82,7 +82,7 @@ def preempt(s: State, request: int) -> None:
 @phase
 def preempt_until_it_fits(s: State, batch: int, request: int, num_tokens: int) -> bool:
     """Preempt the least urgent until ``request`` has its slots; return False when it was the victim itself."""
-    settings, current = s.settings[0], s.current_step[0]
+    settings, current = s.engine[0].settings, s.engine[0].current_step
     while True:
         index = least_urgent_running(s)
         victim = remove_running_at(s, index)

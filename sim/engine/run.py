@@ -10,7 +10,7 @@ from sim.compile import engine_entry, part
 from sim.engine.dtypes import NEVER, PENDING, SAMPLES, WAITING
 from sim.engine.jump import jump_async, jump_sync
 from sim.engine.log import has_room, log_schedule, log_update
-from sim.engine.optional.blis import least_step_us, outgrew_again
+from sim.engine.optional.blis import least_step_us, repeats_preempting_all
 from sim.engine.schedule import schedule
 from sim.engine.state import State
 from sim.engine.step_duration import take_step
@@ -29,7 +29,7 @@ in two thousand random cases."""
 @part
 def add_arrivals(s: State) -> None:
     """Let everybody join the queue who is due by now."""
-    clock, queues = s.clock[0], s.queues[0]
+    clock, queues = s.engine[0].clock, s.engine[0].queues
     while queues.num_pending_taken < queues.num_pending:
         request = s.pending[queues.num_pending_taken]
         r = s.requests[request]
@@ -45,7 +45,7 @@ def add_arrivals(s: State) -> None:
 @part
 def wait_for_arrival(s: State, until_us: int) -> int:
     """Move the clock to the next arrival; return NEVER, or why it cannot be waited for."""
-    clock = s.clock[0]
+    clock = s.engine[0].clock
     arrival_us = next_queued_us(s)
     if arrival_us == NEVER:
         return IDLE
@@ -58,14 +58,16 @@ def wait_for_arrival(s: State, until_us: int) -> int:
 @part
 def has_unfinished(s: State) -> bool:
     """Return whether anybody runs or waits."""
-    return s.queues[0].num_running + s.queues[0].num_waiting > 0
+    return s.engine[0].queues.num_running + s.engine[0].queues.num_waiting > 0
 
 
 @part
 def duration_of(s: State, batch: int, start_us: int) -> int:
     """Return how long a batch takes that starts at ``start_us``, the KV blocks it brings back included."""
     compute_us = take_step(s, sums_of(s, batch), start_us, s.batches[batch].step)
-    return max(compute_us + s.current_step[0].step_reload_us, least_step_us(s, s.batches[batch].num_entries))
+    return max(
+        compute_us + s.engine[0].current_step.step_reload_us, least_step_us(s, s.batches[batch].num_entries)
+    )
 
 
 @part
@@ -78,18 +80,23 @@ def samples(s: State, batch: int) -> bool:
 
 
 @part
-def goes_in_circles(s: State, batch: int) -> bool:
+def preempts_without_end(s: State, batch: int) -> bool:
     """Return whether preemptions follow on preemptions for ever: so many steps with nobody new and no token.
 
     It takes admission by the first chunk alone: of a request that needs more than the whole cache, of several that
     take each other's blocks in turn, or beside one that holds blocks and cannot run. vLLM would not stop.
     """
-    settings, clock, queues, current = s.settings[0], s.clock[0], s.queues[0], s.current_step[0]
-    totals = s.totals[0]
+    settings, clock, queues, current = (
+        s.engine[0].settings,
+        s.engine[0].clock,
+        s.engine[0].queues,
+        s.engine[0].current_step,
+    )
+    totals = s.engine[0].totals
     if current.num_preempted == 0:
         return False
     if settings.is_blis:
-        return outgrew_again(s)
+        return repeats_preempting_all(s)
     now = totals.num_emissions + queues.num_pending_taken
     if queues.fruitless_since != now:
         queues.fruitless_since = now
@@ -103,7 +110,12 @@ def goes_in_circles(s: State, batch: int) -> bool:
 @part
 def run_sync(s: State, until_us: int, coalesce: bool) -> int:
     """Schedule, run, update; one batch at a time (vllm 0.32.0 v1/engine/core.py:step)."""
-    settings, clock, queues, current = s.settings[0], s.clock[0], s.queues[0], s.current_step[0]
+    settings, clock, queues, current = (
+        s.engine[0].settings,
+        s.engine[0].clock,
+        s.engine[0].queues,
+        s.engine[0].current_step,
+    )
     while True:
         if not has_room(s):
             return NEEDS_ROOM
@@ -118,7 +130,7 @@ def run_sync(s: State, until_us: int, coalesce: bool) -> int:
         if coalesce and queues.num_running > 0 and jump_sync(s, until_us):
             continue
         schedule(s, 0)
-        in_circles = goes_in_circles(s, 0)
+        is_endless = preempts_without_end(s, 0)
         b = s.batches[0]
         duration_us = duration_of(s, 0, clock.now_us)
         if settings.log_steps:
@@ -127,13 +139,13 @@ def run_sync(s: State, until_us: int, coalesce: bool) -> int:
         update_from_output(s, 0, clock.now_us)
         if settings.log_steps:
             log_update(s, 0, clock.now_us)
-        queues.is_blocked = in_circles or (b.num_entries == 0 and current.num_preempted == 0)
+        queues.is_blocked = is_endless or (b.num_entries == 0 and current.num_preempted == 0)
 
 
 @part
 def launch(s: State, batch: int) -> None:
     """Put a scheduled batch behind the one on the device; an empty one takes no device time."""
-    settings, clock, b = s.settings[0], s.clock[0], s.batches[batch]
+    settings, clock, b = s.engine[0].settings, s.engine[0].clock, s.batches[batch]
     start_us = max(clock.now_us, clock.device_free_us)
     duration_us = duration_of(s, batch, start_us)
     b.exec_end_us = start_us + duration_us
@@ -147,7 +159,7 @@ def launch(s: State, batch: int) -> None:
 @part
 def take_oldest(s: State) -> None:
     """Wait for the oldest batch in flight and take in its results."""
-    settings, clock = s.settings[0], s.clock[0]
+    settings, clock = s.engine[0].settings, s.engine[0].clock
     batch = clock.oldest_batch
     clock.now_us = max(clock.now_us, s.batches[batch].exec_end_us)
     clock.oldest_batch = 1 - batch
@@ -160,14 +172,14 @@ def take_oldest(s: State) -> None:
 @part
 def nothing_is_in_flight(s: State) -> bool:
     """Return whether no batch in flight, the newest one aside, computes anything."""
-    clock = s.clock[0]
+    clock = s.engine[0].clock
     return clock.num_batches == 0 or s.batches[clock.oldest_batch].num_entries == 0
 
 
 @part
-def forgo(s: State, batch: int) -> None:
+def end_unlaunched(s: State, batch: int) -> None:
     """Let an empty batch that has nothing before it end at once, never launched."""
-    settings, clock = s.settings[0], s.clock[0]
+    settings, clock = s.engine[0].settings, s.engine[0].clock
     if settings.log_steps:
         log_schedule(s, batch, 0, NEVER)
     s.batches[batch].exec_end_us = clock.now_us
@@ -175,9 +187,9 @@ def forgo(s: State, batch: int) -> None:
 
 
 @part
-def give_up_until_arrival(s: State) -> None:
+def drain_and_block(s: State) -> None:
     """Take in all that is in flight: nothing comes of it before an arrival."""
-    clock, queues = s.clock[0], s.queues[0]
+    clock, queues = s.engine[0].clock, s.engine[0].queues
     while clock.num_batches > 0:
         take_oldest(s)
     queues.is_blocked = 1
@@ -186,7 +198,7 @@ def give_up_until_arrival(s: State) -> None:
 @part
 def run_async(s: State, until_us: int, coalesce: bool) -> int:
     """Schedule a batch while its predecessor runs (vllm 0.32.0 v1/engine/core.py:step_with_batch_queue, size 2)."""
-    clock, queues, current = s.clock[0], s.queues[0], s.current_step[0]
+    clock, queues, current = s.engine[0].clock, s.engine[0].queues, s.engine[0].current_step
     while True:
         if not has_room(s):
             return NEEDS_ROOM
@@ -206,13 +218,13 @@ def run_async(s: State, until_us: int, coalesce: bool) -> int:
             schedule(s, batch)
             b = s.batches[batch]
             if b.num_entries == 0 and current.num_preempted == 0 and was_idle:
-                forgo(s, batch)
-                give_up_until_arrival(s)
+                end_unlaunched(s, batch)
+                drain_and_block(s)
                 continue
-            in_circles = goes_in_circles(s, batch)
+            is_endless = preempts_without_end(s, batch)
             launch(s, batch)
-            if in_circles:
-                give_up_until_arrival(s)
+            if is_endless:
+                drain_and_block(s)
                 continue
             if clock.num_batches < 2 and (b.num_entries > 0 or has_unfinished(s) or queues.has_finished_ids):
                 continue
@@ -222,6 +234,6 @@ def run_async(s: State, until_us: int, coalesce: bool) -> int:
 @engine_entry
 def run(s: State, until_us: int, coalesce: bool) -> int:
     """Take every step that starts before ``until_us``; return REACHED, IDLE or NEEDS_ROOM."""
-    if s.settings[0].async_scheduling:
+    if s.engine[0].settings.async_scheduling:
         return run_async(s, until_us, coalesce=coalesce)
     return run_sync(s, until_us, coalesce=coalesce)

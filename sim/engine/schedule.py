@@ -30,7 +30,7 @@ from sim.engine.waiting import peek_request, remove_request
 @part
 def effective_long_prefill_threshold(s: State) -> int:
     """Return the cap on one request's tokens in this step, 0 for none: a lone request has nobody to starve."""
-    settings, queues = s.settings[0], s.queues[0]
+    settings, queues = s.engine[0].settings, s.engine[0].queues
     num_eligible = queues.num_running + queues.num_waiting
     threshold = settings.long_prefill_token_threshold
     if threshold == 0 or threshold_is_lifted(s, num_eligible):
@@ -49,7 +49,7 @@ def capped(num_tokens: int, threshold: int) -> int:
 @part
 def num_new_tokens_of_running(s: State, request: int, threshold: int) -> int:
     """Return how many tokens a running request wants and may have, 0 when it has to sit this step out."""
-    settings, current, r = s.settings[0], s.current_step[0], s.requests[request]
+    settings, current, r = s.engine[0].settings, s.engine[0].current_step, s.requests[request]
     in_flight = r.num_output_placeholders
     last_token_is_in_flight = r.num_computed_tokens + 2 - in_flight >= r.max_total_tokens
     if in_flight > 0 and last_token_is_in_flight:
@@ -65,7 +65,12 @@ def add_to_batch(s: State, batch: int, request: int, num_tokens: int) -> None:
 
     vLLM counts at the end of its ``schedule``; nothing in between looks, and a share taken back is uncounted.
     """
-    settings, current, b, r = s.settings[0], s.current_step[0], s.batches[batch], s.requests[request]
+    settings, current, b, r = (
+        s.engine[0].settings,
+        s.engine[0].current_step,
+        s.batches[batch],
+        s.requests[request],
+    )
     known = r.num_tokens + r.num_output_placeholders
     num_drafts = r.num_computed_tokens + num_tokens - known  # below 0: not even all known tokens
     kind = SAMPLES if num_drafts >= 0 else 0
@@ -87,7 +92,7 @@ def add_to_batch(s: State, batch: int, request: int, num_tokens: int) -> None:
 @part
 def schedule_running(s: State, batch: int, threshold: int) -> None:
     """Give running requests their next tokens, in admission order, while the budget lasts."""
-    queues, current = s.queues[0], s.current_step[0]
+    queues, current = s.engine[0].queues, s.engine[0].current_step
     current.req_index = 0
     while current.req_index < queues.num_running and current.token_budget > 0:
         request = s.running[current.req_index]
@@ -107,7 +112,12 @@ def schedule_running(s: State, batch: int, threshold: int) -> None:
 @part
 def record_admission(s: State, request: int) -> None:
     """Note a request's first schedule and its hit."""
-    clock, current, totals, r = s.clock[0], s.current_step[0], s.totals[0], s.requests[request]
+    clock, current, totals, r = (
+        s.engine[0].clock,
+        s.engine[0].current_step,
+        s.engine[0].totals,
+        s.requests[request],
+    )
     hit = s.hits[current.num_hits]
     hit.request, hit.computed = request, r.num_computed_tokens
     current.num_hits += 1
@@ -121,7 +131,7 @@ def record_admission(s: State, request: int) -> None:
 @part
 def schedule_waiting(s: State, batch: int, threshold: int) -> None:
     """Admit waiting requests from the head; the first that does not fit stops the rest."""
-    settings, queues, current = s.settings[0], s.queues[0], s.current_step[0]
+    settings, queues, current = s.engine[0].settings, s.engine[0].queues, s.engine[0].current_step
     has_company = s.batches[batch].num_entries > 0
     while current.token_budget > 0 and queues.num_waiting > 0 and queues.num_running < settings.max_num_seqs:
         request = peek_request(s)
@@ -149,7 +159,12 @@ def schedule_waiting(s: State, batch: int, threshold: int) -> None:
 @part
 def schedule(s: State, batch: int) -> None:
     """Fill a batch: who computes how many tokens in this step."""
-    settings, queues, current, totals = s.settings[0], s.queues[0], s.current_step[0], s.totals[0]
+    settings, queues, current, totals = (
+        s.engine[0].settings,
+        s.engine[0].queues,
+        s.engine[0].current_step,
+        s.engine[0].totals,
+    )
     b = s.batches[batch]
     b.step = totals.num_steps
     totals.num_steps += 1

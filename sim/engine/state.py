@@ -13,12 +13,7 @@ Records = Any  # numpy.recarray; its fields are typed by its dtype, which mypy c
 class State(NamedTuple):
     """All that the engine knows. Compiled functions take it whole and change it in place."""
 
-    settings: Records  # SETTINGS[1]
-    clock: Records  # CLOCK[1]
-    queues: Records  # QUEUES[1]
-    current_step: Records  # CURRENT_STEP[1]
-    totals: Records  # TOTALS[1]
-    log_fill: Records  # LOG_FILL[1]
+    engine: Records  # ENGINE[1]: settings, clock, queues, current step, totals, how full the logs are
     latency: NDArray[np.int64]  # Blackbox: coefficients in 10⁻⁶ µs
     terms: NDArray[np.float64]  # every other latency model's coefficients
     requests: Records  # REQUEST[capacity]

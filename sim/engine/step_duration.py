@@ -70,7 +70,7 @@ def step_noise(terms: NDArray[np.float64], step: int) -> float:
 @part
 def duty_at(s: State, time_us: int) -> float:
     """Return the share of recent time spent computing: it fades with the time constant while nothing runs."""
-    clock = s.clock[0]
+    clock = s.engine[0].clock
     tau_us = s.terms[TAU]
     if tau_us <= 0.0:
         return 0.0
@@ -101,7 +101,7 @@ def extended_us(s: State, sums: StepSums, duty: float, noise: float) -> tuple[in
 @part
 def take_step(s: State, sums: StepSums, start_us: int, step: int) -> int:
     """Return the duration of a step that starts at ``start_us``; a model with a slow state passes it through."""
-    settings = s.settings[0]
+    settings = s.engine[0].settings
     if sums.num_prefill_tokens + sums.num_decode_tokens == 0:
         return 0
     if settings.latency_kind == BLACKBOX:
@@ -116,11 +116,11 @@ def take_step(s: State, sums: StepSums, start_us: int, step: int) -> int:
 @phase
 def take_extended_step(s: State, sums: StepSums, start_us: int, step: int) -> int:
     """Return the duration of a step under Extended, and let its slow state pass through it."""
-    clock = s.clock[0]
+    clock = s.engine[0].clock
     duty = duty_at(s, start_us)
     duration_us, compute_us = extended_us(s, sums, duty, step_noise(s.terms, step))
     if s.terms[TAU] > 0.0 and duration_us > 0:
-        kept = math.exp(-duration_us / s.terms[TAU])
-        duty = duty * kept + (1.0 - kept) * min(1.0, compute_us / duration_us)
+        faded = math.exp(-duration_us / s.terms[TAU])
+        duty = duty * faded + (1.0 - faded) * min(1.0, compute_us / duration_us)
     clock.compute_duty, clock.duty_time_us = duty, start_us + duration_us
     return duration_us

@@ -22,7 +22,7 @@ def clear_sums(s: State, batch: int) -> None:
 def add_share(s: State, batch: int, index: int, sign: int) -> None:
     """Add the share of a batch's entry to its sums, or with ``sign`` -1 take it back."""
     b, entry = s.batches[batch], s.entries[batch, index]
-    num_tokens, computed = np.int64(entry.num_tokens), np.int64(entry.computed)
+    num_tokens, computed = int(np.int64(entry.num_tokens)), int(np.int64(entry.computed))
     share = sums_of_share(num_tokens, computed, entry.kind & IS_DECODE != 0)
     b.num_prefill_tokens += sign * share.num_prefill_tokens
     b.num_decode_tokens += sign * share.num_decode_tokens

@@ -16,7 +16,7 @@ from sim.engine.waiting import release_held, remove_request
 @part
 def give_token(s: State, request: int, now_us: int) -> None:
     """Append one output token to a request, seen at ``now_us``."""
-    totals, r = s.totals[0], s.requests[request]
+    totals, r = s.engine[0].totals, s.requests[request]
     if r.num_tokens == r.num_prompt_tokens:
         r.first_token_us = now_us
         r.first_emission = totals.num_emissions
@@ -31,7 +31,12 @@ def give_token(s: State, request: int, now_us: int) -> None:
 @part
 def finish(s: State, request: int) -> None:
     """Free a request that has all its tokens; one that was preempted with its last token in flight leaves the queue."""
-    settings, queues, current, totals = s.settings[0], s.queues[0], s.current_step[0], s.totals[0]
+    settings, queues, current, totals = (
+        s.engine[0].settings,
+        s.engine[0].queues,
+        s.engine[0].current_step,
+        s.engine[0].totals,
+    )
     r = s.requests[request]
     free_blocks(s, request)
     if r.status != RUNNING:
@@ -48,20 +53,20 @@ def finish(s: State, request: int) -> None:
 
 @part
 def drop_finished_from_running(s: State) -> None:
-    """Close the gaps in ``running``, order kept."""
-    queues = s.queues[0]
-    kept = 0
+    """Close the gaps in ``running``, order num_left."""
+    queues = s.engine[0].queues
+    num_left = 0
     for i in range(queues.num_running):
         if s.requests[s.running[i]].status == RUNNING:
-            s.running[kept] = s.running[i]
-            kept += 1
-    queues.num_running = kept
+            s.running[num_left] = s.running[i]
+            num_left += 1
+    queues.num_running = num_left
 
 
 @phase
 def give_accepted(s: State, batch: int, index: int, now_us: int, is_stale: bool) -> None:
     """Give a request its drafts that hold, as far as it wants them; its last token of the step comes after them."""
-    settings = s.settings[0]
+    settings = s.engine[0].settings
     entry = s.entries[batch, index]
     r = s.requests[entry.request]
     num_accepted = verify_drafts(s, entry.request, entry.num_tokens, entry.kind, is_stale=is_stale)
@@ -74,7 +79,12 @@ def give_accepted(s: State, batch: int, index: int, now_us: int, is_stale: bool)
 @part
 def update_from_output(s: State, batch: int, now_us: int) -> None:
     """Give each request that sampled its token, and free those that have all of them, in schedule order."""
-    settings, current, totals, b = s.settings[0], s.current_step[0], s.totals[0], s.batches[batch]
+    settings, current, totals, b = (
+        s.engine[0].settings,
+        s.engine[0].current_step,
+        s.engine[0].totals,
+        s.batches[batch],
+    )
     current.num_finished = 0
     num_tokens_given = 0
     for i in range(b.num_entries):

@@ -34,7 +34,7 @@ def sift_up(s: State, at: int) -> None:
 @part
 def sift_down(s: State, at: int) -> None:
     """Restore the heap after its element ``at`` became less urgent."""
-    request, length = s.heap[at], s.queues[0].num_waiting
+    request, length = s.heap[at], s.engine[0].queues.num_waiting
     while 2 * at + 1 < length:
         child = 2 * at + 1
         if child + 1 < length and goes_before(s, s.heap[child + 1], s.heap[child]):
@@ -49,7 +49,7 @@ def sift_down(s: State, at: int) -> None:
 @part
 def add_request(s: State, request: int) -> None:
     """Put a request at its place in the queue: the end for fcfs."""
-    settings, queues = s.settings[0], s.queues[0]
+    settings, queues = s.engine[0].settings, s.engine[0].queues
     if settings.policy != FCFS:
         s.heap[queues.num_waiting] = request
         queues.num_waiting += 1
@@ -69,7 +69,7 @@ def add_request(s: State, request: int) -> None:
 @part
 def prepend_request(s: State, request: int) -> None:
     """Put a preempted request back: at the front for fcfs, at its own place for the others."""
-    settings, queues = s.settings[0], s.queues[0]
+    settings, queues = s.engine[0].settings, s.engine[0].queues
     if settings.policy != FCFS:
         add_request(s, request)
         return
@@ -87,14 +87,14 @@ def prepend_request(s: State, request: int) -> None:
 @part
 def peek_request(s: State) -> int:
     """Return the head of the queue."""
-    settings, queues = s.settings[0], s.queues[0]
+    settings, queues = s.engine[0].settings, s.engine[0].queues
     return queues.first_waiting if settings.policy == FCFS else s.heap[0]
 
 
 @part
 def remove_request(s: State, request: int) -> None:
     """Take a request out of the queue, wherever it is."""
-    settings, queues = s.settings[0], s.queues[0]
+    settings, queues = s.engine[0].settings, s.engine[0].queues
     queues.head_is_blocked = 0
     if settings.policy != FCFS:
         at = 0
@@ -121,7 +121,7 @@ def remove_request(s: State, request: int) -> None:
 @part
 def next_queued_us(s: State) -> int:
     """Return when the next request joins the queue, NEVER when none will."""
-    queues = s.queues[0]
+    queues = s.engine[0].queues
     if queues.num_pending_taken >= queues.num_pending:
         return NEVER
     return s.requests[s.pending[queues.num_pending_taken]].queued_us
@@ -130,7 +130,7 @@ def next_queued_us(s: State) -> int:
 @part
 def add_pending(s: State, request: int) -> None:
     """Let a request join the queue at its ``queued_us``, behind those of the same time."""
-    queues = s.queues[0]
+    queues = s.engine[0].queues
     at = queues.num_pending
     while (
         at > queues.num_pending_taken
@@ -148,13 +148,13 @@ def release_held(s: State, seen_us: int) -> None:
 
     Under a cap a slot is free; who takes it arrives when it is due, if that is later.
     """
-    settings, queues = s.settings[0], s.queues[0]
+    settings, queues = s.engine[0].settings, s.engine[0].queues
     while queues.next_held < queues.num_requests:
         request = s.held[queues.next_held]
         r = s.requests[request]
         held_us = r.arrival_us
         r.arrival_us = seen_us + settings.think_time_us
-        if settings.keeps_due_times:
+        if settings.is_capped:
             r.arrival_us = max(r.arrival_us, held_us)
         r.urgency += settings.age_weight_per_us * (r.arrival_us - held_us)
         r.queued_us += r.arrival_us  # it held its own delay

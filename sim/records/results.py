@@ -49,16 +49,16 @@ class View(Totals):
 
 def totals_of(state: State) -> dict[str, int]:
     """Return the fields of ``Totals``."""
-    totals = state.totals[0]
+    totals = state.engine[0].totals
     return {field.name: int(getattr(totals, field.name)) for field in fields(Totals)}
 
 
 def view_of(state: State) -> View:
     """Return the engine's state at its clock."""
-    queues, totals = state.queues[0], state.totals[0]
+    queues, totals = state.engine[0].queues, state.engine[0].totals
     num_free = int(queues.num_free_blocks)
     return View(
-        clock_us=int(state.clock[0].now_us),
+        clock_us=int(state.engine[0].clock.now_us),
         num_running=int(queues.num_running),
         num_waiting=int(queues.num_waiting),
         num_free_blocks=num_free,
@@ -74,7 +74,7 @@ def outcomes_of(state: State, latency: LatencyModel, requests: slice = slice(Non
 
     What runs or waits is UNFINISHED.
     """
-    queues = state.queues[0]
+    queues = state.engine[0].queues
     rows = state.requests[: queues.num_requests][requests]
     status = np.full(len(rows), Status.UNFINISHED, np.int8)
     for code, meaning in (
@@ -88,7 +88,7 @@ def outcomes_of(state: State, latency: LatencyModel, requests: slice = slice(Non
     first_delay = latency.output_delay_us(np.minimum(num_outputs, 1))
     last_delay = latency.output_delay_us(num_outputs)
     arrival_us, queued_us = rows["arrival_us"].copy(), rows["queued_us"].copy()
-    if state.settings[0].is_closed_loop:
+    if state.engine[0].settings.is_closed_loop:
         is_held = np.zeros(queues.num_requests, bool)
         is_held[state.held[queues.next_held :]] = True
         arrival_us[is_held[requests]] = queued_us[is_held[requests]] = dt.NEVER
@@ -107,8 +107,8 @@ def outcomes_of(state: State, latency: LatencyModel, requests: slice = slice(Non
 
 def gaps_of(state: State, latency: LatencyModel, *, from_tokens: bool) -> InterTokenLatencies:
     """Return the gaps between the tokens so far, alpha2 included."""
-    fill = state.log_fill[0]
-    rows, outcomes = state.requests[: state.queues[0].num_requests], outcomes_of(state, latency)
+    fill = state.engine[0].log_fill
+    rows, outcomes = state.requests[: state.engine[0].queues.num_requests], outcomes_of(state, latency)
     num_gaps = np.maximum(outcomes.num_output_tokens - 1, 0)
     decoding_us = (outcomes.last_token_us - outcomes.first_token_us).astype(np.float64)
     mean_us = np.divide(decoding_us, num_gaps, out=np.full(len(rows), np.nan), where=num_gaps > 0)
@@ -136,7 +136,7 @@ def tokens_of(
 
     ``num_taken``: how many tokens of each request were taken out of the log before.
     """
-    tokens = state.tokens[: state.log_fill.num_logged_tokens[0]]
+    tokens = state.tokens[: state.engine.log_fill.num_logged_tokens[0]]
     if config.compatibility == "blis":  # what a preemption undid is no token
         rows = state.requests[tokens["request"]]
         has_any = rows["num_tokens"] > rows["num_prompt_tokens"]
@@ -171,7 +171,7 @@ class EngineRecord:
 
     def steps(self) -> list[Step]:
         """Return every step whose results are in; needs ``record="steps"`` or ``"blocks"``."""
-        log = self.state.log[: self.state.log_fill.num_log_words[0]]
+        log = self.state.log[: self.state.engine.log_fill.num_log_words[0]]
         is_async, with_blocks = self.config.async_scheduling, self.record == "blocks"
         return list(decode_steps(log, is_async=is_async, with_blocks=with_blocks))
 

@@ -92,10 +92,10 @@ NOT_COMPARED = {"num_jumps", "oldest_batch"}
 
 def what_lasts(state: State) -> dict[str, np.ndarray]:
     """Return every array of an engine that outlives a step, cut to what is in use."""
-    queues = state.queues[0]
+    queues = state.engine[0].queues
     lasting = {
         name: array[name]
-        for array in (state.settings, state.clock, state.queues, state.totals, state.log_fill)
+        for array in (state.engine[part] for part in ("settings", "clock", "queues", "totals", "log_fill"))
         for name in array.dtype.names
         if name not in NOT_COMPARED
     }

@@ -25,7 +25,7 @@ def get_computed_blocks(s: State, request: int) -> int:
     The last token is never taken from the cache, since its logits are needed: a fully cached prompt of k blocks
     computes its last block again (vllm 0.32.0 kv_cache_manager.py:get_computed_blocks).
     """
-    settings, current = s.settings[0], s.current_step[0]
+    settings, current = s.engine[0].settings, s.engine[0].current_step
     current.num_hit_blocks = 0
     num_evictable = 0
     if not settings.enable_prefix_caching:
@@ -54,7 +54,7 @@ def append_new_block(s: State, request: int) -> None:
 @part
 def allocate_slots(s: State, request: int, num_new_tokens: int) -> bool:
     """Give a running request the blocks for its next tokens; return False, changing nothing, when they lack."""
-    settings, queues, r = s.settings[0], s.queues[0], s.requests[request]
+    settings, queues, r = s.engine[0].settings, s.engine[0].queues, s.requests[request]
     total = r.num_computed_tokens + num_new_tokens
     needed = min(total + settings.num_lookahead_tokens, settings.max_model_len)
     if (
@@ -78,7 +78,12 @@ def fits(s: State, request: int, num_new_tokens: int, num_evictable: int) -> boo
     With ``scheduler_reserve_full_isl`` all its known tokens must fit, not only the chunk. Hit blocks that nobody
     holds sit in the free queue, so they are charged too. The watermark is kept free unless nothing runs.
     """
-    settings, queues, current, r = s.settings[0], s.queues[0], s.current_step[0], s.requests[request]
+    settings, queues, current, r = (
+        s.engine[0].settings,
+        s.engine[0].queues,
+        s.engine[0].current_step,
+        s.requests[request],
+    )
     charged = num_evictable - current.num_hit_blocks
     if queues.num_running > 0:
         charged += settings.watermark_blocks
@@ -94,7 +99,7 @@ def fits(s: State, request: int, num_new_tokens: int, num_evictable: int) -> boo
 @phase
 def reload_hits(s: State, request: int) -> None:
     """Bring the prefix hits that the CPU tier has back to the GPU, all of them out of the tier before any comes in."""
-    current, r = s.current_step[0], s.requests[request]
+    current, r = s.engine[0].current_step, s.requests[request]
     for i in range(current.num_hit_blocks):
         if s.hit_blocks[i] == 0:
             take_from_cpu(s, hash_of_block(s, request, i))
@@ -108,7 +113,12 @@ def reload_hits(s: State, request: int) -> None:
 @part
 def admit(s: State, request: int, num_new_tokens: int) -> None:
     """Give an admitted request its hit blocks and the blocks for its first chunk."""
-    settings, queues, current, r = s.settings[0], s.queues[0], s.current_step[0], s.requests[request]
+    settings, queues, current, r = (
+        s.engine[0].settings,
+        s.engine[0].queues,
+        s.engine[0].current_step,
+        s.requests[request],
+    )
     queues.num_free_slots -= 1
     r.slot = s.free_slots[queues.num_free_slots]
     for i in range(current.num_hit_blocks):

@@ -35,7 +35,7 @@ def get_new_block(s: State) -> int:
     unlink_free(s, block)
     forget_hash(s, block)
     s.blocks[block].ref_cnt = 1
-    s.queues[0].num_free_blocks -= 1
+    s.engine[0].queues.num_free_blocks -= 1
     return block
 
 
@@ -45,7 +45,7 @@ def touch(s: State, block: int) -> None:
     b = s.blocks[block]
     if b.ref_cnt == 0:
         unlink_free(s, block)
-        s.queues[0].num_free_blocks -= 1
+        s.engine[0].queues.num_free_blocks -= 1
     b.ref_cnt += 1
 
 
@@ -56,7 +56,7 @@ def free_blocks(s: State, request: int) -> None:
     A block that nobody holds goes to the back of the free queue when it carries a hash (least recently used goes
     first), and to the front when it does not: it can never be hit again (vllm 0.32.0 block_pool.py:free_blocks).
     """
-    settings, queues, r = s.settings[0], s.queues[0], s.requests[request]
+    settings, queues, r = s.engine[0].settings, s.engine[0].queues, s.requests[request]
     if r.slot == NEVER:
         return
     front = 0
@@ -67,8 +67,8 @@ def free_blocks(s: State, request: int) -> None:
         if b.ref_cnt > 0:
             continue
         queues.num_free_blocks += 1
-        keeps = i < r.num_cached_blocks and not (settings.recycle_private_first and b.hash_id == NEVER)
-        if keeps or frees_to_the_back(s):
+        goes_to_back = i < r.num_cached_blocks and not (settings.recycle_private_first and b.hash_id == NEVER)
+        if goes_to_back or frees_to_the_back(s):
             insert_free(s, block, s.blocks[0].previous_free)
         else:
             insert_free(s, block, front)

@@ -23,7 +23,7 @@ THRASHING_US = 1000
 @part
 def is_on_cpu(s: State, key: int) -> bool:
     """Return whether the tier holds a content."""
-    return s.settings[0].num_cpu_blocks > 0 and s.cpu_slot_of_key[key] != 0
+    return s.engine[0].settings.num_cpu_blocks > 0 and s.cpu_slot_of_key[key] != 0
 
 
 @part
@@ -41,7 +41,7 @@ def move_slot(s: State, slot: int, after: int) -> None:
 @part
 def offload(s: State, key: int) -> None:
     """Put a content into the tier, in place of the one that came longest ago; or back to the end of the row."""
-    clock, totals = s.clock[0], s.totals[0]
+    clock, totals = s.engine[0].clock, s.engine[0].totals
     slot = s.cpu_slot_of_key[key]
     if slot == 0:
         slot = s.cpu_slots[0].next
@@ -58,7 +58,7 @@ def offload(s: State, key: int) -> None:
 @phase
 def offload_next(s: State) -> None:
     """Move the content of the block that is handed out next to the tier, if it has one and the rule says so."""
-    settings, queues = s.settings[0], s.queues[0]
+    settings, queues = s.engine[0].settings, s.engine[0].queues
     block = s.blocks[0].next_free
     b = s.blocks[block]
     num_used = len(s.blocks) - queues.num_free_blocks  # with that block
@@ -72,7 +72,12 @@ def offload_next(s: State) -> None:
 @phase
 def take_from_cpu(s: State, key: int) -> None:
     """Take a content out of the tier for its way back; its slot is the next to be used."""
-    settings, clock, current, totals = s.settings[0], s.clock[0], s.current_step[0], s.totals[0]
+    settings, clock, current, totals = (
+        s.engine[0].settings,
+        s.engine[0].clock,
+        s.engine[0].current_step,
+        s.engine[0].totals,
+    )
     slot = s.cpu_slot_of_key[key]
     c = s.cpu_slots[slot]
     s.cpu_slot_of_key[key] = 0

@@ -64,13 +64,13 @@ def hash_of_block(s: State, request: int, index: int) -> int:
 def has_hashes_past(s: State, request: int, index: int) -> bool:
     """Return whether a request's blocks from ``index`` on must be entered into the table when they fill."""
     r = s.requests[request]
-    return s.settings[0].enable_prefix_caching and (r.num_hashes > index or r.private_start != NEVER)
+    return s.engine[0].settings.enable_prefix_caching and (r.num_hashes > index or r.private_start != NEVER)
 
 
 @part
 def cache_full_blocks(s: State, request: int, num_tokens: int) -> None:
     """Enter the full blocks among a request's first ``num_tokens`` into the prefix cache."""
-    settings, r = s.settings[0], s.requests[request]
+    settings, r = s.engine[0].settings, s.requests[request]
     if not settings.enable_prefix_caching or num_tokens < (r.num_cached_blocks + 1) * settings.block_size:
         return
     num_full = min(num_tokens // settings.block_size, r.num_blocks)
@@ -86,7 +86,7 @@ def cache_full_blocks(s: State, request: int, num_tokens: int) -> None:
 @part
 def give_private_keys(s: State, request: int) -> None:
     """Give a request keys of its own in the hash table, for its blocks that nobody else can ask for."""
-    settings, queues, r = s.settings[0], s.queues[0], s.requests[request]
+    settings, queues, r = s.engine[0].settings, s.engine[0].queues, s.requests[request]
     r.private_start = queues.num_keys
     queues.num_keys += cdiv(r.max_total_tokens, settings.block_size) + 1
 
@@ -98,7 +98,7 @@ def remember_private_blocks(s: State, request: int) -> None:
     Nobody else can ask for these blocks, so until a preemption they need no entry, only the knowledge that they
     are hashed. This is what makes ordinary requests cheap; what vLLM would look up is the same.
     """
-    settings, r = s.settings[0], s.requests[request]
+    settings, r = s.engine[0].settings, s.requests[request]
     if not settings.enable_prefix_caching or r.private_start != NEVER:
         return
     give_private_keys(s, request)

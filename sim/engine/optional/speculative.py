@@ -21,13 +21,13 @@ LONGEST_OUTPUT = 1 << 32
 @part
 def num_drafts_of(s: State, request: int) -> int:
     """Return how many drafts a running request has in hand."""
-    return s.num_drafts[request] if s.settings[0].num_speculative_tokens > 0 else 0
+    return s.num_drafts[request] if s.engine[0].settings.num_speculative_tokens > 0 else 0
 
 
 @part
 def take_new_drafts(s: State, request: int, kind: int) -> None:
     """Give a request that samples its next drafts; what it had is used up or lost."""
-    k = s.settings[0].num_speculative_tokens
+    k = s.engine[0].settings.num_speculative_tokens
     if k > 0:
         s.num_drafts[request] = k if kind & SAMPLES else 0
 
@@ -35,7 +35,7 @@ def take_new_drafts(s: State, request: int, kind: int) -> None:
 @part
 def note_running(s: State, request: int) -> None:
     """Note that a running request is scheduled: without drafts it is still computing known tokens."""
-    settings, current = s.settings[0], s.current_step[0]
+    settings, current = s.engine[0].settings, s.engine[0].current_step
     if settings.num_speculative_tokens > 0 and s.num_drafts[request] == 0:
         current.has_prefill = 1
 
@@ -46,7 +46,7 @@ def padding_of_admission(s: State, num_tokens: int, has_company: bool) -> int:
 
     ``has_company``: running requests are in the batch.
     """
-    settings, current = s.settings[0], s.current_step[0]
+    settings, current = s.engine[0].settings, s.engine[0].current_step
     k, num_hits = settings.num_speculative_tokens, current.num_hit_blocks
     is_alone = not has_company and num_hits == 0
     if (
@@ -69,7 +69,7 @@ def mark_padding(s: State, batch: int, padding: int) -> None:
 @part
 def drop_drafts(s: State, request: int) -> None:
     """Take the drafts of a request that is preempted."""
-    if s.settings[0].num_speculative_tokens > 0:
+    if s.engine[0].settings.num_speculative_tokens > 0:
         s.num_drafts[request] = 0
 
 
@@ -79,7 +79,7 @@ def num_accepted_of(s: State, request: int, num_scheduled: int) -> int:
 
     One draw decides: rate i is the chance that the first i drafts all hold (vLLM's synthetic acceptance rates).
     """
-    draw = uniform(s.settings[0].seed, (request + 1) * LONGEST_OUTPUT + s.requests[request].num_tokens)
+    draw = uniform(s.engine[0].settings.seed, (request + 1) * LONGEST_OUTPUT + s.requests[request].num_tokens)
     num_accepted = 0
     while num_accepted < num_scheduled and draw < s.acceptance_rates[num_accepted]:
         num_accepted += 1
@@ -92,7 +92,7 @@ def verify_drafts(s: State, request: int, num_tokens: int, kind: int, is_stale: 
 
     Results from before a preemption take nothing back: the request starts over anyhow.
     """
-    settings, totals, r = s.settings[0], s.totals[0], s.requests[request]
+    settings, totals, r = s.engine[0].settings, s.engine[0].totals, s.requests[request]
     if not kind & (IS_DECODE + IS_PADDED):
         return 0
     num_scheduled, num_accepted = num_tokens - 1, 0

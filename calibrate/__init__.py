@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from calibrate.compare.pair import Pairs
     from calibrate.compare.pair import pair as pair_traces
     from calibrate.findings import Calibration, Options, Source
+    from calibrate.fit.objective.fit_trace import fit_trace
     from calibrate.fit.physics import Served, fit_physics
     from calibrate.fit.pipeline import fit as fit_twin
-    from calibrate.fit.pipeline import fit_trace
     from calibrate.fit.result import Fit
     from calibrate.fit.uncertainty import Coefficient
     from calibrate.report.write import write_report
@@ -61,7 +61,7 @@ _HOMES = {
     "compare_with_simulated": ("calibrate.run", "compare_with_simulated"),
     "compare_with_twin": ("calibrate.run", "compare_with_twin"),
     "defaults_entry": ("calibrate.save", "defaults_entry"),
-    "fit_trace": ("calibrate.fit.pipeline", "fit_trace"),
+    "fit_trace": ("calibrate.fit.objective.fit_trace", "fit_trace"),
     "fit_twin": ("calibrate.fit.pipeline", "fit"),
     "pair_traces": ("calibrate.compare.pair", "pair"),
     "write_config": ("calibrate.save", "write_config"),

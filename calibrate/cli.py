@@ -28,8 +28,8 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         list[Path] | None,
         typer.Option(
             metavar="STEM",
-            help="A trace to judge on, unseen by the fit; may be repeated. "
-            "Without one: fitted on the first half of each trace, judged on the second.",
+            help="A trace that the fit does not see, for the held-out errors; may be repeated. "
+            "Default: fit the first half of each trace, hold out the second.",
         ),
     ] = None,
     repeat: Annotated[
@@ -150,9 +150,9 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         write_all,
     )
     from calibrate.compare_latency import compare_models, kind_of
-    from calibrate.distinct_runs import check_apart
+    from calibrate.distinct_runs import check_distinct
     from calibrate.findings import Options
-    from calibrate.fit.loss import COEFFICIENTS, FITTED
+    from calibrate.fit.objective.coefficients import COEFFICIENTS, FITTED
     from calibrate.run import check_options
     from traces.slo import parse_slo
 
@@ -179,7 +179,7 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         gpu=gpu,
         tp=tp,
         names=COEFFICIENTS if fit_alpha2 else FITTED,
-        promises_us={} if slo is None else parse_slo(slo),
+        slo_us={} if slo is None else parse_slo(slo),
         margins=margins_of(margin, None if gate is None else gate[0]),
     )
     traces = Traces(
@@ -188,7 +188,7 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         holdout=[source_at(path) for path in held_out],
         repeats=[source_at(path) for path in repeat or []],
     )
-    check_apart(traces.observed, holdout=traces.holdout, repeats=traces.repeats)
+    check_distinct(traces.observed, holdout=traces.holdout, repeats=traces.repeats)
     options = replace(options, network=network_of(network, traces))
     if compare_latency is not None:
         compare_models(compare_latency, traces, config, report, fit=fit, options=options, as_json=as_json)

@@ -55,7 +55,7 @@ def network_of(text: str | None, traces: Traces) -> Network | None:
 def calibration_of(
     traces: Traces, config: Path | None, *, fit: bool, options: Options, latency_model: str | None = None
 ) -> Calibration:
-    """Return what was asked for: two traces compared, a twin judged, or a twin fitted and judged.
+    """Return what was asked for: two traces compared, or a twin compared with traces, fitted first or as configured.
 
     ``latency_model``: another than the twin's file names.
     """
@@ -148,9 +148,9 @@ def summarise(calibration: Calibration, report: Path) -> None:
     """Print the errors and coefficients on stderr."""
     from rich.console import Console
 
-    from calibrate.report.suggested_runs import reveals_of
+    from calibrate.report.suggested_runs import suggested_runs
     from calibrate.report.terminal import headline, tables_of
-    from calibrate.report.warnings import cautions_of
+    from calibrate.report.warnings import warnings_of
 
     # Where nobody looks at a terminal, a log must not lose half of a column to 80 characters.
     console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else LOG_WIDTH)
@@ -160,12 +160,12 @@ def summarise(calibration: Calibration, report: Path) -> None:
         if each.saturation.state != "stable":
             said = f"{each.source.name}: {each.saturation.state} load: {each.saturation.reason}"
             console.print(said, soft_wrap=True)
-    for reveal in reveals_of(calibration):
+    for reveal in suggested_runs(calibration):
         console.print(f"to see {', '.join(reveal.coefficients)}: {reveal.shows}", soft_wrap=True)
         console.print(f"  {reveal.command}", soft_wrap=True, markup=False)
     if calibration.fit is not None and calibration.fit.model == "blackbox" and not calibration.fit.candidates:
         console.print(STRAIGHT_LINE, soft_wrap=True)
-    for line in cautions_of(calibration):
+    for line in warnings_of(calibration):
         console.print(f"warning: {line}", soft_wrap=True, markup=False)
     console.print(headline(calibration), soft_wrap=True)
     console.print(f"report: {report / 'report.html'}", soft_wrap=True)

@@ -15,7 +15,7 @@ TOLD = ("request_id", "arrival_time_us", "send_time_us", "last_chunk_time_us", "
 """What two different runs do not share to the microsecond."""
 
 
-def check_apart(
+def check_distinct(
     observed: Sequence[Source], *, holdout: Sequence[Source] = (), repeats: Sequence[Source] = ()
 ) -> None:
     """Raise ConfigError where one run is given twice, be it under another name."""

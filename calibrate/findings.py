@@ -16,7 +16,7 @@ from calibrate.compare.rates import Counters, Rate
 from calibrate.compare.saturation import Saturation
 from calibrate.compare.strata import Stratum
 from calibrate.compare.worst_requests import WorstRequest
-from calibrate.fit.loss import FITTED
+from calibrate.fit.objective.coefficients import FITTED
 
 if TYPE_CHECKING:
     from calibrate.fit.model_selection import LatencyModel
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from replay import TwinConfig
     from traces import Trace
 
-Role = Literal["compared", "fitted", "first half fitted, second half judged", "judged"]
+Role = Literal["compared", "fitted", "first half fitted, second half held out", "held out"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Options:
     ``latency_model``: which to fit, None as configured. ``model_config`` (a config.json, or a model that ships),
     ``gpu`` and ``tp``: where the traces' headers do not say, or say otherwise; what they imply of the extended model's
     coefficients is the fit's prior.
-    ``network``: given to what is simulated. ``promises_us``: what a good request keeps (``--slo``). ``margins``: by
+    ``network``: given to what is simulated. ``slo_us``: what a good request keeps (``--slo``). ``margins``: by
     metric, within which ratio of means two sides are equivalent; ``""`` is that of all others.
     """
 
@@ -61,7 +61,7 @@ class Options:
     tp: int | None = None
     replicates: int = 1000
     network: Network | None = None
-    promises_us: Mapping[str, float] = field(default_factory=dict)
+    slo_us: Mapping[str, float] = field(default_factory=dict)
     margins: Mapping[str, float] = field(default_factory=dict)
 
     def bootstrap(self) -> Bootstrap:
@@ -89,7 +89,7 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class Accuracy:
     """The errors of some requests: by metric, over the run, and ``pairs``, the requests behind them.
 
     ``capacity``: the rates of the saturated runs among them, empty without. ``of_saturated``: even the latencies are of
@@ -107,7 +107,7 @@ class Judgement:
 class NoiseFloor:
     """How far the server is from itself: its errors against a second run, and which runs these are."""
 
-    judgement: Judgement
+    accuracy: Accuracy
     couples: tuple[tuple[str, str], ...]
 
 
@@ -115,14 +115,14 @@ class NoiseFloor:
 class Calibration:
     """What ``calibrate`` found out. ``unseen``: how the requests behind ``holdout`` came to be unseen.
 
-    ``fitted_on`` and ``judged``: errors in sample and held out; where nothing was fitted they are the same.
+    ``fitted_on`` and ``held_out``: errors in sample and held out; where nothing was fitted they are the same.
     ``noise``: None without a repeat run.
     """
 
     fit: Fit | None
     config: TwinConfig | None
-    fitted_on: Judgement
-    judged: Judgement
+    fitted_on: Accuracy
+    held_out: Accuracy
     noise: NoiseFloor | None
     equivalence: dict[str, Equivalence]
     origin: Origin | None
@@ -143,20 +143,20 @@ class Calibration:
     @property
     def holdout(self) -> dict[str, MetricErrors]:
         """The errors on what the fit has not seen, by metric."""
-        return self.judged.errors
+        return self.held_out.errors
 
     @property
-    def judged_traces(self) -> tuple[Compared, ...]:
+    def held_out_traces(self) -> tuple[Compared, ...]:
         """The traces behind ``holdout``: those named to judge by, else those that were not only fitted."""
-        named = tuple(each for each in self.traces if each.role == "judged")
+        named = tuple(each for each in self.traces if each.role == "held out")
         return named or tuple(each for each in self.traces if each.role != "fitted")
 
     @property
     def noise_floor(self) -> dict[str, MetricErrors]:
         """The server's errors against itself, empty without a repeat run."""
-        return {} if self.noise is None else self.noise.judgement.errors
+        return {} if self.noise is None else self.noise.accuracy.errors
 
     @property
     def pairs(self) -> Pairs:
         """The requests behind ``holdout``."""
-        return self.judged.pairs
+        return self.held_out.pairs

@@ -60,7 +60,7 @@ def twin_for(path: Path, model: str | None, *, fit: bool) -> TwinConfig:
 
 def row_of(model: str, calibration: Calibration, *, reason: str) -> Row:
     """Return what a model came to."""
-    errors = calibration.judged.errors
+    errors = calibration.held_out.errors
     known = [name for name in SHOWN if name in errors]
     return Row(
         model=model,

@@ -1,4 +1,4 @@
-"""The whole of ``calibrate``: which traces are fitted, which judge, and what comes out."""
+"""``calibrate`` from traces to errors: which traces are fitted, which are held out, and what comes out."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ from calibrate.compare.rates import rates_of
 from calibrate.compare.strata import strata_of
 from calibrate.compare.worst_requests import worst_of
 from calibrate.findings import (
+    Accuracy,
     Calibration,
     Compared,
-    Judgement,
     NoiseFloor,
     Options,
     Role,
     Source,
 )
-from calibrate.fit.pipeline import fit, fit_trace
-from calibrate.fit.priors import known_priors
+from calibrate.fit.objective.fit_trace import fit_trace
+from calibrate.fit.objective.priors import known_priors
+from calibrate.fit.pipeline import fit
 from calibrate.fit.search import Report
 from calibrate.noise_floor import couples_of, noise_pairs
-from calibrate.observed_pair import beside_other, beside_twin
+from calibrate.simulated_side import against_trace, against_twin
 from traces.errors import ConfigError, TraceError
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def compare_with_simulated(
     observed: Source, simulated: Source, options: Options, *, repeats: Sequence[Source] = ()
 ) -> Calibration:
     """Return how two traces of the same requests differ; nothing is simulated or fitted."""
-    compared = beside_other(observed, simulated, options)
+    compared = against_trace(observed, simulated, options)
     return _assembled(
         [(compared, compared.pairs)],
         None,
@@ -65,15 +66,15 @@ def compare_with_twin(
     repeats: Sequence[Source] = (),
 ) -> Calibration:
     """Return how far a twin as configured is from the traces; nothing is fitted."""
-    compared = [beside_twin(source, config, options, role="compared") for source in observed]
-    judged = [beside_twin(source, config, options, role="judged") for source in holdout]
+    compared = [against_twin(source, config, options, role="compared") for source in observed]
+    held_out = [against_twin(source, config, options, role="held out") for source in holdout]
     return _assembled(
-        _whole(judged or compared),
-        _whole(compared) if judged else None,
+        _all_pairs(held_out or compared),
+        _all_pairs(compared) if held_out else None,
         options=options,
         repeats=repeats,
         config=config,
-        unseen="traces named with --holdout; nothing was fitted" if judged else "nothing was fitted",
+        unseen="traces named with --holdout; nothing was fitted" if held_out else "nothing was fitted",
     )
 
 
@@ -86,10 +87,10 @@ def calibrate(
     repeats: Sequence[Source] = (),
     report: Report | None = None,
 ) -> Calibration:
-    """Return the twin fitted to the observed traces and judged on the held-out ones.
+    """Return the twin fitted to the observed traces, with its errors on the held-out ones.
 
     Without held-out traces each observed one is simulated whole, fitted on the first half of its requests by
-    arrival and judged on the second.
+    arrival, and its errors are those of the second half.
     """
     halves = None if holdout else [first_half(source.trace) for source in observed]
     ready = [
@@ -118,16 +119,20 @@ def calibrate(
         report=report,
     )
     if halves is None:
-        fitted = _whole([beside_twin(source, found.config, options, role="fitted") for source in observed])
-        judged = _whole([beside_twin(source, found.config, options, role="judged") for source in holdout])
+        fitted = _all_pairs(
+            [against_twin(source, found.config, options, role="fitted") for source in observed]
+        )
+        held_out = _all_pairs(
+            [against_twin(source, found.config, options, role="held out") for source in holdout]
+        )
         how = "traces that the fit has not seen"
     else:
-        role: Role = "first half fitted, second half judged"
-        compared = [beside_twin(source, found.config, options, role=role) for source in observed]
-        fitted, judged = (_half(compared, halves, first=first) for first in (True, False))
+        role: Role = "first half fitted, second half held out"
+        compared = [against_twin(source, found.config, options, role=role) for source in observed]
+        fitted, held_out = (_half(compared, halves, first=first) for first in (True, False))
         how = "the second half of the requests by arrival; the fit has seen the first"
     calibration = _assembled(
-        judged, fitted, options=options, repeats=repeats, config=found.config, unseen=how
+        held_out, fitted, options=options, repeats=repeats, config=found.config, unseen=how
     )
     return replace(calibration, fit=found)
 
@@ -147,7 +152,7 @@ def _as_met(trace: Trace, options: Options) -> Trace:
     return trace if options.network is None else server_view(trace, options.network)
 
 
-def _whole(compared: Sequence[Compared]) -> list[Part]:
+def _all_pairs(compared: Sequence[Compared]) -> list[Part]:
     return [(each, each.pairs) for each in compared]
 
 
@@ -166,7 +171,7 @@ def _half(compared: Sequence[Compared], halves: Sequence[NDArray[np.bool_]], *, 
 
 
 def _assembled(
-    judged: Sequence[Part],
+    held_out: Sequence[Part],
     fitted: Sequence[Part] | None,
     *,
     options: Options,
@@ -174,21 +179,21 @@ def _assembled(
     unseen: str,
     config: TwinConfig | None = None,
 ) -> Calibration:
-    """Return the calibration with its errors worked out; ``fitted`` None: the same as ``judged``."""
+    """Return the calibration with its errors worked out; ``fitted`` None: the same as ``held_out``."""
     bootstrap = options.bootstrap()
-    traces = list({id(each): each for each, _ in [*(fitted or ()), *judged]}.values())
-    names, latency = _latency_parts(judged)
-    judgement = _judged(judged, options)
+    traces = list({id(each): each for each, _ in [*(fitted or ()), *held_out]}.values())
+    names, latency = _latency_parts(held_out)
+    accuracy = _accuracy_of(held_out, options)
     excluded: Counter[str] = Counter()
     for each in traces:
         excluded.update(each.pairs.excluded)
     return Calibration(
         fit=None,
         config=config,
-        fitted_on=judgement if fitted is None else _judged(fitted, options),
-        judged=judgement,
+        fitted_on=accuracy if fitted is None else _accuracy_of(fitted, options),
+        held_out=accuracy,
         noise=_noise(traces, repeats, options),
-        equivalence=equivalences(judgement.errors, options.margins),
+        equivalence=equivalences(accuracy.errors, options.margins),
         origin=origin_of(latency, bootstrap=bootstrap),
         worst=worst_of(latency, names),
         unseen=unseen,
@@ -207,19 +212,19 @@ def _latency_parts(parts: Sequence[Part]) -> tuple[list[str], Pairs]:
     return [each.source.name for each, _ in kept], concat([pairs for _, pairs in kept])
 
 
-def _judged(parts: Sequence[Part], options: Options) -> Judgement:
+def _accuracy_of(parts: Sequence[Part], options: Options) -> Accuracy:
     """Return the errors of these requests: latencies where the server kept up, capacity where it did not."""
     bootstrap = options.bootstrap()
     _, latency = _latency_parts(parts)
     saturated = [pairs for each, pairs in parts if each.is_saturated]
-    are_whole = all(len(pairs) == len(each.pairs) for each, pairs in parts)
-    counters = [each.counters for each, _ in parts] if are_whole else []
+    are_all = all(len(pairs) == len(each.pairs) for each, pairs in parts)
+    counters = [each.counters for each, _ in parts] if are_all else []
     everything = concat([pairs for _, pairs in parts])
-    promises = options.promises_us
-    return Judgement(
+    promises = options.slo_us
+    return Accuracy(
         errors=compare(latency, bootstrap=bootstrap),
-        rates=rates_of(everything, promises_us=promises, bootstrap=bootstrap, counters=counters),
-        capacity=rates_of(concat(saturated), promises_us=promises, bootstrap=bootstrap) if saturated else {},
+        rates=rates_of(everything, slo_us=promises, bootstrap=bootstrap, counters=counters),
+        capacity=rates_of(concat(saturated), slo_us=promises, bootstrap=bootstrap) if saturated else {},
         of_saturated=len(saturated) == len(parts),
         pairs=latency,
     )
@@ -234,14 +239,14 @@ def _noise(traces: Sequence[Compared], repeats: Sequence[Source], options: Optio
     if pairs is None:
         return None
     bootstrap = options.bootstrap()
-    judgement = Judgement(
+    accuracy = Accuracy(
         errors=compare(pairs, bootstrap=bootstrap),
-        rates=rates_of(pairs, promises_us=options.promises_us, bootstrap=bootstrap),
+        rates=rates_of(pairs, slo_us=options.slo_us, bootstrap=bootstrap),
         capacity={},
         of_saturated=False,
         pairs=pairs,
     )
-    return NoiseFloor(judgement=judgement, couples=tuple((one.name, other.name) for one, other in couples))
+    return NoiseFloor(accuracy=accuracy, couples=tuple((one.name, other.name) for one, other in couples))
 
 
 def check_options(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from calibrate import number_format
 from calibrate.findings import Calibration
 from calibrate.fit.result import Fit
-from calibrate.report.warnings import cautions_of, unknown_flags
+from calibrate.report.warnings import unknown_flags, warnings_of
 from calibrate.report.write import write_text
 from sim.config import UNBOUNDED
 from traces.errors import ConfigError
@@ -149,7 +149,7 @@ def _head(calibration: Calibration, fit: Fit) -> list[str]:
     """Return the comment that a written TWIN.yaml begins with."""
     lines = [f"# Fitted by vtwin calibrate on {datetime.now(UTC).date()}, {fit.num_requests:,} requests of:"]
     lines += [f"#   {each.source.name} ({each.role})" for each in calibration.traces]
-    lines += [f"# {line}" for line in cautions_of(calibration)]
+    lines += [f"# {line}" for line in warnings_of(calibration)]
     lines.append(f"# Held-out errors ({calibration.unseen}):")
     lines += [
         f"#   {number_format.METRIC_NAMES[name]}: MAPE {number_format.percent(found.mape.value)}, "

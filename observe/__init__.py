@@ -17,10 +17,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from observe.observing import Observation, observe_trace, observe_with
-    from observe.plan.load_plan import SendPlan, make_plan
+    from observe.observation import Observation, observe_trace, observe_with
+    from observe.plan.send_plan import SendPlan, make_plan
+    from observe.response.reading import Reading
     from observe.response.sse import SseParser
-    from observe.response.timeline import Reading, StreamReader
+    from observe.response.stream_reader import StreamReader
     from observe.senders.endpoint import Endpoint, parse_endpoint
     from observe.senders.exchange import Exchange, Sender
     from observe.settings import Limits, Settings
@@ -29,16 +30,16 @@ _HOME = {
     "Endpoint": "senders.endpoint",
     "Exchange": "senders.exchange",
     "Limits": "settings",
-    "Observation": "observing",
-    "Reading": "response.timeline",
-    "SendPlan": "plan.load_plan",
+    "Observation": "observation",
+    "Reading": "response.reading",
+    "SendPlan": "plan.send_plan",
     "Sender": "senders.exchange",
     "Settings": "settings",
     "SseParser": "response.sse",
-    "StreamReader": "response.timeline",
-    "make_plan": "plan.load_plan",
-    "observe_trace": "observing",
-    "observe_with": "observing",
+    "StreamReader": "response.stream_reader",
+    "make_plan": "plan.send_plan",
+    "observe_trace": "observation",
+    "observe_with": "observation",
     "parse_endpoint": "senders.endpoint",
 }
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from observe.observing import Observation, observe_with
+from observe.observation import Observation, observe_with
 from observe.plan.loads import Load, Pace, estimate_s, pace_of_probe, probing_load
-from observe.server.probe import Questions, ask_server
+from observe.server.http_client import ServerClient
+from observe.server.server_facts import ask_server
 from observe.settings import NO_WARM_UP, Settings
 from traces import ServerError, TraceError, read_trace, request_metrics
-from traces.overwrite import note_replaced
+from traces.files.overwrite import note_replaced
 from traces.tables.paths import beside
 from traces.workload.from_trace import answer_decides
 
@@ -118,11 +119,11 @@ def _as_planned(trace: Trace, planned: Trace) -> bool:
 
 async def model_length(settings: Settings) -> int | None:
     """Return how long the server lets prompt and output be together, or None where it does not say."""
-    questions = Questions(settings.endpoint)
+    client = ServerClient(settings.endpoint)
     try:
-        return (await ask_server(questions, model=settings.model)).info.max_model_len
+        return (await ask_server(client, model=settings.model)).info.max_model_len
     finally:
-        await questions.close()
+        await client.close()
 
 
 async def estimate_all(loads: Sequence[Load], settings: Settings, *, rate_per_s: float | None) -> list[float]:

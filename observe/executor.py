@@ -1,4 +1,4 @@
-"""Who carries a run out: this process alone (``Solo``), or several (``observe.processes``)."""
+"""Who carries a run out: this process alone (``SingleProcess``), or several (``observe.processes``)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from observe.plan.load_plan import SendPlan
-from observe.record.recorder import Recorder, Tallies
-from observe.record.trace_file import LiveTrace
+from observe.plan.send_plan import SendPlan
+from observe.record.live_trace import LiveTrace
+from observe.record.recorder import AnswerCounts, Recorder
+from observe.run.dispatch import LoadRun, RunFacts
 from observe.run.progress import Progress
-from observe.run.send_plan import LoadRun, RunFacts
-from observe.senders.choose import open_sender
+from observe.senders.choose_sender import open_sender
 from observe.senders.endpoint import PATHS
 from observe.settings import Settings
 from traces.header import ProcessInfo
@@ -26,7 +26,7 @@ _LEAD_NS = 50_000_000
 """From the last preparation to the run's start: the first request's task is waiting by then."""
 
 
-class Carrier(Protocol):
+class Executor(Protocol):
     """Sends a plan, records what comes back, and counts both.
 
     ``lead_ns``: how long before the run's start ``execute`` wants to be called.
@@ -43,7 +43,7 @@ class Carrier(Protocol):
         """Where stamps come from, for the header; knows better after the run."""
 
     @property
-    def tallies(self) -> Tallies:
+    def answer_counts(self) -> AnswerCounts:
         """What the answers were like."""
 
     @property
@@ -79,7 +79,7 @@ class Carrier(Protocol):
         """Close every connection."""
 
 
-class Solo:
+class SingleProcess:
     """One process, one loop. Made within a running loop; ``live`` gets the rows, ``progress`` the counts."""
 
     lead_ns = _LEAD_NS
@@ -93,7 +93,7 @@ class Solo:
             progress,
             max_tokens=plan.max_tokens,
             streaming=settings.streaming,
-            awaited=plan.is_awaited,
+            awaited=plan.awaited_rows,
         )
         self._base = settings.endpoint.base
         self.cpu_s = 0.0
@@ -122,9 +122,9 @@ class Solo:
         return self._sender.clock_name
 
     @property
-    def tallies(self) -> Tallies:
+    def answer_counts(self) -> AnswerCounts:
         """What the answers were like."""
-        return self._recorder.tallies
+        return self._recorder.answer_counts
 
     def report_outcomes(self, on_outcome: Callable[[bool], None]) -> None:
         """Let ``on_outcome`` hear of each outcome."""
@@ -137,7 +137,7 @@ class Solo:
             await asyncio.get_running_loop().getaddrinfo(parts.hostname or "", parts.port)
 
     async def execute(self, start_ns: int) -> RunFacts:
-        """Run and record side by side (see ``Carrier``)."""
+        """Run and record side by side (see ``Executor``)."""
         cpu_before = time.process_time()
         recording = asyncio.create_task(self._recorder.work())
         recording.add_done_callback(
@@ -158,7 +158,7 @@ class Solo:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def tuned_for_a_run() -> Iterator[None]:
     """Keep garbage collection out of the run and let it open as many connections as the system allows.
 
     What exists now is frozen: a collection in the run, should the loop make one, has little to look at.

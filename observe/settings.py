@@ -26,13 +26,13 @@ class Limits:
 class WarmUp:
     """How much is sent before what counts: so many requests, or for so long; nothing by default.
 
-    ``is_kept``: it is the run's own beginning, in the trace and marked there; else it comes before the run, with
+    ``is_recorded``: it is the run's own beginning, in the trace and marked there; else it comes before the run, with
     other prompts, and is forgotten.
     """
 
     num_requests: int = 0
     seconds: float = 0.0
-    is_kept: bool = False
+    is_recorded: bool = False
 
     def __bool__(self) -> bool:
         """Return whether there is any."""

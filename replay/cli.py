@@ -244,19 +244,19 @@ def _simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, how: _H
     from replay.trace.steps import write_steps
     from replay.trace.summary import summarize, table, why_none_finished
     from replay.twin.config import check_fits, config_digest, name_of
-    from traces import request_metrics, write_trace
+    from traces import is_warmup, request_metrics, write_trace
 
     check_fits(twin, trace)
     _warm_up()
     with _working(f"simulating {len(trace):,} requests"):
-        record: Literal["tokens", "spans"] = "tokens" if how.itl else "spans"
+        record: Literal["tokens", "spans"] = "tokens" if how.itl or is_warmup(trace).any() else "spans"
         simulated, simulation = simulate_trace(trace, twin, at=how.at, closed_loop=how.loop, record=record)
         summary = summarize(simulation, simulated)
     if how.steps is not None:  # the same simulation, one step at a time: the engine is deterministic
         with _working("writing the steps"):
             single = simulate_trace(trace, twin, at=how.at, closed_loop=how.loop, record="steps")[1]
             write_steps(how.steps, single.steps())
-    if how.itl:  # the columns that a simulation without token times brings itself
+    if record == "tokens":  # the columns that a simulation without token times brings itself
         gaps = request_metrics(simulated)
         simulated = simulated.with_columns(
             itl_mean_us=gaps["itl_mean_us"].round(3).to_numpy(),
@@ -279,7 +279,7 @@ def _simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, how: _H
 
 def _tell_replaced(output: Path, *, overwrite: bool) -> None:
     """Say what the simulated trace replaces. Raises ConfigError where that was measured."""
-    from traces.overwrite import note_replaced
+    from traces.files.overwrite import note_replaced
 
     if (note := note_replaced(output, overwrite=overwrite)) is not None:
         typer.echo(f"note: {note}", err=True)

@@ -17,7 +17,7 @@ import yaml
 
 import vtwin
 from replay.model.gpus import shipped_gpus
-from replay.model.hf_config import SAME_ARCHITECTURE, shipped_models
+from replay.model.shipped import SAME_ARCHITECTURE, shipped_models
 from tests.docs.pages import (
     LANGUAGES,
     ROOT,
@@ -182,9 +182,11 @@ def test_a_failing_block_and_a_false_output_are_seen(tmp_path: Path) -> None:
     }
 
 
-def test_the_page_on_sizing_lists_the_models_and_gpus_that_ship() -> None:
-    page = (ROOT / "docs" / "how-to" / "size-a-model.md").read_text()
-    names = [*(f"`{name}`" for name in (*shipped_models(), *SAME_ARCHITECTURE))]
+def test_the_page_on_sizing_leads_to_the_list_of_models_and_gpus_that_ship() -> None:
+    assert "(../reference/models-and-gpus.md)" in (ROOT / "docs" / "how-to" / "size-a-model.md").read_text()
+    page = (ROOT / "docs" / "reference" / "models-and-gpus.md").read_text()
+    aliases = [name for others in SAME_ARCHITECTURE.values() for name in others]
+    names = [f"`{name}`" for name in (*shipped_models(), *aliases)]
     names += [
         f"\n| {gpu.name} | {gpu.memory_gib:g} | {gpu.bandwidth_gb_per_s:,.0f} |" for gpu in shipped_gpus()
     ]

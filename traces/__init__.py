@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING
 from traces.errors import ConfigError, ServerError, TraceError, VtwinError
 
 if TYPE_CHECKING:
-    from traces.check import check_trace
     from traces.conversion import convert
+    from traces.files.check import check_trace
+    from traces.files.read import read_header, read_trace
+    from traces.files.write import write_trace
     from traces.header import (
         ClientInfo,
         ClosedLoop,
@@ -41,13 +43,11 @@ if TYPE_CHECKING:
         request_metrics,
         send_or_arrival_us,
         token_gaps,
-        without_warmup,
     )
-    from traces.read import read_header, read_trace
     from traces.summary import Quantity, Summary, prefix_hit_ceiling_frac, summarize_trace
     from traces.tables.problems import Problem
     from traces.trace import Trace, make_trace, select_rows
-    from traces.write import write_trace
+    from traces.warm_up import is_warmup, without_warmup
 
 _HOME = {
     "ClientInfo": "header",
@@ -65,23 +65,24 @@ _HOME = {
     "Summary": "summary",
     "TokenGaps": "metrics",
     "Trace": "trace",
-    "check_trace": "check",
+    "check_trace": "files.check",
     "convert": "conversion",
     "finished_ok": "metrics",
+    "is_warmup": "warm_up",
     "make_trace": "trace",
     "metric_notes": "metrics",
     "pooled_itl_us": "metrics",
     "prefix_hit_ceiling_frac": "summary",
     "prompt_tokens": "metrics",
-    "read_header": "read",
-    "read_trace": "read",
+    "read_header": "files.read",
+    "read_trace": "files.read",
     "request_metrics": "metrics",
     "select_rows": "trace",
     "send_or_arrival_us": "metrics",
     "summarize_trace": "summary",
     "token_gaps": "metrics",
-    "without_warmup": "metrics",
-    "write_trace": "write",
+    "without_warmup": "warm_up",
+    "write_trace": "files.write",
 }
 
 __all__ = [
@@ -107,6 +108,7 @@ __all__ = [
     "check_trace",
     "convert",
     "finished_ok",
+    "is_warmup",
     "make_trace",
     "metric_notes",
     "pooled_itl_us",

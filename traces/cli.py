@@ -47,7 +47,7 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """List everything that is wrong with a trace; exit code 1 if anything is, 3 if there is no trace."""
-    from traces.check import check_trace
+    from traces.files.check import check_trace
 
     with _working("reading", trace):
         problems = check_trace(trace)
@@ -71,7 +71,7 @@ def info(
     """Describe a trace: how many requests, how fast, how long, how cacheable, and what became of them."""
     from dataclasses import asdict
 
-    from traces.read import read_trace
+    from traces.files.read import read_trace
     from traces.summary import summarize_trace
 
     with _working("reading", trace):
@@ -242,8 +242,8 @@ def _rounded(value: float | None, text: str, *, scale: float = 1.0) -> str | Non
 def _write(trace: Trace, output: Path, *, dialect: Literal["vtwin", "blis"], overwrite: bool) -> None:
     import shlex
 
-    from traces.overwrite import note_replaced
-    from traces.write import write_trace
+    from traces.files.overwrite import note_replaced
+    from traces.files.write import write_trace
 
     if (note := note_replaced(output, overwrite=overwrite)) is not None:
         typer.echo(f"note: {note}", err=True)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from traces.errors import TraceError
 from traces.tables.rules import int_values, request_codes
-from traces.trace import Trace, select_rows
+from traces.trace import Trace
 
 Int64s = NDArray[np.int64]
 Float64s = NDArray[np.float64]
@@ -64,10 +64,13 @@ def finished_ok(trace: Trace) -> NDArray[np.bool_]:
     return (trace.column("status") == "ok").fillna(False).to_numpy(dtype=bool)
 
 
-def without_warmup(trace: Trace) -> Trace:
-    """Return the trace without the rows that are marked as warm-up, itself where none is."""
-    counts = (trace.column("phase") != "warmup").fillna(True).to_numpy(dtype=bool)
-    return trace if counts.all() else select_rows(trace, counts)
+def latencies_us(
+    send_us: Float64s, first_us: Float64s, last_us: Float64s, *, output_tokens: Float64s
+) -> tuple[Float64s, Float64s, Float64s]:
+    """Return (TTFT, E2E, TPOT) of requests from their times, µs; NaN where a time is, TPOT of a single token too."""
+    num_gaps = output_tokens - 1.0
+    tpot = (last_us - first_us) / np.where(num_gaps > 0, num_gaps, np.nan)
+    return first_us - send_us, last_us - send_us, tpot
 
 
 def request_metrics(trace: Trace) -> pd.DataFrame:
@@ -83,15 +86,15 @@ def request_metrics(trace: Trace) -> pd.DataFrame:
     first = _either(_floats(trace, "content_first_time_us"), _floats(trace, "first_chunk_time_us"))
     last = _either(_floats(trace, "last_token_time_us"), _floats(trace, "last_chunk_time_us"))
     lag = _either(_floats(trace, "dispatch_lag_us"), sent - arrival)
-    num_gaps = _floats(trace, "output_tokens") - 1.0
+    ttft, e2e, tpot = latencies_us(send, first, last, output_tokens=_floats(trace, "output_tokens"))
     itl_mean, itl_p99 = _itl_of_requests(trace)
     columns = {
-        "ttft_us": first - send,
-        "ttft_from_due_us": first - send + _either(lag, arrival - send),
-        "e2e_us": last - send,
+        "ttft_us": ttft,
+        "ttft_from_due_us": ttft + _either(lag, arrival - send),
+        "e2e_us": e2e,
         "itl_mean_us": itl_mean,
         "itl_p99_us": itl_p99,
-        "tpot_us": (last - first) / np.where(num_gaps > 0, num_gaps, np.nan),
+        "tpot_us": tpot,
         "queue_us": _either(_floats(trace, "server_queue_us"), _floats(trace, "scheduled_time_us") - send),
         "dispatch_lag_us": lag,
     }

@@ -16,11 +16,11 @@ from traces.metrics import (
     pooled_itl_us,
     prompt_tokens,
     request_metrics,
-    without_warmup,
 )
 from traces.schema import FIELDS
 from traces.tables.rules import int_values
 from traces.trace import Trace
+from traces.warm_up import without_warmup
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,7 +83,7 @@ class Summary:
 
 
 def summarize_trace(trace: Trace) -> Summary:
-    """Return the trace in numbers; its latencies without what is marked as warm-up."""
+    """Return the trace in numbers; its latencies without its warm-up (``traces.warm_up``)."""
     counted = without_warmup(trace)
     metrics = request_metrics(counted)
     duration = _duration_us(trace)
@@ -94,7 +94,7 @@ def summarize_trace(trace: Trace) -> Summary:
         tool=trace.header.tool,
         num_requests=len(trace),
         num_by_status=_num_by_status(trace),
-        num_warmup=int((trace.column("phase") == "warmup").fillna(False).sum()),
+        num_warmup=len(trace) - len(counted),
         num_events=0 if trace.events is None else len(trace.events),
         **_arrivals(trace),
         prompt_tokens=quantity(prompt_tokens(trace).astype(np.float64)),
@@ -113,7 +113,7 @@ def summarize_trace(trace: Trace) -> Summary:
         queue_us=quantity(metrics["queue_us"].to_numpy()),
         dispatch_lag_us=quantity(metrics["dispatch_lag_us"].to_numpy()),
         foreign_columns=tuple(str(name) for name in trace.requests.columns if name not in FIELDS),
-        notes=metric_notes(trace).lines(),
+        notes=metric_notes(counted).lines(),
     )
 
 

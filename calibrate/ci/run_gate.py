@@ -39,13 +39,13 @@ def verdict_on(calibration: Calibration, gate: Gate, baseline: Baseline | None) 
     obstacles = obstacles_of(calibration, require_kv_capacity=gate.require_kv_capacity)
     if baseline is not None:
         obstacles += changed_since(calibration, baseline)
-    judged = calibration.judged
+    held_out = calibration.held_out
     verdict = decide(
         gate,
-        judged.errors,
-        rates=judged.rates,
-        capacity=judged.capacity,
-        of_saturated=judged.of_saturated,
+        held_out.errors,
+        rates=held_out.rates,
+        capacity=held_out.capacity,
+        of_saturated=held_out.of_saturated,
         strata=calibration.strata,
         obstacles=obstacles,
         baseline=baseline,

@@ -76,11 +76,9 @@ class Pairs:
 
 def side_of(trace: Trace) -> Side:
     """Return a trace's requests with their latencies, as ``traces`` defines them."""
-    from traces import prompt_tokens, request_metrics, send_or_arrival_us
+    from traces import is_warmup, prompt_tokens, request_metrics, send_or_arrival_us
 
     metrics = request_metrics(trace).reset_index(drop=True)
-    phase = trace.column("phase").fillna("main").to_numpy()
-    warmup = (phase == "warmup") | (np.arange(len(metrics)) < (trace.header.warm_up_requests or 0))
     table = pd.DataFrame(
         {
             "request_id": trace.requests["request_id"].astype(str).to_numpy(),
@@ -88,7 +86,7 @@ def side_of(trace: Trace) -> Side:
             "prompt_tokens": _floats(prompt_tokens(trace)),
             "output_tokens": _floats(trace.column("output_tokens")),
             "status": trace.column("status").astype(object).to_numpy(),
-            "warmup": warmup,
+            "warmup": is_warmup(trace),
             "cached_tokens": _floats(
                 trace.column("cached_input_tokens").fillna(trace.column("num_cached_tokens"))
             ),

@@ -73,7 +73,7 @@ class _Side:
 def rates_of(
     pairs: Pairs,
     *,
-    promises_us: Mapping[str, float] | None = None,
+    slo_us: Mapping[str, float] | None = None,
     bootstrap: Bootstrap | None = None,
     counters: Sequence[Counters] = (),
 ) -> dict[str, Rate]:
@@ -88,8 +88,8 @@ def rates_of(
     second = 1e-6
     found: dict[str, Rate] = {}
     amounts = {"request_throughput": "requests", "output_token_throughput": "tokens"}
-    if promises_us:
-        good = _good(pairs, promises_us)
+    if slo_us:
+        good = _good(pairs, slo_us)
         observed, simulated = _progress(pairs, "", good[0]), _progress(pairs, "simulated_", good[1])
         amounts |= {"goodput": "good", "good_frac": "good"}
     for name, column in amounts.items():
@@ -124,10 +124,10 @@ def _progress(pairs: Pairs, prefix: str, good: Floats | None = None) -> pd.DataF
     return table.assign(span_us=table["end_us"] - before)
 
 
-def _good(pairs: Pairs, promises_us: Mapping[str, float]) -> tuple[Floats, Floats]:
+def _good(pairs: Pairs, slo_us: Mapping[str, float]) -> tuple[Floats, Floats]:
     from traces.slo import keeps
 
-    observed, simulated = (keeps(side, promises_us) for side in (pairs.observed, pairs.simulated))
+    observed, simulated = (keeps(side, slo_us) for side in (pairs.observed, pairs.simulated))
     return observed.astype(np.float64), simulated.astype(np.float64)
 
 

@@ -1,4 +1,4 @@
-"""A first guess at the coefficients from the observed traces alone: one convex regression, no simulation."""
+"""The initial guess at the coefficients from the observed traces alone: one convex regression, no simulation."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from calibrate.compare.bootstrap import Floats
-from calibrate.fit.loss import FitTrace, Problem, exposure_columns
+from calibrate.fit.objective.exposure import exposure_columns
+from calibrate.fit.objective.fit_trace import FitTrace
+from calibrate.fit.objective.objective import Objective
 
 QUIET_STEPS = 5.0
+"""A quiet TTFT is no more than so many steps: what is beyond that, the queue made."""
+LEAST = 0.02
+"""Share of its natural scale that every coefficient starts at, at least: a search cannot scale up from 0."""
 STEP_NOISE = 0.05
 """Relative spread taken for one logged step."""
 REWEIGHTINGS = 5
@@ -21,7 +26,7 @@ REWEIGHTINGS = 5
 def natural_scale(traces: Sequence[FitTrace], names: Sequence[str]) -> Floats:
     """Return what each coefficient would be if it explained a quiet latency alone (µs); all positive.
 
-    A quiet TTFT is the lower decile, and no more than some steps: what is beyond that, the queue made.
+    A quiet TTFT is the lower decile, and no more than ``QUIET_STEPS``.
     """
     first = _quantile([trace.observed_us[0] for trace in traces], 0.1, otherwise=10_000.0)
     gap = _quantile([trace.observed_us[2] for trace in traces], 0.5, otherwise=first)
@@ -49,33 +54,50 @@ def decoding_together(trace: FitTrace) -> Floats:
     return np.asarray(seen["beta2"][2])
 
 
-def first_guess(problem: Problem) -> Floats:
+def blackbox_starts(objective: Objective) -> list[Floats]:
+    """Return where the search begins: the initial guess, its variants, and the configured values if there are any."""
+    guess = initial_guess(objective)
+    starts = several_starts(guess, names=objective.names, scale=objective.scale)
+    if (logged := guess_of_steps(objective, guess)) is not None:
+        starts.insert(0, np.maximum(logged, LEAST * objective.scale))
+    if float(objective.base.beta0) > 0:
+        starts.append(configured(objective))
+    return starts
+
+
+def configured(objective: Objective) -> Floats:
+    """Return the coefficients as configured, none of them quite 0."""
+    given = np.array([float(getattr(objective.base, name)) for name in objective.names])
+    return np.asarray(np.maximum(given, LEAST * objective.scale))
+
+
+def initial_guess(objective: Objective) -> Floats:
     """Return the coefficients that explain the observed latencies by what each request was exposed to.
 
     Non-negative least squares on relative errors, reweighted to be robust; the observed overlap of requests
     says how many steps, prefill tokens and decode tokens each one sat through.
     """
     rows, targets, weights = [], [], []
-    for trace, weight in zip(problem.traces, problem.weights(), strict=True):
+    for trace, weight in zip(objective.traces, objective.weights(), strict=True):
         columns = exposure_columns(trace.observed_timeline, trace.requests.prompt_tokens.astype(np.float64))
-        held = sum(columns[name] * value for name, value in problem.held().items())
-        matrix = np.stack([columns[name] for name in problem.names], axis=-1)
-        relative = trace.observed_us[:, :, None] * problem.noise[:, None, None]
-        rows.append((matrix / relative).reshape(-1, len(problem.names)))
+        held = sum(columns[name] * value for name, value in objective.held().items())
+        matrix = np.stack([columns[name] for name in objective.names], axis=-1)
+        relative = trace.observed_us[:, :, None] * objective.noise[:, None, None]
+        rows.append((matrix / relative).reshape(-1, len(objective.names)))
         targets.append(((trace.observed_us - held) / relative[:, :, 0]).ravel())
         weights.append(weight.ravel())
     return robust_nnls(
-        np.concatenate(rows), np.concatenate(targets), weights=np.concatenate(weights), scale=problem.scale
+        np.concatenate(rows), np.concatenate(targets), weights=np.concatenate(weights), scale=objective.scale
     )
 
 
-def guess_of_steps(problem: Problem, guess: Floats) -> Floats | None:
+def guess_of_steps(objective: Objective, guess: Floats) -> Floats | None:
     """Return ``guess`` with the step's coefficients as logged steps say, None where no trace has a log of them.
 
     Convex, and free of the queue: durations against the tokens of the very same steps, relative errors counting alike.
     """
-    logs = [trace.steps for trace in problem.traces if trace.steps is not None]
-    names = [name for name in ("beta0", "beta1", "beta2") if name in problem.names]
+    logs = [trace.steps for trace in objective.traces if trace.steps is not None]
+    names = [name for name in ("beta0", "beta1", "beta2") if name in objective.names]
     if not logs or not names:
         return None
     prefill, decode, duration = (
@@ -85,13 +107,13 @@ def guess_of_steps(problem: Problem, guess: Floats) -> Floats | None:
     kept = (duration > 0) & (prefill + decode > 0)
     columns = {"beta0": np.ones(len(duration)), "beta1": prefill, "beta2": decode}
     matrix = np.stack([columns[name] for name in names], axis=1)[kept] / duration[kept, None] / STEP_NOISE
-    at = [problem.names.index(name) for name in names]
+    at = [objective.names.index(name) for name in names]
     found = guess.copy()
     found[at] = robust_nnls(
         matrix,
         np.full(int(kept.sum()), 1 / STEP_NOISE),
         weights=np.full(int(kept.sum()), 1 / max(int(kept.sum()), 1)),
-        scale=problem.scale[at],
+        scale=objective.scale[at],
     )
     return found
 
@@ -122,7 +144,7 @@ def several_starts(guess: Floats, *, names: Sequence[str], scale: Floats) -> lis
     way in (alpha1) or in the step (beta1), a constant on the way in (alpha0) or in every step (beta0).
     """
     at = {name: index for index, name in enumerate(names)}
-    floor = 0.02 * scale
+    floor = LEAST * scale
     starts = [np.maximum(guess, floor)]
     for source, target, share in (
         ("alpha1", "beta1", 1.0),

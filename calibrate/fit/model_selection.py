@@ -1,8 +1,8 @@
-"""Which of the extended model's terms a fit keeps: nested candidates, compared on requests held out.
+"""Model selection: which of the extended model's terms a fit has; nested candidates, compared on requests held out.
 
 Where a coefficient's prior is informative, its term costs no freedom: what the traces cannot see then takes the value
 that such hardware has, and a model without the term would take zero, which no hardware has. So among candidates that
-the traces cannot tell apart, by one standard error of the difference, the most complete one is kept, not the
+the traces cannot tell apart, by one standard error of the difference, the most complete one is chosen, not the
 simplest: the simplest is as good inside the range that was observed and wrong beyond it. A term whose prior is only
 that of any transformer pays a penalty, so that it must earn its place.
 """
@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrate.compare.bootstrap import Floats
-from calibrate.fit.loss import FitTrace, Problem, robust
-from calibrate.fit.one_model import Task, find_bent, find_line, heads, settled
+from calibrate.fit.objective.fit_trace import FitTrace
+from calibrate.fit.objective.objective import Objective, robust
+from calibrate.fit.refinement import Refined
 from calibrate.fit.response_surface import Surface, minimum_of
-from calibrate.fit.search import Found
 
 LatencyModel = Literal["auto", "blackbox", "extended"]
 
@@ -40,7 +40,7 @@ NUM_SPANS = 4
 BLOCKS = 5
 """Spans per held-out part whose mean scores are taken for independent."""
 NUM_SURFACES = 4
-"""Response surfaces per candidate: enough to compare, the chosen one is settled anew."""
+"""Response surfaces per candidate: enough to compare, the chosen one is refined again on all requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,24 +60,7 @@ class Candidate:
     chosen: bool
 
 
-def choose(task: Task) -> tuple[Found, tuple[Candidate, ...]]:
-    """Return the fit of the chosen model, and all candidates in the order of TERMS."""
-    line = find_line(task)
-    on_heads = replace(task, traces=heads(task))
-    places: dict[str, tuple[Problem, Found]] = {}
-    for name, terms in TERMS.items():
-        problem, theta = find_bent(task, line, terms) if terms else (line.problem, line.theta)
-        found = settled(on_heads, problem.on(on_heads.traces), theta, num_surfaces=NUM_SURFACES)
-        places[name] = problem, found
-        task.report(f"candidate: {name}", found.loss)
-    noise = np.min([found.problem.noise for _, found in places.values()], axis=0)
-    scores = {name: held_out_scores(found, noise) for name, (_, found) in places.items()}
-    candidates = judged(scores, known=set(task.priors))
-    problem, found = next(places[each.name] for each in candidates if each.chosen)
-    return settled(task, problem, found.theta), candidates
-
-
-def judged(scores: dict[str, Floats], *, known: set[str]) -> tuple[Candidate, ...]:
+def select(scores: dict[str, Floats], *, known: set[str]) -> tuple[Candidate, ...]:
     """Return the candidates with the choice made: the last that is within a standard error of the best, penalty paid.
 
     ``scores``: held-out blocks' mean losses by candidate, the same blocks in all. ``known``: coefficients with an
@@ -105,17 +88,17 @@ def judged(scores: dict[str, Floats], *, known: set[str]) -> tuple[Candidate, ..
     )
 
 
-def held_out_scores(found: Found, noise: Floats) -> Floats:
+def held_out_scores(refined: Refined, noise: Floats) -> Floats:
     """Return the mean loss of each block of requests, each block's fold left out of the fit that predicts it.
 
     The folds' fits are minima of the response surface that the search ended on; what they predict is simulated.
     """
-    problem = found.problem
+    objective = refined.objective
+    scored = replace(objective, noise=noise)
     scores: list[float] = []
-    for held in _folds(problem.traces):
-        at = _without(problem, found.surface, held)
-        judge = replace(problem, noise=noise)
-        for residual, rows in zip(judge.residuals(judge.simulate(at)), held, strict=True):
+    for held in _folds(objective.traces):
+        at = _without(objective, refined.surface, held)
+        for residual, rows in zip(scored.residuals(scored.simulate(at)), held, strict=True):
             known = np.isfinite(residual) & rows
             counts = known.sum(axis=0)
             each = np.where(known, robust(np.nan_to_num(residual)), 0.0).sum(axis=0) / np.maximum(counts, 1)
@@ -140,11 +123,11 @@ def _folds(traces: Sequence[FitTrace]) -> list[list[NDArray[np.bool_]]]:
     return folds
 
 
-def _without(problem: Problem, surface: Surface, held: Sequence[NDArray[np.bool_]]) -> Floats:
+def _without(objective: Objective, surface: Surface, held: Sequence[NDArray[np.bool_]]) -> Floats:
     """Return the surface's minimum when these requests of the traces do not count."""
     left = tuple(
         replace(trace, observed_us=np.where(rows, np.nan, trace.observed_us))
-        for trace, rows in zip(problem.traces, held, strict=True)
+        for trace, rows in zip(objective.traces, held, strict=True)
     )
     means = [np.where(rows, np.nan, mean) for rows, mean in zip(held, surface.means, strict=True)]
-    return minimum_of(replace(surface, means=means), problem.on(left))
+    return minimum_of(replace(surface, means=means), objective.on(left))

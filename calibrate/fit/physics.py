@@ -2,7 +2,7 @@
 
 Least squares on the logs of each request's latencies, the simulator in the loop. Every coefficient starts at its
 configured value and is held near it by a prior on its log as wide as it may well be off: what the traces do not tell
-stays as it was learned elsewhere. Intervals are of the linearized problem around the optimum, that prior included: they
+stays as it was learned elsewhere. Intervals are of the problem linearized around the optimum, that prior included: they
 are too narrow where two overheads can stand for each other, as those per layer and per collective do on one server.
 """
 
@@ -18,7 +18,9 @@ from scipy.optimize import least_squares
 from scipy.stats import norm
 
 from calibrate.compare.bootstrap import LEVEL, Floats
-from calibrate.fit.loss import NOISE, FitTrace, Run, log_ratio, simulated
+from calibrate.fit.objective.fit_trace import FitTrace
+from calibrate.fit.objective.objective import NOISE, log_ratio
+from calibrate.fit.objective.simulated import Run, simulated
 from calibrate.fit.search import Report
 from calibrate.fit.uncertainty import Coefficient
 from sim import Physics

@@ -1,4 +1,13 @@
-"""Fitting the twin's coefficients to observed traces, with the simulator in the loop."""
+"""The fit of the twin's coefficients to observed traces, with the simulator in the loop, stage by stage.
+
+    initial guess      from the observed latencies alone (``initial_guess``, ``extended_initial_guess``)
+    search             from every start towards the lowest loss, on the traces' first requests (``search``)
+    refinement         on response surfaces of all requests (``refinement``)
+    model selection    where the model is to be chosen: each candidate's loss on requests held out (``model_selection``)
+    uncertainty        intervals, correlations, and what the traces cannot tell (``uncertainty``)
+
+What is minimized is in ``calibrate.fit.objective``.
+"""
 
 from __future__ import annotations
 
@@ -8,36 +17,39 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrate.compare.bootstrap import Floats
-from calibrate.compare.engine_steps import EngineSteps
-from calibrate.compare.pair import side_of
-from calibrate.fit.capacity import is_above_capacity, observed_in_order
-from calibrate.fit.exposure import Timeline
-from calibrate.fit.loss import (
+from calibrate.fit.extended_initial_guess import blackbox_within, extended_starts
+from calibrate.fit.initial_guess import blackbox_starts, configured
+from calibrate.fit.model_selection import (
+    NUM_SURFACES,
+    TERMS,
+    Candidate,
+    LatencyModel,
+    held_out_scores,
+    select,
+)
+from calibrate.fit.objective.coefficients import (
     COEFFICIENTS,
     EXTENDED_FITTED,
     FITTED,
-    LATENCIES,
-    FitTrace,
-    Problem,
     coefficients_in,
     decimals_of,
 )
-from calibrate.fit.model_selection import Candidate, LatencyModel, choose
-from calibrate.fit.one_model import ScheduleChoice, Task, better_schedule, find
-from calibrate.fit.priors import Prior
-from calibrate.fit.result import Fit
-from calibrate.fit.search import Found, Report
+from calibrate.fit.objective.fit_trace import LATENCIES, FitTrace
+from calibrate.fit.objective.objective import Objective
+from calibrate.fit.objective.priors import Prior, proportions, with_priors
+from calibrate.fit.refinement import Refined, refine
+from calibrate.fit.result import Fit, ScheduleChoice
+from calibrate.fit.search import Report, search, search_on_surfaces
 from calibrate.fit.step_noise import step_scatter
+from calibrate.fit.task import Start, Task
 from calibrate.fit.uncertainty import METHOD, Coefficient, coefficients_of, uncertainty
 from sim import Blackbox, Extended, Physics
 from traces.errors import ConfigError, TraceError
 
 if TYPE_CHECKING:
     from replay import TwinConfig
-    from traces import Trace
 
 SPARE_DECIMALS = 2
 """Coefficients are written with so many decimals fewer than kept: 1e-4 µs is finer than any trace tells."""
@@ -59,7 +71,7 @@ def fit(
     """Return the twin whose simulated latencies are nearest to the observed ones, all traces counting alike.
 
     ``names``: blackbox's coefficients to vary, the others stay as configured. ``infer_async``: fit with and without
-    async scheduling and keep the better. ``latency_model``: blackbox, extended, or ``auto``, which chooses among
+    async scheduling and take the better. ``latency_model``: blackbox, extended, or ``auto``, which chooses among
     the extended model's terms by cross-validation; None: as configured. ``priors``: what model and GPU imply of the
     extended model's coefficients; what holds of any transformer stands in for the rest. Raises TraceError where the
     traces hold too few finished requests.
@@ -72,21 +84,103 @@ def fit(
     num_requests = sum(int(trace.used().sum()) for trace in traces)
     if num_requests < MIN_REQUESTS:
         raise TraceError(f"fit: got {num_requests} finished requests, expected at least {MIN_REQUESTS}")
-    tell = report or (lambda _stage, _loss: None)
-    twin = replace(config, latency=_as_model(_fitted_model(config), latency_model))
     task = Task(
-        traces=tuple(traces), config=twin, names=tuple(names), priors=priors or {}, seed=seed, report=tell
+        traces=tuple(traces),
+        config=replace(config, latency=_as_model(_fitted_model(config), latency_model)),
+        names=tuple(names),
+        priors=priors or {},
+        seed=seed,
+        report=report or (lambda _stage, _loss: None),
     )
     schedule: ScheduleChoice | None = None
     candidates: tuple[Candidate, ...] = ()
     if infer_async:
         task, schedule = better_schedule(task)
     if latency_model == "auto":
-        found, candidates = choose(task)
+        refined, candidates = selected_model(task)
     else:
-        found = find(task)
-    fitted = _finish(found, twin, seed=seed, num_requests=num_requests)
+        refined = configured_model(task)
+    fitted = _result(refined, task, num_requests=num_requests)
     return replace(fitted, schedule=schedule, candidates=candidates, seconds=time.monotonic() - started)
+
+
+def configured_model(task: Task) -> Refined:
+    """Return the optimum of the configured model: guess, search and refinement; the extended one's after blackbox's."""
+    start = search_blackbox(task)
+    if isinstance(task.latency, Extended):
+        start = search_extended(task, start, EXTENDED_FITTED)
+    return refine(start.objective, start.theta, seed=task.seed, report=task.report)
+
+
+def selected_model(task: Task) -> tuple[Refined, tuple[Candidate, ...]]:
+    """Return the optimum of the model that predicts held-out requests best, and all candidates in order of TERMS."""
+    blackbox, heads = search_blackbox(task), task.heads()
+    starts, refined = {}, {}
+    for name, terms in TERMS.items():
+        start = search_extended(task, blackbox, terms) if terms else blackbox
+        starts[name] = start
+        refined[name] = refine(
+            start.objective.on(heads),
+            start.theta,
+            seed=task.seed,
+            report=task.report,
+            num_surfaces=NUM_SURFACES,
+        )
+        task.report(f"candidate: {name}", refined[name].loss)
+    noise = np.min([each.objective.noise for each in refined.values()], axis=0)
+    scores = {name: held_out_scores(each, noise) for name, each in refined.items()}
+    candidates = select(scores, known=set(task.priors))
+    chosen = next(each.name for each in candidates if each.chosen)
+    objective, theta = starts[chosen].objective, refined[chosen].theta
+    return refine(objective, theta, seed=task.seed, report=task.report), candidates
+
+
+def search_blackbox(task: Task) -> Start:
+    """Return blackbox's coefficients, from the initial guess, its variants and the configured values."""
+    objective = task.objective(task.names)
+    if isinstance(objective.base, Extended):
+        objective = blackbox_within(objective)
+    starts = blackbox_starts(objective)
+    _, theta = search(objective.on(task.heads()), starts, seed=task.seed, report=task.report)
+    return Start(objective=objective, theta=theta)
+
+
+def search_extended(task: Task, blackbox: Start, terms: Sequence[str]) -> Start:
+    """Return the coefficients with some of the extended model's ``terms``, the others 0, from blackbox's."""
+    values = blackbox.by_name()
+    usual = proportions(beta1=values["beta1"], step_us=values["beta0"])
+    priors = with_priors(usual, task.priors)
+    objective = task.objective((*task.names, *terms))
+    objective = replace(
+        objective,
+        base=replace(objective.base, **{name: 0.0 for name in EXTENDED_FITTED if name not in terms}),
+        priors={name: prior for name, prior in priors.items() if name in objective.names},
+    )
+    starts = extended_starts(objective, values)
+    if not task.latency.is_blackbox:
+        starts.append(configured(objective))
+    _, theta = search_on_surfaces(objective.on(task.heads()), starts, seed=task.seed, report=task.report)
+    return Start(objective=objective, theta=theta)
+
+
+def better_schedule(task: Task) -> tuple[Task, ScheduleChoice]:
+    """Return the task under the scheduling, async or not, that explains the traces better, by one measure of noise."""
+    refined: dict[bool, Refined] = {}
+    tasks: dict[bool, Task] = {}
+    for way in (True, False):
+        label = "async" if way else "sync"
+
+        def tell(stage: str, loss: float, label: str = label) -> None:
+            task.report(f"{label}, {stage}", loss)
+
+        engine = replace(task.config.engine, async_scheduling=way)
+        tasks[way] = replace(task, config=replace(task.config, engine=engine))
+        refined[way] = configured_model(replace(tasks[way], report=tell))
+    noise = (refined[True].objective.noise + refined[False].objective.noise) / 2
+    losses = {way: replace(each.objective, noise=noise).evaluate(each.theta) for way, each in refined.items()}
+    best = min(losses, key=lambda way: losses[way])
+    choice = ScheduleChoice(async_scheduling=best, loss_async=losses[True], loss_sync=losses[False])
+    return tasks[best], choice
 
 
 def _fitted_model(config: TwinConfig) -> Blackbox:
@@ -107,90 +201,37 @@ def _as_model(latency: Blackbox, asked: LatencyModel | None) -> Blackbox:
     return Blackbox(**six) if asked == "blackbox" else latency
 
 
-def fit_trace(
-    trace: Trace,
-    config: TwinConfig,
-    *,
-    name: str,
-    chosen: NDArray[np.bool_] | None = None,
-    steps: EngineSteps | None = None,
-) -> FitTrace:
-    """Return a trace made ready: all rows are simulated, the latencies of the ``chosen`` enter the loss.
-
-    ``steps``: the engine's own log of its steps, from which a start is made.
-    """
-    from replay import paced_requests, pacing_of
-
-    pacing = pacing_of(trace)
-    side = side_of(trace).table
-    counted = ~side["warmup"].to_numpy()
-    if chosen is not None:
-        counted &= chosen
-    latencies = np.stack([np.where(counted, side[metric].to_numpy(), np.nan) for metric in LATENCIES])
-    timeline = _observed_timeline(trace)
-    is_paced = pacing.closed_loop is not None or pacing.max_concurrency is not None
-    done_rows, done_us = np.zeros(0, np.int64), np.full(len(counted), np.nan)
-    if is_paced or is_above_capacity(timeline.joined, timeline.last):
-        done_rows, done_us = observed_in_order(timeline.joined, np.where(counted, timeline.last, np.nan))
-    return FitTrace(
-        name=name,
-        requests=paced_requests(trace, pacing, block_size=config.engine.block_size),
-        observed_us=np.vstack([latencies, done_us]),
-        observed_timeline=timeline,
-        steps=steps,
-        done_rows=done_rows,
-        closed_loop=pacing.closed_loop,
-        max_concurrency=pacing.max_concurrency,
-    )
-
-
-def _observed_timeline(trace: Trace) -> Timeline:
-    """Return when the observed requests were where; a prompt is computed as its first token comes."""
-    side = side_of(trace).table
-    arrival, prompt = side["arrival_us"].to_numpy(), side["prompt_tokens"].to_numpy()
-    cached = trace.column("cached_input_tokens").fillna(0).to_numpy(dtype=np.float64)
-    first = arrival + side["ttft_us"].to_numpy()
-    return Timeline(
-        joined=arrival,
-        prefill=first - 1.0,
-        first=first,
-        last=arrival + side["e2e_us"].to_numpy(),
-        prefill_tokens=np.maximum(prompt - cached, 1.0),
-        output_tokens=side["output_tokens"].to_numpy(),
-    )
-
-
-def _finish(found: Found, config: TwinConfig, *, seed: int, num_requests: int) -> Fit:
-    """Return the fit with its intervals, from where the search ended."""
-    problem, theta = found.problem, found.theta
-    spread = uncertainty(problem, theta, surface=found.surface, seed=seed, scatter=found.scatter)
+def _result(found: Refined, task: Task, *, num_requests: int) -> Fit:
+    """Return the fit with its intervals, from where the refinement ended."""
+    objective, theta, config, seed = found.objective, found.theta, task.config, task.seed
+    spread = uncertainty(objective, theta, surface=found.surface, seed=seed, scatter=found.scatter)
     fitted = {
         each.name: each
         for each in coefficients_of(
-            problem.names, theta, spread=spread, scale=problem.scale, priors=problem.priors
+            objective.names, theta, spread=spread, scale=objective.scale, priors=objective.priors
         )
     }
-    base = problem.base
+    base = objective.base
     if isinstance(base, Extended) and isinstance(config.latency, Extended):
         base = replace(base, sigma=config.latency.sigma)
-        if not set(problem.names) & set(EXTENDED_FITTED):
+        if not set(objective.names) & set(EXTENDED_FITTED):
             base = Blackbox(**{name: getattr(base, name) for name in COEFFICIENTS})
     shown = coefficients_in(base)
     coefficients = tuple(fitted[name] if name in fitted else _held(name, base) for name in shown)
     values = {name: round(each.value, decimals_of(name) - SPARE_DECIMALS) for name, each in fitted.items()}
     latency = replace(base, **values)
     if isinstance(latency, Extended):
-        scatter = _scatter(problem, theta, seed=seed)
+        scatter = _scatter(objective, theta, seed=seed)
         coefficients = tuple(scatter if each.name == "sigma" and scatter else each for each in coefficients)
         latency = replace(latency, sigma=round(scatter.value, 6) if scatter else latency.sigma)
     return Fit(
-        config=replace(config, latency=latency, engine=problem.engine),
+        config=replace(config, latency=latency, engine=objective.engine),
         coefficients=coefficients,
-        names=problem.names,
+        names=objective.names,
         correlation=spread.correlation,
         condition_number=spread.condition_number,
         loss=found.loss,
-        noise=dict(zip(LATENCIES, problem.noise.tolist(), strict=False)),
+        noise=dict(zip(LATENCIES, objective.noise.tolist(), strict=False)),
         num_requests=num_requests,
         converged=found.converged,
         method=METHOD,
@@ -198,9 +239,9 @@ def _finish(found: Found, config: TwinConfig, *, seed: int, num_requests: int) -
     )
 
 
-def _scatter(problem: Problem, theta: Floats, *, seed: int) -> Coefficient | None:
+def _scatter(objective: Objective, theta: Floats, *, seed: int) -> Coefficient | None:
     """Return sigma, 0 unless its interval is clear of 0; None where the traces cannot tell."""
-    found = step_scatter(problem, theta, seed=seed)
+    found = step_scatter(objective, theta, seed=seed)
     if found is None:
         return None
     value, low, high = found

@@ -15,7 +15,8 @@ import numpy as np
 from scipy.optimize import nnls
 
 from calibrate.compare.bootstrap import Floats
-from calibrate.fit.loss import Problem, Run, robust_weight
+from calibrate.fit.objective.objective import Objective, robust_weight
+from calibrate.fit.objective.simulated import Run
 
 POINTS_PER_COEFFICIENT = 12
 SCALE_SHARE = 0.3
@@ -41,13 +42,13 @@ class Surface:
     best: tuple[float, Floats]
 
 
-def reach_around(problem: Problem, theta: Floats, *, relative: float) -> Floats:
+def reach_around(objective: Objective, theta: Floats, *, relative: float) -> Floats:
     """Return how far points may lie: a fraction of each coefficient, or a share of it of its scale."""
-    return np.maximum(relative * theta, SCALE_SHARE * relative * problem.scale)
+    return np.maximum(relative * theta, SCALE_SHARE * relative * objective.scale)
 
 
 def sample_surface(
-    problem: Problem,
+    objective: Objective,
     theta: Floats,
     *,
     reach: Floats,
@@ -55,20 +56,20 @@ def sample_surface(
     report: Callable[[float], None] | None = None,
     points_per_coefficient: int = POINTS_PER_COEFFICIENT,
 ) -> Surface:
-    """Return the surface around ``theta``, or as near to it as keeps every point non-negative."""
+    """Return the surface around ``theta``, or as near to it as leaves every point non-negative."""
     p = len(theta)
     centre = np.maximum(theta, reach)
     generator = np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), 78]))
     drawn = generator.uniform(-1, 1, size=(points_per_coefficient * p // 2, p)) * reach
     offsets = np.concatenate([drawn, -drawn])  # mirrored: slopes are free of any even curvature
-    sampled = [problem.residuals(runs) for runs in simulate_many(problem, list(centre + offsets))]
+    sampled = [objective.residuals(runs) for runs in simulate_many(objective, list(centre + offsets))]
     losses = [
-        problem.loss(residuals, centre + offset) for residuals, offset in zip(sampled, offsets, strict=True)
+        objective.loss(residuals, centre + offset) for residuals, offset in zip(sampled, offsets, strict=True)
     ]
     if report is not None:
         report(min(losses))
-    design = offsets / problem.scale
-    by_trace = [np.stack([residuals[t] for residuals in sampled]) for t in range(len(problem.traces))]
+    design = offsets / objective.scale
+    by_trace = [np.stack([residuals[t] for residuals in sampled]) for t in range(len(objective.traces))]
     half = np.arange(len(design)) % 2 == 0
     lowest = int(np.argmin(losses))
     return Surface(
@@ -84,10 +85,10 @@ def sample_surface(
     )
 
 
-def simulate_many(problem: Problem, thetas: Sequence[Floats]) -> list[list[Run]]:
+def simulate_many(objective: Objective, thetas: Sequence[Floats]) -> list[list[Run]]:
     """Return the runs at several coefficient vectors, in their order, some at a time."""
     with ThreadPoolExecutor(max_workers=THREADS) as pool:
-        return list(pool.map(problem.simulate, thetas))
+        return list(pool.map(objective.simulate, thetas))
 
 
 def _slopes(design: Floats, values: Floats) -> Floats:
@@ -98,15 +99,15 @@ def _slopes(design: Floats, values: Floats) -> Floats:
     return np.asarray(solved.reshape(design.shape[1], *values.shape[1:]))
 
 
-def average(surfaces: Sequence[Surface], *, around: Floats, problem: Problem) -> Surface:
-    """Return one surface from several around nearby centres, each carried over to ``around``."""
+def average(surfaces: Sequence[Surface], *, around: Floats, objective: Objective) -> Surface:
+    """Return one surface from several around nearby centres, each shifted to ``around``."""
 
     def mean(parts: Sequence[list[Floats]]) -> list[Floats]:
         return [np.mean(values, axis=0) for values in zip(*parts, strict=True)]
 
-    carried = [
+    shifted = [
         [
-            value + np.tensordot((around - surface.centre) / problem.scale, slopes, axes=1)
+            value + np.tensordot((around - surface.centre) / objective.scale, slopes, axes=1)
             for value, slopes in zip(surface.means, surface.slopes, strict=True)
         ]
         for surface in surfaces
@@ -114,7 +115,7 @@ def average(surfaces: Sequence[Surface], *, around: Floats, problem: Problem) ->
     return Surface(
         centre=around,
         reach=surfaces[-1].reach,
-        means=mean(carried),
+        means=mean(shifted),
         slopes=mean([surface.slopes for surface in surfaces]),
         halves=(
             mean([surface.halves[0] for surface in surfaces]),
@@ -124,30 +125,30 @@ def average(surfaces: Sequence[Surface], *, around: Floats, problem: Problem) ->
     )
 
 
-def minimum_of(surface: Surface, problem: Problem) -> Floats:
+def minimum_of(surface: Surface, objective: Objective) -> Floats:
     """Return the coefficients with the least robust loss, at most two reaches from the centre."""
     theta = surface.centre.copy()
     for _ in range(REWEIGHTINGS):
         moved = [
-            mean + np.tensordot((theta - surface.centre) / problem.scale, slopes, axes=1)
+            mean + np.tensordot((theta - surface.centre) / objective.scale, slopes, axes=1)
             for mean, slopes in zip(surface.means, surface.slopes, strict=True)
         ]
-        normal, slope = normal_equations(problem, surface.slopes, residuals=moved, theta=theta)
-        step = damped_step(normal, slope, at=theta / problem.scale, damping=1e-4) * problem.scale
+        normal, slope = normal_equations(objective, surface.slopes, residuals=moved, theta=theta)
+        step = damped_step(normal, slope, at=theta / objective.scale, damping=1e-4) * objective.scale
         theta = np.clip(step, surface.centre - 2 * surface.reach, surface.centre + 2 * surface.reach)
         theta = np.maximum(theta, 0.0)
     return np.asarray(theta)
 
 
 def normal_equations(
-    problem: Problem, slopes: list[Floats], *, residuals: list[Floats], theta: Floats
+    objective: Objective, slopes: list[Floats], *, residuals: list[Floats], theta: Floats
 ) -> tuple[Floats, Floats]:
     """Return J'WJ [p, p] and J'Wr [p] in scaled coefficients, reweighted for the robust loss, prior included."""
     p = len(theta)
-    precision = problem.prior_precision()
-    off = (theta - problem.prior_centre()) / problem.scale
+    precision = objective.prior_precision()
+    off = (theta - objective.prior_centre()) / objective.scale
     normal, gradient = np.diag(precision), precision * off
-    for slope, residual, weight in zip(slopes, residuals, problem.weights(), strict=True):
+    for slope, residual, weight in zip(slopes, residuals, objective.weights(), strict=True):
         flat = slope.reshape(p, -1)
         value, importance = residual.ravel(), (weight * robust_weight(residual)).ravel()
         known = np.isfinite(value) & np.isfinite(flat).all(axis=0)

@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING
 
 from calibrate.compare.bootstrap import Floats
 from calibrate.fit.model_selection import Candidate
-from calibrate.fit.one_model import ScheduleChoice
 from calibrate.fit.uncertainty import Coefficient
 
 if TYPE_CHECKING:
     from replay import TwinConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleChoice:
+    """Which way of scheduling explains the traces better: the loss with and without async scheduling."""
+
+    async_scheduling: bool
+    loss_async: float
+    loss_sync: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

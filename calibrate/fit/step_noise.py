@@ -11,7 +11,8 @@ import numpy as np
 from scipy.optimize import nnls
 
 from calibrate.compare.bootstrap import LEVEL, Floats, block_length, draw_counts
-from calibrate.fit.loss import LATENCIES, Problem, log_ratio
+from calibrate.fit.objective.fit_trace import LATENCIES
+from calibrate.fit.objective.objective import Objective, log_ratio
 
 MIN_GAPS = 2
 MIN_REQUESTS = 40
@@ -22,10 +23,10 @@ REPLICATES = 200
 TPOT = LATENCIES.index("tpot_us")
 
 
-def step_scatter(problem: Problem, theta: Floats, *, seed: int) -> tuple[float, float, float] | None:
+def step_scatter(objective: Objective, theta: Floats, *, seed: int) -> tuple[float, float, float] | None:
     """Return sigma with its interval, None where too few requests have several gaps; steps simulated without any."""
     squares, gaps = [], []
-    for trace, run in zip(problem.traces, problem.simulate(theta), strict=True):
+    for trace, run in zip(objective.traces, objective.simulate(theta), strict=True):
         off = log_ratio(run.latency_us, trace.observed_us)[TPOT]
         number = trace.observed_timeline.output_tokens - 1
         known = np.isfinite(off) & (number >= MIN_GAPS) & np.isfinite(run.latency_us[TPOT])

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from calibrate.compare.bootstrap import LEVEL, Floats, block_length, draw_counts
-from calibrate.fit.loss import Problem, robust_weight
-from calibrate.fit.priors import Prior
+from calibrate.fit.objective.objective import Objective, robust_weight
+from calibrate.fit.objective.priors import Prior
 from calibrate.fit.response_surface import Surface
 
 METHOD = "one-step moving-block bootstrap over requests on a response surface, with a weak prior"
@@ -62,7 +62,7 @@ class Uncertainty:
 
 
 def uncertainty(
-    problem: Problem,
+    objective: Objective,
     theta: Floats,
     *,
     surface: Surface,
@@ -74,14 +74,14 @@ def uncertainty(
 
     ``scatter``: standard error of ``theta`` that the simulator's staircase adds.
     """
-    curvature, scores, noise = _information(problem, theta, surface)
-    precision = problem.prior_precision()
+    curvature, scores, noise = _information(objective, theta, surface)
+    precision = objective.prior_precision()
     inverse = np.linalg.inv(curvature + noise * np.eye(len(theta)) + np.diag(precision))
     generator = np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), 77]))
     # The prior's pull counts from where the fit is, so that it widens without moving.
     pull = noise * generator.normal(size=(replicates, len(theta)))
-    if problem.priors:
-        width = np.where(precision > 0, problem.prior_width() / problem.scale, 0.0)
+    if objective.priors:
+        width = np.where(precision > 0, objective.prior_width() / objective.scale, 0.0)
         pull += precision * width * generator.normal(size=pull.shape)
     for stream, score in enumerate(scores):
         block = max((block_length(column) for column in score.T), default=1)
@@ -90,22 +90,22 @@ def uncertainty(
     steps = -pull @ inverse
     correlation = _correlation(steps)
     if scatter is not None:
-        steps += generator.normal(size=steps.shape) * scatter / problem.scale
+        steps += generator.normal(size=steps.shape) * scatter / objective.scale
     return Uncertainty(
-        replicates=np.maximum(theta + steps * problem.scale, 0.0),
+        replicates=np.maximum(theta + steps * objective.scale, 0.0),
         correlation=correlation,
         condition_number=condition_number(curvature),
         prior_share=np.clip(precision * np.diag(inverse), 0.0, 1.0),
     )
 
 
-def _information(problem: Problem, theta: Floats, surface: Surface) -> tuple[Floats, list[Floats], float]:
+def _information(objective: Objective, theta: Floats, surface: Surface) -> tuple[Floats, list[Floats], float]:
     """Return the curvature [p, p], requests' scores by trace [n, p], the variance of a unit of weight."""
     p = len(theta)
     curvature, noisy = np.zeros((p, p)), np.zeros((p, p))
     scores, squares, total = [], 0.0, 0.0
-    offset = (theta - surface.centre) / problem.scale
-    for t, weight in enumerate(problem.weights()):
+    offset = (theta - surface.centre) / objective.scale
+    for t, weight in enumerate(objective.weights()):
         slopes = np.nan_to_num(surface.slopes[t])
         residual = surface.means[t] + np.tensordot(offset, slopes, axes=1)
         importance = np.where(np.isfinite(residual), weight * robust_weight(np.nan_to_num(residual)), 0.0)
@@ -113,7 +113,7 @@ def _information(problem: Problem, theta: Floats, surface: Surface) -> tuple[Flo
         first, second = (np.nan_to_num(half[t]).reshape(p, -1) for half in surface.halves)
         curvature += (first * importance.ravel()) @ second.T
         noisy += (slopes.reshape(p, -1) * importance.ravel()) @ slopes.reshape(p, -1).T
-        scores.append(np.einsum("mn,pmn->np", pull, slopes)[problem.traces[t].used()])
+        scores.append(np.einsum("mn,pmn->np", pull, slopes)[objective.traces[t].used()])
         squares += float(np.sum(pull**2))
         total += float(np.sum(importance))
     return _between(curvature, noisy), scores, max(squares / max(total, 1e-12), 1e-9)
@@ -171,7 +171,7 @@ def coefficients_of(
 
     def reason(j: int) -> str | None:
         if is_led[j]:
-            return f"led by its prior, {priors[names[j]].words()}: the traces say less"
+            return f"led by its prior, {priors[names[j]].text()}: the traces say less"
         return None if seen[j] else why_unseen(names, j, correlation=spread.correlation)
 
     return [

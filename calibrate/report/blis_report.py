@@ -98,7 +98,7 @@ def _percentiles(real: Floats, simulated: Floats) -> dict[str, tuple[float, floa
 
 def _rates(calibration: Calibration) -> Json:
     """Return goodput and cache hits where they were compared."""
-    rates = calibration.judged.rates
+    rates = calibration.held_out.rates
     found: Json = {}
     good, share = rates.get("goodput"), rates.get("good_frac")
     if good is not None and share is not None:

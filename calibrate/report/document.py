@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from calibrate.findings import Calibration, Compared
-from calibrate.fit.loss import UNITS
+from calibrate.fit.objective.coefficients import UNITS
 from calibrate.fit.result import Fit
 from calibrate.gate.verdict import Verdict
 from calibrate.report.findings_json import (
@@ -20,14 +20,14 @@ from calibrate.report.findings_json import (
     gate_json,
     metrics_json,
     origin_json,
-    reveal_json,
     saturation_json,
     steps_json,
     stratum_json,
+    suggested_run_json,
     worst_json,
 )
-from calibrate.report.suggested_runs import reveals_of
-from calibrate.report.warnings import cautions_of
+from calibrate.report.suggested_runs import suggested_runs
+from calibrate.report.warnings import warnings_of
 
 SCHEMA_VERSION = 1
 
@@ -53,15 +53,15 @@ def document_of(
         "equivalence": {name: asdict(each) for name, each in calibration.equivalence.items()} or None,
         "error_origin": origin_json(calibration.origin),
         "worst": [worst_json(each) for each in calibration.worst],
-        "reveals": [reveal_json(each) for each in reveals_of(calibration)],
-        "of_saturated": calibration.judged.of_saturated,
+        "reveals": [suggested_run_json(each) for each in suggested_runs(calibration)],
+        "of_saturated": calibration.held_out.of_saturated,
         "network": None if options.network is None else asdict(options.network),
-        "slo_us": dict(options.promises_us) or None,
+        "slo_us": dict(options.slo_us) or None,
         "excluded": calibration.excluded,
         "strata": [stratum_json(stratum) for stratum in calibration.strata],
         "traces": [trace_json(each) for each in calibration.traces],
         "config": config_json(calibration),
-        "cautions": list(cautions_of(calibration)),
+        "cautions": list(warnings_of(calibration)),
         "notes": list(calibration.notes),
         "provenance": provenance_json(calibration, command=command, now=now or datetime.now(UTC)),
     }

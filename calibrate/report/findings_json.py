@@ -17,7 +17,7 @@ from calibrate.compare.worst_requests import WorstRequest
 from calibrate.findings import Calibration
 from calibrate.gate.checks import Check
 from calibrate.gate.verdict import Verdict
-from calibrate.report.suggested_runs import Reveal
+from calibrate.report.suggested_runs import SuggestedRun
 
 Json = dict[str, Any]
 
@@ -83,9 +83,9 @@ def calibration_rates_json(calibration: Calibration) -> Json:
     noise = calibration.noise
     return {
         "in_sample": rates_json(calibration.fitted_on.rates),
-        "holdout": rates_json(calibration.judged.rates),
-        "noise_floor": None if noise is None else rates_json(noise.judgement.rates),
-        "capacity": rates_json(calibration.judged.capacity) or None,
+        "holdout": rates_json(calibration.held_out.rates),
+        "noise_floor": None if noise is None else rates_json(noise.accuracy.rates),
+        "capacity": rates_json(calibration.held_out.capacity) or None,
     }
 
 
@@ -145,7 +145,7 @@ def steps_json(steps: StepErrors | None) -> Json | None:
     }
 
 
-def reveal_json(reveal: Reveal) -> Json:
+def suggested_run_json(reveal: SuggestedRun) -> Json:
     """Return a run that would show what the traces do not."""
     return {
         "coefficients": list(reveal.coefficients),

@@ -14,9 +14,9 @@ from calibrate.gate.verdict import Verdict
 from calibrate.report import html_errors, html_fit, html_runs
 from calibrate.report.html_errors import OBSERVED, PER_REQUEST, SIMULATED
 from calibrate.report.markdown import circumstances
-from calibrate.report.suggested_runs import reveals_of
+from calibrate.report.suggested_runs import suggested_runs
 from calibrate.report.tables import is_of_gaps_only
-from calibrate.report.warnings import cautions_of
+from calibrate.report.warnings import warnings_of
 from replay.pages import Headline, Page, Prose, Section, Table, render
 
 SHOWN = ("ttft_us", "itl_us", "tpot_us", "e2e_us")
@@ -38,7 +38,7 @@ def page_of(
         *([html_runs.origin(calibration)] if calibration.origin or calibration.worst else []),
         html_runs.load(calibration),
         *(
-            [html_fit.coefficients(calibration.fit, reveals_of(calibration))]
+            [html_fit.coefficients(calibration.fit, suggested_runs(calibration))]
             if calibration.fit is not None
             else []
         ),
@@ -63,7 +63,7 @@ def page_of(
 
 def _cautions(calibration: Calibration) -> list[Section]:
     """Return what a reader must know before any number, empty where nothing is."""
-    lines = cautions_of(calibration)
+    lines = warnings_of(calibration)
     parts = [Prose(markup=f"{escape(line)}.") for line in lines]
     return [Section(title="Mind", anchor="cautions", parts=parts)] if lines else []
 
@@ -78,8 +78,8 @@ def _verdict(verdict: Verdict) -> Section:
 
 def _title(calibration: Calibration, metrics: list[str]) -> str:
     """Return the result in a line; of runs that were all saturated, the capacity."""
-    if calibration.judged.of_saturated:
-        rate = calibration.judged.capacity["output_token_throughput"]
+    if calibration.held_out.of_saturated:
+        rate = calibration.held_out.capacity["output_token_throughput"]
         off = number_format.percent(rate.rel_error.value, signed=True)
         return f"Saturated: capacity off by {off} of output tokens per second"
     parts = [
@@ -93,17 +93,17 @@ def _lead(calibration: Calibration) -> str:
     """Return the sentences that say what was compared with what."""
     n = f"{len(calibration.pairs):,}"
     level = f"{calibration.bootstrap.level:.0%}".replace("%", " %")
-    judged = [each.source.name for each in calibration.judged_traces]
-    names = ", ".join(f"<b>{escape(name)}</b>" for name in judged)
+    held_out = [each.source.name for each in calibration.held_out_traces]
+    names = ", ".join(f"<b>{escape(name)}</b>" for name in held_out)
     fit = calibration.fit
     if fit is None:
         what = f"{n} requests of {names}, {OBSERVED} and {SIMULATED}; {escape(calibration.unseen)}."
     else:
         used = ", ".join(
-            f"<b>{escape(each.source.name)}</b>" for each in calibration.traces if each.role != "judged"
+            f"<b>{escape(each.source.name)}</b>" for each in calibration.traces if each.role != "held out"
         )
         what = (
-            f"A twin fitted to {fit.num_requests:,} requests of {used}, judged on {n} requests of {names}: "
+            f"A twin fitted to {fit.num_requests:,} requests of {used}, with its errors on {n} requests of {names}: "
             f"{escape(calibration.unseen)}."
         )
     told = "".join(f" {escape(line)}." for line in circumstances(calibration))
@@ -112,7 +112,7 @@ def _lead(calibration: Calibration) -> str:
 
 def _headlines(calibration: Calibration, shown: list[str]) -> list[Headline]:
     """Return the numbers that matter: errors per request, or the capacity where every run was saturated."""
-    capacity = calibration.judged.capacity.get("output_token_throughput")
+    capacity = calibration.held_out.capacity.get("output_token_throughput")
     found = [
         _gap_headline(calibration.holdout[name])
         if is_of_gaps_only(calibration.holdout, name)

@@ -28,7 +28,7 @@ def distributions(calibration: Calibration, shown: list[str]) -> Section:
         parts=[
             Figures(
                 figures=pictures.distributions(
-                    calibration.pairs, shown, noise=None if noise is None else noise.judgement.pairs
+                    calibration.pairs, shown, noise=None if noise is None else noise.accuracy.pairs
                 ),
                 columns=2,
             )

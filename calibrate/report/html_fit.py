@@ -6,10 +6,10 @@ from html import escape
 
 from calibrate import number_format
 from calibrate.findings import Calibration
-from calibrate.fit.loss import UNITS
+from calibrate.fit.objective.coefficients import UNITS
 from calibrate.fit.result import Fit
 from calibrate.report import pictures_runs, tables
-from calibrate.report.suggested_runs import Reveal
+from calibrate.report.suggested_runs import SuggestedRun
 from replay.pages import Cell, Code, Figures, Prose, Section, Table, whisker
 
 LEADS = {
@@ -24,7 +24,7 @@ LEADS = {
 }
 
 
-def coefficients(fit: Fit, reveals: tuple[Reveal, ...]) -> Section:
+def coefficients(fit: Fit, reveals: tuple[SuggestedRun, ...]) -> Section:
     """Return the coefficients with their intervals, correlations, and what could not be seen."""
     rows: list[list[str | Cell]] = []
     for each in fit.coefficients:
@@ -104,7 +104,7 @@ def _correlations(fit: Fit) -> Table:
     )
 
 
-def _reveal(reveal: Reveal) -> tuple[Prose, Code]:
+def _reveal(reveal: SuggestedRun) -> tuple[Prose, Code]:
     """Return the run that would show some coefficients, its command ready to copy."""
     names = ", ".join(f"<b>{escape(name)}</b>" for name in reveal.coefficients)
     return Prose(markup=f"To see {names}: {escape(reveal.shows)}."), Code(text=reveal.command)

@@ -19,8 +19,8 @@ MOST_LOADS = 4
 
 def load(calibration: Calibration) -> Section:
     """Return requests in flight and finished over time, and whether the server kept up."""
-    judged = calibration.judged_traces[:MOST_LOADS]
-    figures = pictures_runs.loads({each.source.name: each.pairs for each in judged})
+    held_out = calibration.held_out_traces[:MOST_LOADS]
+    figures = pictures_runs.loads({each.source.name: each.pairs for each in held_out})
     return Section(
         title="Load over time",
         anchor="load",

@@ -8,13 +8,13 @@ from calibrate import number_format
 from calibrate.compare.errors import STATISTICS, MetricErrors
 from calibrate.compare.phases import BASES
 from calibrate.findings import Calibration
-from calibrate.fit.loss import UNITS
+from calibrate.fit.objective.coefficients import UNITS
 from calibrate.fit.result import Fit
 from calibrate.gate.checks import check_table
 from calibrate.gate.verdict import Verdict
 from calibrate.report import tables
-from calibrate.report.suggested_runs import Reveal, reveals_of
-from calibrate.report.warnings import cautions_of
+from calibrate.report.suggested_runs import SuggestedRun, suggested_runs
+from calibrate.report.warnings import warnings_of
 
 
 def markdown_of(calibration: Calibration, *, command: str, verdict: Verdict | None = None) -> str:
@@ -22,7 +22,7 @@ def markdown_of(calibration: Calibration, *, command: str, verdict: Verdict | No
     level = f"{calibration.bootstrap.level:.0%}".replace("%", " %")
     noise = calibration.noise_floor
     shown = tables.shown_metrics(calibration.holdout)
-    warned = cautions_of(calibration)
+    warned = warnings_of(calibration)
     parts = [
         "# vtwin calibration",
         *([] if verdict is None else [verdict_markdown(verdict)]),
@@ -40,7 +40,7 @@ def markdown_of(calibration: Calibration, *, command: str, verdict: Verdict | No
         parts.append(table(*tables.equivalence_table(calibration)))
     if calibration.fit is not None:
         parts += ["## Fit", _fit(calibration.fit)]
-        parts += [_reveal(each) for each in reveals_of(calibration)]
+        parts += [_reveal(each) for each in suggested_runs(calibration)]
         parts += ["## In-sample errors", headline_table(calibration.in_sample, noise=noise)]
     parts += _origin(calibration)
     if calibration.strata:
@@ -89,7 +89,7 @@ def circumstances(calibration: Calibration) -> list[str]:
         )
         rtt = number_format.duration(network.rtt_us)
         lines.append(f"What is simulated was given the client's network: a round trip of {rtt}{width}")
-    promises = calibration.options.promises_us
+    promises = calibration.options.slo_us
     if promises:
         kept = ", ".join(f"{name} ≤ {number_format.duration(most)}" for name, most in promises.items())
         lines.append(f"A good request keeps {kept}")
@@ -169,7 +169,7 @@ def _origin(calibration: Calibration) -> list[str]:
     return parts
 
 
-def _reveal(reveal: Reveal) -> str:
+def _reveal(reveal: SuggestedRun) -> str:
     """Return the run that would show some coefficients, ready to copy."""
     names = ", ".join(reveal.coefficients)
     return f"To see {names}: {reveal.shows}.\n\n```sh\n{reveal.command}\n```"

@@ -82,7 +82,7 @@ BUSY = Run(
     num_requests=400,
 )
 
-REVEALED_BY: Mapping[str, Run] = {
+RUN_FOR: Mapping[str, Run] = {
     "alpha0": ALONE,
     "alpha1": ALONE,
     "alpha2": MANY_DECODE,
@@ -97,7 +97,7 @@ REVEALED_BY: Mapping[str, Run] = {
     "tau_s": BUSY,
 }
 """What a coefficient on its own needs."""
-TOLD_APART_BY: Mapping[frozenset[str], Run] = {
+RUN_TO_SEPARATE: Mapping[frozenset[str], Run] = {
     frozenset({"alpha0", "beta0"}): LONG_ANSWERS,
     frozenset({"alpha1", "beta1"}): LONG_PROMPTS,
     frozenset({"alpha0", "alpha1"}): ALONE,
@@ -111,7 +111,7 @@ TOLD_APART_BY: Mapping[frozenset[str], Run] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reveal:
+class SuggestedRun:
     """The run that would show some coefficients: ``command`` is to be copied, ``shows`` says what it shows."""
 
     coefficients: tuple[str, ...]
@@ -119,7 +119,7 @@ class Reveal:
     command: str
 
 
-def reveals_of(calibration: Calibration) -> tuple[Reveal, ...]:
+def suggested_runs(calibration: Calibration) -> tuple[SuggestedRun, ...]:
     """Return a run for the coefficients that were fitted and are not identifiable, one line per run."""
     if calibration.fit is None:
         return ()
@@ -128,7 +128,9 @@ def reveals_of(calibration: Calibration) -> tuple[Reveal, ...]:
         run = run_for(name, partner=partner_of(calibration.fit, name))
         needed.setdefault(run.name, (run, []))[1].append(name)
     return tuple(
-        Reveal(coefficients=tuple(names), shows=run.shows, command=command_of(run, traces=calibration.traces))
+        SuggestedRun(
+            coefficients=tuple(names), shows=run.shows, command=command_of(run, traces=calibration.traces)
+        )
         for run, names in needed.values()
     )
 
@@ -140,8 +142,8 @@ def unseen(fit: Fit) -> list[str]:
 
 def run_for(name: str, *, partner: str | None) -> Run:
     """Return the run that shows a coefficient, or tells it from the one it is confounded with."""
-    together = None if partner is None else TOLD_APART_BY.get(frozenset({name, partner}))
-    return together or REVEALED_BY.get(name, BUSY)
+    together = None if partner is None else RUN_TO_SEPARATE.get(frozenset({name, partner}))
+    return together or RUN_FOR.get(name, BUSY)
 
 
 def partner_of(fit: Fit, name: str) -> str | None:

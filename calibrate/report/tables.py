@@ -87,16 +87,16 @@ def amount(name: str, value: float | None) -> str:
 
 def rates_table(calibration: Calibration) -> TextTable:
     """Return what the runs come to on both sides, with the noise floor's error, and the saturated runs' capacity."""
-    noise = {} if calibration.noise is None else calibration.noise.judgement.rates
+    noise = {} if calibration.noise is None else calibration.noise.accuracy.rates
     rows = [
         _rate_row(name, rate, noise.get(name) if noise else None, has_noise=bool(noise))
-        for name, rate in calibration.judged.rates.items()
+        for name, rate in calibration.held_out.rates.items()
     ]
     rows += [
         _rate_row(
             name, rate, None, has_noise=bool(noise), label=f"capacity, {number_format.RATE_NAMES[name]}"
         )
-        for name, rate in calibration.judged.capacity.items()
+        for name, rate in calibration.held_out.capacity.items()
         if name.endswith("throughput")
     ]
     head = ["over the run", "n", "observed", "simulated", "relative", "interval"]

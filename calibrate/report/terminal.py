@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from calibrate import number_format
 from calibrate.compare.errors import MetricErrors
 from calibrate.findings import Calibration
-from calibrate.fit.loss import UNITS
+from calibrate.fit.objective.coefficients import UNITS
 from calibrate.fit.result import Fit
 from calibrate.report import tables
 
@@ -61,13 +61,13 @@ def _errors(errors: dict[str, MetricErrors], noise: dict[str, MetricErrors], *, 
 
 def headline(calibration: Calibration) -> str:
     """Return the one number: how far a request is off on the average; of overloaded runs alone, the capacity."""
-    judged = calibration.judged
-    name = next((name for name in ("e2e_us", "ttft_us", "tpot_us") if name in judged.errors), None)
-    if judged.of_saturated or name is None:
-        rate = judged.capacity.get("output_token_throughput")
+    held_out = calibration.held_out
+    name = next((name for name in ("e2e_us", "ttft_us", "tpot_us") if name in held_out.errors), None)
+    if held_out.of_saturated or name is None:
+        rate = held_out.capacity.get("output_token_throughput")
         off = number_format.percent(None if rate is None else rate.rel_error.value, signed=True)
         return f"capacity off by {off} of output tokens per second ({calibration.unseen})"
-    found = judged.errors[name]
+    found = held_out.errors[name]
     low_high = number_format.percent_interval(found.mape)
     interval = "" if low_high == number_format.NONE else f" ({low_high})"
     return (

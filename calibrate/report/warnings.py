@@ -15,7 +15,7 @@ BAD_LOSS = 1.5
 errors, does not describe their tails: some of the traces are not explained."""
 
 
-def cautions_of(calibration: Calibration) -> tuple[str, ...]:
+def warnings_of(calibration: Calibration) -> tuple[str, ...]:
     """Return, a line each, what stands against taking the numbers as they are; empty: nothing known."""
     return (*_assumed(calibration), *_misfit(calibration.fit), *_limited(calibration))
 

@@ -27,7 +27,7 @@ def chains_of(trace: Trace) -> list[Chain]:
     return [tuple(sorted(rows, key=lambda row: (place[row], row))) for rows in rows_of.values()]
 
 
-def rounds_that_grow(trace: Trace, chains: list[Chain]) -> dict[int, int]:
+def rounds_that_extend(trace: Trace, chains: list[Chain]) -> dict[int, int]:
     """Return the rows whose prompt builds on the answer to another, each with that one's row."""
     adds = trace.column("new_input_tokens").notna().to_numpy(dtype=bool)
     return {row: before for chain in chains for before, row in pairwise(chain) if adds[row]}

@@ -12,12 +12,12 @@ import socket
 import sys
 
 from observe.event_loop import run_on_fastest_loop
-from observe.executor import Solo, undisturbed
-from observe.plan.load_plan import prebuild
-from observe.processes.reports import Reporter
-from observe.processes.wire import Abort, Answer, Done, Drain, Job, Ready, Refused, Start, packed, receive
-from observe.record.trace_file import LiveTrace
-from observe.result.verdict import process_info
+from observe.executor import SingleProcess, tuned_for_a_run
+from observe.plan.send_plan import prebuild
+from observe.processes.messages import Abort, Answer, Done, Drain, Job, Ready, Refused, Start, packed, receive
+from observe.processes.progress_reports import Reporter
+from observe.record.live_trace import LiveTrace
+from observe.result.client_verdict import process_info
 from observe.run.progress import Progress
 from traces import TraceError
 
@@ -37,37 +37,37 @@ class Worker:
         self._live = LiveTrace(
             job.path, plan=self._plan, events=job.settings.events, warmup=job.settings.warmup, join=True
         )
-        self._solo = Solo(
+        self._executor = SingleProcess(
             self._plan, job.settings, live=self._live, progress=self._progress, id_prefix=job.id_prefix
         )
-        self._solo.report_outcomes(self._reporter.outcomes.append)
+        self._executor.report_outcomes(self._reporter.outcomes.append)
 
     async def work(self) -> None:
-        """Wait for the start, carry the share out, and tell what became of it. Raises TraceError."""
+        """Wait for the start, send the share, and report the result. Raises TraceError."""
         try:
-            await self._solo.make_ready()
-            with undisturbed():
-                self._tell(Ready(library=self._solo.library, clock_name=self._solo.clock_name))
+            await self._executor.make_ready()
+            with tuned_for_a_run():
+                self._tell(Ready(library=self._executor.library, clock_name=self._executor.clock_name))
                 start = await receive(self._commands)
                 if isinstance(start, Start):
-                    self._tell(await self._carry_out(start))
+                    self._tell(await self._execute(start))
         finally:
             self._live.close()
-            await self._solo.close()
+            await self._executor.close()
 
-    async def _carry_out(self, start: Start) -> Done:
+    async def _execute(self, start: Start) -> Done:
         beside = [asyncio.create_task(self._obey()), asyncio.create_task(self._report())]
         try:
-            facts = await self._solo.execute(start.start_ns)
+            facts = await self._executor.execute(start.start_ns)
         finally:
             for task in beside:
                 task.cancel()
         self._tell(self._reporter.report())
         return Done(
             facts=facts,
-            cpu_s=self._solo.cpu_s,
-            tallies=self._solo.tallies,
-            clock_name=self._solo.clock_name,
+            cpu_s=self._executor.cpu_s,
+            answer_counts=self._executor.answer_counts,
+            clock_name=self._executor.clock_name,
             info=process_info(self._plan, self._progress, facts=facts),
         )
 
@@ -75,13 +75,13 @@ class Worker:
         """Do as the parent says; without one there is nothing left to send for."""
         while (command := await receive(self._commands)) is not None:
             if isinstance(command, Abort):
-                self._solo.abort()
+                self._executor.abort()
             elif isinstance(command, Drain) and command.reason is None:
-                self._solo.drain()
+                self._executor.drain()
             elif isinstance(command, Drain):
-                self._solo.stop(command.reason or "")
-        self._solo.drain()
-        self._solo.abort()
+                self._executor.stop(command.reason or "")
+        self._executor.drain()
+        self._executor.abort()
 
     async def _report(self) -> None:
         while True:

@@ -7,10 +7,13 @@ from collections import Counter, deque
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 
-from observe.record.trace_file import LiveTrace, judge
-from observe.response.timeline import Reading, Reply, StreamReader
-from observe.response.unstreamed import read_whole
+from observe.record.live_trace import LiveTrace
+from observe.record.trace_row import failure_of
+from observe.response.reading import Reading, Reply
+from observe.response.stream_reader import StreamReader
+from observe.response.unstreamed import read_unstreamed
 from observe.run.progress import Progress
+from observe.run.sent_request import SentRequest
 from observe.senders.exchange import Exchange
 from traces import TraceError
 
@@ -23,7 +26,7 @@ answers per turn of the loop than come in, and would keep them all in memory unt
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Tallies:
+class AnswerCounts:
     """What the answers were like, counted: it qualifies the numbers drawn from them."""
 
     counted_by_event: int = 0
@@ -74,18 +77,18 @@ class Recorder:
         self.on_outcome: Callable[[bool], None] = lambda _: None
         self._progress = progress
         self._max_tokens = max_tokens
-        self._waiting: deque[Exchange] = deque()
+        self._waiting: deque[SentRequest] = deque()
         self._wake = asyncio.Event()
         self._closing = False
-        self.tallies = Tallies()
+        self.answer_counts = AnswerCounts()
         self.fault: TraceError | None = None
 
-    def put(self, exchange: Exchange) -> None:
-        """Hand over an exchange that has ended; one whose answer a session waits for is read first."""
-        if exchange.index in self._awaited:
-            self._waiting.appendleft(exchange)
+    def put(self, request: SentRequest) -> None:
+        """Hand over a request that has ended; one whose answer a session waits for is read first."""
+        if request.row in self._awaited:
+            self._waiting.appendleft(request)
         else:
-            self._waiting.append(exchange)
+            self._waiting.append(request)
         self._wake.set()
 
     def close(self) -> None:
@@ -103,26 +106,28 @@ class Recorder:
             self._wake.clear()
             await self._wake.wait()
 
-    async def _record(self, exchange: Exchange) -> None:
-        is_awaited = exchange.index in self._awaited
+    async def _record(self, request: SentRequest) -> None:
+        awaited_rows = request.row in self._awaited
         slices = 1 + len(self._waiting) // _BACKLOG_STEP
         reading = await read_exchange(
-            exchange,
+            request.exchange,
             streaming=self._streaming,
-            keep_reply=is_awaited,
+            with_reply=awaited_rows,
             events_per_slice=_EVENTS_PER_SLICE * slices,
         )
-        failure = judge(exchange, reading)
-        if is_awaited:
-            self.on_reply(exchange.index, reading.reply if failure is None else None)
+        failure = failure_of(request.exchange, reading)
+        if awaited_rows:
+            self.on_reply(request.row, reading.reply if failure is None else None)
         start_ns = self._progress.start_ns
         assert start_ns is not None  # noqa: S101  the run began before its first request ended
-        self._progress.note_answer(exchange, reading, status="ok" if failure is None else failure.status)
+        self._progress.note_answer(
+            request.exchange, reading, status="ok" if failure is None else failure.status
+        )
         self.on_outcome(failure is None)
         if failure is None:
-            self.tallies.note(reading, asked=self._max_tokens[exchange.index])
+            self.answer_counts.note(reading, asked=self._max_tokens[request.row])
         try:
-            self._live.append(exchange, reading, start_ns=start_ns)
+            self._live.append(request, reading, start_ns=start_ns)
         except TraceError as fault:
             self.fault = fault
             raise
@@ -132,15 +137,15 @@ async def read_exchange(
     exchange: Exchange,
     *,
     streaming: bool = True,
-    keep_reply: bool = False,
+    with_reply: bool = False,
     events_per_slice: int = _EVENTS_PER_SLICE,
 ) -> Reading:
     """Return what the exchange's blobs say, the loop given its turn every few events; let the blobs go."""
     last = exchange.stamps[-1] if exchange.stamps else None
     if not streaming:
         blobs, exchange.blobs = exchange.blobs, []
-        return read_whole(blobs, last, whole=exchange.failure is None, keep_reply=keep_reply)
-    reader = StreamReader(keep_reply=keep_reply)
+        return read_unstreamed(blobs, last, whole=exchange.failure is None, with_reply=with_reply)
+    reader = StreamReader(with_reply=with_reply)
     count = 0
     for blob, stamp in zip(exchange.blobs, exchange.stamps, strict=True):
         count += reader.take(blob, stamp)

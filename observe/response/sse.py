@@ -27,33 +27,33 @@ class SseParser:
 
     def feed(self, blob: bytes) -> list[bytes]:
         """Take ``blob``; return the payloads of the events that it completes, in order."""
-        if self._is_plain(blob):
-            return self._feed_plain(blob)
-        return self._feed_any(blob)
+        if self._has_only_complete_events(blob):
+            return self._feed_complete_events(blob)
+        return self._feed_lines(blob)
 
     def close(self) -> list[bytes]:
         """Return the payload of an event that the body's end left without its empty line, if any.
 
         The standard drops it; but servers exist that forget that line, and their usage would be lost.
         """
-        return self._feed_any(b"\n\n")
+        return self._feed_lines(b"\n\n")
 
-    def _is_plain(self, blob: bytes) -> bool:
+    def _has_only_complete_events(self, blob: bytes) -> bool:
         """Say whether ``blob`` holds whole LF-ended events and nothing is left over from before."""
         fresh = not self._cut_line and not self._data and not self._skip_lf
         return fresh and blob.endswith(b"\n\n") and b"\r" not in blob and not self._first_line
 
-    def _feed_plain(self, blob: bytes) -> list[bytes]:
+    def _feed_complete_events(self, blob: bytes) -> list[bytes]:
         """Split whole events at C speed; one of any but the usual form takes the general way."""
         payloads: list[bytes] = []
         for event in blob[:-2].split(b"\n\n"):
             if event.startswith(b"data: ") and b"\n" not in event:
                 payloads.append(event[6:])
             else:
-                payloads.extend(self._feed_any(event + b"\n\n"))
+                payloads.extend(self._feed_lines(event + b"\n\n"))
         return payloads
 
-    def _feed_any(self, blob: bytes) -> list[bytes]:
+    def _feed_lines(self, blob: bytes) -> list[bytes]:
         if self._skip_lf and blob:
             self._skip_lf = False
             if blob.startswith(b"\n"):

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 
 import orjson
 
-from observe.response.timeline import Reading, StreamReader, error_message
+from observe.response.reading import Reading
+from observe.response.stream_reader import StreamReader, error_message
 
 
-def read_whole(
-    blobs: Sequence[bytes], last_stamp: int | None, *, whole: bool, keep_reply: bool = False
+def read_unstreamed(
+    blobs: Sequence[bytes], last_stamp: int | None, *, whole: bool, with_reply: bool = False
 ) -> Reading:
     """Return what the body says. When the first token came is not known; the last came with the last byte."""
     body = b"".join(blobs)
-    reader = StreamReader(streamed=False, keep_reply=keep_reply)
+    reader = StreamReader(streamed=False, with_reply=with_reply)
     if not body or last_stamp is None or not whole:
         return reader.finish(last_stamp, whole=False)
     fault = _fault(body)

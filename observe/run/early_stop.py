@@ -10,7 +10,7 @@ _ENOUGH = 20
 """Outcomes looked at, and how many there must be: 20 at a bound of 10 % are three failures."""
 
 
-class ErrorBrake:
+class ErrorRateStop:
     """Calls ``stop`` with the reason once more than ``most_frac`` of the last outcomes are failures; None: never."""
 
     def __init__(self, most_frac: float | None, stop: Callable[[str], None]) -> None:

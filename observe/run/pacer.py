@@ -37,7 +37,7 @@ class Pacer:
 
     def __init__(self, *, clock: Clock = monotonic_ns) -> None:
         self._clock = clock
-        self._alarm = make_alarm(self._ring, clock)
+        self._alarm = make_alarm(self._wake_due, clock)
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._count = 0
 
@@ -59,7 +59,7 @@ class Pacer:
             future.cancel()
         self._waiting.clear()
 
-    def _ring(self) -> None:
+    def _wake_due(self) -> None:
         now = self._clock()
         while self._waiting and (self._waiting[0][0] <= now or self._waiting[0][2].done()):
             future = heapq.heappop(self._waiting)[2]

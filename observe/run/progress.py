@@ -11,7 +11,8 @@ from itertools import zip_longest
 
 import numpy as np
 
-from observe.response.timeline import Reading
+from observe.response.reading import Reading
+from observe.run.sent_request import SentRequest
 from observe.senders.exchange import Exchange
 
 _BUCKETS_PER_E = 50
@@ -106,19 +107,20 @@ class Progress:
         self.in_flight += 1
         self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
 
-    def note_end(self, exchange: Exchange) -> None:
+    def note_end(self, request: SentRequest) -> None:
         """Count a request's end and how late it was sent."""
+        exchange = request.exchange
         self.in_flight -= 1
         self.num_connections += exchange.connection_wait_ns > 0
-        self.num_retried += exchange.num_attempts > 1
+        self.num_retried += request.num_attempts > 1
         if exchange.dispatched_ns is None:
             return
         self.dispatched_ns.append(exchange.dispatched_ns)
-        self.ended_ns.append(exchange.end_ns or exchange.last_activity_ns())
-        if exchange.is_paced:
+        self.ended_ns.append(request.end_ns or exchange.last_activity_ns())
+        if request.is_paced:
             self.paced_ns.append(exchange.dispatched_ns)
-        self.dispatch_lag_us.append((exchange.dispatched_ns - exchange.due_ns) // 1000)
-        if exchange.number >= self.num_at_once:
+        self.dispatch_lag_us.append((exchange.dispatched_ns - request.due_ns) // 1000)
+        if request.number >= self.num_at_once:
             own = exchange.dispatched_ns - exchange.ready_ns - exchange.connection_wait_ns
             self.own_lag_us.append(max(own, 0) // 1000)
 

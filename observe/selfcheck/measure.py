@@ -1,4 +1,4 @@
-"""What is measured against the truth: each function runs one load and returns what came of it."""
+"""Loads run against the reference server; each function runs one and returns the comparison."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import orjson
 
-from observe.observing import Display, Observation, observe_with
+from observe.observation import Display, Observation, observe_with
 from observe.senders.endpoint import parse_endpoint
-from observe.server.probe import Questions
+from observe.server.http_client import ServerClient
 from observe.settings import Settings
 from traces import Header, ServerError, make_trace
 from traces.header import ClosedLoop
@@ -27,7 +27,7 @@ from traces.header import ClosedLoop
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from observe.plan.load_plan import SendPlan
+    from observe.plan.send_plan import SendPlan
     from observe.run.progress import Progress
     from traces import Trace
 
@@ -38,7 +38,7 @@ _LOOK_EVERY_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class RunCost:
     """A run from its start until the last answer is on record: wall seconds, and by how much memory grew at most."""
 
     wall_s: float
@@ -54,7 +54,7 @@ class Checked:
     """
 
     observation: Observation
-    stretch: Stretch
+    stretch: RunCost
     num_events: int
     first_error_us: NDArray[np.float64]
     last_error_us: NDArray[np.float64]
@@ -66,8 +66,8 @@ class Checked:
         return self.observation.trace
 
 
-class TruthServer:
-    """The truth, running; asked to behave and to tell."""
+class ReferenceClient:
+    """Controls a running reference server: sets its response times, reads its log."""
 
     def __init__(self, url: str) -> None:
         self._endpoint = parse_endpoint(url)
@@ -81,10 +81,10 @@ class TruthServer:
         coalesced: bool = False,
         processes: int = 1,
     ) -> Checked:
-        """Return what became of ``workload`` when answers are due as said (see ``truth.Behaviour``)."""
+        """Return what became of ``workload`` when answers are due as said (see ``Behaviour``)."""
         asked = {"first_us": first_us, "gap_us": gap_us, "coalesced": coalesced}
         await self._ask("/_behave", orjson.dumps(asked))
-        stretches: list[Stretch] = []
+        stretches: list[RunCost] = []
         with tempfile.TemporaryDirectory(prefix="vtwin-selfcheck-") as folder:
             observation = await observe_with(
                 workload,
@@ -96,18 +96,18 @@ class TruthServer:
         return _compare(observation, logs, stretch=stretches[0])
 
     async def _ask(self, path: str, body: bytes) -> dict[str, dict[str, int]]:
-        questions = Questions(self._endpoint)
+        client = ServerClient(self._endpoint)
         try:
-            return (await questions.post(path, body)).json()
+            return (await client.post(path, body)).json()
         finally:
-            await questions.close()
+            await client.close()
 
 
 @asynccontextmanager
-async def truth() -> AsyncIterator[TruthServer]:
-    """Start the truth in a process of its own; end it on leaving. Raises ServerError if it does not start."""
+async def start_reference_server() -> AsyncIterator[ReferenceClient]:
+    """Start the reference server in its own process; end it on leaving. Raises ServerError."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "observe.selfcheck.truth"),
+        *(sys.executable, "-P", "-m", "observe.selfcheck.reference_server"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
@@ -116,7 +116,7 @@ async def truth() -> AsyncIterator[TruthServer]:
         line = await asyncio.wait_for(process.stdout.readline(), _START_S)
         if not line.strip().isdigit():
             raise ServerError(f"selfcheck: got {line!r} from its own server, expected a port")
-        yield TruthServer(f"http://127.0.0.1:{int(line)}")
+        yield ReferenceClient(f"http://127.0.0.1:{int(line)}")
     finally:
         process.stdin.close()
         try:
@@ -157,7 +157,7 @@ def _workload(
     )
 
 
-def _timing(stretches: list[Stretch]) -> Display:
+def _timing(stretches: list[RunCost]) -> Display:
     """Return a display that shows nothing and adds what the run took."""
 
     @contextmanager
@@ -177,8 +177,8 @@ def _timing(stretches: list[Stretch]) -> Display:
         finally:
             ended.set()
             watcher.join()
-        grown = max(most[0], resident_bytes()) - before
-        stretches.append(Stretch(wall_s=time.monotonic() - wall, grown_bytes=grown))
+        extended_prompt = max(most[0], resident_bytes()) - before
+        stretches.append(RunCost(wall_s=time.monotonic() - wall, grown_bytes=extended_prompt))
 
     return shown
 
@@ -192,7 +192,7 @@ def resident_bytes() -> int:
     return pages * resource.getpagesize()
 
 
-def _compare(observation: Observation, logs: dict[str, dict[str, int]], *, stretch: Stretch) -> Checked:
+def _compare(observation: Observation, logs: dict[str, dict[str, int]], *, stretch: RunCost) -> Checked:
     """Return both accounts, stamps brought to one clock by the run's start."""
     trace = observation.trace
     ok = (trace.column("status") == "ok").to_numpy(dtype=bool, na_value=False)

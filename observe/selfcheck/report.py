@@ -1,4 +1,4 @@
-"""What the self-check comes to: figures beside their bars and the peers', as a table and as a document."""
+"""The result of the self-check: figures with targets and those of other load generators, as table and JSON."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Literal, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from observe.selfcheck.measure import Checked, TruthServer, poisson, users
-from traces.write import tool_version
+from observe.selfcheck.measure import Checked, ReferenceClient, poisson, users
+from traces.files.write import tool_version
 
 SCHEMA_VERSION = 1
 _FULL_REQUESTS, _QUICK_REQUESTS = 6000, 600
@@ -92,7 +92,7 @@ class Report:
             f"speed     {here['loop_s']:.3f} CPU s for a loop of a million additions",
             f"stamps    {self.clock}",
             "",
-            f"{'':<50}{'here':>12}{'bar':>14}   {'':<8}peers",
+            f"{'':<50}{'here':>12}{'target':>14}   {'':<8}peers",
         ]
         for figure in self.figures:
             sign = "≤" if figure.sense == "at most" else "≥"
@@ -106,7 +106,7 @@ class Report:
 
 
 async def examine(
-    server: TruthServer, *, quick: bool, tell: Callable[[str], None], processes: int = 1
+    server: ReferenceClient, *, quick: bool, tell: Callable[[str], None], processes: int = 1
 ) -> Report:
     """Return what the client does on this machine; ``quick``: with shorter runs. ``tell`` hears of each.
 
@@ -133,8 +133,8 @@ async def examine(
             *_pacing(paced, number=number),
             memory,
             *together,
-            Figure(name="highest rate kept up with", value=rate, unit="requests/s"),
-            Figure(name="most streams kept up with, 50 tokens/s each", value=streams, unit="streams"),
+            Figure(name="highest rate sustained", value=rate, unit="requests/s"),
+            Figure(name="most streams sustained, 50 tokens/s each", value=streams, unit="streams"),
         ),
         clock=(client.clock or "") if client is not None else "",
         notes=tuple(note for note in (rate_note, stream_note, _busy()) if note),
@@ -165,7 +165,9 @@ def _busy() -> str | None:
     load, cpus = os.getloadavg()[0], os.cpu_count() or 1
     if load <= cpus:
         return None
-    return f"the machine was busy (load {load:.1f} on {cpus} cores): times are pessimistic, CPU figures stand"
+    return (
+        f"the machine was busy (load {load:.1f} on {cpus} cores): times are too high, CPU figures are valid"
+    )
 
 
 def _cpu_name() -> str:
@@ -193,29 +195,31 @@ def _costs(packets: Checked, whole: Checked) -> tuple[Figure, ...]:
             sense="at least",
         ),
         Figure(
-            name="  the same per second of the clock",
+            name="  the same per second of wall time",
             value=whole.num_events / whole.stretch.wall_s,
             unit="1/s",
         ),
     )
 
 
-async def _memory(server: TruthServer, *, quick: bool, tell: Callable[[str], None]) -> Figure:
+async def _memory(server: ReferenceClient, *, quick: bool, tell: Callable[[str], None]) -> Figure:
     """Return by how much a run's peak grows with its length: what is kept of each answer until the end."""
     short, long = (300, 1500) if quick else (1000, 5000)
     tell(f"memory over {short:,} and over {long:,} requests")
     runs = [await server.check(users(64, n, prompt=1), coalesced=True) for n in (short, short, long)]
-    grown = runs[2].stretch.grown_bytes - runs[1].stretch.grown_bytes  # the first run fills the pools
+    extended_prompt = (
+        runs[2].stretch.grown_bytes - runs[1].stretch.grown_bytes
+    )  # the first run fills the pools
     return Figure(
-        name="memory kept per request of a longer run",
-        value=max(grown, 0) / (long - short),
+        name="memory growth per request",
+        value=max(extended_prompt, 0) / (long - short),
         unit="bytes",
         bar=1024,
     )
 
 
 async def _together(
-    server: TruthServer, processes: int, *, quick: bool, tell: Callable[[str], None]
+    server: ReferenceClient, processes: int, *, quick: bool, tell: Callable[[str], None]
 ) -> tuple[Figure, ...]:
     """Return what several processes cost and reach."""
     tell(f"{processes} processes: 256 streams, then answers in one packet")
@@ -236,7 +240,7 @@ async def _together(
             sense="at least",
         ),
         Figure(
-            name="  the same per second of the clock",
+            name="  the same per second of wall time",
             value=whole.num_events / whole.stretch.wall_s,
             unit="1/s",
         ),
@@ -247,10 +251,12 @@ def _stamp_errors(checked: Checked) -> tuple[Figure, ...]:
     first, last = np.abs(checked.first_error_us) / 1e3, np.abs(checked.last_error_us) / 1e3
     peers = "TTFT 2 to 60 times too high"
     return (
-        Figure(name="first-text stamp error, p50", value=_at(first, 0.5), unit="ms", bar=0.3, peers=peers),
-        Figure(name="first-text stamp error, p99", value=_at(first, 0.99), unit="ms", bar=3),
-        Figure(name="last-text stamp error, p50", value=_at(last, 0.5), unit="ms"),
-        Figure(name="last-text stamp error, p99", value=_at(last, 0.99), unit="ms"),
+        Figure(
+            name="first-token timestamp error, p50", value=_at(first, 0.5), unit="ms", bar=0.3, peers=peers
+        ),
+        Figure(name="first-token timestamp error, p99", value=_at(first, 0.99), unit="ms", bar=3),
+        Figure(name="last-token timestamp error, p50", value=_at(last, 0.5), unit="ms"),
+        Figure(name="last-token timestamp error, p99", value=_at(last, 0.99), unit="ms"),
     )
 
 
@@ -262,14 +268,14 @@ def _pacing(checked: Checked, *, number: int) -> tuple[Figure, ...]:
     lag_ms = client.own_lag_us.get("p99", float("nan")) / 1e3
     return (
         Figure(
-            name=f"{_RATE:g} requests/s: count missed by",
+            name=f"{_RATE:g} requests/s: number sent off by",
             value=sent * 100,
             unit="%",
             bar=1,
             peers="83 to 197/s sent",
         ),
         Figure(
-            name="  gap CV missed by",
+            name="  gap CV off by",
             value=abs(achieved / asked - 1) * 100 if asked else float("nan"),
             unit="%",
             bar=3,
@@ -280,10 +286,10 @@ def _pacing(checked: Checked, *, number: int) -> tuple[Figure, ...]:
 
 
 async def _climb(
-    server: TruthServer,
+    server: ReferenceClient,
     rungs: Sequence[int],
     *,
-    load: Callable[[TruthServer, int], Awaitable[Checked]],
+    load: Callable[[ReferenceClient, int], Awaitable[Checked]],
     tell: Callable[[str], None],
     unit: str,
 ) -> tuple[float, str | None]:
@@ -293,18 +299,21 @@ async def _climb(
         tell(f"{rung:,} {unit}")
         checked = await load(server, rung)
         if _at(checked.server_lag_us, 0.99) > _LATE_US:
-            return best, f"at {rung:,} {unit} the self-check's own server was late: the client may do more"
+            return (
+                best,
+                f"at {rung:,} {unit} the reference server was late: the client may be capable of more",
+            )
         if checked.observation.client_limited or checked.observation.num_ok < len(checked.trace):
             return best, None
         best = rung
-    return best, f"{best:,} {unit} is as far as was tried"
+    return best, f"{best:,} {unit} is the highest that was tried"
 
 
-async def _rate_load(server: TruthServer, rate: int) -> Checked:
+async def _rate_load(server: ReferenceClient, rate: int) -> Checked:
     return await server.check(poisson(rate, rate, tokens=16), coalesced=True)
 
 
-async def _stream_load(server: TruthServer, streams: int) -> Checked:
+async def _stream_load(server: ReferenceClient, streams: int) -> Checked:
     return await server.check(users(streams, streams, tokens=100), gap_us=_STREAM_GAP_US)
 
 

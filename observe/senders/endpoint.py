@@ -1,4 +1,4 @@
-"""Where requests go and what they carry: the URL, the headers, and the secrets that nothing may repeat."""
+"""Where requests go and with which headers; and the secrets that must not appear in any output."""
 
 from __future__ import annotations
 

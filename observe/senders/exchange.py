@@ -1,4 +1,4 @@
-"""One request on the wire: what was stamped while it went, and the interface of whatever sends it."""
+"""One attempt at a request on the wire, stamped as it goes, and the interface of the senders."""
 
 from __future__ import annotations
 
@@ -25,49 +25,25 @@ class Failure:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Exchange:
-    """The stamps of one request under way, in ns of the run's clock; None until it happens.
+    """One attempt at one request: what goes over the wire, and the stamps of what came back.
 
-    ``blobs`` and ``stamps`` pair up: the bytes of one read and when they were there. Nothing is parsed before
-    the end. A failure keeps whatever came before it. ``number``: how many were let go before it.
-    ``ready_ns`` is when the request was free to go: its due time, or later where a cap on concurrency held it
-    back, or where it was retried. ``is_paced``: the plan, not an answer, says when it is due.
-    ``input_tokens``: of the prompt, where only the run knows them. ``is_resting``: it has failed and waits to be
-    sent again. ``num_blobs_seen``, ``num_events_seen``: how far the display has counted.
+    Stamps are ns of the run's clock, None until it happens. ``blobs`` and ``stamps`` pair up: the bytes of one read
+    and when they arrived; nothing is parsed before the end. ``ready_ns``: when the attempt was free to go.
+    A failure keeps what came before it.
     """
 
-    index: int
-    number: int = 0
-    due_ns: int
-    ready_ns: int
     x_request_id: str
+    ready_ns: int = 0
     body: bytes = b""
     headers: tuple[tuple[str, str], ...] = ()
     dispatched_ns: int | None = None
     connection_wait_ns: int = 0
     first_byte_ns: int | None = None
-    end_ns: int | None = None
     http_status: int | None = None
+    retry_after_s: float | None = None
     stamps: list[int] = field(default_factory=list)
     blobs: list[bytes] = field(default_factory=list)
     failure: Failure | None = None
-    is_paced: bool = True
-    input_tokens: int | None = None
-    num_attempts: int = 1
-    retry_after_s: float | None = None
-    is_resting: bool = False
-    num_blobs_seen: int = 0
-    num_events_seen: int = 0
-
-    def renew(self, ready_ns: int) -> None:
-        """Forget what came of the last attempt, for another one that is free to go at ``ready_ns``."""
-        self.num_attempts += 1
-        self.ready_ns = ready_ns
-        self.dispatched_ns = self.first_byte_ns = self.http_status = self.retry_after_s = None
-        self.connection_wait_ns = 0
-        self.stamps, self.blobs = [], []
-        self.num_blobs_seen = self.num_events_seen = 0
-        self.failure = None
-        self.is_resting = False
 
     def fail(self, status: FailureStatus, message: str) -> None:
         """Record why the request has no answer; the first reason stands."""
@@ -79,6 +55,12 @@ class Exchange:
         if self.stamps:
             return self.stamps[-1]
         return self.first_byte_ns or self.dispatched_ns or self.ready_ns
+
+    def next_attempt(self, ready_ns: int) -> Exchange:
+        """Return a fresh exchange that sends the same again, free to go at ``ready_ns``."""
+        return Exchange(
+            x_request_id=self.x_request_id, ready_ns=ready_ns, body=self.body, headers=self.headers
+        )
 
 
 class Sender(Protocol):

@@ -1,4 +1,4 @@
-"""Which failures are worth another try, and when: only where retries were asked for."""
+"""Which failures are retried, and after what pause: only where retries were asked for."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _TOO_MANY_REQUESTS = 429
 _SERVER_ERROR = 500
 
 
-def is_worth_another(exchange: Exchange) -> bool:
-    """Say whether the failure may pass: no connection, an answer that never began, 429, or 5xx.
+def is_retryable(exchange: Exchange) -> bool:
+    """Return whether the failure may pass: no connection, an answer that never began, 429, or 5xx.
 
     What had begun to stream is not asked for again, and what took too long is not either: both are outcomes.
     """
@@ -25,11 +25,11 @@ def is_worth_another(exchange: Exchange) -> bool:
     return status == _TOO_MANY_REQUESTS or status >= _SERVER_ERROR
 
 
-def pause_s(exchange: Exchange) -> float:
-    """Return how long to wait: what the server said (Retry-After), else half a second, doubled each time."""
+def pause_s(exchange: Exchange, num_attempts: int) -> float:
+    """Return the wait after the last of ``num_attempts``: Retry-After, else half a second, doubled each time."""
     if exchange.retry_after_s is not None:
         return exchange.retry_after_s
-    doubled: float = _FIRST_PAUSE_S * 2 ** (exchange.num_attempts - 1)
+    doubled: float = _FIRST_PAUSE_S * 2 ** (num_attempts - 1)
     return min(doubled, _LONGEST_PAUSE_S)
 
 

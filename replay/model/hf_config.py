@@ -4,82 +4,16 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
-from replay.model.jsonfile import Fields, read_fields
+from replay.model.context_length import max_model_len
+from replay.model.families import FAMILIES, NOT_MODELLED, TELLING_FIELDS, Family
+from replay.model.jsonfile import Fields, read_fields, shown
 from replay.model.quantization import read_quantization
 from replay.model.shape import Attention, Experts, ModelShape, Precision
+from replay.model.shipped import model_name, shipped_config, shipped_models
 from traces.errors import ConfigError
-
-SHIPPED = Path(__file__).with_name("configs")
-
-Windows = Literal["field", "flag", "alternate", "pattern", "chunked"]
-"""Where the windowed layers are said when ``layer_types`` is absent: a ``sliding_window`` is for all layers (field),
-only with ``use_sliding_window`` (flag), for every second (alternate), for all but every n-th (pattern), or is called
-``attention_chunk_size`` and spares the layers without rotary embedding (chunked)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
-    """What a ``model_type`` says that its config.json does not."""
-
-    is_gated: bool = True
-    is_tied: bool = False
-    windows: Windows = "field"
-    has_shared_expert: bool = False
-
-
-FAMILIES: Mapping[str, Family] = {
-    "llama": Family(),
-    "mistral": Family(),
-    "qwen2": Family(windows="flag"),
-    "qwen3": Family(windows="flag"),
-    "granite": Family(),
-    "phi3": Family(),
-    "smollm3": Family(windows="flag", is_tied=True),
-    "olmo2": Family(),
-    "glm4": Family(),
-    "internlm2": Family(),
-    "cohere": Family(is_tied=True),
-    "cohere2": Family(is_tied=True, windows="pattern"),
-    "gemma": Family(is_tied=True),
-    "gemma2": Family(is_tied=True, windows="alternate"),
-    "gemma3_text": Family(is_tied=True, windows="pattern"),
-    "starcoder2": Family(is_gated=False, is_tied=True),
-    "gpt_neox": Family(is_gated=False),
-    "mixtral": Family(),
-    "qwen2_moe": Family(windows="flag"),
-    "qwen3_moe": Family(windows="flag"),
-    "olmoe": Family(),
-    "phimoe": Family(),
-    "granitemoe": Family(),
-    "gpt_oss": Family(windows="alternate"),
-    "minimax_m2": Family(),
-    "glm4_moe": Family(),
-    "deepseek_v2": Family(),
-    "deepseek_v3": Family(),
-    "kimi_k2": Family(),
-    "llama4_text": Family(windows="chunked", has_shared_expert=True),
-}
-"""Architectures that are understood. State-space and linear-attention layers are not: their state does not grow with
-the context, which neither the KV capacity nor the roofline here knows."""
-
-SAME_ARCHITECTURE: Mapping[str, str] = {
-    "meta-llama/Llama-3.1-8B-Instruct": "meta-llama/Llama-3.1-8B",
-    "meta-llama/Meta-Llama-3.1-8B-Instruct": "meta-llama/Llama-3.1-8B",
-    "meta-llama/Meta-Llama-3.1-8B": "meta-llama/Llama-3.1-8B",
-    "meta-llama/Llama-3.1-70B-Instruct": "meta-llama/Llama-3.1-70B",
-    "meta-llama/Meta-Llama-3.1-70B-Instruct": "meta-llama/Llama-3.1-70B",
-    "meta-llama/Meta-Llama-3.1-70B": "meta-llama/Llama-3.1-70B",
-    "meta-llama/Llama-3.3-70B-Instruct": "meta-llama/Llama-3.1-70B",
-    "meta-llama/Llama-2-7b-chat-hf": "meta-llama/Llama-2-7b-hf",
-    "meta-llama/Llama-2-70b-chat-hf": "meta-llama/Llama-2-70b-hf",
-    "mistralai/Mixtral-8x7B-v0.1": "mistralai/Mixtral-8x7B-Instruct-v0.1",
-    "deepseek-ai/DeepSeek-R1": "deepseek-ai/DeepSeek-V3",
-}
-"""Models that differ from one that ships in their weights' values only: tuned for chats, or under an earlier name."""
 
 DTYPE_BYTES: Mapping[str, int] = {"bfloat16": 2, "float16": 2, "float32": 4}
 FULL_LAYER, WINDOWED_LAYERS = "full_attention", ("sliding_attention", "chunked_attention")
@@ -100,42 +34,15 @@ def read_model_config(path: str | Path, *, kv_cache_dtype: str = "auto", dtype: 
         names = f"nearest: {', '.join(near)}" if near else f"there are: {', '.join(known)}"
         hint = f", or a model that ships ({names})"
         raise ConfigError(f"model config: got nothing at {path}, expected a Hugging Face config.json{hint}")
-    return shape_from(read_fields(file), name=_name(file), kv_cache_dtype=kv_cache_dtype, dtype=dtype)
-
-
-def shipped_models() -> list[str]:
-    """Return the Hugging Face names of the models whose config.json ships."""
-    return sorted(_name(file) for file in SHIPPED.glob("*.json"))
-
-
-def shipped_config(name: str) -> Path | None:
-    """Return the file of a model that ships, by its name with or without its organisation, letter case aside.
-
-    A model of the same architecture (``SAME_ARCHITECTURE``) finds it, too.
-    """
-    wanted = name.lower()
-    for other, base in SAME_ARCHITECTURE.items():
-        if wanted in (other.lower(), other.lower().split("/")[-1]):
-            wanted = base.lower()
-    for file in sorted(SHIPPED.glob("*.json")):
-        full = _name(file).lower()
-        if wanted in (full, full.split("/")[-1]):
-            return file
-    return None
+    return shape_from(read_fields(file), name=model_name(file), kv_cache_dtype=kv_cache_dtype, dtype=dtype)
 
 
 def shape_from(fields: Fields, *, name: str, kv_cache_dtype: str = "auto", dtype: str = "auto") -> ModelShape:
     """Return the shape that the fields of a config.json describe."""
     text = fields.mapping("text_config") or fields  # a multimodal model: its language model
     model_type = text.text("model_type") or ""
-    family = FAMILIES.get(model_type)
-    if family is None:
-        text.fail(
-            "model_type",
-            got=repr(model_type),
-            expected="an architecture that is known, or latency.model blackbox with coefficients",
-            nearest=FAMILIES,
-        )
+    family = _family(text, model_type)
+    text = replace(text, values={**family.fields, **text.values})
     dtype = _dtype(text, fields, asked=dtype)
     plain = Precision(name=dtype, bytes_per_weight=DTYPE_BYTES[dtype], matmul="16bit")
     quantized = read_quantization(text if "quantization_config" in text.values else fields, dtype=plain)
@@ -154,7 +61,7 @@ def shape_from(fields: Fields, *, name: str, kv_cache_dtype: str = "auto", dtype
         hidden_size=text.needed("hidden_size"),
         num_layers=num_layers,
         vocab_size=text.needed("vocab_size"),
-        max_position_embeddings=text.integer("max_position_embeddings") or 0,
+        max_model_len=max_model_len(text),
         intermediate_size=dense_size or 0,
         attention=_attention(text),
         attention_precision=quantized.parts["attention"],
@@ -169,7 +76,38 @@ def shape_from(fields: Fields, *, name: str, kv_cache_dtype: str = "auto", dtype
         experts=experts,
         num_windowed_layers=num_windowed,
         window=window,
+        left_out=_left_out(fields),
     )
+
+
+def _left_out(fields: Fields) -> tuple[str, ...]:
+    """Return what a config.json describes beside the language model, which is all that is counted here."""
+    towers = [name for name in ("vision_config", "audio_config") if fields.values.get(name)]
+    return tuple(
+        f"{name}: its weights and its work are not counted, the language model's are" for name in towers
+    )
+
+
+def _family(text: Fields, model_type: str) -> Family:
+    """Return what is known of an architecture. Raises ConfigError that names what it has and is not modelled."""
+    feature = NOT_MODELLED.get(model_type)
+    field = "model_type" if feature else next((key for key in TELLING_FIELDS if text.values.get(key)), None)
+    if field is not None:
+        got = repr(model_type) if feature else shown(text.values[field])
+        text.fail(
+            field,
+            got=f"{got}: {feature or TELLING_FIELDS[field]}",
+            expected="attention over the context or a window of it; with latency.model blackbox or extended and "
+            "num_gpu_blocks no config.json is needed",
+        )
+    if model_type not in FAMILIES:
+        text.fail(
+            "model_type",
+            got=repr(model_type),
+            expected="an architecture that is known, or latency.model blackbox with coefficients",
+            nearest=FAMILIES,
+        )
+    return FAMILIES[model_type]
 
 
 def _dtype(text: Fields, fields: Fields, *, asked: str) -> str:
@@ -244,6 +182,8 @@ def _windows(text: Fields, family: Family, *, num_layers: int) -> tuple[int, int
             )
     if window == 0 or (not kinds and family.windows == "flag" and not text.flag("use_sliding_window")):
         return 0, 0
+    if 0 < (text.integer("max_position_embeddings") or 0) <= window:
+        return 0, 0  # no context is longer than the window
     if kinds:
         return sum(kind in WINDOWED_LAYERS for kind in kinds[:num_layers]), window
     return _num_windowed(text, family, num_layers=num_layers), window
@@ -256,16 +196,9 @@ def _num_windowed(text: Fields, family: Family, *, num_layers: int) -> int:
     if family.windows == "alternate":
         return (num_layers + 1) // 2
     if family.windows == "pattern":
-        every = text.integer("sliding_window_pattern", "_sliding_window_pattern") or 1
+        every = text.integer("sliding_window_pattern", "_sliding_window_pattern") or family.pattern
         return num_layers - num_layers // every
     if family.windows == "chunked":
         rotary = text.items("no_rope_layers")
         return sum(bool(layer) for layer in rotary) if rotary else num_layers - num_layers // 4
     return num_layers
-
-
-def _name(file: Path) -> str:
-    """Return a model's name from its file: a shipped one's, else that of the folder it lies in."""
-    if file.parent == SHIPPED:
-        return file.stem.replace("--", "/")
-    return file.resolve().parent.name if file.stem == "config" else file.stem

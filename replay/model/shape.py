@@ -92,7 +92,8 @@ class ModelShape:
 
     ``num_windowed_layers`` of the layers see the last ``window`` tokens only. ``num_moe_layers`` of them have experts
     in place of the MLP of ``intermediate_size``. ``dtype_bytes``: of activations, embeddings and, unless
-    ``kv_dtype_bytes`` says otherwise, the KV cache. Precisions: of what the quantization covers.
+    ``kv_dtype_bytes`` says otherwise, the KV cache. Precisions: of what the quantization covers. ``max_model_len``:
+    the longest sequence that vLLM takes without a flag. ``left_out``: what of the file is not in these numbers.
     """
 
     name: str
@@ -100,7 +101,7 @@ class ModelShape:
     hidden_size: int
     num_layers: int
     vocab_size: int
-    max_position_embeddings: int
+    max_model_len: int
     intermediate_size: int
     attention: Attention
     attention_precision: Precision
@@ -115,6 +116,7 @@ class ModelShape:
     experts: Experts | None = None
     num_windowed_layers: int = 0
     window: int = 0
+    left_out: tuple[str, ...] = ()
 
     @property
     def num_matrices(self) -> int:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from sim import Step
-from traces.errors import ConfigError
+from traces.atomic import atomic_file
 
 _KEYS = (
     *("step", "t", "dur", "P", "D", "sched", "preempted", "hits", "finished", "running", "waiting", "free"),
@@ -25,13 +24,8 @@ def step_line(step: Step) -> str:
 
 def write_steps(path: str | Path, steps: Iterable[Step]) -> None:
     """Write one line per step; atomic. Raises ConfigError where the file cannot be written."""
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.writelines(step_line(step) + "\n" for step in steps)
-        temporary.replace(path)
-    except OSError as error:
-        raise ConfigError(f"--steps: got {error.strerror}, expected a writable file ({path})") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    with (
+        atomic_file(Path(path), option="--steps", is_durable=False) as temporary,
+        temporary.open("w", encoding="utf-8") as file,
+    ):
+        file.writelines(step_line(step) + "\n" for step in steps)

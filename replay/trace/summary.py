@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim import EngineConfig, InterTokenLatencies, Simulation
-from traces import Trace, pooled_itl_us, prompt_tokens, request_metrics
-from traces.write import tool_version
+from traces import Trace, pooled_itl_us, prompt_tokens, request_metrics, without_warmup
+from traces.files.write import tool_version
 
 SCHEMA_VERSION = 1
 PERCENTILES = (50, 90, 95, 99)
@@ -39,6 +39,7 @@ class Summary(TypedDict):
     tool_version: str
     num_requests: int
     num_by_status: dict[str, int]
+    num_warmup: int
     duration_us: int
     request_throughput: float | None
     output_token_throughput: float | None
@@ -55,8 +56,12 @@ class Summary(TypedDict):
 
 
 def summarize(simulation: Simulation, trace: Trace) -> Summary:
-    """Return the summary of a simulation and the trace it gave."""
-    metrics = request_metrics(trace)
+    """Return the summary of a simulation and the trace it gave; warm-up is counted, but in no latency.
+
+    A trace with warm-up needs its events (``record="tokens"``): the engine's pool of gaps is of all requests.
+    """
+    counted = without_warmup(trace)
+    metrics = request_metrics(counted)
     status = trace.column("status").value_counts()
     seconds = simulation.duration_us / 1e6
     outputs = int(simulation.outcomes.num_output_tokens.sum())
@@ -65,6 +70,7 @@ def summarize(simulation: Simulation, trace: Trace) -> Summary:
         tool_version=tool_version(),
         num_requests=len(trace),
         num_by_status={str(name): int(status[name]) for name in sorted(status.index)},
+        num_warmup=len(trace) - len(counted),
         duration_us=simulation.duration_us,
         request_throughput=_ratio(int(status.get("ok", 0)), seconds),
         output_token_throughput=_ratio(outputs, seconds),
@@ -75,7 +81,7 @@ def summarize(simulation: Simulation, trace: Trace) -> Summary:
         num_jumps=simulation.num_jumps,
         ttft_us=distribution(metrics["ttft_us"].to_numpy(dtype=np.float64)),
         e2e_us=distribution(metrics["e2e_us"].to_numpy(dtype=np.float64)),
-        itl_us=_itl(simulation, trace),
+        itl_us=_itl(simulation, counted),
         tpot_us=distribution(metrics["tpot_us"].to_numpy(dtype=np.float64)),
         queue_us=distribution(metrics["queue_us"].to_numpy(dtype=np.float64)),
     )
@@ -103,6 +109,11 @@ def table(summary: Summary) -> str:
         ("throughput", f"{_shown(summary['request_throughput'])} requests/s"),
         ("", f"{_shown(summary['output_token_throughput'])} output tokens/s"),
         ("prefix hits", "no prompt was scheduled" if hit is None else f"{hit:.1%} of prompt tokens"),
+        *(
+            [("warm-up", f"{summary['num_warmup']:,} requests, not in the latencies")]
+            if summary["num_warmup"]
+            else []
+        ),
         ("preemptions", f"{summary['num_preemptions']:,}"),
         ("steps", f"{summary['num_steps']:,} in {summary['num_jumps']:,} jumps"),
     ]

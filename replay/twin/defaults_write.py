@@ -23,6 +23,7 @@ from replay.twin.defaults import (
     version_text,
 )
 from replay.yaml_lines import read_text
+from traces.atomic import atomic_file
 from traces.errors import ConfigError
 
 _HISTORY_SHIFT = 4  # columns from an entry's dash to the dashes of its history
@@ -44,15 +45,9 @@ def write_defaults_entry(path: str | Path, entry: DefaultsEntry) -> None:
     path = Path(path)
     with _locked(path.parent):
         text = read_text(path) if path.exists() else _HEADER
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
+        with atomic_file(path, option="defaults") as temporary:
             temporary.write_text(_with_entry(text, entry, file=str(path)), encoding="utf-8")
             read_defaults(temporary)  # what is about to be put in place must be readable
-            os.replace(temporary, path)  # noqa: PTH105 - the name says what happens
-        except OSError as error:
-            raise ConfigError(f"defaults: got {error.strerror}, expected a writable file ({path})") from error
-        finally:
-            temporary.unlink(missing_ok=True)
 
 
 def render_entry(entry: DefaultsEntry, *, column: int = 2) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -15,6 +14,7 @@ from replay.yaml_lines import Section
 from sim.config import EngineConfig, InvalidConfig
 from sim.latency import Profiled
 from sim.latency.profiled import TABLES
+from traces.atomic import write_text
 from traces.errors import ConfigError
 
 SCHEMA_VERSION = 1
@@ -45,7 +45,7 @@ class StepTableFile:
 
 
 def write_step_tables(path: Path, tables: StepTableFile) -> None:
-    """Write the file under another name first, so that a reader never sees half of it. Times keep six digits."""
+    """Write the file, atomically; times keep six digits. Raises ConfigError where it cannot be written."""
     document = {
         "schema_version": SCHEMA_VERSION,
         "kind": KIND,
@@ -54,13 +54,7 @@ def write_step_tables(path: Path, tables: StepTableFile) -> None:
         "step_us": tables.step_us,
         "tables": {name: _rounded(table) for name, table in tables.tables.items()},
     }
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        unfinished.write_text(json.dumps(document, indent=None, separators=(",", ":")) + "\n")
-        unfinished.replace(path)
-    except OSError as error:
-        unfinished.unlink(missing_ok=True)
-        raise ConfigError(f"{path}: cannot be written ({error.strerror}), expected a file's name") from error
+    write_text(path, json.dumps(document, indent=None, separators=(",", ":")) + "\n")
 
 
 def read_step_tables(path: Path) -> StepTableFile:

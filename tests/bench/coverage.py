@@ -7,8 +7,9 @@ from collections import defaultdict
 
 import numpy as np
 
-from calibrate.fit.pipeline import fit, fit_trace
-from tests.calibrate.worlds import GUESS, TRUTH, observed, workload
+from calibrate.fit.objective.fit_trace import fit_trace
+from calibrate.fit.pipeline import fit
+from tests.calibrate.known_servers import GUESS, TRUTH, observed, workload
 
 FITS = 200
 NOISE = 0.08

@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from calibrate.fit.model_selection import LatencyModel
-from calibrate.fit.pipeline import fit, fit_trace
-from calibrate.fit.priors import SLOWDOWN, Prior
+from calibrate.fit.objective.fit_trace import fit_trace
+from calibrate.fit.objective.priors import SLOWDOWN, Prior
+from calibrate.fit.pipeline import fit
 from replay import TwinConfig, simulate_trace
 from sim import Blackbox, EngineConfig, Extended
 from traces import Header, Trace, make_trace, request_metrics

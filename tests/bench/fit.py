@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from calibrate.fit.model_selection import LatencyModel
-from calibrate.fit.pipeline import fit, fit_trace
+from calibrate.fit.objective.fit_trace import fit_trace
+from calibrate.fit.pipeline import fit
 from replay import TwinConfig, simulate_trace
 from sim import Blackbox, EngineConfig, Extended
 from traces import Header, Trace, make_trace

@@ -9,7 +9,7 @@ import pytest
 from calibrate.findings import Options
 from calibrate.report.blis_report import blis_metric, blis_report, quality
 from calibrate.run import compare_with_twin
-from tests.calibrate.worlds import GUESS, observed, source, workload
+from tests.calibrate.known_servers import GUESS, observed, source, workload
 from traces import read_trace
 
 DATA = Path(__file__).parent / "data"
@@ -35,7 +35,7 @@ def test_the_peers_own_report_is_reproduced_from_its_own_files() -> None:
 
 def test_a_calibration_is_written_with_the_peers_keys() -> None:
     trace = observed(workload(40, rate=6, seed=1))
-    found = compare_with_twin([source("a", trace)], GUESS, Options(replicates=60, promises_us={"e2e": 1e6}))
+    found = compare_with_twin([source("a", trace)], GUESS, Options(replicates=60, slo_us={"e2e": 1e6}))
     report = blis_report(found)
     sample = json.loads((DATA / "p.rep.json").read_text())
     assert set(sample) <= set(report)

@@ -28,7 +28,7 @@ def test_the_same_seed_and_stream_draw_the_same_and_another_stream_does_not() ->
     assert (first != draw_counts(50, 5, replicates=9, seed=3, stream=2)).any()
 
 
-def test_a_block_of_one_as_long_as_the_trace_is_drawn_whole() -> None:
+def test_a_block_of_one_as_long_as_the_trace_is_drawn_in_full() -> None:
     assert (draw_counts(12, 12, replicates=5, seed=0, stream=0) == 1).all()
 
 
@@ -46,6 +46,14 @@ def test_independent_requests_need_no_blocks_and_correlated_ones_do() -> None:
     assert block_length(generator.normal(size=1000)) <= 4
     assert block_length(autoregressive(1000, 0.8, generator)) >= 10
     assert block_length(np.ones(100)) == 1
+
+
+def test_the_block_length_is_the_optimal_one_of_an_autoregressive_series() -> None:
+    # b = (2 G² / (4/3 g²))^(1/3) n^(1/3), circular blocks; AR(1): G = Σ|k| R(k) and g = Σ R(k), G / g = 2φ / (1 - φ²)
+    n, phi = 20_000, 0.8
+    generator = np.random.default_rng(7)
+    found = np.mean([block_length(autoregressive(n, phi, generator)) for _ in range(30)])
+    assert found == pytest.approx((1.5 * (2 * phi / (1 - phi**2)) ** 2) ** (1 / 3) * n ** (1 / 3), rel=0.08)
 
 
 @pytest.mark.parametrize("phi", [0.0, 0.6])

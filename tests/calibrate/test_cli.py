@@ -5,7 +5,7 @@ import pytest
 
 import vtwin
 from replay import dump_config, load_config, read_defaults
-from tests.calibrate.worlds import GUESS, observed, workload
+from tests.calibrate.known_servers import GUESS, observed, workload
 from traces import write_trace
 
 

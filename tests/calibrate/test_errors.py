@@ -6,7 +6,7 @@ from calibrate.compare.errors import STATISTICS, Bootstrap, compare
 from calibrate.compare.pair import Pairs, pair_sides
 from calibrate.compare.rates import rates_of
 from calibrate.compare.samples import Sample
-from tests.calibrate.made import regular_gaps, side
+from tests.calibrate.sides import regular_gaps, side
 
 
 def two_sides(n: int = 200, *, scale: float = 1.0, noise: float = 0.0, seed: int = 1) -> Pairs:

@@ -4,14 +4,16 @@ import numpy as np
 import pytest
 
 from calibrate.compare.engine_steps import EngineSteps
+from calibrate.compare.pair import pair as pair_traces
 from calibrate.fit.initial_guess import guess_of_steps
-from calibrate.fit.loss import FITTED
-from calibrate.fit.one_model import Task, problem_of
-from calibrate.fit.pipeline import fit, fit_trace
+from calibrate.fit.objective.coefficients import FITTED
+from calibrate.fit.objective.fit_trace import fit_trace
+from calibrate.fit.pipeline import fit
 from calibrate.fit.result import Fit
+from calibrate.fit.task import Task
 from replay import TwinConfig
 from sim import simulate
-from tests.calibrate.worlds import GUESS, SERVER, TRUTH, observed, with_latency, workload
+from tests.calibrate.known_servers import GUESS, SERVER, TRUTH, observed, with_latency, workload
 from traces import Trace
 from traces.errors import TraceError
 
@@ -123,6 +125,23 @@ def test_only_the_chosen_requests_enter_the_loss() -> None:
     assert (fit_trace(trace, GUESS, name="half", chosen=chosen).used() == chosen).all()
 
 
+@pytest.mark.parametrize("marks", [{"column": True}, {"column": False}])
+def test_warm_up_requests_are_simulated_but_enter_neither_the_loss_nor_the_errors(
+    marks: dict[str, bool],
+) -> None:
+    trace = observed(workload(60, rate=5, seed=8))
+    if marks["column"]:
+        warm = trace.with_columns(phase=np.where(np.arange(60) < 12, "warmup", "main"))
+    else:
+        warm = trace.with_header(warm_up_requests=12)
+    ready = fit_trace(warm, GUESS, name="a")
+    assert len(ready.requests) == 60
+    assert ready.used().tolist() == [False] * 12 + [True] * 48
+    pairs = pair_traces(warm, trace)
+    assert len(pairs) == 48
+    assert pairs.excluded == {"warmup": 12}
+
+
 def test_a_log_of_the_engine_s_steps_gives_a_start_with_the_true_cost_of_a_step() -> None:
     trace = observed(workload(80, rate=8, seed=9))
     ready = fit_trace(trace, GUESS, name="a")
@@ -139,11 +158,11 @@ def test_a_log_of_the_engine_s_steps_gives_a_start_with_the_true_cost_of_a_step(
         seed=1,
         report=lambda _s, _l: None,
     )
-    problem = problem_of(task, FITTED)
-    assert guess_of_steps(problem.on((ready,)), np.ones(5)) is None
-    start = guess_of_steps(problem, np.full(5, 7.0))
+    objective = task.objective(FITTED)
+    assert guess_of_steps(objective.on((ready,)), np.ones(5)) is None
+    start = guess_of_steps(objective, np.full(5, 7.0))
     assert start is not None
-    by_name = dict(zip(problem.names, start.tolist(), strict=True))
+    by_name = dict(zip(objective.names, start.tolist(), strict=True))
     assert by_name["alpha0"] == 7.0
     for name in ("beta0", "beta1", "beta2"):
         assert by_name[name] == pytest.approx(TRUTH[name], rel=0.02)

@@ -9,7 +9,7 @@ import pytest
 
 import vtwin
 from replay import TwinConfig, dump_config
-from tests.calibrate.worlds import SERVER, observed, with_latency, workload
+from tests.calibrate.known_servers import SERVER, observed, with_latency, workload
 from traces import write_trace
 
 GATE = "metrics: {e2e_us: {mape: {warn: 0.05, fail: 0.1}, p90: {fail: 0.1}}}\n"

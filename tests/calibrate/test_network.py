@@ -4,7 +4,7 @@ import pytest
 from calibrate.compare.network import Network, client_view, parse_network, server_view
 from calibrate.findings import Options
 from calibrate.run import calibrate, compare_with_simulated, compare_with_twin
-from tests.calibrate.worlds import GUESS, SERVER, observed, source, workload
+from tests.calibrate.known_servers import GUESS, SERVER, observed, source, workload
 from traces import request_metrics
 from traces.errors import ConfigError
 

@@ -3,7 +3,7 @@ import pytest
 
 from calibrate.compare.gaps import gaps_of_events, one_basis
 from calibrate.compare.pair import concat, in_flight_at_arrival, pair_sides, take
-from tests.calibrate.made import regular_gaps, side
+from tests.calibrate.sides import regular_gaps, side
 from traces.errors import TraceError
 
 

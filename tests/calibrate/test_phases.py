@@ -6,7 +6,7 @@ from calibrate.compare.phases import taken_in_us
 from calibrate.findings import Calibration, Options
 from calibrate.run import compare_with_twin
 from replay import simulate_trace
-from tests.calibrate.worlds import SERVER, observed, source, with_latency, workload
+from tests.calibrate.known_servers import SERVER, observed, source, with_latency, workload
 from traces import Trace
 
 QUICK = Options(replicates=60)

@@ -4,7 +4,7 @@ import pytest
 from calibrate.compare.errors import Bootstrap
 from calibrate.compare.pair import Pairs, pair_sides
 from calibrate.compare.rates import COUNTED, Counters, rates_of
-from tests.calibrate.made import side
+from tests.calibrate.sides import side
 
 
 def pairs_of(n: int, *, slower: float = 1.0, **columns: object) -> Pairs:
@@ -42,7 +42,7 @@ def test_the_interval_of_a_throughput_holds_the_truth_about_as_often_as_stated()
 
 def test_a_good_request_keeps_every_promise() -> None:
     pairs = pairs_of(20, slower=2.0)
-    found = rates_of(pairs, promises_us={"e2e": 10_000.0})
+    found = rates_of(pairs, slo_us={"e2e": 10_000.0})
     assert (found["good_frac"].observed, found["good_frac"].simulated) == (0.5, 0.25)
     assert found["goodput"].observed == pytest.approx(10 / 20e-3)
     assert "goodput" not in rates_of(pairs)

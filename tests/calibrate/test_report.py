@@ -9,7 +9,7 @@ from calibrate.findings import Calibration, Options
 from calibrate.report.document import document_of
 from calibrate.report.write import write_report, write_together
 from calibrate.run import calibrate, compare_with_simulated, compare_with_twin
-from tests.calibrate.worlds import GUESS, observed, source, workload
+from tests.calibrate.known_servers import GUESS, observed, source, workload
 from traces.errors import ConfigError
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
@@ -145,7 +145,7 @@ def test_the_page_is_of_the_traces_that_judge_whether_or_not_anything_was_fitted
         source(name, observed(workload(30, rate=6, seed=s))) for s, name in enumerate(("low", "high"))
     )
     found = compare_with_twin([low], GUESS, Options(replicates=60), holdout=[high])
-    assert [each.source.name for each in found.judged_traces] == ["high"]
+    assert [each.source.name for each in found.held_out_traces] == ["high"]
     write_report(found, tmp_path / "r", command="vtwin")
     assert "30 requests of <b>high</b>" in (tmp_path / "r" / "report.html").read_text()
 

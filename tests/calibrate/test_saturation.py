@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from calibrate.compare.saturation import saturation, saturation_of
-from tests.calibrate.worlds import observed, workload
+from tests.calibrate.known_servers import observed, workload
 from traces.header import ClosedLoop
 
 

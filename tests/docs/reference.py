@@ -9,6 +9,7 @@ from typing import Any
 import typer
 
 import vtwin
+from replay.model.reference import reference_page as models_page
 from replay.twin.keys import reference_page as config_page
 from tests.docs.pages import ROOT
 from traces.tables.reference import page as trace_fields_page
@@ -87,4 +88,5 @@ PAGES: dict[Path, Callable[[], str]] = {
     ROOT / "docs/reference/trace-fields.md": trace_fields_page,
     ROOT / "docs/reference/workload-spec.md": workload_spec_page,
     ROOT / "docs/reference/cli.md": cli_page,
+    ROOT / "docs/reference/models-and-gpus.md": models_page,
 }

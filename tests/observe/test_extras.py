@@ -11,9 +11,9 @@ import pytest
 
 import vtwin
 from observe import Settings, observe_with, parse_endpoint
-from observe.observing import Observation
+from observe.observation import Observation
 from observe.result.goodput import goodput
-from observe.run.early_stop import ErrorBrake
+from observe.run.early_stop import ErrorRateStop
 from observe.server.engine_log import EngineLog, EngineStep, parse_engine_log
 from tests.observe.servers import Behaviour, FakeServer, serving, serving_in_thread
 from tests.observe.workloads import every, statuses, workload
@@ -74,14 +74,14 @@ def test_goodput_counts_requests_that_keep_every_promise() -> None:
 
 def test_the_brake_needs_enough_outcomes_and_looks_at_the_last_ones() -> None:
     said: list[str] = []
-    brake = ErrorBrake(0.5, said.append)
+    brake = ErrorRateStop(0.5, said.append)
     for ok in [False] * 19:
         brake.note(ok)
     assert said == []
     brake.note(False)
     brake.note(False)
     assert said == ["stopped early: 20 of the last 20 requests failed (--max-error-rate)"]
-    late = ErrorBrake(0.5, said.append)
+    late = ErrorRateStop(0.5, said.append)
     for ok in [True] * 200 + [False] * 25:
         late.note(ok)
     assert len(said) == 1
@@ -154,7 +154,7 @@ async def test_a_fault_in_one_piece_is_an_error(fault: str, message: str) -> Non
 async def test_a_gateway_hears_of_tenant_class_and_target(
     plain: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("observe.senders.choose.is_plain", lambda _: plain)
+    monkeypatch.setattr("observe.senders.choose_sender.is_direct_http", lambda _: plain)
     columns = {"tenant_id": ["a\r\nb", None], "slo_class": ["batch", "mine"], "slo_target_us": [1500, None]}
     async with serving() as server:
         await observed(server, workload([0, 30_000], **columns), class_priority=True)  # type: ignore[arg-type]
@@ -213,7 +213,7 @@ def test_only_steps_logged_since_the_start_are_written(tmp_path: Path) -> None:
     path = tmp_path / "vllm.log"
     path.write_text(LOG)
     log = EngineLog(path)
-    assert "no steps in it" in (log.write_steps(tmp_path / "run") or "")
+    assert "no engine steps in it" in (log.write_steps(tmp_path / "run") or "")
     with path.open("a") as file:
         file.write(LOG)
     assert log.write_steps(tmp_path / "run") is None

@@ -15,15 +15,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from observe.plan.load_plan import BodyShape, SendPlan, make_plan
 from observe.plan.prompts import TokenPrompts
+from observe.plan.request_body import BodyShape
+from observe.plan.send_plan import SendPlan, make_plan
+from observe.record.live_trace import LiveTrace
 from observe.record.recorder import Recorder
-from observe.record.trace_file import LiveTrace
-from observe.result.verdict import achieved_pace, asked_pace, blame, due_pace, pace_of
+from observe.result.client_verdict import achieved_pace, asked_pace, due_pace, limiting_bounds, pace_of
+from observe.run.in_flight_counts import InFlightCounter
 from observe.run.pacer import LoopAlarm, Pacer, TimerfdAlarm
 from observe.run.panel import Watcher, lines_of, show
 from observe.run.progress import LogHistogram, Progress
-from observe.run.streaming import note_streams
+from observe.run.sent_request import SentRequest
 from observe.senders.endpoint import parse_endpoint, redact_command
 from observe.senders.exchange import Exchange, monotonic_ns, one_line
 from tests.observe.workloads import every, workload
@@ -103,9 +105,9 @@ def test_nothing_has_no_quantile_and_counts_weigh() -> None:
 def test_a_clients_own_lag_is_neither_the_caps_nor_the_connections() -> None:
     progress = Progress(num_planned=1)
     progress.note_launch(held_back=True)
-    exchange = Exchange(index=0, due_ns=0, ready_ns=40 * MS, x_request_id="x")
+    exchange = Exchange(ready_ns=40 * MS, x_request_id="x")
     exchange.dispatched_ns, exchange.connection_wait_ns = 50 * MS, 7 * MS
-    progress.note_end(exchange)
+    progress.note_end(SentRequest(row=0, exchange=exchange))
     assert list(progress.dispatch_lag_us) == [50_000]
     assert list(progress.own_lag_us) == [3_000]
     assert (progress.num_held_back, progress.num_connections, progress.in_flight) == (1, 1, 0)
@@ -115,9 +117,8 @@ def test_the_first_round_of_a_closed_loop_says_nothing_of_how_the_client_keeps_u
     progress = Progress(num_planned=3, num_at_once=2)
     for row in range(3):
         progress.note_launch(held_back=False)
-        exchange = Exchange(index=0, number=row, due_ns=0, ready_ns=0, x_request_id="x")
-        exchange.dispatched_ns = (row + 1) * MS
-        progress.note_end(exchange)
+        exchange = Exchange(x_request_id="x", dispatched_ns=(row + 1) * MS)
+        progress.note_end(SentRequest(row=0, number=row, exchange=exchange))
     assert list(progress.dispatch_lag_us) == [1000, 2000, 3000]
     assert list(progress.own_lag_us) == [3000]
 
@@ -133,21 +134,21 @@ def ran(own_lag_us: int = 0, *, loop_lag_us: int = 0) -> Progress:
 
 
 def test_a_client_within_its_bounds_is_not_to_blame() -> None:
-    assert blame(plan_of(every(1000, 3)), ran(9_000, loop_lag_us=9_000), cpu_frac=0.5) is None
+    assert limiting_bounds(plan_of(every(1000, 3)), ran(9_000, loop_lag_us=9_000), cpu_frac=0.5) is None
 
 
 @pytest.mark.parametrize(
     ("progress", "cpu_frac", "named"),
     [
-        (ran(11_000), 0.1, "sent late by the client itself, p99: 11 ms, more than 10 ms"),
-        (ran(loop_lag_us=11_000), 0.1, "event loop late, p99: 11 ms, more than 10 ms"),
-        (ran(), 0.95, "CPU of its core: 95.0%, more than 90%"),
+        (ran(11_000), 0.1, "send lag of the client, p99: 11 ms, more than 10 ms"),
+        (ran(loop_lag_us=11_000), 0.1, "event-loop lag, p99: 11 ms, more than 10 ms"),
+        (ran(), 0.95, "CPU use of its core: 95.0%, more than 90%"),
     ],
 )
 def test_a_client_beyond_one_bound_is_to_blame_by_its_name(
     progress: Progress, cpu_frac: float, named: str
 ) -> None:
-    reason = blame(plan_of(every(1000, 3)), progress, cpu_frac=cpu_frac)
+    reason = limiting_bounds(plan_of(every(1000, 3)), progress, cpu_frac=cpu_frac)
     assert reason == named
 
 
@@ -160,16 +161,16 @@ def sent(times_ms: list[float], planned: int) -> Progress:
 
 def test_a_rate_that_was_not_delivered_is_the_clients_fault() -> None:
     plan = plan_of(every(1000, 200))
-    assert blame(plan, sent([row * 1.0 for row in range(200)], 200), cpu_frac=0.1) is None
-    slow = blame(plan, sent([row * 1.02 for row in range(200)], 200), cpu_frac=0.1)
+    assert limiting_bounds(plan, sent([row * 1.0 for row in range(200)], 200), cpu_frac=0.1) is None
+    slow = limiting_bounds(plan, sent([row * 1.02 for row in range(200)], 200), cpu_frac=0.1)
     assert slow is not None
-    assert slow.startswith("rate off from the one due: 2.0%, more than 1%")
+    assert slow.startswith("rate differs from the schedule by: 2.0%, more than 1%")
 
 
 def test_gaps_that_were_not_delivered_are_the_clients_fault() -> None:
     plan = plan_of(every(1000, 200))
     bursts = sent([row - row % 2 * 0.9 for row in range(200)], 200)
-    assert (blame(plan, bursts, cpu_frac=0.1) or "").startswith("spread of the gaps off")
+    assert (limiting_bounds(plan, bursts, cpu_frac=0.1) or "").startswith("variation of the gaps differs")
 
 
 @pytest.mark.parametrize("why", ["cut short", "held back", "retried", "few"])
@@ -178,7 +179,7 @@ def test_a_run_that_did_not_send_its_plan_is_not_held_against_it(why: str) -> No
     progress = sent([row * 2.0 for row in range(number)], number)
     progress.num_launched -= why == "cut short"
     progress.num_held_back, progress.num_retried = int(why == "held back"), int(why == "retried")
-    assert blame(plan_of(every(1000, number)), progress, cpu_frac=0.1) is None
+    assert limiting_bounds(plan_of(every(1000, number)), progress, cpu_frac=0.1) is None
 
 
 def test_a_closed_loop_that_was_not_kept_full_is_the_clients_fault() -> None:
@@ -189,15 +190,15 @@ def test_a_closed_loop_that_was_not_kept_full_is_the_clients_fault() -> None:
         progress.dispatched_ns.extend([row * 10 * MS] * 2)
         progress.ended_ns.extend([row * 10 * MS + 6 * MS] * 2)
     assert progress.mean_in_flight == pytest.approx(1.2)
-    assert (blame(plan, progress, cpu_frac=0.1) or "").startswith(
+    assert (limiting_bounds(plan, progress, cpu_frac=0.1) or "").startswith(
         "fewer requests in flight than users, by: 40.0%, more than 10%"
     )
     thinking = plan_of([0, 0, *[None] * 198], loop=ClosedLoop(concurrency=2, think_time_us=5))
-    assert blame(thinking, progress, cpu_frac=0.1) is None
+    assert limiting_bounds(thinking, progress, cpu_frac=0.1) is None
 
 
 def test_requests_all_due_at_once_are_late_by_no_fault_of_the_client() -> None:
-    assert blame(plan_of([0, 0, 0]), ran(50_000), cpu_frac=0.1) is None
+    assert limiting_bounds(plan_of([0, 0, 0]), ran(50_000), cpu_frac=0.1) is None
 
 
 def test_pace_is_rate_and_spread_of_the_gaps() -> None:
@@ -226,8 +227,8 @@ def test_the_panel_says_what_is_asked_and_what_is_done() -> None:
     progress.dispatch_lag_us.append(1_500)
     watcher = Watcher(progress, plan_of(every(500_000, 10)), clock=lambda: 2_000 * MS)
     lines = lines_of(watcher.snapshot())
-    assert lines[0] == "2 s, sending for 2 s more"
-    assert lines[1] == "sent 4 of 10, 2.00/s, due 2.50/s · lag ≤ 1.5 ms"
+    assert lines[0] == "2 s, 2 s of sending left"
+    assert lines[1] == "sent 4 of 10, 2.00/s (scheduled 2.50/s) · lag ≤ 1.5 ms"
     assert lines[2] == "done 2, 1 failed · in flight 2 (peak 3) · 0 tokens/s"
     assert lines[3].startswith("TTFT p50 20.")
     assert "ITL p50 5." in lines[3]
@@ -236,18 +237,19 @@ def test_the_panel_says_what_is_asked_and_what_is_done() -> None:
 def test_the_panel_counts_answers_that_have_begun_before_they_end() -> None:
     progress = Progress(num_planned=1, start_ns=0)
     progress.num_launched = progress.in_flight = 1
-    under_way = Exchange(index=0, due_ns=0, ready_ns=0, x_request_id="x", dispatched_ns=10 * MS)
+    under_way = Exchange(x_request_id="x", dispatched_ns=10 * MS)
+    counter = InFlightCounter(progress)
     watcher = Watcher(progress, plan_of([0]), clock=lambda: 2_000 * MS)
     for number in range(6):
         under_way.blobs.append(b'data: {"choices":[]}\n\n')
         under_way.stamps.append((30 + 20 * number) * MS)
         if number % 2:
-            note_streams([under_way], progress)
+            counter.count([under_way])
     lines = lines_of(watcher.snapshot())
     assert lines[2] == "done 0 · in flight 1 (peak 0), 1 streaming · 3 tokens/s"
     assert lines[3].startswith("TTFT p50 20.")
     assert progress.first_event.total == 1
-    note_streams([], progress)
+    counter.count([])
     assert (progress.num_streaming, progress.tokens_under_way) == (0, 0)
 
 
@@ -341,9 +343,9 @@ async def test_answers_that_pile_up_are_read_faster_than_one_slice_a_turn(tmp_pa
     recorder = Recorder(live, progress, max_tokens=[events] * number)
     event = b'data: {"choices":[{"text":"a"}]}\n\n'
     for row in range(number):
-        exchange = Exchange(index=row, due_ns=0, ready_ns=0, x_request_id="", dispatched_ns=0)
+        exchange = Exchange(x_request_id="", dispatched_ns=0)
         exchange.blobs, exchange.stamps = [event] * events, list(range(events))
-        recorder.put(exchange)
+        recorder.put(SentRequest(row=row, exchange=exchange))
     recorder.close()
     turns = 0
 

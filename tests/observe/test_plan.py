@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from observe.plan.load_plan import BodyShape, SendPlan, make_plan
 from observe.plan.prompts import (
     BLOCK,
     COMMON_WORDS,
@@ -23,6 +22,8 @@ from observe.plan.prompts import (
     draw,
     key_of,
 )
+from observe.plan.request_body import BodyShape
+from observe.plan.send_plan import SendPlan, make_plan
 from tests.observe.workloads import every, workload
 from traces import ClosedLoop, Trace, TraceError
 

@@ -17,19 +17,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from observe import Observation, Settings, observe_with, parse_endpoint
-from observe.plan.load_plan import BodyShape, SendPlan, make_plan
 from observe.plan.prompts import TokenPrompts
-from observe.processes.crew import Member
-from observe.processes.dealing import Share, deal, deal_cap, split_evenly
-from observe.processes.reports import Reporter, Sum, add_up, peak_in_flight
-from observe.record.recorder import Tallies
-from observe.record.trace_file import Appender
-from observe.response.timeline import Reading, StreamReader
-from observe.result.summary import summarize_observed
+from observe.plan.request_body import BodyShape
+from observe.plan.send_plan import SendPlan, make_plan
+from observe.processes.partition import Share, partition_cap, partition_plan, split_evenly
+from observe.processes.process_group import WorkerProcess
+from observe.processes.progress_reports import ProgressTotals, Reporter, add_up, peak_in_flight
+from observe.record.csv_appender import CsvAppender
+from observe.record.recorder import AnswerCounts
+from observe.response.reading import Reading
+from observe.response.stream_reader import StreamReader
+from observe.result.json_document import summarize_observed
 from observe.run.progress import Progress
+from observe.run.sent_request import SentRequest
 from observe.senders.exchange import Exchange
 from tests.observe.servers import Behaviour, FakeServer, serving
-from tests.observe.test_sessions import sessions
+from tests.observe.test_conversations import sessions
 from tests.observe.workloads import every, statuses, workload
 from traces import ClosedLoop, ConfigError, Trace, TraceError, read_trace
 
@@ -46,7 +49,7 @@ def rows_of(share: Share) -> list[int]:
 
 
 def test_an_open_loop_is_dealt_round_robin_by_due_time() -> None:
-    shares = deal(plan_of(workload([50, 10, 30, 20, 40, 60, 70])), 3)
+    shares = partition_plan(plan_of(workload([50, 10, 30, 20, 40, 60, 70])), 3)
     assert [rows_of(share) for share in shares] == [[1, 4, 6], [3, 0], [2, 5]]
 
 
@@ -54,7 +57,7 @@ def test_a_session_stays_whole_and_weighs_what_it_has_rows() -> None:
     trace = workload(
         every(10, 6), session_id=["a", "a", None, "a", None, None], round_index=[0, 2, None, 1, None, None]
     )
-    first, second = deal(plan_of(trace), 2)
+    first, second = partition_plan(plan_of(trace), 2)
     assert (rows_of(first), rows_of(second)) == ([0, 3, 1], [2, 4, 5])
 
 
@@ -73,7 +76,7 @@ def test_every_request_is_dealt_once_in_order_and_no_session_is_torn(
     )
     header = None if users is None else {"closed_loop": ClosedLoop(concurrency=users)}
     plan = plan_of(workload(arrivals, header=header, session_id=names, round_index=[*range(number)]))
-    shares = deal(plan, processes)
+    shares = partition_plan(plan, processes)
     assert sorted(row for share in shares for row in rows_of(share)) == [*range(number)]
     for share in shares:
         assert share.chains
@@ -90,7 +93,7 @@ def test_every_request_is_dealt_once_in_order_and_no_session_is_torn(
 def test_a_closed_loop_is_dealt_user_by_user_its_first_round_with_them(users: int, processes: int) -> None:
     loop = ClosedLoop(concurrency=users, think_time_us=10)
     plan = plan_of(workload(every(10, users) + [None] * 20, header={"closed_loop": loop}))
-    shares = deal(plan, processes)
+    shares = partition_plan(plan, processes)
     assert len(shares) == min(users, processes)
     for share in shares:
         part = share.of(plan)
@@ -103,28 +106,28 @@ def test_a_closed_loop_is_dealt_user_by_user_its_first_round_with_them(users: in
 def test_waves_wait_for_each_other_and_are_not_dealt() -> None:
     loop = ClosedLoop(concurrency=2, in_waves=True)
     plan = plan_of(workload([0, 0, None, None], header={"closed_loop": loop}))
-    assert len(deal(plan, 1)) == 1
+    assert len(partition_plan(plan, 1)) == 1
     with pytest.raises(ConfigError, match="--processes: got 2 for waves"):
-        deal(plan, 2)
+        partition_plan(plan, 2)
 
 
 def test_a_cap_is_dealt_too_and_must_reach_for_all() -> None:
-    assert deal_cap(7, 3) == [3, 2, 2]
-    assert deal_cap(None, 2) == [None, None]
+    assert partition_cap(7, 3) == [3, 2, 2]
+    assert partition_cap(None, 2) == [None, None]
     with pytest.raises(ConfigError, match="--max-concurrency: got 2, expected at least one per process"):
-        deal_cap(2, 3)
+        partition_cap(2, 3)
 
 
 # adding up
 
 
-def ended(row: int, *, dispatched_ns: int) -> tuple[Exchange, Reading]:
-    exchange = Exchange(index=row, due_ns=0, ready_ns=0, x_request_id="", dispatched_ns=dispatched_ns)
-    exchange.end_ns = dispatched_ns + 1000
+def ended(row: int, *, dispatched_ns: int) -> tuple[SentRequest, Reading]:
+    exchange = Exchange(x_request_id="", dispatched_ns=dispatched_ns)
+    request = SentRequest(row=row, exchange=exchange, end_ns=dispatched_ns + 1000)
     reader = StreamReader()
     reader.take(b'data: {"choices":[{"text":"a"}]}\n\n', dispatched_ns + 500)
     reader.take(b'data: {"choices":[{"text":"b","finish_reason":"stop"}]}\n\n', dispatched_ns + 900)
-    return exchange, reader.finish(dispatched_ns + 900, whole=True)
+    return request, reader.finish(dispatched_ns + 900, whole=True)
 
 
 @settings(max_examples=50, deadline=None)
@@ -135,13 +138,13 @@ def test_what_is_added_up_is_what_one_process_would_have_counted(
     whole, total = Progress(num_planned=9), Progress(num_planned=9)
     parts = [Progress(num_planned=3) for _ in range(3)]
     reporters = [Reporter(part) for part in parts]
-    added = Sum(total, 3)
+    added = ProgressTotals(total, 3)
     for row, (place, dispatched_ns, report_now) in enumerate(events):
-        exchange, reading = ended(row, dispatched_ns=dispatched_ns)
+        request, reading = ended(row, dispatched_ns=dispatched_ns)
         for progress in (whole, parts[place]):
             progress.note_launch(held_back=row % 2 == 0)
-            progress.note_end(exchange)
-            progress.note_answer(exchange, reading, status="ok" if row % 3 else "error")
+            progress.note_end(request)
+            progress.note_answer(request.exchange, reading, status="ok" if row % 3 else "error")
         if report_now:
             added.take(place, reporters[place].report())
     for place, reporter in enumerate(reporters):
@@ -162,8 +165,8 @@ def test_intervals_that_only_touch_do_not_overlap() -> None:
 
 
 def test_tallies_add_up() -> None:
-    one = Tallies(counted_by_event=1, other_length=2, fingerprints=Counter(a=1))
-    other = Tallies(counted_by_event=3, fingerprints=Counter(a=1, b=1))
+    one = AnswerCounts(counted_by_event=1, other_length=2, fingerprints=Counter(a=1))
+    other = AnswerCounts(counted_by_event=3, fingerprints=Counter(a=1, b=1))
     total = add_up([one, other])
     assert (total.counted_by_event, total.other_length) == (4, 2)
     assert total.fingerprints == Counter(a=2, b=1)
@@ -171,8 +174,8 @@ def test_tallies_add_up() -> None:
 
 def test_several_append_to_one_file_and_take_back_what_a_killed_one_left(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
-    first = Appender.begin(path, ["n", "text"])
-    second = Appender.join(path, ["n", "text"])
+    first = CsvAppender.begin(path, ["n", "text"])
+    second = CsvAppender.join(path, ["n", "text"])
     first.append([[1, "a"]])
     with path.open("ab") as left:
         left.write(b"2,half of a li")
@@ -180,7 +183,7 @@ def test_several_append_to_one_file_and_take_back_what_a_killed_one_left(tmp_pat
     first.append([[4, "d"]])
     assert path.read_text() == "n,text\n1,a\n3,c\n4,d\n"
     with pytest.raises(AssertionError, match="other columns"):
-        Appender.join(path, ["n", "words"])
+        CsvAppender.join(path, ["n", "words"])
 
 
 # the whole
@@ -225,14 +228,14 @@ async def test_two_processes_send_what_one_would_and_leave_one_trace(tmp_path: P
 def pids(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the list that the crew's processes come to stand in."""
     found: list[int] = []
-    hire = Member.hire
+    start = WorkerProcess.start
 
-    async def hire_and_tell(member: Member) -> None:
-        await hire(member)
+    async def hire_and_tell(member: WorkerProcess) -> None:
+        await start(member)
         assert member.process is not None
         found.append(member.process.pid)
 
-    monkeypatch.setattr(Member, "hire", hire_and_tell)
+    monkeypatch.setattr(WorkerProcess, "start", hire_and_tell)
     return found
 
 

@@ -11,9 +11,10 @@ from email.utils import format_datetime
 import pytest
 
 from observe import Limits, Settings, observe_trace, observe_with, parse_endpoint
-from observe.result.summary import summarize_observed, table
+from observe.result.json_document import summarize_observed
+from observe.result.summary_table import table
 from observe.senders.exchange import Exchange
-from observe.senders.retry import is_worth_another, pause_s, retry_after_s
+from observe.senders.retry import is_retryable, pause_s, retry_after_s
 from tests.observe.servers import Behaviour, serving
 from tests.observe.workloads import every, statuses, workload
 from traces import request_metrics
@@ -23,11 +24,11 @@ from traces import request_metrics
 def either_sender(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both senders in turn."""
     plain = bool(request.param)
-    monkeypatch.setattr("observe.senders.choose.is_plain", lambda _: plain)
+    monkeypatch.setattr("observe.senders.choose_sender.is_direct_http", lambda _: plain)
 
 
 def failed(status: int | None = None, *, why: str = "error", began: bool = False) -> Exchange:
-    exchange = Exchange(index=0, due_ns=0, ready_ns=0, x_request_id="x", http_status=status)
+    exchange = Exchange(x_request_id="x", http_status=status)
     exchange.first_byte_ns = 5 if began or status is not None else None
     exchange.fail(why, "oops")  # type: ignore[arg-type]
     return exchange
@@ -35,7 +36,7 @@ def failed(status: int | None = None, *, why: str = "error", began: bool = False
 
 @pytest.mark.parametrize("exchange", [failed(429), failed(500), failed(503), failed()], ids=str)
 def test_what_was_refused_or_never_began_is_worth_another_try(exchange: Exchange) -> None:
-    assert is_worth_another(exchange)
+    assert is_retryable(exchange)
 
 
 @pytest.mark.parametrize(
@@ -47,22 +48,18 @@ def test_what_was_refused_or_never_began_is_worth_another_try(exchange: Exchange
         failed(began=True),
         failed(why="timeout"),
         failed(503, why="aborted"),
-        Exchange(index=0, due_ns=0, ready_ns=0, x_request_id="x", http_status=200),
+        Exchange(x_request_id="x", http_status=200),
     ],
 )
 def test_what_had_begun_is_the_users_or_took_too_long_is_not(exchange: Exchange) -> None:
-    assert not is_worth_another(exchange)
+    assert not is_retryable(exchange)
 
 
 def test_pauses_double_unless_the_server_says_how_long() -> None:
     exchange = failed(503)
-    pauses = []
-    for attempt in range(1, 9):
-        exchange.num_attempts = attempt
-        pauses.append(pause_s(exchange))
-    assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    assert [pause_s(exchange, num_attempts) for num_attempts in range(1, 9)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
     exchange.retry_after_s = 0.0
-    assert pause_s(exchange) == 0
+    assert pause_s(exchange, 1) == 0
 
 
 def test_retry_after_is_seconds_or_a_date() -> None:

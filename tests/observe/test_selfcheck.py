@@ -7,15 +7,15 @@ import orjson
 import pytest
 
 import vtwin
-from observe.response.timeline import StreamReader
-from observe.selfcheck.measure import poisson, truth, users
+from observe.response.stream_reader import StreamReader
+from observe.selfcheck.measure import poisson, start_reference_server, users
+from observe.selfcheck.reference_server import chunks_of
 from observe.selfcheck.report import Figure, Report
-from observe.selfcheck.truth import chunks_of
 from traces import request_metrics
 
 
 async def test_answers_come_when_they_are_due_and_the_stamps_agree_with_the_server() -> None:
-    async with truth() as server:
+    async with start_reference_server() as server:
         checked = await server.check(users(2, 6, tokens=5), first_us=30_000, gap_us=10_000)
         whole = await server.check(poisson(100.0, 5, tokens=5), first_us=1000, coalesced=True)
     assert checked.observation.num_ok == 6
@@ -64,12 +64,14 @@ def test_a_missed_bar_is_said_in_the_table_and_in_the_document() -> None:
 def test_a_missed_bar_is_exit_1_only_when_strict(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def examined(*, quick: bool, processes: int) -> Report:  # noqa: ARG001  the command passes it
+    async def measure(*, quick: bool, processes: int) -> Report:  # noqa: ARG001  the command passes it
         return Report(figures=(Figure(name="cost", value=30 + quick, unit="µs", bar=25),), clock="", notes=())
 
-    monkeypatch.setattr("observe.selfcheck.cli._examined", examined)
+    monkeypatch.setattr("observe.selfcheck.cli._measure", measure)
     assert vtwin.main(["selfcheck"]) == 0
-    assert "cost, µs" in capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert "cost, µs" in out
+    assert err == ""
     assert vtwin.main(["selfcheck", "--quick", "--strict", "--json"]) == 1
     out, err = capsys.readouterr()
     assert orjson.loads(out)["figures"][0]["value"] == 31

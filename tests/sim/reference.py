@@ -1,4 +1,4 @@
-"""vLLM's scheduler written once more, as run_step_by_step as it goes: lists, dicts and a deque, one step after the other.
+"""vLLM's scheduler written once more, as simply as it goes: lists, dicts and a deque, one step after the other.
 
 It shares nothing with ``sim/engine``: no arrays, no jumps, no dense keys, fractions for time. Slow, short, and equal to
 the engine in every step and every block (``test_reference.py``).

@@ -1,4 +1,4 @@
-"""What was measured is never replaced without a word: ``traces.overwrite`` and the commands that write traces."""
+"""What was measured is never replaced without a word: ``traces.files.overwrite`` and the commands that write traces."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.traces.made import events_of, small_trace, traces
 from traces import Trace, TraceError, make_trace, read_trace, select_rows, write_trace
-from traces import write as write_module
+from traces.files import write as write_module
 
 ANY_PLACE = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

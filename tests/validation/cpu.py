@@ -141,7 +141,7 @@ def table(data: Path, work: Path, models: tuple[str, ...]) -> str:
         mapes = " | ".join(f"{100 * errors[name]['mape']['value']:.1f}" for name in METRICS[:4])
         bias = 100 * errors["e2e_us"]["bias"]["value"]
         rate = 100 * report["rates"]["holdout"]["request_throughput"]["rel_error"]["value"]
-        state = next(each["saturation"]["state"] for each in report["traces"] if each["role"] == "judged")
+        state = next(each["saturation"]["state"] for each in report["traces"] if each["role"] == "held out")
         lines.append(f"| {judged} ({state}) | {model} | {mapes} | {bias:+.1f} | {rate:+.1f} % |")
     for model in models:
         lines += ["", *_own_account(reports[model, "D"], model)]
@@ -150,7 +150,7 @@ def table(data: Path, work: Path, models: tuple[str, ...]) -> str:
 
 def _own_account(report: dict[str, Any], model: str) -> list[str]:
     """Return what D's server says of itself beside the twin: its steps, and a mean request's phases."""
-    judged = next(each for each in report["traces"] if each["role"] == "judged")
+    judged = next(each for each in report["traces"] if each["role"] == "held out")
     steps, origin = judged["steps"], report["error_origin"]
     lines = [
         f"{model}: {steps['n']:,} logged steps: MAPE {100 * steps['mape']:.1f} %, all of their time "

@@ -11,7 +11,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Final
 
 import numpy as np
 
+from traces.atomic import atomic_file
 from traces.errors import TraceError
 from traces.exporters.target import TargetFormat
 from traces.metrics import prompt_tokens
@@ -44,13 +44,9 @@ def write_requests(trace: Trace, target: TargetFormat, out: Path) -> Path:
         header=workload.header, requests=workload.requests.iloc[order].reset_index(drop=True), events=None
     )
     text = "".join(_WRITERS[target](workload))
-    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-    try:
+    with atomic_file(out, error=TraceError) as temporary:
         out.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_text(text, encoding="utf-8")
-        temporary.replace(out)
-    except OSError as error:
-        raise TraceError(f"{out}: got {error.strerror}, expected a place that can be written") from error
     return out
 
 

@@ -42,6 +42,7 @@ def check_converted(trace: Trace, path: Path) -> None:
 
 
 def _reader(source: PublicFormat, *, part: int | None) -> Callable[[Path], Trace]:
+    from traces.files.read import read_trace
     from traces.importers.aiperf import read_aiperf
     from traces.importers.azure import read_azure
     from traces.importers.burstgpt import read_burstgpt
@@ -49,7 +50,6 @@ def _reader(source: PublicFormat, *, part: int | None) -> Callable[[Path], Trace
     from traces.importers.llmservingsim import read_llmservingsim
     from traces.importers.mooncake import read_mooncake
     from traces.importers.vllmbench import read_vllm_bench
-    from traces.read import read_trace
 
     readers: dict[PublicFormat, Callable[[Path], Trace]] = {
         "azure": read_azure,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from traces.files.read import read_trace
 from traces.importers import PublicFormat, read_public
-from traces.read import read_trace
 from traces.trace import Trace
 
 _HEADS: Final[dict[str, PublicFormat]] = {

@@ -13,8 +13,10 @@ from traces.errors import ConfigError, TraceError
 from traces.header import Header
 from traces.importers.recorded import read_recorded
 from traces.trace import Trace, make_trace, select_rows
+from traces.units import to_us
+from traces.warm_up import without_warmup
+from traces.workload.model import DEFAULT_SEED
 from traces.workload.options import WorkloadOptions
-from traces.workload.resolve import seed_of, to_us
 from traces.workload.scaling import clip_lengths, scale_lengths
 
 WORKLOAD_COLUMNS: Final = (
@@ -41,9 +43,9 @@ def workload_of(trace: Trace) -> Trace:
     generated. Arrivals beyond the first round of a closed loop, and of a session whose think times are known,
     are NA: answers decided them. Raises TraceError where a request says no output length, or none is left.
     """
+    trace = without_warmup(trace)
     requests = trace.requests
-    requests = requests[(trace.column("phase").fillna("main") != "warmup").to_numpy(dtype=bool)]
-    output = trace.column("max_tokens").fillna(trace.column("output_tokens"))[requests.index]
+    output = trace.column("max_tokens").fillna(trace.column("output_tokens"))
     silent = requests["request_id"][(output.fillna(0) < 1).to_numpy(dtype=bool)]
     if len(silent) or not len(requests):
         got = (
@@ -111,7 +113,8 @@ def requests_again(options: WorkloadOptions) -> Trace:
         keep = np.isin(np.arange(len(arrival)), first)
     if not keep.any():
         raise ConfigError(f"--duration: got {options.duration:g} s, which holds no request ({options.trace})")
-    return select_rows(trace, keep).with_header(seed=seed_of(options), workload_spec=f"trace:{options.trace}")
+    seed = DEFAULT_SEED if options.seed is None else options.seed
+    return select_rows(trace, keep).with_header(seed=seed, workload_spec=f"trace:{options.trace}")
 
 
 def _with_its_session(trace: Trace) -> pd.Series[int]:

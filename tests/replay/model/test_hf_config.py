@@ -2,33 +2,46 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from replay.model.hf_config import FAMILIES, SAME_ARCHITECTURE, read_model_config, shipped_models
+from replay.model.families import FAMILIES
+from replay.model.hf_config import read_model_config
+from replay.model.shipped import SAME_ARCHITECTURE, SHIPPED, shipped_models
 from traces.errors import ConfigError
 
-PUBLISHED = {
-    # model: (billions of parameters, billions active per token), as the model cards say
-    "meta-llama/Llama-2-7b-hf": (6.74, 6.6),
-    "meta-llama/Llama-2-70b-hf": (68.98, 68.7),
-    "meta-llama/Llama-3.1-8B": (8.03, 7.5),
-    "meta-llama/Llama-3.1-70B": (70.55, 69.5),
-    "codellama/CodeLlama-34b-Instruct-hf": (33.74, 33.5),
-    "mistralai/Mixtral-8x7B-Instruct-v0.1": (46.70, 12.9),
-    "Qwen/Qwen2.5-7B-Instruct": (7.62, 7.1),
-    "Qwen/Qwen3-32B": (32.8, 32.0),
-    "Qwen/Qwen3-30B-A3B-Instruct-2507": (30.5, 3.3),
-    "Qwen/Qwen3-235B-A22B-FP8": (235, 22),
-    "openai/gpt-oss-120b": (116.8, 5.1),
-    "openai/gpt-oss-20b": (20.9, 3.6),
-    "MiniMaxAI/MiniMax-M2.5": (229, 10),
-    "moonshotai/Kimi-K2.5": (1027, 32),
-    "deepseek-ai/DeepSeek-V3": (671, 37),
+ACTIVE = {
+    # model: billions of parameters active per token, as the model cards say
+    "meta-llama/Llama-2-7b-hf": 6.6,
+    "meta-llama/Llama-3.1-70B": 69.5,
+    "mistralai/Mixtral-8x7B-Instruct-v0.1": 12.9,
+    "mistralai/Mixtral-8x22B-Instruct-v0.1": 39,
+    "Qwen/Qwen3-30B-A3B": 3.3,
+    "Qwen/Qwen3-235B-A22B-FP8": 22,
+    "Qwen/Qwen3-Coder-480B-A35B-Instruct": 35,
+    "openai/gpt-oss-120b": 5.1,
+    "openai/gpt-oss-20b": 3.6,
+    "MiniMaxAI/MiniMax-M2.5": 10,
+    "moonshotai/Kimi-K2.5": 32,
+    "deepseek-ai/DeepSeek-V2-Lite": 2.4,
+    "deepseek-ai/DeepSeek-V2": 21,
+    "deepseek-ai/DeepSeek-V3": 37,
+    "meta-llama/Llama-4-Scout-17B-16E-Instruct": 17,
+    "microsoft/Phi-3.5-MoE-instruct": 6.6,
+    "zai-org/GLM-4.5-Air": 12,
 }
+PUBLISHED = {
+    row[0]: float(row[1])
+    for row in re.findall(
+        r"^\| `(\S+)` \| ([\d.]+) \|", (SHIPPED / "PROVENANCE.md").read_text(), re.MULTILINE
+    )
+}
+"""Billions of parameters by model: the table of the file that says where each one's numbers are from."""
 PLAIN: Mapping[str, object] = {
     "model_type": "llama",
     "hidden_size": 1024,
@@ -49,12 +62,37 @@ def written(folder: Path, **changes: object) -> Path:
     return path
 
 
-@pytest.mark.parametrize("model", PUBLISHED)
-def test_a_model_has_as_many_parameters_as_its_card_says(model: str) -> None:
-    shape = read_model_config(model)
-    in_all, active = PUBLISHED[model]
-    assert shape.num_parameters() / 1e9 == pytest.approx(in_all, rel=0.004)
-    assert shape.num_active_parameters() / 1e9 == pytest.approx(active, rel=0.1)
+@pytest.mark.parametrize("model", shipped_models())
+def test_a_model_has_as_many_parameters_as_is_published(model: str) -> None:
+    assert read_model_config(model).num_parameters() / 1e9 == pytest.approx(PUBLISHED[model], rel=0.01)
+
+
+@pytest.mark.parametrize("model", ACTIVE)
+def test_a_token_passes_as_many_parameters_as_the_card_says(model: str) -> None:
+    assert read_model_config(model).num_active_parameters() / 1e9 == pytest.approx(ACTIVE[model], rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        *(f"Qwen/Qwen3-{size}B" for size in (4, 8, 14, 32)),
+        *("meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.2-3B", "meta-llama/Llama-3.3-70B-Instruct"),
+        *(f"google/gemma-3-{size}b-it" for size in (1, 4, 12, 27)),
+        *(
+            "mistralai/Mistral-7B-Instruct-v0.3",
+            "mistralai/Mistral-Small-24B-Instruct-2501",
+            "microsoft/phi-4",
+        ),
+        *(
+            "openai/gpt-oss-20b",
+            "openai/gpt-oss-120b",
+            "deepseek-ai/DeepSeek-R1",
+            "deepseek-ai/DeepSeek-V2-Lite",
+        ),
+    ],
+)
+def test_the_families_that_people_serve_first_are_found_by_name(family: str) -> None:
+    assert read_model_config(family).num_layers > 0
 
 
 def test_every_model_that_ships_is_understood_by_its_name_alone() -> None:
@@ -161,16 +199,69 @@ def test_the_kv_cache_follows_the_flag_else_the_checkpoint(tmp_path: Path) -> No
     )
 
 
-def test_a_multimodal_model_is_its_language_model(tmp_path: Path) -> None:
+def test_a_multimodal_model_is_its_language_model_and_says_so(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
-    path.write_text(json.dumps({"model_type": "mistral3", "text_config": {**PLAIN, "model_type": "mistral"}}))
-    assert read_model_config(path).num_layers == 12
+    text = {**PLAIN, "model_type": "mistral"}
+    path.write_text(
+        json.dumps({"model_type": "mistral3", "text_config": text, "vision_config": {"depth": 2}})
+    )
+    shape = read_model_config(path)
+    assert shape.num_layers == 12
+    assert ["vision_config" in note for note in shape.left_out] == [True]
+    assert read_model_config(written(tmp_path)).left_out == ()
+
+
+def test_gemma_3_files_that_leave_out_what_their_class_has_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    text = {
+        "model_type": "gemma3_text",
+        "hidden_size": 2560,
+        "intermediate_size": 10240,
+        "num_hidden_layers": 34,
+        "sliding_window": 1024,
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+    }
+    path.write_text(json.dumps({"model_type": "gemma3", "text_config": text, "vision_config": {"depth": 27}}))
+    read, ships = read_model_config(path), read_model_config("google/gemma-3-4b-it")
+    assert dataclasses.replace(read, name=ships.name) == ships
+    assert (read.num_windowed_layers, read.window, read.max_model_len) == (29, 1024, 131072)
+
+
+@pytest.mark.parametrize(
+    ("changes", "longest"),
+    [
+        ({"max_position_embeddings": 8192}, 8192),
+        ({}, 2048),
+        ({"n_positions": 1024, "max_position_embeddings": 4096}, 1024),
+        ({"max_position_embeddings": 8192, "rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, 8192),
+        ({"max_position_embeddings": 4096, "rope_scaling": {"type": "linear", "factor": 4}}, 16384),
+        ({"max_position_embeddings": 163840, "rope_scaling": {
+            "type": "yarn", "factor": 40, "original_max_position_embeddings": 4096}}, 163840),
+        ({"max_position_embeddings": 32768, "rope_parameters": {
+            "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}}, 131072),
+    ],
+)  # fmt: skip
+def test_the_longest_sequence_is_what_vllm_takes_of_the_file(
+    tmp_path: Path, changes: dict[str, object], longest: int
+) -> None:
+    assert read_model_config(written(tmp_path, **changes)).max_model_len == longest
+
+
+def test_a_window_that_no_context_outgrows_is_none(tmp_path: Path) -> None:
+    path = written(tmp_path, model_type="phi3", sliding_window=262144, max_position_embeddings=131072)
+    assert read_model_config(path).num_windowed_layers == 0
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "qwen3_next"}, r"model_type: got 'qwen3_next', expected .*nearest: qwen3_moe.*config\.json"),
+        ({"model_type": "qwen4"}, r"model_type: got 'qwen4', expected .*nearest: qwen3.*config\.json"),
+        ({"model_type": "qwen3_next"}, r"model_type: got 'qwen3_next': linear-attention layers, .*config\.json"),
+        ({"model_type": "deepseek_v32"}, r"model_type: got 'deepseek_v32': sparse attention, .*config\.json"),
+        ({"model_type": "jamba"}, r"model_type: got 'jamba': state-space layers, .*config\.json"),
+        ({"model_type": "mllama_text_model"}, r"model_type: got .*: cross-attention to an encoder, .*config\.json"),
+        ({"model_type": "new", "mamba_d_state": 16}, r"mamba_d_state: got 16: state-space layers"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": "4"}}, r'rope_scaling\.factor: got "4", expected a number'),
         ({"model_type": None}, r"model_type: got '', expected an architecture"),
         ({"num_hidden_layers": None, "num_layers": 4},
          r"num_hidden_layers: got nothing, expected .*the file has num_layers \(.*config\.json\)"),
@@ -210,8 +301,10 @@ def test_every_known_architecture_reads_a_plain_decoder(tmp_path: Path) -> None:
 
 
 def test_a_model_tuned_for_chats_is_found_by_its_own_name() -> None:
-    for other, base in SAME_ARCHITECTURE.items():
-        assert read_model_config(other) == read_model_config(base)
+    for base, others in SAME_ARCHITECTURE.items():
+        assert base in shipped_models()
+        for other in others:
+            assert read_model_config(other) == read_model_config(base)
     assert read_model_config("llama-3.1-8b-instruct").name == "meta-llama/Llama-3.1-8B"
 
 

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 from traces.errors import ConfigError, TraceError
+from traces.files.write import write_trace
 from traces.header import ClosedLoop, Header
 from traces.trace import Trace, make_trace
 from traces.workload import WorkloadOptions, trace_from_options, workload_of
-from traces.write import write_trace
 
 S = 1_000_000
 

@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from traces.check import check_trace
 from traces.errors import ConfigError
-from traces.read import read_trace
+from traces.files.check import check_trace
+from traces.files.read import read_trace
+from traces.files.write import write_trace
 from traces.summary import prefix_hit_ceiling_frac
 from traces.trace import Trace
 from traces.workload import WorkloadOptions, load_spec, synth, trace_from_options
 from traces.workload.from_trace import requests_again, workload_of
-from traces.write import write_trace
 
 SPEC = """
 version: "2"

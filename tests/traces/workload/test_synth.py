@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from traces.check import check_trace
 from traces.errors import ConfigError
-from traces.read import read_trace
+from traces.files.check import check_trace
+from traces.files.read import read_trace
+from traces.files.write import write_trace
 from traces.trace import Trace
 from traces.workload import PRESETS, WorkloadOptions, load_spec, preset, synth, trace_from_options
 from traces.workload.lengths import Constant, Exponential, Gaussian, Separate
 from traces.workload.model import Arrival, Client, ClosedLoop, OpenLoop, Window, Workload
-from traces.write import write_trace
 
 S = 1_000_000
 BLIS_SAMPLE = Path(__file__).parent / "data" / "workload_v2.yaml"

@@ -1,0 +1,46 @@
+"""The coefficients that a fit finds: their names by model, their units, and how finely they are kept."""
+
+from __future__ import annotations
+
+from sim import Blackbox, Extended
+
+COEFFICIENTS = ("alpha0", "alpha1", "alpha2", "beta0", "beta1", "beta2")
+FITTED = ("alpha0", "alpha1", "beta0", "beta1", "beta2")
+EXTENDED_FITTED = ("beta3", "beta4", "floor", "kappa")
+"""What a fit of ``latency.model: extended`` varies in addition."""
+EXTENDED_SHOWN = (*EXTENDED_FITTED, "tau_s", "sigma")
+UNITS = {
+    "alpha0": "µs",
+    "alpha1": "µs/prompt token",
+    "alpha2": "µs/output token",
+    "beta0": "µs/step",
+    "beta1": "µs/prefill token",
+    "beta2": "µs/decode token",
+    "beta3": "µs/context token read",
+    "beta4": "µs/(query, key) pair",
+    "floor": "µs/step",
+    "kappa": "per unit of duty",
+    "tau_s": "s",
+    "sigma": "of log(step time)",
+}
+UNITS |= {
+    **dict.fromkeys(("prefill_compute", "decode_compute", "expert_compute", "prefill_attention"), "x peak"),
+    **dict.fromkeys(("decode_attention", "prefill_kv", "decode_kv", "weights", "expert_weights"), "x peak"),
+    **dict.fromkeys(("head", "activation", "tensor_parallel"), "x peak"),
+    **dict.fromkeys(("layer_us", "moe_layer_us", "interleaved_moe_layer_us"), "µs/layer"),
+    **dict.fromkeys(("request_us", "cpu_request_us"), "µs/request"),
+    **dict.fromkeys(("step_us", "cpu_step_us"), "µs/step"),
+    "all_reduce_us": "µs/collective",
+    "expert_tile": "rows",
+}
+"""Those of physics: factors on the time at the peak, and overheads."""
+
+
+def decimals_of(name: str) -> int:
+    """Return to how many decimals a coefficient (µs) is kept: blackbox's to 10⁻⁶, the tiny ones of attention finer."""
+    return 12 if name in ("beta3", "beta4") else 6
+
+
+def coefficients_in(latency: Blackbox) -> tuple[str, ...]:
+    """Return the names of the coefficients that a model has and a report shows."""
+    return COEFFICIENTS + (EXTENDED_SHOWN if isinstance(latency, Extended) else ())

@@ -1,0 +1,170 @@
+"""The objective of a fit: coefficients in, the loss of the simulated latencies against the observed ones out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+import numpy as np
+
+from calibrate.compare.bootstrap import Floats
+from calibrate.fit.objective.coefficients import COEFFICIENTS, decimals_of
+from calibrate.fit.objective.exposure import exposure_columns
+from calibrate.fit.objective.fit_trace import FitTrace
+from calibrate.fit.objective.priors import WAY_IN, Prior
+from calibrate.fit.objective.simulated import Run, simulated
+from sim import Blackbox, EngineConfig
+
+NOISE = np.array([0.10, 0.03, 0.03, 0.03])
+"""Relative spread taken for one request's TTFT, E2E, TPOT and completion before the fit has measured its own."""
+NOISE_LIMITS = (0.02, 0.30)
+"""The measured spread stays within these: below, rounding would rule; above, a metric would not count."""
+PRIOR_REQUESTS = 4.0
+"""A prior that is one width off weighs as much as so many requests that are one noise off: neighbours share their
+queues, so the traces hold fewer independent observations than requests, and no model is exact."""
+NEVER_FINISHED = np.log(10.0)
+"""Residual of a request that the simulator does not finish: as if it were ten times too slow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """What is to be fitted; immutable, every evaluation simulates the same requests.
+
+    ``names``: the coefficients that vary, in the order of every vector. ``base``: the model they vary in.
+    ``scale``: what each would be if it explained a typical latency alone: the natural size of a step.
+    ``priors``: where some of them are expected, by name.
+    """
+
+    traces: tuple[FitTrace, ...]
+    engine: EngineConfig
+    names: tuple[str, ...]
+    base: Blackbox
+    scale: Floats
+    noise: Floats = field(default_factory=NOISE.copy)
+    priors: Mapping[str, Prior] = field(default_factory=lambda: MappingProxyType({}))
+
+    def latency(self, theta: Floats) -> Blackbox:
+        """Return the latency model with these coefficients."""
+        values = {
+            name: round(max(float(value), 0.0), decimals_of(name))
+            for name, value in zip(self.names, theta, strict=True)
+        }
+        return replace(self.base, **values)
+
+    def held(self) -> dict[str, float]:
+        """Return the coefficients that do not vary (µs)."""
+        return {name: float(getattr(self.base, name)) for name in COEFFICIENTS if name not in self.names}
+
+    def on(self, traces: tuple[FitTrace, ...]) -> Objective:
+        """Return the objective of other traces."""
+        return replace(self, traces=traces)
+
+    def subset(self, names: Sequence[str]) -> Objective:
+        """Return the objective in which only these of its coefficients vary, the others as in ``base``."""
+        at = [self.names.index(name) for name in names]
+        return replace(self, names=tuple(names), scale=self.scale[at])
+
+    def simulate(self, theta: Floats) -> list[Run]:
+        """Return every trace simulated with these coefficients."""
+        model = self.latency(theta)
+        return [simulated(trace, engine=self.engine, model=model) for trace in self.traces]
+
+    def residuals(self, runs: Sequence[Run]) -> list[Floats]:
+        """Return, per trace [4, n], log(simulated / observed) in units of the noise, NaN unless used."""
+        return [
+            log_ratio(run.latency_us, trace.observed_us) / self.noise[:, None]
+            for run, trace in zip(runs, self.traces, strict=True)
+        ]
+
+    def weights(self) -> list[Floats]:
+        """Return, per trace, each residual's weight: every trace counts alike, every metric in it alike."""
+        weights = []
+        for trace in self.traces:
+            counts = np.isfinite(trace.observed_us).sum(axis=1)
+            cells = max(1, int(np.count_nonzero(counts))) * len(self.traces)
+            weight = np.where(counts > 0, 1 / (np.maximum(counts, 1) * cells), 0.0)
+            weights.append(np.broadcast_to(weight[:, None], trace.observed_us.shape))
+        return weights
+
+    def prior_precision(self) -> Floats:
+        """Return the weight in the loss of each scaled coefficient's squared distance from its prior."""
+        one = 1.0 / max(sum(int(trace.used().sum()) for trace in self.traces), 1)
+        weight = np.array(
+            [
+                PRIOR_REQUESTS * one / self.priors[name].width ** 2
+                if name in self.priors
+                else one / WAY_IN.get(name, np.inf) ** 2
+                for name in self.names
+            ]
+        )
+        return np.asarray(self.scale**2 * weight)
+
+    def prior_centre(self) -> Floats:
+        """Return where each coefficient is expected; 0 without a prior."""
+        return np.array([self.priors[name].centre if name in self.priors else 0.0 for name in self.names])
+
+    def prior_width(self) -> Floats:
+        """Return how far off each coefficient may well be; infinite without a prior."""
+        known = {name: prior.width for name, prior in self.priors.items()}
+        return np.array([known.get(name, WAY_IN.get(name, np.inf)) for name in self.names])
+
+    def loss(self, residuals: Sequence[Floats], theta: Floats) -> float:
+        """Return the mean robust loss, prior included: 1 is a typical error of one noise, 0 perfection."""
+        off = (theta - self.prior_centre()) / self.scale
+        return float(self.prior_precision() @ off**2) + float(
+            sum(
+                np.nansum(weight * robust(residual))
+                for weight, residual in zip(self.weights(), residuals, strict=True)
+            )
+        )
+
+    def evaluate(self, theta: Floats) -> float:
+        """Return the loss at these coefficients."""
+        return self.loss(self.residuals(self.simulate(theta)), theta)
+
+    def exposure_gradients(self, runs: Sequence[Run]) -> list[Floats]:
+        """Return, per trace, d residual / d coefficient while the schedule stays as it is: [p, 4, n]."""
+        values = []
+        for run, trace in zip(runs, self.traces, strict=True):
+            latencies = exposure_columns(run.timeline, trace.requests.prompt_tokens.astype(np.float64))
+            chosen = np.stack([latencies[name] for name in self.names])
+            values.append(chosen / (np.maximum(run.latency_us, 1.0) * self.noise[:, None]))
+        return values
+
+    def with_noise_of(self, runs: Sequence[Run]) -> Objective:
+        """Return the objective with each metric's noise measured from what these runs leave unexplained."""
+        ratios = np.concatenate(
+            [
+                log_ratio(run.latency_us, trace.observed_us)
+                for run, trace in zip(runs, self.traces, strict=True)
+            ],
+            axis=1,
+        )
+        measured = np.array([_spread(row) for row in ratios])
+        noise = np.where(np.isfinite(measured), np.clip(measured, *NOISE_LIMITS), self.noise)
+        return replace(self, noise=noise)
+
+
+def robust(residual: Floats) -> Floats:
+    """Return the loss of residuals: squares near 0, straight lines far out (soft L1)."""
+    return np.asarray(2 * (np.sqrt(1 + residual**2) - 1))
+
+
+def robust_weight(residual: Floats) -> Floats:
+    """Return what a residual's square must be weighted with for the same derivative as its robust loss."""
+    return np.asarray(1 / np.sqrt(1 + residual**2))
+
+
+def log_ratio(simulated_us: Floats, observed_us: Floats) -> Floats:
+    """Return log(simulated / observed), NaN where not observed, ``NEVER_FINISHED`` where not simulated."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.log(np.maximum(simulated_us, 1.0)) - np.log(observed_us)
+    ratio = np.where(np.isfinite(simulated_us), ratio, NEVER_FINISHED)
+    return np.where(np.isfinite(observed_us) & (observed_us > 0), ratio, np.nan)
+
+
+def _spread(ratios: Floats) -> float:
+    """Return the standard deviation of a normal spread with this median of |log ratio|; NaN of none."""
+    known = ratios[np.isfinite(ratios)]
+    return float(1.4826 * np.median(np.abs(known))) if len(known) else float("nan")

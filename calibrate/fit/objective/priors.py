@@ -1,0 +1,102 @@
+"""What is known of a coefficient before any trace is seen: from the roofline, from a GPU's kind, from any transformer.
+
+A workload of equal lengths shows only a sum of two coefficients, and a quiet one shows no GPU slowing down. What the
+traces leave open then is not zero but what such hardware usually does, with a width, and the report says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from traces.header import ServerInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prior:
+    """A coefficient is expected at ``centre``, give or take ``width`` (a standard deviation, the same unit)."""
+
+    centre: float
+    width: float
+    source: str
+
+    def text(self) -> str:
+        """Return the prior as text for a report."""
+        return f"{self.centre:.4g} ± {self.width:.2g} ({self.source})"
+
+
+WAY_IN = {"alpha0": 20_000.0, "alpha1": 20.0}
+"""How large (µs) the way into the queue may well be: HTTP, tokenizing, hand-over. It weighs as much as one request
+of all: nothing where the traces say anything, and what keeps an overloaded trace, whose TTFT are all queue, from
+calling a part of it the way in."""
+
+POWER_LIMITED = ("A100", "A800", "H20", "H100", "H200", "H800", "B200", "B300", "L40", "GH200", "MI3")
+"""GPUs whose clock falls when large products run all the time: the power limit is below what those would draw."""
+SLOWDOWN = Prior(centre=0.5, width=0.2, source="power-limited data-centre GPUs")
+SLOWDOWN_UNKNOWN = Prior(
+    centre=0.2, width=0.25, source="a GPU that is not known: between none and a power-limited one's"
+)
+
+ATTENTION_SHARE = 4e-5
+"""A (query, key) pair costs 4·layers·width products, a token 2·weights: from 2e-5 (70B) to 9e-5 (0.5B) of it."""
+READING_SHARE = 8e-6
+"""KV bytes of a token per byte of weights: 2e-6 (70B, grouped heads) to 4e-5 (7B, a key for every query)."""
+FLOOR_SHARE = 0.7
+"""How much of a quiet step's time goes into reading the weights: 0.5 for small models, 0.9 for large ones."""
+
+
+def proportions(*, beta1: float, step_us: float) -> dict[str, Prior]:
+    """Return what holds of any transformer, from what a prefill token and a quiet step cost."""
+    origin = "proportions of any transformer"
+    pair, entry, floor = ATTENTION_SHARE * beta1, READING_SHARE * step_us, FLOOR_SHARE * step_us
+    return {
+        "beta3": Prior(centre=entry, width=entry, source=origin),
+        "beta4": Prior(centre=pair, width=pair, source=origin),
+        "floor": Prior(centre=floor, width=0.4 * step_us, source=origin),
+        "kappa": SLOWDOWN_UNKNOWN,
+    }
+
+
+def known_priors(
+    server: ServerInfo,
+    *,
+    model_config: str | Path | None = None,
+    gpu: str | None = None,
+    tp: int | None = None,
+) -> dict[str, Prior]:
+    """Return what model and GPU imply, as far as they are known: by the options, else by a trace's header.
+
+    ``model_config``: a config.json, or the name of a model that ships. Raises ConfigError on an option that names
+    nothing known; what only the header says may be unknown.
+    """
+    from replay.model import extended_priors, find_gpu, read_model_config
+    from traces.errors import ConfigError
+
+    priors: dict[str, Prior] = {}
+    gpu_name = gpu or server.gpu
+    if gpu_name is not None and any(kind in gpu_name.upper() for kind in POWER_LIMITED):
+        priors["kappa"] = SLOWDOWN
+    which = model_config or server.model
+    if gpu_name is None or which is None:
+        return priors
+    try:
+        shape, row = read_model_config(which), find_gpu(gpu_name)
+    except ConfigError:
+        if model_config is not None:
+            raise
+        return priors
+    for name, prior in extended_priors(shape, row, tp=tp or server.tensor_parallel or 1).items():
+        width = prior.value * prior.relative_width
+        priors[name] = Prior(centre=prior.value, width=width, source=prior.source)
+    return priors
+
+
+def with_priors(*parts: Mapping[str, Prior]) -> dict[str, Prior]:
+    """Return all priors, a later part's before an earlier one's."""
+    together: dict[str, Prior] = {}
+    for part in parts:
+        together.update(part)
+    return together

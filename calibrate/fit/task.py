@@ -1,0 +1,74 @@
+"""What a fit is asked for, and the objective of any set of coefficients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from calibrate.compare.bootstrap import Floats
+from calibrate.fit.initial_guess import natural_scale
+from calibrate.fit.objective.coefficients import COEFFICIENTS
+from calibrate.fit.objective.fit_trace import FitTrace, head_of
+from calibrate.fit.objective.objective import Objective
+from calibrate.fit.objective.priors import Prior
+from calibrate.fit.search import Report
+from sim import Blackbox, Extended
+
+if TYPE_CHECKING:
+    from replay import TwinConfig
+
+HEAD = 500
+"""Requests of each trace, its first ones, that the search and the model selection are made on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What is to be fitted. ``names``: blackbox's coefficients that vary; ``config.latency`` says which model.
+
+    ``priors``: what model and GPU imply. ``report``: called with the stage and the best loss.
+    """
+
+    traces: tuple[FitTrace, ...]
+    config: TwinConfig
+    names: tuple[str, ...]
+    priors: Mapping[str, Prior]
+    seed: int
+    report: Report
+
+    @property
+    def latency(self) -> Blackbox:
+        """The model whose coefficients are to be found; ``fit`` has made sure that it is one of these."""
+        latency = self.config.latency
+        assert isinstance(latency, Blackbox)  # noqa: S101 - fit refuses any other
+        return latency
+
+    def objective(self, names: Sequence[str]) -> Objective:
+        """Return the objective in which these names vary, without priors and without scatter of steps."""
+        base = self.latency
+        if isinstance(base, Extended):
+            base = replace(base, sigma=0.0)
+        return Objective(
+            traces=self.traces,
+            engine=self.config.engine,
+            names=tuple(names),
+            base=base,
+            scale=natural_scale(self.traces, names),
+        )
+
+    def heads(self) -> tuple[FitTrace, ...]:
+        """Return the beginnings of the traces."""
+        return tuple(head_of(trace, HEAD) for trace in self.traces)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Where the refinement begins: an objective, and the coefficients that the search found for it."""
+
+    objective: Objective
+    theta: Floats
+
+    def by_name(self) -> dict[str, float]:
+        """Return blackbox's six coefficients, those that are held included."""
+        values = {name: float(getattr(self.objective.base, name)) for name in COEFFICIENTS}
+        return {**values, **dict(zip(self.objective.names, self.theta.tolist(), strict=True))}

@@ -1,0 +1,139 @@
+"""One observed trace beside the other side of the comparison: what the twin makes of it, or another trace."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrate.compare.engine_steps import step_errors
+from calibrate.compare.network import client_view, server_view
+from calibrate.compare.pair import PHASES, Pairs, Side, pair_sides, side_of
+from calibrate.compare.phases import simulated_phases
+from calibrate.compare.rates import Counters
+from calibrate.compare.saturation import saturation_of
+from calibrate.findings import Compared, Options, Role, Source
+
+if TYPE_CHECKING:
+    from replay import TwinConfig
+    from sim import Outcomes, Simulation, Step
+    from traces import Trace
+
+MOST_STEPS = 300_000
+"""A run of more steps is not taken step by step for the sake of its queue times."""
+
+
+def against_trace(observed: Source, simulated: Source, options: Options) -> Compared:
+    """Return a trace beside another one of the same requests; nothing is simulated."""
+    other = simulated.trace if options.network is None else client_view(simulated.trace, options.network)
+    pairs = pair_sides(side_of(observed.trace), side_of(other), by=options.pair_by)
+    return Compared(
+        source=observed,
+        role="compared",
+        pairs=pairs,
+        notes=trace_notes(observed.trace, pairs),
+        saturation=saturation_of(observed.trace, seed=options.seed),
+        counters=Counters(
+            hit_frac=(_counted_hits(observed.trace), _counted_hits(other)),
+            preemptions=(_counted(observed.trace, PREEMPTIONS), _counted(other, PREEMPTIONS)),
+            num_requests=len(observed.trace),
+        ),
+        partner=simulated,
+    )
+
+
+def against_twin(source: Source, config: TwinConfig, options: Options, *, role: Role) -> Compared:
+    """Return a trace beside what the twin makes of it."""
+    from replay import check_fits, simulate_trace
+
+    check_fits(config, source.trace)
+    met = source.trace if options.network is None else server_view(source.trace, options.network)
+    simulated, simulation = simulate_trace(met, config, record="tokens")
+    if options.network is not None:
+        simulated = client_view(simulated, options.network)
+    steps = _steps(source, met, config=config, simulation=simulation)
+    side = _timed(side_of(simulated), simulation.outcomes, steps, source.trace)
+    pairs = pair_sides(side_of(source.trace), side, by=options.pair_by)
+    return Compared(
+        source=source,
+        role=role,
+        pairs=pairs,
+        notes=trace_notes(source.trace, pairs),
+        saturation=saturation_of(source.trace, seed=options.seed),
+        counters=_counters(source.trace, simulation.outcomes, simulated),
+        steps=None if source.steps is None else step_errors(source.steps, config, simulated=steps or []),
+    )
+
+
+def _steps(source: Source, met: Trace, *, config: TwinConfig, simulation: Simulation) -> list[Step] | None:
+    """Return every simulated step where something is compared with them: the server's own times, or its log."""
+    from replay import simulate_trace
+
+    is_wanted = source.steps is not None or bool(source.trace.column("server_queue_us").notna().any())
+    if not is_wanted or simulation.num_steps > MOST_STEPS:
+        return None
+    return simulate_trace(met, config, record="steps")[1].steps()
+
+
+def _timed(side: Side, outcomes: Outcomes, steps: list[Step] | None, observed: Trace) -> Side:
+    """Return the simulated side with its phases; where the server timed its queue, by the server's own clock."""
+    starts: NDArray[np.int64] | None = None
+    if steps is not None:
+        starts = np.array([step.t for step in steps], dtype=np.int64)
+    phases = simulated_phases(outcomes, e2e_us=side.table["e2e_us"].to_numpy(), step_starts_us=starts)
+    table = side.table.assign(**{name: phases[name].to_numpy() for name in PHASES})
+    if observed.column("server_queue_us").notna().any():
+        table["queue_us"] = phases["queue_phase_us"].to_numpy()
+    return replace(side, table=table)
+
+
+PREEMPTIONS = "vllm:num_preemptions_total"
+CACHE_HITS, CACHE_QUERIES = "vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total"
+
+
+def _counters(observed: Trace, outcomes: Outcomes, simulated: Trace) -> Counters:
+    """Return what the server's /metrics counted during the run, and the simulator over the same requests."""
+    from traces import prompt_tokens
+
+    scheduled = outcomes.scheduled_us >= 0
+    prompts = float(prompt_tokens(simulated)[scheduled].sum())
+    hits = float(outcomes.num_cached_tokens[scheduled].sum()) / prompts if prompts else None
+    return Counters(
+        hit_frac=(_counted_hits(observed), hits),
+        preemptions=(_counted(observed, PREEMPTIONS), float(outcomes.num_preemptions.sum())),
+        num_requests=len(observed),
+    )
+
+
+def _counted_hits(trace: Trace) -> float | None:
+    hits, queries = _counted(trace, CACHE_HITS), _counted(trace, CACHE_QUERIES)
+    return hits / queries if hits is not None and queries else None
+
+
+def _counted(trace: Trace, name: str) -> float | None:
+    """Return by how much a counter grew during the run, over all its labels (engines); None where not recorded."""
+    grown = [
+        reading.after - reading.before
+        for key, reading in trace.header.metrics_delta.items()
+        if key.partition("{")[0] == name
+    ]
+    return sum(grown) if grown else None
+
+
+def trace_notes(trace: Trace, pairs: Pairs) -> tuple[str, ...]:
+    """Return what a reader must know about one trace's comparison."""
+    from replay import pacing_of
+    from traces import metric_notes
+
+    lines = list(metric_notes(trace).lines())
+    if pairs.observed_gaps.basis != "events":
+        lines.append(
+            "ITL statistics are of each request's mean, since no single gaps are recorded on both sides"
+        )
+    if pairs.num_token_mismatch:
+        lines.append(f"{pairs.num_token_mismatch} pairs disagree on their token counts and were kept")
+    if (paced := pacing_of(trace).note()) is not None:
+        lines.append(paced)
+    return tuple(lines)

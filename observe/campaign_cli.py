@@ -1,0 +1,126 @@
+"""``vtwin observe --plan`` and ``--sweep``: asks, runs the list of loads, and shows what came of each."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import typer
+
+from observe.campaign import Outcome, estimate_all, model_length, run_loads
+from observe.observation import observe_with
+from observe.plan.loads import Load, calibration_loads, sweep_loads
+from observe.result.json_document import SCHEMA_VERSION, Summary, summarize_observed
+from observe.run.panel import show
+from traces import ConfigError
+
+if TYPE_CHECKING:
+    from observe.observation import Observation
+    from observe.settings import Settings
+    from traces.workload import WorkloadOptions
+
+_MINUTE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListOptions:
+    """Which list of loads: a sweep's text or a plan's name, one of them; ``yes``: do not ask.
+
+    ``overwrite``: measured traces, too.
+    """
+
+    sweep: str | None
+    plan: Literal["calibrate"] | None
+    yes: bool
+    resume: bool
+    overwrite: bool = False
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether there is a list at all. Raises ConfigError for options that make no sense together."""
+        if self.sweep is not None and self.plan is not None:
+            raise ConfigError("--plan: got it together with --sweep, expected one of them")
+        some = self.sweep is not None or self.plan is not None
+        if not some and (self.yes or self.resume):
+            raise ConfigError("--yes, --resume: got neither --plan nor --sweep, expected one of them")
+        return some
+
+
+async def observe_list(
+    workload: WorkloadOptions, settings: Settings, *, options: ListOptions, folder: Path
+) -> list[Outcome]:
+    """Run the list into ``folder``; return what came of each load that was begun.
+
+    Raises ConfigError where the list cannot be made, typer.Abort where the user does not want it.
+    """
+    if options.sweep is not None:
+        loads = sweep_loads(workload, options.sweep)
+    else:
+        loads = calibration_loads(workload, max_model_len=await model_length(settings))
+        await _ask(loads, settings, options=options, rate_per_s=workload.rate)
+
+    async def observe(load: Load, stem: Path) -> Observation:
+        return await observe_with(
+            load.requests, settings, output=stem, display=show(), tell=tell, handle_signals=True
+        )
+
+    return await run_loads(
+        loads, folder, observe=observe, resume=options.resume, overwrite=options.overwrite, tell=tell
+    )
+
+
+def tell(line: str) -> None:
+    """Say one thing on stderr."""
+    typer.echo(f"observe: {line}", err=True)
+
+
+async def _ask(
+    loads: Sequence[Load], settings: Settings, *, options: ListOptions, rate_per_s: float | None
+) -> None:
+    """Show how long each load takes, and go on only if that is wanted."""
+    if not options.yes and not sys.stdin.isatty():
+        raise ConfigError("--plan: got no terminal to confirm on, expected --yes")
+    seconds = await estimate_all(loads, settings, rate_per_s=rate_per_s)
+    for load, each in zip(loads, seconds, strict=True):
+        typer.echo(
+            f"  {load.name:<16}{len(load.requests):>8,} requests{each:>10,.0f} s   {load.purpose}", err=True
+        )
+    typer.echo(f"  about {sum(seconds) / _MINUTE_S:,.1f} minutes in all", err=True)
+    if not options.yes:
+        typer.confirm("Run this plan?", abort=True, err=True)
+
+
+def report_list(outcomes: Sequence[Outcome], *, slo_us: Mapping[str, float], as_json: bool) -> None:
+    """Print a line per load on stdout; with ``as_json`` one document with all summaries, the lines on stderr."""
+    summaries = {outcome.load.name: summarize_observed(outcome.trace, slo_us=slo_us) for outcome in outcomes}
+    head = ("ok", "sent/s", "done/s", "tokens/s", "TTFT p50", "TTFT p99", "ITL p50", "E2E p50")
+    typer.echo(f"{'load, times in ms':<20}" + "".join(f"{name:>10}" for name in head), err=as_json)
+    for name, summary in summaries.items():
+        typer.echo(f"{name:<20}" + "".join(f"{cell:>10}" for cell in _cells(summary)), err=as_json)
+        if summary["client"]["limited"]:
+            typer.echo(f"  client-limited: {summary['client']['reason']}", err=as_json)
+    if as_json:
+        typer.echo(json.dumps({"schema_version": SCHEMA_VERSION, "loads": summaries}, indent=2))
+
+
+def _cells(summary: Summary) -> list[str]:
+    def milliseconds(value: float | None) -> str:
+        return "-" if value is None else f"{value / 1e3:,.1f}"
+
+    def rate(value: float | None) -> str:
+        return "-" if value is None else f"{value:,.2f}"
+
+    return [
+        f"{summary['num_by_status'].get('ok', 0):,}",
+        rate(summary["client"]["rate_achieved_per_s"]),
+        rate(summary["request_throughput"]),
+        rate(summary["output_token_throughput"]),
+        milliseconds(summary["ttft_us"]["p50"]),
+        milliseconds(summary["ttft_us"]["p99"]),
+        milliseconds(summary["itl_us"]["p50"]),
+        milliseconds(summary["e2e_us"]["p50"]),
+    ]

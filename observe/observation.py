@@ -1,0 +1,250 @@
+"""One observation from end to end: prepare, send, record, and say how far the numbers can be trusted."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from observe.executor import Executor, SingleProcess, tuned_for_a_run
+from observe.plan.send_plan import SendPlan
+from observe.preparation import Preparation, Tell, prepare
+from observe.record.live_trace import LiveTrace
+from observe.run.dispatch import RunFacts
+from observe.run.early_stop import ErrorRateStop
+from observe.run.progress import Progress
+from observe.senders.endpoint import Api, parse_endpoint
+from observe.senders.exchange import monotonic_ns
+from observe.server.http_client import ServerClient
+from observe.server.recorders import ServerRecorders
+from observe.server.server_facts import scrape_metrics
+from observe.settings import Limits, Settings
+from observe.trace_header import final_header, first_header, lost_processes, server_change, with_remarks
+
+if TYPE_CHECKING:
+    from observe.server.prometheus_text import Sample
+    from traces import Header, Trace
+
+_LAST_SCRAPE_S = 5.0
+"""How long the last look at the server's counters may take: the server may be gone."""
+
+Display = Callable[[Progress, SendPlan], AbstractContextManager[None]]
+"""Shows a run while it goes on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What came of it: the trace, already written where an output was named, and what to tell the user.
+
+    ``start_ns``: the run's start, from which the trace counts, by CLOCK_MONOTONIC. ``fault``: why the run as a
+    whole cannot be taken for what was asked (stopped early, the server changed), or None. ``cpu_s``: what sending
+    and recording took, in all processes.
+    """
+
+    trace: Trace
+    start_ns: int
+    fault: str | None
+    interrupted: bool
+    cpu_s: float
+    notes: tuple[str, ...]
+
+    @property
+    def num_ok(self) -> int:
+        """Requests that were answered whole."""
+        return int((self.trace.column("status") == "ok").fillna(False).sum())
+
+    @property
+    def client_limited(self) -> bool:
+        """Whether the client, not the server, set the pace."""
+        client = self.trace.header.client
+        return client is not None and bool(client.limited)
+
+
+async def observe_trace(
+    workload: Trace,
+    *,
+    url: str,
+    output: str | Path | None = None,
+    model: str | None = None,
+    api: Api = "completions",
+    api_key: str | None = None,
+    headers: Sequence[str] = (),
+    limits: Limits | None = None,
+) -> Trace:
+    """Send the requests of ``workload`` to the server at ``url``; return the trace of what it did.
+
+    Written to ``output`` too, if named. Raises ServerError for a server that is not there or refuses,
+    TraceError for a workload that cannot be sent or an output that cannot be written, ConfigError otherwise.
+    """
+    settings = Settings(
+        endpoint=parse_endpoint(url, api_key=api_key, headers=headers),
+        api=api,
+        model=model,
+        limits=limits or Limits(),
+    )
+    return (await observe_with(workload, settings, output=output)).trace
+
+
+async def observe_with(
+    workload: Trace,
+    settings: Settings,
+    *,
+    output: str | Path | None = None,
+    display: Display | None = None,
+    tell: Tell | None = None,
+    handle_signals: bool = False,
+) -> Observation:
+    """Observe as ``settings`` say (see ``observe_trace``), shown by ``display``; ``tell`` takes single lines.
+
+    With ``handle_signals`` the first SIGINT stops sending and waits for what is under way, the second and any
+    SIGTERM drop it; whatever had ended is in the trace.
+    """
+    client = ServerClient(settings.endpoint)
+    tell = tell or (lambda _: None)
+    try:
+        ready = await prepare(workload, settings, client, tell=tell)
+        for note in ready.notes:
+            tell(note)
+        if settings.processes > 1:
+            tell(f"starting {settings.processes} processes")
+        with _output(output) as path:
+            return await _observe(
+                ready,
+                settings,
+                client=client,
+                path=path,
+                shown=display or (lambda *_: nullcontext()),
+                signals=_signals(tell) if handle_signals else (lambda _: nullcontext()),
+            )
+    finally:
+        await client.close()
+
+
+async def _observe(
+    ready: Preparation,
+    settings: Settings,
+    *,
+    client: ServerClient,
+    path: Path,
+    shown: Display,
+    signals: Callable[[Executor], AbstractContextManager[None]],
+) -> Observation:
+    beside = ServerRecorders(settings, client)
+    live = LiveTrace(path, plan=ready.plan, events=settings.events, warmup=settings.warmup)
+    progress = Progress(num_planned=len(ready.plan), num_at_once=ready.plan.num_at_once)
+    executor = open_executor(ready, settings, live=live, progress=progress, path=path)
+    executor.report_outcomes(ErrorRateStop(settings.max_error_frac, executor.stop).note)
+    header = first_header(ready, settings, executor=executor)
+    try:
+        await executor.make_ready()
+        with tuned_for_a_run(), shown(progress, ready.plan), signals(executor):
+            header, facts = await _execute(executor, live=live, header=header, beside=beside)
+    finally:
+        await executor.close()
+        live.close()
+    after = await _last_scrape(client) if ready.metrics is not None else None
+    header = final_header(
+        header,
+        ready,
+        settings=settings,
+        progress=progress,
+        executor=executor,
+        facts=facts,
+        after=after,
+    )
+    header = with_remarks(header, beside.write(path), clock_name=executor.clock_name)
+    return _observation(live.finish(header), progress, facts=facts, executor=executor)
+
+
+def open_executor(
+    ready: Preparation, settings: Settings, *, live: LiveTrace, progress: Progress, path: Path
+) -> Executor:
+    """Return what carries the plan out, in as many processes as the settings say."""
+    id_prefix = f"vtwin-{ready.salt:x}"
+    if settings.processes == 1:
+        return SingleProcess(ready.plan, settings, live=live, progress=progress, id_prefix=id_prefix)
+    from observe.processes.process_group import ProcessGroup
+
+    return ProcessGroup(ready.plan, settings, path=path, progress=progress, id_prefix=id_prefix)
+
+
+def _observation(trace: Trace, progress: Progress, *, facts: RunFacts, executor: Executor) -> Observation:
+    client = trace.header.client
+    assert client is not None and progress.start_ns is not None  # noqa: S101  it has run
+    return Observation(
+        trace=trace,
+        start_ns=progress.start_ns,
+        fault=facts.stopped or server_change(executor.answer_counts) or lost_processes(client.processes),
+        interrupted=facts.interrupted,
+        cpu_s=executor.cpu_s,
+        notes=client.notes,
+    )
+
+
+async def _execute(
+    executor: Executor, *, live: LiveTrace, header: Header, beside: ServerRecorders
+) -> tuple[Header, RunFacts]:
+    """Send and record; return the header with the run's start, and how the run went. Raises TraceError."""
+    start_ns = monotonic_ns() + executor.lead_ns
+    header = replace(header, start_unix_us=(time.time_ns() + executor.lead_ns) // 1000)
+    live.write_header(header)
+    beside.start(start_ns)
+    try:
+        return header, await executor.execute(start_ns)
+    finally:
+        await beside.stop()
+
+
+async def _last_scrape(client: ServerClient) -> list[Sample] | None:
+    try:
+        return await asyncio.wait_for(scrape_metrics(client), _LAST_SCRAPE_S)
+    except TimeoutError:
+        return None
+
+
+@contextmanager
+def _output(output: str | Path | None) -> Iterator[Path]:
+    if output is not None:
+        yield Path(output)
+        return
+    with tempfile.TemporaryDirectory(prefix="vtwin-observe-") as folder:
+        yield Path(folder) / "trace"
+
+
+def _signals(tell: Tell) -> Callable[[Executor], AbstractContextManager[None]]:
+    """Return what makes SIGINT drain and then abort a run, and SIGTERM abort it at once."""
+
+    @contextmanager
+    def handling(run: Executor) -> Iterator[None]:
+        interrupts = 0
+
+        def interrupt() -> None:
+            nonlocal interrupts
+            interrupts += 1
+            if interrupts == 1:
+                tell("interrupted: waiting for the requests in flight; press Ctrl-C again to drop them")
+                run.drain()
+            else:
+                run.abort()
+
+        def terminate() -> None:
+            tell("terminated: dropping the requests in flight")
+            run.drain()
+            run.abort()
+
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, interrupt)
+        loop.add_signal_handler(signal.SIGTERM, terminate)
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+            loop.remove_signal_handler(signal.SIGTERM)
+
+    return handling

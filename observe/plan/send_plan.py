@@ -1,0 +1,262 @@
+"""From a trace to what will be sent and when, all of it decided before the clock starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from observe.plan.chains import Chain, chains_of, is_token_ids, rounds_that_extend
+from observe.plan.prompts import BLOCK, GROUP, OWN, Prompts, Segment, key_of
+from observe.plan.request_body import BodyShape
+from observe.senders.exchange import one_line
+from traces import TraceError, prompt_tokens
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from traces import ClosedLoop, Trace
+
+PREBUILD_BYTES = 256 << 20
+"""Bodies are built before the run up to this much; the rest in their turn, ahead of their due time."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)  # no slots: a property is cached
+class SendPlan:
+    """The requests of ``trace`` in its order: when each is due and what it carries.
+
+    ``due_us``: µs from the run's start; None where an answer plus ``think_us`` decides: in a closed loop beyond
+    the first round, and in a session. ``chains``: row numbers, those of a session together, by due time.
+    ``extends_row``: the row whose prompt and answer a row's prompt builds on (see ``observe.plan.conversations``).
+    ``notes``: what is sent otherwise.
+    """
+
+    trace: Trace
+    due_us: Sequence[int | None]
+    think_us: Sequence[int]
+    chains: Sequence[Chain]
+    extends_row: Mapping[int, int]
+    max_tokens: Sequence[int]
+    prompts: Prompts
+    shape: BodyShape
+    segments: Sequence[tuple[Segment, ...]]
+    models: Sequence[str | None]
+    headers: Sequence[tuple[tuple[str, str], ...]]
+    priorities: Sequence[int | None]
+    deadline_us: Sequence[int | None]
+    notes: tuple[str, ...]
+    built: dict[int, bytes] = field(default_factory=dict)
+
+    @property
+    def closed_loop(self) -> ClosedLoop | None:
+        """The closed loop that paces this plan, or None where the due times do."""
+        return self.trace.header.closed_loop
+
+    @property
+    def has_sessions(self) -> bool:
+        """Whether any request waits for the answer to another of its session."""
+        return len(self.chains) < len(self)
+
+    @property
+    def num_at_once(self) -> int:
+        """How many requests of a closed loop are due together, so that how late they are says nothing."""
+        loop = self.closed_loop
+        if loop is None:
+            return 0
+        return len(self) if loop.in_waves else loop.concurrency
+
+    @cached_property
+    def extended_rows(self) -> frozenset[int]:
+        """Rows whose answer is part of another's prompt."""
+        return frozenset(self.extends_row.values())
+
+    @cached_property
+    def awaited_rows(self) -> frozenset[int]:
+        """Rows whose answer another round of their session waits for."""
+        return frozenset(row for chain in self.chains for row in chain[:-1])
+
+    def __len__(self) -> int:
+        """Return the number of requests: of a share of the plan, its own."""
+        return sum(map(len, self.chains))
+
+    def take_body(self, index: int) -> bytes:
+        """Return the body of row ``index`` and forget it if it was built before."""
+        return self.built.pop(index, None) or self.build_body(index)
+
+    def build_body(self, index: int) -> bytes:
+        """Return the body of row ``index``, built now."""
+        return self.body_with(index, self.prompt(index))
+
+    def prompt(self, index: int) -> bytes:
+        """Return the prompt of row ``index`` as JSON; of a row that builds on another, what it adds."""
+        return self.prompts.render(self.segments[index])
+
+    def prefix_tokens(self, index: int) -> int:
+        """Return how many of the tokens of row ``index`` are those of its prefix group."""
+        return int(self.trace.column("prefix_length").fillna(0).iloc[index])
+
+    def num_prompt_tokens(self, index: int) -> int:
+        """Return the tokens of ``prompt``."""
+        return sum(segment.length for segment in self.segments[index])
+
+    def body_with(self, index: int, prompt: bytes) -> bytes:
+        """Return the body of row ``index`` with this prompt, JSON already."""
+        return self.shape.body(
+            prompt,
+            max_tokens=self.max_tokens[index],
+            model=self.models[index],
+            priority=self.priorities[index],
+            return_token_ids=index in self.extended_rows and is_token_ids(prompt),
+        )
+
+
+def make_plan(
+    trace: Trace,
+    *,
+    prompts: Prompts,
+    shape: BodyShape,
+    prebuild_bytes: int = PREBUILD_BYTES,
+    class_priority: bool = False,
+) -> SendPlan:
+    """Return the plan that sends every row of ``trace``; ``class_priority``: by its class where it says none.
+
+    Raises TraceError for a trace without requests, or with a row whose output length nobody states.
+    """
+    if len(trace) == 0:
+        raise TraceError("trace: got no requests, expected at least one")
+    chains = chains_of(trace)
+    extends_row = rounds_that_extend(trace, chains)
+    due = _due_us(trace, chains)
+    segments, notes = _segments(trace, extends_row)
+    plan = SendPlan(
+        trace=trace,
+        due_us=due,
+        think_us=_think_us(trace),
+        chains=sorted(chains, key=lambda chain: (due[chain[0]] is None, due[chain[0]] or 0, chain[0])),
+        extends_row=extends_row,
+        max_tokens=_max_tokens(trace),
+        prompts=prompts,
+        shape=shape,
+        segments=segments,
+        models=[name if isinstance(name, str) else None for name in trace.column("model")],
+        headers=gateway_headers(trace),
+        priorities=_priorities(trace, by_class=class_priority),
+        deadline_us=_ints(trace.column("deadline_us")),
+        notes=notes,
+    )
+    prebuild(plan, prebuild_bytes)
+    return plan
+
+
+def gateway_headers(trace: Trace) -> list[tuple[tuple[str, str], ...]]:
+    """Return what each row tells a gateway of its tenant, its class and its target, as far as it has them.
+
+    Names: Kubernetes' gateway API inference extension (fairness, objective), and BLIS's for the target, in ms.
+    """
+    tenants, classes = trace.column("tenant_id").tolist(), trace.column("slo_class").tolist()
+    rows: list[tuple[tuple[str, str], ...]] = []
+    for tenant, slo_class, target in zip(tenants, classes, _ints(trace.column("slo_target_us")), strict=True):
+        named = (
+            ("x-gateway-inference-fairness-id", tenant),
+            ("x-gateway-inference-objective", slo_class),
+            ("x-slo-ttft-ms", None if target is None else str(-(-target // 1000))),
+        )
+        rows.append(tuple((name, one_line(text)) for name, text in named if isinstance(text, str) and text))
+    return rows
+
+
+PRIORITY_OF_CLASS = {"critical": 0, "standard": 1, "batch": 5, "sheddable": 6, "background": 7}
+"""vLLM's priority of a service class, lower first; distances are BLIS's."""
+
+
+def _priorities(trace: Trace, *, by_class: bool) -> list[int | None]:
+    stated = _ints(trace.column("vllm_priority"))
+    if not by_class:
+        return stated
+    classes = [PRIORITY_OF_CLASS.get(name) for name in trace.column("slo_class").fillna("")]
+    return [known if own is None else own for own, known in zip(stated, classes, strict=True)]
+
+
+def _due_us(trace: Trace, chains: Sequence[Chain]) -> list[int | None]:
+    due = _ints(trace.column("arrival_time_us"))
+    loop = trace.header.closed_loop
+    if loop is not None:
+        paced: list[int | None] = [None] * len(due)
+        for chain in chains[: loop.concurrency]:
+            paced[chain[0]] = due[chain[0]] or 0
+        return paced
+    missing = next((chain[0] for chain in chains if due[chain[0]] is None), None)
+    if missing is not None:
+        raise TraceError(
+            f"row {missing + 1}, arrival_time_us: got an empty cell, expected a time (no closed loop)"
+        )
+    return due
+
+
+def _ints(column: pd.Series[Any]) -> list[int | None]:
+    return [None if missing else int(value) for value, missing in zip(column, column.isna(), strict=True)]
+
+
+def _think_us(trace: Trace) -> list[int]:
+    loop = trace.header.closed_loop
+    default = 0 if loop is None else loop.think_time_us
+    return [int(think) for think in trace.column("think_time_us").fillna(default)]
+
+
+def _max_tokens(trace: Trace) -> list[int]:
+    """Return each row's output length: as it came out or was drawn; of a failed row, as it was asked."""
+    asked = trace.column("max_tokens")
+    failed = (trace.column("status") != "ok").fillna(False)
+    wanted = trace.column("output_tokens").mask(failed & asked.notna(), asked).fillna(asked)
+    if wanted.isna().any():
+        row = int(np.flatnonzero(wanted.isna())[0]) + 1
+        raise TraceError(f"row {row}, output_tokens: got an empty cell, expected it or max_tokens")
+    return [max(int(count), 1) for count in wanted]
+
+
+def _segments(
+    trace: Trace, extends_row: Mapping[int, int]
+) -> tuple[list[tuple[Segment, ...]], tuple[str, ...]]:
+    """Return each row's prompt as segments, and what had to be changed to make them.
+
+    Of a row that builds on another: what it adds.
+    """
+    totals = prompt_tokens(trace)
+    empty = int(np.count_nonzero(totals < 1))
+    notes = (f"{empty} prompts of 0 tokens are sent as 1 token",) if empty else ()
+    block = trace.header.hash_block_size
+    hashes, groups = trace.column("prefix_hashes").tolist(), trace.column("prefix_group").tolist()
+    shared, added = trace.column("prefix_length").tolist(), trace.column("new_input_tokens").tolist()
+    rows: list[tuple[Segment, ...]] = []
+    for row, total in enumerate(np.maximum(totals, 1).tolist()):
+        if row in extends_row:
+            rows.append((Segment(OWN, row, max(int(added[row]), 1)),))
+            continue
+        if block is not None and isinstance(hashes[row], str):
+            segments = _hashed(hashes[row].split(), block, total=total)
+        elif isinstance(groups[row], str) and shared[row] > 0:
+            segments = [Segment(GROUP, key_of(groups[row]), min(int(shared[row]), total))]
+        else:
+            segments = []
+        own = total - sum(segment.length for segment in segments)
+        rows.append((*segments, *([Segment(OWN, row, own)] if own else [])))
+    return rows, notes
+
+
+def _hashed(ids: list[str], block: int, *, total: int) -> list[Segment]:
+    """Return the segments that the block hashes cover: equal ids share content, the last may be partial."""
+    lengths = (min(block, total - start) for start in range(0, total, block))
+    return [Segment(BLOCK, key_of(name), length) for name, length in zip(ids, lengths, strict=False)]
+
+
+def prebuild(plan: SendPlan, most_bytes: int) -> None:
+    """Build the plan's bodies in the order in which they are sent, until they fill ``most_bytes``."""
+    size = 0
+    for row in (row for chain in plan.chains for row in chain if row not in plan.extends_row):
+        if size >= most_bytes:
+            return
+        plan.built[row] = plan.build_body(row)
+        size += len(plan.built[row])

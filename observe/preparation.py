@@ -1,0 +1,137 @@
+"""Everything between the command and the clock: what the server is and accepts, the plan, the warm-up."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from observe.plan.chains import chains_of, rounds_that_extend
+from observe.plan.conversations import returns_token_ids
+from observe.plan.local_tokenizer import LocalTokenizer
+from observe.plan.negotiate import negotiate
+from observe.plan.prompt_lengths import make_prompts
+from observe.plan.prompts import Prompts, TokenPrompts
+from observe.plan.request_body import BodyShape
+from observe.plan.send_plan import PREBUILD_BYTES, SendPlan, make_plan
+from observe.run.warm_up import warm_up
+from observe.server.http_client import ServerClient
+from observe.server.prometheus_text import Sample
+from observe.server.server_facts import ServerFacts, ask_server, scrape_metrics
+from observe.settings import Settings, WarmUp
+
+if TYPE_CHECKING:
+    from traces import Trace
+
+Tell = Callable[[str], None]
+"""Tells the user one thing, now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preparation:
+    """What a run starts from. ``metrics``: the server's counters just before it, None where it has none."""
+
+    server: ServerFacts
+    plan: SendPlan
+    salt: int
+    metrics: list[Sample] | None
+    notes: tuple[str, ...]
+
+
+async def prepare(
+    workload: Trace, settings: Settings, client: ServerClient, *, tell: Tell = lambda _: None
+) -> Preparation:
+    """Ask the server, make the plan that suits it, warm the server up; return what the run starts from.
+
+    ``tell`` hears of what takes a while.
+    Raises ServerError where there is no server or it refuses, ConfigError for a model it does not serve,
+    TraceError for a workload that cannot be sent.
+    """
+    server = await ask_server(client, model=settings.model)
+    salt = int.from_bytes(os.urandom(6)) if settings.salt is None else settings.salt
+    served = frozenset(server.served) if settings.model is None else frozenset()
+    shape = BodyShape(api=settings.api, model=server.model, row_models=served, streaming=settings.streaming)
+    tokenizer = None if settings.tokenizer is None else LocalTokenizer(settings.tokenizer)
+    prompts, note = await make_prompts(
+        client, api=settings.api, model=server.model, salt=salt, tokenizer=tokenizer
+    )
+    notes: tuple[str, ...] = (note,) if note else ()
+    if settings.probe and not server.is_vllm:
+        shape, prompts, more = await _negotiate_body(
+            client, shape, prompts=prompts, salt=salt, tokenizer=tokenizer
+        )
+        notes += more
+    if rounds_that_extend(workload, chains_of(workload)):
+        prompts, more = await _prompts_for_conversations(client, shape, prompts=prompts, salt=salt)
+        notes += more
+    if settings.warmup and not settings.warmup.is_recorded:
+        tell(f"warming up {_how_long(settings.warmup, len(workload))}")
+        await warm_up(workload, settings, prompts=prompts, shape=shape, salt=salt + 1)
+    plan = make_plan(
+        workload,
+        prompts=prompts,
+        shape=shape,
+        prebuild_bytes=PREBUILD_BYTES if settings.processes == 1 else 0,  # each process builds its own
+        class_priority=settings.class_priority,
+    )
+    return Preparation(
+        server=server,
+        plan=plan,
+        salt=salt,
+        metrics=None if server.metrics is None else await scrape_metrics(client),
+        notes=(*server.notes, *notes, *plan.notes),
+    )
+
+
+async def _negotiate_body(
+    client: ServerClient,
+    shape: BodyShape,
+    *,
+    prompts: Prompts,
+    salt: int,
+    tokenizer: LocalTokenizer | None,
+) -> tuple[BodyShape, Prompts, tuple[str, ...]]:
+    """Return shape and prompts that the server accepts, and what had to be given up for it."""
+    agreed, refusal = await negotiate(client, shape, prompts=prompts)
+    if refusal is None:
+        return agreed, prompts, _dropped_options(shape, agreed)
+    if shape.api == "completions":
+        words, note = await make_prompts(
+            client, api=shape.api, model=shape.model, salt=salt, token_ids=False, tokenizer=tokenizer
+        )
+        agreed, text_refusal = await negotiate(client, shape, prompts=words)
+        if text_refusal is None:
+            said = ("the server does not accept token ids as a prompt", *((note,) if note else ()))
+            return agreed, words, (*said, *_dropped_options(shape, agreed))
+    return shape, prompts, (f"the server refused the test request: {refusal}",)
+
+
+def _dropped_options(asked: BodyShape, agreed: BodyShape) -> tuple[str, ...]:
+    said = []
+    if asked.continuous_usage and not agreed.continuous_usage:
+        said.append(
+            "the server rejects continuous_usage_stats: tokens per event are known only if every event carried one"
+        )
+    if asked.min_tokens and not agreed.min_tokens and not agreed.ignore_eos:
+        said.append("the server rejects ignore_eos and min_tokens: outputs may be shorter than requested")
+    return tuple(said)
+
+
+async def _prompts_for_conversations(
+    client: ServerClient, shape: BodyShape, *, prompts: Prompts, salt: int
+) -> tuple[Prompts, tuple[str, ...]]:
+    """Return prompts that answers can be added to: token ids only where the server names its own."""
+    if shape.api == "chat" or not isinstance(prompts, TokenPrompts):
+        return prompts, ()
+    if await returns_token_ids(client, shape, prompts=prompts):
+        return prompts, ()
+    words, note = await make_prompts(client, api=shape.api, model=shape.model, salt=salt, token_ids=False)
+    said = "the server returns no token ids (vllm: 0.10.2 or newer does): later rounds of a session are sent as text"
+    return words, (said, *((note,) if note else ()))
+
+
+def _how_long(warmup: WarmUp, num_rows: int) -> str:
+    if warmup.seconds:
+        return f"for {warmup.seconds:g} s"
+    return f"with {min(warmup.num_requests, num_rows)} requests"

@@ -1,0 +1,116 @@
+"""What parent and child say to one another, over the child's standard input and output.
+
+Pickles with their length before them: both ends are this very program, on one machine, as one user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from observe.plan.send_plan import SendPlan
+from observe.processes.partition import Share
+from observe.record.recorder import AnswerCounts
+from observe.run.dispatch import RunFacts
+from observe.settings import Settings
+from traces.header import ProcessInfo
+
+_LENGTH_BYTES = 8
+_BUFFER = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a child is to do: its share of ``plan``, into the trace at ``path``, which has been begun."""
+
+    plan: SendPlan
+    share: Share
+    settings: Settings
+    path: str
+    id_prefix: str
+    prebuild_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Begin, due times counted from this moment of CLOCK_MONOTONIC, which all processes share."""
+
+    start_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drain:
+    """Send nothing more; ``reason``: what the run has shown, None for the user's wish."""
+
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abort:
+    """Drop what is under way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """All bodies are built; ``library`` and ``clock_name`` as of the sender."""
+
+    library: str
+    clock_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The counters of a child's ``Progress`` by name; arrays only from where the last report ended.
+
+    ``outcomes``: whether each request that ended since then was answered whole.
+    """
+
+    totals: Mapping[str, int]
+    by_name: Mapping[str, Mapping[str, int]]
+    histograms: Mapping[str, Sequence[int]]
+    tails: Mapping[str, bytes]
+    outcomes: Sequence[bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """The share is done, or was ended; ``cpu_s`` as of ``Executor``."""
+
+    facts: RunFacts
+    cpu_s: float
+    answer_counts: AnswerCounts
+    clock_name: str
+    info: ProcessInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """The disk refused a row."""
+
+    message: str
+
+
+Command: TypeAlias = Job | Start | Drain | Abort
+Answer: TypeAlias = Ready | Report | Done | Refused
+
+
+def packed(message: Command | Answer) -> bytes:
+    """Return a message as it goes over the wire."""
+    body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    return len(body).to_bytes(_LENGTH_BYTES) + body
+
+
+async def receive(reader: asyncio.StreamReader) -> object:
+    """Return the next message, None where the other end is gone, in mid-message or between two."""
+    try:
+        length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES))
+        body = bytearray()
+        while len(body) < length:
+            body += await reader.readexactly(min(length - len(body), _BUFFER))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+    message: object = pickle.loads(body)  # noqa: S301  from our own child or parent, see above
+    return message

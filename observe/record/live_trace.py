@@ -1,0 +1,131 @@
+"""What the run leaves on disk, readable at every moment: a trace that grows row by row as requests end.
+
+While the run goes on, ``STEM.csv`` and ``STEM.itl.csv`` are appended to (a row first, its events after it), under a
+header that says ``finished: false``. At the end the files are rewritten in the plan's order, by the trace's own
+writer. Whatever kills the client, what had finished until then is a trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from observe.plan.send_plan import SendPlan
+from observe.record.csv_appender import CsvAppender
+from observe.record.trace_row import OUTCOME_COLUMNS, WORKLOAD_COLUMNS, Cell, event_rows, outcome_cells
+from observe.record.warm_up_phase import WarmUpPhase
+from observe.response.reading import Reading
+from observe.run.sent_request import SentRequest
+from observe.settings import NO_WARM_UP, WarmUp
+from traces import TraceError, read_trace, write_trace
+from traces.atomic import write_text
+from traces.header import Header, header_yaml
+from traces.schema import EVENT_FIELDS, FIELDS
+from traces.tables.paths import beside, stem_of
+
+if TYPE_CHECKING:
+    from traces import Trace
+
+
+class LiveTrace:
+    """The trace on disk while the run goes on. Raises TraceError where it cannot be written.
+
+    It is a trace from ``write_header`` on.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        plan: SendPlan,
+        events: bool,
+        warmup: WarmUp = NO_WARM_UP,
+        join: bool = False,
+    ) -> None:
+        """Begin the files, or with ``join`` write into those that another process has begun."""
+        self._path = Path(path)
+        self._phase = WarmUpPhase(warmup, plan.trace)
+        self._plan = plan
+        self._base = stem_of(path)
+        names = [name for name in WORKLOAD_COLUMNS if name in plan.trace.requests.columns]
+        self._names = [name for name in FIELDS if name in (*names, *OUTCOME_COLUMNS)]
+        self._workload = {name: _cells(plan.trace, name) for name in names}
+        self.num_rows = 0
+        event_names = [field.name for field in EVENT_FIELDS]
+        try:
+            self._base.parent.mkdir(parents=True, exist_ok=True)
+            open_table = CsvAppender.join if join else CsvAppender.begin
+            self._rows = open_table(beside(self._base, ".csv"), self._names)
+            self._events = open_table(beside(self._base, ".itl.csv"), event_names) if events else None
+            if not join:
+                _remove_older(self._base, events=events)
+        except OSError as fault:
+            raise self._unwritable(fault) from fault
+
+    def write_header(self, header: Header) -> None:
+        """Write the header of the growing trace."""
+        write_text(beside(self._base, ".yaml"), header_yaml(header), error=TraceError)
+
+    def append(self, request: SentRequest, reading: Reading, *, start_ns: int) -> None:
+        """Add one request and its events; on disk when this returns."""
+        cells = outcome_cells(request, reading, plan=self._plan, start_ns=start_ns)
+        cells["phase"] = self._phase.of(request.row, due_ns=request.due_ns - start_ns)
+        row = [cells[name] if name in cells else self._workload[name][request.row] for name in self._names]
+        request_id = self._workload["request_id"][request.row]
+        try:
+            self._rows.append([row])
+            self.num_rows += 1
+            if self._events is not None and reading.event_stamps:
+                self._events.append(event_rows(request_id, reading, start_ns=start_ns))
+        except OSError as fault:
+            raise self._unwritable(fault) from fault
+
+    def close(self) -> None:
+        """Write no more; the files stay as they are."""
+        self._rows.close()
+        if self._events is not None:
+            self._events.close()
+
+    def finish(self, header: Header) -> Trace:
+        """Rewrite the files as one finished trace under ``header``; return it."""
+        self.close()
+        trace = _in_plan_order(read_trace(self._base), self._plan.trace)
+        trace = replace(trace, header=header)
+        write_trace(trace, self._path)
+        return trace
+
+    def _unwritable(self, fault: OSError) -> TraceError:
+        kept = f" after {self.num_rows} requests, which it keeps" if self.num_rows else ""
+        return TraceError(f"{self._base}: {fault.strerror}{kept}; expected a place that can be written")
+
+
+def _cells(trace: Trace, name: str) -> list[Cell]:
+    column = trace.column(name)
+    return [None if missing else cell for cell, missing in zip(column.tolist(), column.isna(), strict=True)]
+
+
+def _in_plan_order(trace: Trace, planned: Trace) -> Trace:
+    """Return the trace with its rows and events in the order of the plan."""
+    places: Mapping[str, int] = {name: place for place, name in enumerate(planned.column("request_id"))}
+    order = np.argsort(trace.requests["request_id"].map(places).to_numpy(dtype=np.int64), kind="stable")
+    events = trace.events
+    if events is not None:
+        by_request = events["request_id"].map(places).to_numpy(dtype=np.int64)
+        events = events.iloc[np.argsort(by_request, kind="stable")].reset_index(drop=True)
+    return replace(trace, requests=trace.requests.iloc[order].reset_index(drop=True), events=events)
+
+
+def _remove_older(base: Path, *, events: bool) -> None:
+    """Remove what an older trace of this stem would leave beside the new one."""
+    for suffix in (
+        ".parquet",
+        ".itl.parquet",
+        ".gauges.csv",
+        ".steps.csv",
+        *(() if events else (".itl.csv",)),
+    ):
+        beside(base, suffix).unlink(missing_ok=True)

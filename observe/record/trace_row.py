@@ -1,0 +1,114 @@
+"""The row of the trace that one finished request makes, and the rows of its events."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from observe.plan.send_plan import SendPlan
+from observe.response.reading import Reading
+from observe.run.sent_request import SentRequest
+from observe.senders.exchange import Exchange, Failure
+
+Cell: TypeAlias = str | int | float | bool | None
+
+WORKLOAD_COLUMNS = (
+    *("request_id", "client_id", "tenant_id", "slo_class", "session_id", "round_index"),
+    *("prefix_group", "prefix_length", "input_tokens", "text_tokens", "image_tokens", "audio_tokens"),
+    *("video_tokens", "reason_ratio", "model", "deadline_us", "slo_target_us", "arrival_time_us", "adapter"),
+    *("think_time_us", "prefix_hashes", "new_input_tokens"),
+)
+"""What a request was to be: copied from the plan's trace."""
+
+OUTCOME_COLUMNS = (
+    *("streaming", "output_tokens", "server_input_tokens", "send_time_us", "first_chunk_time_us"),
+    *("last_chunk_time_us", "num_chunks", "status", "error_message", "finish_reason", "x_request_id"),
+    *("content_first_time_us", "last_token_time_us", "num_token_chunks", "cached_input_tokens"),
+    *("server_queue_us", "server_prefill_us", "server_decode_us", "max_tokens", "dispatch_lag_us"),
+    *("connection_wait_us", "first_byte_time_us", "phase", "attempt", "vllm_priority"),
+)
+"""What became of it, and what was sent in place of the workload's own."""
+
+
+def outcome_cells(
+    request: SentRequest, reading: Reading, *, plan: SendPlan, start_ns: int
+) -> dict[str, Cell]:
+    """Return the outcome columns of one request, times in µs from ``start_ns``."""
+
+    def since_start(stamp: int | None) -> int | None:
+        return None if stamp is None else max(stamp - start_ns, 0) // 1000
+
+    exchange = request.exchange
+    failure = failure_of(exchange, reading)
+    stamps = reading.event_stamps
+    lag_ns = None if exchange.dispatched_ns is None else exchange.dispatched_ns - request.due_ns
+    return {
+        "streaming": reading.streamed,
+        "output_tokens": _output_tokens(reading, failed=failure is not None),
+        "server_input_tokens": reading.server_input_tokens,
+        "send_time_us": since_start(exchange.dispatched_ns),
+        "first_chunk_time_us": since_start(stamps[0] if stamps and reading.streamed else None),
+        "last_chunk_time_us": since_start(stamps[-1] if stamps else None),
+        "num_chunks": len(stamps),
+        "status": "ok" if failure is None else failure.status,
+        "error_message": None if failure is None else failure.message,
+        "finish_reason": reading.finish_reason,
+        "x_request_id": exchange.x_request_id,
+        "content_first_time_us": since_start(reading.content_first),
+        "last_token_time_us": since_start(reading.last_token),
+        "num_token_chunks": reading.num_token_chunks,
+        "cached_input_tokens": reading.cached_input_tokens,
+        "server_queue_us": _micros(reading.timings.queue_ms),
+        "server_prefill_us": _micros(reading.timings.prefill_ms),
+        "server_decode_us": _micros(reading.timings.decode_ms),
+        "max_tokens": plan.max_tokens[request.row],
+        "dispatch_lag_us": None if lag_ns is None else lag_ns // 1000,
+        "connection_wait_us": None if exchange.dispatched_ns is None else exchange.connection_wait_ns // 1000,
+        "first_byte_time_us": since_start(exchange.first_byte_ns),
+        "vllm_priority": plan.priorities[request.row],
+        "attempt": request.num_attempts if request.num_attempts > 1 else None,
+        **_session_cells(request, reading, plan=plan, start_ns=start_ns),
+    }
+
+
+def _session_cells(
+    request: SentRequest, reading: Reading, *, plan: SendPlan, start_ns: int
+) -> dict[str, Cell]:
+    """Return what only the run knows of a session's later round: when it was due, and how long its prompt was."""
+    if request.is_paced or (plan.closed_loop is not None and request.row not in plan.extends_row):
+        return {}
+    cells: dict[str, Cell] = {}
+    if plan.closed_loop is None:
+        cells["arrival_time_us"] = max(request.due_ns - start_ns, 0) // 1000
+    sent = request.input_tokens if request.input_tokens is not None else reading.server_input_tokens
+    if sent is not None and request.row in plan.extends_row:
+        cells["input_tokens"] = max(sent - plan.prefix_tokens(request.row), 0)
+    return cells
+
+
+def failure_of(exchange: Exchange, reading: Reading) -> Failure | None:
+    """Return why the request has no whole answer: what the wire said first, else what the stream said."""
+    if exchange.failure is not None:
+        return exchange.failure
+    if reading.fault is not None:
+        return Failure(status="error", message=reading.fault)
+    return None
+
+
+def _output_tokens(reading: Reading, *, failed: bool) -> int | None:
+    """Return the tokens that came: the server's count, 0 of a failure without any text, else unknown."""
+    if reading.output_tokens is None and failed and reading.num_token_chunks == 0:
+        return 0
+    return reading.output_tokens
+
+
+def _micros(milliseconds: float | None) -> int | None:
+    return None if milliseconds is None else round(milliseconds * 1000)
+
+
+def event_rows(request_id: Cell, reading: Reading, *, start_ns: int) -> list[list[Cell]]:
+    """Return a row per event: request, place, time in µs from ``start_ns``, tokens."""
+    pairs = zip(reading.event_stamps, reading.event_tokens, strict=True)
+    return [
+        [request_id, number, max(stamp - start_ns, 0) // 1000, tokens]
+        for number, (stamp, tokens) in enumerate(pairs)
+    ]

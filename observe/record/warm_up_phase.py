@@ -1,0 +1,33 @@
+"""Which requests of a run that records its warm-up belong to the warm-up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from observe.settings import WarmUp
+
+if TYPE_CHECKING:
+    from traces import Trace
+
+
+class WarmUpPhase:
+    """Tells the phase of each request: the first that are due, by number or by time, warm the server up."""
+
+    def __init__(self, warmup: WarmUp, planned: Trace) -> None:
+        self._is_recorded = warmup.is_recorded
+        self._until_ns = round(warmup.seconds * 1e9)
+        self._rows = _first_due(planned, warmup.num_requests) if warmup.is_recorded else frozenset()
+
+    def of(self, row: int, *, due_ns: int) -> Literal["warmup", "main"] | None:
+        """Return the phase of ``row``, due ``due_ns`` after the run's start; None where no warm-up is recorded."""
+        if not self._is_recorded:
+            return None
+        return "warmup" if due_ns < self._until_ns or row in self._rows else "main"
+
+
+def _first_due(trace: Trace, number: int) -> frozenset[int]:
+    """Return the rows that are due first, those that wait for an answer last."""
+    due = trace.column("arrival_time_us").to_numpy(dtype=np.float64, na_value=np.inf)
+    return frozenset(np.argsort(due, kind="stable")[:number].tolist())

@@ -1,0 +1,229 @@
+"""What one response says, read from its blobs and their stamps after it has ended: times, counts, outcome.
+
+Which event moves which time (the definitions are TraceV2's):
+
+* every event but ``[DONE]`` is a chunk: the first and the last of them are recorded as such;
+* an event carries output when it has text, reasoning, a refusal or a tool call, or when its own usage says
+  that more tokens are out than before (vLLM sends a token that ends within a character as an empty text);
+* a role, an empty delta and the closing usage carry nothing and move no latency.
+
+An event is not a token: its tokens are the step of ``usage.completion_tokens`` where the server sends usage
+with every event, and unknown (None) where it does not, unless as many events had text as there were tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from observe.response.reading import Reading, Reply, ServerTimings
+from observe.response.sse import SseParser
+
+_loads = orjson.loads
+_DONE = b"[DONE]"
+_TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "refusal")
+_CALL_FIELDS = ("tool_calls", "function_call")
+_EXCERPT = 200
+
+
+class StreamReader:
+    """Reads one streamed response blob by blob, so that the work can be sliced between other work.
+
+    ``with_reply``: what is said, too, and not only when.
+    """
+
+    def __init__(self, *, streamed: bool = True, with_reply: bool = False) -> None:
+        self._streamed = streamed
+        self._with_reply = with_reply
+        self._text: list[str] = []
+        self._token_ids: list[int] = []
+        self._parser = SseParser()
+        self._head = b""  # what the body opened with, for the message when it holds no event
+        self._stamps: list[int] = []
+        self._tokens: list[int | None] = []
+        self._num_token_chunks = 0
+        self._content_first: int | None = None
+        self._last_token: int | None = None
+        self._usage: dict[str, Any] = {}
+        self._completion_tokens = 0
+        self._finish_reason: str | None = None
+        self._fingerprint: str | None = None
+        self._timings = ServerTimings()
+        self._done = False
+        self._fault: str | None = None
+
+    def take(self, blob: bytes, stamp: int) -> int:
+        """Read what ``blob``, received at ``stamp``, completes; return the number of events read."""
+        if len(self._head) < _EXCERPT:
+            self._head += blob[:_EXCERPT]
+        payloads = self._parser.feed(blob)
+        for payload in payloads:
+            self._take_event(payload, stamp)
+        return len(payloads)
+
+    def finish(self, last_stamp: int | None, *, whole: bool, fault: str | None = None) -> Reading:
+        """Return what was read; ``whole``: the body was read to its end, so that the end can be judged.
+
+        ``fault``: why it cannot be taken as an answer, where that is known already.
+        """
+        for payload in self._parser.close():
+            self._take_event(payload, last_stamp or 0)
+        fault = fault or self._fault
+        if fault is None and whole:
+            fault = self._fault_at_end()
+        return Reading(
+            event_stamps=self._stamps,
+            event_tokens=self._counted_tokens(),
+            num_token_chunks=self._num_token_chunks,
+            content_first=self._content_first if self._streamed else None,
+            last_token=self._last_token,
+            output_tokens=_count(self._usage, "completion_tokens"),
+            server_input_tokens=_count(self._usage, "prompt_tokens"),
+            cached_input_tokens=_count(_object(self._usage, "prompt_tokens_details"), "cached_tokens"),
+            counted_by_event=self._is_counted(),
+            finish_reason=self._finish_reason,
+            system_fingerprint=self._fingerprint,
+            timings=self._timings,
+            fault=fault,
+            streamed=self._streamed,
+            reply=self._reply() if self._with_reply else None,
+        )
+
+    def _reply(self) -> Reply:
+        return Reply(text="".join(self._text), token_ids=tuple(self._token_ids))
+
+    def _take_event(self, payload: bytes, stamp: int) -> None:
+        if payload == _DONE:
+            self._done = True
+            return
+        event = _parsed(payload)
+        if event is None:
+            number = len(self._stamps)
+            self._fault = self._fault or f"event {number}: got {_excerpt(payload)}, expected a JSON object"
+            return
+        if "error" in event or event.get("object") == "error":
+            self._fault = self._fault or error_message(event)
+        self._stamps.append(stamp)
+        self._tokens.append(self._tokens_of(event, stamp))
+        if self._fingerprint is None and isinstance(fingerprint := event.get("system_fingerprint"), str):
+            self._fingerprint = fingerprint
+
+    def _tokens_of(self, event: dict[str, Any], stamp: int) -> int | None:
+        """Work one event's choice and usage in; return its tokens: 0 carried nothing, None is not known."""
+        usage = event.get("usage")
+        step = self._take_usage(event, usage) if isinstance(usage, dict) else None
+        choices = event.get("choices")
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        if not isinstance(choice, dict):
+            return 0
+        if isinstance(reason := choice.get("finish_reason"), str):
+            self._finish_reason = reason
+        if self._with_reply:
+            self._text.append(text_of(choice))
+            self._token_ids += choice.get("token_ids") or ()
+        if not step and not has_output(choice):
+            return 0
+        self._num_token_chunks += 1
+        self._last_token = stamp
+        if self._content_first is None:
+            self._content_first = stamp
+        return step
+
+    def _take_usage(self, event: dict[str, Any], usage: dict[str, Any]) -> int | None:
+        """Keep what usage says; return by how many tokens its output count grew."""
+        self._usage.update(usage)
+        if "metrics" in event or "metrics" in usage:
+            metrics = _object(event, "metrics") or _object(usage, "metrics")
+            self._timings = ServerTimings(
+                queue_ms=_number(metrics, "queue_time_ms"),
+                prefill_ms=_number(metrics, "time_to_first_token_ms"),
+                decode_ms=_number(metrics, "generation_time_ms"),
+            )
+        total = usage.get("completion_tokens")
+        if not isinstance(total, int):
+            return None
+        step = total - self._completion_tokens
+        self._completion_tokens = total
+        return max(step, 0)
+
+    def _is_counted(self) -> bool:
+        """Say whether every event that carried something said how much."""
+        return None not in self._tokens and self._num_token_chunks > 0
+
+    def _counted_tokens(self) -> list[int | None]:
+        """Return each event's tokens; where not all were counted, one each if that makes the sum, else None.
+
+        A count that comes only now and then covers several events: it says nothing of the one it came with.
+        """
+        if self._is_counted():
+            return self._tokens
+        each = 1 if self._num_token_chunks == self._usage.get("completion_tokens") else None
+        return [0 if tokens == 0 else each for tokens in self._tokens]
+
+    def _fault_at_end(self) -> str | None:
+        """Return why a body that was read to its end is no whole answer, or None."""
+        if self._stamps and (self._done or self._finish_reason is not None):
+            return None
+        if self._stamps:
+            return f"stream ended after {len(self._stamps)} events without finish_reason or [DONE]"
+        whole = _parsed(self._head)
+        said = error_message(whole) if whole is not None else None
+        return said or f"body without an event: got {_excerpt(self._head)}, expected text/event-stream"
+
+
+def has_output(choice: dict[str, Any]) -> bool:
+    """Say whether a choice of either API holds text, reasoning, a refusal or a piece of a tool call."""
+    if choice.get("text"):
+        return True
+    delta = choice.get("delta") or choice.get("message")
+    if not isinstance(delta, dict):
+        return False
+    return any(delta.get(name) for name in (*_TEXT_FIELDS, *_CALL_FIELDS))
+
+
+def text_of(choice: dict[str, Any]) -> str:
+    """Return the text of a choice of either API, without its reasoning, which nobody sends back."""
+    delta = choice.get("delta") or choice.get("message")
+    text = delta.get("content") if isinstance(delta, dict) else choice.get("text")
+    return text if isinstance(text, str) else ""
+
+
+def error_message(answer: dict[str, Any]) -> str | None:
+    """Return what an error object says (OpenAI's nested one, vLLM's older flat one), or None."""
+    error = answer.get("error")
+    if error is None and answer.get("object") == "error":
+        error = answer
+    if error is None:
+        return None
+    if isinstance(error, dict):
+        said = error.get("message") or error.get("type") or error
+        return f"server said: {said}"
+    return f"server said: {error}"
+
+
+def _parsed(payload: bytes) -> dict[str, Any] | None:
+    try:
+        value = _loads(payload)
+    except orjson.JSONDecodeError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _object(holder: dict[str, Any], name: str) -> dict[str, Any]:
+    value = holder.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _count(holder: dict[str, Any], name: str) -> int | None:
+    value = holder.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _number(holder: dict[str, Any], name: str) -> float | None:
+    value = holder.get(name)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _excerpt(payload: bytes) -> str:
+    return repr(payload[:80].decode("utf-8", "replace")) + ("…" if len(payload) > 80 else "")

@@ -1,0 +1,187 @@
+"""Whether the numbers are the server's: what the client can be blamed for, and when it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from observe.plan.send_plan import SendPlan
+from observe.run.dispatch import RunFacts
+from observe.run.progress import LogHistogram, Progress
+from traces.header import ProcessInfo
+
+BOUNDS: Mapping[str, float] = {
+    "own_lag_p99_us": 10_000,
+    "loop_lag_p99_us": 10_000,
+    "cpu_frac": 0.9,
+    "rate_error_frac": 0.01,
+    "gap_cv_error": 0.03,
+    "in_flight_shortfall_frac": 0.1,
+}
+"""Beyond any of these a run is client-limited. 10 ms: the lag that an idle machine keeps at 200 requests/s; a
+core that is busy for more than nine tenths of the time queues its own events. The last three hold what came
+about against what was asked: the rate, the gaps' coefficient of variation (relative to it, or to 1 where it is
+smaller), and the requests in flight of a closed loop whose users do not think."""
+
+_MEANINGS: Mapping[str, str] = {
+    "own_lag_p99_us": "send lag of the client, p99",
+    "loop_lag_p99_us": "event-loop lag, p99",
+    "cpu_frac": "CPU use of its core",
+    "rate_error_frac": "rate differs from the schedule by",
+    "gap_cv_error": "variation of the gaps differs from the schedule by",
+    "in_flight_shortfall_frac": "fewer requests in flight than users, by",
+}
+
+_ENOUGH = 100
+"""Requests from which on a rate and a spread are more than a handful of gaps."""
+
+FINISHED = "finished"
+"""The outcome of a process that did all that it was told."""
+
+_QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """Rate (1/s) and coefficient of variation of the gaps between requests; None of fewer than two."""
+
+    rate_per_s: float | None
+    gap_cv: float | None
+
+
+def quantiles_of(values: NDArray[np.int64]) -> dict[str, float]:
+    """Return p50, p90, p99 and max, empty of nothing."""
+    if len(values) == 0:
+        return {}
+    return {name: float(np.quantile(values, q)) for name, q in _QUANTILES.items()}
+
+
+def quantiles_of_histogram(histogram: LogHistogram) -> dict[str, float]:
+    """Return p50, p90, p99 and max to 1 %, empty of nothing."""
+    found = {name: histogram.quantile(q) for name, q in _QUANTILES.items()}
+    return {name: round(value, 1) for name, value in found.items() if value is not None}
+
+
+def pace_of(times_us: NDArray[np.int64]) -> Pace:
+    """Return the pace of requests at these times."""
+    gaps = np.diff(np.sort(times_us))
+    if len(gaps) == 0 or gaps.sum() == 0:
+        return Pace(rate_per_s=None, gap_cv=None)
+    mean = float(gaps.mean())
+    return Pace(rate_per_s=1e6 / mean, gap_cv=float(gaps.std()) / mean)
+
+
+def asked_pace(plan: SendPlan) -> Pace:
+    """Return the pace that the plan asks for; a closed loop asks for none."""
+    if plan.closed_loop is not None:
+        return Pace(rate_per_s=None, gap_cv=None)
+    return pace_of(_begins_us(plan))
+
+
+def due_pace(plan: SendPlan, progress: Progress) -> Pace:
+    """Return the pace of what was due until the run was cut short: the beginning of the plan that was sent."""
+    if plan.closed_loop is not None:
+        return Pace(rate_per_s=None, gap_cv=None)
+    return pace_of(np.sort(_begins_us(plan))[: len(progress.paced_ns)])
+
+
+def _begins_us(plan: SendPlan) -> NDArray[np.int64]:
+    begins = [plan.due_us[chain[0]] for chain in plan.chains]
+    return np.array([due for due in begins if due is not None], dtype=np.int64)
+
+
+def achieved_pace(plan: SendPlan, progress: Progress) -> Pace:
+    """Return the pace at which requests were handed to the socket; of sessions, at which they were begun."""
+    if len(progress.paced_ns) == 0 or plan.closed_loop is not None:
+        return pace_of(np.array(progress.dispatched_ns, dtype=np.int64) // 1000)
+    return pace_of(np.array(progress.paced_ns, dtype=np.int64) // 1000)
+
+
+def asked_in_flight(plan: SendPlan) -> int | None:
+    """Return how many requests a closed loop keeps in flight, None where users think or wait for each other."""
+    loop = plan.closed_loop
+    if loop is None or loop.in_waves or any(plan.think_us):
+        return None
+    return min(loop.concurrency, len(plan.chains))
+
+
+def _departures(plan: SendPlan, progress: Progress) -> dict[str, float | None]:
+    """Return how far what came about is from what was asked, as far as that can be told.
+
+    Of a run that was cut short, held back by a cap or retried nothing is: it did not send what the plan says.
+    """
+    done: dict[str, float | None] = {}
+    if progress.num_launched < max(len(plan), _ENOUGH) or progress.num_held_back or progress.num_retried:
+        return done
+    asked, achieved = asked_pace(plan), achieved_pace(plan, progress)
+    if asked.rate_per_s and achieved.rate_per_s and len(progress.paced_ns) >= _ENOUGH:
+        done["rate_error_frac"] = abs(achieved.rate_per_s / asked.rate_per_s - 1)
+    if asked.gap_cv is not None and achieved.gap_cv is not None and len(progress.paced_ns) >= _ENOUGH:
+        done["gap_cv_error"] = abs(achieved.gap_cv - asked.gap_cv) / max(asked.gap_cv, 1.0)
+    users, mean = asked_in_flight(plan), progress.mean_in_flight
+    if users is not None and mean is not None:
+        done["in_flight_shortfall_frac"] = 1 - mean / users
+    return done
+
+
+def busy_frac(facts: RunFacts) -> float:
+    """Return the share of a core that the run took, nan for a run of no time."""
+    return facts.cpu_s * 1e9 / facts.duration_ns if facts.duration_ns > 0 else float("nan")
+
+
+def process_info(
+    plan: SendPlan, progress: Progress, *, facts: RunFacts | None, outcome: str = FINISHED
+) -> ProcessInfo:
+    """Return how a process did that had this plan; ``facts`` None: it did not live to tell them."""
+    cpu_frac = float("nan") if facts is None else busy_frac(facts)
+    reason = limiting_bounds(plan, progress, cpu_frac=cpu_frac)
+    return ProcessInfo(
+        num_planned=len(plan),
+        num_sent=len(progress.dispatched_ns),
+        own_lag_us=quantiles_of(np.array(progress.own_lag_us, dtype=np.int64)),
+        loop_lag_us=quantiles_of_histogram(progress.loop_lag),
+        cpu_frac=None if math.isnan(cpu_frac) else round(cpu_frac, 4),
+        limited=reason is not None,
+        reason=reason,
+        outcome=outcome,
+    )
+
+
+def limiting_bounds_of_processes(processes: Sequence[ProcessInfo]) -> str | None:
+    """Return by what bounds which processes limited the run, or None where none did."""
+    blamed = [f"process {i}: {each.reason}" for i, each in enumerate(processes, start=1) if each.limited]
+    return "; ".join(blamed) or None
+
+
+def limiting_bounds(plan: SendPlan, progress: Progress, *, cpu_frac: float) -> str | None:
+    """Return by what bounds the client limited the run, or None where it did not.
+
+    Requests that are all due at once are sent as fast as the client can: their lag is what was asked for.
+    """
+    at_once = plan.closed_loop is None and asked_pace(plan).rate_per_s is None and len(plan) > 1
+    own = quantiles_of(np.array(progress.own_lag_us, dtype=np.int64)).get("p99")
+    loop = quantiles_of_histogram(progress.loop_lag).get("p99")
+    measured = {
+        "own_lag_p99_us": None if at_once else own,
+        "loop_lag_p99_us": loop,
+        "cpu_frac": None if math.isnan(cpu_frac) else cpu_frac,
+        **_departures(plan, progress),
+    }
+    beyond = [
+        _sentence(name, value)
+        for name, value in measured.items()
+        if value is not None and value > BOUNDS[name]
+    ]
+    return "; ".join(beyond) or None
+
+
+def _sentence(name: str, value: float) -> str:
+    """Return by how much a bound is passed, in words: "its own lag, p99: 11.2 ms, more than 10 ms"."""
+    bound = BOUNDS[name]
+    if name.endswith("_us"):
+        return f"{_MEANINGS[name]}: {value / 1e3:.3g} ms, more than {bound / 1e3:g} ms"
+    return f"{_MEANINGS[name]}: {value:.1%}, more than {bound:.0%}"

@@ -1,0 +1,195 @@
+"""The result of an observation: the JSON document of ``observe --json``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from observe.result.goodput import Goodput, goodput
+from traces import finished_ok, metric_notes, pooled_itl_us, request_metrics, without_warmup
+from traces.files.write import tool_version
+
+if TYPE_CHECKING:
+    from traces import Trace
+
+SCHEMA_VERSION = 1
+_PERCENTILES = (50, 90, 95, 99)
+
+Floats = NDArray[np.float64]
+
+
+class Distribution(TypedDict):
+    """A metric over the requests that are ok (ITL: over all gaps), µs; None of nothing."""
+
+    mean: float | None
+    p50: float | None
+    p90: float | None
+    p95: float | None
+    p99: float | None
+
+
+class ClientSummary(TypedDict):
+    """How the load was sent; ``limited``: the client was the brake, not the server; ``processes``: each of several.
+
+    ``rate_per_s``: the rate asked for, ``rate_asked_per_s``: that of the times drawn for it, or of those that were due
+    before the run was cut short.
+    """
+
+    limited: bool
+    reason: str | None
+    rate_per_s: float | None
+    rate_asked_per_s: float | None
+    rate_achieved_per_s: float | None
+    gap_cv_asked: float | None
+    gap_cv_achieved: float | None
+    peak_in_flight: int | None
+    num_connections: int | None
+    dispatch_lag_us: dict[str, float]
+    own_lag_us: dict[str, float]
+    loop_lag_us: dict[str, float]
+    cpu_frac: float | None
+    processes: list[dict[str, object]]
+
+
+class Summary(TypedDict):
+    """The document itself. ``duration_us``: from the run's start to the last event of any request.
+
+    A warm-up that was kept is left out of everything but ``num_warmup``, and the duration begins after it.
+    Throughputs are of the ok requests per second of that; ``errors``: messages and how often each came.
+    ``load``: what set the pace. ``num_retried``: requests that were sent more than once. ``wave_us``: from a
+    wave's first dispatch to its last token, over the waves all of whose requests are ok.
+    """
+
+    schema_version: int
+    tool_version: str
+    load: str
+    num_planned: int
+    num_requests: int
+    num_by_status: dict[str, int]
+    num_retried: int
+    num_warmup: int
+    duration_us: int
+    request_throughput: float | None
+    output_token_throughput: float | None
+    ttft_us: Distribution
+    ttft_from_due_us: Distribution
+    e2e_us: Distribution
+    itl_us: Distribution
+    tpot_us: Distribution
+    queue_us: Distribution
+    wave_us: Distribution
+    goodput: Goodput | None
+    client: ClientSummary
+    metrics_delta: dict[str, float]
+    errors: dict[str, int]
+    notes: list[str]
+    interrupted: bool
+
+
+def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = None) -> Summary:
+    """Return the summary of an observed trace; its goodput where there are latency limits, in µs by metric."""
+    whole, trace = trace, without_warmup(trace)
+    metrics = request_metrics(trace)
+    ok = finished_ok(trace)
+    duration_us = _duration_us(trace, is_cut=len(trace) < len(whole)) if ok.any() else 0
+    tokens = int(trace.column("output_tokens").fillna(0).to_numpy(dtype=np.int64)[ok].sum())
+    counts = trace.column("status").value_counts()
+    messages = trace.column("error_message").dropna().value_counts()
+    client = trace.header.client
+    planned = None if client is None else client.num_planned
+    return Summary(
+        schema_version=SCHEMA_VERSION,
+        tool_version=tool_version(),
+        load=load_of(whole),
+        num_planned=len(whole) if planned is None else planned,
+        num_requests=len(whole),
+        num_by_status={str(name): int(counts[name]) for name in sorted(counts.index)},
+        num_retried=int((trace.column("attempt") > 1).fillna(False).sum()),
+        num_warmup=len(whole) - len(trace),
+        duration_us=duration_us,
+        request_throughput=_per_second(int(ok.sum()), duration_us),
+        output_token_throughput=_per_second(tokens, duration_us),
+        ttft_us=_distribution(metrics["ttft_us"].to_numpy(dtype=np.float64)),
+        ttft_from_due_us=_distribution(metrics["ttft_from_due_us"].to_numpy(dtype=np.float64)),
+        e2e_us=_distribution(metrics["e2e_us"].to_numpy(dtype=np.float64)),
+        itl_us=_distribution(pooled_itl_us(trace)),
+        tpot_us=_distribution(metrics["tpot_us"].to_numpy(dtype=np.float64)),
+        queue_us=_distribution(trace.column("server_queue_us").to_numpy(dtype=np.float64, na_value=np.nan)),
+        wave_us=_distribution(wave_us(trace)),
+        goodput=goodput(trace, slo_us, duration_us=duration_us) if slo_us else None,
+        client=_client(trace),
+        metrics_delta={
+            name: reading.after - reading.before for name, reading in trace.header.metrics_delta.items()
+        },
+        errors={str(message): int(messages[message]) for message in messages.index},
+        notes=[*(() if client is None else client.notes), *metric_notes(trace).lines()],
+        interrupted=client is not None and bool(client.interrupted),
+    )
+
+
+def wave_us(trace: Trace) -> Floats:
+    """Return how long each whole wave of a fixed batch took, in µs; nothing of another load."""
+    loop = trace.header.closed_loop
+    if loop is None or not loop.in_waves or len(trace) == 0:
+        return np.empty(0)
+    wave = np.arange(len(trace)) // loop.concurrency
+    sent = trace.column("send_time_us").to_numpy(dtype=np.float64, na_value=np.nan)
+    last = trace.column("last_token_time_us").to_numpy(dtype=np.float64, na_value=np.nan)
+    last[~finished_ok(trace)] = np.inf  # one that is not ok: its wave never ended
+    begins, ends = np.full(wave[-1] + 1, np.inf), np.zeros(wave[-1] + 1)
+    np.fmin.at(begins, wave, sent)
+    np.fmax.at(ends, wave, last)
+    return np.where(np.isfinite(ends), ends, np.nan) - begins
+
+
+def _duration_us(trace: Trace, *, is_cut: bool) -> int:
+    begin = int(trace.column("send_time_us").min()) if is_cut else 0
+    return max(int(trace.column("last_chunk_time_us").max() or 0) - begin, 1)
+
+
+def _client(trace: Trace) -> ClientSummary:
+    client = trace.header.client
+    assert client is not None  # noqa: S101  an observed trace has one
+    return ClientSummary(
+        limited=bool(client.limited),
+        reason=client.reason,
+        rate_per_s=trace.header.rate_per_s,
+        rate_asked_per_s=client.rate_asked_per_s,
+        rate_achieved_per_s=client.rate_achieved_per_s,
+        gap_cv_asked=client.gap_cv_asked,
+        gap_cv_achieved=client.gap_cv_achieved,
+        peak_in_flight=client.peak_in_flight,
+        num_connections=client.num_connections,
+        dispatch_lag_us=dict(client.dispatch_lag_us),
+        own_lag_us=dict(client.own_lag_us),
+        loop_lag_us=dict(client.loop_lag_us),
+        cpu_frac=client.cpu_frac,
+        processes=[asdict(each) for each in client.processes],
+    )
+
+
+def load_of(trace: Trace) -> str:
+    """Return what set the pace, in words: times, sessions with times of their own, users, or waves."""
+    loop, client = trace.header.closed_loop, trace.header.client
+    if loop is not None:
+        return f"waves of {loop.concurrency}" if loop.in_waves else f"{loop.concurrency} users"
+    if (trace.column("round_index") > 0).fillna(False).any():
+        return "sessions"
+    at_once = client is not None and client.rate_asked_per_s is None and len(trace) > 1
+    return "all at once" if at_once else "times"
+
+
+def _distribution(values: Floats) -> Distribution:
+    known = values[~np.isnan(values)]
+    if len(known) == 0:
+        return Distribution(mean=None, p50=None, p90=None, p95=None, p99=None)
+    p50, p90, p95, p99 = (float(value) for value in np.percentile(known, _PERCENTILES))
+    return Distribution(mean=float(known.mean()), p50=p50, p90=p90, p95=p95, p99=p99)
+
+
+def _per_second(count: int, duration_us: int) -> float | None:
+    return count / (duration_us / 1e6) if duration_us else None

@@ -1,0 +1,328 @@
+"""Sending a plan: each request at its own time, never re-anchored, the late ones' lateness recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice, pairwise
+
+from observe.plan.chains import Chain
+from observe.plan.conversations import Conversation, Replies
+from observe.plan.send_plan import SendPlan
+from observe.run.in_flight_counts import InFlightCounter
+from observe.run.pacer import Pacer
+from observe.run.progress import Progress
+from observe.run.sent_request import SentRequest
+from observe.senders.exchange import Clock, Exchange, Sender, monotonic_ns
+from observe.senders.retry import is_retryable, pause_s
+from observe.settings import Limits
+
+_TICK_S = 0.02
+"""How often the loop's own lateness is sampled; every fifth time the timeouts are looked at."""
+
+_LAUNCHES_PER_TURN = 16
+"""Requests let go at once when many are due, before the loop may send and read."""
+
+
+_FAILURES_PER_COLLECTION = 500
+"""An exception leaves a cycle of some 15 KB, and the collector is off; whole answers leave none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """How long the run was, and the CPU it took; ``interrupted``: it was told to stop.
+
+    ``stopped``: why it stopped itself, or None.
+    """
+
+    duration_ns: int
+    cpu_s: float
+    interrupted: bool
+    stopped: str | None
+
+
+class LoadRun:
+    """One run of a plan; every exchange goes to ``on_end`` when it ends.
+
+    Whoever reads the answers hands those that a session waits for to ``replies``.
+    """
+
+    def __init__(
+        self,
+        plan: SendPlan,
+        sender: Sender,
+        *,
+        progress: Progress,
+        on_end: Callable[[SentRequest], None],
+        limits: Limits,
+        id_prefix: str = "vtwin",
+        clock: Clock = monotonic_ns,
+    ) -> None:
+        self._plan = plan
+        self._sender = sender
+        self._progress = progress
+        self._on_end = on_end
+        self._limits = limits
+        self._id_prefix = id_prefix
+        self._clock = clock
+        self.replies = Replies()
+        self._pacer = Pacer(clock=clock)
+        self._slots = asyncio.Semaphore(limits.max_concurrency) if limits.max_concurrency else None
+        self._no_more = asyncio.Event()
+        self._in_flight: dict[asyncio.Task[None], SentRequest] = {}
+        self._in_flight_counter = InFlightCounter(progress)
+        self._dispatchers: list[asyncio.Task[object]] = []
+        self._crash: BaseException | None = None
+        self._interrupted = False
+        self._stopped: str | None = None
+        self._start_ns = 0
+        self._num_uncollected_failures = 0
+
+    async def execute(self, start_ns: int) -> RunFacts:
+        """Send everything, due times counted from ``start_ns``, and wait for the last answer."""
+        self._start_ns = start_ns
+        self._progress.start_ns = self._start_ns
+        watch = asyncio.create_task(self._watch())
+        cpu_before = time.process_time()
+        try:
+            await self._dispatch_all()
+            while self._in_flight:
+                await asyncio.wait(list(self._in_flight))
+        finally:
+            watch.cancel()
+            self._in_flight_counter.count(())
+            self._pacer.close()
+            self.abort()
+        if self._crash is not None:
+            raise self._crash
+        self._progress.end_ns = self._clock()
+        return RunFacts(
+            duration_ns=self._progress.end_ns - self._start_ns,
+            cpu_s=time.process_time() - cpu_before,
+            interrupted=self._interrupted,
+            stopped=self._stopped,
+        )
+
+    def drain(self) -> None:
+        """Send nothing more; let what is under way finish, within the limit's time."""
+        self._interrupted = True
+        self._send_no_more()
+
+    def stop(self, reason: str) -> None:
+        """Do the same because of what the run has shown."""
+        self._stopped = reason
+        self._send_no_more()
+
+    def _send_no_more(self) -> None:
+        self._no_more.set()
+        for dispatcher in self._dispatchers:
+            dispatcher.cancel()
+        asyncio.get_running_loop().call_later(self._limits.drain_s, self.abort)
+
+    def abort(self) -> None:
+        """Send nothing more and drop every connection that an answer is still due on."""
+        self._no_more.set()
+        for dispatcher in self._dispatchers:
+            dispatcher.cancel()
+        for task, request in self._in_flight.items():
+            request.exchange.fail("aborted", "aborted by the client before the answer was complete")
+            task.cancel()
+
+    async def _dispatch_all(self) -> None:
+        loop, chains = self._plan.closed_loop, iter(self._plan.chains)
+        if loop is None:
+            self._dispatch(self._send_when_due(chains))
+        elif loop.in_waves:
+            self._dispatch(self._send_in_waves(chains, loop.concurrency))
+        else:
+            for _ in range(min(loop.concurrency, len(self._plan.chains))):
+                self._dispatch(self._be_user(chains))
+        while pending := [dispatcher for dispatcher in self._dispatchers if not dispatcher.done()]:
+            await asyncio.wait(pending)
+        for dispatcher in self._dispatchers:
+            with suppress(asyncio.CancelledError):
+                dispatcher.result()
+
+    def _dispatch(self, coroutine: Coroutine[None, None, object]) -> None:
+        self._dispatchers.append(asyncio.create_task(coroutine))
+
+    async def _send_when_due(self, chains: Iterator[Chain]) -> None:
+        """Open loop: the plan's times decide, whatever the answers do, but for a session's later rounds."""
+        held_until_ns = 0  # by the cap: who is behind in this line was held back with the one before
+        for count, chain in enumerate(chains, start=1):
+            row = chain[0]
+            body = self._plan.take_body(row)
+            due_ns = self._planned_ns(row)
+            await self._pacer.until(due_ns)
+            held_until_ns = max(await self._take_slot(due_ns), held_until_ns)
+            task, request = self._launch(row, body, due_ns=due_ns, ready_ns=held_until_ns)
+            if len(chain) > 1:
+                self._dispatch(self._converse(chain, task, request))
+            if count % _LAUNCHES_PER_TURN == 0:
+                await asyncio.sleep(0)
+
+    async def _be_user(self, chains: Iterator[Chain]) -> None:
+        """Be one user of a closed loop, who takes the next session when the last is over."""
+        free_ns = self._start_ns
+        for chain in chains:
+            row = chain[0]
+            body = self._plan.take_body(row)
+            is_paced = self._plan.due_us[row] is not None
+            due_ns = self._planned_ns(row) if is_paced else free_ns + self._plan.think_us[row] * 1000
+            await self._pacer.until(due_ns)
+            ready_ns = await self._take_slot(due_ns)
+            task, request = self._launch(row, body, due_ns=due_ns, ready_ns=ready_ns, is_paced=is_paced)
+            free_ns = await self._converse(chain, task, request)
+
+    async def _converse(self, chain: Chain, task: asyncio.Task[None], request: SentRequest) -> int:
+        """Go on with a session whose first request is under way; return when its last answer was there.
+
+        A round that fails ends it where the next would build on its answer.
+        """
+        conversation = Conversation(self._plan)
+        for before, row in pairwise(chain):
+            await asyncio.wait([task])
+            reply = await self.replies.of(before)
+            if reply is None and row in self._plan.extends_row:
+                self._progress.num_not_continued += len(chain) - chain.index(row)
+                break
+            body, num_tokens = conversation.next_body(row, reply)
+            answered_ns = request.end_ns or self._clock()
+            due_ns = max(self._planned_ns(row), answered_ns + self._plan.think_us[row] * 1000)
+            await self._pacer.until(due_ns)
+            ready_ns = await self._take_slot(due_ns)
+            task, request = self._launch(row, body, due_ns=due_ns, ready_ns=ready_ns, is_paced=False)
+            request.input_tokens = num_tokens
+        await asyncio.wait([task])
+        return request.end_ns or self._clock()
+
+    async def _send_in_waves(self, chains: Iterator[Chain], size: int) -> None:
+        """Send ``size`` requests at once, and the next as many when the last of them is answered."""
+        due_ns = self._start_ns
+        while wave := list(islice(chains, size)):
+            bodies = [self._plan.take_body(row) for (row, *_) in wave]
+            await self._pacer.until(due_ns)
+            launched = [
+                self._launch(row, body, due_ns=due_ns, ready_ns=due_ns)
+                for (row, *_), body in zip(wave, bodies, strict=True)
+            ]
+            await asyncio.wait([task for task, _ in launched])
+            ended_ns = max(request.end_ns or self._clock() for _, request in launched)
+            due_ns = ended_ns + self._plan.think_us[wave[0][0]] * 1000
+
+    def _planned_ns(self, row: int) -> int:
+        """Return the row's own time; of one that has none, the run's start."""
+        return self._start_ns + (self._plan.due_us[row] or 0) * 1000
+
+    async def _take_slot(self, due_ns: int) -> int:
+        """Wait until the cap lets one more go; return when it did: that time is the cap's, not the client's."""
+        if self._slots is None:
+            return due_ns
+        if not self._slots.locked():
+            await self._slots.acquire()
+            return due_ns
+        await self._slots.acquire()
+        return max(self._clock(), due_ns)
+
+    def _launch(
+        self, row: int, body: bytes, *, due_ns: int, ready_ns: int, is_paced: bool = True
+    ) -> tuple[asyncio.Task[None], SentRequest]:
+        exchange = Exchange(
+            x_request_id=f"{self._id_prefix}-{row}",
+            ready_ns=ready_ns,
+            body=body,
+            headers=self._plan.headers[row],
+        )
+        request = SentRequest(
+            row=row,
+            exchange=exchange,
+            due_ns=due_ns,
+            number=self._progress.num_launched,
+            is_paced=is_paced,
+        )
+        self._progress.note_launch(held_back=ready_ns > due_ns)
+        task = asyncio.create_task(self._send_with_retries(request))
+        self._in_flight[task] = request
+        task.add_done_callback(self._end)
+        return task, request
+
+    async def _send_with_retries(self, request: SentRequest) -> None:
+        """Send until there is an answer, or a failure that stands."""
+        try:
+            await self._sender.send(request.exchange)
+            while self._may_retry(request):
+                request.is_waiting_to_retry = True
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(
+                        self._no_more.wait(), pause_s(request.exchange, request.num_attempts)
+                    )
+                if self._no_more.is_set():
+                    break
+                request.begin_retry(self._clock())
+                await self._sender.send(request.exchange)
+        except asyncio.CancelledError:  # only this run cancels it, and says why beforehand
+            request.exchange.fail("aborted", "aborted by the client before the answer was complete")
+        request.end_ns = self._clock()
+        request.exchange.body = b""
+
+    def _may_retry(self, request: SentRequest) -> bool:
+        tries_left = request.num_attempts <= self._limits.max_retries
+        return tries_left and not self._no_more.is_set() and is_retryable(request.exchange)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        request = self._in_flight.pop(task)
+        if self._slots is not None:
+            self._slots.release()
+        self._progress.note_end(request)
+        self._num_uncollected_failures += request.exchange.failure is not None
+        if task.cancelled():  # before it had begun
+            request.exchange.fail("aborted", "aborted by the client before it was sent")
+        elif (fault := task.exception()) is not None:
+            self._crash = fault
+            self.abort()
+        self._on_end(request)
+
+    async def _watch(self) -> None:
+        """Sample how late the loop wakes up, and give up on what is past its limits."""
+        tick_ns = int(_TICK_S * 1e9)
+        count = 0
+        while True:
+            before = self._clock()
+            await asyncio.sleep(_TICK_S)
+            self._progress.loop_lag.add(max(self._clock() - before - tick_ns, 0) / 1000)
+            count += 1
+            if count % 5 == 0:
+                self._give_up()
+                self._in_flight_counter.count(request.exchange for request in self._in_flight.values())
+            if self._num_uncollected_failures >= _FAILURES_PER_COLLECTION:
+                self._num_uncollected_failures = 0
+                gc.collect()
+
+    def _give_up(self) -> None:
+        now = self._clock()
+        for task, request in self._in_flight.items():
+            reason = self._overdue(request, now)
+            if reason is not None:
+                request.exchange.fail("timeout", reason)
+                task.cancel()
+
+    def _overdue(self, request: SentRequest, now: int) -> str | None:
+        """Return why the client gives up on ``request`` at ``now``, or None."""
+        if request.is_waiting_to_retry:
+            return None
+        exchange, limits = request.exchange, self._limits
+        waited_s = (now - (exchange.dispatched_ns or exchange.ready_ns)) / 1e9
+        if limits.timeout_s is not None and waited_s > limits.timeout_s:
+            return f"no complete answer within {limits.timeout_s:g} s (--timeout)"
+        silent_s = (now - exchange.last_activity_ns()) / 1e9
+        if limits.stall_timeout_s is not None and silent_s > limits.stall_timeout_s:
+            return f"no byte for {limits.stall_timeout_s:g} s (--stall-timeout)"
+        deadline_us = self._plan.deadline_us[request.row]
+        paced_by_plan = self._plan.due_us[request.row] is not None
+        if deadline_us is not None and paced_by_plan and now > self._start_ns + deadline_us * 1000:
+            return f"no complete answer by the deadline, {deadline_us} us into the run"
+        return None

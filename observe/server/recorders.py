@@ -1,0 +1,42 @@
+"""What is recorded beside the requests: the server's gauges over time and its log of steps."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from observe.server.engine_log import EngineLog
+from observe.server.http_client import ServerClient
+from observe.server.scrape import Scraper, stop
+from observe.settings import Settings
+
+
+class ServerRecorders:
+    """Recorders of what the server says during a run, as far as the settings ask for them.
+
+    Raises ConfigError for a log that is not there.
+    """
+
+    def __init__(self, settings: Settings, client: ServerClient) -> None:
+        self._log = None if settings.engine_log is None else EngineLog(settings.engine_log)
+        period_s = settings.scrape_s
+        self._scraper = None if period_s is None else Scraper(client, period_s=period_s)
+        self._scraping: asyncio.Task[None] | None = None
+
+    def start(self, start_ns: int) -> None:
+        """Begin; times count from ``start_ns``."""
+        if self._scraper is not None:
+            self._scraping = asyncio.create_task(self._scraper.work(start_ns))
+
+    async def stop(self) -> None:
+        """End; may be called again."""
+        scraping, self._scraping = self._scraping, None
+        await stop(scraping)
+
+    def write(self, stem: Path) -> tuple[str, ...]:
+        """Write files beside the trace at ``stem``; return remarks. Raises TraceError where that fails."""
+        remarks = (
+            None if self._scraper is None else self._scraper.write(stem),
+            None if self._log is None else self._log.write_steps(stem),
+        )
+        return tuple(remark for remark in remarks if remark is not None)

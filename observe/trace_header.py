@@ -1,0 +1,247 @@
+"""The header of an observed trace: what is known before the run, and what is known after it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from observe.executor import Executor
+from observe.preparation import Preparation
+from observe.record.recorder import AnswerCounts
+from observe.result.client_verdict import (
+    BOUNDS,
+    FINISHED,
+    achieved_pace,
+    asked_in_flight,
+    asked_pace,
+    busy_frac,
+    due_pace,
+    limiting_bounds,
+    limiting_bounds_of_processes,
+    quantiles_of,
+    quantiles_of_histogram,
+)
+from observe.run.dispatch import RunFacts
+from observe.run.progress import Progress
+from observe.server.prometheus_text import Sample
+from observe.server.server_metrics import counter_deltas
+from observe.settings import Settings
+from traces.files.write import tool_version
+from traces.header import ClientInfo, Header, ProcessInfo
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def first_header(ready: Preparation, settings: Settings, *, executor: Executor) -> Header:
+    """Return the header that the trace has while the run goes on."""
+    asked = ready.plan.trace.header
+    pace = asked_pace(ready.plan)
+    limits = settings.limits
+    client = ClientInfo(
+        clock=executor.clock_name,
+        library=executor.library,
+        num_processes=settings.processes,
+        api=settings.api,
+        prompt_source=ready.plan.prompts.source,
+        prompt_salt=ready.salt,
+        timeout_s=limits.timeout_s,
+        stall_timeout_s=limits.stall_timeout_s,
+        max_concurrency=limits.max_concurrency,
+        max_retries=limits.max_retries or None,
+        num_warmup_requests=settings.warmup.num_requests or None,
+        warmup_s=settings.warmup.seconds or None,
+        num_planned=len(ready.plan),
+        rate_asked_per_s=pace.rate_per_s,
+        gap_cv_asked=pace.gap_cv,
+        bounds=dict(BOUNDS),
+        finished=False,
+        notes=ready.notes,
+    )
+    return replace(
+        asked,
+        trace_version=3,
+        time_unit="us",
+        tool="vtwin",
+        tool_version=tool_version(),
+        mode="real",
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=settings.command,
+        server=ready.server.info.learn(
+            "given by the user", url=settings.endpoint.redact(settings.endpoint.base)
+        ),
+        client=client,
+        config_digest=None,
+        rebased=None,
+        metrics_delta={},
+        noise_floor={},
+        observed_kv_metrics=None,
+    )
+
+
+def final_header(
+    header: Header,
+    ready: Preparation,
+    *,
+    settings: Settings,
+    progress: Progress,
+    executor: Executor,
+    facts: RunFacts,
+    after: Sequence[Sample] | None,
+) -> Header:
+    """Return ``header`` with what the run has shown of server and client."""
+    assert header.client is not None  # noqa: S101  first_header made it
+    answer_counts, processes = executor.answer_counts, executor.processes
+    cpu_frac = max((each.cpu_frac or 0.0 for each in processes), default=busy_frac(facts))
+    reason = (
+        limiting_bounds_of_processes(processes)
+        if processes
+        else limiting_bounds(ready.plan, progress, cpu_frac=cpu_frac)
+    )
+    achieved = achieved_pace(ready.plan, progress)
+    is_cut = facts.interrupted or facts.stopped is not None
+    asked = due_pace(ready.plan, progress) if is_cut else asked_pace(ready.plan)
+    client = replace(
+        header.client,
+        token_counts=_token_counts(answer_counts),
+        num_held_back=progress.num_held_back if settings.limits.max_concurrency else None,
+        num_retried=progress.num_retried if settings.limits.max_retries else None,
+        in_flight_asked=asked_in_flight(ready.plan),
+        in_flight_mean=progress.mean_in_flight,
+        num_sent=len(progress.dispatched_ns),
+        num_connections=progress.num_connections,
+        peak_in_flight=progress.peak_in_flight,
+        rate_asked_per_s=asked.rate_per_s,
+        gap_cv_asked=asked.gap_cv,
+        rate_achieved_per_s=achieved.rate_per_s,
+        gap_cv_achieved=achieved.gap_cv,
+        dispatch_lag_us=quantiles_of(_array(progress.dispatch_lag_us)),
+        own_lag_us=quantiles_of(_array(progress.own_lag_us)),
+        loop_lag_us=quantiles_of_histogram(progress.loop_lag),
+        cpu_frac=round(cpu_frac, 4),
+        processes=processes,
+        num_processes=max(len(processes), 1),
+        limited=reason is not None,
+        reason=reason,
+        finished=True,
+        interrupted=facts.interrupted,
+        notes=(
+            *header.client.notes,
+            *([facts.stopped] if facts.stopped else []),
+            *_remarks(answer_counts),
+            *_lost_rounds(progress),
+            *_missing_server_fields(ready, answer_counts),
+            *_each_lost(processes),
+            *_about_processes(processes, settings),
+            *_lost_metrics(ready, after),
+        ),
+    )
+    fingerprint = next(iter(answer_counts.fingerprints), None)
+    deltas = {} if ready.metrics is None or after is None else counter_deltas(ready.metrics, list(after))
+    return replace(
+        header,
+        server=header.server.learn("system_fingerprint of the answers", system_fingerprint=fingerprint),
+        client=client,
+        metrics_delta=deltas,
+    )
+
+
+def with_remarks(header: Header, remarks: Sequence[str], *, clock_name: str) -> Header:
+    """Return ``header`` with remarks added to the client's, and where the stamps came from after all."""
+    assert header.client is not None  # noqa: S101  first_header made it
+    client = replace(header.client, clock=clock_name, notes=(*header.client.notes, *remarks))
+    return replace(header, client=client)
+
+
+def _array(values: Sequence[int]) -> NDArray[np.int64]:
+    return np.array(values, dtype=np.int64)
+
+
+def _token_counts(answer_counts: AnswerCounts) -> str | None:
+    """Return where the token counts of the whole answers come from, in words."""
+    said = [
+        (answer_counts.counted_by_event, "usage of every event"),
+        (answer_counts.counted_at_end, "usage at the end"),
+        (answer_counts.without_usage, "not counted by the server"),
+    ]
+    present = [(count, words) for count, words in said if count]
+    if len(present) == 1:
+        return present[0][1]
+    return "; ".join(f"{words} ({count} requests)" for count, words in present) or None
+
+
+def _remarks(answer_counts: AnswerCounts) -> tuple[str, ...]:
+    said: list[str] = []
+    if answer_counts.other_length:
+        said.append(f"{answer_counts.other_length} answers have more or fewer tokens than requested")
+    if answer_counts.without_usage:
+        said.append(f"{answer_counts.without_usage} answers have no usage: their number of tokens is unknown")
+    if (change := server_change(answer_counts)) is not None:
+        said.append(change)
+    return tuple(said)
+
+
+def _lost_rounds(progress: Progress) -> tuple[str, ...]:
+    lost = progress.num_not_continued
+    return (
+        (f"{lost} requests were not sent because an earlier round of their session failed",) if lost else ()
+    )
+
+
+def _missing_server_fields(ready: Preparation, answer_counts: AnswerCounts) -> tuple[str, ...]:
+    """Return what a vLLM server could say with its answers and did not, each with the flag that lets it."""
+    if not ready.server.is_vllm or not answer_counts.num_whole:
+        return ()
+    said: list[str] = []
+    if not answer_counts.with_cached_tokens:
+        said.append(
+            "no cached_tokens in usage: prefix-cache hits per request unknown (vllm: --enable-prompt-tokens-details)"
+        )
+    if not answer_counts.with_timings:
+        said.append("no queue times in the answers (vllm: --enable-per-request-metrics)")
+    if not answer_counts.fingerprints:
+        said.append("no system_fingerprint: a server replaced during the run would go unnoticed")
+    return tuple(said)
+
+
+def lost_processes(processes: Sequence[ProcessInfo]) -> str | None:
+    """Return which processes ended before their work was done, if any did."""
+    return "; ".join(_each_lost(processes)) or None
+
+
+def _each_lost(processes: Sequence[ProcessInfo]) -> tuple[str, ...]:
+    return tuple(
+        f"process {number} of {len(processes)} {each.outcome}, {each.num_sent or 0} of its "
+        f"{each.num_planned or 0} requests sent; the finished ones are recorded"
+        for number, each in enumerate(processes, start=1)
+        if each.outcome != FINISHED
+    )
+
+
+def _about_processes(processes: Sequence[ProcessInfo], settings: Settings) -> tuple[str, ...]:
+    """Return what several processes made of the load that one would not have."""
+    number, cap = len(processes), settings.limits.max_concurrency
+    said: list[str] = []
+    if number and number < settings.processes:
+        said.append(f"{number} of {settings.processes} processes had requests to send")
+    if number and cap is not None:
+        said.append(f"--max-concurrency {cap} was divided among {number} processes")
+    return tuple(said)
+
+
+def server_change(answer_counts: AnswerCounts) -> str | None:
+    """Return that the server changed during the run, if its fingerprints say so."""
+    if len(answer_counts.fingerprints) < 2:
+        return None
+    return (
+        f"the server changed during the run: system_fingerprint {' then '.join(answer_counts.fingerprints)}"
+    )
+
+
+def _lost_metrics(ready: Preparation, after: Sequence[Sample] | None) -> tuple[str, ...]:
+    lost = ready.metrics is not None and after is None
+    return ("no /metrics after the run: changes of its counters are unknown",) if lost else ()

@@ -1,0 +1,136 @@
+"""The architectures that are understood, by config.json's ``model_type``, and what the others have that is not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Windows = Literal["field", "flag", "alternate", "pattern", "chunked"]
+"""Where the windowed layers are said when ``layer_types`` is absent: a ``sliding_window`` is for all layers (field),
+only with ``use_sliding_window`` (flag), for every second (alternate), for all but every n-th (pattern), or is called
+``attention_chunk_size`` and spares the layers without rotary embedding (chunked)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """What a ``model_type`` says that its config.json does not.
+
+    ``fields``: values of fields that a file may leave out, as the class of that name in transformers has them.
+    ``pattern``: with windows by pattern, every how-maniest layer sees all of the context.
+    """
+
+    is_gated: bool = True
+    is_tied: bool = False
+    windows: Windows = "field"
+    pattern: int = 1
+    has_shared_expert: bool = False
+    fields: Mapping[str, int] = field(default_factory=dict)
+
+
+GEMMA3_FIELDS: Mapping[str, int] = {
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 26,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "vocab_size": 262208,
+    "max_position_embeddings": 131072,
+    "sliding_window": 4096,
+}
+"""Gemma3TextConfig of transformers; the files of the models that see images leave those out that they share."""
+
+FAMILIES: Mapping[str, Family] = {
+    "llama": Family(),
+    "mistral": Family(),
+    "qwen2": Family(windows="flag"),
+    "qwen2_vl": Family(windows="flag"),
+    "qwen2_vl_text": Family(windows="flag"),
+    "qwen2_5_vl": Family(windows="flag"),
+    "qwen2_5_vl_text": Family(windows="flag"),
+    "qwen3": Family(windows="flag"),
+    "qwen3_vl_text": Family(windows="flag"),
+    "granite": Family(),
+    "phi3": Family(),
+    "smollm3": Family(windows="flag", is_tied=True),
+    "olmo2": Family(),
+    "olmo3": Family(windows="pattern", pattern=4),
+    "glm4": Family(),
+    "internlm2": Family(),
+    "internlm3": Family(),
+    "seed_oss": Family(),
+    "exaone4": Family(windows="pattern", pattern=4),
+    "cohere": Family(is_tied=True),
+    "cohere2": Family(is_tied=True, windows="pattern", pattern=4),
+    "gemma": Family(is_tied=True),
+    "gemma2": Family(is_tied=True, windows="alternate"),
+    "gemma3_text": Family(is_tied=True, windows="pattern", pattern=6, fields=GEMMA3_FIELDS),
+    "starcoder2": Family(is_gated=False, is_tied=True),
+    "gpt_neox": Family(is_gated=False),
+    "nemotron": Family(is_gated=False),
+    "arcee": Family(is_gated=False),
+    "mixtral": Family(),
+    "qwen2_moe": Family(windows="flag"),
+    "qwen3_moe": Family(windows="flag"),
+    "qwen3_vl_moe_text": Family(windows="flag"),
+    "olmoe": Family(),
+    "phimoe": Family(),
+    "granitemoe": Family(),
+    "gpt_oss": Family(windows="alternate"),
+    "minimax_m2": Family(),
+    "glm4_moe": Family(),
+    "dots1": Family(),
+    "deepseek_v2": Family(),
+    "deepseek_v3": Family(),
+    "kimi_k2": Family(),
+    "minicpm3": Family(is_tied=True),
+    "llama4_text": Family(windows="chunked", has_shared_expert=True),
+}
+"""Architectures that are understood."""
+
+STATE_SPACE = "state-space layers, whose state does not grow with the context"
+LINEAR = "linear-attention layers, whose state does not grow with the context"
+SPARSE = "sparse attention, whose indexer picks the tokens that a query sees"
+CROSS = "cross-attention to an encoder"
+
+NOT_MODELLED: Mapping[str, str] = {
+    "mamba": STATE_SPACE,
+    "mamba2": STATE_SPACE,
+    "falcon_mamba": STATE_SPACE,
+    "falcon_h1": STATE_SPACE,
+    "jamba": STATE_SPACE,
+    "bamba": STATE_SPACE,
+    "zamba2": STATE_SPACE,
+    "nemotron_h": STATE_SPACE,
+    "plamo2": STATE_SPACE,
+    "granitemoehybrid": STATE_SPACE,
+    "minimax": LINEAR,
+    "minimax_text_01": LINEAR,
+    "qwen3_next": LINEAR,
+    "qwen3_5_text": LINEAR,
+    "qwen3_5_moe_text": LINEAR,
+    "kimi_linear": LINEAR,
+    "rwkv": LINEAR,
+    "lfm2": "short-convolution layers, whose state does not grow with the context",
+    "lfm2_moe": "short-convolution layers, whose state does not grow with the context",
+    "deepseek_v32": SPARSE,
+    "glm_moe_dsa": SPARSE,
+    "gemma3n_text": "per-layer embeddings and layers that share a KV cache",
+    "mllama_text_model": CROSS,
+    "whisper": CROSS,
+    "t5": CROSS,
+    "bart": CROSS,
+}
+"""What the architectures that people ask for have, and neither the KV capacity nor the roofline here knows."""
+
+TELLING_FIELDS: Mapping[str, str] = {
+    "index_topk": SPARSE,
+    "mamba_d_state": STATE_SPACE,
+    "ssm_state_size": STATE_SPACE,
+    "ssm_cfg": STATE_SPACE,
+    "linear_num_value_heads": LINEAR,
+    "linear_attn_config": LINEAR,
+    "cross_attention_layers": CROSS,
+}
+"""Fields of config.json that say the same of an architecture of any name."""

@@ -1,0 +1,112 @@
+"""What a reader must know before any number, and what is refused: runs given twice, guessed flags, misfits."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import vtwin
+from calibrate.findings import Calibration, Options
+from calibrate.number_format import NONE
+from calibrate.report.markdown import headline_table
+from calibrate.report.tables import is_of_gaps_only
+from calibrate.report.warnings import BAD_LOSS, warnings_of
+from calibrate.run import calibrate, compare_with_simulated
+from replay import dump_config, load_config
+from tests.calibrate.known_servers import GUESS, observed, source, workload
+from traces import ClientInfo, write_trace
+
+FLAGS = ("max_num_seqs", "max_num_batched_tokens")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with two traces, a copy of one, and a configuration without the flags that vLLM takes by the GPU."""
+    monkeypatch.chdir(tmp_path)
+    low = observed(workload(60, rate=3, seed=1))
+    for name in ("low", "copy"):
+        write_trace(low, tmp_path / name)
+    write_trace(low.with_columns(tenant_id=["x"] * 60), tmp_path / "relabelled")
+    write_trace(observed(workload(60, rate=8, seed=2)), tmp_path / "high")
+    text = dump_config(GUESS)
+    for name in FLAGS:
+        text = re.sub(rf"^  {name}: .*\n", "", text, flags=re.MULTILINE)
+    (tmp_path / "guess.yaml").write_text(text)
+    return tmp_path
+
+
+def run(*arguments: str) -> int:
+    return vtwin.main(["calibrate", *arguments, "--config", "guess.yaml", "--report", "r"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["low", "high", "--fit", "--holdout", "low"],
+        ["low", "high", "--fit", "--holdout", "copy"],
+        ["low", "high", "--fit", "--holdout", "relabelled.csv"],
+        ["low", "low", "--fit"],
+        ["high", "--holdout", "low", "--repeat", "copy"],
+    ],
+)
+def test_a_run_given_twice_is_refused(
+    here: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*arguments) == 2
+    said = capsys.readouterr().err
+    assert "the same run as" in said
+    assert said.count("\n") == 1
+    assert not (here / "r").exists()
+
+
+def test_assumed_flags_are_told_at_the_end_in_the_twin_and_in_every_report(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("low", "--fit", "--holdout", "high", "--write-config", "twin.yaml") == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if line][-3:]
+    told = "flags unknown: max_num_seqs (256 assumed), max_num_batched_tokens (2048 assumed)"
+    assert said[0].startswith(f"warning: {told}")
+    assert said[1].startswith("E2E of a request off by")
+    for name in ("r/report.md", "r/report.html", "twin.yaml"):
+        assert told in (here / name).read_text(), name
+    assert json.loads((here / "r" / "report.json").read_text())["cautions"][0].startswith(told)
+    assert load_config(here / "twin.yaml").assumed == FLAGS
+    assert load_config(here / "twin.yaml").engine == load_config(here / "guess.yaml").engine
+
+
+def fitted(*, limited: bool = False) -> Calibration:
+    trace = observed(workload(60, rate=6, seed=1), noise=0.05)
+    if limited:
+        client = ClientInfo(limited=True, reason="late")
+        trace = trace.with_header(client=client)
+    return calibrate([source("low", trace)], GUESS, Options(replicates=60))
+
+
+def test_a_client_that_was_the_limit_is_named_with_its_trace() -> None:
+    assert warnings_of(fitted()) == ()
+    (line,) = warnings_of(fitted(limited=True))
+    assert line.startswith("client-limited: low was sent by a client that did not keep up (late)")
+
+
+def test_a_bad_fit_is_called_one() -> None:
+    found = fitted()
+    assert found.fit is not None
+    assert found.fit.loss < BAD_LOSS
+    (line,) = warnings_of(replace(found, fit=replace(found.fit, loss=2.84)))
+    assert line.startswith("bad fit: loss 2.84 (1: a typical error of one noise")
+
+
+def test_errors_of_itl_per_request_are_left_to_tpot_whose_they_are() -> None:
+    drawn = workload(40, rate=6, seed=2)
+    found = compare_with_simulated(
+        source("a", observed(drawn)), source("b", observed(drawn, GUESS)), Options(replicates=60)
+    )
+    assert is_of_gaps_only(found.holdout, "itl_us")
+    assert not is_of_gaps_only(found.holdout, "tpot_us")
+    rows = {line.split(" | ")[0]: line.split(" | ") for line in headline_table(found.holdout).splitlines()}
+    assert "bias per request" in rows["| metric"]
+    assert rows["| ITL"][2:4] == [NONE, NONE]
+    assert "%" in rows["| ITL"][4]
+    assert "%" in rows["| TPOT"][2]

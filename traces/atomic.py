@@ -1,0 +1,123 @@
+"""Files that appear whole or not at all: written under another name in the same folder, then renamed.
+
+A reader never sees half a file, and a write that fails leaves what was there. Errors of the file system become one
+line of the caller's error class: ``OPTION: got No space left on device, expected a place that can be written (PATH)``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from traces.errors import ConfigError, VtwinError
+
+Stage = Callable[[Path], Path]
+"""Returns the temporary path to write in place of a final one."""
+
+
+@contextmanager
+def atomic_files(
+    place: Path, *, option: str = "", error: type[VtwinError] = ConfigError, is_durable: bool = True
+) -> Iterator[Stage]:
+    """Yield a function that gives a temporary path for each final one; rename all when the block ends well.
+
+    They are renamed in the order in which they were asked for. ``place`` is what an error names, after ``option``
+    where one was given. ``is_durable`` has every file on the disk before any is renamed, so that a machine that
+    stops leaves the old files or the new ones, not empty ones; without it a large file is not waited for.
+    Raises ``error`` for what the file system refuses, in the block too.
+    """
+    pairs: list[tuple[Path, Path]] = []
+
+    def stage(final: Path) -> Path:
+        final = final.resolve() if final.is_symlink() else final
+        pairs.append((_temporary(final), final))
+        return pairs[-1][0]
+
+    with _as_error(place, option=option, error=error):
+        try:
+            yield stage
+            if is_durable:
+                for temporary, _ in pairs:
+                    _sync(temporary)
+            for temporary, final in pairs:
+                temporary.replace(final)
+            if is_durable:
+                _sync_folders({final.parent for _, final in pairs})
+        finally:
+            for temporary, _ in pairs:
+                temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_file(
+    path: Path, *, option: str = "", error: type[VtwinError] = ConfigError, is_durable: bool = True
+) -> Iterator[Path]:
+    """Yield a temporary path for one file and rename it when the block ends well; see ``atomic_files``."""
+    with atomic_files(path, option=option, error=error, is_durable=is_durable) as stage:
+        yield stage(path)
+
+
+def write_text(path: Path, text: str, *, option: str = "", error: type[VtwinError] = ConfigError) -> None:
+    """Write a file of UTF-8 text; see ``atomic_files`` for the errors."""
+    with atomic_file(path, option=option, error=error) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_folder(
+    folder: Path, files: Mapping[str, str], *, option: str = "", error: type[VtwinError] = ConfigError
+) -> None:
+    """Write text files into a folder by their names; a new folder, with its parents, appears with all of them.
+
+    In a folder that exists the files are replaced once all are written; others in it stay.
+    """
+    if folder.exists():
+        with atomic_files(folder, option=option, error=error) as stage:
+            for name, text in files.items():
+                stage(folder / name).write_text(text, encoding="utf-8")
+        return
+    with _as_error(folder, option=option, error=error):
+        temporary = _temporary(folder)
+        try:
+            temporary.mkdir(parents=True)
+            for name, text in files.items():
+                (temporary / name).write_text(text, encoding="utf-8")
+                _sync(temporary / name)
+            temporary.rename(folder)
+            _sync_folders({folder.parent})
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _sync_folders(folders: set[Path]) -> None:
+    """Put the new names on the disk, where the file system can: the files have them already."""
+    for folder in folders:
+        with suppress(OSError):
+            _sync(folder)
+
+
+@contextmanager
+def _as_error(place: Path, *, option: str, error: type[VtwinError]) -> Iterator[None]:
+    """Turn an OSError into one line."""
+    try:
+        yield
+    except OSError as fault:
+        why = fault.strerror or str(fault)
+        where = ("", f" ({place})") if option else (f"{place}", "")
+        raise error(
+            f"{option or where[0]}: got {why}, expected a place that can be written{where[1]}"
+        ) from fault

@@ -1,0 +1,39 @@
+"""Every fault of a trace, not only the first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from traces.files.read import examine
+from traces.schema import FIELDS
+from traces.strict_yaml import nearest
+from traces.tables.problems import Problem
+from traces.trace import Trace
+
+
+def check_trace(path: str | Path) -> list[Problem]:
+    """Return all that is wrong with the trace, by file and row; an empty list is a clean bill.
+
+    A column that TraceV2 does not know is wrong only where its name is nearly a known one's: others may have
+    their own. Raises TraceError where there is no trace to check: a missing file, a bad header, no table.
+    """
+    trace, problems, findings = examine(path)
+    found = [*problems, *(problem for finding in findings for problem in finding)]
+    found += _misspelt_columns(trace)
+    if len(trace) == 0 and not problems:
+        message = "got a table without rows, expected a request at least"
+        found.append(Problem(file="table", row=None, column=None, message=message))
+    return sorted(found, key=lambda problem: (problem.file, problem.row or 0, problem.column or ""))
+
+
+def _misspelt_columns(trace: Trace, *, likeness: float = 0.9) -> list[Problem]:
+    """Return a problem for each unknown column whose name is this like that of an absent known one."""
+    here = list(trace.requests.columns)
+    absent = [name for name in FIELDS if name not in here]
+    problems = []
+    for name in here:
+        close = nearest(name, absent, likeness=likeness) if name not in FIELDS else None
+        if close is not None:
+            message = f"got a column that TraceV2 does not know, expected {close}"
+            problems.append(Problem(file="table", row=None, column=name, message=message))
+    return problems

@@ -1,0 +1,39 @@
+"""What lies where a trace is to be written: nothing, what can be made again, or what was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from traces.errors import ConfigError, TraceError
+from traces.files.read import read_header
+from traces.tables.paths import beside, stem_of
+
+_IN_WORDS: Final = {"real": "measured", "replayed": "simulated", "generated": "drawn or converted"}
+
+
+def note_replaced(stem: str | Path, *, overwrite: bool) -> str | None:
+    """Return a line about the trace that one written to ``stem`` replaces, None where there is none.
+
+    Raises ConfigError, unless ``overwrite``, for what cannot be made again: a trace of a real server, a .yaml that is
+    no header of a trace, a table that has no header.
+    """
+    base = stem_of(stem)
+    header = beside(base, ".yaml")
+    if not header.is_file():
+        alone = [table for suffix in (".csv", ".parquet") if (table := beside(base, suffix)).is_file()]
+        return _refuse(alone[0], "a table without a header", overwrite=overwrite) if alone else None
+    try:
+        mode = read_header(header).mode
+    except TraceError:
+        return _refuse(header, "a file that is no trace's header", overwrite=overwrite)
+    if mode == "real":
+        return _refuse(header, "a measured trace", overwrite=overwrite)
+    return f"replaces the {_IN_WORDS.get(mode or '', 'older')} trace {header}"
+
+
+def _refuse(file: Path, what: str, *, overwrite: bool) -> str:
+    """Return that ``file`` is replaced if that is wanted. Raises ConfigError otherwise."""
+    if not overwrite:
+        raise ConfigError(f"--output: {file} is {what}, expected another place, or --overwrite to replace it")
+    return f"replaces {file}, {what}"

@@ -1,0 +1,97 @@
+"""Writing a trace: its files appear together (``traces.atomic``), the header last."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import pandas as pd
+
+from traces.atomic import atomic_files
+from traces.errors import TraceError
+from traces.header import Header, header_yaml
+from traces.schema import EVENT_FIELDS, FIELDS, REQUEST_FIELDS, Field
+from traces.tables.blis import to_blis
+from traces.tables.csv_parquet import to_arrow, write_csv, write_parquet
+from traces.tables.paths import beside, stem_of
+from traces.trace import Trace
+
+Dialect = Literal["vtwin", "blis"]
+
+
+def write_trace(
+    trace: Trace, stem: str | Path, *, dialect: Dialect = "vtwin", events: bool = True
+) -> tuple[Path, ...]:
+    """Write header, table and, where the trace has them, events; return their paths, the header first.
+
+    Parquet where ``stem`` ends in ``.parquet`` (BLIS's dialect has only CSV), else CSV. Files of an older
+    trace at this stem are replaced or removed, so that none of them is read with the new ones. The same trace
+    gives the same bytes. Raises TraceError where the place cannot be written.
+    """
+    parquet = str(stem).endswith(".parquet") and dialect == "vtwin"
+    base, suffix = stem_of(stem), ".parquet" if parquet else ".csv"
+    header, requests, event_frame = _spoken(trace, dialect, events=events)
+    header_path, table_path = beside(base, ".yaml"), beside(base, suffix)
+    events_path = beside(base, ".itl" + suffix)
+    with atomic_files(base, error=TraceError, is_durable=header.mode == "real") as stage:
+        base.parent.mkdir(parents=True, exist_ok=True)
+        _write_table(requests, _request_fields(requests, dialect), path=stage(table_path), parquet=parquet)
+        if event_frame is not None:
+            fields = [field for field in EVENT_FIELDS if field.name in event_frame.columns]
+            _write_table(event_frame, fields, path=stage(events_path), parquet=parquet)
+        stage(header_path).write_text(header_yaml(header), encoding="utf-8")
+    written = (header_path, table_path) if event_frame is None else (header_path, table_path, events_path)
+    _remove_others(base, keep=written)
+    return written
+
+
+def tool_version() -> str:
+    """Return the version of the installed vtwin, or ``unknown`` in a bare checkout."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("vtwin")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _spoken(
+    trace: Trace, dialect: Dialect, *, events: bool
+) -> tuple[Header, pd.DataFrame, pd.DataFrame | None]:
+    event_frame = trace.events if events else None
+    header = replace(trace.header, trace_version=3, time_unit="us")
+    if dialect == "blis":
+        return to_blis(header, trace.requests, event_frame)
+    header = replace(header, tool="vtwin", tool_version=header.tool_version or tool_version())
+    return header, trace.requests, event_frame
+
+
+def _request_fields(requests: pd.DataFrame, dialect: Dialect) -> list[Field]:
+    """Return BLIS's base columns, of the others those that hold something, then the unknown ones."""
+    known = [
+        field
+        for field in REQUEST_FIELDS
+        if field.origin == "base"
+        or (
+            field.name in requests.columns and (dialect == "blis" or bool(requests[field.name].notna().any()))
+        )
+    ]
+    foreign = [str(name) for name in requests.columns if name not in FIELDS]
+    return known + [
+        Field(name=name, dtype="string", unit="", origin="vtwin", meaning="foreign") for name in foreign
+    ]
+
+
+def _write_table(frame: pd.DataFrame, fields: list[Field], *, path: Path, parquet: bool) -> None:
+    table = to_arrow(frame, fields)
+    if parquet:
+        write_parquet(table, path)
+    else:
+        write_csv(table, path)
+
+
+def _remove_others(base: Path, *, keep: tuple[Path, ...]) -> None:
+    for suffix in (".csv", ".parquet", ".itl.csv", ".itl.parquet"):
+        if beside(base, suffix) not in keep:
+            beside(base, suffix).unlink(missing_ok=True)

@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from replay.twin.defaults import COEFFICIENTS, DefaultsEntry, version_number
+from replay.twin.defaults import COEFFICIENTS, DefaultsEntry
 from replay.twin.defaults_write import number, quoted
 from replay.twin.hardware import Hardware, capacity_of, peak_lines, read_hardware
 from replay.twin.keys import (
@@ -28,6 +28,7 @@ from replay.twin.profiled import profile_notes
 from replay.yaml_lines import Section, read_section
 from sim.config import UNBOUNDED, Compatibility, EngineConfig, InvalidConfig
 from sim.latency import Blackbox, Extended, LatencyModel, Profiled
+from sim.versions import KNOWN_VERSIONS, engine_defaults, is_known
 from traces.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -49,12 +50,16 @@ class TwinConfig:
 
     engine: EngineConfig
     latency: LatencyModel
-    vllm_version: str = RULES_VERSION
     seed: int = DEFAULT_SEED
     assumed: tuple[str, ...] = field(default=(), compare=False)
     latency_reason: str = field(default="", compare=False)
     source: Path | None = field(default=None, compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def vllm_version(self) -> str:
+        """Whose scheduling rules the engine follows."""
+        return self.engine.vllm_version
 
     @property
     def compatibility(self) -> Compatibility:
@@ -85,19 +90,20 @@ def load_config(
         root, hardware, beside=path.parent, defaults=defaults, seed=seed, model=latency_model
     )
     version = root.text("vllm_version") or RULES_VERSION
-    engine = _read_engine(root, seed=seed)
+    if not is_known(version):
+        line = root.key_lines["vllm_version"]
+        raise ConfigError(f"vllm_version: got {version}, expected {KNOWN_VERSIONS} ({root.file}:{line})")
+    engine = _read_engine(root, seed=seed, version=version)
     engine, notes = _with_blocks(engine, chosen, hardware=hardware, vllm_version=version)
     reasons = (chosen.reason,) if chosen.reason else ()
     return TwinConfig(
         engine=engine,
         latency=chosen.model,
-        vllm_version=version,
         seed=seed,
         assumed=_assumed(root),
         latency_reason=chosen.reason,
         source=path,
         notes=(
-            *_version_notes(version),
             *reasons,
             *_entry_notes(chosen.entry),
             *(profile_notes(chosen.table, engine) if chosen.table else ()),
@@ -187,7 +193,7 @@ def check_fits(config: TwinConfig, trace: Trace) -> None:
         )
 
 
-def _read_engine(root: Section, *, seed: int) -> EngineConfig:
+def _read_engine(root: Section, *, seed: int, version: str) -> EngineConfig:
     """Return the engine section."""
     section = root.section("engine")
     given: dict[str, object] = {}
@@ -200,7 +206,8 @@ def _read_engine(root: Section, *, seed: int) -> EngineConfig:
         given["async_scheduling"] = given.get("async_scheduling") or False
     if given.get("num_speculative_tokens"):
         given["seed"] = seed
-    return _engine_from({name: value for name, value in given.items() if value is not None}, section)
+    said = {name: value for name, value in given.items() if value is not None}
+    return _engine_from({**engine_defaults(version), "vllm_version": version, **said}, section)
 
 
 def _assumed(root: Section) -> tuple[str, ...]:
@@ -259,12 +266,6 @@ def _other_places() -> dict[str, str]:
     """Return, for keys that may be looked for in the wrong section, where they belong."""
     places = {key.path.rsplit(".", 1)[-1]: key.path for key in engine_keys()}
     return {**{name.replace("_", "-"): path for name, path in places.items()}, **places, **FOREIGN_NAMES}
-
-
-def _version_notes(version: str) -> tuple[str, ...]:
-    if version_number(version) == version_number(RULES_VERSION):
-        return ()
-    return (f"vllm_version {version}: the rules of {RULES_VERSION} are assumed",)
 
 
 def _entry_notes(entry: DefaultsEntry | None) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from replay.twin.defaults_write import quoted
 from replay.twin.serve_flags import Flag, parse_serve
 from sim.config import UNBOUNDED, EngineConfig, InvalidConfig
+from sim.versions import DEFAULT_VERSION, KNOWN_VERSIONS, is_known
 from traces.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -64,9 +65,10 @@ def start_from_server(server: ServerInfo, *, name: str) -> Start:
         origin=f"the header of {name}",
         model=server.model,
         tp=server.tensor_parallel or 1,
-        vllm_version=server.version,
-        notes=tuple(
-            f"{key} {value}: in the coefficients, not in the engine" for key, value in outside.items()
+        vllm_version=server.version if server.version and is_known(server.version) else None,
+        notes=(
+            *(f"{key} {value}: in the coefficients, not in the engine" for key, value in outside.items()),
+            *_version_notes(server.version),
         ),
     )
 
@@ -81,7 +83,7 @@ def twin_text(start: Start, *, gpu: str | None = None) -> tuple[str, tuple[str, 
     if gpu is not None:
         seqs, tokens = DEVICE_DEFAULTS.get(gpu.upper().split("-")[0], (256, 2048))
         engine = {"max_num_seqs": seqs, "max_num_batched_tokens": tokens} | engine
-    _check(engine)
+    _check(engine, start.vllm_version or DEFAULT_VERSION)
     notes = tuple(" ".join(note.split()) for note in (*start.notes, *_gaps(engine, gpu=gpu)))
     lines = [f"# From {' '.join(start.origin.split())}.", *(f"# {note}" for note in notes)]
     if start.vllm_version is not None:
@@ -92,9 +94,18 @@ def twin_text(start: Start, *, gpu: str | None = None) -> tuple[str, tuple[str, 
     return "\n".join(lines) + "\n", notes
 
 
-def _check(engine: Mapping[str, object]) -> None:
+def _version_notes(version: str | None) -> tuple[str, ...]:
+    """Return what becomes of a version whose rules are not known."""
+    if version is None or is_known(version):
+        return ()
+    return (
+        f"vllm_version {version} is not known ({KNOWN_VERSIONS}): the rules of {DEFAULT_VERSION} are used",
+    )
+
+
+def _check(engine: Mapping[str, object], version: str) -> None:
     try:
-        EngineConfig(**engine)  # type: ignore[arg-type]  # every value was read by its field's type
+        EngineConfig.for_version(version, **engine)
     except InvalidConfig as error:
         raise ConfigError(str(error)) from error
 

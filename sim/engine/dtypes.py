@@ -118,6 +118,10 @@ SETTINGS = np.dtype(
         ("latency_kind", np.int64),
         ("recycle_private_first", np.int64),  # unbounded cache: only shared content is remembered
         ("outputs_are_shared", np.int64),  # some request's hashes run on past its prompt
+        ("continues_after_self_preemption", np.int64),  # these four: sim/versions.py
+        ("lifts_threshold_for_lone_request", np.int64),
+        ("moves_cursor_for_every_victim", np.int64),
+        ("frees_unhashed_blocks_first", np.int64),
         ("is_blis", np.int64),
         ("num_speculative_tokens", np.int64),
         ("num_lookahead_tokens", np.int64),

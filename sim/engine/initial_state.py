@@ -14,6 +14,7 @@ from sim.engine.optional import blis
 from sim.latency.model import LatencyModel
 from sim.policies import age_weight_per_us, urgency
 from sim.requests import Int64s, Requests
+from sim.versions import rules_of
 
 RESUMABLE_UNBOUNDED_BLOCKS = 1 << 20
 """Blocks of a resumable engine's "unbounded" cache, whose requests are not known beforehand."""
@@ -34,6 +35,14 @@ SAME_IN_CONFIG = (
     "seed",
 )
 """Settings that the engine takes as they are."""
+
+RULES = (
+    "continues_after_self_preemption",
+    "lifts_threshold_for_lone_request",
+    "moves_cursor_for_every_victim",
+    "frees_unhashed_blocks_first",
+)
+"""Rules of the vLLM version that the engine asks about."""
 
 FIRST_LOG_LENGTH = 4096
 
@@ -113,6 +122,9 @@ def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) ->
     settings = st.records(1, dt.SETTINGS)
     for name in SAME_IN_CONFIG:
         settings[name] = getattr(config, name)
+    rules = rules_of(config.vllm_version)
+    for name in RULES:
+        settings[name] = getattr(rules, name)
     settings["policy"] = dt.FCFS if config.scheduling_policy == "fcfs" else dt.BY_URGENCY
     settings["age_weight_per_us"] = age_weight_per_us(config)
     settings["watermark_blocks"] = int(config.watermark * config.num_gpu_blocks)

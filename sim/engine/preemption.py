@@ -15,8 +15,8 @@ from sim.engine.waiting import prepend_request
 
 
 @part
-def take_out_of_batch(s: State, batch: int, request: int) -> None:
-    """Take back the share of a request that was preempted after it had been scheduled in this very step."""
+def take_out_of_batch(s: State, batch: int, request: int) -> bool:
+    """Take back the share of a preempted request; return whether it had been scheduled in this very step."""
     b = s.batches[batch]
     found = False
     for i in range(b.num_entries):
@@ -30,6 +30,7 @@ def take_out_of_batch(s: State, batch: int, request: int) -> None:
             s.requests[request].num_in_flight_tokens -= num_tokens
     if found:
         b.num_entries -= 1
+    return found
 
 
 @part
@@ -87,9 +88,9 @@ def preempt_until_it_fits(s: State, batch: int, request: int, num_tokens: int) -
         index = least_urgent_running(s)
         victim = remove_running_at(s, index)
         if settings.policy != FCFS:
-            if index < current.req_index:
+            was_scheduled = take_out_of_batch(s, batch, victim)
+            if was_scheduled or (index < current.req_index and settings.moves_cursor_for_every_victim):
                 current.req_index -= 1
-            take_out_of_batch(s, batch, victim)
         preempt(s, victim)
         if victim == request:
             return False

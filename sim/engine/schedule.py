@@ -6,14 +6,13 @@ There is no prefill or decode phase: each request's computed tokens catch up wit
 from __future__ import annotations
 
 from sim.compile import part
-from sim.engine.dtypes import IS_DECODE, NEVER, RUNNING, SAMPLES
+from sim.engine.dtypes import FCFS, IS_DECODE, NEVER, RUNNING, SAMPLES
 from sim.engine.kv_cache.allocate_slots import (
     admit,
     allocate_slots,
     fits,
     get_computed_blocks,
 )
-from sim.engine.optional.blis import threshold_is_lifted
 from sim.engine.optional.speculative import (
     mark_padding,
     note_running,
@@ -33,7 +32,7 @@ def effective_long_prefill_threshold(s: State) -> int:
     settings, queues = s.engine[0].settings, s.engine[0].queues
     num_eligible = queues.num_running + queues.num_waiting
     threshold = settings.long_prefill_token_threshold
-    if threshold == 0 or threshold_is_lifted(s, num_eligible):
+    if threshold == 0 or (num_eligible <= 1 and settings.lifts_threshold_for_lone_request):
         return 0
     if settings.long_prefill_token_threshold_adaptive:
         threshold = max(threshold, settings.max_num_batched_tokens // num_eligible)
@@ -103,6 +102,8 @@ def schedule_running(s: State, batch: int, threshold: int) -> None:
         if not allocate_slots(s, request, num_tokens) and not preempt_until_it_fits(
             s, batch, request, num_tokens
         ):
+            if s.engine[0].settings.continues_after_self_preemption and s.engine[0].settings.policy != FCFS:
+                continue  # the next running request stands at the same place now
             break
         note_running(s, request)
         add_to_batch(s, batch, request, num_tokens)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from sim.compile import part
 from sim.engine.dtypes import NEVER
 from sim.engine.kv_cache.prefix_cache import forget_hash
-from sim.engine.optional.blis import frees_to_the_back
 from sim.engine.state import State
 
 
@@ -55,6 +54,7 @@ def free_blocks(s: State, request: int) -> None:
 
     A block that nobody holds goes to the back of the free queue when it carries a hash (least recently used goes
     first), and to the front when it does not: it can never be hit again (vllm 0.32.0 block_pool.py:free_blocks).
+    Before 0.24 all of them went to the back.
     """
     settings, queues, r = s.engine[0].settings, s.engine[0].queues, s.requests[request]
     if r.slot == NEVER:
@@ -68,7 +68,7 @@ def free_blocks(s: State, request: int) -> None:
             continue
         queues.num_free_blocks += 1
         goes_to_back = i < r.num_cached_blocks and not (settings.recycle_private_first and b.hash_id == NEVER)
-        if goes_to_back or frees_to_the_back(s):
+        if goes_to_back or not settings.frees_unhashed_blocks_first:
             insert_free(s, block, s.blocks[0].previous_free)
         else:
             insert_free(s, block, front)

@@ -41,17 +41,12 @@ def longest_sequence(config: EngineConfig) -> int:
 
 
 def apply_settings(settings: Records) -> None:
-    """Switch off what the peer has no switch for (3, 4)."""
+    """Set what the peer has no switch for (3, 4, 6)."""
     settings["is_blis"] = 1
     settings["scheduler_reserve_full_isl"] = settings["watermark_blocks"] = 0
     settings["long_prefill_token_threshold_adaptive"] = 0
     settings["enable_chunked_prefill"] = 1
-
-
-@part
-def threshold_is_lifted(s: State, num_eligible: int) -> bool:
-    """Return whether the long-prefill threshold gives way to a lone request (4)."""
-    return num_eligible <= 1 and not s.engine[0].settings.is_blis
+    settings["lifts_threshold_for_lone_request"] = settings["frees_unhashed_blocks_first"] = 0
 
 
 @part
@@ -64,12 +59,6 @@ def num_tokens_to_look_up(s: State, request: int) -> int:
 def least_step_us(s: State, num_entries: int) -> int:
     """Return what a step lasts at least: only the peer's have a floor, for admissions that compute nothing (5)."""
     return LEAST_STEP_US if s.engine[0].settings.is_blis and num_entries > 0 else 0
-
-
-@part
-def frees_to_the_back(s: State) -> bool:
-    """Return whether blocks without a hash are reused no sooner than those with one (6)."""
-    return s.engine[0].settings.is_blis == 1
 
 
 @part

@@ -48,8 +48,8 @@ def info(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Print weights, KV cache, num_gpu_blocks, the batch that saturates the GPU, and its roofline."""
-    from replay.model.capacity import Serving, kv_capacity
     from replay.model.card import card, document
+    from replay.model.gpu_memory import Serving, kv_cache_size
     from replay.model.gpus import find_gpu
     from replay.model.hf_config import read_model_config
     from replay.twin.defaults import version_number
@@ -63,7 +63,7 @@ def info(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         max_num_seqs=max_num_seqs,
         vllm_version=version_number(vllm_version),
     )
-    capacity = kv_capacity(shape, device, tp=tp, pp=pp, serving=serving)
+    capacity = kv_cache_size(shape, device, tp=tp, pp=pp, serving=serving)
     if as_json:
         typer.echo(json.dumps(document(shape, device, capacity, tp=tp, pp=pp), indent=2, allow_nan=False))
     else:

@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from replay.twin.defaults import COEFFICIENTS, DefaultsEntry
-from replay.twin.defaults_write import number, quoted
-from replay.twin.hardware import Hardware, capacity_of, peak_lines, read_hardware
-from replay.twin.keys import (
+from replay.twin.config_keys import (
     DEFAULT_SEED,
-    EXTENDED_MEANINGS,
     FOREIGN_NAMES,
-    LATENCY_CLASSES,
     RESERVED,
     RULES_VERSION,
     Key,
-    engine_fields,
     engine_keys,
 )
-from replay.twin.latency import ALPHAS, Chosen, analytic_coefficients, check_keys, read_latency
-from replay.twin.own_model import place_of
+from replay.twin.defaults import DefaultsEntry
+from replay.twin.hardware import Hardware, capacity_of, read_hardware
+from replay.twin.latency import Chosen, check_keys, read_latency
 from replay.twin.profiled import profile_notes
-from replay.yaml_lines import Section, read_section
 from sim.config import UNBOUNDED, Compatibility, EngineConfig, InvalidConfig
-from sim.latency import Blackbox, Extended, LatencyModel, Profiled
+from sim.latency import LatencyModel
 from sim.versions import KNOWN_VERSIONS, engine_defaults, is_known
 from traces.errors import ConfigError
+from traces.strict.section import Section, read_section
 
 if TYPE_CHECKING:
     from traces import Trace
@@ -111,67 +104,6 @@ def load_config(
             *_startup_notes(engine),
         ),
     )
-
-
-def dump_config(config: TwinConfig) -> str:
-    """Return a configuration as TWIN.yaml text, every key written out; loading it gives an equal one."""
-    engine = [
-        f"  {item.name}: {_scalar(getattr(config.engine, item.name))}"
-        for item in engine_fields()
-        if not (item.name == "num_gpu_blocks" and config.engine.num_gpu_blocks == UNBOUNDED)
-    ]
-    lines = [
-        f"vllm_version: {quoted(config.vllm_version)}",
-        f"compatibility: {config.compatibility}",
-        "engine:",
-        *engine,
-        "latency:",
-        f"  model: {name_of(config.latency)}",
-        *_latency_lines(config.latency),
-        f"seed: {config.seed}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def name_of(latency: LatencyModel) -> str:
-    """Return the name that TWIN.yaml gives a latency model."""
-    names = {model: name for name, model in LATENCY_CLASSES.items()}
-    return names.get(type(latency)) or quoted(place_of(type(latency)))
-
-
-def _latency_lines(latency: LatencyModel) -> list[str]:
-    """Return what the latency section says beside the model's name."""
-    if isinstance(latency, Profiled):
-        lines = [f"    {name}: {number(value)}" for name, value in coefficients_of(latency).items()]
-        lines += [f"    {name}: {getattr(latency, name)!r}" for name in ("scale", "step")]
-        return [f"  table: {quoted(latency.origin)}", "  coefficients:", *lines]
-    if not isinstance(latency, Blackbox):
-        names = [name for name in analytic_coefficients(type(latency)) if name not in ALPHAS]
-        coefficients = [f"    {name}: {number(Decimal(str(getattr(latency, name))))}" for name in ALPHAS]
-        coefficients += [f"    {name}: {getattr(latency, name)!r}" for name in names]
-        peak = getattr(latency, "peak", None)
-        return ["  coefficients:", *coefficients, *(peak_lines(peak) if peak is not None else [])]
-    coefficients = [f"    {name}: {number(value)}" for name, value in coefficients_of(latency).items()]
-    extra = EXTENDED_MEANINGS if isinstance(latency, Extended) else ()
-    return [
-        "  coefficients:",
-        *coefficients,
-        *(f"    {name}: {float(getattr(latency, name))!r}" for name in extra),
-    ]
-
-
-def config_digest(config: TwinConfig) -> str:
-    """Return a digest of what a configuration says, the same however its file is written."""
-    digest = hashlib.sha256(dump_config(config).encode())
-    if isinstance(config.latency, Profiled):  # its file may change under the same name
-        digest.update(config.latency.engine_terms().tobytes())
-    return digest.hexdigest()[:16]
-
-
-def coefficients_of(latency: LatencyModel) -> dict[str, Decimal]:
-    """Return a blackbox's six coefficients in µs, exact; of another model those of them that it has."""
-    values = {name: getattr(latency, name) for name in COEFFICIENTS if hasattr(latency, name)}
-    return {name: Decimal(repr(v) if isinstance(v, float) else v) for name, v in values.items()}
 
 
 def check_fits(config: TwinConfig, trace: Trace) -> None:
@@ -287,9 +219,3 @@ def _startup_notes(engine: EngineConfig) -> tuple[str, ...]:
         f"engine.num_gpu_blocks {engine.num_gpu_blocks}: the KV cache holds {tokens} tokens, less than one "
         f"sequence of max_model_len {engine.max_model_len}; vLLM would refuse to start",
     )
-
-
-def _scalar(value: object) -> str:
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(repr, value))}]"
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import yaml
 
-from replay.model.capacity import KvCapacity, Serving, kv_capacity
+from replay.model.gpu_memory import KvCacheSize, Serving, kv_cache_size
 from replay.model.gpus import NUMBERS, Gpu, find_gpu, read_gpu
 from replay.model.hf_config import read_model_config
 from replay.model.peak import peak_times
 from replay.model.shape import ModelShape
 from replay.twin.defaults import version_number
-from replay.yaml_lines import Section
 from sim.config import EngineConfig, InvalidConfig
 from sim.latency import PeakTimes
 from traces.errors import ConfigError
+from traces.strict.section import Section
 
 HARDWARE_KEYS = ("gpu", "tp", "pp", "gpu_memory_utilization", "name", *NUMBERS)
 
@@ -70,7 +70,7 @@ def read_shape(latency: Section, *, beside: Path) -> ModelShape | None:
 
 def capacity_of(
     shape: ModelShape, hardware: Hardware, *, engine: EngineConfig, vllm_version: str
-) -> KvCapacity:
+) -> KvCacheSize:
     """Return the KV blocks that a server with these settings would find."""
     serving = Serving(
         gpu_memory_utilization=hardware.gpu_memory_utilization,
@@ -79,7 +79,7 @@ def capacity_of(
         max_num_seqs=engine.max_num_seqs,
         vllm_version=version_number(vllm_version),
     )
-    return kv_capacity(shape, hardware.gpu, tp=hardware.tp, pp=hardware.pp, serving=serving)
+    return kv_cache_size(shape, hardware.gpu, tp=hardware.tp, pp=hardware.pp, serving=serving)
 
 
 def peak_of(

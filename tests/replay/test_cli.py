@@ -140,19 +140,6 @@ def test_async_steps_say_when_they_ran_on_the_device(folder: Path) -> None:
     assert {"exec_start", "exec_end"} <= set(steps[0])
 
 
-@pytest.mark.usefixtures("folder")
-def test_without_json_a_table_is_told_on_stderr_and_stdout_is_empty(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    capsys.readouterr()
-    assert vtwin.main(list(REPLAY)) == 0
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "requests    40 ok" in err
-    assert "times faster than real time" in err
-    assert "TTFT, ms" in err
-
-
 def test_the_header_says_how_the_trace_was_made(folder: Path) -> None:
     assert vtwin.main(list(REPLAY)) == 0
     header = yaml.safe_load((folder / "s.yaml").read_text())

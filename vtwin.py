@@ -24,7 +24,10 @@ from traces.errors import ServerError, VtwinError
 # others comes from here, so that `vtwin --help` costs neither numba, pandas, scipy nor aiohttp.
 COMMANDS = {
     "observe": ("observe.cli:observe", "Send a load to a live endpoint and record the trace."),
-    "selfcheck": ("observe.selfcheck.cli:selfcheck", "Say how fast and how true observe is on this machine."),
+    "selfcheck": (
+        "observe.selfcheck.cli:selfcheck",
+        "Measure the load generator's speed and accuracy.",
+    ),
     "replay": ("replay.cli:replay", "Simulate the requests of a trace."),
     "run": ("replay.cli:run", "Draw a workload and simulate it."),
     "calibrate": (

@@ -17,7 +17,7 @@ import pandas as pd
 from traces.errors import ConfigError, TraceError
 from traces.header import Header, Source
 from traces.schema import FIELDS, DType, Field
-from traces.strict_yaml import nearest
+from traces.strict.yaml_nodes import nearest
 from traces.tables.csv_parquet import read_table, to_frame
 from traces.trace import Trace, make_trace
 

@@ -16,8 +16,8 @@ from traces.units import parse_seconds
 from traces.workload.options import WorkloadOptions, with_workload_options
 
 if TYPE_CHECKING:
-    from traces.summary import Summary
     from traces.trace import Trace
+    from traces.trace_summary import Summary
     from traces.workload.servegen import Cut
 
 trace_app = typer.Typer(
@@ -72,7 +72,7 @@ def info(
     from dataclasses import asdict
 
     from traces.files.read import read_trace
-    from traces.summary import summarize_trace
+    from traces.trace_summary import summarize_trace
 
     with _working("reading", trace):
         summary = summarize_trace(read_trace(trace))
@@ -205,7 +205,7 @@ def synth(
 
 def describe(summary: Summary) -> list[str]:
     """Return the summary as lines for a terminal."""
-    from traces.summary import Quantity
+    from traces.trace_summary import Quantity
 
     said = [
         ("requests", f"{summary.num_requests:,}"),

@@ -270,7 +270,8 @@ def _simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, how: _H
         write_trace(simulated, output, dialect=how.dialect, events=how.itl)
     if how.as_json:
         latency = {"model": name_of(twin.latency), "reason": twin.latency_reason or None}
-        typer.echo(json.dumps({**summary, "latency": latency}, indent=2, allow_nan=False))
+        document = {**summary, "latency": latency, "notes": list(twin.notes)}
+        typer.echo(json.dumps(document, indent=2, allow_nan=False))
     else:
         typer.echo(table(summary))
     if len(trace) and not summary["num_by_status"].get("ok"):

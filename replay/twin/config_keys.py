@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, fields
 from typing import Literal, get_args, get_type_hints
 
+from replay.model.layout import ONE_NODE, All2AllBackend
 from sim.config import EngineConfig, InvalidConfig
 from sim.latency import Blackbox, Extended, LatencyModel, Physics, Profiled, Roofline
 from sim.versions import DEFAULT_VERSION, KNOWN_VERSIONS
@@ -46,13 +47,15 @@ class Key:
 
 
 ENGINE_MEANINGS: Mapping[str, str] = {
-    "max_num_seqs": "Requests that may run at once, partial prefills included.",
-    "max_num_batched_tokens": "Tokens that one step may compute, prefill and decode together.",
+    "max_num_seqs": "Requests that may run at once, partial prefills included. Absent: what vLLM's API server takes on "
+    "the GPU of `hardware` or `latency.defaults`, for this version; vtwin says which.",
+    "max_num_batched_tokens": "Tokens that one step may compute, prefill and decode together. Absent: likewise.",
     "num_gpu_blocks": "KV cache blocks as vLLM counts them, the null block included. Absent: with "
     "`latency.defaults`, the entry's, where its block size is the same; else what `hardware` leaves room for beside "
     "`latency.model_config`; else unbounded; vtwin says which.",
     "block_size": "Tokens per KV cache block.",
-    "max_model_len": "Prompt and output together; a longer prompt is rejected, a longer output is cut.",
+    "max_model_len": "Prompt and output together; a longer prompt is rejected, a longer output is cut. Absent: as "
+    "long as the config.json of `latency.model_config` says; vtwin says how long.",
     "enable_prefix_caching": "Reuse the KV blocks of equal prefixes.",
     "enable_chunked_prefill": "Let a prompt be computed over several steps.",
     "long_prefill_token_threshold": "Most prefill tokens of a request per step, unless alone; 0: no limit.",
@@ -79,6 +82,14 @@ ENGINE_MEANINGS: Mapping[str, str] = {
 }
 """What each field of sim.EngineConfig means; its name, default and type are taken from the dataclass."""
 
+FOLLOWING: Mapping[str, str] = {
+    "num_gpu_blocks": "unbounded",
+    "max_num_seqs": "vLLM's for the GPU, else 256",
+    "max_num_batched_tokens": "vLLM's for the GPU, else 2048",
+    "max_model_len": "the model's, else 32768",
+}
+"""Defaults that follow what the file says elsewhere: ``hardware``, ``latency.model_config``, ``latency.defaults``."""
+
 _TYPES: Mapping[str, Kind] = {
     "int": "integer",
     "bool": "boolean",
@@ -103,10 +114,11 @@ def engine_fields() -> tuple[Field[object], ...]:
 def _engine_key(field: Field[object], hint: object) -> Key:
     default = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
     default = "none" if field.default == () else default
+    default = FOLLOWING.get(field.name, default)
     return Key(
         path=f"engine.{field.name}",
         kind="fraction" if field.name == "watermark" else _TYPES.get(str(field.type), "choice"),
-        default="unbounded" if field.name == "num_gpu_blocks" else default,
+        default=default,
         meaning=ENGINE_MEANINGS.get(field.name, ""),
         choices=() if str(field.type).startswith("tuple") else get_args(hint),
         least=_least(field.name) if field.type == "int" else 0,
@@ -307,6 +319,61 @@ HARDWARE_KEYS: tuple[Key, ...] = (
     ),
     Key(path="hardware.tp", kind="integer", default="1", least=1, meaning="GPUs that share each layer."),
     Key(path="hardware.pp", kind="integer", default="1", least=1, meaning="Pipeline stages."),
+    Key(
+        path="hardware.dp",
+        kind="integer",
+        default="1",
+        least=1,
+        meaning="Engines in step that share the experts of each layer (vLLM's data parallelism of a mixture of "
+        "experts); one of them is simulated, the others taken to be as loaded.",
+    ),
+    Key(
+        path="hardware.enable_expert_parallel",
+        kind="boolean",
+        default="false",
+        meaning="As vLLM's flag: each of tp x dp GPUs has whole experts in place of a slice of each.",
+    ),
+    Key(
+        path="hardware.all2all_backend",
+        kind="choice",
+        default=get_args(All2AllBackend)[0],
+        meaning="As vLLM's flag, with `dp`: `allgather_reducescatter` and `naive` send every token to every engine, "
+        "the others only to its experts.",
+        choices=get_args(All2AllBackend),
+    ),
+    Key(
+        path="hardware.gpus_per_node",
+        kind="integer",
+        default=str(ONE_NODE.gpus_per_node),
+        least=1,
+        meaning="Collectives of more neighbours than that go over the network, at its rate.",
+    ),
+    Key(
+        path="hardware.network_gb_per_s",
+        kind="number",
+        default=f"{ONE_NODE.network_gb_per_s:g}",
+        meaning="A GPU's way to another node at its peak, one direction, GB/s: measured between H100 nodes.",
+    ),
+    Key(
+        path="hardware.network_us",
+        kind="number",
+        default=f"{ONE_NODE.network_us:g}",
+        meaning="µs per hop between nodes: one per send, two per node and collective; measured likewise.",
+    ),
+    Key(
+        path="hardware.nccl_launch_us",
+        kind="number",
+        default="the latency model's `all_reduce_us`",
+        meaning="µs per collective beside its bytes: roofline has 20 (Vidur's nccl_cpu_launch_overhead), physics a "
+        "learned 15.",
+    ),
+    Key(
+        path="hardware.nccl_skew_us",
+        kind="number",
+        default=f"{ONE_NODE.nccl_skew_us:g}",
+        meaning="µs that each collective waits for its slowest GPU, times (GPUs of the group)^1.25 (Vidur's "
+        "nccl_cpu_skew_overhead_per_device).",
+    ),
     Key(
         path="hardware.gpu_memory_utilization",
         kind="fraction",

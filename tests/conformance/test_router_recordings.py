@@ -13,11 +13,13 @@ from tests.conformance.routers import cases_in, compare_case, main
 RECORDINGS = Path(__file__).parent / "router_recordings"
 NUM_DECISIONS = {
     "sglang-cache-aware": 400,
+    "sglang-cache-aware-5": 200,
     "vllm-dp": 4000,
     "vllm-dp-0.24.0": 2000,
     "vllm-dp-0.26.0": 2000,
     "vllm-dp-0.27.0": 2000,
     "vllm-router-cache-aware": 400,
+    "vllm-router-cache-aware-5": 150,
     "vllm-router-least-loaded": 400,
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from observe.result.goodput import Goodput
 from observe.result.json_document import ClientSummary, Distribution, Summary
@@ -22,6 +23,7 @@ def table(summary: Summary) -> str:
         ("throughput", f"{_shown(summary['request_throughput'])} requests/s"),
         ("", f"{_shown(summary['output_token_throughput'])} output tokens/s"),
         *_goodput_lines(summary["goodput"]),
+        *_spec_decode_lines(summary["spec_decode"]),
         ("client", _verdict(client)),
     ]
     rows = [
@@ -36,6 +38,8 @@ def table(summary: Summary) -> str:
     head = " " * _LABEL_WIDTH + "".join(f"{name:>12}" for name in ("mean", "p50", "p90", "p95", "p99"))
     shown = [_row(name, values) for name, values in rows if values["mean"] is not None]
     errors = [f"  {count:,} times: {message}" for message, count in _most_common(summary["errors"])]
+    lengths = [("prompt tokens", summary["prompt_tokens"]), ("output tokens", summary["output_tokens"])]
+    shown += [_row(name, values, divisor=1) for name, values in lengths if values["mean"] is not None]
     return "\n".join([*(f"{name:<12}{text}" for name, text in facts), *errors, head, *shown])
 
 
@@ -53,6 +57,8 @@ def _further(summary: Summary, unsent: int) -> list[str]:
     said = (
         (summary["num_retried"], "retried"),
         (summary["num_warmup"], "warm-up"),
+        (summary["num_guided"], "guided"),
+        (summary["num_length_capped"], "cut short by max_model_len"),
         (unsent, "not sent"),
     )
     return [f"{count:,} {words}" for count, words in said if count]
@@ -82,8 +88,22 @@ def _shown(value: float | None) -> str:
     return "-" if value is None else f"{value:,.3f}"
 
 
-def _row(name: str, values: Distribution) -> str:
+def _spec_decode_lines(spec: dict[str, Any] | None) -> list[tuple[str, str]]:
+    if spec is None:
+        return []
+    rates = ", ".join(f"{rate:.1%}" for rate in spec["accepted_frac_per_position"])
+    return [
+        (
+            "speculation",
+            f"{spec['mean_accepted_length']:.3g} tokens per step, "
+            f"{spec['num_accepted_tokens']:,} of {spec['num_draft_tokens']:,} drafted tokens accepted"
+            + (f"; by position: {rates}" if rates else ""),
+        )
+    ]
+
+
+def _row(name: str, values: Distribution, *, divisor: float = 1e3) -> str:
     cells = (values["mean"], values["p50"], values["p90"], values["p95"], values["p99"])
     return f"{name:<{_LABEL_WIDTH}}" + "".join(
-        f"{_shown(None if cell is None else cell / 1e3):>12}" for cell in cells
+        f"{_shown(None if cell is None else cell / divisor):>12}" for cell in cells
     )

@@ -45,13 +45,15 @@ class Key:
 
 
 ENGINE_MEANINGS: Mapping[str, str] = {
-    "max_num_seqs": "Requests that may run at once, partial prefills included.",
-    "max_num_batched_tokens": "Tokens that one step may compute, prefill and decode together.",
+    "max_num_seqs": "Requests that may run at once, partial prefills included. Absent: what vLLM's API server takes on "
+    "the GPU of `hardware` or `latency.defaults`, for this version; vtwin says which.",
+    "max_num_batched_tokens": "Tokens that one step may compute, prefill and decode together. Absent: likewise.",
     "num_gpu_blocks": "KV cache blocks as vLLM counts them, the null block included. Absent: with "
     "`latency.defaults`, the entry's, where its block size is the same; else what `hardware` leaves room for beside "
     "`latency.model_config`; else unbounded; vtwin says which.",
     "block_size": "Tokens per KV cache block.",
-    "max_model_len": "Prompt and output together; a longer prompt is rejected, a longer output is cut.",
+    "max_model_len": "Prompt and output together; a longer prompt is rejected, a longer output is cut. Absent: as "
+    "long as the config.json of `latency.model_config` says; vtwin says how long.",
     "enable_prefix_caching": "Reuse the KV blocks of equal prefixes.",
     "enable_chunked_prefill": "Let a prompt be computed over several steps.",
     "long_prefill_token_threshold": "Most prefill tokens of a request per step, unless alone; 0: no limit.",
@@ -78,6 +80,14 @@ ENGINE_MEANINGS: Mapping[str, str] = {
 }
 """What each field of sim.EngineConfig means; its name, default and type are taken from the dataclass."""
 
+FOLLOWING: Mapping[str, str] = {
+    "num_gpu_blocks": "unbounded",
+    "max_num_seqs": "vLLM's for the GPU, else 256",
+    "max_num_batched_tokens": "vLLM's for the GPU, else 2048",
+    "max_model_len": "the model's, else 32768",
+}
+"""Defaults that follow what the file says elsewhere: ``hardware``, ``latency.model_config``, ``latency.defaults``."""
+
 _TYPES: Mapping[str, Kind] = {
     "int": "integer",
     "bool": "boolean",
@@ -100,10 +110,11 @@ def engine_fields() -> tuple[Field[object], ...]:
 def _engine_key(field: Field[object], hint: object) -> Key:
     default = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
     default = "none" if field.default == () else default
+    default = FOLLOWING.get(field.name, default)
     return Key(
         path=f"engine.{field.name}",
         kind="fraction" if field.name == "watermark" else _TYPES.get(str(field.type), "choice"),
-        default="unbounded" if field.name == "num_gpu_blocks" else default,
+        default=default,
         meaning=ENGINE_MEANINGS.get(field.name, ""),
         choices=() if str(field.type).startswith("tuple") else get_args(hint),
         least=_least(field.name) if field.type == "int" else 0,

@@ -82,6 +82,23 @@ def capacity_of(
     return kv_cache_size(shape, hardware.gpu, tp=hardware.tp, pp=hardware.pp, serving=serving)
 
 
+def window_notes(shape: ModelShape, engine: EngineConfig) -> tuple[str, ...]:
+    """Return how many blocks a sequence takes for its layers with a window, which the simulated cache does not count.
+
+    vLLM keeps them in groups of as many layers as see the whole context, each with blocks of its own for the window
+    (vllm 0.32.0 v1/core/kv_cache_utils.py:_get_kv_cache_groups_uniform_page_size).
+    """
+    if not shape.num_windowed_layers or not shape.num_full_layers:
+        return ()
+    groups = -(-shape.num_windowed_layers // shape.num_full_layers)
+    blocks = groups * (-(-shape.window // engine.block_size) + 1)
+    return (
+        f"engine.num_gpu_blocks: a running sequence of {shape.name} takes up to {blocks} blocks more for its "
+        f"{shape.num_windowed_layers} layers with a window of {shape.window} tokens, which is not simulated: the "
+        "cache fills earlier than shown",
+    )
+
+
 def peak_of(
     root: Section, latency: Section, *, shape: ModelShape | None, hardware: Hardware | None
 ) -> PeakTimes:

@@ -77,7 +77,8 @@ def test_priors_of_a_known_server_are_near_what_was_fitted_to_it() -> None:
 
 def test_model_info_prints_weights_blocks_and_the_roofline(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["model", "info", "--model-config", "Llama-2-70b-hf", "--gpu", "H100", "--tp", "4"]
-    assert vtwin.main([*asked, "--vllm-version", "0.15.1"]) == 0
+    limits = ["--max-num-batched-tokens", "2048", "--max-num-seqs", "256"]
+    assert vtwin.main([*asked, "--vllm-version", "0.15.1", *limits]) == 0
     printed = capsys.readouterr().out
     for text in (
         "69.0 B parameters",

@@ -95,6 +95,7 @@ def load_config(
             *_version_notes(version),
             *reasons,
             *chosen.notes,
+            *(hardware.notes(chosen.model) if hardware else ()),
             *_entry_notes(chosen.entry),
             *(f"model config: {note}" for note in (chosen.shape.left_out if chosen.shape else ())),
             *limits,

@@ -9,6 +9,7 @@ from typing import Literal, get_args, get_type_hints
 from replay.model.layout import ONE_NODE, All2AllBackend
 from sim.config import EngineConfig, InvalidConfig
 from sim.latency import Blackbox, Extended, LatencyModel, Physics, Profiled, Roofline
+from sim.versions import DEFAULT_VERSION, KNOWN_VERSIONS
 
 Kind = Literal["integer", "boolean", "fraction", "number", "numbers", "choice", "text", "decimal", "mapping"]
 
@@ -20,8 +21,8 @@ LATENCY_CLASSES: Mapping[str, type[LatencyModel]] = {**FITTED, **ANALYTIC, "prof
 LATENCY_MODELS: tuple[str, ...] = (*LATENCY_CLASSES, "auto")
 """What ``latency.model`` may say."""
 
-RULES_VERSION = "0.32.0"
-"""The vLLM version whose scheduling rules the engine follows."""
+RULES_VERSION = DEFAULT_VERSION
+"""The vLLM version whose scheduling rules the engine follows where a file names none."""
 
 DEFAULT_SEED = 42
 
@@ -105,7 +106,9 @@ def engine_keys() -> tuple[Key, ...]:
 
 def engine_fields() -> tuple[Field[object], ...]:
     """Return the fields of sim.EngineConfig that the ``engine`` section has; the others stand at the top."""
-    return tuple(field for field in fields(EngineConfig) if field.name not in ("seed", "compatibility"))
+    return tuple(
+        field for field in fields(EngineConfig) if field.name not in ("seed", "compatibility", "vllm_version")
+    )
 
 
 def _engine_key(field: Field[object], hint: object) -> Key:
@@ -138,7 +141,7 @@ TOP_KEYS: tuple[Key, ...] = (
         path="vllm_version",
         kind="text",
         default=RULES_VERSION,
-        meaning=f"The server's version. The rules are those of {RULES_VERSION}; for another, vtwin says so.",
+        meaning=f"The server's version, {KNOWN_VERSIONS}: its scheduling rules and defaults hold.",
     ),
     Key(
         path="compatibility",

@@ -357,7 +357,8 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 
 
 def _class_priority(by_default: bool, text: str | None) -> Mapping[str, int] | None:
-    from observe.plan.priorities import PRIORITY_OF_CLASS, parse_class_priorities
+    from observe.plan.priorities import parse_class_priorities
+    from traces.priorities import PRIORITY_OF_CLASS
 
     if text is not None:
         return parse_class_priorities(text)

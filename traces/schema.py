@@ -261,7 +261,7 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
         dtype="bool",
         unit="",
         origin="vtwin",
-        meaning="Whether the simulated server's `max_model_len` cut the answer short.",
+        meaning="Whether the server's `max_model_len` cut the answer short; empty is no.",
     ),
     _count(
         "num_cached_tokens",
@@ -285,13 +285,6 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
         origin="vtwin",
         meaning="99th percentile of the time between the request's tokens.",
         minimum=0,
-    ),
-    Field(
-        name="length_capped",
-        dtype="bool",
-        unit="",
-        origin="vtwin",
-        meaning="Whether the server's `max_model_len` ended the output before `max_tokens`; empty is no.",
     ),
     Field(
         name="guided",

@@ -10,15 +10,6 @@ from traces.errors import ConfigError
 if TYPE_CHECKING:
     from traces import Trace
 
-PRIORITY_OF_CLASS: Mapping[str, int] = {
-    "critical": 0,
-    "standard": 1,
-    "batch": 5,
-    "sheddable": 6,
-    "background": 7,
-}
-"""vLLM's priority of a service class, lower first; distances are BLIS's."""
-
 
 def parse_class_priorities(text: str) -> dict[str, int]:
     """Return the priorities of ``critical=0,batch=5`` by class. Raises ConfigError."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from observe.result.goodput import Goodput, goodput
 from traces import finished_ok, metric_notes, pooled_itl_us, prompt_tokens, request_metrics, without_warmup
 from traces.files.write import tool_version
+from traces.slo import Goodput, goodput
 
 if TYPE_CHECKING:
     from traces import Trace
@@ -97,7 +97,7 @@ class Summary(TypedDict):
 
 
 def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = None) -> Summary:
-    """Return the summary of an observed trace; its goodput where there are latency limits, in µs by metric."""
+    """Return the summary of an observed trace; ``slo_us``: latency limits in place of the trace's own."""
     whole, trace = trace, without_warmup(trace)
     metrics = request_metrics(trace)
     ok = finished_ok(trace)
@@ -132,7 +132,7 @@ def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = Non
         tpot_us=_distribution(metrics["tpot_us"].to_numpy(dtype=np.float64)),
         queue_us=_distribution(trace.column("server_queue_us").to_numpy(dtype=np.float64, na_value=np.nan)),
         wave_us=_distribution(wave_us(trace)),
-        goodput=goodput(trace, slo_us, duration_us=duration_us) if slo_us else None,
+        goodput=goodput(trace, slo_us, duration_us=duration_us),
         client=_client(trace),
         metrics_delta={
             name: reading.after - reading.before for name, reading in trace.header.metrics_delta.items()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from observe.result.goodput import Goodput
 from observe.result.json_document import ClientSummary, Distribution, Summary
+from traces.slo import Attainment, Goodput
 
 _SHOWN_ERRORS = 5
 _LABEL_WIDTH = 30
@@ -65,11 +65,23 @@ def _further(summary: Summary, unsent: int) -> list[str]:
 
 
 def _goodput_lines(good: Goodput | None) -> list[tuple[str, str]]:
+    """Return a line for all requests that have latency limits, and one for each service class."""
     if good is None:
         return []
     limits = ", ".join(f"{name} ≤ {most_us / 1e3:g} ms" for name, most_us in good["slo_us"].items())
-    share = good["good_frac"] or 0.0
-    return [("goodput", f"{_shown(good['good_per_s'])} requests/s, {share:.1%} of all ({limits})")]
+    whose = f" ({limits})" if limits else ""
+    lines = [("goodput", f"{_attainment(good)}{whose}")]
+    if good["num_without_target"]:
+        lines.append(
+            ("", f"{good['num_without_target']:,} requests have no latency limit and are not counted")
+        )
+    return [*lines, *(("", f"{name}: {_attainment(each)}") for name, each in good["by_class"].items())]
+
+
+def _attainment(each: Attainment) -> str:
+    by_latency = ", ".join(f"{name} {frac:.1%}" for name, frac in each["met_frac"].items())
+    share = each["good_frac"] or 0.0
+    return f"{_shown(each['good_per_s'])} requests/s, {share:.1%} of {each['num_requests']:,} met all limits: {by_latency}"
 
 
 def _verdict(client: ClientSummary) -> str:

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 import vtwin
-from observe.plan.priorities import PRIORITY_OF_CLASS, parse_class_priorities, priority_notes
+from observe.plan.priorities import parse_class_priorities, priority_notes
 from tests.observe.servers import observed, serving, serving_in_thread
 from tests.observe.workloads import workload
 from traces import ConfigError, read_trace
+from traces.priorities import PRIORITY_OF_CLASS
 
 CLASSES = {"slo_class": ["critical", "batch", "mine", None], "vllm_priority": [None, 3, None, None]}
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from observe.plan.priorities import PRIORITY_OF_CLASS
 from tests.observe.servers import observed, serving
 from tests.observe.workloads import workload
+from traces.priorities import PRIORITY_OF_CLASS
 
 
 @pytest.mark.parametrize("plain", [True, False])

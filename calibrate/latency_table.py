@@ -93,11 +93,14 @@ def table_of(rows: Sequence[Row]) -> Table:
 
 def write_rows(rows: Sequence[Row], report: Path) -> dict[str, object]:
     """Write latency-models.json into the report's folder and return what it holds."""
-    from calibrate.report.write import write_text
+    from traces.atomic import write_folder
 
     document: dict[str, object] = {"schema_version": 1, "models": [asdict(row) for row in rows]}
-    report.mkdir(parents=True, exist_ok=True)
-    write_text(report / "latency-models.json", json.dumps(document, indent=2, allow_nan=False) + "\n")
+    write_folder(
+        report,
+        {"latency-models.json": json.dumps(document, indent=2, allow_nan=False) + "\n"},
+        option="--report",
+    )
     return document
 
 

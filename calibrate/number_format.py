@@ -6,7 +6,7 @@ from calibrate.compare.bootstrap import Estimate
 
 METRIC_NAMES = {
     "ttft_us": "TTFT",
-    "ttft_from_due_us": "TTFT from due",
+    "ttft_from_due_us": "TTFT from scheduled send time",
     "itl_us": "ITL",
     "tpot_us": "TPOT",
     "e2e_us": "E2E",
@@ -14,7 +14,7 @@ METRIC_NAMES = {
 }
 METRIC_MEANINGS = {
     "ttft_us": "time to first token",
-    "ttft_from_due_us": "time to first token from when the request was due",
+    "ttft_from_due_us": "time to first token from when the request was scheduled to be sent",
     "itl_us": "inter-token latency",
     "tpot_us": "time per output token",
     "e2e_us": "end to end",

@@ -28,11 +28,12 @@ from calibrate.findings import (
     Source,
 )
 from calibrate.fit.objective.fit_trace import fit_trace
-from calibrate.fit.objective.priors import known_priors
+from calibrate.fit.objective.priors import Prior, known_priors
 from calibrate.fit.pipeline import fit
 from calibrate.fit.search import Report
 from calibrate.noise_floor import couples_of, noise_pairs
 from calibrate.simulated_side import against_trace, against_twin
+from sim import Physics
 from traces.errors import ConfigError, TraceError
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def compare_with_twin(
         options=options,
         repeats=repeats,
         config=config,
-        unseen="traces named with --holdout; nothing was fitted" if held_out else "nothing was fitted",
+        unseen="traces named with --holdout; no fit" if held_out else "the given twin, no fit",
     )
 
 
@@ -110,12 +111,7 @@ def calibrate(
         seed=options.seed,
         infer_async=options.infer_async,
         latency_model=options.latency_model,
-        priors=known_priors(
-            observed[0].trace.header.server,
-            model_config=options.model_config,
-            gpu=options.gpu,
-            tp=options.tp,
-        ),
+        priors=_priors(observed[0].trace, config, options),
         report=report,
     )
     if halves is None:
@@ -135,6 +131,19 @@ def calibrate(
         held_out, fitted, options=options, repeats=repeats, config=found.config, unseen=how
     )
     return replace(calibration, fit=found)
+
+
+def _priors(trace: Trace, config: TwinConfig, options: Options) -> dict[str, Prior]:
+    """Return what model and GPU imply of the extended model's coefficients; physics has priors of its own.
+
+    Those that the options name are returned for physics too, so that the fit can refuse them.
+    """
+    is_given = any(value is not None for value in (options.model_config, options.gpu, options.tp))
+    if isinstance(config.latency, Physics) and not is_given:
+        return {}
+    return known_priors(
+        trace.header.server, model_config=options.model_config, gpu=options.gpu, tp=options.tp
+    )
 
 
 def first_half(trace: Trace) -> NDArray[np.bool_]:

@@ -14,8 +14,8 @@ from calibrate import number_format
 from calibrate.findings import Calibration
 from calibrate.fit.result import Fit
 from calibrate.report.warnings import unknown_flags, warnings_of
-from calibrate.report.write import write_text
 from sim.config import UNBOUNDED
+from traces.atomic import write_text
 from traces.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def write_config(calibration: Calibration, path: Path) -> None:
     text = dump_config(fit.config)
     for name in unknown_flags(calibration):  # left out, so that an assumption does not come back as a setting
         text = re.sub(rf"^  ({name}: .*)$", r"  # \1  (assumed)", text, count=1, flags=re.MULTILINE)
-    write_text(path, "\n".join(_head(calibration, fit)) + "\n" + text)
+    write_text(path, "\n".join(_head(calibration, fit)) + "\n" + text, option="--write-config")
 
 
 def write_defaults(calibration: Calibration, path: Path, *, server: Server) -> None:

@@ -133,7 +133,9 @@ def trace_notes(trace: Trace, pairs: Pairs) -> tuple[str, ...]:
             "ITL statistics are of each request's mean, since no single gaps are recorded on both sides"
         )
     if pairs.num_token_mismatch:
-        lines.append(f"{pairs.num_token_mismatch} pairs disagree on their token counts and were kept")
+        lines.append(
+            f"{pairs.num_token_mismatch} pairs disagree on their token counts and are compared all the same"
+        )
     if (paced := pacing_of(trace).note()) is not None:
         lines.append(paced)
     return tuple(lines)

@@ -106,7 +106,7 @@ def _burst(n: int, backlog: int, *, span_us: float, ends: Floats) -> Saturation:
     state: State = "saturated" if queues else "unclear"
     return Saturation(
         state=state,
-        reason=f"{backlog} of {n} requests were in flight when the last one came: all were due almost at once",
+        reason=f"almost all {n} requests were sent at once: {backlog} were in flight when the last one was sent",
         n=n,
         slope_per_s=Estimate(value=None),
         unserved_frac=Estimate(value=None),

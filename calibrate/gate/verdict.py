@@ -68,7 +68,7 @@ class Baseline:
         return Estimate(value=found.value)
 
 
-SATURATED = "the observation is saturated: its latencies tell how long the run was"
+SATURATED = "the observed run is saturated: its latencies only reflect run length"
 CAPACITY = "capacity, of the saturated runs"
 CAPACITY_RATES = ("request_throughput", "output_token_throughput")
 

@@ -17,6 +17,7 @@ import sklearn
 from calibrate.predictor.estimators import candidates
 from calibrate.predictor.measured import Floats, OperatorTable
 from calibrate.predictor.training import Report, Score, train_operator
+from traces.atomic import atomic_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +99,7 @@ def _read(file: Path) -> Learned | None:
 
 
 def _write(file: Path, learned: Learned) -> None:
-    """Write under another name first: a reader never sees half of it."""
+    """Write a regression into the cache; a reader never sees half of it."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = file.with_suffix(f".{os.getpid()}.part")
-    with unfinished.open("wb") as out:
+    with atomic_file(file, is_durable=False) as temporary, temporary.open("wb") as out:
         np.savez(out, report=np.array(json.dumps(asdict(learned.report))), time_us=learned.time_us)
-    unfinished.replace(file)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -86,8 +86,6 @@ COMPONENTS: tuple[Component, ...] = (
     _component("lm_head", "ends", "sequences", _once, "LM head, one row per sequence"),
 )
 """The nineteen of Vidur (arXiv:2405.05465), then experts, and the ends that it leaves out."""
-
-BY_NAME: Mapping[str, Component] = {each.name: each for each in COMPONENTS}
 
 CPU = tuple(each.name for each in COMPONENTS if each.group == "cpu")
 ESSENTIAL = (

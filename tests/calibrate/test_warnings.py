@@ -65,10 +65,12 @@ def test_assumed_flags_are_told_at_the_end_in_the_twin_and_in_every_report(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("low", "--fit", "--holdout", "high", "--write-config", "twin.yaml") == 0
-    said = [line for line in capsys.readouterr().err.splitlines() if line][-3:]
+    shown = capsys.readouterr()
     told = "flags unknown: max_num_seqs (256 assumed), max_num_batched_tokens (2048 assumed)"
-    assert said[0].startswith(f"warning: {told}")
-    assert said[1].startswith("E2E of a request off by")
+    warning, report = [line for line in shown.err.splitlines() if line][-2:]
+    assert warning.startswith(f"warning: {told}")
+    assert report == "report: r/report.html"
+    assert shown.out.splitlines()[-1].startswith("held-out E2E error: ")
     for name in ("r/report.md", "r/report.html", "twin.yaml"):
         assert told in (here / name).read_text(), name
     assert json.loads((here / "r" / "report.json").read_text())["cautions"][0].startswith(told)
@@ -87,15 +89,15 @@ def fitted(*, limited: bool = False) -> Calibration:
 def test_a_client_that_was_the_limit_is_named_with_its_trace() -> None:
     assert warnings_of(fitted()) == ()
     (line,) = warnings_of(fitted(limited=True))
-    assert line.startswith("client-limited: low was sent by a client that did not keep up (late)")
+    assert line.startswith("client-limited: the client that sent low did not keep up (late)")
 
 
-def test_a_bad_fit_is_called_one() -> None:
+def test_a_poor_fit_is_called_one() -> None:
     found = fitted()
     assert found.fit is not None
     assert found.fit.loss < BAD_LOSS
     (line,) = warnings_of(replace(found, fit=replace(found.fit, loss=2.84)))
-    assert line.startswith("bad fit: loss 2.84 (1: a typical error of one noise")
+    assert line.startswith("poor fit: the twin misses by 2.8x the typical error of a request")
 
 
 def test_errors_of_itl_per_request_are_left_to_tpot_whose_they_are() -> None:

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 # others comes from here, so that `vtwin --help` costs neither numba, pandas, scipy nor aiohttp.
 COMMANDS = {
     "observe": ("observe.cli:observe", "Send a load to a live endpoint and record the trace."),
-    "selfcheck": ("observe.selfcheck.cli:selfcheck", "Measure the load generator's speed and accuracy on this machine."),
+    "selfcheck": (
+        "observe.selfcheck.cli:selfcheck",
+        "Measure the load generator's speed and accuracy.",
+    ),
     "replay": ("replay.cli:replay", "Simulate the requests of a trace."),
     "run": ("replay.cli:run", "Draw a workload and simulate it."),
     "calibrate": (
@@ -335,7 +338,7 @@ def _serving(config: Path) -> Iterator[str]:
 
 
 def _serve(config: Path, parent: Connection) -> None:
-    """Serve a configuration until told to end or until the parent is gone; send it the address, or why there is none."""
+    """Serve until told to end or until the parent is gone; send the parent the address, or why there is none."""
     from replay import load_config
     from replay.serve import run_server
 
@@ -350,7 +353,7 @@ def _serve(config: Path, parent: Connection) -> None:
 
 
 def _end_with(parent: Connection) -> None:
-    """Wait until the parent's end of the pipe is closed, as it is when the parent ends however it ends; then end too."""
+    """End this process once the parent's end of the pipe is closed, which it is however the parent ends."""
     with suppress(EOFError, OSError):
         parent.recv()
     os.kill(os.getpid(), signal.SIGTERM)
@@ -376,7 +379,9 @@ def _show_recovery(calibration: Calibration, truth: Mapping[str, float]) -> None
         found = fitted[name]
         interval = found.reason if found.low is None else f"{found.low:,.1f} … {found.high:,.1f}"
         typer.echo(f"{name:<11}{value:>10,}{found.value:>10,.1f}   {interval}")
-    typer.echo("alpha0 and alpha1 include the way between client and server, which the engine does not simulate.")
+    typer.echo(
+        "alpha0 and alpha1 include the way between client and server, which the engine does not simulate."
+    )
 
 
 if __name__ == "__main__":

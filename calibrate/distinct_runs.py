@@ -1,4 +1,4 @@
-"""Whether traces that are to judge each other are different runs: what a fit has seen cannot judge it."""
+"""Whether the traces of a call are different runs: a fit cannot be tested on a run that it has seen."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_distinct(
                 if is_same_run(source, other):
                     raise ConfigError(
                         f"{option}: got {source.name}, which is the same run as {place} {other.name}, expected another "
-                        "run: a trace counts once, and can neither judge a fit that has seen it nor repeat itself"
+                        "run: a fit cannot be tested on a run that it has seen, and a run does not repeat itself"
                     )
             seen.append((option, source))
 

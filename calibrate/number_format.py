@@ -42,7 +42,7 @@ STRATUM_NAMES = {
     "tenant_id": "tenant",
 }
 MINUS, NONE, SPACE = "\u2212", "\u2013", "\u00a0"
-"""True minus, the dash of a missing value, and the space that keeps a unit with its number."""
+"""True minus, the dash of a missing value, and the space between a number and its unit, where no line breaks."""
 
 
 def duration(value_us: float | None) -> str:
@@ -111,7 +111,7 @@ def rate(value: float | None) -> str:
 
 
 def reason(name: str) -> str:
-    """Return an exclusion's reason in words."""
+    """Return an exclusion's reason as text."""
     return name.replace("_", " ")
 
 
@@ -126,5 +126,5 @@ def p_value(value: float | None) -> str:
 
 
 def statistic(name: str) -> str:
-    """Return a statistic that a limit is on, in words."""
+    """Return a statistic that a limit is on, as text."""
     return STATISTIC_NAMES.get(name, name)

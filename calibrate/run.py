@@ -90,7 +90,7 @@ def calibrate(
 ) -> Calibration:
     """Return the twin fitted to the observed traces, with its errors on the held-out ones.
 
-    Without held-out traces each observed one is simulated whole, fitted on the first half of its requests by
+    Without held-out traces each observed one is simulated in full, fitted on the first half of its requests by
     arrival, and its errors are those of the second half.
     """
     halves = None if holdout else [first_half(source.trace) for source in observed]
@@ -222,18 +222,17 @@ def _latency_parts(parts: Sequence[Part]) -> tuple[list[str], Pairs]:
 
 
 def _accuracy_of(parts: Sequence[Part], options: Options) -> Accuracy:
-    """Return the errors of these requests: latencies where the server kept up, capacity where it did not."""
+    """Return the errors of these requests: latencies where the server served the load, throughput where it did not."""
     bootstrap = options.bootstrap()
     _, latency = _latency_parts(parts)
     saturated = [pairs for each, pairs in parts if each.is_saturated]
     are_all = all(len(pairs) == len(each.pairs) for each, pairs in parts)
     counters = [each.counters for each, _ in parts] if are_all else []
     everything = concat([pairs for _, pairs in parts])
-    promises = options.slo_us
     return Accuracy(
         errors=compare(latency, bootstrap=bootstrap),
-        rates=rates_of(everything, slo_us=promises, bootstrap=bootstrap, counters=counters),
-        capacity=rates_of(concat(saturated), slo_us=promises, bootstrap=bootstrap) if saturated else {},
+        rates=rates_of(everything, slo_us=options.slo_us, bootstrap=bootstrap, counters=counters),
+        capacity=rates_of(concat(saturated), slo_us=options.slo_us, bootstrap=bootstrap) if saturated else {},
         of_saturated=len(saturated) == len(parts),
         pairs=latency,
     )

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from observe.observation import Observation, observe_trace, observe_with
     from observe.plan.send_plan import SendPlan, make_plan
+    from observe.response.reading import Reading
     from observe.response.sse import SseParser
-    from observe.response.stream_reader import Reading, StreamReader
+    from observe.response.stream_reader import StreamReader
     from observe.senders.endpoint import Endpoint, parse_endpoint
     from observe.senders.exchange import Exchange, Sender
     from observe.settings import Limits, Settings
@@ -30,7 +31,7 @@ _HOME = {
     "Exchange": "senders.exchange",
     "Limits": "settings",
     "Observation": "observation",
-    "Reading": "response.stream_reader",
+    "Reading": "response.reading",
     "SendPlan": "plan.send_plan",
     "Sender": "senders.exchange",
     "Settings": "settings",

@@ -12,7 +12,8 @@ import numpy as np
 
 from observe.observation import Observation, observe_with
 from observe.plan.loads import Load, Pace, estimate_s, pace_of_probe, probing_load
-from observe.server.server_facts import ServerClient, ask_server
+from observe.server.http_client import ServerClient
+from observe.server.server_facts import ask_server
 from observe.settings import NO_WARM_UP, Settings
 from traces import ServerError, TraceError, read_trace, request_metrics
 from traces.files.overwrite import note_replaced

@@ -43,12 +43,10 @@ class ListOptions:
     def is_asked_for(self) -> bool:
         """Whether there is a list at all. Raises ConfigError for options that make no sense together."""
         if self.sweep is not None and self.plan is not None:
-            raise ConfigError("--plan: got it beside --sweep, expected one of them")
+            raise ConfigError("--plan: got it together with --sweep, expected one of them")
         some = self.sweep is not None or self.plan is not None
         if not some and (self.yes or self.resume):
-            raise ConfigError(
-                "--yes and --resume: got no list of loads, expected --plan or --sweep beside them"
-            )
+            raise ConfigError("--yes, --resume: got neither --plan nor --sweep, expected one of them")
         return some
 
 
@@ -67,7 +65,7 @@ async def observe_list(
 
     async def observe(load: Load, stem: Path) -> Observation:
         return await observe_with(
-            load.requests, settings, output=stem, display=show(), say=tell, handle_signals=True
+            load.requests, settings, output=stem, display=show(), tell=tell, handle_signals=True
         )
 
     return await run_loads(
@@ -85,7 +83,7 @@ async def _ask(
 ) -> None:
     """Show how long each load takes, and go on only if that is wanted."""
     if not options.yes and not sys.stdin.isatty():
-        raise ConfigError("--plan: got no terminal to ask on, expected --yes")
+        raise ConfigError("--plan: got no terminal to confirm on, expected --yes")
     seconds = await estimate_all(loads, settings, rate_per_s=rate_per_s)
     for load, each in zip(loads, seconds, strict=True):
         typer.echo(
@@ -97,14 +95,14 @@ async def _ask(
 
 
 def report_list(outcomes: Sequence[Outcome], *, slo_us: Mapping[str, float], as_json: bool) -> None:
-    """Print a line per load on stderr; if asked for, one document with all summaries on stdout."""
+    """Print a line per load on stdout; with ``as_json`` one document with all summaries, the lines on stderr."""
     summaries = {outcome.load.name: summarize_observed(outcome.trace, slo_us=slo_us) for outcome in outcomes}
     head = ("ok", "sent/s", "done/s", "tokens/s", "TTFT p50", "TTFT p99", "ITL p50", "E2E p50")
-    typer.echo(f"{'load, times in ms':<20}" + "".join(f"{name:>10}" for name in head), err=True)
+    typer.echo(f"{'load, times in ms':<20}" + "".join(f"{name:>10}" for name in head), err=as_json)
     for name, summary in summaries.items():
-        typer.echo(f"{name:<20}" + "".join(f"{cell:>10}" for cell in _cells(summary)), err=True)
+        typer.echo(f"{name:<20}" + "".join(f"{cell:>10}" for cell in _cells(summary)), err=as_json)
         if summary["client"]["limited"]:
-            typer.echo(f"  client-limited: {summary['client']['reason']}", err=True)
+            typer.echo(f"  client-limited: {summary['client']['reason']}", err=as_json)
     if as_json:
         typer.echo(json.dumps({"schema_version": SCHEMA_VERSION, "loads": summaries}, indent=2))
 

@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING
 
 from observe.executor import Executor, SingleProcess, tuned_for_a_run
 from observe.plan.send_plan import SendPlan
-from observe.preparation import Preparation, Say, prepare
+from observe.preparation import Preparation, Tell, prepare
 from observe.record.live_trace import LiveTrace
 from observe.run.dispatch import RunFacts
 from observe.run.early_stop import ErrorRateStop
 from observe.run.progress import Progress
 from observe.senders.endpoint import Api, parse_endpoint
 from observe.senders.exchange import monotonic_ns
+from observe.server.http_client import ServerClient
 from observe.server.recorders import ServerRecorders
-from observe.server.server_facts import ServerClient, scrape_metrics
+from observe.server.server_facts import scrape_metrics
 from observe.settings import Limits, Settings
 from observe.trace_header import final_header, first_header, lost_processes, server_change, with_remarks
 
@@ -96,16 +97,16 @@ async def observe_with(
     *,
     output: str | Path | None = None,
     display: Display | None = None,
-    say: Say | None = None,
+    tell: Tell | None = None,
     handle_signals: bool = False,
 ) -> Observation:
-    """Observe as ``settings`` say (see ``observe_trace``), shown by ``display``; ``say`` takes single lines.
+    """Observe as ``settings`` say (see ``observe_trace``), shown by ``display``; ``tell`` takes single lines.
 
     With ``handle_signals`` the first SIGINT stops sending and waits for what is under way, the second and any
     SIGTERM drop it; whatever had ended is in the trace.
     """
     client = ServerClient(settings.endpoint)
-    tell = say or (lambda _: None)
+    tell = tell or (lambda _: None)
     try:
         ready = await prepare(workload, settings, client, tell=tell)
         for note in ready.notes:
@@ -216,7 +217,7 @@ def _output(output: str | Path | None) -> Iterator[Path]:
         yield Path(folder) / "trace"
 
 
-def _signals(tell: Say) -> Callable[[Executor], AbstractContextManager[None]]:
+def _signals(tell: Tell) -> Callable[[Executor], AbstractContextManager[None]]:
     """Return what makes SIGINT drain and then abort a run, and SIGTERM abort it at once."""
 
     @contextmanager
@@ -227,13 +228,13 @@ def _signals(tell: Say) -> Callable[[Executor], AbstractContextManager[None]]:
             nonlocal interrupts
             interrupts += 1
             if interrupts == 1:
-                tell("interrupted: waiting for the requests under way; again to drop them")
+                tell("interrupted: waiting for the requests in flight; press Ctrl-C again to drop them")
                 run.drain()
             else:
                 run.abort()
 
         def terminate() -> None:
-            tell("terminated: dropping the requests under way")
+            tell("terminated: dropping the requests in flight")
             run.drain()
             run.abort()
 

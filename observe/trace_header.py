@@ -27,7 +27,8 @@ from observe.result.client_verdict import (
 )
 from observe.run.dispatch import RunFacts
 from observe.run.progress import Progress
-from observe.server.prometheus_text import Sample, counter_deltas
+from observe.server.prometheus_text import Sample
+from observe.server.server_metrics import counter_deltas
 from observe.settings import Settings
 from traces.files.write import tool_version
 from traces.header import ClientInfo, Header, ProcessInfo
@@ -176,9 +177,9 @@ def _token_counts(answer_counts: AnswerCounts) -> str | None:
 def _remarks(answer_counts: AnswerCounts) -> tuple[str, ...]:
     said: list[str] = []
     if answer_counts.other_length:
-        said.append(f"{answer_counts.other_length} answers have more or fewer tokens than asked")
+        said.append(f"{answer_counts.other_length} answers have more or fewer tokens than requested")
     if answer_counts.without_usage:
-        said.append(f"{answer_counts.without_usage} answers came without usage: their tokens are unknown")
+        said.append(f"{answer_counts.without_usage} answers have no usage: their number of tokens is unknown")
     if (change := server_change(answer_counts)) is not None:
         said.append(change)
     return tuple(said)
@@ -186,7 +187,9 @@ def _remarks(answer_counts: AnswerCounts) -> tuple[str, ...]:
 
 def _lost_rounds(progress: Progress) -> tuple[str, ...]:
     lost = progress.num_not_continued
-    return (f"{lost} requests were not sent: a round of their session before them failed",) if lost else ()
+    return (
+        (f"{lost} requests were not sent because an earlier round of their session failed",) if lost else ()
+    )
 
 
 def _missing_server_fields(ready: Preparation, answer_counts: AnswerCounts) -> tuple[str, ...]:
@@ -196,12 +199,12 @@ def _missing_server_fields(ready: Preparation, answer_counts: AnswerCounts) -> t
     said: list[str] = []
     if not answer_counts.with_cached_tokens:
         said.append(
-            "no cached tokens in usage: hits by request unknown (vllm: --enable-prompt-tokens-details)"
+            "no cached_tokens in usage: prefix-cache hits per request unknown (vllm: --enable-prompt-tokens-details)"
         )
     if not answer_counts.with_timings:
-        said.append("no queue times with the answers (vllm: --enable-per-request-metrics)")
+        said.append("no queue times in the answers (vllm: --enable-per-request-metrics)")
     if not answer_counts.fingerprints:
-        said.append("no system_fingerprint: a server that is replaced during the run would not be noticed")
+        said.append("no system_fingerprint: a server replaced during the run would go unnoticed")
     return tuple(said)
 
 
@@ -213,7 +216,7 @@ def lost_processes(processes: Sequence[ProcessInfo]) -> str | None:
 def _each_lost(processes: Sequence[ProcessInfo]) -> tuple[str, ...]:
     return tuple(
         f"process {number} of {len(processes)} {each.outcome}, {each.num_sent or 0} of its "
-        f"{each.num_planned or 0} requests sent: those it had finished are kept"
+        f"{each.num_planned or 0} requests sent; the finished ones are recorded"
         for number, each in enumerate(processes, start=1)
         if each.outcome != FINISHED
     )
@@ -224,9 +227,9 @@ def _about_processes(processes: Sequence[ProcessInfo], settings: Settings) -> tu
     number, cap = len(processes), settings.limits.max_concurrency
     said: list[str] = []
     if number and number < settings.processes:
-        said.append(f"{number} of {settings.processes} processes had something to send")
+        said.append(f"{number} of {settings.processes} processes had requests to send")
     if number and cap is not None:
-        said.append(f"the cap of {cap} requests in flight was dealt to {number} processes")
+        said.append(f"--max-concurrency {cap} was divided among {number} processes")
     return tuple(said)
 
 
@@ -241,4 +244,4 @@ def server_change(answer_counts: AnswerCounts) -> str | None:
 
 def _lost_metrics(ready: Preparation, after: Sequence[Sample] | None) -> tuple[str, ...]:
     lost = ready.metrics is not None and after is None
-    return ("no /metrics after the run: what the counters did is unknown",) if lost else ()
+    return ("no /metrics after the run: changes of its counters are unknown",) if lost else ()

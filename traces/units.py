@@ -21,3 +21,8 @@ def parse_seconds(text: str | float) -> float:
         raise typer.BadParameter(
             f"got {text!r}, expected seconds (60) or a time with a unit (500ms, 2m)"
         ) from None
+
+
+def to_us(seconds: float) -> int:
+    """Return the time in whole microseconds."""
+    return round(seconds * 1e6)

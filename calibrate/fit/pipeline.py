@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     from replay import TwinConfig
 
 SPARE_DECIMALS = 2
-"""Coefficients are written with so many decimals fewer than kept: 1e-4 µs is finer than any trace tells."""
+"""Coefficients are written with so many decimals fewer than the objective has: 1e-4 µs is finer than traces tell."""
 MIN_REQUESTS = 20
-"""Fewer finished requests than this cannot tell five coefficients apart."""
+"""Fewer finished requests than this cannot determine five coefficients."""
 
 
 def fit(

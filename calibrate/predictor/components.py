@@ -41,7 +41,7 @@ def _shared_layers(wanted: Wanted) -> float:
 
 
 def _collectives(wanted: Wanted) -> float:
-    """Twice a layer, behind attention and behind the MLP, and once behind the embedding that is split by words."""
+    """Twice a layer, behind attention and behind the MLP, and once behind the embedding that is split by vocabulary."""
     return 2 * wanted.shape.num_layers + 1 if wanted.tp > 1 else 0
 
 

@@ -103,7 +103,7 @@ def _statistics_table(errors: Mapping[str, MetricErrors], *, noise: Mapping[str,
 
 
 def per_request_table(errors: Mapping[str, MetricErrors], *, noise: Mapping[str, MetricErrors]) -> Table:
-    """Return MAPE, bias, correlations and distances by metric, the noise floor's MAPE beside the twin's."""
+    """Return MAPE, bias, correlations and distances by metric, the noise floor's MAPE next to the twin's."""
     rows: list[list[str | Cell]] = []
     for name in tables.shown_metrics(errors):
         found, again = errors[name], noise.get(name)

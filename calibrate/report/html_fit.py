@@ -24,7 +24,7 @@ LEADS = {
 }
 
 
-def coefficients(fit: Fit, reveals: tuple[SuggestedRun, ...]) -> Section:
+def coefficients(fit: Fit, suggested: tuple[SuggestedRun, ...]) -> Section:
     """Return the coefficients with their intervals, correlations, and what could not be seen."""
     rows: list[list[str | Cell]] = []
     for each in fit.coefficients:
@@ -68,7 +68,7 @@ def coefficients(fit: Fit, reveals: tuple[SuggestedRun, ...]) -> Section:
         parts=[
             Table(head=head, rows=rows, align="lrrcnl"),
             *_candidates(fit),
-            *(part for reveal in reveals for part in _reveal(reveal)),
+            *(part for run in suggested for part in _suggested(run)),
             _correlations(fit),
             Prose(markup=told),
         ],
@@ -104,14 +104,14 @@ def _correlations(fit: Fit) -> Table:
     )
 
 
-def _reveal(reveal: SuggestedRun) -> tuple[Prose, Code]:
+def _suggested(run: SuggestedRun) -> tuple[Prose, Code]:
     """Return the run that would show some coefficients, its command ready to copy."""
-    names = ", ".join(f"<b>{escape(name)}</b>" for name in reveal.coefficients)
-    return Prose(markup=f"To determine {names}: {escape(reveal.shows)}."), Code(text=reveal.command)
+    names = ", ".join(f"<b>{escape(name)}</b>" for name in run.coefficients)
+    return Prose(markup=f"To determine {names}: {escape(run.shows)}."), Code(text=run.command)
 
 
 def steps(calibration: Calibration) -> Section:
-    """Return single steps of the engine's log beside the twin's."""
+    """Return single steps of the engine's log and the twin's."""
     head, rows = tables.steps_table(calibration)
     logged = [each for each in calibration.traces if each.steps is not None]
     figures = [

@@ -40,7 +40,7 @@ def markdown_of(calibration: Calibration, *, command: str, verdict: Verdict | No
         parts.append(table(*tables.equivalence_table(calibration)))
     if calibration.fit is not None:
         parts += ["## Fit", _fit(calibration.fit)]
-        parts += [_reveal(each) for each in suggested_runs(calibration)]
+        parts += [_suggested(each) for each in suggested_runs(calibration)]
         parts += ["## In-sample errors", headline_table(calibration.in_sample, noise=noise)]
     parts += _origin(calibration)
     if calibration.strata:
@@ -71,7 +71,7 @@ def verdict_markdown(verdict: Verdict) -> str:
 
 
 def circumstances(calibration: Calibration) -> list[str]:
-    """Return what a reader must know before the numbers: saturation, the noise floor's runs, network, promises."""
+    """Return what a reader must know before the numbers: saturation, the noise floor's runs, network, SLO."""
     lines = []
     saturated = [each.source.name for each in calibration.traces if each.is_saturated]
     if saturated:
@@ -91,9 +91,9 @@ def circumstances(calibration: Calibration) -> list[str]:
         )
         rtt = number_format.duration(network.rtt_us)
         lines.append(f"The client's network was added to the simulated side: a round trip of {rtt}{width}")
-    promises = calibration.options.slo_us
-    if promises:
-        kept = ", ".join(f"{name} ≤ {number_format.duration(most)}" for name, most in promises.items())
+    slo_us = calibration.options.slo_us
+    if slo_us:
+        kept = ", ".join(f"{name} ≤ {number_format.duration(most)}" for name, most in slo_us.items())
         lines.append(f"A good request meets {kept}")
     return lines
 
@@ -171,10 +171,10 @@ def _origin(calibration: Calibration) -> list[str]:
     return parts
 
 
-def _reveal(reveal: SuggestedRun) -> str:
+def _suggested(run: SuggestedRun) -> str:
     """Return the run that would show some coefficients, ready to copy."""
-    names = ", ".join(reveal.coefficients)
-    return f"To determine {names}: {reveal.shows}.\n\n```sh\n{reveal.command}\n```"
+    names = ", ".join(run.coefficients)
+    return f"To determine {names}: {run.shows}.\n\n```sh\n{run.command}\n```"
 
 
 def _fit(fit: Fit) -> str:

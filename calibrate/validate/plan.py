@@ -47,7 +47,12 @@ class ValidationPlan:
         return [
             *(str(self.folder / "plan" / name) for name in FITTED_LOADS),
             *("--config", str(config), "--fit"),
-            *("--holdout", str(self.folder / "holdout" / stem), "--repeat", str(self.folder / "again" / stem)),
+            *(
+                "--holdout",
+                str(self.folder / "holdout" / stem),
+                "--repeat",
+                str(self.folder / "again" / stem),
+            ),
             *options,
             *("--report", str(self.folder / "report"), "--write-config", str(self.twin())),
         ]
@@ -82,10 +87,10 @@ def capacity_note(capacity_per_s: float, num_requests: int) -> str:
 
 
 def _enough_for_capacity(load: Sequence[str]) -> list[str]:
-    """Return the options with a number of requests that keeps the users busy; a time that is given stays."""
-    words = [word for option in load for word in option.split("=", 1)]
-    if "--duration" in words:
+    """Return the options with a number of requests that is enough for the users; a time that is given stays."""
+    parts = [part for option in load for part in option.split("=", 1)]
+    if "--duration" in parts:
         return list(load)
-    given = [later for word, later in pairwise(words) if word == "--num-requests"]
+    given = [later for part, later in pairwise(parts) if part == "--num-requests"]
     is_enough = bool(given) and given[-1].isdecimal() and int(given[-1]) >= CAPACITY_REQUESTS
     return [*load, *([] if is_enough else ["--num-requests", str(CAPACITY_REQUESTS)])]

@@ -21,9 +21,10 @@ from observe.senders.endpoint import PATHS
 
 if TYPE_CHECKING:
     from observe.plan.prompts import Prompts
-    from observe.plan.send_plan import BodyShape, SendPlan
-    from observe.response.stream_reader import Reply
-    from observe.server.server_facts import ServerClient
+    from observe.plan.request_body import BodyShape
+    from observe.plan.send_plan import SendPlan
+    from observe.response.reading import Reply
+    from observe.server.http_client import ServerClient
 
 
 def extended_prompt(prompt: bytes, reply: Reply, added: bytes) -> bytes:

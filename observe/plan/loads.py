@@ -83,7 +83,7 @@ def sweep_loads(options: WorkloadOptions, text: str) -> list[Load]:
 
     what, values = parse_sweep(text)
     if options.rate is not None or options.concurrency is not None:
-        raise ConfigError("--sweep: got it beside --rate or --concurrency, expected the sweep alone")
+        raise ConfigError("--sweep: got it together with --rate or --concurrency, expected --sweep alone")
     if what == "rate":
         variants = [replace(options, rate=value) for value in values]
     else:

@@ -36,7 +36,7 @@ def partition_plan(plan: SendPlan, processes: int) -> tuple[Share, ...]:
     loop = plan.closed_loop
     if loop is not None and loop.in_waves and processes > 1:
         raise ConfigError(
-            f"--processes: got {processes} for waves, expected 1: a wave waits for all of the last"
+            f"--processes: got {processes} for waves, expected 1: each wave waits for the whole previous one"
         )
     number = min(processes, len(plan.chains), processes if loop is None else loop.concurrency)
     users = None if loop is None else split_evenly(loop.concurrency, number)

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from observe.record.trace_row import Cell
+from traces import TraceError
+from traces.atomic import atomic_file
 
 _LONGEST_PIECE = 64 << 20
 """Bytes from the end of a file within which its last complete line ends: more than one write ever holds."""
@@ -27,11 +29,14 @@ class CsvAppender:
 
     @classmethod
     def begin(cls, path: Path, names: Sequence[str]) -> CsvAppender:
-        """Begin the file with a line of ``names``; it has its name once that line is whole. Raises OSError."""
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        appender = cls(os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_RDWR | os.O_APPEND, 0o666))
-        appender.append([names])
-        temporary.replace(path)
+        """Begin the file with a line of ``names``; it appears under its name with that line. Raises TraceError."""
+        with atomic_file(path, error=TraceError, is_durable=False) as temporary:
+            appender = cls(os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_RDWR | os.O_APPEND, 0o666))
+            try:
+                appender.append([names])
+            except OSError:
+                appender.close()
+                raise
         return appender
 
     @classmethod

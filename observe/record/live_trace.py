@@ -7,7 +7,6 @@ writer. Whatever kills the client, what had finished until then is a trace.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,10 +18,11 @@ from observe.plan.send_plan import SendPlan
 from observe.record.csv_appender import CsvAppender
 from observe.record.trace_row import OUTCOME_COLUMNS, WORKLOAD_COLUMNS, Cell, event_rows, outcome_cells
 from observe.record.warm_up_phase import WarmUpPhase
-from observe.response.stream_reader import Reading
+from observe.response.reading import Reading
 from observe.run.sent_request import SentRequest
 from observe.settings import NO_WARM_UP, WarmUp
 from traces import TraceError, read_trace, write_trace
+from traces.atomic import write_text
 from traces.header import Header, header_yaml
 from traces.schema import EVENT_FIELDS, FIELDS
 from traces.tables.paths import beside, stem_of
@@ -67,11 +67,8 @@ class LiveTrace:
             raise self._unwritable(fault) from fault
 
     def write_header(self, header: Header) -> None:
-        """Put the header beside the table."""
-        try:
-            _replace_text(beside(self._base, ".yaml"), header_yaml(header))
-        except OSError as fault:
-            raise self._unwritable(fault) from fault
+        """Write the header of the growing trace."""
+        write_text(beside(self._base, ".yaml"), header_yaml(header), error=TraceError)
 
     def append(self, request: SentRequest, reading: Reading, *, start_ns: int) -> None:
         """Add one request and its events; on disk when this returns."""
@@ -132,9 +129,3 @@ def _remove_older(base: Path, *, events: bool) -> None:
         *(() if events else (".itl.csv",)),
     ):
         beside(base, suffix).unlink(missing_ok=True)
-
-
-def _replace_text(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from observe.record.live_trace import LiveTrace
 from observe.record.trace_row import failure_of
-from observe.response.stream_reader import Reading, Reply, StreamReader
+from observe.response.reading import Reading, Reply
+from observe.response.stream_reader import StreamReader
 from observe.response.unstreamed import read_unstreamed
 from observe.run.progress import Progress
 from observe.run.sent_request import SentRequest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from observe.plan.send_plan import SendPlan
-from observe.response.stream_reader import Reading
+from observe.response.reading import Reading
 from observe.run.sent_request import SentRequest
 from observe.senders.exchange import Exchange, Failure
 

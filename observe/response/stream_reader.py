@@ -13,11 +13,11 @@ with every event, and unknown (None) where it does not, unless as many events ha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
+from observe.response.reading import Reading, Reply, ServerTimings
 from observe.response.sse import SseParser
 
 _loads = orjson.loads
@@ -25,50 +25,6 @@ _DONE = b"[DONE]"
 _TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "refusal")
 _CALL_FIELDS = ("tool_calls", "function_call")
 _EXCERPT = 200
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerTimings:
-    """vLLM's per-request metrics (``--enable-per-request-metrics``), in ms as given; None where not sent."""
-
-    queue_ms: float | None = None
-    prefill_ms: float | None = None
-    decode_ms: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
-    """What the server said, for a prompt that builds on it: its text, and its tokens where it named them."""
-
-    text: str
-    token_ids: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """One response. Stamps are whatever clock the blobs were stamped with; a time without its event is None.
-
-    ``event_stamps`` and ``event_tokens``: one entry per event, ``[DONE]`` excluded; tokens are 0 for an event
-    that carried nothing and None for one whose tokens nobody counted. ``fault``: why the stream cannot be
-    taken as a whole answer, or None. ``streamed`` false: one event that is the whole answer, so that the time of
-    its first token is not known. ``reply``: None unless it was asked to be kept.
-    """
-
-    event_stamps: list[int]
-    event_tokens: list[int | None]
-    num_token_chunks: int
-    content_first: int | None
-    last_token: int | None
-    output_tokens: int | None
-    server_input_tokens: int | None
-    cached_input_tokens: int | None
-    counted_by_event: bool
-    finish_reason: str | None
-    system_fingerprint: str | None
-    timings: ServerTimings
-    fault: str | None
-    streamed: bool = True
-    reply: Reply | None = None
 
 
 class StreamReader:

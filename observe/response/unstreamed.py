@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import orjson
 
-from observe.response.stream_reader import Reading, StreamReader, error_message
+from observe.response.reading import Reading
+from observe.response.stream_reader import StreamReader, error_message
 
 
 def read_unstreamed(

@@ -28,11 +28,11 @@ about against what was asked: the rate, the gaps' coefficient of variation (rela
 smaller), and the requests in flight of a closed loop whose users do not think."""
 
 _MEANINGS: Mapping[str, str] = {
-    "own_lag_p99_us": "sent late by the client itself, p99",
-    "loop_lag_p99_us": "event loop late, p99",
-    "cpu_frac": "CPU of its core",
-    "rate_error_frac": "rate off from the one due",
-    "gap_cv_error": "spread of the gaps off from the one due",
+    "own_lag_p99_us": "send lag of the client, p99",
+    "loop_lag_p99_us": "event-loop lag, p99",
+    "cpu_frac": "CPU use of its core",
+    "rate_error_frac": "rate differs from the schedule by",
+    "gap_cv_error": "variation of the gaps differs from the schedule by",
     "in_flight_shortfall_frac": "fewer requests in flight than users, by",
 }
 

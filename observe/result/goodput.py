@@ -1,4 +1,4 @@
-"""Goodput: the share of requests that kept every promise, ``--slo ttft=500ms,tpot=30ms``."""
+"""Goodput: the requests that met every latency limit, ``--slo ttft=500ms,tpot=30ms``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Goodput(TypedDict):
-    """Requests that kept all of ``slo_us``, as a number, a share of all requests, and per second."""
+    """Requests that met all of ``slo_us``, as a number, a share of all requests, and per second."""
 
     slo_us: dict[str, float]
     num_good: int
@@ -22,7 +22,7 @@ class Goodput(TypedDict):
 
 
 def goodput(trace: Trace, slo_us: Mapping[str, float], *, duration_us: int) -> Goodput:
-    """Return how many requests of ``trace`` kept every promise; one that failed kept none."""
+    """Return how many requests of ``trace`` met every limit; one that failed met none."""
     ok = (trace.column("status") == "ok").fillna(False).to_numpy(dtype=bool)
     good = ok & keeps(request_metrics(trace), slo_us)
     count = int(good.sum())

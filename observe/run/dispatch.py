@@ -129,7 +129,7 @@ class LoadRun:
         for dispatcher in self._dispatchers:
             dispatcher.cancel()
         for task, request in self._in_flight.items():
-            request.exchange.fail("aborted", "aborted by the client before the answer was whole")
+            request.exchange.fail("aborted", "aborted by the client before the answer was complete")
             task.cancel()
 
     async def _dispatch_all(self) -> None:
@@ -265,7 +265,7 @@ class LoadRun:
                 request.begin_retry(self._clock())
                 await self._sender.send(request.exchange)
         except asyncio.CancelledError:  # only this run cancels it, and says why beforehand
-            request.exchange.fail("aborted", "aborted by the client before the answer was whole")
+            request.exchange.fail("aborted", "aborted by the client before the answer was complete")
         request.end_ns = self._clock()
         request.exchange.body = b""
 
@@ -317,12 +317,12 @@ class LoadRun:
         exchange, limits = request.exchange, self._limits
         waited_s = (now - (exchange.dispatched_ns or exchange.ready_ns)) / 1e9
         if limits.timeout_s is not None and waited_s > limits.timeout_s:
-            return f"no whole answer within {limits.timeout_s:g} s (--timeout)"
+            return f"no complete answer within {limits.timeout_s:g} s (--timeout)"
         silent_s = (now - exchange.last_activity_ns()) / 1e9
         if limits.stall_timeout_s is not None and silent_s > limits.stall_timeout_s:
             return f"no byte for {limits.stall_timeout_s:g} s (--stall-timeout)"
         deadline_us = self._plan.deadline_us[request.row]
         paced_by_plan = self._plan.due_us[request.row] is not None
         if deadline_us is not None and paced_by_plan and now > self._start_ns + deadline_us * 1000:
-            return f"no whole answer by the deadline, {deadline_us} us into the run"
+            return f"no complete answer by the deadline, {deadline_us} us into the run"
         return None

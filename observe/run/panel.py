@@ -93,11 +93,11 @@ def _milliseconds(histogram: LogHistogram) -> tuple[float, float] | None:
 def lines_of(snapshot: Snapshot) -> list[str]:
     """Return the panel's lines."""
     seconds = max(snapshot.elapsed_s, 1e-9)
-    left = "" if snapshot.left_s is None else f", sending for {snapshot.left_s:.0f} s more"
+    left = "" if snapshot.left_s is None else f", {snapshot.left_s:.0f} s of sending left"
     if snapshot.num_sent == snapshot.num_planned:
-        left = f", all sent: waiting for {snapshot.in_flight}"
+        left = f", all sent: waiting for {snapshot.in_flight} answers"
     rate = f"{snapshot.num_sent / seconds:.2f}/s"
-    due = "" if snapshot.num_due is None else f", due {snapshot.num_due / seconds:.2f}/s"
+    due = "" if snapshot.num_due is None else f" (scheduled {snapshot.num_due / seconds:.2f}/s)"
     failed = f", {snapshot.num_failed} failed" if snapshot.num_failed else ""
     lag = "" if snapshot.lag_ms is None else f" · lag ≤ {snapshot.lag_ms:.1f} ms"
     streaming = f", {snapshot.num_streaming} streaming" if snapshot.num_streaming else ""

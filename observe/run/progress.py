@@ -11,7 +11,7 @@ from itertools import zip_longest
 
 import numpy as np
 
-from observe.response.stream_reader import Reading
+from observe.response.reading import Reading
 from observe.run.sent_request import SentRequest
 from observe.senders.exchange import Exchange
 

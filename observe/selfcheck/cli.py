@@ -15,18 +15,20 @@ EXIT_NEGATIVE = 1
 
 def selfcheck(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Shorter runs: half a minute, not a whole one.")
+        bool, typer.Option("--quick", help="Shorter runs: half a minute instead of a minute.")
     ] = False,
     processes: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Measure so many processes together, too.")
+        int, typer.Option(min=1, metavar="N", help="Also measure this many processes together.")
     ] = 1,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if a bar was missed.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if a target was missed.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the result as one JSON document on stdout.")
+    ] = False,
 ) -> None:
-    """Run the load generator against a server of known response times; say what it does on this machine."""
+    """Measure the load generator's speed and accuracy on this machine, against a server of known response times."""
     from observe.event_loop import run_on_fastest_loop
 
-    report = run_on_fastest_loop(lambda: _examined(quick=quick, processes=processes))
+    report = run_on_fastest_loop(lambda: _measure(quick=quick, processes=processes))
     typer.echo(report.table(), err=as_json)
     if as_json:
         typer.echo(json.dumps(report.document(), indent=2))
@@ -34,7 +36,7 @@ def selfcheck(
         raise typer.Exit(EXIT_NEGATIVE)
 
 
-async def _examined(*, quick: bool, processes: int) -> Report:
+async def _measure(*, quick: bool, processes: int) -> Report:
     from observe.selfcheck.measure import start_reference_server
     from observe.selfcheck.report import examine
 

@@ -19,7 +19,7 @@ import orjson
 
 from observe.observation import Display, Observation, observe_with
 from observe.senders.endpoint import parse_endpoint
-from observe.server.server_facts import ServerClient
+from observe.server.http_client import ServerClient
 from observe.settings import Settings
 from traces import Header, ServerError, make_trace
 from traces.header import ClosedLoop

@@ -1,4 +1,4 @@
-"""What the self-check comes to: figures beside their bars and the peers', as a table and as a document."""
+"""The result of the self-check: figures with targets and those of other load generators, as table and JSON."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Report:
             f"speed     {here['loop_s']:.3f} CPU s for a loop of a million additions",
             f"stamps    {self.clock}",
             "",
-            f"{'':<50}{'here':>12}{'bar':>14}   {'':<8}peers",
+            f"{'':<50}{'here':>12}{'target':>14}   {'':<8}peers",
         ]
         for figure in self.figures:
             sign = "≤" if figure.sense == "at most" else "≥"
@@ -133,8 +133,8 @@ async def examine(
             *_pacing(paced, number=number),
             memory,
             *together,
-            Figure(name="highest rate kept up with", value=rate, unit="requests/s"),
-            Figure(name="most streams kept up with, 50 tokens/s each", value=streams, unit="streams"),
+            Figure(name="highest rate sustained", value=rate, unit="requests/s"),
+            Figure(name="most streams sustained, 50 tokens/s each", value=streams, unit="streams"),
         ),
         clock=(client.clock or "") if client is not None else "",
         notes=tuple(note for note in (rate_note, stream_note, _busy()) if note),
@@ -165,7 +165,9 @@ def _busy() -> str | None:
     load, cpus = os.getloadavg()[0], os.cpu_count() or 1
     if load <= cpus:
         return None
-    return f"the machine was busy (load {load:.1f} on {cpus} cores): times are pessimistic, CPU figures stand"
+    return (
+        f"the machine was busy (load {load:.1f} on {cpus} cores): times are too high, CPU figures are valid"
+    )
 
 
 def _cpu_name() -> str:
@@ -193,7 +195,7 @@ def _costs(packets: Checked, whole: Checked) -> tuple[Figure, ...]:
             sense="at least",
         ),
         Figure(
-            name="  the same per second of the clock",
+            name="  the same per second of wall time",
             value=whole.num_events / whole.stretch.wall_s,
             unit="1/s",
         ),
@@ -209,7 +211,7 @@ async def _memory(server: ReferenceClient, *, quick: bool, tell: Callable[[str],
         runs[2].stretch.grown_bytes - runs[1].stretch.grown_bytes
     )  # the first run fills the pools
     return Figure(
-        name="memory kept per request of a longer run",
+        name="memory growth per request",
         value=max(extended_prompt, 0) / (long - short),
         unit="bytes",
         bar=1024,
@@ -238,7 +240,7 @@ async def _together(
             sense="at least",
         ),
         Figure(
-            name="  the same per second of the clock",
+            name="  the same per second of wall time",
             value=whole.num_events / whole.stretch.wall_s,
             unit="1/s",
         ),
@@ -249,10 +251,12 @@ def _stamp_errors(checked: Checked) -> tuple[Figure, ...]:
     first, last = np.abs(checked.first_error_us) / 1e3, np.abs(checked.last_error_us) / 1e3
     peers = "TTFT 2 to 60 times too high"
     return (
-        Figure(name="first-text stamp error, p50", value=_at(first, 0.5), unit="ms", bar=0.3, peers=peers),
-        Figure(name="first-text stamp error, p99", value=_at(first, 0.99), unit="ms", bar=3),
-        Figure(name="last-text stamp error, p50", value=_at(last, 0.5), unit="ms"),
-        Figure(name="last-text stamp error, p99", value=_at(last, 0.99), unit="ms"),
+        Figure(
+            name="first-token timestamp error, p50", value=_at(first, 0.5), unit="ms", bar=0.3, peers=peers
+        ),
+        Figure(name="first-token timestamp error, p99", value=_at(first, 0.99), unit="ms", bar=3),
+        Figure(name="last-token timestamp error, p50", value=_at(last, 0.5), unit="ms"),
+        Figure(name="last-token timestamp error, p99", value=_at(last, 0.99), unit="ms"),
     )
 
 
@@ -264,14 +268,14 @@ def _pacing(checked: Checked, *, number: int) -> tuple[Figure, ...]:
     lag_ms = client.own_lag_us.get("p99", float("nan")) / 1e3
     return (
         Figure(
-            name=f"{_RATE:g} requests/s: count missed by",
+            name=f"{_RATE:g} requests/s: number sent off by",
             value=sent * 100,
             unit="%",
             bar=1,
             peers="83 to 197/s sent",
         ),
         Figure(
-            name="  gap CV missed by",
+            name="  gap CV off by",
             value=abs(achieved / asked - 1) * 100 if asked else float("nan"),
             unit="%",
             bar=3,
@@ -295,11 +299,14 @@ async def _climb(
         tell(f"{rung:,} {unit}")
         checked = await load(server, rung)
         if _at(checked.server_lag_us, 0.99) > _LATE_US:
-            return best, f"at {rung:,} {unit} the self-check's own server was late: the client may do more"
+            return (
+                best,
+                f"at {rung:,} {unit} the reference server was late: the client may be capable of more",
+            )
         if checked.observation.client_limited or checked.observation.num_ok < len(checked.trace):
             return best, None
         best = rung
-    return best, f"{best:,} {unit} is as far as was tried"
+    return best, f"{best:,} {unit} is the highest that was tried"
 
 
 async def _rate_load(server: ReferenceClient, rate: int) -> Checked:

@@ -136,9 +136,9 @@ def describe(fault: BaseException, exchange: Exchange | None = None) -> str:
         return cause
     if exchange is not None and exchange.stamps:
         size = sum(len(blob) for blob in exchange.blobs)
-        return f"connection broke off in the middle of the answer, after {size} bytes ({_words(fault)})"
+        return f"connection lost in the middle of the answer, after {size} bytes ({_words(fault)})"
     if exchange is not None and exchange.first_byte_ns is not None:
-        return f"connection broke off before the first event ({_words(fault)})"
+        return f"connection lost before the first event ({_words(fault)})"
     if isinstance(fault, aiohttp.ServerDisconnectedError | ConnectionResetError | aiohttp.ClientOSError):
         return f"connection closed before an answer ({_words(fault)})"
     return _words(fault)

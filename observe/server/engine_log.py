@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
-from traces import ConfigError
+from traces import ConfigError, TraceError
+from traces.atomic import write_text
 from traces.tables.paths import beside, stem_of
 
 _STEP = re.compile(
@@ -67,16 +68,17 @@ class EngineLog:
             ) from fault
 
     def write_steps(self, stem: str | Path) -> str | None:
-        """Write the steps since then to ``STEM.steps.csv``; return a remark where there were none."""
+        """Write the steps since then to ``STEM.steps.csv``; return a remark where there were none.
+
+        Raises TraceError where they cannot be written.
+        """
         with self._path.open("rb") as log:
             log.seek(self._start if self._path.stat().st_size >= self._start else 0)  # else it was rotated
             steps = parse_engine_log(log.read().decode("utf-8", "replace").splitlines())
         if not steps:
-            return "--engine-log: no steps in it (vllm: --enable-logging-iteration-details)"
+            return "--engine-log: no engine steps in it (vllm: --enable-logging-iteration-details)"
         target = beside(stem_of(stem), ".steps.csv")
         lines = [",".join(field.name for field in fields(EngineStep))]
         lines += [",".join("" if cell is None else str(cell) for cell in astuple(step)) for step in steps]
-        temporary = target.with_name(f".{target.name}.tmp")
-        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        temporary.replace(target)
+        write_text(target, "\n".join(lines) + "\n", option="--engine-log", error=TraceError)
         return None

@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 from observe.server.engine_log import EngineLog
+from observe.server.http_client import ServerClient
 from observe.server.scrape import Scraper, stop
-from observe.server.server_facts import ServerClient
 from observe.settings import Settings
 
 

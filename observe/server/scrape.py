@@ -10,9 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from observe.senders.exchange import Clock, monotonic_ns
+from observe.server.http_client import Answer, ServerClient
 from observe.server.prometheus_text import parse_metrics
-from observe.server.server_facts import Answer, ServerClient
 from traces import TraceError
+from traces.atomic import atomic_file
 from traces.tables.paths import beside, stem_of
 
 _GAUGE = re.compile(rb"^# TYPE (vllm:\S+) gauge\s*$", re.MULTILINE)
@@ -61,20 +62,18 @@ class Scraper:
         """
         if not self._rows:
             return "--scrape: no gauges at /metrics"
-        try:
-            _write_rows(beside(stem_of(stem), ".gauges.csv"), self._rows)
-        except OSError as fault:
-            raise TraceError(f"{stem}: {fault.strerror}; expected a place that can be written") from fault
+        _write_rows(beside(stem_of(stem), ".gauges.csv"), self._rows)
         return f"--scrape: {self.num_missed} scrapes failed" if self.num_missed else None
 
 
 def _write_rows(target: Path, rows: Sequence[tuple[int, str, float]]) -> None:
-    temporary = target.with_name(f".{target.name}.tmp")
-    with temporary.open("w", encoding="utf-8", newline="") as file:
+    with (
+        atomic_file(target, option="--scrape", error=TraceError) as temporary,
+        temporary.open("w", encoding="utf-8", newline="") as file,
+    ):
         table = csv.writer(file, lineterminator="\n")
         table.writerow(("time_us", "gauge", "value"))
         table.writerows(rows)
-    temporary.replace(target)
 
 
 async def stop(task: asyncio.Task[None] | None) -> None:

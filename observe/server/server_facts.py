@@ -1,4 +1,4 @@
-"""What the server says about itself before and after a run; all of it optional but that it is there."""
+"""What the server says about itself before and after a run; all of it optional, except that it is there."""
 
 from __future__ import annotations
 
@@ -6,38 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import aiohttp
-import orjson
-
-from observe.senders.aiohttp_sender import describe, open_session, read_some
-from observe.senders.endpoint import Endpoint
-from observe.server.prometheus_text import Sample, learn_from_metrics, parse_metrics, speaks_vllm
-from traces import ConfigError, ServerError, ServerInfo
-
-_PATIENCE_S = 30.0
-"""How long any question asked before or after the run may take: a busy server answers late."""
-
-_LONGEST_ANSWER = 64 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """An HTTP answer read whole."""
-
-    status: int
-    body: bytes
-
-    def json(self) -> dict[str, Any]:
-        """Return the body as a JSON object, empty if it is none."""
-        try:
-            value = orjson.loads(self.body)
-        except orjson.JSONDecodeError:
-            return {}
-        return value if isinstance(value, dict) else {}
-
-    def excerpt(self) -> str:
-        """Return the body's beginning on one line."""
-        return " ".join(self.body[:200].decode("utf-8", "replace").split())
+from observe.server.http_client import Answer, ServerClient
+from observe.server.prometheus_text import Sample, parse_metrics
+from observe.server.server_metrics import learn_from_metrics, speaks_vllm
+from traces import ConfigError, ServerInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,63 +25,6 @@ class ServerFacts:
     is_vllm: bool
     metrics: list[Sample] | None
     notes: tuple[str, ...]
-
-
-class ServerClient:
-    """Sends a server single requests, over its own session."""
-
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
-        self._session = open_session(endpoint, total_s=_PATIENCE_S)
-
-    async def close(self) -> None:
-        """Close the session."""
-        await self._session.close()
-
-    async def get(self, path: str) -> Answer:
-        """Return the answer to a GET. Raises ServerError where there is no server to answer."""
-        return await self._ask("GET", path, None)
-
-    async def post(self, path: str, body: bytes) -> Answer:
-        """Return the answer to a POST of JSON. Raises ServerError where there is no server to answer."""
-        return await self._ask("POST", path, body)
-
-    async def try_get(self, path: str) -> Answer | None:
-        """Return a good answer, or None where the server has none to give."""
-        try:
-            answer = await self.get(path)
-        except ServerError:
-            return None
-        return answer if answer.status == 200 else None
-
-    async def _ask(self, method: str, path: str, body: bytes | None) -> Answer:
-        headers = {**self._endpoint.all_headers(), "x-request-id": "vtwin-question"}
-        url = self._endpoint.url(path)
-        try:
-            async with self._session.request(method, url, data=body, headers=headers) as response:
-                return Answer(status=response.status, body=await read_some(response.content, _LONGEST_ANSWER))
-        except (aiohttp.ClientError, OSError, TimeoutError) as fault:
-            raise self._refused(path, describe(fault)) from fault
-
-    def refuse(self, path: str, answer: Answer) -> None:
-        """Raise ServerError for an answer that bodes ill for a run: 401, 403, or 5xx."""
-        hint = (
-            ", expected a key that it takes: --api-key or OPENAI_API_KEY"
-            if answer.status in (401, 403)
-            else ""
-        )
-        if hint or answer.status >= 500:
-            said = answer.excerpt()
-            raise self._refused(path, f"HTTP {answer.status}{': ' + said if said else ''}{hint}")
-
-    def need_model_list(self, path: str, answer: Answer) -> None:
-        """Raise ServerError for an address at which nothing lists models: it is the URL that is wrong, most often."""
-        if answer.status != 200:
-            hint = ", expected --url of an OpenAI-compatible server, or --model NAME for one that lists no models"
-            raise self._refused(path, f"HTTP {answer.status}{hint}")
-
-    def _refused(self, path: str, what: str) -> ServerError:
-        return ServerError(self._endpoint.redact(f"{self._endpoint.url(path)}: {what}"))
 
 
 async def ask_server(client: ServerClient, *, model: str | None) -> ServerFacts:
@@ -176,7 +91,7 @@ def _choose_model(
     if not models:
         raise ConfigError("--model: got none, and /v1/models lists none; expected --model NAME")
     first = next(iter(models))
-    return first, ((f"several models are served ({listed}): {first!r} was taken",) if len(models) > 1 else ())
+    return first, ((f"several models are served ({listed}): using {first!r}",) if len(models) > 1 else ())
 
 
 def _absences(

@@ -35,9 +35,8 @@ def test_two_traces_are_compared(here: Path, capsys: pytest.CaptureFixture[str])
     assert {path.name for path in (here / "report").iterdir()} == {"report.json", "report.md", "report.html"}
 
 
-def test_results_are_on_stdout_and_narration_is_on_stderr(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("here")
+def test_results_are_on_stdout_and_narration_is_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("low", "--simulated", "simulated.csv", "--report", "report") == 0
     shown = capsys.readouterr()
     assert "errors: compared with simulated" in shown.out

@@ -46,12 +46,24 @@ def test_a_run_ends_well_with_the_document_on_stdout_and_the_rest_on_stderr(
     client = document["client"]
     assert client["rate_per_s"] == 100
     assert client["rate_asked_per_s"] not in {None, 100}
-    assert f"{client['rate_asked_per_s']:.3f}/s due (drawn for a rate of 100/s)" in err
+    assert f"{client['rate_asked_per_s']:.3f}/s scheduled (drawn for a rate of 100/s)" in err
     assert document["metrics_delta"]['vllm:generation_tokens_total{engine="0"}'] == 50
     assert "TTFT, ms" in err
     trace = read_trace(tmp_path / "run")
     assert len(trace) == 10
     assert trace.header.seed == 42
+
+
+def test_without_json_the_table_is_on_stdout_and_progress_on_stderr(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving_in_thread(Behaviour(extras=False)) as server:
+        assert observe(server.url, "--rate", "100", "--num-requests", "3", stem=tmp_path / "run") == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("requests    3 ok")
+    assert "TTFT from scheduled send, ms" in out
+    assert err
+    assert all(line.startswith("observe: ") for line in err.splitlines())
 
 
 def test_keys_on_the_command_line_are_stars_in_the_header(
@@ -104,12 +116,12 @@ def test_a_client_that_sets_the_pace_is_exit_1_only_when_strict(
     load = ["--rate", "200", "--num-requests", "3"]
     with serving_in_thread() as server:
         assert observe(server.url, *load, stem=tmp_path / "a") == 0
-        assert "LIMITED THE RUN" in capsys.readouterr().err
+        assert "LIMITED THE RUN" in capsys.readouterr().out
         assert observe(server.url, *load, "--strict", stem=tmp_path / "b") == 1
     client = read_trace(tmp_path / "b").header.client
     assert client is not None
     assert client.limited
-    assert "sent late by the client itself, p99: " in (client.reason or "")
+    assert "send lag of the client, p99: " in (client.reason or "")
 
 
 @pytest.mark.parametrize(
@@ -170,15 +182,17 @@ async def interrupted(
             "50",
         ]
         process = await asyncio.create_subprocess_exec(
-            sys.executable, *command, "--num-requests", "2000", stderr=asyncio.subprocess.PIPE
+            *(sys.executable, *command, "--num-requests", "2000"),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
         )
         deadline = monotonic_ns() + 30_000_000_000
         while len(server.requests) < after and monotonic_ns() < deadline and process.returncode is None:
             await asyncio.sleep(0.01)
         send(process)
-        _, err = await asyncio.wait_for(process.communicate(), 30)
+        out, err = await asyncio.wait_for(process.communicate(), 30)
     assert process.returncode is not None
-    return process.returncode, err.decode(), server
+    return process.returncode, (out + err).decode(), server
 
 
 def finished(trace: Trace) -> bool | None:
@@ -208,7 +222,7 @@ async def test_a_second_ctrl_c_drops_what_is_under_way(tmp_path: Path) -> None:
     trace = read_trace(tmp_path / "run")
     assert len(trace) == len(server.requests)
     assert set(trace.column("status")) == {"aborted"}
-    assert set(trace.column("error_message")) == {"aborted by the client before the answer was whole"}
+    assert set(trace.column("error_message")) == {"aborted by the client before the answer was complete"}
 
 
 async def test_sigterm_drops_what_is_under_way_and_writes_the_trace(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from observe import Limits, Settings, observe_trace, observe_with, parse_endpoint
 from observe.plan.chains import chains_of
 from observe.plan.conversations import extended_prompt
-from observe.response.stream_reader import Reply
+from observe.response.reading import Reply
 from tests.observe.servers import Behaviour, FakeServer, serving
 from tests.observe.workloads import statuses, workload
 from traces import ClosedLoop, Trace, check_trace, read_trace
@@ -102,7 +102,7 @@ async def test_a_server_that_names_no_tokens_gets_its_text_back() -> None:
     assert second.startswith(first + "xxxxx ")
     assert list(trace.column("input_tokens")) == list(trace.column("server_input_tokens"))
     assert trace.header.client is not None
-    assert any("the server names no tokens" in note for note in trace.header.client.notes)
+    assert any("the server returns no token ids" in note for note in trace.header.client.notes)
 
 
 async def test_on_chat_the_answer_comes_back_as_the_assistants_message() -> None:
@@ -124,7 +124,10 @@ async def test_a_round_that_fails_ends_its_session_and_no_other() -> None:
     assert list(trace.column("session_id")) == ["s0", "s0", "s1", "s1", "s1"]
     assert statuses(trace) == ["ok", "error", "ok", "ok", "ok"]
     assert trace.header.client is not None
-    assert any("were not sent: a round of their session" in note for note in trace.header.client.notes)
+    assert any(
+        "were not sent because an earlier round of their session" in note
+        for note in trace.header.client.notes
+    )
 
 
 async def test_rounds_that_do_not_build_on_each_other_go_on_after_a_failure() -> None:

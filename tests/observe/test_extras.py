@@ -213,7 +213,7 @@ def test_only_steps_logged_since_the_start_are_written(tmp_path: Path) -> None:
     path = tmp_path / "vllm.log"
     path.write_text(LOG)
     log = EngineLog(path)
-    assert "no steps in it" in (log.write_steps(tmp_path / "run") or "")
+    assert "no engine steps in it" in (log.write_steps(tmp_path / "run") or "")
     with path.open("a") as file:
         file.write(LOG)
     assert log.write_steps(tmp_path / "run") is None

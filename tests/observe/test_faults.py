@@ -31,9 +31,9 @@ def either_sender(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
         ("redirect", "error", "HTTP 307 without a body"),
         ("status 429", "error", "HTTP 429: too many requests"),
         ("status 400", "error", "HTTP 400: {"),
-        ("reset after two events", "error", "connection broke off in the middle of the answer"),
+        ("reset after two events", "error", "connection lost in the middle of the answer"),
         ("die before the head", "error", "connection closed before an answer"),
-        ("die after two events", "error", "connection broke off in the middle of the answer"),
+        ("die after two events", "error", "connection lost in the middle of the answer"),
         ("end after two events", "error", "stream ended after 2 events without finish_reason or [DONE]"),
         ("malformed event", "error", "event 2: got '{oops', expected a JSON object"),
         ("error event", "error", "server said: engine died"),
@@ -83,7 +83,7 @@ async def test_more_or_fewer_tokens_than_asked_are_counted_as_they_came(more: in
     assert statuses(trace) == ["ok"]
     assert list(trace.column("output_tokens")) == [5 + more]
     assert trace.header.client is not None
-    assert "1 answers have more or fewer tokens than asked" in trace.header.client.notes
+    assert "1 answers have more or fewer tokens than requested" in trace.header.client.notes
 
 
 @pytest.mark.usefixtures("either_sender")
@@ -122,7 +122,7 @@ async def test_a_whole_answer_may_take_no_longer_than_the_timeout() -> None:
             workload([0], output_tokens=50), url=server.url, limits=Limits(timeout_s=0.3)
         )
     assert statuses(trace) == ["timeout"]
-    assert only_error(trace) == "no whole answer within 0.3 s (--timeout)"
+    assert only_error(trace) == "no complete answer within 0.3 s (--timeout)"
     assert 1 < trace.column("num_chunks").iloc[0] < 10
 
 
@@ -148,7 +148,7 @@ async def test_a_server_that_dies_half_way_leaves_the_rest_as_errors() -> None:
     assert "cannot connect" in str(trace.column("error_message").iloc[-1])
     client = trace.header.client
     assert client is not None
-    assert "no /metrics after the run: what the counters did is unknown" in client.notes
+    assert "no /metrics after the run: changes of its counters are unknown" in client.notes
 
 
 # the server before the run
@@ -195,7 +195,7 @@ async def test_a_server_that_takes_no_token_ids_gets_text() -> None:
     assert statuses(trace) == ["ok"]
     assert list(trace.column("server_input_tokens")) == [30]
     assert trace.header.client is not None
-    assert "the server takes no token ids as a prompt" in trace.header.client.notes
+    assert "the server does not accept token ids as a prompt" in trace.header.client.notes
 
 
 async def test_a_vllm_server_gets_no_trial_request() -> None:

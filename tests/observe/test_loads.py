@@ -106,7 +106,9 @@ def test_a_sweep_fills_a_folder_and_goes_on_where_it_broke_off(
         assert vtwin.main([*command, "--sweep", "50,100", "--json"]) == 0
         sent = len(server.requests)
         assert sent == 10
-        document = json.loads(capsys.readouterr().out)
+        out, err = capsys.readouterr()
+        document = json.loads(out)
+        assert "TTFT p50" in err
         assert [each["num_by_status"] for each in document["loads"].values()] == [{"ok": 5}] * 2
         assert vtwin.main([*command, "--sweep", "50,100,200", "--resume"]) == 0
         assert len(server.requests) == sent + 5
@@ -145,10 +147,13 @@ def test_a_plan_asks_says_how_long_it_takes_and_leaves_a_trace_per_load(
         command = ["observe", "--url", server.url, *SHORT, "--num-requests", "6", "--output", str(folder)]
         command += ["--rate", "100", "--plan", "calibrate"]
         assert vtwin.main(command) == 2
-        assert "got no terminal to ask on, expected --yes" in capsys.readouterr().err
+        assert "got no terminal to confirm on, expected --yes" in capsys.readouterr().err
         assert server.requests == []
         assert vtwin.main([*command, "--yes"]) == 0
-    assert "minutes in all" in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert "minutes in all" in err
+    assert out.startswith("load, times in ms")
+    assert "decode-heavy" in out
     assert sorted(path.stem for path in folder.glob("*.yaml")) == sorted(
         ["singles", "prefill-heavy", "decode-heavy", "low", "middle", "high", "saturated", "repeat"]
     )
@@ -158,9 +163,9 @@ def test_a_plan_asks_says_how_long_it_takes_and_leaves_a_trace_per_load(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--rate", "1", "--resume"], "expected --plan or --sweep beside them"),
-        (["--sweep", "1", "--plan", "calibrate"], "--plan: got it beside --sweep"),
-        (["--sweep", "1,2", "--rate", "3"], "--sweep: got it beside --rate"),
+        (["--rate", "1", "--resume"], "got neither --plan nor --sweep"),
+        (["--sweep", "1", "--plan", "calibrate"], "--plan: got it together with --sweep"),
+        (["--sweep", "1,2", "--rate", "3"], "--sweep: got it together with --rate"),
     ],
 )
 def test_lists_that_make_no_sense_are_usage_errors(

@@ -56,7 +56,7 @@ async def test_a_server_that_tokenizes_is_believed_before_the_file(tokenizer_jso
 
 
 async def test_another_models_tokenizer_is_refused(tokenizer_json: Path) -> None:
-    with pytest.raises(ConfigError, match="counts otherwise than the server, expected that of tiny"):
+    with pytest.raises(ConfigError, match="whose counts differ from the server's, expected that of tiny"):
         await observed(Behaviour(long_words_are_two=False), tokenizer_json)
 
 

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from observe import Limits, Settings, observe_trace, observe_with, parse_endpoint
-from observe.result.json_document import summarize_observed, table
+from observe.result.json_document import summarize_observed
+from observe.result.summary_table import table
 from observe.settings import WarmUp
 from tests.observe.servers import Behaviour, serving
 from tests.observe.workloads import every, statuses, workload
@@ -90,7 +91,7 @@ async def test_a_late_start_is_never_made_up_for_by_moving_the_schedule() -> Non
     client = trace.header.client
     assert client is not None
     assert client.limited
-    assert "sent late by the client itself, p99: " in (client.reason or "")
+    assert "send lag of the client, p99: " in (client.reason or "")
 
 
 def _block(seconds: float) -> None:
@@ -191,7 +192,7 @@ async def test_answers_shorter_than_asked_are_noted() -> None:
         trace = await observe_trace(workload([0, 0]), url=server.url)
     assert list(trace.column("output_tokens")) == [3, 3]
     assert trace.header.client is not None
-    assert "2 answers have more or fewer tokens than asked" in trace.header.client.notes
+    assert "2 answers have more or fewer tokens than requested" in trace.header.client.notes
 
 
 async def test_warm_up_requests_are_sent_before_and_are_not_in_the_trace() -> None:

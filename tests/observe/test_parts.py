@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from observe.plan.prompts import TokenPrompts
-from observe.plan.send_plan import BodyShape, SendPlan, make_plan
+from observe.plan.request_body import BodyShape
+from observe.plan.send_plan import SendPlan, make_plan
 from observe.record.live_trace import LiveTrace
 from observe.record.recorder import Recorder
 from observe.result.client_verdict import achieved_pace, asked_pace, due_pace, limiting_bounds, pace_of
@@ -139,9 +140,9 @@ def test_a_client_within_its_bounds_is_not_to_blame() -> None:
 @pytest.mark.parametrize(
     ("progress", "cpu_frac", "named"),
     [
-        (ran(11_000), 0.1, "sent late by the client itself, p99: 11 ms, more than 10 ms"),
-        (ran(loop_lag_us=11_000), 0.1, "event loop late, p99: 11 ms, more than 10 ms"),
-        (ran(), 0.95, "CPU of its core: 95.0%, more than 90%"),
+        (ran(11_000), 0.1, "send lag of the client, p99: 11 ms, more than 10 ms"),
+        (ran(loop_lag_us=11_000), 0.1, "event-loop lag, p99: 11 ms, more than 10 ms"),
+        (ran(), 0.95, "CPU use of its core: 95.0%, more than 90%"),
     ],
 )
 def test_a_client_beyond_one_bound_is_to_blame_by_its_name(
@@ -163,13 +164,13 @@ def test_a_rate_that_was_not_delivered_is_the_clients_fault() -> None:
     assert limiting_bounds(plan, sent([row * 1.0 for row in range(200)], 200), cpu_frac=0.1) is None
     slow = limiting_bounds(plan, sent([row * 1.02 for row in range(200)], 200), cpu_frac=0.1)
     assert slow is not None
-    assert slow.startswith("rate off from the one due: 2.0%, more than 1%")
+    assert slow.startswith("rate differs from the schedule by: 2.0%, more than 1%")
 
 
 def test_gaps_that_were_not_delivered_are_the_clients_fault() -> None:
     plan = plan_of(every(1000, 200))
     bursts = sent([row - row % 2 * 0.9 for row in range(200)], 200)
-    assert (limiting_bounds(plan, bursts, cpu_frac=0.1) or "").startswith("spread of the gaps off")
+    assert (limiting_bounds(plan, bursts, cpu_frac=0.1) or "").startswith("variation of the gaps differs")
 
 
 @pytest.mark.parametrize("why", ["cut short", "held back", "retried", "few"])
@@ -226,8 +227,8 @@ def test_the_panel_says_what_is_asked_and_what_is_done() -> None:
     progress.dispatch_lag_us.append(1_500)
     watcher = Watcher(progress, plan_of(every(500_000, 10)), clock=lambda: 2_000 * MS)
     lines = lines_of(watcher.snapshot())
-    assert lines[0] == "2 s, sending for 2 s more"
-    assert lines[1] == "sent 4 of 10, 2.00/s, due 2.50/s · lag ≤ 1.5 ms"
+    assert lines[0] == "2 s, 2 s of sending left"
+    assert lines[1] == "sent 4 of 10, 2.00/s (scheduled 2.50/s) · lag ≤ 1.5 ms"
     assert lines[2] == "done 2, 1 failed · in flight 2 (peak 3) · 0 tokens/s"
     assert lines[3].startswith("TTFT p50 20.")
     assert "ITL p50 5." in lines[3]

@@ -22,7 +22,8 @@ from observe.plan.prompts import (
     draw,
     key_of,
 )
-from observe.plan.send_plan import BodyShape, SendPlan, make_plan
+from observe.plan.request_body import BodyShape
+from observe.plan.send_plan import SendPlan, make_plan
 from tests.observe.workloads import every, workload
 from traces import ClosedLoop, Trace, TraceError
 

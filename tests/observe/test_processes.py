@@ -18,13 +18,15 @@ from hypothesis import strategies as st
 
 from observe import Observation, Settings, observe_with, parse_endpoint
 from observe.plan.prompts import TokenPrompts
-from observe.plan.send_plan import BodyShape, SendPlan, make_plan
+from observe.plan.request_body import BodyShape
+from observe.plan.send_plan import SendPlan, make_plan
 from observe.processes.partition import Share, partition_cap, partition_plan, split_evenly
 from observe.processes.process_group import WorkerProcess
 from observe.processes.progress_reports import ProgressTotals, Reporter, add_up, peak_in_flight
 from observe.record.csv_appender import CsvAppender
 from observe.record.recorder import AnswerCounts
-from observe.response.stream_reader import Reading, StreamReader
+from observe.response.reading import Reading
+from observe.response.stream_reader import StreamReader
 from observe.result.json_document import summarize_observed
 from observe.run.progress import Progress
 from observe.run.sent_request import SentRequest

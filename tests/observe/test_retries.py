@@ -11,7 +11,8 @@ from email.utils import format_datetime
 import pytest
 
 from observe import Limits, Settings, observe_trace, observe_with, parse_endpoint
-from observe.result.json_document import summarize_observed, table
+from observe.result.json_document import summarize_observed
+from observe.result.summary_table import table
 from observe.senders.exchange import Exchange
 from observe.senders.retry import is_retryable, pause_s, retry_after_s
 from tests.observe.servers import Behaviour, serving

@@ -64,12 +64,14 @@ def test_a_missed_bar_is_said_in_the_table_and_in_the_document() -> None:
 def test_a_missed_bar_is_exit_1_only_when_strict(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def examined(*, quick: bool, processes: int) -> Report:  # noqa: ARG001  the command passes it
+    async def measure(*, quick: bool, processes: int) -> Report:  # noqa: ARG001  the command passes it
         return Report(figures=(Figure(name="cost", value=30 + quick, unit="µs", bar=25),), clock="", notes=())
 
-    monkeypatch.setattr("observe.selfcheck.cli._examined", examined)
+    monkeypatch.setattr("observe.selfcheck.cli._measure", measure)
     assert vtwin.main(["selfcheck"]) == 0
-    assert "cost, µs" in capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert "cost, µs" in out
+    assert err == ""
     assert vtwin.main(["selfcheck", "--quick", "--strict", "--json"]) == 1
     out, err = capsys.readouterr()
     assert orjson.loads(out)["figures"][0]["value"] == 31

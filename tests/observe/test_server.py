@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from observe import Settings, observe_with, parse_endpoint
-from observe.server.prometheus_text import Sample, counter_deltas, learn_from_metrics, parse_metrics
+from observe.server.prometheus_text import Sample, parse_metrics
+from observe.server.server_metrics import counter_deltas, learn_from_metrics
 from tests.observe.servers import Behaviour, serving
 from tests.observe.workloads import every, workload
 from traces import ServerInfo

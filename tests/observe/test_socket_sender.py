@@ -110,7 +110,7 @@ async def test_requests_share_a_connection_and_each_carries_its_own_head() -> No
         (b"nonsense\r\n\r\n", b"", "no HTTP: "),
         (b"", b"", "connection closed before an answer (the server closed it)"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", b"abc", "in the middle of the answer, after 3"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", b"", "broke off before the first event"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", b"", "lost before the first event"),
     ],
 )
 async def test_the_end_of_an_answer_is_told_from_a_break(

@@ -7,7 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from observe.response.stream_reader import Reading, StreamReader
+from observe.response.reading import Reading
+from observe.response.stream_reader import StreamReader
 
 DONE = b"data: [DONE]\n\n"
 

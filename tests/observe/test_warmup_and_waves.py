@@ -11,7 +11,8 @@ import pytest
 import vtwin
 from observe import Settings, observe_with, parse_endpoint
 from observe.observation import Observation
-from observe.result.json_document import summarize_observed, table, wave_us
+from observe.result.json_document import summarize_observed, wave_us
+from observe.result.summary_table import table
 from observe.settings import WarmUp
 from tests.observe.servers import Behaviour, FakeServer, serving, serving_in_thread
 from tests.observe.workloads import every, statuses, workload
@@ -53,7 +54,7 @@ async def test_a_warm_up_that_is_kept_is_marked_and_in_no_latency(warmup: WarmUp
     assert shown.ttft_us is not None
     assert (shown.ttft_us.n, shown.num_warmup) == (8, 4)
     assert (summary["num_by_status"], summary["num_warmup"]) == ({"ok": 8}, 4)
-    assert "8 ok, 4 more to warm up" in table(summary)
+    assert "8 ok, 4 warm-up" in table(summary)
     main = seen.trace.requests.iloc[4:]
     assert summary["duration_us"] == main["last_chunk_time_us"].max() - main["send_time_us"].min()
     assert check_trace(tmp_path / "run") == []
@@ -119,7 +120,7 @@ def test_the_command_takes_waves_sessions_retries_and_warm_ups(
             vtwin.main([*command, *talk, "--think-time", "10ms", "--retries", "1", "--warmup", "100ms"]) == 0
         )
         assert vtwin.main([*command, *talk, "--keep-warmup"]) == 2
-        assert "--keep-warmup: got it without --warmup" in capsys.readouterr().err
+        assert "--keep-warmup: got no --warmup" in capsys.readouterr().err
         assert vtwin.main([*command, *talk, "--warmup", "soon"]) == 2
     assert len(read_trace(tmp_path / "w")) == 6
     trace = read_trace(tmp_path / "t")
@@ -132,9 +133,9 @@ async def test_what_the_answers_do_not_tell_is_said_once_with_the_flag_that_lets
     async with serving(Behaviour(extras=False)) as server:
         silent = await observed(server, workload([0, 0]))
     assert [note for note in silent.notes if "(vllm: --enable" in note or "fingerprint" in note] == [
-        "no cached tokens in usage: hits by request unknown (vllm: --enable-prompt-tokens-details)",
-        "no queue times with the answers (vllm: --enable-per-request-metrics)",
-        "no system_fingerprint: a server that is replaced during the run would not be noticed",
+        "no cached_tokens in usage: prefix-cache hits per request unknown (vllm: --enable-prompt-tokens-details)",
+        "no queue times in the answers (vllm: --enable-per-request-metrics)",
+        "no system_fingerprint: a server replaced during the run would go unnoticed",
     ]
     async with serving() as server:
         assert (await observed(server, workload([0, 0]))).notes == ()

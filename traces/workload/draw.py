@@ -21,10 +21,10 @@ from traces.workload.lengths import (
     Empirical,
     Exponential,
     Gaussian,
-    Lengths,
     Lognormal,
     ParetoLognormal,
     Separate,
+    TotalSplit,
     Uniform,
     Zipf,
 )
@@ -114,7 +114,7 @@ def unit_gaps(arrival: Arrival, *, seed: int, stream: str, n: int) -> Floats:
             return unscaled / math.gamma(1 + 1 / k)
 
 
-def draw_lengths(lengths: Lengths, *, seed: int, stream: str, n: int) -> tuple[Ints, Ints]:
+def draw_lengths(lengths: Separate | TotalSplit, *, seed: int, stream: str, n: int) -> tuple[Ints, Ints]:
     """Return the first ``n`` (prompt, output) lengths in tokens, int64, each at least 1."""
     if isinstance(lengths, Separate):
         prompt = draw_tokens(lengths.prompt, seed=seed, stream=f"{stream}/prompt", n=n)

@@ -13,9 +13,10 @@ from traces.errors import ConfigError, TraceError
 from traces.header import Header
 from traces.importers.recorded import read_recorded
 from traces.trace import Trace, make_trace, select_rows
+from traces.units import to_us
 from traces.warm_up import without_warmup
+from traces.workload.model import DEFAULT_SEED
 from traces.workload.options import WorkloadOptions
-from traces.workload.resolve import seed_of, to_us
 from traces.workload.scaling import clip_lengths, scale_lengths
 
 WORKLOAD_COLUMNS: Final = (
@@ -112,7 +113,8 @@ def requests_again(options: WorkloadOptions) -> Trace:
         keep = np.isin(np.arange(len(arrival)), first)
     if not keep.any():
         raise ConfigError(f"--duration: got {options.duration:g} s, which holds no request ({options.trace})")
-    return select_rows(trace, keep).with_header(seed=seed_of(options), workload_spec=f"trace:{options.trace}")
+    seed = DEFAULT_SEED if options.seed is None else options.seed
+    return select_rows(trace, keep).with_header(seed=seed, workload_spec=f"trace:{options.trace}")
 
 
 def _with_its_session(trace: Trace) -> pd.Series[int]:

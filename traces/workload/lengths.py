@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from traces.workload.invalid import require
+
+if TYPE_CHECKING:
+    from traces.trace import Trace
 
 
 def _require_finite(thing: object) -> None:
@@ -186,4 +189,24 @@ class TotalSplit:
         require(math.isfinite(ratio) and ratio > 0, f"prefill_to_decode_ratio: got {ratio:g}, expected > 0")
 
 
-Lengths = Separate | TotalSplit
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Recorded:
+    """Requests of a trace, drawn whole: a row's lengths, sharing, class and tenant stay together.
+
+    ``requests``: without outcomes, a session's rounds together. ``first_row``: where each session begins, the
+    number of rows last; a request of no session is one. ``source``: the file's name, for errors.
+    ``names_clients``: a drawn row keeps its own ``client_id``.
+    """
+
+    requests: Trace
+    first_row: tuple[int, ...]
+    source: str
+    names_clients: bool = False
+
+    @property
+    def shares_prefixes(self) -> bool:
+        """Whether the requests say what they share."""
+        return any(self.requests.column(name).notna().any() for name in ("prefix_group", "prefix_hashes"))
+
+
+Lengths = Separate | TotalSplit | Recorded

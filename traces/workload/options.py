@@ -44,7 +44,7 @@ LENGTH_NAMES: Final = tuple(
     f"{side}_tokens{suffix}" for side in ("prompt", "output") for suffix in LENGTH_SUFFIXES
 )
 
-WHAT = "Workload (one of --workload, --preset, --trace, or a load alone)"
+WHAT = "Workload (one of --workload, --preset, --trace, --lengths-from, or a load alone)"
 WHEN = "Load"
 LENGTHS = "Lengths, in tokens: normal, clipped and rounded"
 EXTENT = "Extent"
@@ -87,6 +87,17 @@ class WorkloadOptions:
             WHAT,
             "Send the requests of this trace at its arrival times; also an Azure or BurstGPT CSV, or Mooncake's "
             "JSONL.",
+            metavar="STEM",
+        ),
+    ] = None
+
+    lengths_from: Annotated[
+        Path | None,
+        _option(
+            WHAT,
+            "Draw whole requests (lengths, shared prefixes, class, tenant …) of this trace and send them at a "
+            "load of your own; needs one. A session stays together: --rate is then of sessions. Formats as for "
+            "--trace.",
             metavar="STEM",
         ),
     ] = None
@@ -183,7 +194,7 @@ class WorkloadOptions:
         float | None,
         _option(
             LENGTHS,
-            "With --trace: its prompts times this, before they are clipped.",
+            "With --trace or --lengths-from: its prompts times this, before they are clipped.",
             default="1",
             metavar="X",
         ),
@@ -192,7 +203,7 @@ class WorkloadOptions:
         float | None,
         _option(
             LENGTHS,
-            "With --trace: its outputs times this, before they are clipped.",
+            "With --trace or --lengths-from: its outputs times this, before they are clipped.",
             default="1",
             metavar="X",
         ),
@@ -308,6 +319,7 @@ _NOT_WITH: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         ("rate", "concurrency", "think_time", "arrival", "burstiness", *_IN_ROUNDS, *_IN_WAVES, *_REDRAWN),
         "the trace's own times and lengths",
     ),
+    "lengths_from": (("speed", *_IN_ROUNDS, *_REDRAWN), "the lengths and sessions of the trace"),
     "workload": (
         ("concurrency", "think_time", "arrival", "burstiness", *_IN_ROUNDS, *_IN_WAVES, *_DRAWN),
         "what the specification says of its clients",
@@ -334,8 +346,10 @@ _NOT_WITH: Final[dict[str, tuple[tuple[str, ...], str]]] = {
 def check_output(options: WorkloadOptions, output: Path) -> None:
     """Raise ConfigError if a trace at the stem ``output`` would overwrite what it is made from."""
     stem = stem_of(output).resolve()
-    if options.trace is not None and stem_of(options.trace).resolve() == stem:
-        raise ConfigError(f"--output: got {output}, which is --trace itself, expected another")
+    for name in ("trace", "lengths_from"):
+        read = getattr(options, name)
+        if read is not None and stem_of(read).resolve() == stem:
+            raise ConfigError(f"--output: got {output}, which is {flag(name)} itself, expected another")
     if options.workload is not None and options.workload.resolve() == beside(stem, ".yaml"):
         raise ConfigError(
             f"--output: got {output}, whose header would overwrite --workload, expected another stem"
@@ -368,21 +382,22 @@ def flag(name: str) -> str:
 
 
 def _check_sources(options: WorkloadOptions) -> None:
-    given = [name for name in ("workload", "preset", "trace") if getattr(options, name) is not None]
+    sources = ("workload", "preset", "trace", "lengths_from")
+    given = [name for name in sources if getattr(options, name) is not None]
     if len(given) > 1:
         raise ConfigError(f"workload: got {' and '.join(map(flag, given))}, expected one of them")
     loaded = any(
         given is not None for given in (options.rate, options.concurrency, options.stages, options.batch)
     )
-    if given == ["preset"] and not loaded:
+    if given in (["preset"], ["lengths_from"]) and not loaded:
         raise ConfigError(
-            f"--preset {options.preset}: got no load, expected --rate R or --concurrency N beside it "
-            "(or --stages, --batch)"
+            f"{flag(given[0])} {getattr(options, given[0])}: got no load, expected --rate R or --concurrency N "
+            "beside it (or --stages, --batch)"
         )
     if not given and not loaded:
         raise ConfigError(
             "workload: got none, expected one of --workload SPEC.yaml, --preset NAME --rate R, --rate R, "
-            "--stages …, --concurrency N, --batch N, --trace STEM"
+            "--stages …, --concurrency N, --batch N, --trace STEM, --lengths-from STEM --rate R"
         )
 
 
@@ -400,7 +415,8 @@ def _check_numbers(options: WorkloadOptions) -> None:
     _check_least(options, _POSITIVE, least=math.ulp(0), expected="a number > 0")
     for name in ("speed", "prompt_scale", "output_scale"):
         what = "times" if name == "speed" else "lengths"
-        if getattr(options, name) is not None and options.trace is None:
+        recorded = options.trace is not None or options.lengths_from is not None
+        if getattr(options, name) is not None and not recorded:
             raise ConfigError(f"{flag(name)}: got it without --trace, expected recorded {what} to scale")
         if getattr(options, name) == math.inf:
             raise ConfigError(f"{flag(name)}: got inf, expected a number (all at once is --rate inf)")

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Final
 
 from traces.errors import ConfigError
+from traces.units import to_us
 from traces.workload.invalid import InvalidWorkload
-from traces.workload.lengths import Gaussian, Separate
+from traces.workload.lengths import Gaussian, Lengths, Separate
 from traces.workload.model import (
     DEFAULT_NUM_REQUESTS,
     DEFAULT_NUM_WAVES,
@@ -28,6 +29,7 @@ from traces.workload.options import (
     check_options,
     flag,
 )
+from traces.workload.resampling import read_requests_to_draw
 from traces.workload.spec.read import load_spec
 from traces.workload.stages import stage_windows
 
@@ -71,7 +73,7 @@ def _from_plain(options: WorkloadOptions) -> Workload:
     """One client, of the options' own lengths or a preset's."""
     client = Client(
         id=options.preset or "default",
-        lengths=Separate(prompt=_gaussian(options, "prompt"), output=_gaussian(options, "output")),
+        lengths=_lengths(options),
         arrival=_arrival(options),
         prefix_group=PREFIX_GROUP if options.prefix_tokens else None,
         prefix_length=options.prefix_tokens or 0,
@@ -86,8 +88,29 @@ def _from_plain(options: WorkloadOptions) -> Workload:
         load=_load(options),
         num_requests=num_requests,
         duration_us=duration_us,
-        source=f"preset:{options.preset}" if options.preset else None,
+        source=_source(options),
     )
+
+
+def _lengths(options: WorkloadOptions) -> Lengths:
+    """Return what the options draw lengths from: a trace's requests, or the normal distributions."""
+    if options.lengths_from is None:
+        return Separate(prompt=_gaussian(options, "prompt"), output=_gaussian(options, "output"))
+    return read_requests_to_draw(
+        options.lengths_from,
+        names_clients=True,
+        prompt_scale=options.prompt_scale or 1.0,
+        output_scale=options.output_scale or 1.0,
+        prompt_max=options.prompt_tokens_max,
+        output_max=options.output_tokens_max,
+    )
+
+
+def _source(options: WorkloadOptions) -> str | None:
+    """Return what the trace's header names as its workload, None for lengths given one by one."""
+    if options.lengths_from is not None:
+        return f"lengths-from:{options.lengths_from}"
+    return f"preset:{options.preset}" if options.preset else None
 
 
 def seed_of(options: WorkloadOptions, workload: Workload | None = None) -> int:
@@ -95,11 +118,6 @@ def seed_of(options: WorkloadOptions, workload: Workload | None = None) -> int:
     if options.seed is not None:
         return options.seed
     return workload.seed if workload is not None and workload.seed is not None else DEFAULT_SEED
-
-
-def to_us(seconds: float) -> int:
-    """Whole microseconds."""
-    return round(seconds * 1e6)
 
 
 def _from_spec(options: WorkloadOptions) -> Workload:

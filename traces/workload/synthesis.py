@@ -21,9 +21,10 @@ from traces.trace import Trace, make_trace, typed
 from traces.workload.arrivals import RateProfile, rate_profiles
 from traces.workload.draw import draw_lengths, unit_gaps
 from traces.workload.from_trace import requests_again
-from traces.workload.lengths import Separate
+from traces.workload.lengths import Recorded, Separate
 from traces.workload.model import Client, ClosedLoop, OpenLoop, Window, Workload
 from traces.workload.options import WorkloadOptions, check_options
+from traces.workload.resampling import DrawnRequests, draw_rows, header_keys, with_recorded
 from traces.workload.resolve import seed_of, workload_from_options
 from traces.workload.sessions import (
     begin_and_place,
@@ -55,7 +56,7 @@ class Draws:
 
     ``arrival_us`` is a session's begin for all of its rounds, and empty in a closed loop. ``session``: a number
     each for requests that belong together; ``round_index`` counts within it. ``prompt_tokens``: what the round
-    adds.
+    adds. ``row``: that of the recorded request, where the client draws from recorded ones, else 0.
     """
 
     client: Ints
@@ -64,6 +65,17 @@ class Draws:
     output_tokens: Ints
     session: Ints
     round_index: Ints
+    row: Ints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionsDrawn:
+    """Sessions of one source in order: how many rounds each has, and every round's lengths and recorded row."""
+
+    rounds: Ints
+    prompt_tokens: Ints
+    output_tokens: Ints
+    row: Ints
 
 
 def trace_from_options(options: WorkloadOptions) -> Trace:
@@ -104,7 +116,10 @@ def synth(workload: Workload, *, seed: int) -> Trace:
         closed_loop=_loop_in_header(load),
         session_context_growth="accumulate" if any(map(grows, workload.clients)) else None,
     )
-    return make_trace(header, _columns(workload, draws))
+    taken = header_keys(_recorded(workload))
+    if workload.goodput_slo_targets:
+        taken.pop("goodput_slo_targets", None)
+    return make_trace(replace(header, **taken), _columns(workload, draws))  # type: ignore[arg-type]
 
 
 def _rate_in_header(load: OpenLoop | ClosedLoop) -> float | None:
@@ -134,26 +149,40 @@ def _open(workload: Workload, load: OpenLoop, seed: int) -> Draws:
     sizes = [row.size for row in arrivals]
     owner = np.repeat(np.arange(len(sources)), sizes)
     order = np.argsort(times, kind="stable")[: workload.num_requests]
-    rounds = np.array([source.drawn.rounds.number for source in sources])
-    lengths = [
-        draw_lengths(
-            source.drawn.lengths, seed=seed, stream=source.stream, n=size * source.drawn.rounds.number
-        )
+    drawn = [
+        _draw_sessions(source.drawn, seed=seed, stream=source.stream, n=size)
         for source, size in zip(sources, sizes, strict=True)
     ]
-    # row k * rounds + r of a source's lengths is round r of its k-th session
-    first_row = np.concatenate([[0], np.cumsum(np.repeat(rounds, sizes))[:-1]])
-    session, round_index = begin_and_place(rounds[owner[order]], most=workload.num_requests)
+    # the rounds of a source's sessions stand one after another, in the order of its arrivals
+    rounds = np.concatenate([each.rounds for each in drawn])
+    first_row = np.cumsum(rounds) - rounds
+    session, round_index = begin_and_place(rounds[order], most=workload.num_requests)
     heads = order[session]
     rows = first_row[heads] + round_index
     return Draws(
         client=np.array([source.client for source in sources])[owner[heads]],
         arrival_us=np.zeros_like(heads) if at_once else times[heads],
-        prompt_tokens=np.concatenate([prompt for prompt, _ in lengths])[rows],
-        output_tokens=np.concatenate([output for _, output in lengths])[rows],
+        prompt_tokens=np.concatenate([each.prompt_tokens for each in drawn])[rows],
+        output_tokens=np.concatenate([each.output_tokens for each in drawn])[rows],
         session=session,
         round_index=round_index,
+        row=np.concatenate([each.row for each in drawn])[rows],
     )
+
+
+def _draw_sessions(client: Client, *, seed: int, stream: str, n: int) -> SessionsDrawn:
+    """Return the first ``n`` sessions of a stream: recorded ones, or lengths drawn for the client's rounds."""
+    lengths = client.lengths
+    if isinstance(lengths, Recorded):
+        again = draw_rows(lengths, seed=seed, stream=stream, n=n)
+        requests = lengths.requests.requests
+        prompt, output = (
+            requests[name].to_numpy(dtype=np.int64)[again.row] for name in ("input_tokens", "output_tokens")
+        )
+        return SessionsDrawn(rounds=again.rounds, prompt_tokens=prompt, output_tokens=output, row=again.row)
+    rounds = np.full(n, client.rounds.number)
+    prompt, output = draw_lengths(lengths, seed=seed, stream=stream, n=n * client.rounds.number)
+    return SessionsDrawn(rounds=rounds, prompt_tokens=prompt, output_tokens=output, row=np.zeros_like(prompt))
 
 
 def _sources(index: int, client: Client) -> list[Source]:
@@ -232,16 +261,17 @@ def _arrivals(source: Source, profile: RateProfile, *, until_us: float, seed: in
 def _closed(workload: Workload, seed: int) -> Draws:
     client, n = workload.clients[0], workload.num_requests
     assert n is not None  # noqa: S101 - Workload has checked it
-    prompt, output = draw_lengths(client.lengths, seed=seed, stream=f"client {client.id}", n=n)
+    drawn = _draw_sessions(client, seed=seed, stream=f"client {client.id}", n=n)
     none = np.empty(0, dtype=np.int64)
-    session, round_index = begin_and_place(np.full(n, client.rounds.number), most=n)
+    session, round_index = begin_and_place(drawn.rounds, most=n)
     return Draws(
         client=np.zeros(n, dtype=np.int64),
         arrival_us=none,
-        prompt_tokens=prompt,
-        output_tokens=output,
+        prompt_tokens=drawn.prompt_tokens[:n],
+        output_tokens=drawn.output_tokens[:n],
         session=session,
         round_index=round_index,
+        row=drawn.row[:n],
     )
 
 
@@ -278,7 +308,18 @@ def _columns(workload: Workload, draws: Draws) -> dict[str, object]:
     if any(client.timeout_us is not None for client in workload.clients):
         timeouts = typed("deadline_us", [client.timeout_us for client in workload.clients])
         columns["deadline_us"] = arrival_time_us + timeouts.take(draws.client)
-    return columns | by_round
+    columns |= by_round
+    if not _recorded(workload):
+        return columns
+    drawn = DrawnRequests(client=draws.client, row=draws.row, session=draws.session)
+    return with_recorded(
+        columns, drawn, clients=workload.clients, in_closed_loop=isinstance(load, ClosedLoop)
+    )
+
+
+def _recorded(workload: Workload) -> list[Recorded]:
+    """Return the recorded requests that clients draw from."""
+    return [client.lengths for client in workload.clients if isinstance(client.lengths, Recorded)]
 
 
 _CLIENT_COLUMNS: Final = {

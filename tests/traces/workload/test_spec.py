@@ -184,7 +184,7 @@ def test_the_peers_specification_is_drawn_as_it_says() -> None:
         (
             "clients.0.input_distribution.file",
             "x",
-            "clients[0].input_distribution.file: got 'x', expected the key to be absent: not supported yet",
+            "clients[0].input_distribution.file: got it beside type constant, expected type empirical",
         ),
         (
             "clients.0.input_distribution.params",

@@ -14,6 +14,7 @@ from typing import Any, Final
 from traces.workload.invalid import require
 from traces.workload.model import Client, Window
 from traces.workload.spec.fields import Section, key, not_negative, number, one_of, read_section, text
+from traces.workload.spec.files import LengthFiles
 from traces.workload.spec.sections import SHARED, build_client
 
 MAX_POPULATION: Final = 100_000
@@ -113,7 +114,9 @@ def read_cohort(value: object) -> dict[str, Any]:
     return given
 
 
-def build_cohort(given: Mapping[str, Any], *, name: str, prefixes: Mapping[str, int]) -> list[Client]:
+def build_cohort(
+    given: Mapping[str, Any], *, name: str, prefixes: Mapping[str, int], files: LengthFiles
+) -> list[Client]:
     """Return the members of a cohort: alike but for their ids, each with its part of the cohort's rate."""
     shared = {field: item for field, item in given.items() if field in SHARED}
     windows = next((given[pattern] for pattern in _PATTERNS if pattern in given), ())
@@ -123,7 +126,8 @@ def build_cohort(given: Mapping[str, Any], *, name: str, prefixes: Mapping[str, 
         else replace(window, trace_rate_per_s=window.trace_rate_per_s / population)
         for window in windows
     ]  # fmt: skip
-    one = build_client({**shared, "windows": tuple(parts)}, name=given.get("id", name), prefixes=prefixes)
+    entry = {**shared, "windows": tuple(parts)}
+    one = build_client(entry, name=given.get("id", name), prefixes=prefixes, files=files)
     apart = given.get("prefix_sharing") == "per_member" and one.prefix_group is not None
     return [
         replace(

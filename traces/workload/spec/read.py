@@ -28,6 +28,7 @@ from traces.workload.spec.fields import (
     unsupported,
     within,
 )
+from traces.workload.spec.files import LengthFiles
 from traces.workload.spec.sections import build_client, prefix_lengths, read_client
 
 
@@ -108,7 +109,7 @@ SPEC: Final[Section] = {
 def _workload(given: dict[str, Any], source: str) -> Workload:
     members = [*given.get("clients", ()), *given.get("cohorts", ())]
     require(len(members) > 0, "clients: got none, expected at least one client or cohort")
-    clients = _clients(given, prefixes=prefix_lengths(members))
+    clients = _clients(given, prefixes=prefix_lengths(members), files=LengthFiles(folder=Path(source).parent))
     num_requests, horizon = given.get("num_requests") or None, given.get("horizon") or None
     if num_requests is None and horizon is None:
         num_requests = DEFAULT_NUM_REQUESTS
@@ -123,14 +124,14 @@ def _workload(given: dict[str, Any], source: str) -> Workload:
     )
 
 
-def _clients(given: dict[str, Any], *, prefixes: Mapping[str, int]) -> tuple[Client, ...]:
+def _clients(given: dict[str, Any], *, prefixes: Mapping[str, int], files: LengthFiles) -> tuple[Client, ...]:
     clients: list[Client] = []
     for i, entry in enumerate(given.get("clients", ())):
         with within(f"clients[{i}]"):
-            clients.append(build_client(entry, name=f"client-{i}", prefixes=prefixes))
+            clients.append(build_client(entry, name=f"client-{i}", prefixes=prefixes, files=files))
     for i, entry in enumerate(given.get("cohorts", ())):
         with within(f"cohorts[{i}]"):
-            clients += build_cohort(entry, name=f"cohort-{i}", prefixes=prefixes)
+            clients += build_cohort(entry, name=f"cohort-{i}", prefixes=prefixes, files=files)
     return tuple(clients)
 
 

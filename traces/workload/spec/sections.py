@@ -20,6 +20,7 @@ from traces.workload.lengths import (
     Lengths,
     Lognormal,
     ParetoLognormal,
+    Recorded,
     Separate,
     TotalSplit,
     Uniform,
@@ -50,6 +51,7 @@ from traces.workload.spec.fields import (
     unsupported,
     within,
 )
+from traces.workload.spec.files import FromFile, LengthFiles
 
 DEFAULT_PREFIX_LENGTH: Final = 50
 """Tokens of a prefix group none of whose clients says a length (as BLIS has it)."""
@@ -69,8 +71,19 @@ DISTRIBUTIONS: Final[dict[str, type[Any]]] = {
 }
 
 
+def _lengths_or_file(value: object) -> Distribution | FromFile:
+    given = read_section(value, DISTRIBUTION)
+    if "file" not in given:
+        return _distribution(value)
+    kind = given["type"]
+    require(kind == "empirical", f"file: got it beside type {kind}, expected type empirical")
+    require("params" not in given, "file: got it beside params, expected one of them")
+    return FromFile(path=given["file"])
+
+
 def _distribution(value: object) -> Distribution:
     given = read_section(value, DISTRIBUTION)
+    require("file" not in given, "file: got one, expected it in a client's input and output_distribution")
     cls = DISTRIBUTIONS[given["type"]]
     params = given.get("params", {})
     with within("params"):
@@ -179,7 +192,14 @@ def _slo_class(value: object) -> str:
 DISTRIBUTION: Final[Section] = {
     "type": key(one_of(*DISTRIBUTIONS), " / ".join(DISTRIBUTIONS), "Family.", required=True),
     "params": key(_mapping, "mapping", "Its parameters, see below."),
-    "file": unsupported("distributions from a file"),
+    "file": key(
+        text,
+        "path",
+        "Of type empirical, in place of params: a trace (formats as for --trace) whose prompts or outputs are "
+        "drawn, or a JSON file of token counts and weights. Where both distributions of a client name one "
+        "trace, whole requests are drawn: sharing, class, tenant and the rest of a row stay together, and what "
+        "the client says itself stands. Counted from the specification's folder.",
+    ),
 }
 
 ARRIVAL: Final[Section] = {
@@ -252,8 +272,8 @@ SHARED: Final[Section] = {
         "Share of aggregate_rate, in proportion to the fractions of those active at the time. Default 1.",
     ),
     "arrival": key(_arrival, "arrival", "The gaps between requests. Default Poisson."),
-    "input_distribution": key(_distribution, "distribution", "Prompt lengths without the shared prefix."),
-    "output_distribution": key(_distribution, "distribution", "Output lengths."),
+    "input_distribution": key(_lengths_or_file, "distribution", "Prompt lengths without the shared prefix."),
+    "output_distribution": key(_lengths_or_file, "distribution", "Output lengths."),
     "total_distribution": key(
         _distribution,
         "distribution",
@@ -309,13 +329,13 @@ def read_client(value: object) -> dict[str, Any]:
     return given
 
 
-def _lengths(given: dict[str, Any]) -> Lengths:
+def _lengths(given: dict[str, Any], files: LengthFiles) -> Lengths:
     prompt, output = given.pop("input_distribution", None), given.pop("output_distribution", None)
     total, ratio = given.pop("total_distribution", None), given.pop("prefill_to_decode_ratio", None)
     if total is None and ratio is None:
         require(prompt is not None, "input_distribution: got none, expected a distribution")
         require(output is not None, "output_distribution: got none, expected a distribution")
-        return Separate(prompt=prompt, output=output)
+        return files.lengths(prompt, output)
     require(prompt is None and output is None, "total_distribution: got it beside input_distribution or "
             "output_distribution, expected one or the other")  # fmt: skip
     require(total is not None, "total_distribution: got none beside prefill_to_decode_ratio, expected both")
@@ -323,7 +343,9 @@ def _lengths(given: dict[str, Any]) -> Lengths:
     return TotalSplit(total=total, prefill_to_decode_ratio=ratio)
 
 
-def build_client(given: Mapping[str, Any], *, name: str, prefixes: Mapping[str, int]) -> Client:
+def build_client(
+    given: Mapping[str, Any], *, name: str, prefixes: Mapping[str, int], files: LengthFiles
+) -> Client:
     """Return the client that an entry describes; ``name`` is its id unless it says one."""
     values = {field: item for field, item in given.items() if field not in ("concurrency", "think_time_us")}
     timeout = values.pop("timeout", 0)
@@ -335,10 +357,15 @@ def build_client(given: Mapping[str, Any], *, name: str, prefixes: Mapping[str, 
     if group is not None:
         values.setdefault("prefix_length", prefixes[group])
     windows: tuple[Window, ...] = values["windows"]
-    lengths = _lengths(values)
-    if isinstance(lengths, TotalSplit):
+    lengths = _lengths(values, files)
+    if not isinstance(lengths, Separate):
         drawn = any(window.prompt or window.output for window in windows)
-        require(not drawn, "lifecycle: got lengths in a window beside total_distribution, expected none")
+        source = "total_distribution" if isinstance(lengths, TotalSplit) else "whole requests of a file"
+        require(not drawn, f"lifecycle: got lengths in a window beside {source}, expected none")
+    if isinstance(lengths, Recorded):
+        require(rounds == ONE_ROUND, "reasoning: got it beside whole requests of a file, expected none")
+        shares = lengths.shares_prefixes and group is not None
+        require(not shares, "prefix_group: got one beside requests that have their own, expected none")
     return Client(
         **{"id": name, **values},
         lengths=lengths,

@@ -1,0 +1,101 @@
+"""What ``vtwin observe`` does with its options: run, print the result, exit as the result demands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from observe.campaign_cli import ListOptions, observe_list, report_list
+from observe.event_loop import run_on_fastest_loop
+from observe.observation import Observation, observe_with
+from observe.result.json_document import summarize_observed
+from observe.result.summary_table import table
+from observe.run.panel import show
+from traces.files.overwrite import note_replaced
+from traces.workload import trace_from_options
+
+if TYPE_CHECKING:
+    from observe.settings import Settings
+    from traces import Trace
+    from traces.workload import WorkloadOptions
+
+EXIT_NEGATIVE = 1
+EXIT_INTERRUPTED = 130
+
+
+def observe_once(
+    workload: WorkloadOptions,
+    settings: Settings,
+    *,
+    output: Path,
+    overwrite: bool,
+    slo_us: Mapping[str, float],
+    as_json: bool,
+    strict: bool,
+) -> None:
+    """Observe one load into ``output`` and print the result; exit as it demands."""
+    requests = trace_from_options(workload)
+    printed: list[str] = []
+    if (note := note_replaced(output, overwrite=overwrite)) is not None:
+        typer.echo(f"observe: {note}", err=True)
+    observation = run_on_fastest_loop(lambda: _observe(requests, settings, output=output, printed=printed))
+    _report(observation, as_json=as_json, printed=printed, slo_us=slo_us)
+    _exit(observation, strict=strict)
+
+
+async def _observe(requests: Trace, settings: Settings, *, output: Path, printed: list[str]) -> Observation:
+    """Observe with the terminal's display; lines that were shown are added to ``printed``."""
+
+    def tell(line: str) -> None:
+        printed.append(line)
+        typer.echo(f"observe: {line}", err=True)
+
+    return await observe_with(
+        requests, settings, output=output, display=show(), tell=tell, handle_signals=True
+    )
+
+
+def _report(
+    observation: Observation, *, as_json: bool, printed: Sequence[str], slo_us: Mapping[str, float]
+) -> None:
+    """Print the result on stdout: the table, or the JSON document with the table on stderr.
+
+    Notes go to stderr, except those that were ``printed`` during the run.
+    """
+    summary = summarize_observed(observation.trace, slo_us=slo_us)
+    typer.echo(table(summary), err=as_json)
+    for note in summary["notes"]:
+        if note not in printed:
+            typer.echo(f"observe: {note}", err=True)
+    if as_json:
+        typer.echo(json.dumps(summary, indent=2))
+
+
+def observe_loads(
+    workload: WorkloadOptions,
+    settings: Settings,
+    *,
+    options: ListOptions,
+    folder: Path,
+    slo_us: Mapping[str, float],
+    as_json: bool,
+    strict: bool,
+) -> None:
+    """Observe a list of loads into ``folder``, print the results, and exit as the worst of them demands."""
+    outcomes = run_on_fastest_loop(lambda: observe_list(workload, settings, options=options, folder=folder))
+    report_list(outcomes, slo_us=slo_us, as_json=as_json)
+    seen = [outcome.observation for outcome in outcomes if outcome.observation is not None]
+    for observation in sorted(seen, key=lambda each: not each.interrupted):
+        _exit(observation, strict=strict)
+
+
+def _exit(observation: Observation, *, strict: bool) -> None:
+    """Exit as the outcome demands; return when all is well."""
+    if observation.interrupted:
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if observation.num_ok == 0 or observation.fault or (strict and observation.client_limited):
+        raise typer.Exit(EXIT_NEGATIVE)

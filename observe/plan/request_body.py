@@ -1,0 +1,57 @@
+"""The JSON body of a request: what every body says apart from its prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import orjson
+
+from observe.senders.endpoint import Api
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyShape:
+    """What every body says apart from its prompt; what a server does not accept is left out (see ``negotiate``).
+
+    ``row_models``: names that a row of the trace may ask for in place of ``model``. ``ignore_eos`` and
+    ``min_tokens`` hold the output to its length.
+    """
+
+    api: Api
+    model: str
+    row_models: frozenset[str] = frozenset()
+    ignore_eos: bool = True
+    min_tokens: bool = True
+    continuous_usage: bool = True
+    streaming: bool = True
+    extra: Mapping[str, object] = field(default_factory=dict)
+
+    def body(
+        self,
+        prompt: bytes,
+        *,
+        max_tokens: int,
+        model: str | None,
+        priority: int | None,
+        return_token_ids: bool = False,
+    ) -> bytes:
+        """Return the JSON of one request; ``prompt`` is JSON already."""
+        fields: dict[str, object] = {"model": model if model in self.row_models else self.model}
+        rest: dict[str, object] = {"max_tokens": max_tokens, "temperature": 0, "stream": self.streaming}
+        if self.min_tokens:
+            rest["min_tokens"] = max_tokens
+        if self.ignore_eos:
+            rest["ignore_eos"] = True
+        if self.streaming:
+            usage = {"include_usage": True}
+            rest["stream_options"] = usage | (
+                {"continuous_usage_stats": True} if self.continuous_usage else {}
+            )
+        if priority is not None:
+            rest["priority"] = priority
+        if return_token_ids:
+            rest["return_token_ids"] = True
+        name = b'"prompt":' if self.api == "completions" else b'"messages":'
+        head, tail = orjson.dumps(fields), orjson.dumps(rest | dict(self.extra))
+        return b"".join((head[:-1], b",", name, prompt, b",", tail[1:]))

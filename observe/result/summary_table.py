@@ -1,0 +1,89 @@
+"""The result of an observation as a table for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from observe.result.goodput import Goodput
+from observe.result.json_document import ClientSummary, Distribution, Summary
+
+_SHOWN_ERRORS = 5
+_LABEL_WIDTH = 30
+
+
+def table(summary: Summary) -> str:
+    """Return the summary as lines for a terminal."""
+    client = summary["client"]
+    counts = ", ".join(f"{count:,} {status}" for status, count in summary["num_by_status"].items())
+    unsent = summary["num_planned"] - summary["num_requests"]
+    facts = [
+        ("requests", ", ".join([counts or "none", *_further(summary, unsent)])),
+        ("rate", _rate_line(summary)),
+        ("throughput", f"{_shown(summary['request_throughput'])} requests/s"),
+        ("", f"{_shown(summary['output_token_throughput'])} output tokens/s"),
+        *_goodput_lines(summary["goodput"]),
+        ("client", _verdict(client)),
+    ]
+    rows = [
+        ("TTFT, ms", summary["ttft_us"]),
+        ("TTFT from scheduled send, ms", summary["ttft_from_due_us"]),
+        ("E2E, ms", summary["e2e_us"]),
+        ("ITL, ms", summary["itl_us"]),
+        ("TPOT, ms", summary["tpot_us"]),
+        ("queue, ms", summary["queue_us"]),
+        ("wave, ms", summary["wave_us"]),
+    ]
+    head = " " * _LABEL_WIDTH + "".join(f"{name:>12}" for name in ("mean", "p50", "p90", "p95", "p99"))
+    shown = [_row(name, values) for name, values in rows if values["mean"] is not None]
+    errors = [f"  {count:,} times: {message}" for message, count in _most_common(summary["errors"])]
+    return "\n".join([*(f"{name:<12}{text}" for name, text in facts), *errors, head, *shown])
+
+
+def _rate_line(summary: Summary) -> str:
+    achieved, asked = summary["client"]["rate_achieved_per_s"], summary["client"]["rate_asked_per_s"]
+    of_sessions = " (sessions)" if summary["load"] == "sessions" else ""
+    if asked is None:
+        return f"{_shown(achieved)}/s sent, load: {summary['load']}{of_sessions}"
+    rate = summary["client"]["rate_per_s"]
+    drawn = "" if rate is None or of_sessions else f" (drawn for a rate of {rate:g}/s)"
+    return f"{_shown(achieved)}/s sent, {asked:,.3f}/s scheduled{of_sessions}{drawn}"
+
+
+def _further(summary: Summary, unsent: int) -> list[str]:
+    said = (
+        (summary["num_retried"], "retried"),
+        (summary["num_warmup"], "warm-up"),
+        (unsent, "not sent"),
+    )
+    return [f"{count:,} {words}" for count, words in said if count]
+
+
+def _goodput_lines(good: Goodput | None) -> list[tuple[str, str]]:
+    if good is None:
+        return []
+    limits = ", ".join(f"{name} ≤ {most_us / 1e3:g} ms" for name, most_us in good["slo_us"].items())
+    share = good["good_frac"] or 0.0
+    return [("goodput", f"{_shown(good['good_per_s'])} requests/s, {share:.1%} of all ({limits})")]
+
+
+def _verdict(client: ClientSummary) -> str:
+    lag = client["own_lag_us"].get("p99")
+    own = "" if lag is None else f"own lag p99 {lag / 1e3:,.2f} ms, "
+    loop = client["loop_lag_us"].get("p99", 0.0) / 1e3
+    text = f"{own}loop lag p99 {loop:,.2f} ms, CPU {client['cpu_frac'] or 0:.0%} of a core"
+    return f"LIMITED THE RUN ({client['reason']}): {text}" if client["limited"] else f"kept up: {text}"
+
+
+def _most_common(errors: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(errors.items(), key=lambda pair: -pair[1])[:_SHOWN_ERRORS]
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.3f}"
+
+
+def _row(name: str, values: Distribution) -> str:
+    cells = (values["mean"], values["p50"], values["p90"], values["p95"], values["p99"])
+    return f"{name:<{_LABEL_WIDTH}}" + "".join(
+        f"{_shown(None if cell is None else cell / 1e3):>12}" for cell in cells
+    )

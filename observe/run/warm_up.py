@@ -1,0 +1,69 @@
+"""Warming the server up before the run: requests that are sent and not recorded."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from observe.plan.prompts import Prompts
+from observe.plan.request_body import BodyShape
+from observe.plan.send_plan import SendPlan, make_plan
+from observe.run.dispatch import LoadRun
+from observe.run.progress import Progress
+from observe.senders.choose_sender import open_sender
+from observe.senders.endpoint import PATHS
+from observe.senders.exchange import monotonic_ns
+from observe.settings import Settings, WarmUp
+from traces import ClosedLoop, select_rows
+
+if TYPE_CHECKING:
+    from traces import Trace
+
+_WARMUP_CONCURRENCY = 8
+_WARMUP_LAP = 256
+"""Requests that a warm-up by time plans at once; it begins again, with other prompts, as often as it takes."""
+
+
+async def warm_up(
+    workload: Trace, settings: Settings, *, prompts: Prompts, shape: BodyShape, salt: int
+) -> None:
+    """Send the workload's first requests, a few at a time, so many or for so long, and keep nothing of them.
+
+    ``salt`` is not the run's: none of the run's prompts finds itself in the server's cache.
+    """
+    sender = open_sender(settings.endpoint, PATHS[settings.api])
+    until_ns = monotonic_ns() + round(settings.warmup.seconds * 1e9)
+    try:
+        for lap in count():
+            others = prompts.salted(salt + lap)
+            plan = _warm_up_plan(workload, settings.warmup, prompts=others, shape=shape)
+            run = LoadRun(
+                plan,
+                sender,
+                progress=Progress(num_planned=len(plan)),
+                on_end=lambda _: None,
+                limits=replace(settings.limits, max_concurrency=None),
+                id_prefix="vtwin-warmup",
+            )
+            if settings.warmup.seconds:
+                left_s = (until_ns - monotonic_ns()) / 1e9
+                asyncio.get_running_loop().call_later(left_s, run.drain)
+            await run.execute(monotonic_ns())
+            if monotonic_ns() >= until_ns:
+                return
+    finally:
+        await sender.close()
+
+
+def _warm_up_plan(workload: Trace, warmup: WarmUp, *, prompts: Prompts, shape: BodyShape) -> SendPlan:
+    number = min(warmup.num_requests or _WARMUP_LAP, len(workload))
+    rows = select_rows(workload, np.arange(len(workload)) < number)
+    alone = rows.requests.drop(columns=["session_id", "round_index", "new_input_tokens"], errors="ignore")
+    rows = replace(rows, requests=alone)
+    rows = rows.with_columns(arrival_time_us=[None] * number, think_time_us=[0] * number)
+    rows = rows.with_header(closed_loop=ClosedLoop(concurrency=min(number, _WARMUP_CONCURRENCY)))
+    return make_plan(rows, prompts=prompts, shape=shape)

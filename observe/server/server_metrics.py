@@ -1,0 +1,95 @@
+"""What a vLLM server's metrics tell: its configuration, and which counters moved during a run."""
+
+from __future__ import annotations
+
+import re
+
+from observe.server.prometheus_text import Sample
+from traces.header import CounterReading, ServerInfo
+
+SOURCE = "/metrics"
+_COUNTERS = ("_total", "_sum", "_count")
+_CONFIG = "vllm:cache_config_info"
+_FLAGS = "vtwin:scheduler_config_info"
+
+ALWAYS_RECORDED = (
+    *("vllm:num_preemptions_total", "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total"),
+    *("vllm:prompt_tokens_total", "vllm:generation_tokens_total"),
+)
+"""Counters that are recorded even if they stood still: that nothing was preempted is worth knowing."""
+
+
+def learn_from_metrics(info: ServerInfo, samples: list[Sample]) -> ServerInfo:
+    """Return ``info`` with what the labels of ``vllm:cache_config_info`` say of the KV cache.
+
+    An emulated server (``vtwin serve``) also says the scheduler's flags, which a vLLM does not.
+    """
+    info = _learn_flags(info, samples)
+    configs = [sample.labels for sample in samples if sample.name == _CONFIG]
+    if not configs:
+        return info
+    labels = configs[0]
+    engines = {config.get("engine") for config in configs}
+    return info.learn(
+        f"{SOURCE} {_CONFIG}",
+        num_gpu_blocks=_whole(labels.get("num_gpu_blocks")),
+        block_size=_whole(labels.get("block_size")),
+        enable_prefix_caching=_truth(labels.get("enable_prefix_caching")),
+        gpu_memory_utilization=_number(labels.get("gpu_memory_utilization")),
+        kv_cache_dtype=_known(labels.get("cache_dtype")),
+        data_parallel=len(engines) if len(engines) > 1 else None,
+    )
+
+
+def _learn_flags(info: ServerInfo, samples: list[Sample]) -> ServerInfo:
+    labels = next((sample.labels for sample in samples if sample.name == _FLAGS), {})
+    numbers = ("max_num_seqs", "max_num_batched_tokens", "long_prefill_token_threshold")
+    truths = ("enable_chunked_prefill", "scheduler_reserve_full_isl", "async_scheduling")
+    return info.learn(
+        f"{SOURCE} {_FLAGS}",
+        scheduling_policy=_known(labels.get("scheduling_policy")),
+        **{name: _whole(labels.get(name)) for name in numbers},
+        **{name: _truth(labels.get(name)) for name in truths},
+    )
+
+
+def speaks_vllm(samples: list[Sample]) -> bool:
+    """Say whether the samples are a vLLM server's."""
+    return any(sample.name.startswith("vllm:") for sample in samples)
+
+
+def counter_deltas(before: list[Sample], after: list[Sample]) -> dict[str, CounterReading]:
+    """Return vLLM's counters that moved between two scrapes, and those that are always worth knowing.
+
+    A histogram counts by its sum and count. A counter that appears only afterwards began at 0.
+    """
+    earlier = {sample.key: sample.value for sample in before}
+    deltas = {
+        sample.key: CounterReading(before=earlier.get(sample.key, 0.0), after=sample.value)
+        for sample in after
+        if sample.name.startswith("vllm:") and sample.name.endswith(_COUNTERS)
+    }
+    return {
+        key: reading
+        for key, reading in deltas.items()
+        if reading.before != reading.after or key.partition("{")[0] in ALWAYS_RECORDED
+    }
+
+
+def _known(text: str | None) -> str | None:
+    return None if text is None or text in ("", "None") else text
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text is not None and re.fullmatch(r"\d+", text) else None
+
+
+def _truth(text: str | None) -> bool | None:
+    return {"True": True, "False": False, "true": True, "false": False}.get(text or "")
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return None

@@ -1,0 +1,133 @@
+"""What a gateway sees: one record per instance, and the columns of requests that decisions may look at.
+
+Instance numbers are rows of ``Fleet.instances``. Whoever may get requests stands in ``Fleet.candidates``, whose
+order is the one in which a policy looks at them, and in which it resolves ties where it takes the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.cluster.arrays import NOWHERE, Records, records
+from sim.compile import part
+from sim.requests import Int64s, Requests
+
+INSTANCE = np.dtype(
+    [
+        # the gateway's own, always exact: requests handed over and not finished
+        ("num_in_flight", np.int64),
+        # as of the last snapshot
+        ("num_waiting", np.int64),
+        ("num_running", np.int64),
+        ("kv_usage", np.float64),  # fraction of KV blocks in use
+        # of the request in hand, filled in for policies that ask the instances
+        ("num_cached_blocks", np.int64),  # leading prompt blocks on the device
+        ("num_host_blocks", np.int64),  # and, beyond those, in host memory
+        ("num_disk_blocks", np.int64),
+        # LoRA
+        ("num_adapters", np.int64),  # active or waiting
+        ("max_adapters", np.int64),
+        ("is_candidate", np.int64),
+    ],
+    align=True,
+)
+
+COUNTS = np.dtype([("num_candidates", np.int64), ("block_size", np.int64)], align=True)
+
+NO_ADAPTER, WAITING_ADAPTER, ACTIVE_ADAPTER = 0, 1, 2
+"""What an instance has of an adapter."""
+
+
+class Fleet(NamedTuple):
+    """The instances as the gateway sees them; compiled functions take it whole."""
+
+    instances: Records  # INSTANCE[num_instances]
+    candidates: Int64s  # instance numbers; the first num_candidates count
+    counts: Records  # COUNTS[1]
+    adapters: NDArray[np.int8]  # [num_instances, num_adapters]: NO_, WAITING_ or ACTIVE_ADAPTER
+
+
+class RequestTable(NamedTuple):
+    """The columns of n requests that admission and routing look at; -1 where a request has no such thing.
+
+    ``hash_ids`` as in ``Requests``: the contents of its leading full blocks, equal ids for equal prefixes.
+    ``slo_priority``: higher matters more; below 0 it may be shed. ``slo_target_us``: of the first token, or -1.
+    """
+
+    prompt_tokens: Int64s
+    hash_offsets: Int64s
+    hash_ids: Int64s
+    session: Int64s
+    tenant: Int64s
+    adapter: Int64s
+    slo_priority: Int64s
+    slo_target_us: Int64s
+
+
+DEFAULT_SLO_PRIORITY = 3
+
+
+def new_fleet(
+    num_instances: int, *, block_size: int = 16, order: Sequence[int] | None = None, num_adapters: int = 0
+) -> Fleet:
+    """Return a fleet of idle instances, all candidates, looked at in ``order`` (by number if it is None)."""
+    instances = records(num_instances, INSTANCE)
+    counts = records(1, COUNTS)
+    counts["block_size"] = block_size
+    fleet = Fleet(
+        instances=instances,
+        candidates=np.zeros(num_instances, np.int64),
+        counts=counts,
+        adapters=np.zeros((num_instances, num_adapters), np.int8),
+    )
+    set_candidates(fleet, range(num_instances) if order is None else order)
+    return fleet
+
+
+def set_candidates(fleet: Fleet, order: Sequence[int]) -> None:
+    """Say which instances may get requests, in the order in which policies look at them."""
+    fleet.candidates[: len(order)] = np.asarray(order, np.int64)
+    fleet.counts["num_candidates"] = len(order)
+    fleet.instances["is_candidate"] = 0
+    fleet.instances["is_candidate"][np.asarray(order, np.int64)] = 1
+
+
+def request_table(
+    requests: Requests,
+    *,
+    session: Int64s | None = None,
+    tenant: Int64s | None = None,
+    adapter: Int64s | None = None,
+    slo_priority: Int64s | None = None,
+    slo_target_us: Int64s | None = None,
+) -> RequestTable:
+    """Return the columns that decisions look at; what is not given is absent in every row."""
+    none = np.full(len(requests), NOWHERE, np.int64)
+    standard = np.full(len(requests), DEFAULT_SLO_PRIORITY, np.int64)
+    return RequestTable(
+        prompt_tokens=requests.prompt_tokens,
+        hash_offsets=requests.hash_offsets,
+        hash_ids=requests.hash_ids,
+        session=none if session is None else session,
+        tenant=none if tenant is None else tenant,
+        adapter=none if adapter is None else adapter,
+        slo_priority=standard if slo_priority is None else slo_priority,
+        slo_target_us=none if slo_target_us is None else slo_target_us,
+    )
+
+
+@part
+def num_full_blocks(f: Fleet, q: RequestTable, request: int) -> int:
+    """Return how many full blocks a prompt has."""
+    return q.prompt_tokens[request] // f.counts[0].block_size
+
+
+@part
+def num_prompt_ids(f: Fleet, q: RequestTable, request: int) -> int:
+    """Return how many of a prompt's full blocks have ids; those past them are the request's alone."""
+    num_ids = q.hash_offsets[request + 1] - q.hash_offsets[request]
+    return min(num_ids, num_full_blocks(f, q, request))

@@ -1,0 +1,85 @@
+"""cache-aware routing as sglang-router 0.3.2 and vllm-router 0.1.17 have it: 400 of 400 decisions of each.
+
+1. Loads are requests in flight. Where they differ too much, the least loaded instance gets the request.
+2. Else the longest known prefix is looked up in one tree; more than the threshold, and its owner gets it.
+3. Else the least loaded instance does.
+
+The first candidate wins ties. The request enters the tree for the instance that gets it, whichever way.
+"""
+
+from __future__ import annotations
+
+from sim.cluster.arrays import NOWHERE, has_bit
+from sim.cluster.fleet import Fleet, RequestTable, num_prompt_ids
+from sim.cluster.routing.prefix_tree import ROOT, evict_beyond, insert, match_node
+from sim.cluster.routing.simple import choose_least_loaded, load_of
+from sim.cluster.routing.state import Router
+from sim.compile import part, phase
+
+
+@phase
+def choose_by_tree(r: Router, f: Fleet, q: RequestTable, request: int, time_us: int) -> int:
+    """Return the owner of the request's prefix, or the least loaded candidate."""
+    evict_when_due(r, q, time_us)
+    least_loaded = choose_least_loaded(r, f, request)
+    if is_imbalanced(r, f, load_of(r, f, least_loaded)):
+        return least_loaded
+    first = q.hash_offsets[request]
+    node, num_matched = match_node(r.tree, q.hash_ids, first, first + num_prompt_ids(f, q, request))
+    # A share of the prompt, whose last tokens may fill no block; with blocks of one token, of the whole text.
+    prompt_tokens = q.prompt_tokens[request]
+    rate = num_matched * f.counts[0].block_size / prompt_tokens if prompt_tokens > 0 else 0.0
+    if not rate > r.settings[0].cache_threshold or node == ROOT:
+        return least_loaded
+    owner = owner_of(r, f, node)
+    return least_loaded if owner == NOWHERE else owner
+
+
+@part
+def evict_when_due(r: Router, q: RequestTable, time_us: int) -> None:
+    """Cut the tree to size once per interval: nobody looks at it in between, so it is done when one does."""
+    s = r.settings[0]
+    if time_us >= s.next_eviction_us:
+        evict_beyond(r.tree, q.hash_ids, s.max_tree_ids)
+        s.next_eviction_us = (time_us // s.eviction_interval_us + 1) * s.eviction_interval_us
+
+
+@part
+def is_imbalanced(r: Router, f: Fleet, least: int) -> bool:
+    """Return whether the most loaded candidate has too much more than ``least``."""
+    s, most = r.settings[0], least
+    for place in range(f.counts[0].num_candidates):
+        most = max(most, load_of(r, f, f.candidates[place]))
+    return most - least > s.balance_abs_threshold and most > s.balance_rel_threshold * least
+
+
+@phase
+def owner_of(r: Router, f: Fleet, node: int) -> int:
+    """Return the candidate to whom a node belongs, NOWHERE if all its senders are gone.
+
+    A creator that was evicted from the node gives way to the first candidate that was sent it.
+    """
+    s, holders = r.settings[0], r.tree.senders.holders
+    creator = r.tree.nodes[node].creator
+    if (
+        not s.takes_least_loaded_owner
+        and f.instances[creator].is_candidate
+        and has_bit(holders, node, creator)
+    ):
+        return creator
+    owner, least = NOWHERE, 0
+    for place in range(f.counts[0].num_candidates):
+        instance = f.candidates[place]
+        if not has_bit(holders, node, instance):
+            continue
+        load = load_of(r, f, instance) if s.takes_least_loaded_owner else 0
+        if owner == NOWHERE or load < least:
+            owner, least = instance, load
+    return owner
+
+
+@part
+def enter_tree(r: Router, f: Fleet, q: RequestTable, request: int, instance: int) -> None:
+    """Note that a request's prompt went to an instance."""
+    first = q.hash_offsets[request]
+    insert(r.tree, q.hash_ids, first, first + num_prompt_ids(f, q, request), instance)

@@ -1,0 +1,287 @@
+"""The routing policies and their settings, by the names that TWIN.yaml gives them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Literal, TypeVar, get_args
+
+from sim.config import InvalidConfig
+
+TieBreak = Literal["first", "random"]
+Owner = Literal["creator", "least-loaded"]
+Policy = TypeVar("Policy")
+
+SCORERS = (
+    "prefix-affinity",
+    "precise-prefix-cache",
+    "no-hit-lru",
+    "queue-depth",
+    "kv-utilization",
+    "load-balance",
+    "active-requests",
+    "running-requests",
+    "load-aware",
+    "vllm-dp",
+    "lora-affinity",
+)
+"""The scorers, in the order in which their scores are added up, whatever order the configuration has."""
+
+DEFAULT_SCORERS = {"prefix-affinity": 2.0, "active-requests": 3.0, "kv-utilization": 1.0}
+"""Whose prompt is cached to a share p on the busiest instance leaves it for an idle one: 2p against at least 3.
+
+llm-d's well-known 3 : 2 : 2 of prefix-affinity, queue-depth and kv-utilization has no such limit: while nobody waits,
+queue-depth is the same everywhere, and one instance can get all the traffic while the others idle.
+"""
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value is a finite number, booleans excepted."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def check_number(name: str, value: object, *, least: float, most: float = math.inf) -> None:
+    """Raise InvalidConfig on what is no number from ``least`` to ``most``."""
+    if not is_number(value) or not least <= value <= most:  # type: ignore[operator] # it is a number
+        limits = f"a number >= {least:g}" if most == math.inf else f"a number in [{least:g}, {most:g}]"
+        raise InvalidConfig(f"{name}: got {value!r}, expected {limits}")
+
+
+def check_integer(name: str, value: object, *, least: int) -> None:
+    """Raise InvalidConfig on what is no integer of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InvalidConfig(f"{name}: got {value!r}, expected an integer >= {least}")
+
+
+def check_choice(name: str, value: object, choices: object) -> None:
+    """Raise InvalidConfig on what is none of a Literal's values."""
+    if value not in get_args(choices):
+        raise InvalidConfig(
+            f"{name}: got {value!r}, expected one of {', '.join(map(str, get_args(choices)))}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundRobin:
+    """Every candidate in turn."""
+
+    name: ClassVar[str] = "round-robin"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomChoice:
+    """Any candidate, each equally likely."""
+
+    name: ClassVar[str] = "random"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerOfTwo:
+    """Two different candidates at random, of which the less loaded; the first drawn where they tie.
+
+    Mitzenmacher, "The power of two choices in randomized load balancing", 2001; vllm-router's rule.
+    """
+
+    name: ClassVar[str] = "power-of-two"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """Where the session went before; a new session, or a request without one, goes anywhere at random."""
+
+    name: ClassVar[str] = "session"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeastLoaded:
+    """The fewest requests in flight. Ties: the ``first`` candidate, as in vllm-router, or one at ``random``."""
+
+    name: ClassVar[str] = "least-loaded"
+    ties: TieBreak = "first"
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        check_choice("ties", self.ties, TieBreak)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlwaysBusiest:
+    """The most requests in flight, the first candidate in ties: the worst there is, for tests."""
+
+    name: ClassVar[str] = "always-busiest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weighted:
+    """The highest weighted sum of scores in [0, 1]; ties at random. Weights are normalised: their ratios count.
+
+    ``prefix_capacity_blocks``: how many blocks per instance the router remembers having sent there.
+    """
+
+    name: ClassVar[str] = "weighted"
+    scorers: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULT_SCORERS))
+    prefix_capacity_blocks: int = 10_000
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        if not isinstance(self.scorers, Mapping) or not self.scorers:
+            raise InvalidConfig(f"scorers: got {self.scorers!r}, expected scorers with their weights")
+        for scorer, weight in self.scorers.items():
+            if scorer not in SCORERS:
+                raise InvalidConfig(f"scorers: got {scorer!r}, expected one of {', '.join(SCORERS)}")
+            check_number(f"scorers.{scorer}", weight, least=0)
+        if not sum(self.scorers.values()) > 0:
+            raise InvalidConfig(f"scorers: got {dict(self.scorers)!r}, expected one weight above 0")
+        check_integer("prefix_capacity_blocks", self.prefix_capacity_blocks, least=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmDp:
+    """vLLM's own data-parallel balancer, as of ``vllm_version``.
+
+    From 0.27: the larger of the front end's own requests and the last counts of all, plus a penalty for those
+    that wait while KV runs short. From 0.25: 4 * waiting + running, scanned from another rank each time. Before:
+    the same, always scanned from one rank. (vllm/v1/engine/core_client.py:get_core_engine_for_request of 0.12.0,
+    0.24.0, 0.25.0, 0.26.0, 0.27.0 and 0.32.0.) ``clients``: front ends; ``client``: which of them this one is.
+    """
+
+    name: ClassVar[str] = "vllm-dp"
+    vllm_version: str = "0.32.0"
+    clients: int = 1
+    client: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        check_integer("clients", self.clients, least=1)
+        check_integer("client", self.client, least=0)
+        if self.client >= self.clients:
+            raise InvalidConfig(f"client: got {self.client}, expected a number below clients, {self.clients}")
+        version_of(self.vllm_version)
+
+
+def version_of(text: object) -> tuple[int, int]:
+    """Return (major, minor) of a version. Raises InvalidConfig on what is none."""
+    parts = text.split(".") if isinstance(text, str) else []
+    if len(parts) < 2 or not all(part.isdigit() for part in parts[:2]):
+        raise InvalidConfig(f"vllm_version: got {text!r}, expected a version such as '0.32.0'")
+    return int(parts[0]), int(parts[1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheAware:
+    """Where most of the prompt was sent before, unless loads differ too much: sglang-router's and vllm-router's.
+
+    Loads differ too much when max - min > ``balance_abs_threshold`` and max > ``balance_rel_threshold`` * min:
+    then, and where at most ``cache_threshold`` of the prompt is known, the least loaded instance gets it.
+    ``owner``: whom a known prefix belongs to: the ``creator`` of the deepest node (sglang-router 0.3.2), or the
+    ``least-loaded`` of those who were sent it (vllm-router 0.1.17). Every ``eviction_interval_us`` the least recently
+    used leaves of an instance go while it holds more than ``max_tree_size`` tokens.
+    """
+
+    name: ClassVar[str] = "cache-aware"
+    cache_threshold: float = 0.3
+    balance_abs_threshold: float = 64
+    balance_rel_threshold: float = 1.5
+    owner: Owner = "creator"
+    max_tree_size: int = 1 << 26
+    eviction_interval_us: int = 60_000_000
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        check_number("cache_threshold", self.cache_threshold, least=0, most=1)
+        check_number("balance_abs_threshold", self.balance_abs_threshold, least=0)
+        check_number("balance_rel_threshold", self.balance_rel_threshold, least=0)
+        check_choice("owner", self.owner, Owner)
+        check_integer("max_tree_size", self.max_tree_size, least=0)
+        check_integer("eviction_interval_us", self.eviction_interval_us, least=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvCost:
+    """Dynamo's KV router: the least cost in blocks of prefill to do and of decode held, credit for cached ones.
+
+    cost = ``prefill_load_scale`` * max(0, prefill - credit) + decode + ``decode_active_request_weight`` * active
+    requests. Names, terms and defaults are Dynamo 1.4.2's; ``temperature`` 0 takes the least cost, ties at
+    random, above 0 it draws by softmax over the costs, normalised by their range.
+    """
+
+    name: ClassVar[str] = "kv-cost"
+    prefill_load_scale: float = 1.0
+    overlap_score_credit: float = 1.0
+    overlap_score_credit_decay: float = 0.0
+    host_cache_hit_weight: float = 0.75
+    disk_cache_hit_weight: float = 0.25
+    decode_active_request_weight: float = 0.0
+    temperature: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        for setting in fields(self):
+            check_number(setting.name, getattr(self, setting.name), least=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnPolicy:
+    """A user's function: (fleet, request, time_us) to an instance number. It must change nothing it is given.
+
+    ``fleet`` and ``request`` are a ``FleetView`` and a ``RequestView`` (``sim.cluster.routing.own``).
+    """
+
+    name: ClassVar[str] = "module:attribute"
+    choose: Callable[..., int]
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        if not callable(self.choose):
+            raise InvalidConfig(f"policy: got {self.choose!r}, expected a function")
+
+
+RoutingPolicy = (
+    RoundRobin
+    | RandomChoice
+    | PowerOfTwo
+    | Session
+    | LeastLoaded
+    | AlwaysBusiest
+    | Weighted
+    | VllmDp
+    | CacheAware
+    | KvCost
+    | OwnPolicy
+)
+
+ROUTING_POLICIES: dict[str, Callable[..., RoutingPolicy]] = {
+    "round-robin": RoundRobin,
+    "random": RandomChoice,
+    "power-of-two": PowerOfTwo,
+    "session": Session,
+    "least-loaded": LeastLoaded,
+    "always-busiest": AlwaysBusiest,
+    "weighted": Weighted,
+    "vllm-dp": VllmDp,
+    "cache-aware": CacheAware,
+    "kv-cost": KvCost,
+}
+"""The policies by their names in TWIN.yaml."""
+
+
+def routing_policy(settings: Mapping[str, Any]) -> RoutingPolicy:
+    """Return the policy that ``routing:`` of TWIN.yaml asks for. Raises InvalidConfig."""
+    return built_in(ROUTING_POLICIES, settings, section="routing")
+
+
+def built_in(
+    registry: Mapping[str, Callable[..., Policy]], settings: Mapping[str, Any], *, section: str
+) -> Policy:
+    """Return what ``settings`` ask for: ``policy`` names an entry of a registry, the rest are its settings."""
+    rest = dict(settings)
+    name = rest.pop("policy", None)
+    if name not in registry:
+        raise InvalidConfig(f"{section}.policy: got {name!r}, expected one of {', '.join(registry)}")
+    known = [setting.name for setting in fields(registry[name])]  # type: ignore[arg-type] # all are dataclasses
+    for key in rest:
+        if key not in known:
+            expected = f"one of {', '.join(known)}" if known else "no setting"
+            raise InvalidConfig(f"{section}.{key}: unknown with policy {name}, expected {expected}")
+    return registry[name](**rest)

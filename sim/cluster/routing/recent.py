@@ -1,0 +1,187 @@
+"""Per instance the keys it was given, the least recently touched first to go: a router's own view of caches.
+
+A key is a dense integer: a block's content, or a node of a prefix tree. Which instances hold a key is a row of bits,
+so that the instances that hold a whole prefix are found by a few words' AND per block, however many they are.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.cluster.arrays import (
+    BITS,
+    NOWHERE,
+    Records,
+    clear_bit,
+    find_pair,
+    grown,
+    has_bit,
+    more_pairs,
+    new_pairs,
+    num_words,
+    put_pair,
+    records,
+    remove_pair,
+    set_bit,
+    value_of,
+)
+from sim.compile import part, phase
+from sim.requests import Int64s
+
+SLOT = np.dtype([("key", np.int64), ("newer", np.int64), ("older", np.int64)])
+"""One key of one instance, in the list of its instance; ``older`` links the free ones."""
+
+RECENT = np.dtype([("newest", np.int64), ("oldest", np.int64), ("num_keys", np.int64)])
+
+SLOT_COUNTS = np.dtype([("num_used", np.int64), ("first_free", np.int64), ("num_free", np.int64)])
+
+
+class RecentKeys(NamedTuple):
+    """Per instance a set of keys in the order of their last touch."""
+
+    holders: NDArray[np.int64]  # [num_keys, words]: bit i of a row: instance i holds the key
+    slots: Records  # SLOT[capacity]
+    slot_of: Records  # map from (instance, key) to its slot
+    lists: Records  # RECENT[num_instances]
+    counts: Records  # SLOT_COUNTS[1]
+
+
+def new_recent_keys(num_instances: int, *, num_keys: int, capacity: int) -> RecentKeys:
+    """Return empty sets over keys 0 to ``num_keys`` - 1, with room for ``capacity`` (instance, key) pairs."""
+    lists, counts = records(num_instances, RECENT), records(1, SLOT_COUNTS)
+    lists["newest"] = lists["oldest"] = NOWHERE
+    counts["first_free"] = NOWHERE
+    return RecentKeys(
+        holders=np.zeros((num_keys, num_words(num_instances)), np.int64),
+        slots=records(capacity, SLOT),
+        slot_of=new_pairs(capacity),
+        lists=lists,
+        counts=counts,
+    )
+
+
+def with_more_slots(recent: RecentKeys, capacity: int) -> RecentKeys:
+    """Return the same sets with room for ``capacity`` pairs."""
+    return recent._replace(slots=grown(recent.slots, capacity), slot_of=more_pairs(recent.slot_of, capacity))
+
+
+@part
+def num_free_slots(k: RecentKeys) -> int:
+    """Return for how many more (instance, key) pairs there is room."""
+    return len(k.slots) - k.counts[0].num_used + k.counts[0].num_free
+
+
+@part
+def take_slot(k: RecentKeys) -> int:
+    """Return a slot that is not in use; there must be room."""
+    c = k.counts[0]
+    slot = c.first_free
+    if slot == NOWHERE:
+        slot = c.num_used
+        c.num_used += 1
+    else:
+        c.first_free = k.slots[slot].older
+        c.num_free -= 1
+    return slot
+
+
+@part
+def link_newer(k: RecentKeys, instance: int, slot: int, older: int) -> None:
+    """Put a slot into its instance's list, right above ``older``; above the newest if that is it."""
+    head, s = k.lists[instance], k.slots[slot]
+    newer = k.slots[older].newer if older != NOWHERE else NOWHERE
+    s.older, s.newer = older, newer
+    if older != NOWHERE:
+        k.slots[older].newer = slot
+    if newer != NOWHERE:
+        k.slots[newer].older = slot
+    if newer == NOWHERE:
+        head.newest = slot
+    if older == NOWHERE:
+        head.oldest = slot
+
+
+@part
+def unlink(k: RecentKeys, instance: int, slot: int) -> None:
+    """Take a slot out of its instance's list."""
+    head, newer, older = k.lists[instance], k.slots[slot].newer, k.slots[slot].older
+    if newer != NOWHERE:
+        k.slots[newer].older = older
+    else:
+        head.newest = older
+    if older != NOWHERE:
+        k.slots[older].newer = newer
+    else:
+        head.oldest = newer
+
+
+@phase
+def add_key(k: RecentKeys, instance: int, key: int, older: int) -> None:
+    """Give an instance a key that it lacks, right above the slot ``older`` of its list."""
+    slot = take_slot(k)
+    k.slots[slot].key = key
+    link_newer(k, instance, slot, older)
+    put_pair(k.slot_of, instance, key, slot)
+    set_bit(k.holders, key, instance)
+    k.lists[instance].num_keys += 1
+
+
+@phase
+def touch(k: RecentKeys, instance: int, key: int) -> bool:
+    """Make a key the instance's most recent one; return whether it is new to the instance."""
+    newest = k.lists[instance].newest
+    if not has_bit(k.holders, key, instance):
+        add_key(k, instance, key, newest)
+        return True
+    slot = value_of(k.slot_of, instance, key)
+    if slot != newest:
+        unlink(k, instance, slot)
+        link_newer(k, instance, slot, k.lists[instance].newest)
+    return False
+
+
+@phase
+def forget(k: RecentKeys, instance: int, key: int) -> None:
+    """Take a key from an instance that has it."""
+    c = k.counts[0]
+    slot = k.slot_of[find_pair(k.slot_of, instance, key)].value
+    unlink(k, instance, slot)
+    remove_pair(k.slot_of, instance, key)
+    clear_bit(k.holders, key, instance)
+    k.slots[slot].older = c.first_free
+    c.first_free = slot
+    c.num_free += 1
+    k.lists[instance].num_keys -= 1
+
+
+@part
+def oldest_key(k: RecentKeys, instance: int) -> int:
+    """Return the key that an instance has touched least recently."""
+    return k.slots[k.lists[instance].oldest].key
+
+
+@phase
+def match_prefix(holders: NDArray[np.int64], keys: Int64s, first: int, num: int, matched: Int64s) -> None:
+    """Set ``matched`` to how many of ``keys[first : first + num]`` each instance holds without a gap."""
+    matched[:] = 0
+    for word in range(holders.shape[1]):
+        alive = np.int64(-1)
+        for i in range(num):
+            still = alive & holders[keys[first + i], word]
+            note_lost(matched, word, int(alive & ~still), i)
+            alive = still
+            if alive == 0:
+                break
+        note_lost(matched, word, int(alive), num)
+
+
+@part
+def note_lost(matched: Int64s, word: int, lost: int, num_matched: int) -> None:
+    """Note for every instance whose bit is set in ``lost`` how much it matched."""
+    if lost != 0 and num_matched > 0:
+        for bit in range(min(BITS, len(matched) - word * BITS)):
+            if (lost >> bit) & 1:
+                matched[word * BITS + bit] = num_matched

@@ -1,0 +1,96 @@
+"""The policies that look at one thing: a counter, a draw, the session, or how many requests are in flight."""
+
+from __future__ import annotations
+
+from sim.cluster.arrays import NOWHERE
+from sim.cluster.draws import pick
+from sim.cluster.fleet import Fleet, RequestTable
+from sim.cluster.routing.state import Router
+from sim.compile import part, phase
+
+
+@part
+def load_of(r: Router, f: Fleet, instance: int) -> int:
+    """Return an instance's load: requests in flight, each counted once; twice as the peer does under blis."""
+    i = f.instances[instance]
+    if r.settings[0].counts_twice:
+        return i.num_waiting + i.num_running + i.num_in_flight
+    return i.num_in_flight
+
+
+@phase
+def choose_in_turn(r: Router, f: Fleet) -> int:
+    """Return the next candidate."""
+    return f.candidates[r.settings[0].next_place % f.counts[0].num_candidates]
+
+
+@phase
+def choose_at_random(r: Router, f: Fleet, request: int) -> int:
+    """Return any candidate."""
+    return f.candidates[pick(r.settings[0].seed, request, 0, f.counts[0].num_candidates)]
+
+
+@phase
+def choose_of_two(r: Router, f: Fleet, request: int) -> int:
+    """Return the less loaded of two different candidates, the first drawn in a tie."""
+    num = f.counts[0].num_candidates
+    if num == 1:
+        return f.candidates[0]
+    place = pick(r.settings[0].seed, request, 0, num)
+    other = pick(r.settings[0].seed, request, 1, num - 1)
+    other += int(other >= place)
+    first, second = f.candidates[place], f.candidates[other]
+    return first if load_of(r, f, first) <= load_of(r, f, second) else second
+
+
+@phase
+def choose_by_session(r: Router, f: Fleet, q: RequestTable, request: int) -> int:
+    """Return where the request's session is; anywhere for a new one, or where its instance is gone."""
+    session = q.session[request]
+    if session != NOWHERE:
+        known = r.session_instance[session]
+        if known != NOWHERE and f.instances[known].is_candidate:
+            return known
+    return choose_at_random(r, f, request)
+
+
+@phase
+def choose_least_loaded(r: Router, f: Fleet, request: int) -> int:
+    """Return the candidate with the least load; ties as the settings say."""
+    least, num_ties, first = 0, 0, NOWHERE
+    for place in range(f.counts[0].num_candidates):
+        instance = f.candidates[place]
+        load = load_of(r, f, instance)
+        r.scores[instance] = -load
+        if num_ties == 0 or load < least:
+            least, num_ties, first = load, 0, instance
+        num_ties += int(load == least)
+    if num_ties > 1 and r.settings[0].has_random_ties:
+        return take_best(r, f, request, -float(least), num_ties)
+    return first
+
+
+@phase
+def take_best(r: Router, f: Fleet, request: int, best: float, num_ties: int) -> int:
+    """Return one of the ``num_ties`` candidates whose score is ``best``, each equally likely."""
+    left = pick(r.settings[0].seed, request, 0, num_ties) if num_ties > 1 else 0
+    for place in range(f.counts[0].num_candidates):
+        instance = f.candidates[place]
+        if r.scores[instance] == best:
+            if left == 0:
+                return instance
+            left -= 1
+    return NOWHERE
+
+
+@phase
+def choose_busiest(r: Router, f: Fleet) -> int:
+    """Return the first of the candidates with the most load."""
+    busiest, most = NOWHERE, -1
+    for place in range(f.counts[0].num_candidates):
+        instance = f.candidates[place]
+        load = load_of(r, f, instance)
+        r.scores[instance] = load
+        if load > most:
+            busiest, most = instance, load
+    return busiest

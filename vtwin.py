@@ -36,14 +36,14 @@ COMMANDS = {
     "run": ("replay.cli:run", "Draw a workload and simulate it."),
     "calibrate": (
         "calibrate.cli:calibrate",
-        "Compare an observed trace with the simulated one, fit the twin, write a report.",
+        "Compare observed with simulated, fit the twin, write a report.",
     ),
     "serve": ("replay.cli:serve", "Serve the simulated engine over HTTP in real time."),
     "trace": ("traces.cli:trace_app", "Check, describe, draw and convert traces."),
     "config": ("replay.cli:config_app", "Show a configuration as vtwin understands it, or make one."),
     "predictor": ("calibrate.predictor.cli:predictor_app", "Make a latency model from measured operators."),
     "model": ("replay.model_cli:model_app", "What a model needs and what a GPU can give it."),
-    "validate": ("vtwin:validate", "Observe a live endpoint, fit its twin, and check it on an unseen load."),
+    "validate": ("vtwin:validate", "Observe a live endpoint, fit its twin, check the twin."),
     "demo": ("vtwin:demo", "Run observe, calibrate and report against an emulated server."),
 }
 EXTRA = {"validate": {"allow_extra_args": True, "ignore_unknown_options": True}}

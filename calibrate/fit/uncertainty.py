@@ -75,7 +75,7 @@ def uncertainty(
     ``scatter``: standard error of ``theta`` that the simulator's staircase adds.
     """
     curvature, scores, noise = _information(objective, theta, surface)
-    precision = objective.prior_precision()
+    precision = objective.prior_precision(theta)
     inverse = np.linalg.inv(curvature + noise * np.eye(len(theta)) + np.diag(precision))
     generator = np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), 77]))
     # The prior's pull counts from where the fit is, so that it widens without moving.

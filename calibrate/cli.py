@@ -94,7 +94,8 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         typer.Option(
             help="Latency model to fit. auto compares blackbox and the extended model's terms on held-out requests and "
             "takes the best. physics starts from the twin's model_config and hardware, and its corrections are fitted. "
-            "roofline and profiled are not fitted. Default: as configured.",
+            "roofline and profiled are not fitted. Default: auto; physics where it is configured. "
+            "Without --fit: as configured.",
             show_default=False,
         ),
     ] = None,
@@ -149,11 +150,10 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
     """Compare an observed trace with the simulated one, fit the twin, and write a report."""
     from calibrate.ci.run_gate import announce, gate_of, margins_of, verdict_on
     from calibrate.command import (
-        Traces,
         calibration_of,
         check_writing,
         network_of,
-        source_at,
+        read_traces,
         summarise,
         write_all,
     )
@@ -161,6 +161,7 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
     from calibrate.distinct_runs import check_distinct
     from calibrate.findings import Options
     from calibrate.fit.objective.coefficients import COEFFICIENTS, FITTED
+    from calibrate.latency_table import model_to_fit
     from calibrate.run import check_options
     from traces.slo import parse_slo
 
@@ -187,6 +188,8 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
             write_defaults=write_defaults,
             format=None if form == "vtwin" else form,
         )
+    if fit and config is not None and compare_latency is None:
+        latency_model = model_to_fit(config, latency_model)  # type: ignore[assignment]  # one of the same literals
     gate = gate_of(thresholds, junit=junit, baseline=baseline)
     options = Options(
         pair_by=pair_by,
@@ -200,12 +203,7 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         slo_us={} if slo is None else parse_slo(slo),
         margins=margins_of(margin, None if gate is None else gate[0]),
     )
-    traces = Traces(
-        observed=[source_at(path) for path in observed],
-        simulated=None if simulated is None else source_at(simulated),
-        holdout=[source_at(path) for path in held_out],
-        repeats=[source_at(path) for path in repeat or []],
-    )
+    traces = read_traces(observed, simulated, held_out, repeat or [])
     check_distinct(traces.observed, holdout=traces.holdout, repeats=traces.repeats)
     options = replace(options, network=network_of(network, traces))
     if compare_latency is not None:

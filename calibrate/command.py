@@ -92,8 +92,28 @@ def _load(path: Path, latency_model: str | None, *, fit: bool) -> TwinConfig:
     return twin
 
 
-def source_at(path: Path) -> Source:
-    """Return the trace at a path, read and named."""
+def read_traces(
+    observed: Sequence[Path],
+    simulated: Path | None,
+    holdout: Sequence[Path],
+    repeats: Sequence[Path],
+) -> Traces:
+    """Return the traces of a call, read, and named so that no two are called alike."""
+    from calibrate.distinct_runs import distinct_names
+
+    paths = [*observed, *holdout, *repeats]
+    sources = [source_at(path, name) for path, name in zip(paths, distinct_names(paths), strict=True)]
+    first, last = len(observed), len(observed) + len(holdout)
+    return Traces(
+        observed=sources[:first],
+        simulated=None if simulated is None else source_at(simulated, distinct_names([simulated])[0]),
+        holdout=sources[first:last],
+        repeats=sources[last:],
+    )
+
+
+def source_at(path: Path, name: str) -> Source:
+    """Return the trace at a path, read, under a name."""
     from calibrate.compare.engine_steps import read_steps
     from calibrate.findings import Source
     from calibrate.report.document import digest_of
@@ -102,7 +122,7 @@ def source_at(path: Path) -> Source:
 
     stem = stem_of(path)
     return Source(
-        name=stem.name,
+        name=name,
         trace=read_trace(path),
         digest=digest_of(locate(path).table),
         steps=read_steps(beside(stem, ".steps.csv")),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from traces.errors import ConfigError
+from traces.tables.paths import stem_of
 
 if TYPE_CHECKING:
     from calibrate.findings import Source
@@ -13,6 +15,24 @@ if TYPE_CHECKING:
 
 TOLD = ("request_id", "arrival_time_us", "send_time_us", "last_chunk_time_us", "last_token_time_us")
 """What two different runs do not share to the microsecond."""
+
+
+def distinct_names(paths: Sequence[Path]) -> list[str]:
+    """Return what each trace is called: its stem's name, after the folders that differ where several have that name."""
+    stems = [stem_of(path.absolute()) for path in paths]
+    return [_distinct_name(stem, [other for other in stems if other.name == stem.name]) for stem in stems]
+
+
+def _distinct_name(stem: Path, alike: Sequence[Path]) -> str:
+    """Return the name of one of several stems that end alike."""
+    folders = [other.parent.parts[::-1] for other in alike]
+    own = stem.parent.parts[::-1]
+    differing = [
+        part
+        for depth, part in enumerate(own)
+        if len({parts[depth] if depth < len(parts) else None for parts in folders}) > 1
+    ]
+    return "/".join([*differing[::-1], stem.name])
 
 
 def check_distinct(

@@ -58,6 +58,16 @@ def twin_for(path: Path, model: str | None, *, fit: bool) -> TwinConfig:
     return twin if isinstance(twin.latency, Blackbox) else replace(twin, latency=Blackbox(**GUESS))
 
 
+def model_to_fit(path: Path, asked: str | None) -> str | None:
+    """Return the latency model that a fit finds: the one asked for, else auto; None: physics, as configured."""
+    from replay import load_config
+    from sim import Physics
+
+    if asked is not None:
+        return asked
+    return None if isinstance(load_config(path).latency, Physics) else "auto"
+
+
 def row_of(model: str, calibration: Calibration, *, reason: str) -> Row:
     """Return what a model came to."""
     errors = calibration.held_out.errors

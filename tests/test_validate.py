@@ -85,10 +85,12 @@ def test_the_loop_leaves_every_trace_a_twin_and_a_report(loop: Loop) -> None:
     assert (loop.folder / "report" / "report.html").exists()
 
 
-def test_the_report_is_of_an_unseen_load_beside_the_noise_floor(loop: Loop) -> None:
+def test_the_report_is_of_an_unseen_load_with_the_noise_floor(loop: Loop) -> None:
     report = json.loads((loop.folder / "report" / "report.json").read_text())
     assert report["held_out_by"] == "traces that the fit has not seen"
-    assert [each["name"].split("-")[0] for each in report["traces"] if each["role"] == "held out"] == ["rate"]
+    assert [each["name"].split("-")[0] for each in report["traces"] if each["role"] == "held out"] == [
+        "holdout/rate"
+    ]
     assert {each["name"] for each in report["fit"]["candidates"]} > {"blackbox"}
     assert report["noise_floor"]["e2e_us"]["mape"]["value"] > 0
     found = {name: each["value"] for name, each in report["fit"]["coefficients"].items()}

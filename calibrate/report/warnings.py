@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from calibrate.misfit import largest_misfit
+
 if TYPE_CHECKING:
     from calibrate.findings import Calibration
-    from calibrate.fit.result import Fit
 
 BAD_LOSS = 1.5
 """A normal spread of one noise has a mean loss of 0.7. Twice that says that the noise, measured at the middle of the
@@ -15,7 +16,7 @@ errors, does not describe their tails: some of the traces are not explained."""
 
 def warnings_of(calibration: Calibration) -> tuple[str, ...]:
     """Return the warnings, a line each."""
-    return (*_assumed(calibration), *_misfit(calibration.fit), *_limited(calibration))
+    return (*_assumed(calibration), *_misfit(calibration), *_limited(calibration))
 
 
 def unknown_flags(calibration: Calibration) -> tuple[str, ...]:
@@ -42,14 +43,16 @@ def _assumed(calibration: Calibration) -> list[str]:
     ]
 
 
-def _misfit(fit: Fit | None) -> list[str]:
+def _misfit(calibration: Calibration) -> list[str]:
     """Return a line where the errors are larger than the typical one explains; physics' loss is on another scale."""
+    fit = calibration.fit
     if fit is None or fit.model == "physics" or fit.loss <= BAD_LOSS:
         return []
+    worst = largest_misfit(calibration)
+    where = "not known" if worst is None else worst.text()
     return [
-        f"poor fit: the twin misses by {fit.loss:.1f}x the typical error of a request. At least one trace is not "
-        "reproduced, and the coefficients' intervals are too narrow. Compare the flags with the server's, and look at "
-        "the errors by trace"
+        f"poor fit: the twin misses by {fit.loss:.1f}x the typical error of a request. The largest error is "
+        f"{where}. The coefficients' intervals are too narrow. Compare the flags with the server's"
     ]
 
 

@@ -59,7 +59,18 @@ def test_a_gates_verdict_is_a_result_and_leaves_json_alone(
 
 
 def test_a_fit_is_written_as_a_twin_and_as_an_entry(here: Path) -> None:
-    written = ["--write-config", "twin.yaml", "--write-defaults", "mine.yaml", "--gpu", "H100", "--tp", "1"]
+    written = [
+        "--latency-model",
+        "blackbox",
+        "--write-config",
+        "twin.yaml",
+        "--write-defaults",
+        "mine.yaml",
+        "--gpu",
+        "H100",
+        "--tp",
+        "1",
+    ]
     assert (
         run("low", "--config", "guess.yaml", "--fit", "--holdout", "high", "--report", "report", *written)
         == 0
@@ -93,7 +104,18 @@ def test_a_fit_is_written_as_a_twin_and_as_an_entry(here: Path) -> None:
         (["nowhere", "--config", "guess.yaml", "--report", "r"], 3, "nowhere"),
         (["low", "--config", "guess.yaml", "--report", "guess.yaml/r"], 2, "--report: got"),
         (
-            ["low", "--config", "guess.yaml", "--fit", "--write-defaults", "d.yaml", "--report", "r"],
+            [
+                "low",
+                "--config",
+                "guess.yaml",
+                "--fit",
+                "--latency-model",
+                "blackbox",
+                "--write-defaults",
+                "d.yaml",
+                "--report",
+                "r",
+            ],
             2,
             "--gpu: got nothing",
         ),
@@ -125,7 +147,10 @@ def test_an_entry_holds_every_term_of_an_extended_fit(here: Path) -> None:
     (here / "extended.yaml").write_text(text)
     to = ["--write-defaults", "mine.yaml", "--gpu", "H100", "--tp", "1", "--model", "acme/tiny"]
     kept = ["--write-config", "twin.yaml", "--report", "r"]
-    assert run("low", "high", "--config", "extended.yaml", "--fit", *kept, *to) == 0
+    assert (
+        run("low", "high", "--config", "extended.yaml", "--fit", "--latency-model", "extended", *kept, *to)
+        == 0
+    )
     (entry,) = read_defaults(here / "mine.yaml")
     assert entry.latency_model == "extended"
     assert float(entry.coefficients["floor"]) > 0

@@ -9,8 +9,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from replay.model.shape import MatmulKind
-from replay.yaml_lines import Section, read_section, shown
 from traces.errors import ConfigError
+from traces.strict.section import Section, read_section
+from traces.strict.yaml_nodes import shown
 
 SHIPPED = Path(__file__).with_name("gpus.yaml")
 SCHEMA_VERSION = 1
@@ -38,6 +39,10 @@ class Gpu:
     tflops_fp4: float | None = None
     tops_int8: float | None = None
     aliases: tuple[str, ...] = ()
+
+    def is_called(self, name: str) -> bool:
+        """Return whether this is its name or one of its aliases, letter case and marks aside."""
+        return _plain(name) in [_plain(each) for each in (self.name, *self.aliases)]
 
     def flops_per_us(self, kind: MatmulKind) -> float:
         """Return the peak rate of a kind of matrix product; weights of a kind it lacks are computed in 16 bits."""

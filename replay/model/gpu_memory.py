@@ -1,0 +1,190 @@
+"""Where a GPU's memory goes under vLLM, and how many KV blocks are left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from replay.model.gpus import Gpu
+from replay.model.layout import ONE_NODE, Layout
+from replay.model.shape import ModelShape
+from traces.errors import ConfigError
+
+GIB = 2**30
+
+NON_TORCH_BYTES = 0.15 * GIB
+"""CUDA context and libraries beyond torch's allocator on a single GPU (inference-sim's figure; docs/validation.md has
+what it gives on counts from public logs)."""
+NON_TORCH_BYTES_IN_A_GROUP = 0.6 * GIB
+"""The same in a tensor-parallel group, where NCCL and the custom all-reduce have their buffers (same source)."""
+
+SAMPLER_BYTES_PER_LOGIT = 28
+"""vLLM's memory profile samples max_num_seqs tokens with top-k and top-p: float32 logits, sorted logits, int64 order,
+probabilities, their sums, the result (vllm 0.32.0 v1/sample/ops/topk_topp_sampler.py): 4 + 4 + 8 + 4 + 4 + 4."""
+LIVE_HIDDEN_STATES = 4
+"""Vectors of hidden size per token that live through a layer: residual, normed input, output, one in the making."""
+
+CUDA_GRAPHS_COUNT_SINCE = (0, 21)
+"""The first vLLM version that sets memory for CUDA graphs aside before it sizes the KV cache (its own start-up log)."""
+CUDA_GRAPH_BYTES = 0.3 * GIB
+"""What it takes them to need: 0.17 to 0.36 GiB in public start-up logs of 0.21 to 0.27. It can be off by gigabytes,
+which vLLM counts as a bug of its own (vllm-project/vllm#45178)."""
+
+NULL_BLOCK = 1
+DEFAULT_UTILIZATION, DEFAULT_UTILIZATION_BEFORE = 0.92, 0.9
+"""vLLM's default gpu_memory_utilization: raised where CUDA graphs began to count, so that the cache stayed as large."""
+FIRST_VOCABULARY_PADDING = 64
+"""vLLM pads a vocabulary to a multiple of this before it divides it over the group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvCacheSize:
+    """One GPU's memory (bytes) and the KV blocks in it, counted as vLLM does, the null block included.
+
+    ``kv_bytes_per_token``: what a token of context takes on this GPU, in the layers that keep all of it.
+    """
+
+    memory_bytes: float
+    utilization: float
+    weight_bytes: float
+    activation_bytes: float
+    non_torch_bytes: float
+    cuda_graph_bytes: float
+    kv_bytes_per_token: float
+    block_size: int
+    num_gpu_blocks: int
+
+    @property
+    def kv_bytes(self) -> float:
+        """What is left for the KV cache."""
+        taken = self.weight_bytes + self.activation_bytes + self.non_torch_bytes + self.cuda_graph_bytes
+        return self.memory_bytes * self.utilization - taken
+
+    @property
+    def num_tokens(self) -> int:
+        """How many tokens fit in the cache."""
+        return (self.num_gpu_blocks - NULL_BLOCK) * self.block_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """What a server is told that bears on its memory, under vLLM's names; ``vllm_version`` as numbers.
+
+    Without ``gpu_memory_utilization`` that version's default.
+    """
+
+    gpu_memory_utilization: float | None = None
+    block_size: int = 16
+    max_num_batched_tokens: int = 2048
+    max_num_seqs: int = 256
+    vllm_version: tuple[int, ...] = (0, 32)
+
+    @property
+    def counts_cuda_graphs(self) -> bool:
+        """Whether this version sets memory for CUDA graphs aside."""
+        return self.vllm_version >= CUDA_GRAPHS_COUNT_SINCE
+
+    @property
+    def utilization(self) -> float:
+        """The share of the memory that it takes."""
+        if self.gpu_memory_utilization is not None:
+            return self.gpu_memory_utilization
+        return DEFAULT_UTILIZATION if self.counts_cuda_graphs else DEFAULT_UTILIZATION_BEFORE
+
+
+def kv_cache_size(
+    shape: ModelShape,
+    gpu: Gpu,
+    *,
+    tp: int = 1,
+    pp: int = 1,
+    layout: Layout = ONE_NODE,
+    serving: Serving | None = None,
+) -> KvCacheSize:
+    """Return one GPU's share: memory x utilization, less weights, activations, non-torch and CUDA graphs, in blocks.
+
+    Layers with a sliding window share vLLM's pool in groups as large as the group of full layers; what they hold, a
+    window per sequence and group, is not counted here. Raises ConfigError where nothing is left.
+    """
+    check_parallel(shape, tp=tp, pp=pp)
+    layout.check(shape, tp=tp)
+    told, group = serving or Serving(), tp * pp * layout.dp > 1
+    parts = KvCacheSize(
+        memory_bytes=gpu.memory_gib * GIB,
+        utilization=told.utilization,
+        weight_bytes=weight_bytes(shape, tp=tp, pp=pp, layout=layout),
+        activation_bytes=activation_bytes(
+            shape, tp=tp, num_tokens=told.max_num_batched_tokens, max_num_seqs=told.max_num_seqs
+        ),
+        non_torch_bytes=NON_TORCH_BYTES_IN_A_GROUP if group else NON_TORCH_BYTES,
+        cuda_graph_bytes=CUDA_GRAPH_BYTES if told.counts_cuda_graphs else 0.0,
+        kv_bytes_per_token=kv_bytes_per_token(shape, tp=tp, pp=pp),
+        block_size=told.block_size,
+        num_gpu_blocks=0,
+    )
+    blocks = int(parts.kv_bytes // (parts.kv_bytes_per_token * told.block_size))
+    if blocks < NULL_BLOCK + 1:
+        short = (parts.memory_bytes * parts.utilization - parts.kv_bytes) / GIB
+        raise ConfigError(
+            f"KV cache: {shape.name} on {gpu.name} tp={tp} pp={pp} needs {short:.1f} GiB of each GPU before its first "
+            f"block, got {gpu.memory_gib:.1f} GiB x {parts.utilization:g}; expected a larger tp, a larger GPU or "
+            "fewer bits per weight"
+        )
+    return replace(parts, num_gpu_blocks=blocks)
+
+
+def kv_bytes_per_token(shape: ModelShape, *, tp: int = 1, pp: int = 1) -> float:
+    """Return what a token of context takes on one GPU, in the layers that keep all of it (else in the windowed)."""
+    full = shape.kv_bytes_per_token(tp)
+    return (full or shape.kv_bytes_per_token(tp, windowed=True)) / pp
+
+
+def weight_bytes(shape: ModelShape, *, tp: int = 1, pp: int = 1, layout: Layout = ONE_NODE) -> float:
+    """Return the weights on one GPU; with pipeline stages the fullest: its layers and the larger end.
+
+    Experts are shared among ``tp`` x ``dp`` GPUs, a slice of each or with expert parallelism whole ones: the fullest
+    GPU has one more where they do not go up.
+    """
+    attention = shape.attention
+    replicated = shape.num_layers * attention.replicated_parameters(shape.hidden_size)
+    kept_by_heads = 0
+    if not attention.is_mla and attention.num_kv_heads < tp:  # each GPU has a whole head of keys and values
+        extra_heads = 1 - attention.num_kv_heads / tp
+        width = attention.head_dim + attention.v_head_dim
+        kept_by_heads = int(shape.num_layers * shape.hidden_size * width * extra_heads)
+    in_attention = (shape.attention_parameters() - replicated) / tp + replicated + kept_by_heads
+    layers = (
+        in_attention * shape.attention_precision.bytes_per_weight
+        + shape.mlp_parameters() / tp * shape.mlp_precision.bytes_per_weight
+        + shape.expert_parameters()
+        * layout.expert_share(shape, tp=tp)
+        * shape.expert_precision.bytes_per_weight
+        + shape.router_parameters() * shape.dtype_bytes
+    )
+    padded = -(-shape.vocab_size // FIRST_VOCABULARY_PADDING) * FIRST_VOCABULARY_PADDING
+    ends = padded * shape.hidden_size * shape.dtype_bytes / tp
+    both_ends = ends * (1 if shape.is_tied else 2)
+    return layers + both_ends if pp == 1 else layers / pp + ends
+
+
+def activation_bytes(shape: ModelShape, *, tp: int, num_tokens: int, max_num_seqs: int) -> float:
+    """Return the most that a step's intermediate results take: in the MLP, in the experts or in the sampler."""
+    hidden = LIVE_HIDDEN_STATES * shape.hidden_size
+    widest = shape.num_matrices * shape.intermediate_size / tp if shape.num_dense_layers else 0.0
+    if shape.experts is not None:
+        each = max(2 * shape.experts.intermediate_size / tp, shape.hidden_size)
+        widest = max(widest, shape.experts.num_per_token * (each + shape.experts.intermediate_size / tp))
+    forward = num_tokens * (hidden + widest) * shape.dtype_bytes
+    sampler = min(max_num_seqs, num_tokens) * shape.vocab_size * SAMPLER_BYTES_PER_LOGIT
+    return max(forward, sampler + num_tokens * shape.hidden_size * shape.dtype_bytes)
+
+
+def check_parallel(shape: ModelShape, *, tp: int, pp: int) -> None:
+    """Raise ConfigError when vLLM could not divide the model so."""
+    heads = shape.attention.num_heads
+    if heads % tp:
+        fitting = [n for n in range(1, tp + 1) if heads % n == 0]
+        raise ConfigError(
+            f"tp: got {tp}, expected a divisor of {shape.name}'s {heads} heads (nearest: {fitting[-1]})"
+        )
+    if pp > shape.num_layers:
+        raise ConfigError(f"pp: got {pp}, expected at most {shape.name}'s {shape.num_layers} layers")

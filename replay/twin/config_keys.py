@@ -1,0 +1,483 @@
+"""Every key of TWIN.yaml, once: the reader, the writer and the reference page all go by this table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, fields
+from typing import Literal, get_args, get_type_hints
+
+from replay.model.layout import ONE_NODE, All2AllBackend
+from sim.config import EngineConfig, InvalidConfig
+from sim.latency import Blackbox, Extended, LatencyModel, Physics, Profiled, Roofline
+
+Kind = Literal["integer", "boolean", "fraction", "number", "numbers", "choice", "text", "decimal", "mapping"]
+
+FITTED: Mapping[str, type[Blackbox]] = {"blackbox": Blackbox, "extended": Extended}
+"""Models whose coefficients come from a fit, by the name that TWIN.yaml gives them."""
+ANALYTIC: Mapping[str, type[Physics] | type[Roofline]] = {"physics": Physics, "roofline": Roofline}
+"""Models that follow from a model and a GPU."""
+LATENCY_CLASSES: Mapping[str, type[LatencyModel]] = {**FITTED, **ANALYTIC, "profiled": Profiled}
+LATENCY_MODELS: tuple[str, ...] = (*LATENCY_CLASSES, "auto")
+"""What ``latency.model`` may say."""
+
+RULES_VERSION = "0.32.0"
+"""The vLLM version whose scheduling rules the engine follows."""
+
+DEFAULT_SEED = 42
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """One key: where it stands, what it may hold, what holds without it, and what it means."""
+
+    path: str
+    kind: Kind
+    default: str
+    meaning: str
+    choices: tuple[str, ...] = ()
+    least: int = 0
+
+    @property
+    def expected(self) -> str:
+        """What the reference page says a value may be."""
+        if self.choices:
+            return " or ".join(f"`{choice}`" for choice in self.choices)
+        return f"{self.kind}, at least {self.least}" if self.kind == "integer" else self.kind
+
+
+ENGINE_MEANINGS: Mapping[str, str] = {
+    "max_num_seqs": "Requests that may run at once, partial prefills included. Absent: what vLLM's API server takes on "
+    "the GPU of `hardware` or `latency.defaults`, for this version; vtwin says which.",
+    "max_num_batched_tokens": "Tokens that one step may compute, prefill and decode together. Absent: likewise.",
+    "num_gpu_blocks": "KV cache blocks as vLLM counts them, the null block included. Absent: with "
+    "`latency.defaults`, the entry's, where its block size is the same; else what `hardware` leaves room for beside "
+    "`latency.model_config`; else unbounded; vtwin says which.",
+    "block_size": "Tokens per KV cache block.",
+    "max_model_len": "Prompt and output together; a longer prompt is rejected, a longer output is cut. Absent: as "
+    "long as the config.json of `latency.model_config` says; vtwin says how long.",
+    "enable_prefix_caching": "Reuse the KV blocks of equal prefixes.",
+    "enable_chunked_prefill": "Let a prompt be computed over several steps.",
+    "long_prefill_token_threshold": "Most prefill tokens of a request per step, unless alone; 0: no limit.",
+    "long_prefill_token_threshold_adaptive": "Raise that threshold to an equal share of the step's tokens.",
+    "scheduler_reserve_full_isl": "Admit a request only when all of its prompt's blocks are free now.",
+    "watermark": "Share of the blocks kept free when a request is admitted beside running ones.",
+    "scheduling_policy": "Order of the waiting queue: arrival, or the requests' priority (lower is first). "
+    "Beyond vLLM: sjf, shortest prompt first; reverse-priority.",
+    "priority_scoring": "Beyond vLLM: how a waiting request's priority changes with its age; slo-based makes "
+    "it more urgent, inverted-slo less.",
+    "priority_age_weight": "Priority gained or lost per second of waiting.",
+    "async_scheduling": "Schedule the next step while one runs: vLLM's default on GPUs; false on CPUs.",
+    "num_speculative_tokens": "Speculative decoding: tokens drafted per step and decoding request; 0: none. See "
+    "docs/explanation/policies.md.",
+    "synthetic_acceptance_rates": "For each i the chance that the first i drafts are all accepted, not increasing; or "
+    "one number, the chance of each draft whose predecessors were.",
+    "num_lookahead_tokens": "KV slots kept for the drafting model: as many as drafts for EAGLE, MTP and draft models, "
+    "0 for n-grams.",
+    "num_cpu_blocks": "Beyond vLLM's scheduler: KV cache blocks of a second tier in host memory; 0: none.",
+    "kv_offload_threshold": "Share of the GPU's blocks in use above which evicted contents go to that tier.",
+    "kv_transfer_bandwidth": "Tokens per µs that come back from it.",
+    "kv_transfer_base_latency": "µs that each block's way back takes besides.",
+    "frontend": "The API server's checks and clamps of prompt and output length; `none`: the engine alone.",
+}
+"""What each field of sim.EngineConfig means; its name, default and type are taken from the dataclass."""
+
+FOLLOWING: Mapping[str, str] = {
+    "num_gpu_blocks": "unbounded",
+    "max_num_seqs": "vLLM's for the GPU, else 256",
+    "max_num_batched_tokens": "vLLM's for the GPU, else 2048",
+    "max_model_len": "the model's, else 32768",
+}
+"""Defaults that follow what the file says elsewhere: ``hardware``, ``latency.model_config``, ``latency.defaults``."""
+
+_TYPES: Mapping[str, Kind] = {
+    "int": "integer",
+    "bool": "boolean",
+    "float": "number",
+    "tuple[float, ...]": "numbers",
+}
+
+
+def engine_keys() -> tuple[Key, ...]:
+    """Return the keys of the ``engine`` section, in the order of sim.EngineConfig."""
+    hints = get_type_hints(EngineConfig)
+    return tuple(_engine_key(field, hints[field.name]) for field in engine_fields())
+
+
+def engine_fields() -> tuple[Field[object], ...]:
+    """Return the fields of sim.EngineConfig that the ``engine`` section has; the others stand at the top."""
+    return tuple(field for field in fields(EngineConfig) if field.name not in ("seed", "compatibility"))
+
+
+def _engine_key(field: Field[object], hint: object) -> Key:
+    default = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
+    default = "none" if field.default == () else default
+    default = FOLLOWING.get(field.name, default)
+    return Key(
+        path=f"engine.{field.name}",
+        kind="fraction" if field.name == "watermark" else _TYPES.get(str(field.type), "choice"),
+        default=default,
+        meaning=ENGINE_MEANINGS.get(field.name, ""),
+        choices=() if str(field.type).startswith("tuple") else get_args(hint),
+        least=_least(field.name) if field.type == "int" else 0,
+    )
+
+
+def _least(name: str) -> int:
+    """Return the smallest integer a field takes; 0 blocks, the engine's "unbounded", are for absence only."""
+    if name == "num_gpu_blocks":
+        return 2
+    try:
+        EngineConfig(**{name: 0})  # type: ignore[arg-type]  # the caller says that it is an integer
+    except InvalidConfig:
+        return 1
+    return 0
+
+
+TOP_KEYS: tuple[Key, ...] = (
+    Key(
+        path="vllm_version",
+        kind="text",
+        default=RULES_VERSION,
+        meaning=f"The server's version. The rules are those of {RULES_VERSION}; for another, vtwin says so.",
+    ),
+    Key(
+        path="compatibility",
+        kind="choice",
+        default="vllm",
+        meaning="Whose scheduler to follow where the two differ; docs/explanation/policies.md lists where. `blis` has "
+        "no async scheduling.",
+        choices=("vllm", "blis"),
+    ),
+    Key(path="seed", kind="integer", default=str(DEFAULT_SEED), meaning="Seed of everything that is random."),
+)
+
+EXTENDED_MEANINGS: Mapping[str, str] = {
+    "beta3": "µs per KV entry that decodes read.",
+    "beta4": "µs per (query, key) pair that prefills attend to.",
+    "beta5": "µs per prefilling request.",
+    "floor": "µs that a step's dense part lasts at least: reading the weights. Decode tokens are in it, too.",
+    "kappa": "Slowdown of the dense and attention parts when the GPU has computed all the time.",
+    "tau_s": "Seconds over which that share of time is averaged.",
+    "sigma": "Scatter of step times: lognormal with mean 1, from `seed` and the step's number.",
+}
+"""What `model: extended` has beyond blackbox; names and defaults are those of sim.Extended."""
+
+
+def extended_keys() -> tuple[Key, ...]:
+    """Return the coefficients that only `model: extended` takes."""
+    defaults = {field.name: field.default for field in fields(Extended)}
+    return tuple(
+        Key(
+            path=f"latency.coefficients.{name}",
+            kind="number",
+            default=str(defaults[name]),
+            meaning=f"`extended` only. {meaning}",
+        )
+        for name, meaning in EXTENDED_MEANINGS.items()
+    )
+
+
+PROFILED_KEYS: tuple[Key, ...] = (
+    Key(
+        path="latency.coefficients.scale",
+        kind="number",
+        default="1.0",
+        meaning="`profiled` only. Factor on the table's times.",
+    ),
+    Key(
+        path="latency.coefficients.step",
+        kind="number",
+        default="the table's",
+        meaning="`profiled` only. µs per step beside them.",
+    ),
+    Key(
+        path="latency.table",
+        kind="text",
+        default="required with `profiled`",
+        meaning="`profiled` only. What `vtwin predictor train` wrote; relative to TWIN.yaml. `coefficients` is then "
+        "optional, and so are its alphas.",
+    ),
+)
+
+LATENCY_KEYS: tuple[Key, ...] = (
+    Key(
+        path="latency.model",
+        kind="choice",
+        default="required",
+        meaning="How long a step takes. `blackbox`: a straight line in the step's prefill and decode tokens; "
+        "`extended`: more terms, see below; `roofline`, `physics`: from `model_config` and `hardware` "
+        "(docs/explanation/latency-models.md); `profiled`: measured operators, added up (`table`); `auto`: blackbox "
+        "where defaults know the server, else profiled where `table` is given, else physics, else roofline; "
+        "`FILE.py:Class`: your own (docs/how-to/add-a-latency-model.md).",
+        choices=LATENCY_MODELS,
+    ),
+    Key(
+        path="latency.model_config",
+        kind="text",
+        default="none",
+        meaning="A Hugging Face config.json, relative to TWIN.yaml, or a model that ships by its name; with `hardware` "
+        "it also sizes the KV cache where `engine.num_gpu_blocks` is absent.",
+    ),
+    Key(
+        path="latency.dtype",
+        kind="text",
+        default="auto",
+        meaning="As vLLM's `--dtype`: auto, bfloat16, float16, float32.",
+    ),
+    Key(
+        path="latency.kv_cache_dtype",
+        kind="text",
+        default="auto",
+        meaning="As vLLM's `--kv-cache-dtype`: auto or fp8.",
+    ),
+    Key(
+        path="latency.peak",
+        kind="mapping",
+        default="of `model_config` and `hardware`",
+        meaning="What `roofline` and `physics` go by, written out: µs of each part of a step at the GPU's peak "
+        "(`sim.PeakTimes`). `vtwin config show` prints it.",
+    ),
+    Key(
+        path="latency.coefficients",
+        kind="mapping",
+        default="this or `defaults`",
+        meaning="The six numbers below, all of them; with `extended`, its own beside them; with `roofline` or "
+        "`physics`, those of theirs that are not to have their default; `physics` also takes the name of a "
+        "set that ships: `silicon-2026` (its default) or `blis-iter29`.",
+    ),
+    Key(
+        path="latency.coefficients.alpha0",
+        kind="decimal",
+        default="required",
+        meaning="µs from a request's arrival until it joins the queue.",
+    ),
+    Key(
+        path="latency.coefficients.alpha1",
+        kind="decimal",
+        default="required",
+        meaning="The same, per prompt token (prefix included).",
+    ),
+    Key(
+        path="latency.coefficients.alpha2",
+        kind="decimal",
+        default="required",
+        meaning="µs per output token: the k-th is seen k·alpha2 after its step; the clock does not move.",
+    ),
+    Key(path="latency.coefficients.beta0", kind="decimal", default="required", meaning="µs per step."),
+    Key(
+        path="latency.coefficients.beta1",
+        kind="decimal",
+        default="required",
+        meaning="µs per prefill token computed in the step (cache hits are not).",
+    ),
+    Key(
+        path="latency.coefficients.beta2",
+        kind="decimal",
+        default="required",
+        meaning="µs per decode token of the step.",
+    ),
+    *extended_keys(),
+    *PROFILED_KEYS,
+    Key(
+        path="latency.defaults",
+        kind="mapping",
+        default="this or `coefficients`",
+        meaning="Look the coefficients up in defaults.yaml: `{model, gpu, tp, vllm_version}`.",
+    ),
+    Key(path="latency.defaults.model", kind="text", default="required", meaning="As Hugging Face names it."),
+    Key(path="latency.defaults.gpu", kind="text", default="required", meaning="`H100`, `A100-80`, …"),
+    Key(path="latency.defaults.tp", kind="integer", default="1", least=1, meaning="Tensor parallelism."),
+    Key(
+        path="latency.defaults.vllm_version",
+        kind="text",
+        default="the newest on record",
+        meaning="The version that the coefficients were fitted to.",
+    ),
+    Key(
+        path="latency.defaults_file",
+        kind="text",
+        default="none",
+        meaning="A defaults.yaml of your own, looked at before the one that ships; relative to TWIN.yaml.",
+    ),
+)
+
+HARDWARE_KEYS: tuple[Key, ...] = (
+    Key(
+        path="hardware",
+        kind="mapping",
+        default="none",
+        meaning="A GPU of the table by its name, such as `H100`, or a mapping of what follows.",
+    ),
+    Key(
+        path="hardware.gpu",
+        kind="text",
+        default="none",
+        meaning="Its name; numbers beside it take the place of its own.",
+    ),
+    Key(path="hardware.tp", kind="integer", default="1", least=1, meaning="GPUs that share each layer."),
+    Key(path="hardware.pp", kind="integer", default="1", least=1, meaning="Pipeline stages."),
+    Key(
+        path="hardware.dp",
+        kind="integer",
+        default="1",
+        least=1,
+        meaning="Engines in step that share the experts of each layer (vLLM's data parallelism of a mixture of "
+        "experts); one of them is simulated, the others taken to be as loaded.",
+    ),
+    Key(
+        path="hardware.enable_expert_parallel",
+        kind="boolean",
+        default="false",
+        meaning="As vLLM's flag: each of tp x dp GPUs has whole experts in place of a slice of each.",
+    ),
+    Key(
+        path="hardware.all2all_backend",
+        kind="choice",
+        default=get_args(All2AllBackend)[0],
+        meaning="As vLLM's flag, with `dp`: `allgather_reducescatter` and `naive` send every token to every engine, "
+        "the others only to its experts.",
+        choices=get_args(All2AllBackend),
+    ),
+    Key(
+        path="hardware.gpus_per_node",
+        kind="integer",
+        default=str(ONE_NODE.gpus_per_node),
+        least=1,
+        meaning="Collectives of more neighbours than that go over the network, at its rate.",
+    ),
+    Key(
+        path="hardware.network_gb_per_s",
+        kind="number",
+        default=f"{ONE_NODE.network_gb_per_s:g}",
+        meaning="A GPU's way to another node at its peak, one direction, GB/s: measured between H100 nodes.",
+    ),
+    Key(
+        path="hardware.network_us",
+        kind="number",
+        default=f"{ONE_NODE.network_us:g}",
+        meaning="µs per hop between nodes: one per send, two per node and collective; measured likewise.",
+    ),
+    Key(
+        path="hardware.nccl_launch_us",
+        kind="number",
+        default="the latency model's `all_reduce_us`",
+        meaning="µs per collective beside its bytes: roofline has 20 (Vidur's nccl_cpu_launch_overhead), physics a "
+        "learned 15.",
+    ),
+    Key(
+        path="hardware.nccl_skew_us",
+        kind="number",
+        default=f"{ONE_NODE.nccl_skew_us:g}",
+        meaning="µs that each collective waits for its slowest GPU, times (GPUs of the group)^1.25 (Vidur's "
+        "nccl_cpu_skew_overhead_per_device).",
+    ),
+    Key(
+        path="hardware.gpu_memory_utilization",
+        kind="fraction",
+        default="vLLM's",
+        meaning="Share of the memory that vLLM may take: 0.92, before vLLM 0.21 0.9.",
+    ),
+    Key(
+        path="hardware.memory_gib",
+        kind="number",
+        default="of `gpu`",
+        meaning="Memory as CUDA reports it, GiB.",
+    ),
+    Key(
+        path="hardware.bandwidth_gb_per_s", kind="number", default="of `gpu`", meaning="Of its memory, GB/s."
+    ),
+    Key(
+        path="hardware.tflops_16bit",
+        kind="number",
+        default="of `gpu`",
+        meaning="Dense products of 16 bits, TFLOPS.",
+    ),
+    Key(
+        path="hardware.tflops_fp8", kind="number", default="of `gpu`", meaning="Of fp8; absent: it has none."
+    ),
+    Key(
+        path="hardware.tflops_fp4",
+        kind="number",
+        default="of `gpu`",
+        meaning="Of 4 bits; absent: it has none.",
+    ),
+    Key(
+        path="hardware.tops_int8", kind="number", default="of `gpu`", meaning="Of int8; absent: it has none."
+    ),
+    Key(
+        path="hardware.link_gb_per_s",
+        kind="number",
+        default="of `gpu`",
+        meaning="To its peers, one direction, GB/s.",
+    ),
+)
+
+RESERVED: Mapping[str, str] = {
+    "cluster": "not yet supported: expected a single engine",
+}
+"""Sections with a meaning to come: refused in words that say so."""
+
+FOREIGN_NAMES: Mapping[str, str] = {
+    "total_kv_blocks": "engine.num_gpu_blocks",
+    "num_gpu_blocks_override": "engine.num_gpu_blocks",
+    "block_size_in_tokens": "engine.block_size",
+    "max_num_running_reqs": "engine.max_num_seqs",
+    "max_num_scheduled_tokens": "engine.max_num_batched_tokens",
+    "policy": "engine.scheduling_policy",
+    "scheduler": "engine.scheduling_policy",
+    "coefficients": "latency.coefficients",
+    "alpha_coeffs": "latency.coefficients",
+    "beta_coeffs": "latency.coefficients",
+}
+"""Names that others give to these keys, for the hint of an unknown key."""
+
+
+def all_keys() -> tuple[Key, ...]:
+    """Return every key in the order of the file."""
+    top = {key.path: key for key in TOP_KEYS}
+    return (
+        top["vllm_version"],
+        top["compatibility"],
+        *engine_keys(),
+        *LATENCY_KEYS,
+        *HARDWARE_KEYS,
+        top["seed"],
+    )
+
+
+def reference_page() -> str:
+    """Return docs/reference/config.md, generated from the table."""
+    head = """\
+# TWIN.yaml
+
+<!-- Generated by `make docs` from the table that the reader uses. Do not edit. -->
+
+What `--config` reads. Keys have vLLM's names and defaults; an unknown key is an error that names the nearest
+known one, with its line. `vtwin config show TWIN.yaml` prints what a file amounts to, defaults filled in.
+
+```yaml
+engine: {max_num_seqs: 256, max_num_batched_tokens: 2048, num_gpu_blocks: 2588, block_size: 16}
+latency:
+  model: blackbox
+  coefficients: {alpha0: 8000, alpha1: 1.0, alpha2: 0, beta0: 11000, beta1: 40, beta2: 41}
+```
+
+| key | value | default | meaning |
+|---|---|---|---|
+"""
+    rows = [f"| `{k.path}` | {k.expected} | {k.default} | {k.meaning} |" for k in all_keys()]
+    tail = """
+
+Coefficients are microseconds, not negative, written as decimals and kept to 10⁻⁶ µs. A step of P prefill and
+D decode tokens lasts `beta0 + beta1·P + beta2·D`, rounded half to even. With `model: extended` it lasts
+`beta0 + hypot(floor, beta1·T·s) + beta4·A·s + beta2·D + beta3·C + beta5·Q` with `s = 1 + kappa·u`: A pairs, C
+entries and Q requests as above, u the share of recent time spent on the terms with s; T = P + D where there is
+a floor, else P; hypot(a, b) is the root of a² + b².
+
+`cluster` is reserved: a file with it is refused for now.
+"""
+    return head + "\n".join(rows) + tail
+
+
+if __name__ == "__main__":
+    print(reference_page(), end="")  # noqa: T201 - the generator of a page writes to stdout

@@ -1,0 +1,162 @@
+"""Metrics text, and text of a known number of tokens."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from observe import Settings, observe_with, parse_endpoint
+from observe.server.prometheus_text import Sample, parse_metrics
+from observe.server.server_metrics import counter_deltas, learn_from_metrics
+from tests.observe.servers import Behaviour, serving
+from tests.observe.workloads import every, workload
+from traces import ServerInfo
+
+TEXT = """\
+# HELP x_total Things.
+# TYPE x_total counter
+vllm:x_total{engine="0",model_name="tiny"} 3.0
+vllm:hist_bucket{le="+Inf"} 4
+vllm:hist_sum 1.5e3
+vllm:odd{text="a\\"b\\\\c\\nd,}"} 2.5 1700000000
+vllm:nan NaN
+vllm:inf{a="b"} +Inf
+vllm:huge 1e400
+broken line
+vllm:open{a="b" 1
+python_info 1
+"""
+
+
+def test_samples_are_read_with_their_labels_and_what_is_none_is_passed_over() -> None:
+    samples = parse_metrics(TEXT)
+    assert [sample.name for sample in samples] == [
+        "vllm:x_total",
+        "vllm:hist_bucket",
+        "vllm:hist_sum",
+        "vllm:odd",
+        "python_info",
+    ]
+    assert samples[0].labels == {"engine": "0", "model_name": "tiny"}
+    assert samples[0].key == 'vllm:x_total{engine="0"}'
+    assert samples[2].value == 1500
+    assert samples[3].labels == {"text": 'a"b\\c\nd,}'}
+    assert samples[3].value == 2.5
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'a{x="' + "y" * 300_000 + '"} 1',
+        "a{" + "y" * 300_000 + "} 1",
+        'a{x="' + "\\" * 300_000 + '"} 1',
+        "a{" + 'x="' * 100_000,
+        "a{" + "} " * 150_000,
+        "a{" + 'l="v",' * 50_000 + "} 1",
+        "a " + " " * 300_000 + "x y",
+    ],
+    ids=["value", "name", "backslashes", "quotes", "braces", "labels", "spaces"],
+)
+def test_a_label_line_of_300_kilobytes_takes_no_longer_than_its_length_asks(line: str) -> None:
+    before = time.process_time()
+    assert len(parse_metrics(line)) <= 1
+    assert time.process_time() - before < 2  # quadratic: minutes
+
+
+def sample(name: str, value: float, **labels: str) -> Sample:
+    return Sample(name=name, labels=labels, value=value)
+
+
+def test_deltas_are_of_counters_that_moved_and_of_those_worth_knowing() -> None:
+    before = [sample("vllm:a_total", 1), sample("vllm:b_total", 5), sample("vllm:num_preemptions_total", 0)]
+    after = [
+        *(sample("vllm:a_total", 4), sample("vllm:b_total", 5), sample("vllm:num_preemptions_total", 0)),
+        *(sample("vllm:new_count", 2), sample("vllm:num_requests_running", 9), sample("python_gc_total", 7)),
+    ]
+    deltas = counter_deltas(before, after)
+    assert {name: (reading.before, reading.after) for name, reading in deltas.items()} == {
+        "vllm:a_total": (1, 4),
+        "vllm:num_preemptions_total": (0, 0),
+        "vllm:new_count": (0, 2),
+    }
+
+
+def test_labels_of_a_kind_that_is_not_expected_are_not_known() -> None:
+    labels = {
+        "num_gpu_blocks": "None",
+        "block_size": "16",
+        "enable_prefix_caching": "?",
+        "cache_dtype": "fp8",
+    }
+    info = learn_from_metrics(ServerInfo(), [Sample(name="vllm:cache_config_info", labels=labels, value=1)])
+    assert (info.num_gpu_blocks, info.block_size, info.enable_prefix_caching) == (None, 16, None)
+    assert info.kv_cache_dtype == "fp8"
+
+
+def data_folder() -> Path:
+    root = Path(__file__).resolve().parents[2]
+    return Path(os.environ.get("VTWIN_DATA", root.parent / "shared" / "data"))
+
+
+def test_a_real_servers_metrics_are_understood() -> None:
+    folder = data_folder() / "vllm_cpu_0.32_tiny" / "D_poisson_55pct_server_timings"
+    if not folder.is_dir():
+        pytest.skip("needs the recorded vLLM server's data (VTWIN_DATA)")
+    before = parse_metrics((folder / "metrics_before.txt").read_text())
+    after = parse_metrics((folder / "metrics_after.txt").read_text())
+    info = learn_from_metrics(ServerInfo(), before)
+    assert (info.num_gpu_blocks, info.block_size, info.enable_prefix_caching) == (1024, 128, True)
+    deltas = counter_deltas(before, after)
+    assert deltas['vllm:num_preemptions_total{engine="0"}'].after == 0
+    tokens = deltas['vllm:generation_tokens_total{engine="0"}']
+    assert tokens.after - tokens.before > 1000
+
+
+@pytest.mark.parametrize("long_words_are_two", [False, True])
+async def test_on_chat_lengths_are_exact_where_the_server_can_tokenize(long_words_are_two: bool) -> None:
+    behaviour = Behaviour(tokenize=True, long_words_are_two=long_words_are_two, overhead=9)
+    requests = workload(every(1000, 6)).with_columns(input_tokens=[11, 12, 40, 100, 500, 1000])
+    async with serving(behaviour) as server:
+        settings = Settings(endpoint=parse_endpoint(server.url), api="chat")
+        trace = (await observe_with(requests, settings)).trace
+        assert all(request.path == "/v1/chat/completions" for request in server.requests)
+    assert list(trace.column("server_input_tokens")) == [11, 12, 40, 100, 500, 1000]
+    assert trace.header.client is not None
+    assert trace.header.client.prompt_source == "words of one token each, by the server's /tokenize"
+
+
+async def test_on_chat_a_prefix_group_shares_the_template_and_its_words() -> None:
+    requests = workload([0, 0], input_tokens=30, prefix_group=["g", "g"], prefix_length=[64, 64])
+    async with serving(Behaviour(tokenize=True, overhead=9)) as server:
+        await observe_with(requests, Settings(endpoint=parse_endpoint(server.url), api="chat"))
+        one, two = (server.tokens_of(request.body) for request in server.requests)
+    shared = next(place for place, (a, b) in enumerate(zip(one, two, strict=True)) if a != b)
+    assert 64 <= shared <= 66
+    assert len(one) == 94
+
+
+async def test_on_chat_without_tokenize_the_ratio_is_measured_and_said() -> None:
+    requests = workload(every(1000, 3)).with_columns(input_tokens=[50, 200, 800])
+    async with serving(Behaviour(long_words_are_two=True)) as server:
+        trace = (
+            await observe_with(requests, Settings(endpoint=parse_endpoint(server.url), api="chat"))
+        ).trace
+    counted = trace.column("server_input_tokens").to_numpy(dtype=np.int64)
+    assert np.all(np.abs(counted - [50, 200, 800]) <= 0.1 * np.array([50, 200, 800]))
+    assert trace.header.client is not None
+    assert "measured" in (trace.header.client.prompt_source or "")
+
+
+def test_the_flags_of_an_emulated_server_are_learnt_from_its_metrics() -> None:
+    labels = {"max_num_seqs": "32", "max_num_batched_tokens": "512", "async_scheduling": "False"}
+    labels["scheduling_policy"] = "priority"
+    info = learn_from_metrics(
+        ServerInfo(), [Sample(name="vtwin:scheduler_config_info", labels=labels, value=1)]
+    )
+    assert (info.max_num_seqs, info.max_num_batched_tokens) == (32, 512)
+    assert (info.async_scheduling, info.scheduling_policy) == (False, "priority")
+    assert info.sources["max_num_seqs"] == "/metrics vtwin:scheduler_config_info"

@@ -276,6 +276,13 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
     ),
     _time("scheduled_time_us", "vtwin", "When the request was first scheduled."),
     _count("num_preemptions", "vtwin", "How often the request was preempted.", unit="preemptions"),
+    Field(
+        name="length_capped",
+        dtype="bool",
+        unit="",
+        origin="vtwin",
+        meaning="Whether the simulated server's `max_model_len` cut the answer short.",
+    ),
     _count(
         "num_cached_tokens",
         "vtwin",

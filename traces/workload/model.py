@@ -193,6 +193,7 @@ class Client:
     rate_fraction: float = 1.0
     tenant_id: str | None = None
     slo_class: str | None = None
+    priority: int | None = None
     model: str | None = None
     adapter: str | None = None
     prefix_group: str | None = None

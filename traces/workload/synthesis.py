@@ -405,6 +405,7 @@ _CLIENT_COLUMNS: Final = {
     "client_id": "id",
     "tenant_id": "tenant_id",
     "slo_class": "slo_class",
+    "vllm_priority": "priority",
     "prefix_group": "prefix_group",
     "prefix_length": "prefix_length",
     "streaming": "streaming",

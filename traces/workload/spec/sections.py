@@ -339,6 +339,12 @@ REASONING: Final[Section] = {
 SHARED: Final[Section] = {
     "tenant_id": key(text, "text", "Tenant the requests are accounted to."),
     "slo_class": key(_slo_class, " / ".join(get_args(SloClass)), "Service class."),
+    "priority": key(
+        integer,
+        "integer",
+        "vtwin's own: vLLM's priority of each request, lower is more urgent. Default: by slo_class, "
+        "where the policy goes by priorities.",
+    ),
     "model": key(text, "text", "Model asked for; absent: the run's."),
     "adapter": key(text, "text", "LoRA adapter asked for."),
     "rate_fraction": key(

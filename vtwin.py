@@ -319,7 +319,7 @@ def _serving(config: Path) -> Iterator[str]:
     Its own process, so that the server's work does not delay the client that is measured.
     """
     _show("serve", ["--config", str(config), "--port", "0"], more=" &")
-    from sim.compile import is_compiled
+    from sim.ready import is_compiled
 
     if not is_compiled():
         typer.echo("compiling the engine once, up to a minute …", err=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from traces.strict_yaml import dump_dataclass, load_dataclass
+from traces.strict.dataclass_yaml import dump_dataclass, load_dataclass, place_of
 
 MODES = ("real", "generated", "replayed")
 
@@ -300,8 +300,8 @@ def parse_header(text: str, file: str | Path) -> Header:
 
     Raises TraceError that names key and line for an unknown key (with the nearest known one) or a wrong type.
     """
-    header = load_dataclass(text, Header, file=Path(file).name)
-    _check_values(header, Path(file).name)
+    header = load_dataclass(text, Header, file=Path(file).name, what="a TraceV2 header")
+    _check_values(header, text, Path(file).name)
     return header
 
 
@@ -310,16 +310,19 @@ def header_yaml(header: Header) -> str:
     return dump_dataclass(header)
 
 
-def _check_values(header: Header, file: str) -> None:
+def _check_values(header: Header, text: str, file: str) -> None:
     from traces.errors import TraceError
 
     if header.mode is not None and header.mode not in MODES:
-        raise TraceError(f"mode: got {header.mode!r}, expected one of {', '.join(MODES)} ({file})")
+        where = place_of(text, "mode", file=file)
+        raise TraceError(f"mode: got {header.mode!r}, expected one of {', '.join(MODES)} ({where})")
     loop = header.closed_loop
     if loop is not None and (loop.concurrency < 1 or loop.think_time_us < 0):
+        where = place_of(text, "closed_loop", file=file)
         raise TraceError(
             f"closed_loop: got {loop.concurrency} users thinking {loop.think_time_us} µs, "
-            f"expected concurrency >= 1 and think_time_us >= 0 ({file})"
+            f"expected concurrency >= 1 and think_time_us >= 0 ({where})"
         )
     if header.hash_block_size is not None and header.hash_block_size < 1:
-        raise TraceError(f"hash_block_size: got {header.hash_block_size}, expected an integer >= 1 ({file})")
+        where = place_of(text, "hash_block_size", file=file)
+        raise TraceError(f"hash_block_size: got {header.hash_block_size}, expected an integer >= 1 ({where})")

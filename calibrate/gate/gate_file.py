@@ -10,7 +10,7 @@ from calibrate.compare.rates import RATES
 from calibrate.compare.strata import METRICS as STRATUM_METRICS
 from calibrate.gate.checks import EQUIVALENCE, LIMITED, PER_REQUEST, RATE_LIMITED, Limit
 from calibrate.gate.verdict import MIN_SAMPLES, Gate
-from replay.yaml_lines import Section, read_section
+from traces.strict.section import Section, read_section
 
 TOP = ("min_samples", "require_kv_capacity", "metrics", "rates", "equivalence", "strata")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replay.model.jsonfile import Fields, shown
+from replay.model.config_json import ModelFields, shown
 
 LENGTHS = (
     "max_position_embeddings",
@@ -24,7 +24,7 @@ INCLUDED_ALREADY = ("su", "longrope", "llama3", "default", "mrope", "proportiona
 """Ways of stretching rotary embeddings whose file states the stretched length."""
 
 
-def max_model_len(text: Fields) -> int:
+def max_model_len(text: ModelFields) -> int:
     """Return the longest sequence, prompt and output, by the fields of a config.json (its language model's).
 
     A file that stretches its rotary embeddings states the length before; with yarn it is the original one, times the

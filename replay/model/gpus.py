@@ -9,8 +9,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from replay.model.shape import MatmulKind
-from replay.yaml_lines import Section, read_section, shown
 from traces.errors import ConfigError
+from traces.strict.section import Section, read_section
+from traces.strict.yaml_nodes import shown
 
 SHIPPED = Path(__file__).with_name("gpus.yaml")
 SCHEMA_VERSION = 1

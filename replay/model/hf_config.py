@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
+from replay.model.config_json import ModelFields, read_model_fields, shown
 from replay.model.context_length import max_model_len
 from replay.model.families import FAMILIES, NOT_MODELLED, TELLING_FIELDS, Family
-from replay.model.jsonfile import Fields, read_fields, shown
 from replay.model.quantization import read_quantization
 from replay.model.shape import Attention, Experts, ModelShape, Precision
 from replay.model.shipped import model_name, shipped_config, shipped_models
@@ -34,18 +33,22 @@ def read_model_config(path: str | Path, *, kv_cache_dtype: str = "auto", dtype: 
         names = f"nearest: {', '.join(near)}" if near else f"there are: {', '.join(known)}"
         hint = f", or a model that ships ({names})"
         raise ConfigError(f"model config: got nothing at {path}, expected a Hugging Face config.json{hint}")
-    return shape_from(read_fields(file), name=model_name(file), kv_cache_dtype=kv_cache_dtype, dtype=dtype)
+    return shape_from(
+        read_model_fields(file), name=model_name(file), kv_cache_dtype=kv_cache_dtype, dtype=dtype
+    )
 
 
-def shape_from(fields: Fields, *, name: str, kv_cache_dtype: str = "auto", dtype: str = "auto") -> ModelShape:
+def shape_from(
+    fields: ModelFields, *, name: str, kv_cache_dtype: str = "auto", dtype: str = "auto"
+) -> ModelShape:
     """Return the shape that the fields of a config.json describe."""
     text = fields.mapping("text_config") or fields  # a multimodal model: its language model
     model_type = text.text("model_type") or ""
     family = _family(text, model_type)
-    text = replace(text, values={**family.fields, **text.values})
+    text = text.completed(family.fields)
     dtype = _dtype(text, fields, asked=dtype)
     plain = Precision(name=dtype, bytes_per_weight=DTYPE_BYTES[dtype], matmul="16bit")
-    quantized = read_quantization(text if "quantization_config" in text.values else fields, dtype=plain)
+    quantized = read_quantization(text if "quantization_config" in text else fields, dtype=plain)
     num_layers = text.needed("num_hidden_layers")
     num_moe_layers, experts = _experts(text, family, num_layers=num_layers)
     num_windowed, window = _windows(text, family, num_layers=num_layers)
@@ -80,7 +83,7 @@ def shape_from(fields: Fields, *, name: str, kv_cache_dtype: str = "auto", dtype
     )
 
 
-def _left_out(fields: Fields) -> tuple[str, ...]:
+def _left_out(fields: ModelFields) -> tuple[str, ...]:
     """Return what a config.json describes beside the language model, which is all that is counted here."""
     towers = [name for name in ("vision_config", "audio_config") if fields.values.get(name)]
     return tuple(
@@ -88,7 +91,7 @@ def _left_out(fields: Fields) -> tuple[str, ...]:
     )
 
 
-def _family(text: Fields, model_type: str) -> Family:
+def _family(text: ModelFields, model_type: str) -> Family:
     """Return what is known of an architecture. Raises ConfigError that names what it has and is not modelled."""
     feature = NOT_MODELLED.get(model_type)
     field = "model_type" if feature else next((key for key in TELLING_FIELDS if text.values.get(key)), None)
@@ -110,7 +113,7 @@ def _family(text: Fields, model_type: str) -> Family:
     return FAMILIES[model_type]
 
 
-def _dtype(text: Fields, fields: Fields, *, asked: str) -> str:
+def _dtype(text: ModelFields, fields: ModelFields, *, asked: str) -> str:
     """Return what activations are computed in; vLLM computes float32 checkpoints in 16 bits."""
     found = (
         asked if asked != "auto" else text.text("torch_dtype", "dtype") or fields.text("torch_dtype", "dtype")
@@ -122,7 +125,7 @@ def _dtype(text: Fields, fields: Fields, *, asked: str) -> str:
     return "float16" if plain == "float32" and asked == "auto" else plain
 
 
-def _attention(text: Fields) -> Attention:
+def _attention(text: ModelFields) -> Attention:
     hidden, heads = text.needed("hidden_size"), text.needed("num_attention_heads")
     rank = text.integer("kv_lora_rank") or 0
     if rank:
@@ -141,7 +144,7 @@ def _attention(text: Fields) -> Attention:
     return Attention(num_heads=heads, num_kv_heads=kv_heads, head_dim=head_dim, v_head_dim=head_dim)
 
 
-def _experts(text: Fields, family: Family, *, num_layers: int) -> tuple[int, Experts | None]:
+def _experts(text: ModelFields, family: Family, *, num_layers: int) -> tuple[int, Experts | None]:
     """Return how many layers have experts, and what they are."""
     number = text.integer("n_routed_experts", "num_local_experts", "num_experts") or 0
     if number == 0:
@@ -158,7 +161,7 @@ def _experts(text: Fields, family: Family, *, num_layers: int) -> tuple[int, Exp
     return _num_moe_layers(text, num_layers=num_layers), experts
 
 
-def _num_moe_layers(text: Fields, *, num_layers: int) -> int:
+def _num_moe_layers(text: ModelFields, *, num_layers: int) -> int:
     """Return how many layers have experts: all, or from one on, every n-th, or those not listed as plain."""
     listed = text.items("moe_layers")
     if listed:
@@ -171,7 +174,7 @@ def _num_moe_layers(text: Fields, *, num_layers: int) -> int:
     return sum(number % every == 0 for number in layers)
 
 
-def _windows(text: Fields, family: Family, *, num_layers: int) -> tuple[int, int]:
+def _windows(text: ModelFields, family: Family, *, num_layers: int) -> tuple[int, int]:
     """Return how many layers are windowed, and how many tokens the window holds."""
     window = text.integer("attention_chunk_size" if family.windows == "chunked" else "sliding_window") or 0
     kinds = text.texts("layer_types")
@@ -189,7 +192,7 @@ def _windows(text: Fields, family: Family, *, num_layers: int) -> tuple[int, int
     return _num_windowed(text, family, num_layers=num_layers), window
 
 
-def _num_windowed(text: Fields, family: Family, *, num_layers: int) -> int:
+def _num_windowed(text: ModelFields, family: Family, *, num_layers: int) -> int:
     """Return how many layers are windowed by the family's own way of saying it."""
     if family.windows == "flag":
         return num_layers - min(num_layers, text.integer("max_window_layers") or 0)

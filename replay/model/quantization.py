@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from replay.model.jsonfile import Fields
+from replay.model.config_json import ModelFields
 from replay.model.shape import Precision
 
 Parts = Mapping[str, Precision]
@@ -38,7 +38,7 @@ class Quantization:
     has_fp8_kv_cache: bool = False
 
 
-def read_quantization(config: Fields, *, dtype: Precision) -> Quantization:
+def read_quantization(config: ModelFields, *, dtype: Precision) -> Quantization:
     """Return the precision of each part; ``dtype`` where nothing is said. Raises ConfigError on an unknown method."""
     section = config.mapping("quantization_config")
     if section is None:
@@ -64,7 +64,7 @@ def read_quantization(config: Fields, *, dtype: Precision) -> Quantization:
     )
 
 
-def _precision(section: Fields, method: str, *, dtype: Precision) -> Precision:
+def _precision(section: ModelFields, method: str, *, dtype: Precision) -> Precision:
     """Return what the quantized weights are kept and multiplied in."""
     if method in ("fp8", "fbgemm_fp8"):
         return FP8
@@ -80,7 +80,7 @@ def _precision(section: Fields, method: str, *, dtype: Precision) -> Precision:
     return FP8
 
 
-def _compressed(section: Fields, *, dtype: Precision) -> Precision:
+def _compressed(section: ModelFields, *, dtype: Precision) -> Precision:
     """Return the precision of compressed-tensors' first group: bits, kind, and whether activations are cut, too."""
     groups = section.mapping("config_groups")
     first = next(iter(groups.mappings()), None) if groups is not None else None

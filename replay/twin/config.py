@@ -25,10 +25,10 @@ from replay.twin.keys import (
 from replay.twin.latency import ALPHAS, Chosen, analytic_coefficients, check_keys, read_latency
 from replay.twin.own_model import place_of
 from replay.twin.profiled import profile_notes
-from replay.yaml_lines import Section, read_section
 from sim.config import UNBOUNDED, Compatibility, EngineConfig, InvalidConfig
 from sim.latency import Blackbox, Extended, LatencyModel, Profiled
 from traces.errors import ConfigError
+from traces.strict.section import Section, read_section
 
 if TYPE_CHECKING:
     from traces import Trace

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Literal, cast, get_args
 
 from replay.twin.keys import EXTENDED_MEANINGS
-from replay.yaml_lines import Section, read_section, shown
 from sim.config import InvalidConfig
 from sim.latency import Blackbox, Extended
 from traces.errors import ConfigError
+from traces.strict.section import Section, read_section
+from traces.strict.yaml_nodes import shown
 
 Identification = Literal["weak", "partial", "good"]
 FittedModel = Literal["blackbox", "extended"]

@@ -22,9 +22,9 @@ from replay.twin.defaults import (
     read_defaults,
     version_text,
 )
-from replay.yaml_lines import read_text
 from traces.atomic import atomic_file
 from traces.errors import ConfigError
+from traces.strict.yaml_nodes import read_text
 
 _HISTORY_SHIFT = 4  # columns from an entry's dash to the dashes of its history
 _HEADER = f"""\
@@ -44,7 +44,7 @@ def write_defaults_entry(path: str | Path, entry: DefaultsEntry) -> None:
     """
     path = Path(path)
     with _locked(path.parent):
-        text = read_text(path) if path.exists() else _HEADER
+        text = read_text(path, expected="a defaults file") if path.exists() else _HEADER
         with atomic_file(path, option="defaults") as temporary:
             temporary.write_text(_with_entry(text, entry, file=str(path)), encoding="utf-8")
             read_defaults(temporary)  # what is about to be put in place must be readable

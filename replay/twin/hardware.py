@@ -14,10 +14,10 @@ from replay.model.hf_config import read_model_config
 from replay.model.peak import peak_times
 from replay.model.shape import ModelShape
 from replay.twin.defaults import version_number
-from replay.yaml_lines import Section
 from sim.config import EngineConfig, InvalidConfig
 from sim.latency import PeakTimes
 from traces.errors import ConfigError
+from traces.strict.section import Section
 
 HARDWARE_KEYS = ("gpu", "tp", "pp", "gpu_memory_utilization", "name", *NUMBERS)
 

@@ -22,10 +22,10 @@ from replay.twin.hardware import Hardware, peak_of, read_shape
 from replay.twin.keys import ANALYTIC, EXTENDED_MEANINGS, LATENCY_KEYS, LATENCY_MODELS
 from replay.twin.own_model import build, load_class
 from replay.twin.profiled import StepTableFile, read_profiled
-from replay.yaml_lines import Section, read_section
 from sim.config import InvalidConfig
 from sim.latency import Blackbox, Extended, LatencyModel, PeakTimes, Physics
 from traces.errors import ConfigError
+from traces.strict.section import Section, read_section
 
 PHYSICS_SETS = Path(__file__).parents[1] / "model" / "physics.yaml"
 DEFAULT_PHYSICS = "silicon-2026"

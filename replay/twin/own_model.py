@@ -9,10 +9,10 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-from replay.yaml_lines import Section
 from sim.config import InvalidConfig
 from sim.latency import LatencyModel, PeakTimes
 from traces.errors import ConfigError
+from traces.strict.section import Section
 
 _PLACES: dict[type[LatencyModel], str] = {}
 """Where the classes that were loaded came from, so that a configuration can be written out again."""

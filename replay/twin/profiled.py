@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from replay.yaml_lines import Section
 from sim.config import EngineConfig, InvalidConfig
 from sim.latency import Profiled
 from sim.latency.profiled import TABLES
 from traces.atomic import write_text
 from traces.errors import ConfigError
+from traces.strict.section import Section
 
 SCHEMA_VERSION = 1
 KIND = "profiled step times"

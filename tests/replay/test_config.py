@@ -79,7 +79,7 @@ def test_without_an_engine_section_vllms_defaults_hold_and_the_unbounded_cache_i
         ("engine:\n  max_num_seqs: 2.5\n", "engine.max_num_seqs: got 2.5, expected an integer >= 1 (FILE:2)"),
         ("engine:\n  block_size: '16'\n", 'engine.block_size: got "16", expected an integer >= 1 (FILE:2)'),
         ("engine:\n  block_size: true\n", "engine.block_size: got true, expected an integer >= 1 (FILE:2)"),
-        ("engine:\n  block_size: 0x10\n", "engine.block_size: got 0x10, expected an integer >= 1 (FILE:2)"),
+        ("engine:\n  block_size: 0x10\n", 'engine.block_size: got "0x10", expected an integer >= 1 (FILE:2)'),
         ("engine:\n  block_size:\n", "engine.block_size: got nothing, expected an integer >= 1 (FILE:2)"),
         ("engine:\n  block_size: [1]\n", "engine.block_size: got a list, expected an integer >= 1 (FILE:2)"),
         ("engine: {num_gpu_blocks: 0}\n", "engine.num_gpu_blocks: got 0, expected an integer >= 2 (FILE:1)"),
@@ -87,7 +87,7 @@ def test_without_an_engine_section_vllms_defaults_hold_and_the_unbounded_cache_i
         ("engine: {watermark: x}\n", 'engine.watermark: got "x", expected a fraction in [0, 1) (FILE:1)'),
         (
             "engine: {async_scheduling: on}\n",
-            "engine.async_scheduling: got on, expected true or false (FILE:1)",
+            'engine.async_scheduling: got "on", expected true or false (FILE:1)',
         ),
         ("engine: 3\n", "engine: got 3, expected a mapping (FILE:1)"),
         (
@@ -163,8 +163,8 @@ def test_an_unknown_scheduling_policy_lists_the_known_ones(tmp_path: Path) -> No
             r"coefficients\.alpha0: got -1, expected a number of microseconds >= 0",
         ),
         (LATENCY.replace("8000", ".inf"), r"coefficients\.alpha0: got \.inf, expected a number"),
-        (LATENCY.replace("alpha1: 1.0", "alpha1: 1e13"), r'coefficients\.alpha1: got "1e13", expected 0 to '),
-        (LATENCY.replace("8000", "2e9"), r'coefficients\.alpha0: got "2e9", expected 0 to 1,000,000,000'),
+        (LATENCY.replace("alpha1: 1.0", "alpha1: 1e13"), r"coefficients\.alpha1: got 1e13, expected 0 to "),
+        (LATENCY.replace("8000", "2e9"), r"coefficients\.alpha0: got 2e9, expected 0 to 1,000,000,000"),
         ("latency: {model: blackbox, defaults: {gpu: H100}}", r"defaults\.model: got nothing, expected text"),
         ("latency: {model: blackbox, defaults: {model: x, gpu: H100}}", r"got x on H100 tp=1, .*; nearest: "),
     ],

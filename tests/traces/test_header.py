@@ -45,29 +45,29 @@ def test_an_empty_header_is_all_defaults() -> None:
     [
         (
             "mode: real\nwarmup_requests: 2\n",
-            "warmup_requests: got an unknown key at line 2, expected a TraceV2 header key; "
-            "did you mean warm_up_requests? (t.yaml)",
+            "warmup_requests: got an unknown key, expected a key of a TraceV2 header; "
+            "did you mean warm_up_requests? (t.yaml:2)",
         ),
         (
             "server:\n  model: m\n  modle: m\n",
-            "server.modle: got an unknown key at line 3, expected a TraceV2 header key; "
-            "did you mean server.model? (t.yaml)",
+            "server.modle: got an unknown key, expected a key of a TraceV2 header; "
+            "did you mean server.model? (t.yaml:3)",
         ),
-        ("network:\n  zzz: 1\n", "network.zzz: got an unknown key at line 2, expected a TraceV2 header key; "
-         "known are measured_rtt_ms (t.yaml)"),
-        ("seed: many\n", "seed: got 'many' at line 1, expected an integer (t.yaml)"),
-        ("seed: [1]\n", "seed: got a list at line 1, expected an integer (t.yaml)"),
-        ("server: vllm\n", "server: got 'vllm' at line 1, expected a mapping (t.yaml)"),
-        ("mode: live\n", "mode: got 'live', expected one of real, generated, replayed (t.yaml)"),
-        ("seed: 1\nseed: 2\n", "seed: got 'seed' at line 2, expected each key once (t.yaml)"),
-        ("closed_loop: {think_time_us: 5}\n", "got a mapping at line 1, expected the key concurrency"),
+        ("network:\n  zzz: 1\n", "network.zzz: got an unknown key, expected a key of a TraceV2 header; "
+         "known are measured_rtt_ms (t.yaml:2)"),
+        ("seed: many\n", 'seed: got "many", expected an integer (t.yaml:1)'),
+        ("seed: [1]\n", "seed: got a list, expected an integer (t.yaml:1)"),
+        ("server: vllm\n", 'server: got "vllm", expected a mapping (t.yaml:1)'),
+        ("mode: live\n", "mode: got 'live', expected one of real, generated, replayed (t.yaml:1)"),
+        ("seed: 1\nseed: 2\n", "seed: got the key twice, expected it once (t.yaml:2)"),
+        ("closed_loop: {think_time_us: 5}\n", "closed_loop: got a mapping, expected the key concurrency (t.yaml:1)"),
         ("closed_loop: {concurrency: 0}\n", "got 0 users thinking 0 µs, expected concurrency >= 1"),
-        ("hash_block_size: 0\n", "hash_block_size: got 0, expected an integer >= 1 (t.yaml)"),
-        ("client: {limited: maybe}\n", "client.limited: got 'maybe' at line 1, expected true or false"),
+        ("hash_block_size: 0\n", "hash_block_size: got 0, expected an integer >= 1 (t.yaml:1)"),
+        ("client: {limited: maybe}\n", 'client.limited: got "maybe", expected true or false (t.yaml:1)'),
         ("kv_offload: {secondary_tiers: [{type: fs}, {typo: a}]}\n", "kv_offload.secondary_tiers[1].typo: "),
-        ("a: [\n", "expected YAML (t.yaml)"),
-        ("", "header: got an empty file, expected a TraceV2 header (t.yaml)"),
-        ("- 1\n", "header: got a list at line 1, expected a mapping (t.yaml)"),
+        ("a: [\n", "expected YAML (t.yaml:2)"),
+        ("", "a TraceV2 header: got an empty file, expected YAML (t.yaml)"),
+        ("- 1\n", "a TraceV2 header: got a list, expected a mapping (t.yaml:1)"),
     ],
 )  # fmt: skip
 def test_a_bad_header_is_refused_in_one_line(text: str, expected: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from traces.files.read import examine
 from traces.schema import FIELDS
-from traces.strict_yaml import nearest
+from traces.strict.yaml_nodes import nearest
 from traces.tables.problems import Problem
 from traces.trace import Trace
 

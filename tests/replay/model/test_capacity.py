@@ -11,8 +11,8 @@ import vtwin
 from replay.model import Serving, find_gpu, kv_capacity, read_model_config
 from replay.model.capacity import GIB, weight_bytes
 from replay.model.gpus import read_gpu, shipped_gpus
-from replay.yaml_lines import read_section
 from traces.errors import ConfigError
+from traces.strict.section import read_section
 
 COUNTED = [
     # vLLM's own counts, from public logs and a recording; vLLM's version; 2,048 tokens per step, utilization 0.9

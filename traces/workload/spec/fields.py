@@ -7,15 +7,12 @@ InvalidWorkload with "got X, expected Y"; each level that it passes on the way o
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
-from traces.strict_yaml import nearest
+from traces.strict.yaml_nodes import nearest
 from traces.workload.invalid import InvalidWorkload
 
 Reader = Callable[[Any], Any]
@@ -107,13 +104,8 @@ def boolean(value: object) -> bool:
     raise InvalidWorkload(f"got {shown(value)}, expected true or false")
 
 
-_SCIENTIFIC = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
-
-
 def number(value: object) -> float:
-    """Return a number; 1e6 too, which YAML 1.1 takes for text and YAML 1.2 for a number."""
-    if isinstance(value, str) and _SCIENTIFIC.fullmatch(value):
-        return float(value)
+    """Return a number."""
     if isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value):
         return float(value)
     raise InvalidWorkload(f"got {shown(value)}, expected a number")
@@ -166,26 +158,3 @@ def list_of(read: Reader) -> Reader:
         return tuple(items)
 
     return read_all
-
-
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """SafeLoader that refuses a key given twice instead of taking the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        names = [child.value for child, _ in node.value if isinstance(child, yaml.ScalarNode)]
-        for name in names:
-            if names.count(name) > 1:
-                line = node.start_mark.line + 1
-                raise InvalidWorkload(
-                    f"{name}: got it twice in the mapping at line {line}, expected each key once"
-                )
-        return super().construct_mapping(node, deep=deep)
-
-
-def parse_yaml(content: str) -> object:
-    """Return the document's plain values. Raises InvalidWorkload for what is no YAML or says a key twice."""
-    try:
-        return yaml.load(content, Loader=_UniqueKeyLoader)  # noqa: S506 - it is a SafeLoader
-    except yaml.YAMLError as error:
-        reason = " ".join(str(error).split())
-        raise InvalidWorkload(f"got text that is no YAML ({reason}), expected a specification") from error

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from traces.errors import ConfigError
 from traces.header import SLOTarget
+from traces.strict.yaml_nodes import line_at, parse_yaml, place, plain_value, read_text
 from traces.workload.invalid import InvalidWorkload, require
 from traces.workload.model import DEFAULT_NUM_REQUESTS, Client, ClosedLoop, OpenLoop, Workload
 from traces.workload.spec.cohorts import build_cohort, read_cohort
@@ -22,7 +23,6 @@ from traces.workload.spec.fields import (
     not_negative,
     number,
     one_of,
-    parse_yaml,
     read_section,
     shown,
     unsupported,
@@ -38,23 +38,18 @@ def load_spec(path: str | Path) -> Workload:
     Raises ConfigError, one line with the key and the file, for a file that cannot be read, an unknown or
     repeated key, a wrong type, a value that cannot be, and a key that vtwin does not support yet.
     """
-    try:
-        content = Path(path).read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise ConfigError(f"workload: got no such file, expected a specification ({path})") from error
-    except (OSError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"workload: got {reason}, expected a readable file ({path})") from error
-    return parse_spec(content, source=str(path))
+    return parse_spec(read_text(Path(path), expected="a workload specification"), source=str(path))
 
 
 def parse_spec(content: str, *, source: str) -> Workload:
     """Return the workload that ``content`` describes; ``source`` names the file in errors and headers."""
+    root = parse_yaml(content, file=source)
     try:
-        return _workload(read_section(parse_yaml(content), SPEC), source)
+        return _workload(read_section(plain_value(root, file=source), SPEC), source)
     except InvalidWorkload as error:
         where = error.within("workload") if str(error).startswith("got ") else error
-        raise ConfigError(f"{where} ({source})") from error
+        path, _, _ = str(error).partition(": ")
+        raise ConfigError(f"{where} ({place(source, line_at(root, path))})") from error
 
 
 def _version(value: object) -> str:

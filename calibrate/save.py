@@ -114,8 +114,8 @@ def _fit_of(calibration: Calibration) -> Fit:
 
 def _on_record(fit: Fit) -> dict[str, Decimal]:
     """Return every coefficient of the fitted model, those that were held included."""
+    from replay.twin.config_keys import EXTENDED_MEANINGS
     from replay.twin.defaults import COEFFICIENTS
-    from replay.twin.keys import EXTENDED_MEANINGS
 
     names = (*COEFFICIENTS, *(EXTENDED_MEANINGS if fit.model == "extended" else ()))
     return {name: Decimal(str(getattr(fit.config.latency, name))) for name in names}

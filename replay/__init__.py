@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from replay.serve import serving
+    from replay.trace.pacing import Pacing, paced_requests, pacing_of
     from replay.trace.requests import requests_from_trace
-    from replay.trace.simulate import Pacing, paced_requests, pacing_of, simulate_trace
-    from replay.trace.summary import summarize
-    from replay.twin.config import TwinConfig, check_fits, dump_config, load_config
+    from replay.trace.simulate import simulate_trace
+    from replay.trace.simulation_summary import summarize
+    from replay.twin.config import TwinConfig, check_fits, load_config
+    from replay.twin.config_write import dump_config
     from replay.twin.defaults import DefaultsEntry, Provenance, lookup_defaults, read_defaults
     from replay.twin.defaults_write import write_defaults_entry
 
@@ -31,17 +33,17 @@ _HOMES = {
     "Provenance": "replay.twin.defaults",
     "TwinConfig": "replay.twin.config",
     "check_fits": "replay.twin.config",
-    "dump_config": "replay.twin.config",
+    "dump_config": "replay.twin.config_write",
     "load_config": "replay.twin.config",
     "lookup_defaults": "replay.twin.defaults",
     "read_defaults": "replay.twin.defaults",
-    "Pacing": "replay.trace.simulate",
-    "paced_requests": "replay.trace.simulate",
-    "pacing_of": "replay.trace.simulate",
+    "Pacing": "replay.trace.pacing",
+    "paced_requests": "replay.trace.pacing",
+    "pacing_of": "replay.trace.pacing",
     "requests_from_trace": "replay.trace.requests",
     "serving": "replay.serve",
     "simulate_trace": "replay.trace.simulate",
-    "summarize": "replay.trace.summary",
+    "summarize": "replay.trace.simulation_summary",
     "write_defaults_entry": "replay.twin.defaults_write",
 }
 

@@ -168,7 +168,7 @@ def show(
     defaults: DefaultsOption = None,
 ) -> None:
     """Print what a TWIN.yaml amounts to: every key, defaults filled in and looked up."""
-    from replay.twin.config import dump_config
+    from replay.twin.config_write import dump_config
     from traces.errors import ConfigError
 
     path = option or config
@@ -241,9 +241,10 @@ class _How:
 def _simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, how: _How) -> None:
     """Simulate, write the trace (and the steps), tell the summary."""
     from replay.trace.simulate import simulate_trace
+    from replay.trace.simulation_summary import summarize, table, why_none_finished
     from replay.trace.steps import write_steps
-    from replay.trace.summary import summarize, table, why_none_finished
-    from replay.twin.config import check_fits, config_digest, name_of
+    from replay.twin.config import check_fits
+    from replay.twin.config_write import config_digest, name_of
     from traces import is_warmup, request_metrics, write_trace
 
     check_fits(twin, trace)
@@ -269,9 +270,10 @@ def _simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, how: _H
         write_trace(simulated, output, dialect=how.dialect, events=how.itl)
     if how.as_json:
         latency = {"model": name_of(twin.latency), "reason": twin.latency_reason or None}
-        typer.echo(json.dumps({**summary, "latency": latency}, indent=2, allow_nan=False))
+        document = {**summary, "latency": latency, "notes": list(twin.notes)}
+        typer.echo(json.dumps(document, indent=2, allow_nan=False))
     else:
-        typer.echo(table(summary), err=True)
+        typer.echo(table(summary))
     if len(trace) and not summary["num_by_status"].get("ok"):
         typer.echo(why_none_finished(summary, twin.engine), err=True)
         raise typer.Exit(1)

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
         send_or_arrival_us,
         token_gaps,
     )
-    from traces.summary import Quantity, Summary, prefix_hit_ceiling_frac, summarize_trace
     from traces.tables.problems import Problem
     from traces.trace import Trace, make_trace, select_rows
+    from traces.trace_summary import Quantity, Summary, prefix_hit_ceiling_frac, summarize_trace
     from traces.warm_up import is_warmup, without_warmup
 
 _HOME = {
@@ -58,11 +58,11 @@ _HOME = {
     "MetricNotes": "metrics",
     "Network": "header",
     "Problem": "tables.problems",
-    "Quantity": "summary",
+    "Quantity": "trace_summary",
     "SLOTarget": "header",
     "ServerInfo": "header",
     "Source": "header",
-    "Summary": "summary",
+    "Summary": "trace_summary",
     "TokenGaps": "metrics",
     "Trace": "trace",
     "check_trace": "files.check",
@@ -72,14 +72,14 @@ _HOME = {
     "make_trace": "trace",
     "metric_notes": "metrics",
     "pooled_itl_us": "metrics",
-    "prefix_hit_ceiling_frac": "summary",
+    "prefix_hit_ceiling_frac": "trace_summary",
     "prompt_tokens": "metrics",
     "read_header": "files.read",
     "read_trace": "files.read",
     "request_metrics": "metrics",
     "select_rows": "trace",
     "send_or_arrival_us": "metrics",
-    "summarize_trace": "summary",
+    "summarize_trace": "trace_summary",
     "token_gaps": "metrics",
     "without_warmup": "warm_up",
     "write_trace": "files.write",

@@ -16,8 +16,8 @@ from traces.units import parse_seconds
 from traces.workload.options import WorkloadOptions, with_workload_options
 
 if TYPE_CHECKING:
-    from traces.summary import Summary
     from traces.trace import Trace
+    from traces.trace_summary import Summary
     from traces.workload.servegen import Cut
 
 trace_app = typer.Typer(
@@ -72,7 +72,7 @@ def info(
     from dataclasses import asdict
 
     from traces.files.read import read_trace
-    from traces.summary import summarize_trace
+    from traces.trace_summary import summarize_trace
 
     with _working("reading", trace):
         summary = summarize_trace(read_trace(trace))
@@ -99,7 +99,8 @@ def convert(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         TargetFormat | None,
         typer.Option(
             help="Write the requests for another tool: mooncake for aiperf and guidellm, vllm-bench for its "
-            "timed_trace, burstgpt, azure. Default: a trace.",
+            "timed_trace, burstgpt, azure; or what became of them: blis-simresult and blis-metrics, BLIS's JSON. "
+            "Default: a trace.",
             show_default=False,
         ),
     ] = None,
@@ -108,6 +109,15 @@ def convert(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         int | None,
         typer.Option(
             metavar="N", help="Of a guidellm report: its N-th benchmark, from 1.", show_default=False
+        ),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME=COLUMN[:UNIT],…",
+            help="Of a CSV: which column is what, as arrival=arrived_at:s,input=prompt,output=answer; other "
+            "columns by TraceV2's names. Units of times: s, ms, us.",
+            show_default=False,
         ),
     ] = None,
     start: Annotated[
@@ -149,7 +159,7 @@ def convert(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 
     cut = _cut(start=start, duration=duration, rate_scale=rate_scale, seed=seed)
     with _working("reading", file):
-        trace = convert_file(source, file, part=part, cut=cut)
+        trace = convert_file(source, file, part=part, cut=cut, columns=columns)
     if to is None:
         _write(trace, output, dialect=dialect, overwrite=overwrite)
         return
@@ -195,7 +205,7 @@ def synth(
 
 def describe(summary: Summary) -> list[str]:
     """Return the summary as lines for a terminal."""
-    from traces.summary import Quantity
+    from traces.trace_summary import Quantity
 
     said = [
         ("requests", f"{summary.num_requests:,}"),

@@ -12,18 +12,24 @@ if TYPE_CHECKING:
     from traces.trace import Trace
     from traces.workload.servegen import Cut
 
-SourceFormat = Literal[PublicFormat, "servegen"]
-SOURCE_FORMATS: Final = (*get_args(PublicFormat), "servegen")
+SourceFormat = Literal[PublicFormat, "csv", "servegen"]
+SOURCE_FORMATS: Final = (*get_args(PublicFormat), "csv", "servegen")
 
 
 def convert(
-    source: SourceFormat, path: str | Path, *, part: int | None = None, cut: Cut | None = None
+    source: SourceFormat,
+    path: str | Path,
+    *,
+    part: int | None = None,
+    cut: Cut | None = None,
+    columns: str | None = None,
 ) -> Trace:
     """Return the trace that ``path`` holds in the named public format; ``tracev2`` just reads one.
 
-    ``part``: which of several runs in one file (guidellm). ``cut``: what is drawn from data that are no request
-    logs (servegen). Raises TraceError, naming file and line or row, for what the format does not allow or no
-    trace may hold; ConfigError for an unknown format.
+    ``columns``: which column of a CSV is what, as ``--columns`` spells it (csv). ``part``: which of several runs in
+    one file (guidellm). ``cut``: what is drawn from data that are no request logs (servegen). Raises TraceError,
+    naming file and line or row, for what the format does not allow or no trace may hold; ConfigError for an unknown
+    format.
     """
     if source not in SOURCE_FORMATS:
         raise ConfigError(f"--from: got {source!r}, expected one of {', '.join(SOURCE_FORMATS)}")
@@ -33,10 +39,20 @@ def convert(
         raise ConfigError(
             f"--start, --duration, --rate-scale, --seed: got them beside --from {source}, expected --from servegen"
         )
-    if source != "servegen":
-        return read_public(source, path, part=part)
-    from traces.workload.servegen import read_servegen
+    if (columns is not None) != (source == "csv"):
+        got = "it beside" if columns is not None else "none for"
+        expected = "arrival=COLUMN:UNIT,input=COLUMN,output=COLUMN" if source == "csv" else "--from csv"
+        raise ConfigError(f"--columns: got {got} --from {source}, expected {expected}")
+    if source == "csv":
+        from traces.importers.csvfile import parse_columns, read_csv_file
 
-    trace = read_servegen(Path(path), cut=cut)
+        assert columns is not None  # noqa: S101 - looked at above
+        trace = read_csv_file(Path(path), parse_columns(columns))
+    elif source == "servegen":
+        from traces.workload.servegen import read_servegen
+
+        trace = read_servegen(Path(path), cut=cut)
+    else:
+        return read_public(source, path, part=part)
     check_converted(trace, Path(path))
     return trace

@@ -1,4 +1,4 @@
-"""Promises to a single request, ``--slo ttft=500ms,tpot=30ms``, and which requests keep them."""
+"""Latency limits of a single request, ``--slo ttft=500ms,tpot=30ms``, and which requests meet them."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-PROMISES: Final = {
+SLO_METRICS: Final = {
     "ttft": "ttft_us",
     "ttft_from_due": "ttft_from_due_us",
     "tpot": "tpot_us",
     "itl": "itl_mean_us",
     "e2e": "e2e_us",
 }
-"""What may be promised, with the column of ``request_metrics``: the mean ITL of a request, the others as defined."""
+"""The latencies that may be limited, with their column of ``request_metrics``; ITL is a request's mean."""
 
 
 def parse_slo(text: str) -> dict[str, float]:
-    """Return the promises of ``ttft=500ms,tpot=30ms`` in µs, by metric. Raises ConfigError, for a bare number too."""
+    """Return the limits of ``ttft=500ms,tpot=30ms`` in µs, by metric. Raises ConfigError, for a bare number too."""
     from typer import BadParameter
 
     from traces.units import parse_seconds
 
-    promises: dict[str, float] = {}
+    limits: dict[str, float] = {}
     for part in text.split(","):
         name, _, value = part.strip().partition("=")
-        if name not in PROMISES:
+        if name not in SLO_METRICS:
             raise ConfigError(
-                f"--slo: got {name!r}, expected one of {', '.join(PROMISES)} (ttft=500ms,tpot=30ms)"
+                f"--slo: got {name!r}, expected one of {', '.join(SLO_METRICS)} (ttft=500ms,tpot=30ms)"
             )
         try:
             seconds = parse_seconds(value)
@@ -46,14 +46,14 @@ def parse_slo(text: str) -> dict[str, float]:
             raise ConfigError(
                 f"--slo {name}: got {value!r} without a unit, expected {value.strip()}ms or {value.strip()}s"
             )
-        promises[name] = seconds * 1e6
-    return promises
+        limits[name] = seconds * 1e6
+    return limits
 
 
-def keeps(latencies: pd.DataFrame, slo_us: Mapping[str, float]) -> NDArray[np.bool_]:
-    """Return which rows keep every promise; a metric that a request does not have (TPOT of one token) breaks none."""
+def meets_slo(latencies: pd.DataFrame, slo_us: Mapping[str, float]) -> NDArray[np.bool_]:
+    """Return which rows meet every limit; a metric that a request does not have (TPOT of one token) breaks none."""
     good = np.ones(len(latencies), dtype=bool)
     for name, most_us in slo_us.items():
-        values = latencies[PROMISES[name]].to_numpy(dtype=np.float64)
+        values = latencies[SLO_METRICS[name]].to_numpy(dtype=np.float64)
         good &= np.isnan(values) | (values <= most_us)
     return good

@@ -125,9 +125,9 @@ def _progress(pairs: Pairs, prefix: str, good: Floats | None = None) -> pd.DataF
 
 
 def _good(pairs: Pairs, slo_us: Mapping[str, float]) -> tuple[Floats, Floats]:
-    from traces.slo import keeps
+    from traces.slo import meets_slo
 
-    observed, simulated = (keeps(side, slo_us) for side in (pairs.observed, pairs.simulated))
+    observed, simulated = (meets_slo(side, slo_us) for side in (pairs.observed, pairs.simulated))
     return observed.astype(np.float64), simulated.astype(np.float64)
 
 

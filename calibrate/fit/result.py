@@ -48,6 +48,6 @@ class Fit:
     @property
     def model(self) -> str:
         """The latency model's name in TWIN.yaml."""
-        from replay.twin.config import name_of
+        from replay.twin.config_write import name_of
 
         return name_of(self.config.latency)

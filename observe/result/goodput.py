@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypedDict
 
 from traces import request_metrics
-from traces.slo import keeps
+from traces.slo import meets_slo
 
 if TYPE_CHECKING:
     from traces import Trace
@@ -24,7 +24,7 @@ class Goodput(TypedDict):
 def goodput(trace: Trace, slo_us: Mapping[str, float], *, duration_us: int) -> Goodput:
     """Return how many requests of ``trace`` met every limit; one that failed met none."""
     ok = (trace.column("status") == "ok").fillna(False).to_numpy(dtype=bool)
-    good = ok & keeps(request_metrics(trace), slo_us)
+    good = ok & meets_slo(request_metrics(trace), slo_us)
     count = int(good.sum())
     return Goodput(
         slo_us=dict(slo_us),

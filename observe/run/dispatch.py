@@ -17,6 +17,7 @@ from observe.run.in_flight_counts import InFlightCounter
 from observe.run.pacer import Pacer
 from observe.run.progress import Progress
 from observe.run.sent_request import SentRequest
+from observe.run.timeouts import overdue_reason
 from observe.senders.exchange import Clock, Exchange, Sender, monotonic_ns
 from observe.senders.retry import is_retryable, pause_s
 from observe.settings import Limits
@@ -305,24 +306,9 @@ class LoadRun:
     def _give_up(self) -> None:
         now = self._clock()
         for task, request in self._in_flight.items():
-            reason = self._overdue(request, now)
+            deadline_us = self._plan.deadline_us[request.row] if request.is_paced else None
+            deadline_ns = None if deadline_us is None else self._start_ns + deadline_us * 1000
+            reason = overdue_reason(request, now, limits=self._limits, deadline_ns=deadline_ns)
             if reason is not None:
                 request.exchange.fail("timeout", reason)
                 task.cancel()
-
-    def _overdue(self, request: SentRequest, now: int) -> str | None:
-        """Return why the client gives up on ``request`` at ``now``, or None."""
-        if request.is_waiting_to_retry:
-            return None
-        exchange, limits = request.exchange, self._limits
-        waited_s = (now - (exchange.dispatched_ns or exchange.ready_ns)) / 1e9
-        if limits.timeout_s is not None and waited_s > limits.timeout_s:
-            return f"no complete answer within {limits.timeout_s:g} s (--timeout)"
-        silent_s = (now - exchange.last_activity_ns()) / 1e9
-        if limits.stall_timeout_s is not None and silent_s > limits.stall_timeout_s:
-            return f"no byte for {limits.stall_timeout_s:g} s (--stall-timeout)"
-        deadline_us = self._plan.deadline_us[request.row]
-        paced_by_plan = self._plan.due_us[request.row] is not None
-        if deadline_us is not None and paced_by_plan and now > self._start_ns + deadline_us * 1000:
-            return f"no complete answer by the deadline, {deadline_us} us into the run"
-        return None

@@ -1,22 +1,27 @@
 """Prometheus's text format, as far as a vLLM server writes it.
 
-Source of the grammar: Prometheus exposition format 0.0.4 (``name{label="value",…} number [timestamp]``).
+Source of the grammar: Prometheus exposition format 0.0.4 (``name{label="value",…} number [timestamp]``). Why not
+prometheus_client's parser: docs/decisions/0013-prometheus-client.md.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-_SAMPLE = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?\s*$")
-_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
+# Each pattern matches at one place only and has one way to match: time is linear in the line, whatever it holds.
+_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*+")
+_LABEL = re.compile(r'\s*+([a-zA-Z_][a-zA-Z0-9_]*+)\s*+=\s*+"((?:[^"\\]|\\.)*+)"\s*+(,|(?=\}))')
+_NUMBER = re.compile(r"\s*+(\S++)(?:\s++-?\d++)?\s*+")
+_ESCAPE = re.compile(r"\\[\\\"n]")
 _ESCAPES = {r"\\": "\\", r"\"": '"', r"\n": "\n"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One line: a name, its labels, a value."""
+    """One line: a name, its labels, a value that is finite."""
 
     name: str
     labels: Mapping[str, str]
@@ -30,23 +35,36 @@ class Sample:
 
 
 def parse_metrics(text: str) -> list[Sample]:
-    """Return the samples of ``text`` in order; comments and lines that are none are passed over."""
-    samples: list[Sample] = []
-    for line in text.splitlines():
-        match = None if line.startswith("#") else _SAMPLE.match(line)
-        if match is None:
-            continue
-        name, labels, number = match.groups()
-        try:
-            value = float(number)
-        except ValueError:
-            continue
-        samples.append(Sample(name=name, labels=_labels(labels or ""), value=value))
-    return samples
+    """Return the samples of ``text`` in order; comments, malformed lines and values not finite are left out."""
+    return [sample for line in text.splitlines() if (sample := _sample(line)) is not None]
 
 
-def _labels(text: str) -> dict[str, str]:
-    return {
-        name: re.sub(r"\\[\\\"n]", lambda escape: _ESCAPES[escape.group()], value)
-        for name, value in _LABEL.findall(text)
-    }
+def _sample(line: str) -> Sample | None:
+    name = _NAME.match(line)
+    if name is None:
+        return None
+    labels, end = _labels(line, name.end())
+    number = None if labels is None else _NUMBER.fullmatch(line, end)
+    if labels is None or number is None:
+        return None
+    try:
+        value = float(number[1])
+    except ValueError:
+        return None
+    return Sample(name=name[0], labels=labels, value=value) if math.isfinite(value) else None
+
+
+def _labels(line: str, start: int) -> tuple[dict[str, str] | None, int]:
+    """Return the labels that open at ``start``, None where they are malformed, and where the value begins."""
+    labels: dict[str, str] = {}
+    if not line.startswith("{", start):
+        return labels, start
+    end = start + 1
+    while (label := _LABEL.match(line, end)) is not None:
+        labels[label[1]] = _unescaped(label[2])
+        end = label.end()
+    return (labels, end + 1) if line.startswith("}", end) else (None, end)
+
+
+def _unescaped(value: str) -> str:
+    return _ESCAPE.sub(lambda escape: _ESCAPES[escape.group()], value) if "\\" in value else value

@@ -2,8 +2,8 @@
 
 - ``read_model_config(path)`` is a Hugging Face config.json, or the name of a model that ships, as a ``ModelShape``.
 - ``find_gpu(name)`` is a row of the table of GPUs.
-- ``kv_capacity(shape, gpu, tp=…)`` is where the GPU's memory goes, and how many KV blocks vLLM would find.
-- ``extended_priors(shape, gpu, tp=…)`` is what the coefficients of ``sim.Extended`` should be, before any fit.
+- ``kv_cache_size(shape, gpu, tp=…)`` is where the GPU's memory goes, and how many KV blocks vLLM would find.
+- ``expected_coefficients(shape, gpu, tp=…)`` is what the coefficients of ``sim.Extended`` should be, before any fit.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from replay.model.capacity import KvCapacity, Serving, kv_capacity
+    from replay.model.expectations import ExpectedCoefficient, expected_coefficients
+    from replay.model.gpu_memory import KvCacheSize, Serving, kv_cache_size
     from replay.model.gpus import Gpu, find_gpu
     from replay.model.hf_config import read_model_config
-    from replay.model.priors import Prior, extended_priors
     from replay.model.shape import ModelShape
 
 _HOMES = {
     "Gpu": "replay.model.gpus",
-    "KvCapacity": "replay.model.capacity",
+    "KvCacheSize": "replay.model.gpu_memory",
     "ModelShape": "replay.model.shape",
-    "Prior": "replay.model.priors",
-    "Serving": "replay.model.capacity",
-    "extended_priors": "replay.model.priors",
+    "ExpectedCoefficient": "replay.model.expectations",
+    "Serving": "replay.model.gpu_memory",
+    "expected_coefficients": "replay.model.expectations",
     "find_gpu": "replay.model.gpus",
-    "kv_capacity": "replay.model.capacity",
+    "kv_cache_size": "replay.model.gpu_memory",
     "read_model_config": "replay.model.hf_config",
 }
 
 __all__ = [
+    "ExpectedCoefficient",
     "Gpu",
-    "KvCapacity",
+    "KvCacheSize",
     "ModelShape",
-    "Prior",
     "Serving",
-    "extended_priors",
+    "expected_coefficients",
     "find_gpu",
-    "kv_capacity",
+    "kv_cache_size",
     "read_model_config",
 ]
 

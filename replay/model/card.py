@@ -8,10 +8,10 @@ from dataclasses import asdict
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.model.capacity import GIB, KvCapacity
+from replay.model.expectations import expected_coefficients
+from replay.model.gpu_memory import GIB, KvCacheSize
 from replay.model.gpus import Gpu
 from replay.model.peak import peak_times
-from replay.model.priors import extended_priors
 from replay.model.shape import ModelShape
 from sim.latency.peak import PeakTimes
 
@@ -20,7 +20,7 @@ MOST_TOKENS = 8192
 """The picture's right edge: more tokens than most servers give to one step."""
 
 
-def document(shape: ModelShape, gpu: Gpu, capacity: KvCapacity, *, tp: int, pp: int) -> dict[str, object]:
+def document(shape: ModelShape, gpu: Gpu, capacity: KvCacheSize, *, tp: int, pp: int) -> dict[str, object]:
     """Return everything that the card says, for ``--json``."""
     at_peak = peak_times(shape, gpu, tp=tp, pp=pp)
     experts = shape.experts
@@ -60,11 +60,11 @@ def document(shape: ModelShape, gpu: Gpu, capacity: KvCapacity, *, tp: int, pp: 
         "num_kv_tokens": capacity.num_tokens,
         "saturation_batch_size": at_peak.saturation_batch(),
         "step_floor_us": at_peak.weights_read(np.ones(1))[0] + at_peak.head_weights,
-        "priors": {name: asdict(prior) for name, prior in extended_priors(shape, gpu, tp=tp).items()},
+        "priors": {name: asdict(prior) for name, prior in expected_coefficients(shape, gpu, tp=tp).items()},
     }
 
 
-def card(shape: ModelShape, gpu: Gpu, capacity: KvCapacity, *, tp: int, pp: int) -> str:
+def card(shape: ModelShape, gpu: Gpu, capacity: KvCacheSize, *, tp: int, pp: int) -> str:
     """Return the card as text for a terminal."""
     said = document(shape, gpu, capacity, tp=tp, pp=pp)
     stages = f", pp {pp}" if pp > 1 else ""

@@ -40,6 +40,10 @@ class Gpu:
     tops_int8: float | None = None
     aliases: tuple[str, ...] = ()
 
+    def is_called(self, name: str) -> bool:
+        """Return whether this is its name or one of its aliases, letter case and marks aside."""
+        return _plain(name) in [_plain(each) for each in (self.name, *self.aliases)]
+
     def flops_per_us(self, kind: MatmulKind) -> float:
         """Return the peak rate of a kind of matrix product; weights of a kind it lacks are computed in 16 bits."""
         rate = getattr(self, RATES[kind])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replay.model.capacity import check_parallel
+from replay.model.gpu_memory import check_parallel
 from replay.model.gpus import Gpu
 from replay.model.shape import ModelShape
 from sim.latency.peak import PeakTimes

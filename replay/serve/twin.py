@@ -10,8 +10,8 @@ import numpy as np
 
 from replay.serve.blocks import BlockNumbers
 from replay.serve.metrics import Metrics
-from replay.serve.pacer import Pacer
 from replay.serve.protocol import Answer
+from replay.serve.realtime import RealtimeEngine
 from replay.serve.tokens import Tokens
 from sim import Engine, EngineConfig, LatencyModel, View
 from sim.config import UNBOUNDED
@@ -70,7 +70,7 @@ class Twin:
         self._config = engine
         self._clock_us = clock_us
         self._engine = Engine(engine, latency, record="tokens")
-        self._pacer = Pacer(self._engine)
+        self._realtime = RealtimeEngine(self._engine)
         known = 0 if engine.num_gpu_blocks == UNBOUNDED else engine.num_gpu_blocks * REMEMBERED_PER_BLOCK
         self._blocks = BlockNumbers(engine.block_size, capacity=max(REMEMBERED_AT_LEAST, known))
         self._live: dict[int, Generation] = {}
@@ -83,7 +83,7 @@ class Twin:
         hash_ids: list[int] = []
         if self._config.enable_prefix_caching:
             hash_ids = self._blocks.of(np.concatenate([prompt, answer.tokens]), salt=salt)
-        number, arrival_us = self._pacer.submit(
+        number, arrival_us = self._realtime.submit(
             self._clock_us(),
             prompt_tokens=len(prompt),
             output_tokens=len(answer.texts),
@@ -104,7 +104,7 @@ class Twin:
     def drop(self, generation: Generation) -> None:
         """Abort a request whose client is gone; a finished one is left alone."""
         if self._live.pop(generation.number, None) is not None:
-            self._pacer.abort(self._clock_us(), generation.number)
+            self._realtime.abort(self._clock_us(), generation.number)
             self.metrics.finished["abort"] += 1
             self._arm()
 
@@ -117,7 +117,7 @@ class Twin:
 
     def view(self) -> View:
         """Return the engine's state now."""
-        return self._pacer.view(self._clock_us())
+        return self._realtime.view(self._clock_us())
 
     def timing(self, generation: Generation) -> Timing:
         """Return what the engine says of a request all of whose tokens are due."""
@@ -137,7 +137,7 @@ class Twin:
 
     def _tick(self) -> None:
         self._timer = None
-        for number, time_us in self._pacer.tokens(self._clock_us()):
+        for number, time_us in self._realtime.tokens(self._clock_us()):
             generation = self._live.get(number)
             if generation is not None:
                 self._token(generation, time_us)
@@ -178,7 +178,7 @@ class Twin:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        next_us = self._pacer.next_time_us()
+        next_us = self._realtime.next_time_us()
         if next_us is not None:
             delay_s = max(0, next_us - self._clock_us()) / 1e6
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)

@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from replay.twin.defaults import COEFFICIENTS, DefaultsEntry, version_number
-from replay.twin.defaults_write import number, quoted
-from replay.twin.hardware import Hardware, capacity_of, peak_lines, read_hardware
-from replay.twin.keys import (
+from replay.model.gpus import shipped_gpus
+from replay.twin.config_keys import (
     DEFAULT_SEED,
-    EXTENDED_MEANINGS,
     FOREIGN_NAMES,
-    LATENCY_CLASSES,
     RESERVED,
     RULES_VERSION,
     Key,
-    engine_fields,
     engine_keys,
 )
-from replay.twin.latency import ALPHAS, Chosen, analytic_coefficients, check_keys, read_latency
-from replay.twin.own_model import place_of
+from replay.twin.defaults import DefaultsEntry, version_number
+from replay.twin.engine_defaults import LIMITS, Server, with_defaults
+from replay.twin.hardware import Hardware, capacity_of, read_hardware, window_notes
+from replay.twin.latency import Chosen, check_keys, read_latency
+from replay.twin.on_record import shape_of_shipped
 from replay.twin.profiled import profile_notes
 from sim.config import UNBOUNDED, Compatibility, EngineConfig, InvalidConfig
-from sim.latency import Blackbox, Extended, LatencyModel, Profiled
+from sim.latency import LatencyModel
 from traces.errors import ConfigError
 from traces.strict.section import Section, read_section
 
 if TYPE_CHECKING:
     from traces import Trace
 
-GPU_DEPENDENT = ("max_num_seqs", "max_num_batched_tokens")
-"""vLLM's defaults of these depend on the GPU (vllm 0.32.0 engine/arg_utils.py:EngineArgs.get_batch_defaults)."""
 _TOP = ("vllm_version", "compatibility", "engine", "latency", "hardware", "seed")
 
 
@@ -85,7 +79,8 @@ def load_config(
         root, hardware, beside=path.parent, defaults=defaults, seed=seed, model=latency_model
     )
     version = root.text("vllm_version") or RULES_VERSION
-    engine = _read_engine(root, seed=seed)
+    server = _server(chosen, hardware, vllm_version=version)
+    engine, limits = _read_engine(root, server, seed=seed)
     engine, notes = _with_blocks(engine, chosen, hardware=hardware, vllm_version=version)
     reasons = (chosen.reason,) if chosen.reason else ()
     return TwinConfig(
@@ -93,79 +88,21 @@ def load_config(
         latency=chosen.model,
         vllm_version=version,
         seed=seed,
-        assumed=_assumed(root),
+        assumed=_assumed(root) if server.gpu is None else (),
         latency_reason=chosen.reason,
         source=path,
         notes=(
             *_version_notes(version),
             *reasons,
+            *chosen.notes,
             *_entry_notes(chosen.entry),
+            *(f"model config: {note}" for note in (chosen.shape.left_out if chosen.shape else ())),
+            *limits,
             *(profile_notes(chosen.table, engine) if chosen.table else ()),
             *notes,
             *_startup_notes(engine),
         ),
     )
-
-
-def dump_config(config: TwinConfig) -> str:
-    """Return a configuration as TWIN.yaml text, every key written out; loading it gives an equal one."""
-    engine = [
-        f"  {item.name}: {_scalar(getattr(config.engine, item.name))}"
-        for item in engine_fields()
-        if not (item.name == "num_gpu_blocks" and config.engine.num_gpu_blocks == UNBOUNDED)
-    ]
-    lines = [
-        f"vllm_version: {quoted(config.vllm_version)}",
-        f"compatibility: {config.compatibility}",
-        "engine:",
-        *engine,
-        "latency:",
-        f"  model: {name_of(config.latency)}",
-        *_latency_lines(config.latency),
-        f"seed: {config.seed}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def name_of(latency: LatencyModel) -> str:
-    """Return the name that TWIN.yaml gives a latency model."""
-    names = {model: name for name, model in LATENCY_CLASSES.items()}
-    return names.get(type(latency)) or quoted(place_of(type(latency)))
-
-
-def _latency_lines(latency: LatencyModel) -> list[str]:
-    """Return what the latency section says beside the model's name."""
-    if isinstance(latency, Profiled):
-        lines = [f"    {name}: {number(value)}" for name, value in coefficients_of(latency).items()]
-        lines += [f"    {name}: {getattr(latency, name)!r}" for name in ("scale", "step")]
-        return [f"  table: {quoted(latency.origin)}", "  coefficients:", *lines]
-    if not isinstance(latency, Blackbox):
-        names = [name for name in analytic_coefficients(type(latency)) if name not in ALPHAS]
-        coefficients = [f"    {name}: {number(Decimal(str(getattr(latency, name))))}" for name in ALPHAS]
-        coefficients += [f"    {name}: {getattr(latency, name)!r}" for name in names]
-        peak = getattr(latency, "peak", None)
-        return ["  coefficients:", *coefficients, *(peak_lines(peak) if peak is not None else [])]
-    coefficients = [f"    {name}: {number(value)}" for name, value in coefficients_of(latency).items()]
-    extra = EXTENDED_MEANINGS if isinstance(latency, Extended) else ()
-    return [
-        "  coefficients:",
-        *coefficients,
-        *(f"    {name}: {float(getattr(latency, name))!r}" for name in extra),
-    ]
-
-
-def config_digest(config: TwinConfig) -> str:
-    """Return a digest of what a configuration says, the same however its file is written."""
-    digest = hashlib.sha256(dump_config(config).encode())
-    if isinstance(config.latency, Profiled):  # its file may change under the same name
-        digest.update(config.latency.engine_terms().tobytes())
-    return digest.hexdigest()[:16]
-
-
-def coefficients_of(latency: LatencyModel) -> dict[str, Decimal]:
-    """Return a blackbox's six coefficients in µs, exact; of another model those of them that it has."""
-    values = {name: getattr(latency, name) for name in COEFFICIENTS if hasattr(latency, name)}
-    return {name: Decimal(repr(v) if isinstance(v, float) else v) for name, v in values.items()}
 
 
 def check_fits(config: TwinConfig, trace: Trace) -> None:
@@ -187,8 +124,17 @@ def check_fits(config: TwinConfig, trace: Trace) -> None:
         )
 
 
-def _read_engine(root: Section, *, seed: int) -> EngineConfig:
-    """Return the engine section."""
+def _server(chosen: Chosen, hardware: Hardware | None, *, vllm_version: str) -> Server:
+    """Return what the engine's defaults follow: the GPU and the model that the file names, in one place or another."""
+    gpu, shape, entry = hardware.gpu if hardware else None, chosen.shape, chosen.entry
+    if entry is not None:
+        shape = shape or shape_of_shipped(entry.model)
+        gpu = gpu or next((each for each in shipped_gpus() if each.is_called(entry.gpu)), None)
+    return Server(vllm_version=vllm_version, gpu=gpu, shape=shape)
+
+
+def _read_engine(root: Section, server: Server, *, seed: int) -> tuple[EngineConfig, tuple[str, ...]]:
+    """Return the engine section, with vLLM's own limits where it has none, and lines that say so."""
     section = root.section("engine")
     given: dict[str, object] = {}
     if section is not None:
@@ -200,13 +146,17 @@ def _read_engine(root: Section, *, seed: int) -> EngineConfig:
         given["async_scheduling"] = given.get("async_scheduling") or False
     if given.get("num_speculative_tokens"):
         given["seed"] = seed
-    return _engine_from({name: value for name, value in given.items() if value is not None}, section)
+    settings = {name: value for name, value in given.items() if value is not None}
+    if settings.get("compatibility") == "blis":
+        return _engine_from(settings, section), ()
+    settings, notes = with_defaults(settings, server)
+    return _engine_from(settings, section), notes
 
 
 def _assumed(root: Section) -> tuple[str, ...]:
     """Return the flags without a default of vLLM's own (it goes by the GPU) that a file does not give."""
     section = root.section("engine")
-    return tuple(name for name in GPU_DEPENDENT if section is None or name not in section)
+    return tuple(name for name in LIMITS if section is None or name not in section)
 
 
 def _with_blocks(
@@ -225,7 +175,7 @@ def _with_blocks(
             f"engine.num_gpu_blocks is absent: {capacity.num_gpu_blocks} left by {shape.name} on {hardware.gpu.name}, "
             f"tp {hardware.tp}, utilization {capacity.utilization:g}"
         )
-        return replace(engine, num_gpu_blocks=capacity.num_gpu_blocks), (note,)
+        return replace(engine, num_gpu_blocks=capacity.num_gpu_blocks), (note, *window_notes(shape, engine))
     return engine, ("engine.num_gpu_blocks is absent: the KV cache is taken as unbounded",)
 
 
@@ -286,9 +236,3 @@ def _startup_notes(engine: EngineConfig) -> tuple[str, ...]:
         f"engine.num_gpu_blocks {engine.num_gpu_blocks}: the KV cache holds {tokens} tokens, less than one "
         f"sequence of max_model_len {engine.max_model_len}; vLLM would refuse to start",
     )
-
-
-def _scalar(value: object) -> str:
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(repr, value))}]"
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal, cast, get_args
 
-from replay.twin.keys import EXTENDED_MEANINGS
+from replay.twin.config_keys import EXTENDED_MEANINGS
 from sim.config import InvalidConfig
 from sim.latency import Blackbox, Extended
 from traces.errors import ConfigError

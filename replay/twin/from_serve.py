@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from replay.model.gpus import shipped_gpus
+from replay.model.hf_config import read_model_config
+from replay.model.shipped import shipped_config
+from replay.twin.config_keys import RULES_VERSION
 from replay.twin.defaults_write import quoted
+from replay.twin.engine_defaults import LIMITS, Server, with_defaults
 from replay.twin.serve_flags import Flag, parse_serve
 from sim.config import UNBOUNDED, EngineConfig, InvalidConfig
 from traces.errors import ConfigError
@@ -17,30 +23,32 @@ if TYPE_CHECKING:
 GUESS = "{alpha0: 1000, alpha1: 1, alpha2: 0, beta0: 5000, beta1: 20, beta2: 100}"
 """µs, of no server: where the search of a fit starts."""
 
-DEVICE_DEFAULTS: Mapping[str, tuple[int, int]] = {
-    "H100": (1024, 8192),
-    "H200": (1024, 8192),
-    "B200": (1024, 16384),
-    "B300": (1024, 16384),
-}
-"""max_num_seqs, max_num_batched_tokens that vLLM's server takes without a flag, where they are not 256 and 2048.
-
-vllm 0.32.0 engine/arg_utils.py:EngineArgs.get_batch_defaults.
-"""
 OUTSIDE = ("model", "tensor_parallel", "pipeline_parallel", "data_parallel", "dtype", "kv_cache_dtype", "gpu")
 """What a header knows of a server that bears on its speed, so on the coefficients, not on the scheduler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """What is known of a server: engine settings, what the latency is looked up by, and lines to tell."""
+    """What is known of a server: engine settings, what the latency is looked up by, and lines to tell.
+
+    ``hardware`` and ``latency``: keys of these sections, for a twin that names the GPU; ``coefficients_notes``: what
+    to tell of them where it does not.
+    """
 
     engine: Mapping[str, object]
     origin: str
     model: str | None = None
-    tp: int = 1
+    hardware: Mapping[str, object] = field(default_factory=dict)
+    latency: Mapping[str, object] = field(default_factory=dict)
     vllm_version: str | None = None
     notes: tuple[str, ...] = ()
+    coefficients_notes: tuple[str, ...] = ()
+
+    @property
+    def tp(self) -> int:
+        """How many GPUs share each layer."""
+        tp = self.hardware.get("tp", 1)
+        return tp if isinstance(tp, int) else 1
 
 
 def start_from_serve(command: str) -> Start:
@@ -50,22 +58,27 @@ def start_from_serve(command: str) -> Start:
         engine=served.engine,
         origin="a vllm serve command line",
         model=served.model,
-        tp=served.tp,
-        notes=tuple(_note_of(flag) for flag in served.others),
+        hardware=served.hardware,
+        latency=served.latency,
+        notes=tuple(_note_of(flag) for flag in served.others if not flag.key),
+        coefficients_notes=tuple(_note_of(flag) for flag in served.others if flag.key),
     )
 
 
 def start_from_server(server: ServerInfo, *, name: str) -> Start:
     """Return what a trace's header says of its server."""
-    known = {field.name: getattr(server, field.name, None) for field in fields(EngineConfig)}
+    known = {each.name: getattr(server, each.name, None) for each in fields(EngineConfig)}
+    parallel = {"tp": server.tensor_parallel, "pp": server.pipeline_parallel, "dp": server.data_parallel}
+    widths = {"dtype": server.dtype, "kv_cache_dtype": server.kv_cache_dtype}
     outside = {key: getattr(server, key) for key in OUTSIDE if getattr(server, key) is not None}
     return Start(
         engine={key: value for key, value in known.items() if value is not None},
         origin=f"the header of {name}",
         model=server.model,
-        tp=server.tensor_parallel or 1,
+        hardware={key: value for key, value in parallel.items() if value is not None},
+        latency={key: value for key, value in widths.items() if value is not None},
         vllm_version=server.version,
-        notes=tuple(
+        coefficients_notes=tuple(
             f"{key} {value}: in the coefficients, not in the engine" for key, value in outside.items()
         ),
     )
@@ -74,22 +87,48 @@ def start_from_server(server: ServerInfo, *, name: str) -> Start:
 def twin_text(start: Start, *, gpu: str | None = None) -> tuple[str, tuple[str, ...]]:
     """Return the text of a TWIN.yaml, and the notes in it.
 
-    With a GPU the latency is looked up in the defaults and absent flags are vLLM's for that GPU; without one the
-    coefficients are a guess to fit from. Raises ConfigError where the engine or the lookup refuses.
+    With a GPU absent limits are vLLM's for it, and the latency is ``auto`` where the model's config.json is at hand,
+    else looked up in the defaults; without one the coefficients are a guess to fit from. Raises ConfigError where the
+    engine or the lookup refuses.
     """
-    engine = dict(start.engine)
-    if gpu is not None:
-        seqs, tokens = DEVICE_DEFAULTS.get(gpu.upper().split("-")[0], (256, 2048))
-        engine = {"max_num_seqs": seqs, "max_num_batched_tokens": tokens} | engine
+    model = None if gpu is None else _model_at_hand(start.model)
+    server = _server(start, gpu, model)
+    engine = dict(start.engine) if gpu is None else with_defaults(start.engine, server)[0]
     _check(engine)
-    notes = tuple(" ".join(note.split()) for note in (*start.notes, *_gaps(engine, gpu=gpu)))
+    has_hardware = model is not None and server.gpu is not None
+    told = (*start.notes, *(() if has_hardware else start.coefficients_notes))
+    gaps = _gaps(engine, is_known=gpu is not None, has_hardware=has_hardware)
+    notes = tuple(" ".join(note.split()) for note in (*told, *gaps))
     lines = [f"# From {' '.join(start.origin.split())}.", *(f"# {note}" for note in notes)]
     if start.vllm_version is not None:
         lines.append(f"vllm_version: {quoted(start.vllm_version)}")
     settings = [f"  {key}: {_scalar(value)}" for key, value in engine.items()]
     lines += ["engine:", *settings] if settings else ["engine: {}"]
-    lines += ["latency:", *_latency(start, gpu)]
+    if has_hardware and server.gpu is not None:
+        lines += ["hardware:", f"  gpu: {quoted(server.gpu.name)}"]
+        lines += [f"  {key}: {_scalar(value)}" for key, value in start.hardware.items()]
+        lines += ["latency:", "  model: auto", f"  model_config: {quoted(str(model))}"]
+        lines += [f"  {key}: {quoted(str(value))}" for key, value in start.latency.items()]
+    else:
+        lines += ["latency:", *_latency(start, gpu)]
     return "\n".join(lines) + "\n", notes
+
+
+def _model_at_hand(model: str | None) -> str | None:
+    """Return what ``latency.model_config`` says of a model: its name where it ships, its file where it is a folder."""
+    if model is None:
+        return None
+    file = Path(model) / "config.json"
+    if file.is_file():
+        return str(file.resolve())
+    return model if shipped_config(model) is not None else None
+
+
+def _server(start: Start, gpu: str | None, model: str | None) -> Server:
+    """Return what absent limits follow."""
+    known = None if gpu is None else next((each for each in shipped_gpus() if each.is_called(gpu)), None)
+    shape = None if model is None else read_model_config(model)
+    return Server(vllm_version=start.vllm_version or RULES_VERSION, gpu=known, shape=shape)
 
 
 def _check(engine: Mapping[str, object]) -> None:
@@ -99,18 +138,19 @@ def _check(engine: Mapping[str, object]) -> None:
         raise ConfigError(str(error)) from error
 
 
-def _gaps(engine: Mapping[str, object], *, gpu: str | None) -> Iterator[str]:
-    """Yield what nobody said and what is assumed in its place."""
+def _gaps(engine: Mapping[str, object], *, is_known: bool, has_hardware: bool) -> Iterator[str]:
+    """Yield what nobody said and what is assumed in its place; ``is_known``: the GPU."""
     usual = EngineConfig()
-    if gpu is None:
-        for name in ("max_num_seqs", "max_num_batched_tokens"):
+    if not is_known:
+        for name in LIMITS:
             if name not in engine:
                 yield f"{name} not given: {getattr(usual, name)} assumed; vLLM's default depends on the GPU (--gpu)"
         yield "latency: a guess, of no server; `vtwin calibrate --fit` finds it, or name a GPU on record (--gpu)"
     if "max_model_len" not in engine:
         yield f"max_model_len not given: {usual.max_model_len} assumed; vLLM takes the model's own"
     if engine.get("num_gpu_blocks", UNBOUNDED) == UNBOUNDED:
-        yield "num_gpu_blocks not given: unbounded; vLLM logs it at start-up and says it in /metrics"
+        place = "as many as the GPU leaves room for" if has_hardware else "unbounded"
+        yield f"num_gpu_blocks not given: {place}; vLLM logs it at start-up and says it in /metrics"
 
 
 def _latency(start: Start, gpu: str | None) -> list[str]:

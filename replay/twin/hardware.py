@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from replay.model.capacity import KvCapacity, Serving, kv_capacity
+from replay.model.gpu_memory import KvCacheSize, Serving, kv_cache_size
 from replay.model.gpus import NUMBERS, Gpu, find_gpu, read_gpu
 from replay.model.hf_config import read_model_config
 from replay.model.peak import peak_times
@@ -70,7 +70,7 @@ def read_shape(latency: Section, *, beside: Path) -> ModelShape | None:
 
 def capacity_of(
     shape: ModelShape, hardware: Hardware, *, engine: EngineConfig, vllm_version: str
-) -> KvCapacity:
+) -> KvCacheSize:
     """Return the KV blocks that a server with these settings would find."""
     serving = Serving(
         gpu_memory_utilization=hardware.gpu_memory_utilization,
@@ -79,7 +79,24 @@ def capacity_of(
         max_num_seqs=engine.max_num_seqs,
         vllm_version=version_number(vllm_version),
     )
-    return kv_capacity(shape, hardware.gpu, tp=hardware.tp, pp=hardware.pp, serving=serving)
+    return kv_cache_size(shape, hardware.gpu, tp=hardware.tp, pp=hardware.pp, serving=serving)
+
+
+def window_notes(shape: ModelShape, engine: EngineConfig) -> tuple[str, ...]:
+    """Return how many blocks a sequence takes for its layers with a window, which the simulated cache does not count.
+
+    vLLM keeps them in groups of as many layers as see the whole context, each with blocks of its own for the window
+    (vllm 0.32.0 v1/core/kv_cache_utils.py:_get_kv_cache_groups_uniform_page_size).
+    """
+    if not shape.num_windowed_layers or not shape.num_full_layers:
+        return ()
+    groups = -(-shape.num_windowed_layers // shape.num_full_layers)
+    blocks = groups * (-(-shape.window // engine.block_size) + 1)
+    return (
+        f"engine.num_gpu_blocks: a running sequence of {shape.name} takes up to {blocks} blocks more for its "
+        f"{shape.num_windowed_layers} layers with a window of {shape.window} tokens, which is not simulated: the "
+        "cache fills earlier than shown",
+    )
 
 
 def peak_of(

@@ -11,16 +11,16 @@ from typing import cast
 import yaml
 
 from replay.model.shape import ModelShape
+from replay.twin.config_keys import ANALYTIC, EXTENDED_MEANINGS, LATENCY_KEYS, LATENCY_MODELS
+from replay.twin.custom_model import build, load_class
 from replay.twin.defaults import (
     DefaultsEntry,
     lookup_defaults,
     read_coefficients,
     read_extended_coefficients,
-    version_number,
 )
 from replay.twin.hardware import Hardware, peak_of, read_shape
-from replay.twin.keys import ANALYTIC, EXTENDED_MEANINGS, LATENCY_KEYS, LATENCY_MODELS
-from replay.twin.own_model import build, load_class
+from replay.twin.on_record import Found, Wanted, find_on_record, shape_of_shipped
 from replay.twin.profiled import StepTableFile, read_profiled
 from sim.config import InvalidConfig
 from sim.latency import Blackbox, Extended, LatencyModel, PeakTimes, Physics
@@ -35,13 +35,17 @@ ALPHAS = ("alpha0", "alpha1", "alpha2")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """A latency model, the defaults entry, table or shape behind it where there is one, and why it was taken."""
+    """A latency model, the defaults entry, table or shape behind it where there is one, and why it was taken.
+
+    ``notes``: further lines to tell the user before a run.
+    """
 
     model: LatencyModel
     entry: DefaultsEntry | None = None
     table: StepTableFile | None = None
     shape: ModelShape | None = None
     reason: str = ""
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,10 +123,12 @@ def _read_fitted(asked: Asked) -> Chosen:
         and section.text("model") == "blackbox"
         and asked.shape is not None
     ):
-        entry, missing = _entry_on_record(asked)
-        if entry is None:
-            section.fail("coefficients", got="nothing", expected=f"them or an entry on record ({missing})")
-        return _on_record(asked, entry)
+        found = _entry_on_record(asked)
+        if found.entry is None:
+            section.fail(
+                "coefficients", got="nothing", expected=f"them or an entry on record ({found.missing})"
+            )
+        return _on_record(asked, found.entry)
     if (coefficients is None) == (wanted is None):
         got = "neither" if coefficients is None else "both"
         asked.root.fail("latency", got=got, expected="either coefficients or defaults")
@@ -153,13 +159,24 @@ def _read_extended(section: Section, *, seed: int) -> Extended:
 
 
 def _read_roofline(asked: Asked) -> Chosen:
-    peak = peak_of(asked.root, asked.latency, shape=asked.shape, hardware=asked.hardware)
-    return Chosen(model=_analytic(asked, "roofline", peak), shape=asked.shape)
+    return _read_analytic(asked, "roofline")
 
 
 def _read_physics(asked: Asked) -> Chosen:
+    return _read_analytic(asked, "physics")
+
+
+def _read_analytic(asked: Asked, name: str) -> Chosen:
+    """Return roofline or physics, and what it adds to every first token where nobody said how much."""
     peak = peak_of(asked.root, asked.latency, shape=asked.shape, hardware=asked.hardware)
-    return Chosen(model=_analytic(asked, "physics", peak), shape=asked.shape)
+    model = _analytic(asked, name, peak)
+    node = asked.latency.nodes.get("coefficients")
+    is_given = isinstance(node, yaml.MappingNode) and any(key.value == "alpha0" for key, _ in node.value)
+    note = (
+        f"latency.coefficients.alpha0 is not given: {name} adds {float(str(model.alpha0)) / 1e3:.1f} ms to every "
+        "request before it joins the queue, for vLLM's front end, and so to every TTFT and E2E"
+    )
+    return Chosen(model=model, shape=asked.shape, notes=() if is_given else (note,))
 
 
 def _read_profiled(asked: Asked) -> Chosen:
@@ -234,13 +251,14 @@ def physics_sets() -> dict[str, dict[str, float]]:
 
 def _read_auto(asked: Asked) -> Chosen:
     """Return the best at hand: blackbox on record, else a table, else physics, else roofline; and say why."""
-    entry, missing = _entry_on_record(asked)
+    found = _entry_on_record(asked)
+    entry, missing = found.entry, found.missing
     if entry is not None:
-        why = f"latency.model auto: {entry.latency_model}, since coefficients of {entry} are on record"
+        same = ", a model of the same architecture," if found.is_other_name else ""
+        why = f"latency.model auto: {entry.latency_model}, since coefficients of {entry}{same} are on record"
         return replace(_on_record(asked, entry), reason=why)
     if "table" in asked.latency:
         return replace(_read_profiled(asked), reason=f"latency.model auto: profiled, since {missing}")
-    peak = peak_of(asked.root, asked.latency, shape=asked.shape, hardware=asked.hardware)
     is_known = physics_covers(asked.shape)
     model = "physics" if is_known else "roofline"
     why = (
@@ -248,11 +266,7 @@ def _read_auto(asked: Asked) -> Chosen:
         if is_known
         else "; roofline, since physics was learned on models with rotary attention and gated MLPs"
     )
-    return Chosen(
-        model=_analytic(asked, model, peak),
-        shape=asked.shape,
-        reason=f"latency.model auto: {model}, since {missing}{why}",
-    )
+    return replace(_read_analytic(asked, model), reason=f"latency.model auto: {model}, since {missing}{why}")
 
 
 def physics_covers(shape: ModelShape | None) -> bool:
@@ -260,27 +274,25 @@ def physics_covers(shape: ModelShape | None) -> bool:
     return shape is None or shape.is_gated
 
 
-def _entry_on_record(asked: Asked) -> tuple[DefaultsEntry | None, str]:
+def _entry_on_record(asked: Asked) -> Found:
     """Return the defaults entry for model, GPU, tp and version; or None and what is missing."""
-    wanted = asked.latency.section("defaults")
-    if wanted is not None:
-        model, gpu = wanted.text("model"), wanted.text("gpu")
-        tp, version = wanted.integer("tp", least=1) or 1, wanted.text("vllm_version")
-    elif asked.shape is not None and asked.hardware is not None:
-        model, gpu, tp, version = asked.shape.name, asked.hardware.gpu.name, asked.hardware.tp, None
-    else:
-        return None, "neither defaults nor hardware say which server it is"
-    version = version or asked.root.text("vllm_version")
-    try:
-        entry = lookup_defaults(str(model), str(gpu), tp=tp, path=_defaults_file(asked))
-    except ConfigError:
-        return None, f"no coefficients of {model} on {gpu} tp={tp} are on record"
-    if version is not None and version_number(entry.vllm_version)[:2] != version_number(version)[:2]:
-        return (
-            None,
-            f"the coefficients of {model} on {gpu} tp={tp} on record are of vLLM {entry.vllm_version}",
+    section = asked.latency.section("defaults")
+    version = asked.root.text("vllm_version")
+    if section is not None:
+        model = str(section.text("model"))
+        wanted = Wanted(
+            model=model,
+            gpu=str(section.text("gpu")),
+            tp=section.integer("tp", least=1) or 1,
+            vllm_version=section.text("vllm_version") or version,
+            shape=asked.shape or shape_of_shipped(model),
         )
-    return entry, ""
+    elif asked.shape is not None and asked.hardware is not None:
+        name, tp = asked.hardware.gpu.name, asked.hardware.tp
+        wanted = Wanted(model=asked.shape.name, gpu=name, tp=tp, vllm_version=version, shape=asked.shape)
+    else:
+        return Found(entry=None, missing="neither defaults nor hardware say which server it is")
+    return find_on_record(wanted, path=_defaults_file(asked))
 
 
 def _read_defaults(asked: Asked, wanted: Section) -> DefaultsEntry:

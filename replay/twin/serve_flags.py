@@ -48,11 +48,20 @@ SHORT: Final[Mapping[str, str]] = {
     "-pp": "pipeline-parallel-size",
     "-dp": "data-parallel-size",
 }
+HARDWARE: Final[Mapping[str, str]] = {
+    "tensor-parallel-size": "tp",
+    "pipeline-parallel-size": "pp",
+    "data-parallel-size": "dp",
+}
+"""Flags with a number that are keys of ``hardware``; without one they are in the coefficients."""
+LATENCY: Final[Mapping[str, str]] = {"dtype": "dtype", "kv-cache-dtype": "kv_cache_dtype"}
 SPEED: Final = "in the coefficients, not in the engine"
 REASONS: Final[Mapping[str, str]] = {
     "tensor-parallel-size": SPEED,
-    "pipeline-parallel-size": "not simulated: one engine is",
+    "pipeline-parallel-size": f"{SPEED}; with --gpu under hardware",
     "data-parallel-size": "not simulated: one engine is",
+    "enable-expert-parallel": f"{SPEED}; with --gpu under hardware",
+    "all2all-backend": f"{SPEED}; with --gpu under hardware",
     "dtype": SPEED,
     "quantization": SPEED,
     "kv-cache-dtype": f"{SPEED}; it also sets how many blocks there are",
@@ -74,15 +83,21 @@ class Flag:
     name: str
     value: str | None
     reason: str
+    key: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
 class Served:
-    """What a command line asked for; filled flag by flag."""
+    """What a command line asked for; filled flag by flag.
+
+    ``hardware`` and ``latency``: what these sections of TWIN.yaml say of it. Their flags are among ``others``, too,
+    with the section's ``key``, for a twin that has no hardware.
+    """
 
     model: str | None = None
-    tp: int = 1
     engine: dict[str, object] = field(default_factory=dict)
+    hardware: dict[str, object] = field(default_factory=dict)
+    latency: dict[str, object] = field(default_factory=dict)
     others: list[Flag] = field(default_factory=list)
 
 
@@ -148,9 +163,27 @@ def _take(served: Served, written: str, *, name: str, value: str | None) -> None
     elif name == "watermark":
         served.engine["watermark"] = _fraction(written, value)
     else:
-        if name == "tensor-parallel-size":
-            served.tp = _integer(written, value)
-        served.others.append(Flag(name=written, value=value, reason=REASONS.get(name, UNKNOWN)))
+        key = _take_hardware(served, written, name=name, value=value)
+        served.others.append(Flag(name=written, value=value, reason=REASONS.get(name, UNKNOWN), key=key))
+
+
+def _take_hardware(served: Served, written: str, *, name: str, value: str | None) -> str:
+    """Put a flag that bears on the speed where a twin with hardware has it; return its key, "" for another flag."""
+    plain = name.removeprefix("no-")
+    if name in HARDWARE:
+        served.hardware[HARDWARE[name]] = _integer(written, value)
+        return HARDWARE[name]
+    if name == "gpu-memory-utilization":
+        served.hardware["gpu_memory_utilization"] = _fraction(written, value)
+    elif plain == "enable-expert-parallel" and value is None:
+        served.hardware["enable_expert_parallel"] = plain == name
+    elif name == "all2all-backend" and value is not None:
+        served.hardware["all2all_backend"] = value
+    elif name in LATENCY and value is not None:
+        served.latency[LATENCY[name]] = value
+    else:
+        return ""
+    return plain.replace("-", "_")
 
 
 def _integer(flag: str, value: str | None) -> int:

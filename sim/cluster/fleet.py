@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.cluster.arrays import NOWHERE, Records, records
+from sim.cluster.slo import STANDARD
 from sim.compile import part
 from sim.requests import Int64s, Requests
 
@@ -68,9 +69,6 @@ class RequestTable(NamedTuple):
     slo_target_us: Int64s
 
 
-DEFAULT_SLO_PRIORITY = 3
-
-
 def new_fleet(
     num_instances: int, *, block_size: int = 16, order: Sequence[int] | None = None, num_adapters: int = 0
 ) -> Fleet:
@@ -107,7 +105,7 @@ def request_table(
 ) -> RequestTable:
     """Return the columns that decisions look at; what is not given is absent in every row."""
     none = np.full(len(requests), NOWHERE, np.int64)
-    standard = np.full(len(requests), DEFAULT_SLO_PRIORITY, np.int64)
+    standard = np.full(len(requests), STANDARD, np.int64)
     return RequestTable(
         prompt_tokens=requests.prompt_tokens,
         hash_offsets=requests.hash_offsets,
@@ -131,3 +129,15 @@ def num_prompt_ids(f: Fleet, q: RequestTable, request: int) -> int:
     """Return how many of a prompt's full blocks have ids; those past them are the request's alone."""
     num_ids = q.hash_offsets[request + 1] - q.hash_offsets[request]
     return min(num_ids, num_full_blocks(f, q, request))
+
+
+@part
+def load_of(f: Fleet, instance: int, counts_twice: int) -> int:
+    """Return an instance's load: its requests in flight, each counted once.
+
+    With ``counts_twice``, as the peer documents it (``compatibility: blis``): waiting + running + in flight.
+    """
+    i = f.instances[instance]
+    if counts_twice:
+        return i.num_waiting + i.num_running + i.num_in_flight
+    return i.num_in_flight

@@ -10,7 +10,7 @@ import typer
 
 import vtwin
 from replay.model.reference import reference_page as models_page
-from replay.twin.keys import reference_page as config_page
+from replay.twin.config_keys import reference_page as config_page
 from tests.docs.pages import ROOT
 from traces.tables.reference import page as trace_fields_page
 from traces.workload.reference import reference_page as workload_spec_page

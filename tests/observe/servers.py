@@ -14,7 +14,12 @@ import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
+
+from observe import Settings, observe_with, parse_endpoint
+from observe.observation import Observation
+from traces import Trace
 
 Fault = Literal[
     "status 500",
@@ -105,7 +110,13 @@ class FakeServer:
     asked: list[str] = field(default_factory=list)
     on_request: Callable[[Received], None] = lambda _: None
     echo_headers: bool = False
-    die: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0)
+    die: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0)  # replaced by ``serving``
+    _arrivals: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def received(self, number: int) -> None:
+        """Return once ``number`` generation requests have come."""
+        async with self._arrivals:
+            await self._arrivals.wait_for(lambda: len(self.requests) >= number)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.num_connections += 1
@@ -141,6 +152,8 @@ class FakeServer:
                 connection_use=sum(each.connection == connection for each in self.requests),
             )
             self.requests.append(received)
+            async with self._arrivals:
+                self._arrivals.notify_all()
             self.on_request(received)
             return await Answering(self, writer, received).answer()
         status, answer = self._answer_question(path, json.loads(body) if body else {})
@@ -210,7 +223,7 @@ class Answering:
             await self.writer.drain()
             return True
         if behaviour.fault == "stall before the head":
-            await asyncio.sleep(3600)
+            await asyncio.Event().wait()
         if behaviour.fault == "die before the head":
             self.writer.transport.abort()
             return False
@@ -307,7 +320,7 @@ class Answering:
         """Commit what happens in mid-stream; return whether the stream goes on."""
         if fault == "stall after two events":
             await self.writer.drain()
-            await asyncio.sleep(3600)
+            await asyncio.Event().wait()
         if fault == "die after two events":
             await self.writer.drain()
             self.writer.close()
@@ -455,21 +468,30 @@ async def serving(behaviour: Behaviour | None = None) -> AsyncIterator[FakeServe
 @contextmanager
 def serving_in_thread(behaviour: Behaviour | None = None) -> Iterator[FakeServer]:
     """The same server on a loop and a thread of its own, for what blocks the test's thread."""
-    started, stop = threading.Event(), threading.Event()
+    started, stop = threading.Event(), asyncio.Event()
     servers: list[FakeServer] = []
 
     async def serve() -> None:
         async with serving(behaviour) as server:
             servers.append(server)
+            loops.append(asyncio.get_running_loop())
             started.set()
-            while not stop.is_set():
-                await asyncio.sleep(0.01)
+            await stop.wait()
 
+    loops: list[asyncio.AbstractEventLoop] = []
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
     started.wait()
     try:
         yield servers[0]
     finally:
-        stop.set()
+        loops[0].call_soon_threadsafe(stop.set)
         thread.join()
+
+
+async def observed(
+    server: FakeServer, trace: Trace, *, output: Path | None = None, **how: object
+) -> Observation:
+    """Observe ``trace`` at the server; ``how``: settings that are not the default."""
+    settings = replace(Settings(endpoint=parse_endpoint(server.url)), **how)  # type: ignore[arg-type]
+    return await observe_with(trace, settings, output=output)

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import vtwin
-from observe.senders.exchange import monotonic_ns
 from tests.observe.servers import Behaviour, FakeServer, serving, serving_in_thread
 from traces import Trace, read_trace
 
@@ -186,9 +185,7 @@ async def interrupted(
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        deadline = monotonic_ns() + 30_000_000_000
-        while len(server.requests) < after and monotonic_ns() < deadline and process.returncode is None:
-            await asyncio.sleep(0.01)
+        await asyncio.wait_for(server.received(after), 30)
         send(process)
         out, err = await asyncio.wait_for(process.communicate(), 30)
     assert process.returncode is not None

@@ -166,8 +166,7 @@ async def test_a_drained_run_begins_no_round() -> None:
     async with serving(Behaviour(ttft_s=0.15)) as server:
         settings = Settings(endpoint=parse_endpoint(server.url), max_error_frac=None)
         run = asyncio.create_task(observe_with(sessions([0], 3), settings, handle_signals=True))
-        while len(server.requests) < 2:
-            await asyncio.sleep(0.005)
+        await server.received(2)
         os.kill(os.getpid(), signal.SIGINT)
         seen = await run
     assert seen.interrupted

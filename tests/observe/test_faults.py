@@ -137,8 +137,7 @@ async def test_a_deadline_of_the_workload_is_kept() -> None:
 async def test_a_server_that_dies_half_way_leaves_the_rest_as_errors() -> None:
     async with serving(Behaviour(ttft_s=0.01)) as server:
         run = asyncio.create_task(observe_trace(workload(every(20_000, 20)), url=server.url))
-        while len(server.requests) < 8:
-            await asyncio.sleep(0.005)
+        await server.received(8)
         await server.die()
         trace = await run
     assert len(trace) == 20

@@ -13,6 +13,8 @@ import pytest
 from observe import Limits, Settings, observe_trace, observe_with, parse_endpoint
 from observe.result.json_document import summarize_observed
 from observe.result.summary_table import table
+from observe.run.sent_request import SentRequest
+from observe.run.timeouts import overdue_reason
 from observe.senders.exchange import Exchange
 from observe.senders.retry import is_retryable, pause_s, retry_after_s
 from tests.observe.servers import Behaviour, serving
@@ -112,16 +114,20 @@ async def test_retry_after_is_kept_to_and_tries_end() -> None:
     assert list(trace.column("attempt")) == [4]
 
 
+def test_a_request_that_waits_to_be_retried_does_not_stall() -> None:
+    request = SentRequest(row=0, exchange=failed(429))
+    limits = Limits(stall_timeout_s=0.1, timeout_s=0.1)
+    reason = overdue_reason(request, 10**9, limits=limits, deadline_ns=None)
+    assert reason == "no complete answer within 0.1 s (--timeout)"
+    request.is_waiting_to_retry = True
+    assert overdue_reason(request, 10**9, limits=limits, deadline_ns=0) is None
+
+
 async def test_an_interrupted_run_waits_for_no_further_try() -> None:
     async with serving(Behaviour(fault="status 429", retry_after="3600")) as server:
-        settings = Settings(
-            endpoint=parse_endpoint(server.url), limits=Limits(max_retries=3, stall_timeout_s=0.1)
-        )
+        settings = Settings(endpoint=parse_endpoint(server.url), limits=Limits(max_retries=3))
         run = asyncio.create_task(observe_with(workload([0]), settings, handle_signals=True))
-        while not server.requests:
-            await asyncio.sleep(0.005)
-        await asyncio.sleep(0.3)  # longer than a stall may last: a request that rests does not stall
-        assert not run.done()
+        await server.received(1)
         os.kill(os.getpid(), signal.SIGINT)
         seen = await run
     assert seen.interrupted

@@ -134,7 +134,6 @@ async def test_a_body_larger_than_the_socket_takes_is_sent_whole() -> None:
     received: list[bytes] = []
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(0.05)
         received.append((await read_request(reader))[1])
         writer.write(CHUNKED)
 
@@ -161,7 +160,8 @@ async def test_a_connection_that_was_closed_while_idle_is_not_used_again() -> No
         await sender.send(got)
         assert got.failure is None
         assert got.connection_wait_ns > 0
-        await asyncio.sleep(0.02)
+        while sender._idle and sender._idle[0].is_reusable:  # until the server's close has arrived
+            await asyncio.sleep(0)
     await sender.close()
     listener.close()
 
@@ -177,17 +177,18 @@ def _closing(talk: Talk) -> Talk:
 async def test_a_cancelled_request_drops_its_connection() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
+        come.set()
         assert await reader.read() == b""
         assert not writer.is_closing()
         gone.set()
 
-    gone = asyncio.Event()
+    come, gone = asyncio.Event(), asyncio.Event()
     listener = await asyncio.start_server(_closing(talk), "127.0.0.1", 0)
     sender = SocketSender(
         parse_endpoint(f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"), "/v1/completions"
     )
     task = asyncio.create_task(sender.send(exchange()))
-    await asyncio.sleep(0.05)
+    await asyncio.wait_for(come.wait(), 5)
     task.cancel()
     await asyncio.wait_for(gone.wait(), 5)
     await sender.close()
@@ -201,11 +202,10 @@ async def test_a_busy_client_still_knows_when_the_bytes_came() -> None:
         await read_request(reader)
         writer.write(CHUNKED)
         await writer.drain()
-        time.sleep(0.2)
+        time.sleep(0.2)  # the loop's thread is what must not run: no injected clock can stand for it
         await reader.read()  # a goodbye at once would be stamped in the answer's place
 
-    asking = Receiver()  # the kernel begins to stamp a moment after it was first asked to
-    await asyncio.sleep(0.1)
+    asking = stamping_receiver()
     (by_kernel,) = await sent(talk)
     (by_clock,) = await sent(talk, kernel_stamps=False)
     asking.close()
@@ -214,8 +214,7 @@ async def test_a_busy_client_still_knows_when_the_bytes_came() -> None:
 
 
 def test_a_wall_clock_that_was_set_does_not_reach_the_stamps() -> None:
-    receiver = Receiver()
-    time.sleep(0.05)
+    receiver = stamping_receiver()
     client, server = _pair()
     receiver.prepare(client)
     before = monotonic_ns()
@@ -235,27 +234,21 @@ def test_a_wall_clock_that_was_set_does_not_reach_the_stamps() -> None:
 
 
 def test_a_core_taken_away_between_the_two_clocks_does_not_make_time_run_backwards() -> None:
-    """The clocks are first read 5 ms apart: as one moment, that would put the bytes before the last ones."""
-    receiver = Receiver()
-    time.sleep(0.05)
+    """The clocks are first read 5 ms apart: taken as one moment, the bytes would be older than those before."""
+    receiver = stamping_receiver()
     client, server = _pair()
     receiver.prepare(client)
     server.send(b"x")
     _, before = receiver.receive(client, after_ns=0)
-    delays = iter([0.005])
-
-    def slow_time_ns() -> int:
-        time.sleep(next(delays, 0))
-        return real()
-
-    real = time.time_ns
+    lost_ns = iter([5_000_000])  # of the first reading, before the monotonic clock
+    num_kernel_stamps = receiver.num_kernel_stamps
     server.send(b"y")
     sent = monotonic_ns()
-    with mock.patch("observe.senders.receive_timestamps.time.time_ns", slow_time_ns):
-        _, stamp = receiver.receive(client, after_ns=before)
+    receiver._clock = lambda: monotonic_ns() - next(lost_ns, 0)
+    _, stamp = receiver.receive(client, after_ns=before)
     assert before <= stamp
     assert abs(stamp - sent) < 3_000_000
-    assert receiver.num_kernel_stamps == 2
+    assert receiver.num_kernel_stamps == num_kernel_stamps + 1
     receiver.close()
     client.close()
     server.close()
@@ -270,6 +263,20 @@ def test_the_header_says_how_many_stamps_are_the_kernels() -> None:
     plain = Receiver(kernel=False)
     assert plain.describe() == "CLOCK_MONOTONIC, stamped per read"
     plain.close()
+
+
+def stamping_receiver() -> Receiver:
+    """Return a receiver whose kernel stamps already: it begins a moment after it was first asked to."""
+    receiver = Receiver()
+    client, server = _pair()
+    receiver.prepare(client)
+    while receiver.num_kernel_stamps == 0:
+        server.send(b"x")
+        receiver.receive(client, after_ns=0)
+    client.close()
+    server.close()
+    receiver.num_clock_stamps = 0
+    return receiver
 
 
 def _pair() -> tuple[socket.socket, socket.socket]:
@@ -303,7 +310,9 @@ async def test_a_connection_that_was_idle_for_too_long_is_not_used_again() -> No
             while True:
                 await read_request(reader)
                 writer.write(CHUNKED)
+        gone.release()
 
+    gone = asyncio.Semaphore(0)
     passed_ns = 0
     listener = await asyncio.start_server(_closing(talk), "127.0.0.1", 0)
     sender = SocketSender(
@@ -320,5 +329,6 @@ async def test_a_connection_that_was_idle_for_too_long_is_not_used_again() -> No
         waits.append(got.connection_wait_ns > 0)
     assert waits == [True, False, True]
     await sender.close()
-    await asyncio.sleep(0.05)  # the server's side sees the end
+    await asyncio.wait_for(gone.acquire(), 5)  # both connections' server sides have seen the end
+    await asyncio.wait_for(gone.acquire(), 5)
     listener.close()

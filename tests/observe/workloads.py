@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from traces import Header, Trace, make_trace
+from observe.plan.prompts import TokenPrompts
+from observe.plan.request_body import BodyShape
+from observe.plan.send_plan import SendPlan, make_plan
+from traces import ClosedLoop, Header, Trace, make_trace
 
 
 def workload(
@@ -41,3 +44,8 @@ def only_error(trace: Trace) -> str:
     messages = set(trace.column("error_message").dropna())
     assert len(messages) == 1
     return str(messages.pop())
+
+
+def plan_of(arrivals_us: list[int | None], *, loop: ClosedLoop | None = None) -> SendPlan:
+    trace = workload(arrivals_us, header={"closed_loop": loop} if loop else None)
+    return make_plan(trace, prompts=TokenPrompts(1), shape=BodyShape(api="completions", model="m"))

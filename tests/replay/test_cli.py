@@ -67,6 +67,7 @@ def test_the_document_has_the_contracts_keys(capsys: pytest.CaptureFixture[str])
         *("request_throughput", "output_token_throughput", "prefix_hit_frac", "num_preemptions"),
         *("engine_cpu_s", "num_steps", "num_jumps", "ttft_us", "e2e_us", "itl_us", "tpot_us", "queue_us"),
         "latency",
+        "notes",
     ]
     for name in ("ttft_us", "e2e_us", "itl_us", "tpot_us", "queue_us"):
         assert list(summary[name]) == ["mean", "p50", "p90", "p95", "p99"]  # type: ignore[call-overload]
@@ -138,19 +139,6 @@ def test_async_steps_say_when_they_ran_on_the_device(folder: Path) -> None:
     assert vtwin.main([*REPLAY, "--steps", "steps.jsonl"]) == 0
     steps = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
     assert {"exec_start", "exec_end"} <= set(steps[0])
-
-
-@pytest.mark.usefixtures("folder")
-def test_without_json_a_table_is_told_on_stderr_and_stdout_is_empty(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    capsys.readouterr()
-    assert vtwin.main(list(REPLAY)) == 0
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "requests    40 ok" in err
-    assert "times faster than real time" in err
-    assert "TTFT, ms" in err
 
 
 def test_the_header_says_how_the_trace_was_made(folder: Path) -> None:

@@ -10,8 +10,15 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replay.twin.config import TwinConfig, coefficients_of, dump_config, load_config
-from replay.twin.keys import ENGINE_MEANINGS, EXTENDED_MEANINGS, all_keys, engine_fields, reference_page
+from replay.twin.config import TwinConfig, load_config
+from replay.twin.config_keys import (
+    ENGINE_MEANINGS,
+    EXTENDED_MEANINGS,
+    all_keys,
+    engine_fields,
+    reference_page,
+)
+from replay.twin.config_write import coefficients_of, dump_config
 from sim.config import UNBOUNDED, EngineConfig
 from sim.latency import Blackbox, Extended
 from traces.errors import ConfigError
@@ -69,7 +76,11 @@ def test_without_an_engine_section_vllms_defaults_hold_and_the_unbounded_cache_i
 ) -> None:
     config = load(tmp_path, LATENCY)
     assert config.engine == EngineConfig()
-    assert config.notes == ("engine.num_gpu_blocks is absent: the KV cache is taken as unbounded",)
+    assert config.notes == (
+        "not in engine: max_num_seqs 256, max_num_batched_tokens 2048, max_model_len 32768 assumed; vLLM goes by the "
+        "GPU and the model (hardware, latency.model_config)",
+        "engine.num_gpu_blocks is absent: the KV cache is taken as unbounded",
+    )
 
 
 @pytest.mark.parametrize(
@@ -187,7 +198,7 @@ def test_defaults_are_looked_up_and_their_trust_is_said(tmp_path: Path) -> None:
     )
     assert config.engine.num_gpu_blocks == 17600
     assert "weakly identified" in config.notes[0]
-    assert "17600 taken from the entry" in config.notes[1]
+    assert "17600 taken from the entry" in config.notes[-1]
 
 
 def test_a_block_size_other_than_the_entrys_leaves_the_cache_unbounded(tmp_path: Path) -> None:
@@ -225,12 +236,16 @@ def test_another_version_is_accepted_with_a_line_that_says_whose_rules_hold(tmp_
 
 
 def test_a_cache_below_one_longest_sequence_is_said_but_not_refused(tmp_path: Path) -> None:
-    config = load(tmp_path, "engine: {num_gpu_blocks: 17, max_model_len: 257}\n" + LATENCY)
+    small = (
+        "engine: {max_num_seqs: 4, max_num_batched_tokens: 64, num_gpu_blocks: 17, max_model_len: LEN}\n"
+        + LATENCY
+    )
+    config = load(tmp_path, small.replace("LEN", "257"))
     assert config.notes == (
         "engine.num_gpu_blocks 17: the KV cache holds 256 tokens, less than one sequence of max_model_len "
         "257; vLLM would refuse to start",
     )
-    assert load(tmp_path, "engine: {num_gpu_blocks: 17, max_model_len: 256}\n" + LATENCY).notes == ()
+    assert load(tmp_path, small.replace("LEN", "256")).notes == ()
 
 
 @given(
@@ -290,13 +305,19 @@ def test_every_field_is_explained() -> None:
 
 def test_the_reference_page_is_what_the_table_says() -> None:
     page = ROOT / "docs" / "reference" / "config.md"
-    assert page.read_text() == reference_page(), "run: python -m replay.twin.keys > docs/reference/config.md"
+    assert page.read_text() == reference_page(), (
+        "run: python -m replay.twin.config_keys > docs/reference/config.md"
+    )
 
 
 def test_every_documented_key_is_accepted(tmp_path: Path) -> None:
     """A key of the table that the reader refused would make this fail at that key."""
     leaves = [key for key in all_keys() if key.path.startswith("engine.")]
-    values = {"num_gpu_blocks": "9000", "synthetic_acceptance_rates": "[]"}
+    limits = {
+        name: getattr(EngineConfig(), name)
+        for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len")
+    }
+    values = {"num_gpu_blocks": "9000", "synthetic_acceptance_rates": "[]", **limits}
     engine = ", ".join(
         f"{name}: {values.get(name, key.default)}"
         for key in leaves

@@ -110,10 +110,28 @@ def test_a_command_line_that_cannot_be_is_refused_in_one_line(command: str, mess
 
 def test_a_gpu_on_record_brings_its_latency_and_vllms_own_defaults(tmp_path: Path) -> None:
     start = start_from_serve("vllm serve codellama/codellama-34b-instruct-hf --max-num-batched-tokens 512")
-    engine = loaded(twin_text(start, gpu="H100")[0], tmp_path).engine
-    assert (engine.max_num_seqs, engine.max_num_batched_tokens) == (1024, 512)
+    twin = loaded(twin_text(start, gpu="H100")[0], tmp_path)
+    assert (twin.engine.max_num_seqs, twin.engine.max_num_batched_tokens) == (
+        512,
+        512,
+    )  # no more seats than tokens
+    assert twin.engine.max_model_len == 16384
+    assert "on record" in twin.latency_reason
     with pytest.raises(ConfigError):
         twin_text(start_from_serve("vllm serve nobody/knows"), gpu="H100")
+
+
+def test_flags_that_bear_on_the_speed_become_hardware_where_the_gpu_is_named(tmp_path: Path) -> None:
+    command = "vllm serve Qwen/Qwen3-8B -tp 2 --gpu-memory-utilization 0.8 --kv-cache-dtype fp8 --new-flag 1"
+    text, notes = twin_text(start_from_serve(command), gpu="A100-80")
+    assert 'hardware:\n  gpu: "A100-80"\n  tp: 2\n  gpu_memory_utilization: 0.8\n' in text
+    assert '  model: auto\n  model_config: "Qwen/Qwen3-8B"\n  kv_cache_dtype: "fp8"\n' in text
+    assert [note for note in notes if note.startswith("--")] == ["--new-flag 1: not in the twin"]
+    engine = loaded(text, tmp_path).engine
+    assert (engine.max_num_seqs, engine.max_num_batched_tokens, engine.max_model_len) == (256, 2048, 40960)
+    assert any(
+        note.startswith("-tp 2: in the coefficients") for note in twin_text(start_from_serve(command))[1]
+    )
 
 
 def test_a_header_says_what_its_server_was(tmp_path: Path) -> None:

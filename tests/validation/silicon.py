@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from replay.model import Serving, find_gpu, kv_capacity, read_model_config
+from replay.model import Serving, find_gpu, kv_cache_size, read_model_config
 from replay.model.peak import peak_times
 from replay.twin.latency import DEFAULT_PHYSICS, physics_sets
 from sim import EngineConfig, LatencyModel, PeakTimes, Physics, Requests, Roofline, simulate
@@ -156,7 +156,7 @@ def engine_of(point: Point) -> EngineConfig:
         gpu_memory_utilization=0.9,
         vllm_version=(0, 18),
     )
-    capacity = kv_capacity(shape_of(point), find_gpu(point.gpu), tp=point.tp, serving=serving)
+    capacity = kv_cache_size(shape_of(point), find_gpu(point.gpu), tp=point.tp, serving=serving)
     return EngineConfig(
         max_num_seqs=SERVED_SEQS,
         max_num_batched_tokens=SERVED_TOKENS,

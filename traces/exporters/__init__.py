@@ -1,11 +1,11 @@
-"""Workloads for other tools: ``export(trace, "mooncake", path)`` writes what their replays read."""
+"""A trace for other tools: ``export(trace, "mooncake", path)`` writes what their replays or reports read."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from traces.errors import ConfigError
+from traces.errors import ConfigError, TraceError
 from traces.exporters.target import TARGET_FORMATS, TargetFormat
 
 if TYPE_CHECKING:
@@ -13,13 +13,28 @@ if TYPE_CHECKING:
 
 
 def export(trace: Trace, target: TargetFormat, path: str | Path) -> Path:
-    """Write the requests of ``trace`` to ``path`` in another tool's format; return the path.
+    """Write ``trace`` to ``path`` in another tool's format, whole or not at all; return the path.
 
-    Raises ConfigError for an unknown format, TraceError for a trace that says no times (a closed loop) or no
-    lengths, or a path that cannot be written.
+    Raises ConfigError for an unknown format, TraceError for a trace that lacks what the format says (times in a
+    closed loop, lengths, outcomes), or a path that cannot be written.
     """
-    from traces.exporters.formats import write_requests
+    from traces.atomic import atomic_file
 
     if target not in TARGET_FORMATS:
         raise ConfigError(f"--to: got {target!r}, expected one of {', '.join(TARGET_FORMATS)}")
-    return write_requests(trace, target, Path(path))
+    out = Path(path)
+    text = _document(trace, target, out=out)
+    with atomic_file(out, error=TraceError) as temporary:
+        temporary.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(text, encoding="utf-8")
+    return out
+
+
+def _document(trace: Trace, target: TargetFormat, *, out: Path) -> str:
+    if target in ("blis-simresult", "blis-metrics"):
+        from traces.exporters.blis_results import blis_document
+
+        return blis_document(trace, target, file=out)
+    from traces.exporters.formats import requests_document
+
+    return requests_document(trace, target)

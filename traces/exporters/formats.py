@@ -13,12 +13,10 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from traces.atomic import atomic_file
 from traces.errors import TraceError
 from traces.exporters.target import TargetFormat
 from traces.metrics import prompt_tokens
@@ -32,8 +30,8 @@ _AZURE_START: Final = datetime(2023, 11, 16, 18, 0, 0, tzinfo=UTC)
 """Azure's CSV has times of day: requests count from this one, in the hour of the published traces."""
 
 
-def write_requests(trace: Trace, target: TargetFormat, out: Path) -> Path:
-    """Write the requests of ``trace`` to ``out`` (see ``export``)."""
+def requests_document(trace: Trace, target: TargetFormat) -> str:
+    """Return the requests of ``trace`` in another tool's format, by arrival. Raises TraceError."""
     workload = workload_of(trace)
     if workload.column("arrival_time_us").isna().any():
         raise TraceError(
@@ -43,11 +41,7 @@ def write_requests(trace: Trace, target: TargetFormat, out: Path) -> Path:
     workload = Trace(
         header=workload.header, requests=workload.requests.iloc[order].reset_index(drop=True), events=None
     )
-    text = "".join(_WRITERS[target](workload))
-    with atomic_file(out, error=TraceError) as temporary:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text, encoding="utf-8")
-    return out
+    return "".join(_WRITERS[target](workload))
 
 
 def _lengths(trace: Trace) -> Iterator[tuple[int, int, int]]:

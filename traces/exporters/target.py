@@ -1,8 +1,8 @@
-"""The formats that requests can be exported to, by the names of ``trace convert --to``."""
+"""The formats that requests and runs can be exported to, by the names of ``trace convert --to``."""
 
 from __future__ import annotations
 
 from typing import Final, Literal, get_args
 
-TargetFormat = Literal["mooncake", "vllm-bench", "burstgpt", "azure"]
+TargetFormat = Literal["mooncake", "vllm-bench", "burstgpt", "azure", "blis-simresult", "blis-metrics"]
 TARGET_FORMATS: Final = get_args(TargetFormat)

@@ -18,6 +18,7 @@ PublicFormat = Literal[
     "vllm-bench",
     "aiperf",
     "guidellm",
+    "vidur",
     "tracev2",
 ]
 
@@ -49,6 +50,7 @@ def _reader(source: PublicFormat, *, part: int | None) -> Callable[[Path], Trace
     from traces.importers.guidellm import read_guidellm
     from traces.importers.llmservingsim import read_llmservingsim
     from traces.importers.mooncake import read_mooncake
+    from traces.importers.vidur import read_vidur
     from traces.importers.vllmbench import read_vllm_bench
 
     readers: dict[PublicFormat, Callable[[Path], Trace]] = {
@@ -59,6 +61,7 @@ def _reader(source: PublicFormat, *, part: int | None) -> Callable[[Path], Trace
         "vllm-bench": read_vllm_bench,
         "aiperf": read_aiperf,
         "guidellm": partial(read_guidellm, part=part),
+        "vidur": read_vidur,
         "tracev2": read_trace,
     }
     return readers[source]

@@ -12,12 +12,14 @@ from traces.trace import Trace
 _HEADS: Final[dict[str, PublicFormat]] = {
     "TIMESTAMP,ContextTokens,GeneratedTokens": "azure",
     "Timestamp,Model,Request tokens,Response tokens": "burstgpt",
+    "arrived_at,num_prefill_tokens,num_decode_tokens": "vidur",
+    "num_prefill_tokens,num_decode_tokens": "vidur",
 }
 _LONGEST_HEAD: Final = 200
 
 
 def read_recorded(path: Path) -> Trace:
-    """Return the trace at ``path``, converted where it is an Azure or BurstGPT CSV or a Mooncake JSONL file.
+    """Return the trace at ``path``, converted where it is an Azure, BurstGPT or Vidur CSV or a Mooncake JSONL file.
 
     Raises TraceError.
     """

@@ -13,8 +13,6 @@ from typing import Final
 from traces.header import BLIS_KEYS, BLIS_SERVER_KEYS, Header, ServerInfo
 from traces.schema import EVENT_FIELDS, REQUEST_FIELDS, Field
 
-PAGE: Final = Path("docs/reference/trace-fields.md")
-
 _INTRODUCTION: Final = """\
 # Fields of a trace
 

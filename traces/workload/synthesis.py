@@ -26,7 +26,7 @@ from traces.workload.model import Client, ClosedLoop, OpenLoop, Window, Workload
 from traces.workload.options import WorkloadOptions, check_options
 from traces.workload.resampling import DrawnRequests, draw_rows, header_keys, with_recorded
 from traces.workload.resolve import seed_of, workload_from_options
-from traces.workload.sessions import (
+from traces.workload.session_rounds import (
     begin_and_place,
     context_tokens,
     grows,

@@ -72,7 +72,7 @@ def known_priors(
     ``model_config``: a config.json, or the name of a model that ships. Raises ConfigError on an option that names
     nothing known; what only the header says may be unknown.
     """
-    from replay.model import extended_priors, find_gpu, read_model_config
+    from replay.model import expected_coefficients, find_gpu, read_model_config
     from traces.errors import ConfigError
 
     priors: dict[str, Prior] = {}
@@ -88,7 +88,7 @@ def known_priors(
         if model_config is not None:
             raise
         return priors
-    for name, prior in extended_priors(shape, row, tp=tp or server.tensor_parallel or 1).items():
+    for name, prior in expected_coefficients(shape, row, tp=tp or server.tensor_parallel or 1).items():
         width = prior.value * prior.relative_width
         priors[name] = Prior(centre=prior.value, width=width, source=prior.source)
     return priors

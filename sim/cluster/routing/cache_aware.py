@@ -12,7 +12,7 @@ from __future__ import annotations
 from sim.cluster.arrays import NOWHERE, has_bit
 from sim.cluster.fleet import Fleet, RequestTable, num_prompt_ids
 from sim.cluster.routing.prefix_tree import ROOT, evict_beyond, insert, match_node
-from sim.cluster.routing.simple import choose_least_loaded, load_of
+from sim.cluster.routing.simple import choose_least_loaded, load_seen
 from sim.cluster.routing.state import Router
 from sim.compile import part, phase
 
@@ -22,7 +22,7 @@ def choose_by_tree(r: Router, f: Fleet, q: RequestTable, request: int, time_us: 
     """Return the owner of the request's prefix, or the least loaded candidate."""
     evict_when_due(r, q, time_us)
     least_loaded = choose_least_loaded(r, f, request)
-    if is_imbalanced(r, f, load_of(r, f, least_loaded)):
+    if is_imbalanced(r, f, load_seen(r, f, least_loaded)):
         return least_loaded
     first = q.hash_offsets[request]
     node, num_matched = match_node(r.tree, q.hash_ids, first, first + num_prompt_ids(f, q, request))
@@ -49,7 +49,7 @@ def is_imbalanced(r: Router, f: Fleet, least: int) -> bool:
     """Return whether the most loaded candidate has too much more than ``least``."""
     s, most = r.settings[0], least
     for place in range(f.counts[0].num_candidates):
-        most = max(most, load_of(r, f, f.candidates[place]))
+        most = max(most, load_seen(r, f, f.candidates[place]))
     return most - least > s.balance_abs_threshold and most > s.balance_rel_threshold * least
 
 
@@ -72,7 +72,7 @@ def owner_of(r: Router, f: Fleet, node: int) -> int:
         instance = f.candidates[place]
         if not has_bit(holders, node, instance):
             continue
-        load = load_of(r, f, instance) if s.takes_least_loaded_owner else 0
+        load = load_seen(r, f, instance) if s.takes_least_loaded_owner else 0
         if owner == NOWHERE or load < least:
             owner, least = instance, load
     return owner

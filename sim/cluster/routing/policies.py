@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, TypeVar, get_args
+from typing import Any, ClassVar, Literal
 
+from sim.cluster.checks import built_in, check_choice, check_integer, check_number
 from sim.config import InvalidConfig
 
 TieBreak = Literal["first", "random"]
 Owner = Literal["creator", "least-loaded"]
-Policy = TypeVar("Policy")
 
 SCORERS = (
     "prefix-affinity",
@@ -34,32 +33,6 @@ DEFAULT_SCORERS = {"prefix-affinity": 2.0, "active-requests": 3.0, "kv-utilizati
 llm-d's well-known 3 : 2 : 2 of prefix-affinity, queue-depth and kv-utilization has no such limit: while nobody waits,
 queue-depth is the same everywhere, and one instance can get all the traffic while the others idle.
 """
-
-
-def is_number(value: object) -> bool:
-    """Return whether a value is a finite number, booleans excepted."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def check_number(name: str, value: object, *, least: float, most: float = math.inf) -> None:
-    """Raise InvalidConfig on what is no number from ``least`` to ``most``."""
-    if not is_number(value) or not least <= value <= most:  # type: ignore[operator] # it is a number
-        limits = f"a number >= {least:g}" if most == math.inf else f"a number in [{least:g}, {most:g}]"
-        raise InvalidConfig(f"{name}: got {value!r}, expected {limits}")
-
-
-def check_integer(name: str, value: object, *, least: int) -> None:
-    """Raise InvalidConfig on what is no integer of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InvalidConfig(f"{name}: got {value!r}, expected an integer >= {least}")
-
-
-def check_choice(name: str, value: object, choices: object) -> None:
-    """Raise InvalidConfig on what is none of a Literal's values."""
-    if value not in get_args(choices):
-        raise InvalidConfig(
-            f"{name}: got {value!r}, expected one of {', '.join(map(str, get_args(choices)))}"
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,19 +242,3 @@ ROUTING_POLICIES: dict[str, Callable[..., RoutingPolicy]] = {
 def routing_policy(settings: Mapping[str, Any]) -> RoutingPolicy:
     """Return the policy that ``routing:`` of TWIN.yaml asks for. Raises InvalidConfig."""
     return built_in(ROUTING_POLICIES, settings, section="routing")
-
-
-def built_in(
-    registry: Mapping[str, Callable[..., Policy]], settings: Mapping[str, Any], *, section: str
-) -> Policy:
-    """Return what ``settings`` ask for: ``policy`` names an entry of a registry, the rest are its settings."""
-    rest = dict(settings)
-    name = rest.pop("policy", None)
-    if name not in registry:
-        raise InvalidConfig(f"{section}.policy: got {name!r}, expected one of {', '.join(registry)}")
-    known = [setting.name for setting in fields(registry[name])]  # type: ignore[arg-type] # all are dataclasses
-    for key in rest:
-        if key not in known:
-            expected = f"one of {', '.join(known)}" if known else "no setting"
-            raise InvalidConfig(f"{section}.{key}: unknown with policy {name}, expected {expected}")
-    return registry[name](**rest)

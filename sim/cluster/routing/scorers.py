@@ -9,7 +9,7 @@ from __future__ import annotations
 from sim.cluster.arrays import NOWHERE
 from sim.cluster.fleet import ACTIVE_ADAPTER, WAITING_ADAPTER, Fleet, RequestTable, num_prompt_ids
 from sim.cluster.routing.recent import match_prefix
-from sim.cluster.routing.simple import load_of
+from sim.cluster.routing.simple import load_seen
 from sim.cluster.routing.state import Router
 from sim.cluster.routing.vllm_dp import WAITING_WEIGHT
 from sim.compile import part, phase
@@ -74,7 +74,7 @@ def column(r: Router, f: Fleet, scorer: int, instance: int) -> int:
     if scorer == PRECISE_PREFIX_CACHE:
         return i.num_cached_blocks
     if scorer == QUEUE_DEPTH:
-        return load_of(r, f, instance) if r.settings[0].counts_twice else i.num_waiting
+        return load_seen(r, f, instance) if r.settings[0].counts_twice else i.num_waiting
     if scorer == RUNNING_REQUESTS:
         return i.num_running
     return WAITING_WEIGHT * i.num_waiting + i.num_running
@@ -130,7 +130,7 @@ def own_score(r: Router, f: Fleet, scorer: int, instance: int) -> float:
     if scorer == KV_UTILIZATION:
         return 1.0 - i.kv_usage
     if scorer == LOAD_BALANCE:
-        return 1.0 / (1.0 + load_of(r, f, instance))
+        return 1.0 / (1.0 + load_seen(r, f, instance))
     return 0.5 * (1.0 - min(float(i.num_waiting), LONG_QUEUE) / LONG_QUEUE)
 
 

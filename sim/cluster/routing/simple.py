@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from sim.cluster.arrays import NOWHERE
 from sim.cluster.draws import pick
-from sim.cluster.fleet import Fleet, RequestTable
+from sim.cluster.fleet import Fleet, RequestTable, load_of
 from sim.cluster.routing.state import Router
 from sim.compile import part, phase
 
 
 @part
-def load_of(r: Router, f: Fleet, instance: int) -> int:
-    """Return an instance's load: requests in flight, each counted once; twice as the peer does under blis."""
-    i = f.instances[instance]
-    if r.settings[0].counts_twice:
-        return i.num_waiting + i.num_running + i.num_in_flight
-    return i.num_in_flight
+def load_seen(r: Router, f: Fleet, instance: int) -> int:
+    """Return an instance's load as the router's settings count it."""
+    return load_of(f, instance, r.settings[0].counts_twice)
 
 
 @phase
@@ -40,7 +37,7 @@ def choose_of_two(r: Router, f: Fleet, request: int) -> int:
     other = pick(r.settings[0].seed, request, 1, num - 1)
     other += int(other >= place)
     first, second = f.candidates[place], f.candidates[other]
-    return first if load_of(r, f, first) <= load_of(r, f, second) else second
+    return first if load_seen(r, f, first) <= load_seen(r, f, second) else second
 
 
 @phase
@@ -60,7 +57,7 @@ def choose_least_loaded(r: Router, f: Fleet, request: int) -> int:
     least, num_ties, first = 0, 0, NOWHERE
     for place in range(f.counts[0].num_candidates):
         instance = f.candidates[place]
-        load = load_of(r, f, instance)
+        load = load_seen(r, f, instance)
         r.scores[instance] = -load
         if num_ties == 0 or load < least:
             least, num_ties, first = load, 0, instance
@@ -89,7 +86,7 @@ def choose_busiest(r: Router, f: Fleet) -> int:
     busiest, most = NOWHERE, -1
     for place in range(f.counts[0].num_candidates):
         instance = f.candidates[place]
-        load = load_of(r, f, instance)
+        load = load_seen(r, f, instance)
         r.scores[instance] = load
         if load > most:
             busiest, most = instance, load

@@ -9,7 +9,7 @@ import pytest
 
 import vtwin
 from replay import dump_config, load_config
-from replay.twin.config import config_digest
+from replay.twin.config_write import config_digest
 from sim import Blackbox, Profiled
 from tests.calibrate.predictor import profiles
 from traces.errors import ConfigError

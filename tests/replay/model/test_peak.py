@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import vtwin
-from replay.model import extended_priors, find_gpu, read_model_config
+from replay.model import expected_coefficients, find_gpu, read_model_config
 from replay.model.peak import peak_times
 from sim import Extended
 
@@ -60,7 +60,7 @@ def test_more_gpus_take_no_longer_for_anything_but_talking(model: str) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_priors_are_coefficients_that_extended_takes(model: str) -> None:
-    priors = extended_priors(read_model_config(model), find_gpu("H200"), tp=8)
+    priors = expected_coefficients(read_model_config(model), find_gpu("H200"), tp=8)
     assert set(priors) == {"floor", "beta1", "beta2", "beta3", "beta4"}
     Extended(**{name: prior.value for name, prior in priors.items()})
     for prior in priors.values():
@@ -70,14 +70,15 @@ def test_priors_are_coefficients_that_extended_takes(model: str) -> None:
 
 
 def test_priors_of_a_known_server_are_near_what_was_fitted_to_it() -> None:
-    priors = extended_priors(read_model_config("meta-llama/Llama-3.1-8B"), find_gpu("RTX4090"))
+    priors = expected_coefficients(read_model_config("meta-llama/Llama-3.1-8B"), find_gpu("RTX4090"))
     assert priors["beta1"].value == pytest.approx(2 * 6.98e9 / (165.2e6 * 0.65), rel=0.01)
     assert priors["floor"].value == pytest.approx(15.0e9 / (1008e3 * 0.8), rel=0.01)
 
 
 def test_model_info_prints_weights_blocks_and_the_roofline(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["model", "info", "--model-config", "Llama-2-70b-hf", "--gpu", "H100", "--tp", "4"]
-    assert vtwin.main([*asked, "--vllm-version", "0.15.1"]) == 0
+    limits = ["--max-num-batched-tokens", "2048", "--max-num-seqs", "256"]
+    assert vtwin.main([*asked, "--vllm-version", "0.15.1", *limits]) == 0
     printed = capsys.readouterr().out
     for text in (
         "69.0 B parameters",

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import vtwin
-from replay.twin.config import dump_config, load_config
+from replay.twin.config import load_config
+from replay.twin.config_write import dump_config
 from replay.twin.latency import physics_sets
 from sim import Blackbox, Physics, Roofline
 from traces.errors import ConfigError

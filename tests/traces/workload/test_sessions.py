@@ -9,8 +9,8 @@ from traces.errors import ConfigError
 from traces.files.check import check_trace
 from traces.files.read import read_trace
 from traces.files.write import write_trace
-from traces.summary import prefix_hit_ceiling_frac
 from traces.trace import Trace
+from traces.trace_summary import prefix_hit_ceiling_frac
 from traces.workload import WorkloadOptions, load_spec, synth, trace_from_options
 from traces.workload.from_trace import requests_again, workload_of
 

@@ -10,8 +10,8 @@ from sim import View
 from sim.requests import Int64s
 
 
-class PacedEngine(Protocol):
-    """What the pacer needs of sim.Engine."""
+class SimulatedEngine(Protocol):
+    """What is needed of sim.Engine."""
 
     def submit(
         self,
@@ -40,14 +40,14 @@ class PacedEngine(Protocol):
         """Return the engine's state."""
 
 
-class Pacer:
+class RealtimeEngine:
     """Hands out each token when its time has come, and says when to look again.
 
     The engine decides a step when the clock reaches the step's start, and knows then when its tokens are due;
     they wait here until then. All times are µs of the caller's clock, which must not go back.
     """
 
-    def __init__(self, engine: PacedEngine) -> None:
+    def __init__(self, engine: SimulatedEngine) -> None:
         self._engine = engine
         self._now_us = 0
         self._due: list[tuple[int, int, int]] = []  # (time, order of emission, request): a heap

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import vtwin
-from observe import Settings, observe_with, parse_endpoint
-from observe.observation import Observation
 from observe.result.json_document import summarize_observed, wave_us
 from observe.result.summary_table import table
 from observe.settings import WarmUp
-from tests.observe.servers import Behaviour, FakeServer, serving, serving_in_thread
+from tests.observe.servers import Behaviour, observed, serving, serving_in_thread
 from tests.observe.workloads import every, statuses, workload
-from traces import ClosedLoop, Trace, check_trace, read_trace, request_metrics, summarize_trace
-
-
-async def observed(
-    server: FakeServer, trace: Trace, *, output: Path | None = None, **how: object
-) -> Observation:
-    settings = dataclasses.replace(Settings(endpoint=parse_endpoint(server.url)), **how)  # type: ignore[arg-type]
-    return await observe_with(trace, settings, output=output)
+from traces import ClosedLoop, check_trace, read_trace, request_metrics, summarize_trace
 
 
 async def test_a_warm_up_by_time_lasts_that_long_and_repeats_no_prompt() -> None:

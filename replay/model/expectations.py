@@ -18,7 +18,7 @@ BANDWIDTH_EFFICIENCY = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prior:
+class ExpectedCoefficient:
     """A coefficient's expected value (µs), how far off it may well be, and where it comes from.
 
     ``relative_width``: standard deviation of log(coefficient / value).
@@ -30,7 +30,7 @@ class Prior:
     source: str
 
 
-def extended_priors(shape: ModelShape, gpu: Gpu, *, tp: int = 1) -> dict[str, Prior]:
+def expected_coefficients(shape: ModelShape, gpu: Gpu, *, tp: int = 1) -> dict[str, ExpectedCoefficient]:
     """Return priors for beta1 to beta4 and the floor of ``sim.Extended``, by name.
 
     - ``floor``: every step reads all weights that a lone token touches: bytes / (bandwidth x 0.8). A model with
@@ -62,6 +62,6 @@ def extended_priors(shape: ModelShape, gpu: Gpu, *, tp: int = 1) -> dict[str, Pr
         "beta4": (at_peak.prefill_pair / ATTENTION_EFFICIENCY, 0.5),
     }
     return {
-        name: Prior(name=name, value=value, relative_width=width, source=where)
+        name: ExpectedCoefficient(name=name, value=value, relative_width=width, source=where)
         for name, (value, width) in values.items()
     }

@@ -1,4 +1,4 @@
-"""The pacer over the real engine and an injected clock: nothing here waits."""
+"""The engine in real time, over an injected clock: nothing here waits."""
 
 from __future__ import annotations
 
@@ -8,66 +8,66 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replay.serve.pacer import Pacer
+from replay.serve.realtime import RealtimeEngine
 from sim import Blackbox, Engine, EngineConfig
 
 LATENCY = Blackbox(alpha0=100, alpha1=1, alpha2=0, beta0=1000, beta1=10, beta2=5)
 
 
-def pacer(*, latency: Blackbox = LATENCY, **engine: object) -> Pacer:
+def realtime(*, latency: Blackbox = LATENCY, **engine: object) -> RealtimeEngine:
     settings = {"async_scheduling": False, "enable_prefix_caching": False, "num_gpu_blocks": 1000, **engine}
-    return Pacer(Engine(EngineConfig(**settings), latency, record="tokens"))
+    return RealtimeEngine(Engine(EngineConfig(**settings), latency, record="tokens"))
 
 
-def play(paced: Pacer, *, start_us: int = 0) -> Iterator[tuple[int, int, int]]:
-    """Look when the pacer asks to be looked at; yield (now, request, time) of each token."""
+def play(engine: RealtimeEngine, *, start_us: int = 0) -> Iterator[tuple[int, int, int]]:
+    """Look when the engine asks to be looked at; yield (now, request, time) of each token."""
     now_us = start_us
     for _ in range(100_000):
-        for request, time_us in paced.tokens(now_us):
+        for request, time_us in engine.tokens(now_us):
             yield now_us, request, time_us
-        following = paced.next_time_us()
+        following = engine.next_time_us()
         if following is None:
             return
-        assert following > now_us, "the pacer asks to be looked at again at once"
+        assert following > now_us, "the engine asks to be looked at again at once"
         now_us = following
-    pytest.fail("the pacer never comes to rest")
+    pytest.fail("the engine never comes to rest")
 
 
 def test_each_token_is_handed_out_at_its_time_and_not_before() -> None:
-    paced = pacer()
-    _, arrival_us = paced.submit(5_000, prompt_tokens=20, output_tokens=3)
+    engine = realtime()
+    _, arrival_us = engine.submit(5_000, prompt_tokens=20, output_tokens=3)
     first = arrival_us + 100 + 20 + 1000 + 200
-    assert list(play(paced, start_us=5_000)) == [(t, 0, t) for t in (first, first + 1005, first + 2010)]
+    assert list(play(engine, start_us=5_000)) == [(t, 0, t) for t in (first, first + 1005, first + 2010)]
 
 
 def test_tokens_seen_late_wait_here_beyond_the_engines_clock() -> None:
-    paced = pacer(latency=Blackbox(alpha2=700, beta0=1000))
-    _, arrival_us = paced.submit(0, prompt_tokens=1, output_tokens=3)
+    engine = realtime(latency=Blackbox(alpha2=700, beta0=1000))
+    _, arrival_us = engine.submit(0, prompt_tokens=1, output_tokens=3)
     expected = [arrival_us + 1000 * k + 700 * k for k in (1, 2, 3)]
-    assert [(now, time) for now, _, time in play(paced)] == [(t, t) for t in expected]
+    assert [(now, time) for now, _, time in play(engine)] == [(t, t) for t in expected]
 
 
 def test_one_that_looks_too_late_gets_everything_that_is_due_in_order() -> None:
-    paced = pacer()
+    engine = realtime()
     for prompt in (5, 50, 10):
-        paced.submit(0, prompt_tokens=prompt, output_tokens=4)
-    times = [time for _, time in paced.tokens(10**9)]
+        engine.submit(0, prompt_tokens=prompt, output_tokens=4)
+    times = [time for _, time in engine.tokens(10**9)]
     assert len(times) == 12
     assert times == sorted(times)
 
 
 def test_an_aborted_request_gives_no_more_tokens_and_the_others_go_on() -> None:
-    paced = pacer()
+    engine = realtime()
     for _ in range(2):
-        paced.submit(0, prompt_tokens=5, output_tokens=10)
+        engine.submit(0, prompt_tokens=5, output_tokens=10)
     seen = []
-    for now_us, request, _ in play(paced):
+    for now_us, request, _ in play(engine):
         seen.append(request)
         if len(seen) == 6:
-            paced.abort(now_us, 0)
+            engine.abort(now_us, 0)
     assert seen.count(1) == 10
     assert seen.count(0) == 3
-    assert paced.view(10**9).num_running == 0
+    assert engine.view(10**9).num_running == 0
 
 
 @given(
@@ -83,12 +83,12 @@ def test_looking_late_changes_no_tokens_time(
     """What a busy machine delays is the sending, never the simulation."""
 
     def times(delay_us: int) -> list[tuple[int, int]]:
-        paced = pacer(async_scheduling=asynchronous, max_num_seqs=4)
+        engine = realtime(async_scheduling=asynchronous, max_num_seqs=4)
         out: list[tuple[int, int]] = []
         for arrival_us, prompt, output in sorted(requests):
-            while (following := paced.next_time_us()) is not None and following + delay_us < arrival_us:
-                out += paced.tokens(following + delay_us)
-            paced.submit(arrival_us, prompt_tokens=prompt, output_tokens=output)
-        return sorted(out + paced.tokens(10**9))
+            while (following := engine.next_time_us()) is not None and following + delay_us < arrival_us:
+                out += engine.tokens(following + delay_us)
+            engine.submit(arrival_us, prompt_tokens=prompt, output_tokens=output)
+        return sorted(out + engine.tokens(10**9))
 
     assert times(0) == times(late_us)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import vtwin
-from replay.model import Serving, find_gpu, kv_capacity, read_model_config
-from replay.model.capacity import GIB, weight_bytes
+from replay.model import Serving, find_gpu, kv_cache_size, read_model_config
+from replay.model.gpu_memory import GIB, weight_bytes
 from replay.model.gpus import read_gpu, shipped_gpus
 from traces.errors import ConfigError
 from traces.strict.section import read_section
@@ -28,27 +28,27 @@ def test_blocks_are_within_half_a_per_cent_of_those_that_vllm_counted(
     model: str, gpu: str, tp: int, version: tuple[int, ...], counted: int
 ) -> None:
     serving = Serving(vllm_version=version)
-    found = kv_capacity(read_model_config(model), find_gpu(gpu), tp=tp, serving=serving)
+    found = kv_cache_size(read_model_config(model), find_gpu(gpu), tp=tp, serving=serving)
     assert found.num_gpu_blocks == pytest.approx(counted, rel=0.005)
 
 
 def test_a_recorded_server_on_a_small_gpu_had_almost_as_many_blocks() -> None:
     shape, gpu = read_model_config("meta-llama/Llama-3.1-8B"), find_gpu("RTX4090")
-    found = kv_capacity(shape, gpu, serving=Serving(vllm_version=(0, 19, 0)))
+    found = kv_cache_size(shape, gpu, serving=Serving(vllm_version=(0, 19, 0)))
     assert found.num_gpu_blocks == pytest.approx(2588, rel=0.03)  # LLMServingSim's recording
 
 
 def test_versions_that_count_cuda_graphs_take_more_of_the_memory_unless_told() -> None:
     shape, gpu = read_model_config("meta-llama/Llama-3.1-8B"), find_gpu("H100")
-    old, new = (kv_capacity(shape, gpu, serving=Serving(vllm_version=v)) for v in ((0, 20), (0, 21)))
+    old, new = (kv_cache_size(shape, gpu, serving=Serving(vllm_version=v)) for v in ((0, 20), (0, 21)))
     assert (old.utilization, new.utilization) == (0.9, 0.92)
     assert old.cuda_graph_bytes == 0 < new.cuda_graph_bytes
-    told = kv_capacity(shape, gpu, serving=Serving(gpu_memory_utilization=0.5))
+    told = kv_cache_size(shape, gpu, serving=Serving(gpu_memory_utilization=0.5))
     assert told.utilization == 0.5
 
 
 def test_the_parts_add_up_to_the_memory_that_may_be_used() -> None:
-    found = kv_capacity(read_model_config("Qwen/Qwen3-32B"), find_gpu("H200"), tp=2)
+    found = kv_cache_size(read_model_config("Qwen/Qwen3-32B"), find_gpu("H200"), tp=2)
     taken = found.weight_bytes + found.activation_bytes + found.non_torch_bytes + found.cuda_graph_bytes
     assert taken + found.kv_bytes == pytest.approx(found.memory_bytes * found.utilization)
     used = found.num_gpu_blocks * found.block_size * found.kv_bytes_per_token
@@ -58,10 +58,10 @@ def test_the_parts_add_up_to_the_memory_that_may_be_used() -> None:
 
 def test_more_gpus_hold_more_and_stages_divide_the_layers() -> None:
     shape, gpu = read_model_config("meta-llama/Llama-3.1-70B"), find_gpu("H200")
-    blocks = [kv_capacity(shape, gpu, tp=tp).num_gpu_blocks for tp in (2, 4, 8)]
+    blocks = [kv_cache_size(shape, gpu, tp=tp).num_gpu_blocks for tp in (2, 4, 8)]
     assert blocks == sorted(blocks)
-    stages = kv_capacity(shape, gpu, tp=2, pp=2)
-    assert stages.kv_bytes_per_token == kv_capacity(shape, gpu, tp=2).kv_bytes_per_token / 2
+    stages = kv_cache_size(shape, gpu, tp=2, pp=2)
+    assert stages.kv_bytes_per_token == kv_cache_size(shape, gpu, tp=2).kv_bytes_per_token / 2
     assert stages.weight_bytes < 0.52 * weight_bytes(shape, tp=2)
 
 
@@ -69,9 +69,9 @@ def test_what_does_not_fit_says_what_it_needs() -> None:
     with pytest.raises(
         ConfigError, match=r"Llama-3\.1-70B on A40 tp=1 .* needs 13\d\.\d GiB .* expected a larger tp"
     ):
-        kv_capacity(read_model_config("Llama-3.1-70B"), find_gpu("A40"))
+        kv_cache_size(read_model_config("Llama-3.1-70B"), find_gpu("A40"))
     with pytest.raises(ConfigError, match=r"tp: got 3, expected a divisor of .*32 heads \(nearest: 2\)"):
-        kv_capacity(read_model_config("Llama-3.1-8B"), find_gpu("A40"), tp=3)
+        kv_cache_size(read_model_config("Llama-3.1-8B"), find_gpu("A40"), tp=3)
 
 
 def test_a_gpu_is_found_by_what_people_call_it() -> None:
@@ -106,7 +106,9 @@ def test_a_gpu_can_be_described_by_its_numbers(tmp_path: Path) -> None:
 def test_memory_of_the_sampler_grows_with_the_vocabulary() -> None:
     small, large = read_model_config("Llama-2-7b-hf"), read_model_config("Llama-3.1-8B")
     gpu, serving = find_gpu("H100"), Serving(max_num_seqs=1024)
-    few, many = (kv_capacity(shape, gpu, serving=serving).activation_bytes / GIB for shape in (small, large))
+    few, many = (
+        kv_cache_size(shape, gpu, serving=serving).activation_bytes / GIB for shape in (small, large)
+    )
     assert few < 1
     assert many > 3
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +22,12 @@ TEXT = """\
 vllm:x_total{engine="0",model_name="tiny"} 3.0
 vllm:hist_bucket{le="+Inf"} 4
 vllm:hist_sum 1.5e3
-vllm:odd{text="a\\"b\\\\c\\nd,}"} NaN 1700000000
+vllm:odd{text="a\\"b\\\\c\\nd,}"} 2.5 1700000000
+vllm:nan NaN
+vllm:inf{a="b"} +Inf
+vllm:huge 1e400
 broken line
+vllm:open{a="b" 1
 python_info 1
 """
 
@@ -40,7 +45,26 @@ def test_samples_are_read_with_their_labels_and_what_is_none_is_passed_over() ->
     assert samples[0].key == 'vllm:x_total{engine="0"}'
     assert samples[2].value == 1500
     assert samples[3].labels == {"text": 'a"b\\c\nd,}'}
-    assert np.isnan(samples[3].value)
+    assert samples[3].value == 2.5
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'a{x="' + "y" * 300_000 + '"} 1',
+        "a{" + "y" * 300_000 + "} 1",
+        'a{x="' + "\\" * 300_000 + '"} 1',
+        "a{" + 'x="' * 100_000,
+        "a{" + "} " * 150_000,
+        "a{" + 'l="v",' * 50_000 + "} 1",
+        "a " + " " * 300_000 + "x y",
+    ],
+    ids=["value", "name", "backslashes", "quotes", "braces", "labels", "spaces"],
+)
+def test_a_label_line_of_300_kilobytes_takes_no_longer_than_its_length_asks(line: str) -> None:
+    before = time.process_time()
+    assert len(parse_metrics(line)) <= 1
+    assert time.process_time() - before < 2  # quadratic: minutes
 
 
 def sample(name: str, value: float, **labels: str) -> Sample:

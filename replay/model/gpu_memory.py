@@ -36,7 +36,7 @@ FIRST_VOCABULARY_PADDING = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KvCapacity:
+class KvCacheSize:
     """One GPU's memory (bytes) and the KV blocks in it, counted as vLLM does, the null block included.
 
     ``kv_bytes_per_token``: what a token of context takes on this GPU, in the layers that keep all of it.
@@ -90,9 +90,9 @@ class Serving:
         return DEFAULT_UTILIZATION if self.counts_cuda_graphs else DEFAULT_UTILIZATION_BEFORE
 
 
-def kv_capacity(
+def kv_cache_size(
     shape: ModelShape, gpu: Gpu, *, tp: int = 1, pp: int = 1, serving: Serving | None = None
-) -> KvCapacity:
+) -> KvCacheSize:
     """Return one GPU's share: memory x utilization, less weights, activations, non-torch and CUDA graphs, in blocks.
 
     Layers with a sliding window share vLLM's pool in groups as large as the group of full layers; what they hold, a
@@ -100,7 +100,7 @@ def kv_capacity(
     """
     check_parallel(shape, tp=tp, pp=pp)
     told, group = serving or Serving(), tp * pp > 1
-    parts = KvCapacity(
+    parts = KvCacheSize(
         memory_bytes=gpu.memory_gib * GIB,
         utilization=told.utilization,
         weight_bytes=weight_bytes(shape, tp=tp, pp=pp),

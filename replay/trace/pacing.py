@@ -1,0 +1,99 @@
+"""Who decides when a trace's requests reach the engine: their recorded times, or the answers before them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from replay.trace.requests import At, requests_from_trace
+from sim import Requests
+from traces import ConfigError
+
+if TYPE_CHECKING:
+    from traces import Trace
+
+Loop = Literal["auto", "closed", "open"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pacing:
+    """Who decides when a trace's requests reach the engine: their times alone, or the engine's answers, too.
+
+    ``closed_loop``: (concurrency, think_time_us) of users who wait for answers. ``max_concurrency``: the cap of a
+    client that sends what is due once fewer are in flight. At most one of them; ``at``: which of a row's times counts.
+    """
+
+    at: At = "auto"
+    closed_loop: tuple[int, int] | None = None
+    max_concurrency: int | None = None
+
+    def note(self) -> str | None:
+        """Return how answers set the pace, None where they do not."""
+        if self.closed_loop is not None:
+            return f"a closed loop of {self.closed_loop[0]}, simulated as such"
+        if self.max_concurrency is not None:
+            return (
+                f"sent with at most {self.max_concurrency} in flight, simulated as such: from due times, "
+                "the simulated answers letting the next ones go"
+            )
+        return None
+
+
+def pacing_of(trace: Trace, loop: Loop = "auto", *, at: At = "auto") -> Pacing:
+    """Return how a trace is to be replayed.
+
+    ``auto``: as its header says it was run: a closed loop, a client with a cap, or neither; ``at="send"`` asks for the
+    recorded times of a capped run, which are the real answers' doing. ``open``: by the rows' times alone. ``closed``
+    needs a header that says how many were in flight. Waves and users with sessions are replayed as they were sent.
+    """
+    _refuse_what_has_no_times(trace)
+    recorded, client = trace.header.closed_loop, trace.header.client
+    cap = None if client is None else client.max_concurrency
+    if loop == "open" or (loop == "auto" and recorded is None and (cap is None or at == "send")):
+        return Pacing(at=at)
+    if recorded is not None and (recorded.in_waves or has_rounds(trace)):
+        return _as_sent(trace, loop, at=at)
+    if recorded is not None:
+        return Pacing(at=at, closed_loop=(recorded.concurrency, recorded.think_time_us))
+    if cap is None:
+        raise ConfigError(
+            "--closed-loop: the trace's header has neither closed_loop nor client.max_concurrency, "
+            "expected how many were in flight"
+        )
+    has_due = bool(trace.column("arrival_time_us").notna().all())
+    never_bound = client is not None and client.num_held_back == 0
+    if at == "auto" and has_due and not never_bound:
+        at = "arrival"
+    return Pacing(at=at, max_concurrency=cap)
+
+
+def _refuse_what_has_no_times(trace: Trace) -> None:
+    untimed = trace.column("send_time_us").isna() & trace.column("arrival_time_us").isna()
+    if has_rounds(trace) and untimed.any():
+        raise ConfigError(
+            f"sessions: got {int(untimed.sum())} rounds whose times are the answers' doing, which are not simulated "
+            "yet; expected a trace that was observed, or rounds with times of their own (closed_loop: false)"
+        )
+
+
+def _as_sent(trace: Trace, loop: Loop, *, at: At) -> Pacing:
+    """Return the pacing of waves and of users with sessions: when they were sent, which is all there is yet."""
+    if loop == "closed" or trace.column("send_time_us").isna().any():
+        raise ConfigError(
+            "closed_loop: got waves, or users with sessions, to be paced by simulated answers, which is not "
+            "there yet; expected a trace that was observed, replayed at the times it was sent"
+        )
+    return Pacing(at="send" if at == "auto" else at)
+
+
+def paced_requests(trace: Trace, pacing: Pacing, *, block_size: int) -> Requests:
+    """Return a trace's requests as the engine's columns, arriving as the pacing wants them to."""
+    return requests_from_trace(
+        trace, block_size=block_size, at=pacing.at, closed_loop=pacing.closed_loop is not None
+    )
+
+
+def has_rounds(trace: Trace) -> bool:
+    """Say whether any request waits for the answer to another of its session."""
+    later = (trace.column("round_index") > 0).fillna(False) & trace.column("session_id").notna()
+    return bool(later.any())

@@ -1,0 +1,130 @@
+"""Which KV blocks requests share: recorded hashes, prefix groups, and sessions whose text grows, as dense integers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traces import TraceError, prompt_tokens
+
+if TYPE_CHECKING:
+    from traces import Trace
+
+Int64s = NDArray[np.int64]
+
+
+def prefix_hashes(trace: Trace, *, output_tokens: Int64s, block_size: int) -> tuple[Int64s, Int64s]:
+    """Return (how many leading full blocks each request shares with somebody, their contents as dense integers)."""
+    if trace.column("prefix_hashes").notna().any():
+        return _recorded_hashes(trace, block_size)
+    if trace.column("new_input_tokens").notna().any():
+        return _session_hashes(trace, block_size, output=output_tokens)
+    if trace.column("prefix_group").notna().any():
+        return _group_hashes(trace, block_size)
+    return np.zeros(len(trace), np.int64), np.zeros(0, np.int64)
+
+
+def _session_hashes(trace: Trace, block_size: int, *, output: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the blocks of sessions whose rounds build on each other, their groups' prefixes before them.
+
+    A session is one text that grows: each round's prompt, and the answer behind it, is a beginning of it.
+    """
+    in_groups, group_ids = _group_hashes(trace, block_size)
+    session, in_sessions = _session_blocks(
+        trace, prompt=prompt_tokens(trace), output=output, block_size=block_size
+    )
+    num_blocks = np.maximum(in_groups, in_sessions)
+    owner = np.repeat(np.arange(len(trace)), num_blocks)
+    position = _ranges(np.zeros(len(trace), np.int64), num_blocks)
+    ids = int(group_ids.max(initial=-1)) + 1 + session[owner] * int(num_blocks.max(initial=0)) + position
+    ids[position < in_groups[owner]] = group_ids
+    return num_blocks, _dense(ids)
+
+
+def _ranges(starts: Int64s, lengths: Int64s) -> Int64s:
+    """Return start, start + 1, … of each length, one behind the other."""
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    positions = np.arange(total, dtype=np.int64) + np.repeat(starts - (ends - lengths), lengths)
+    return np.asarray(positions, np.int64)
+
+
+def _group_hashes(trace: Trace, block_size: int) -> tuple[Int64s, Int64s]:
+    """Return the blocks of prefix groups: two requests of a group share the shorter one's prefix."""
+    groups = trace.column("prefix_group")
+    code = groups.astype("category").cat.codes.to_numpy(np.int64)
+    prompt = prompt_tokens(trace)
+    prefix = np.minimum(trace.column("prefix_length").fillna(0).to_numpy(np.int64), prompt)
+    num_blocks = np.where(code >= 0, prefix // block_size, 0)
+    longest = np.zeros(int(code.max(initial=-1)) + 1, np.int64)
+    np.maximum.at(longest, code[code >= 0], num_blocks[code >= 0])
+    first = np.cumsum(longest) - longest
+    starts = np.where(code >= 0, first[np.maximum(code, 0)] if len(first) else 0, 0)
+    return num_blocks, _ranges(starts, num_blocks)
+
+
+def _recorded_hashes(trace: Trace, block_size: int) -> tuple[Int64s, Int64s]:
+    """Return the blocks of a trace that carries hashes of its own, coarser blocks; only what somebody else shares.
+
+    An engine block's content is (recorded hash, offset in its block). Recorded hashes are chained: after the first
+    that is nobody else's, none is shared.
+    """
+    recorded_size = trace.header.hash_block_size
+    if recorded_size is None or recorded_size % block_size:
+        raise TraceError(
+            f"hash_block_size: got {recorded_size}, expected a multiple of engine.block_size ({block_size}), "
+            "or the trace's prefix hashes cannot be cut into the engine's blocks"
+        )
+    text = trace.column("prefix_hashes").fillna("").astype(object).to_numpy()
+    lengths = np.array([len(line.split()) for line in text], np.int64)
+    ids = np.array(" ".join(text).split(), dtype=object)
+    hashes = _dense(ids)
+    is_shared = np.bincount(hashes, minlength=1)[hashes] > 1 if len(hashes) else np.zeros(0, bool)
+    starts = np.cumsum(lengths) - lengths
+    last_shared = np.zeros(len(lengths), np.int64)
+    position = _ranges(np.ones(len(lengths), np.int64), lengths)
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    np.maximum.at(last_shared, owner[is_shared], position[is_shared])
+    per_hash = recorded_size // block_size
+    num_blocks = np.minimum(last_shared * per_hash, prompt_tokens(trace) // block_size)
+    coarse_needed = -(-num_blocks // per_hash)
+    coarse = _dense(hashes[_ranges(starts, coarse_needed)])
+    block_counts = np.full(len(coarse), per_hash, np.int64)
+    ends = np.cumsum(coarse_needed)
+    has_any = coarse_needed > 0
+    block_counts[ends[has_any] - 1] = num_blocks[has_any] - (coarse_needed[has_any] - 1) * per_hash
+    return num_blocks, _ranges(coarse * per_hash, block_counts)
+
+
+def _dense(values: NDArray[np.generic]) -> Int64s:
+    """Return values renumbered 0, 1, … ."""
+    if values.dtype == object:
+        try:
+            values = values.astype(np.int64)
+        except (ValueError, OverflowError):
+            values = values.astype(str)
+    return np.asarray(np.unique(values, return_inverse=True)[1], np.int64)
+
+
+def _session_blocks(
+    trace: Trace, *, prompt: Int64s, output: Int64s, block_size: int
+) -> tuple[Int64s, Int64s]:
+    """Return each request's session as a number, and how many leading full blocks it shares with other rounds.
+
+    ``prompt``, ``output``: tokens of each request. A round shares what was said before it with the round before,
+    and its prompt and answer with the one after; a request of no growing session shares nothing.
+    """
+    names, rounds = trace.column("session_id"), trace.column("round_index")
+    grows = (names.notna() & rounds.notna() & trace.column("new_input_tokens").notna()).to_numpy(dtype=bool)
+    session = np.asarray(names.astype("category").cat.codes, np.int64)
+    place = rounds.fillna(0).to_numpy(np.int64)
+    order = np.lexsort((place, session, ~grows))[: int(grows.sum())]
+    follows = np.flatnonzero(session[order][1:] == session[order][:-1])
+    before, after = order[follows], order[follows + 1]
+    said = (prompt + output) // block_size
+    shared = np.zeros(len(trace), np.int64)
+    shared[after] = np.minimum(said[before], prompt[after] // block_size)
+    shared[before] = np.maximum(shared[before], said[before])
+    return session, shared

@@ -1,0 +1,86 @@
+"""A configuration written as TWIN.yaml, every key filled in: what a fit saves and ``config show`` prints."""
+
+from __future__ import annotations
+
+import hashlib
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from replay.twin.config_keys import EXTENDED_MEANINGS, LATENCY_CLASSES, engine_fields
+from replay.twin.custom_model import place_of
+from replay.twin.defaults import COEFFICIENTS
+from replay.twin.defaults_write import number, quoted
+from replay.twin.hardware import peak_lines
+from replay.twin.latency import ALPHAS, analytic_coefficients
+from sim.config import UNBOUNDED
+from sim.latency import Blackbox, Extended, LatencyModel, Profiled
+
+if TYPE_CHECKING:
+    from replay.twin.config import TwinConfig
+
+
+def dump_config(config: TwinConfig) -> str:
+    """Return a configuration as TWIN.yaml text, every key written out; loading it gives an equal one."""
+    engine = [
+        f"  {item.name}: {_scalar(getattr(config.engine, item.name))}"
+        for item in engine_fields()
+        if not (item.name == "num_gpu_blocks" and config.engine.num_gpu_blocks == UNBOUNDED)
+    ]
+    lines = [
+        f"vllm_version: {quoted(config.vllm_version)}",
+        f"compatibility: {config.compatibility}",
+        "engine:",
+        *engine,
+        "latency:",
+        f"  model: {name_of(config.latency)}",
+        *_latency_lines(config.latency),
+        f"seed: {config.seed}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def name_of(latency: LatencyModel) -> str:
+    """Return the name that TWIN.yaml gives a latency model."""
+    names = {model: name for name, model in LATENCY_CLASSES.items()}
+    return names.get(type(latency)) or quoted(place_of(type(latency)))
+
+
+def _latency_lines(latency: LatencyModel) -> list[str]:
+    """Return what the latency section says beside the model's name."""
+    if isinstance(latency, Profiled):
+        lines = [f"    {name}: {number(value)}" for name, value in coefficients_of(latency).items()]
+        lines += [f"    {name}: {getattr(latency, name)!r}" for name in ("scale", "step")]
+        return [f"  table: {quoted(latency.origin)}", "  coefficients:", *lines]
+    if not isinstance(latency, Blackbox):
+        names = [name for name in analytic_coefficients(type(latency)) if name not in ALPHAS]
+        coefficients = [f"    {name}: {number(Decimal(str(getattr(latency, name))))}" for name in ALPHAS]
+        coefficients += [f"    {name}: {getattr(latency, name)!r}" for name in names]
+        peak = getattr(latency, "peak", None)
+        return ["  coefficients:", *coefficients, *(peak_lines(peak) if peak is not None else [])]
+    coefficients = [f"    {name}: {number(value)}" for name, value in coefficients_of(latency).items()]
+    extra = EXTENDED_MEANINGS if isinstance(latency, Extended) else ()
+    return [
+        "  coefficients:",
+        *coefficients,
+        *(f"    {name}: {float(getattr(latency, name))!r}" for name in extra),
+    ]
+
+
+def config_digest(config: TwinConfig) -> str:
+    """Return a digest of what a configuration says, the same however its file is written."""
+    digest = hashlib.sha256(dump_config(config).encode())
+    if isinstance(config.latency, Profiled):  # its file may change under the same name
+        digest.update(config.latency.engine_terms().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def coefficients_of(latency: LatencyModel) -> dict[str, Decimal]:
+    """Return a blackbox's six coefficients in µs, exact; of another model those of them that it has."""
+    values = {name: getattr(latency, name) for name in COEFFICIENTS if hasattr(latency, name)}
+    return {name: Decimal(repr(v) if isinstance(v, float) else v) for name, v in values.items()}
+
+
+def _scalar(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(repr, value))}]"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,359 @@
+"""The gateway's queue, compiled: bands by priority, in each band flows (one, or one per tenant), in each flow a heap.
+
+Bands are numbered from the highest priority down. Each keeps its requests in the order in which they came as well,
+since expiry takes the oldest and shedding the newest. The flows of a band that hold anything stand in a ring, in whose
+order they get their turns; a flow that fills up again joins at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from sim.cluster.arrays import NOWHERE, Records, records
+from sim.cluster.fleet import Fleet, RequestTable
+from sim.cluster.gateway.flow_config import FlowControl
+from sim.cluster.gateway.heap import HEAP_NODE, push, remove
+from sim.cluster.gateway.saturation import CONCURRENCY, NEVER_SATURATED, UTILIZATION, saturation_of
+from sim.compile import engine_entry, part, phase
+from sim.requests import Int64s
+
+QUEUED, QUEUE_IS_FULL, BAND_IS_FULL = 0, 1, 2
+"""What became of a request that was offered."""
+
+FIFO, BY_PRIORITY, BY_DEADLINE = 0, 1, 2
+ORDERS = ("fifo", "priority", "slo-deadline")
+DETECTORS = {"utilization": UTILIZATION, "concurrency": CONCURRENCY, "never": NEVER_SATURATED}
+
+FAR_FUTURE = 1 << 62
+"""The deadline of a request that has none."""
+
+QUEUE = np.dtype(
+    [
+        ("order", np.int64),
+        ("capacity", np.int64),
+        ("band_capacity", np.int64),
+        ("sheds", np.int64),
+        ("ttl_us", np.int64),
+        ("num_queued", np.int64),
+        ("num_offered", np.int64),
+        ("num_flows_per_band", np.int64),
+        ("last_shed", np.int64),  # by the last offer, NOWHERE if it shed none
+        ("detector", np.int64),
+        ("queue_threshold", np.float64),
+        ("kv_threshold", np.float64),
+        ("max_concurrency", np.float64),
+    ],
+    align=True,
+)
+
+BAND = np.dtype(
+    [
+        ("priority", np.int64),
+        ("ceiling", np.float64),  # it is served while saturation is below this
+        ("num_queued", np.int64),
+        ("oldest", np.int64),
+        ("newest", np.int64),
+        ("next_flow", np.int64),  # whose turn it is
+    ],
+    align=True,
+)
+
+FLOW = np.dtype([("root", np.int64), ("next", np.int64), ("previous", np.int64)])
+
+ENTRY = np.dtype(
+    [
+        ("is_queued", np.int64),
+        ("flow", np.int64),
+        ("band", np.int64),
+        ("queued_us", np.int64),
+        ("older", np.int64),
+        ("newer", np.int64),
+    ],
+    align=True,
+)
+
+
+class GatewayQueue(NamedTuple):
+    """All that the queue knows; compiled functions take it whole."""
+
+    counts: Records  # QUEUE[1]
+    bands: Records  # BAND[num_bands], highest priority first
+    flows: Records  # FLOW[num_bands * num_flows_per_band]
+    entries: Records  # ENTRY[num_requests]
+    nodes: Records  # HEAP_NODE[num_requests]
+    band_of: Int64s  # per request
+    target_us: Int64s  # per request, from queueing to its deadline; FAR_FUTURE without one
+
+
+def new_queue(
+    config: FlowControl,
+    requests: RequestTable,
+    *,
+    num_tenants: int = 0,
+    class_targets_us: Sequence[int] | None = None,
+) -> GatewayQueue:
+    """Return an empty queue for these requests; its bands are the priorities that occur among them.
+
+    ``class_targets_us``: per request the target of its class, -1 without one, which counts where it has no own.
+    """
+    priorities = np.unique(requests.slo_priority)[::-1]
+    num_flows = (
+        num_tenants + 1 if config.fairness == "round-robin" else 1
+    )  # the last: requests without a tenant
+    targets = requests.slo_target_us.copy()
+    if class_targets_us is not None:
+        targets = np.where(targets < 0, np.asarray(class_targets_us, np.int64), targets)
+    flows, entries = records(len(priorities) * num_flows, FLOW), records(len(targets), ENTRY)
+    flows["root"] = flows["next"] = flows["previous"] = NOWHERE
+    return GatewayQueue(
+        counts=counts_of(config, num_flows),
+        bands=bands_of(priorities, config.lowest_ceiling),
+        flows=flows,
+        entries=entries,
+        nodes=records(len(targets), HEAP_NODE),
+        band_of=np.searchsorted(-priorities, -requests.slo_priority).astype(np.int64),
+        target_us=np.where(targets < 0, FAR_FUTURE, targets),
+    )
+
+
+def counts_of(config: FlowControl, num_flows_per_band: int) -> Records:
+    """Return the settings as compiled code reads them."""
+    counts = records(1, QUEUE)
+    counts["order"] = ORDERS.index(config.order)
+    counts["detector"] = DETECTORS[config.detector]
+    counts["num_flows_per_band"] = num_flows_per_band
+    counts["last_shed"] = NOWHERE
+    for name in (
+        "capacity",
+        "band_capacity",
+        "sheds",
+        "ttl_us",
+        "queue_threshold",
+        "kv_threshold",
+        "max_concurrency",
+    ):
+        counts[name] = getattr(config, name)
+    return counts
+
+
+def bands_of(priorities: Int64s, lowest_ceiling: float) -> Records:
+    """Return the bands, the highest first, with their ceilings from 1 down to the lowest."""
+    bands = records(len(priorities), BAND)
+    bands["priority"] = priorities
+    steps = max(1, len(priorities) - 1)
+    bands["ceiling"] = [1.0 - i * (1.0 - lowest_ceiling) / steps for i in range(len(priorities))]
+    bands["oldest"] = bands["newest"] = bands["next_flow"] = NOWHERE
+    return bands
+
+
+# -- in ----------------------------------------------------------------------------------------------------------
+
+
+@phase
+def offer(g: GatewayQueue, q: RequestTable, request: int, time_us: int) -> int:
+    """Return whether a request was QUEUED, and if not, what is full; ``last_shed`` made place for it."""
+    c, b = g.counts[0], g.bands[g.band_of[request]]
+    c.last_shed = NOWHERE
+    if c.band_capacity > 0 and b.num_queued >= c.band_capacity:
+        return BAND_IS_FULL
+    if c.capacity > 0 and c.num_queued >= c.capacity:
+        victim = least_wanted(g, g.band_of[request]) if c.sheds else NOWHERE
+        if victim == NOWHERE:
+            return QUEUE_IS_FULL
+        withdraw(g, victim)
+        c.last_shed = victim
+    enter(g, q, request, time_us)
+    return QUEUED
+
+
+@part
+def least_wanted(g: GatewayQueue, band: int) -> int:
+    """Return the newest of the lowest sheddable band below ``band`` that holds any, NOWHERE without one."""
+    for lower in range(len(g.bands) - 1, band, -1):
+        if g.bands[lower].priority < 0 and g.bands[lower].num_queued > 0:
+            return g.bands[lower].newest
+    return NOWHERE
+
+
+@phase
+def enter(g: GatewayQueue, q: RequestTable, request: int, time_us: int) -> None:
+    """Put a request into its band's list and its flow's heap."""
+    c, e, band = g.counts[0], g.entries[request], g.band_of[request]
+    b = g.bands[band]
+    tenant = q.tenant[request] if c.num_flows_per_band > 1 else NOWHERE
+    e.flow = band * c.num_flows_per_band + (tenant if tenant != NOWHERE else c.num_flows_per_band - 1)
+    e.is_queued, e.band, e.queued_us = 1, band, time_us
+    e.older, e.newer = b.newest, NOWHERE
+    if b.newest != NOWHERE:
+        g.entries[b.newest].newer = request
+    else:
+        b.oldest = request
+    b.newest = request
+    b.num_queued += 1
+    c.num_queued += 1
+    n = g.nodes[request]
+    n.key, n.sequence = 0, c.num_offered
+    c.num_offered += 1
+    if c.order == BY_DEADLINE:
+        n.key = min(g.target_us[request], FAR_FUTURE - time_us) + time_us
+    if g.flows[e.flow].root == NOWHERE:
+        join_ring(g, b, e.flow)
+    g.flows[e.flow].root = push(g.nodes, g.flows[e.flow].root, request)
+
+
+@part
+def join_ring(g: GatewayQueue, b: Records, flow: int) -> None:
+    """Let a flow have its turn after all others of its band."""
+    if b.next_flow == NOWHERE:
+        g.flows[flow].next = g.flows[flow].previous = flow
+        b.next_flow = flow
+        return
+    last = g.flows[b.next_flow].previous
+    g.flows[flow].next, g.flows[flow].previous = b.next_flow, last
+    g.flows[last].next = flow
+    g.flows[b.next_flow].previous = flow
+
+
+@part
+def leave_ring(g: GatewayQueue, b: Records, flow: int) -> None:
+    """Take an empty flow out of its band's turns."""
+    after, before = g.flows[flow].next, g.flows[flow].previous
+    if after == flow:
+        b.next_flow = NOWHERE
+        return
+    g.flows[before].next = after
+    g.flows[after].previous = before
+    if b.next_flow == flow:
+        b.next_flow = after
+
+
+# -- out ---------------------------------------------------------------------------------------------------------
+
+
+@phase
+def withdraw(g: GatewayQueue, request: int) -> bool:
+    """Take a request out wherever it stands; return whether it was queued."""
+    e = g.entries[request]
+    if not e.is_queued:
+        return False
+    b, flow = g.bands[e.band], g.flows[e.flow]
+    flow.root = remove(g.nodes, flow.root, request)
+    if flow.root == NOWHERE:
+        leave_ring(g, b, e.flow)
+    if e.older != NOWHERE:
+        g.entries[e.older].newer = e.newer
+    else:
+        b.oldest = e.newer
+    if e.newer != NOWHERE:
+        g.entries[e.newer].older = e.older
+    else:
+        b.newest = e.older
+    b.num_queued -= 1
+    g.counts[0].num_queued -= 1
+    e.is_queued = 0
+    return True
+
+
+@phase
+def take_next(g: GatewayQueue, saturation: float) -> int:
+    """Take out the request that goes next while the fleet is so full; NOWHERE if none may."""
+    band = next_band(g, saturation)
+    if band == NOWHERE:
+        return NOWHERE
+    b = g.bands[band]
+    flow = b.next_flow
+    request = g.flows[flow].root
+    b.next_flow = g.flows[flow].next
+    withdraw(g, request)
+    return request
+
+
+@part
+def next_band(g: GatewayQueue, saturation: float) -> int:
+    """Return the band whose turn it is: by priority, or under fifo the one that has the earliest request."""
+    chosen, earliest = NOWHERE, 0
+    for band in range(len(g.bands)):
+        b = g.bands[band]
+        if b.num_queued == 0 or not saturation < b.ceiling:
+            continue
+        if g.counts[0].order != FIFO:
+            return band
+        sequence = g.nodes[b.oldest].sequence
+        if chosen == NOWHERE or sequence < earliest:
+            chosen, earliest = band, sequence
+    return chosen
+
+
+@phase
+def next_expiry_us(g: GatewayQueue) -> int:
+    """Return when the next request's time is up, FAR_FUTURE if none is waiting or none expires."""
+    ttl_us, next_us = g.counts[0].ttl_us, FAR_FUTURE
+    if ttl_us > 0:
+        for band in range(len(g.bands)):
+            oldest = g.bands[band].oldest
+            if oldest != NOWHERE:
+                next_us = min(next_us, g.entries[oldest].queued_us + ttl_us)
+    return next_us
+
+
+@phase
+def take_expired(g: GatewayQueue, time_us: int) -> int:
+    """Take out a request that has waited as long as it may, the highest band's first; NOWHERE without one."""
+    ttl_us = g.counts[0].ttl_us
+    if ttl_us == 0:
+        return NOWHERE
+    for band in range(len(g.bands)):
+        oldest = g.bands[band].oldest
+        if oldest != NOWHERE and g.entries[oldest].queued_us + ttl_us <= time_us:
+            withdraw(g, oldest)
+            return oldest
+    return NOWHERE
+
+
+@phase
+def fleet_saturation(g: GatewayQueue, f: Fleet) -> float:
+    """Return how full the fleet is, as the queue's detector sees it."""
+    c = g.counts[0]
+    return saturation_of(f, c.detector, c.queue_threshold, c.kv_threshold, c.max_concurrency)
+
+
+# -- the same for those who ask from Python -----------------------------------------------------------------
+
+
+@engine_entry
+def offer_request(g: GatewayQueue, q: RequestTable, request: int, time_us: int) -> int:
+    """Call ``offer``."""
+    return offer(g, q, request, time_us)
+
+
+@engine_entry
+def withdraw_request(g: GatewayQueue, request: int) -> bool:
+    """Call ``withdraw``."""
+    return withdraw(g, request)
+
+
+@engine_entry
+def take_request(g: GatewayQueue, saturation: float) -> int:
+    """Call ``take_next``."""
+    return take_next(g, saturation)
+
+
+@engine_entry
+def expire_request(g: GatewayQueue, time_us: int) -> int:
+    """Call ``take_expired``."""
+    return take_expired(g, time_us)
+
+
+@engine_entry
+def saturation_seen(g: GatewayQueue, f: Fleet) -> float:
+    """Call ``fleet_saturation``."""
+    return fleet_saturation(g, f)
+
+
+@engine_entry
+def first_expiry_us(g: GatewayQueue) -> int:
+    """Call ``next_expiry_us``."""
+    return next_expiry_us(g)

@@ -1,0 +1,76 @@
+"""Gauges and engine steps, recorded during a run."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from observe.server.engine_log import EngineLog, EngineStep, parse_engine_log
+from tests.observe.servers import Behaviour, observed, serving
+from tests.observe.workloads import every, workload
+from traces import ConfigError
+
+LOG = """\
+(APIServer pid=1) INFO 11-21 01:03:51 [loggers.py:199] Engine 000: Iteration(0): 1 context requests, \
+344 context tokens, 0 generation requests, 0 generation tokens, iteration elapsed time: 590.31 ms, \
+CPU KV cache usage: 0.3%
+INFO something else
+INFO Iteration(7): 0 context requests, 0 context tokens, 2 generation requests, 2 generation tokens, \
+iteration elapsed time: 51.30 ms
+"""
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+async def test_gauges_are_recorded_over_time(tmp_path: Path) -> None:
+    async with serving() as server:
+        seen = await observed(server, workload(every(50_000, 6)), scrape_s=0.05, output=tmp_path / "run")
+    rows = rows_of(tmp_path / "run.gauges.csv")
+    assert {row["gauge"] for row in rows} == {'vllm:num_requests_running{engine="0"}'}
+    times = [int(row["time_us"]) for row in rows]
+    assert times == sorted(times)
+    assert len(times) >= 4
+    assert times[-1] - times[0] > 100_000
+    assert seen.fault is None
+
+
+async def test_a_server_without_gauges_is_remarked_on(tmp_path: Path) -> None:
+    async with serving(Behaviour(is_vllm=False)) as server:
+        seen = await observed(server, workload([0]), scrape_s=0.05, output=tmp_path / "run")
+    assert "--scrape: no gauges at /metrics" in seen.notes
+    assert not (tmp_path / "run.gauges.csv").exists()
+
+
+def test_steps_are_read_as_vllm_words_them() -> None:
+    steps = parse_engine_log(LOG.splitlines())
+    assert steps[0] == EngineStep(
+        engine=0,
+        step=0,
+        num_prefill_requests=1,
+        num_prefill_tokens=344,
+        num_decode_requests=0,
+        num_decode_tokens=0,
+        duration_us=590_310,
+        kv_cache_usage_frac=0.003,
+    )
+    assert (steps[1].step, steps[1].kv_cache_usage_frac) == (7, None)
+
+
+def test_only_steps_logged_since_the_start_are_written(tmp_path: Path) -> None:
+    path = tmp_path / "vllm.log"
+    path.write_text(LOG)
+    log = EngineLog(path)
+    assert "no engine steps in it" in (log.write_steps(tmp_path / "run") or "")
+    with path.open("a") as file:
+        file.write(LOG)
+    assert log.write_steps(tmp_path / "run") is None
+    rows = rows_of(tmp_path / "run.steps.csv")
+    assert [(row["step"], row["duration_us"]) for row in rows] == [("0", "590310"), ("7", "51300")]
+    assert rows[1]["kv_cache_usage_frac"] == ""
+    with pytest.raises(ConfigError, match="--engine-log: got No such file"):
+        EngineLog(tmp_path / "none")

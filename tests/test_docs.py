@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ import yaml
 import vtwin
 from replay.model.gpus import shipped_gpus
 from replay.model.shipped import SAME_ARCHITECTURE, shipped_models
+from sim import Step
 from tests.docs.pages import (
     LANGUAGES,
     ROOT,
@@ -143,6 +145,12 @@ def test_the_architecture_page_answers_the_twelve_questions_where_the_code_does(
                 wrong.append((question, file, name))
     assert wrong == []
     assert len(rows) == 12
+
+
+def test_the_page_on_steps_explains_every_key() -> None:
+    rows = rows_below(ROOT / "docs" / "reference" / "steps.md", "Keys")
+    explained = [name for row in rows for name in re.findall(r"`(\w+)`", row[0])]
+    assert sorted(explained) == sorted(field.name for field in fields(Step))
 
 
 def test_the_architecture_page_shows_every_room() -> None:

@@ -78,7 +78,7 @@ def calibration_of(
 def _load(path: Path, latency_model: str | None, *, fit: bool) -> TwinConfig:
     """Return the configuration, its notes told."""
     from calibrate.latency_table import twin_for
-    from sim.compile import is_compiled
+    from sim.ready import is_compiled
 
     twin = twin_for(path, latency_model, fit=fit)
     for note in twin.notes:

@@ -294,7 +294,7 @@ def _command_line() -> str:
 def _warm_up() -> None:
     """Have the engine compiled and loaded, so that its CPU time in the summary is the simulation's."""
     from sim import compile_engine
-    from sim.compile import is_compiled
+    from sim.ready import is_compiled
 
     if not is_compiled():
         typer.echo("compiling the engine once, up to a minute …", err=True)

@@ -1,7 +1,8 @@
 """How the engine is compiled: numba, cached on disk under a digest of the engine's own sources.
 
-numba's cache looks at one file's age only: a caller would go on running a stale copy of a function it calls from
-another module. Keying the directory by every source of this package makes the cache right by construction.
+numba's cache looks at one file's content only: a caller would go on running a stale copy of a function it calls from
+another module. Keying the directory by every source that may be called makes the cache right by construction: for the
+engine all of this package but the cluster, which is built on it; for the cluster all of it.
 """
 
 from __future__ import annotations
@@ -18,35 +19,51 @@ import numba
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def _digest() -> str:
-    """Return a digest of every source file of this package, numba's version and Python's."""
+PACKAGE = Path(__file__).parent
+
+
+def _digest(*, with_cluster: bool) -> str:
+    """Return a digest of this package's source files, numba's version and Python's."""
     digest = hashlib.sha256(f"{numba.__version__} {sys.version_info[:2]}".encode())
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if with_cluster or path.relative_to(PACKAGE).parts[0] != "cluster":
+            digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def cache_directory() -> Path:
-    """Return where compiled code is kept: ``$VTWIN_CACHE_DIR`` or the user's cache, a folder per digest."""
+def cache_directory(*, with_cluster: bool = False) -> Path:
+    """Return where compiled code is stored: ``$VTWIN_CACHE_DIR`` or the user's cache, a folder per digest."""
     root = os.environ.get("VTWIN_CACHE_DIR") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "vtwin"
-    return Path(root).expanduser() / f"engine-{_digest()}"
+    name = "cluster" if with_cluster else "engine"
+    return Path(root).expanduser() / f"{name}-{_digest(with_cluster=with_cluster)}"
 
 
 CACHE_DIRECTORY = cache_directory()
-
-LAST_COMPILED = "run.run-"
-"""The function whose compilation takes the time; numba writes its file when it is done."""
+CLUSTER_CACHE_DIRECTORY = cache_directory(with_cluster=True)
 
 
-def is_compiled() -> bool:
-    """Return whether this version of the engine has been compiled on this machine before."""
-    return any(CACHE_DIRECTORY.rglob(f"{LAST_COMPILED}*.nbi")) or bool(numba.config.DISABLE_JIT)
+def is_cached(function: Callable[..., Any]) -> bool:
+    """Return whether numba will load an entry's machine code instead of compiling it.
+
+    numba files code under the path of its source and the kind of CPU: what another checkout or another machine with
+    the same home folder compiled is of no use here. So numba's own index is asked.
+    """
+    if numba.config.DISABLE_JIT:
+        return True
+    cache: Any = function._cache  # type: ignore[attr-defined] # a dispatcher's; numba has no public way to ask
+    codegen = function.targetctx.codegen()  # type: ignore[attr-defined]
+    files = cache._cache_file._load_index()
+    return any(
+        cache._index_key(key[0], codegen) == key and (Path(cache.cache_path) / name).is_file()
+        for key, name in files.items()
+    )
 
 
 def _compile(function: Function, **options: bool | str) -> Function:
     """Compile with the cache in our directory, leaving numba's own setting as it was."""
     before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(CACHE_DIRECTORY)
+    is_cluster = function.__module__.startswith("sim.cluster")
+    numba.config.CACHE_DIR = str(CLUSTER_CACHE_DIRECTORY if is_cluster else CACHE_DIRECTORY)
     try:
         compiled: Function = numba.njit(cache=True, nogil=True, **options)(function)
     finally:

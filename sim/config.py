@@ -7,10 +7,16 @@ from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Literal, get_args
 
+from sim.versions import DEFAULT_VERSION, KNOWN_VERSIONS, engine_defaults, is_known, rules_of
+
 SchedulingPolicy = Literal["fcfs", "priority", "sjf", "reverse-priority"]
 PriorityScoring = Literal["constant", "slo-based", "inverted-slo"]
 Frontend = Literal["openai", "none"]
 Compatibility = Literal["vllm", "blis"]
+
+Record = Literal["none", "spans", "steps", "blocks", "tokens"]
+"""What a run writes down: nothing; spans of steps, which give inter-token latencies; every step (one at a time);
+every step with its blocks; every token."""
 
 UNBOUNDED = 0
 """``num_gpu_blocks`` of a KV cache that never binds."""
@@ -22,7 +28,10 @@ class InvalidConfig(ValueError):  # noqa: N818 - callers translate it; the name 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """The scheduler's and the KV cache's settings under vLLM 0.32's own names.
+    """The scheduler's and the KV cache's settings under vLLM's own names; defaults are those of 0.32.
+
+    ``vllm_version``: whose scheduling rules hold (``sim/versions.py``). A setting that the version does not know is
+    refused; ``for_version`` has the defaults that go with it.
 
     ``num_gpu_blocks`` counts blocks as vLLM does, the null block included (usable = n - 1);
     0 means a KV cache that never binds. ``watermark`` is a fraction of ``num_gpu_blocks``.
@@ -36,7 +45,7 @@ class EngineConfig:
     whose predecessors were. ``num_lookahead_tokens``: slots kept behind a step's tokens for the drafting model (vLLM: k
     for EAGLE, MTP and draft models, 0 for n-grams). ``seed``: of what is accepted.
 
-    The KV cache has a second tier with ``num_cpu_blocks`` >= 1 (``sim/engine/optional/cpu_tier.py`` has the rule):
+    The KV cache has a second tier with ``num_cpu_blocks`` >= 1 (``sim/engine/kv_cache/cpu_tier.py`` has the rule):
     ``kv_offload_threshold``, a share of the GPU's blocks; ``kv_transfer_bandwidth`` in tokens per µs,
     ``kv_transfer_base_latency`` in µs. It stays empty where nothing can be evicted: unbounded, or without caching.
 
@@ -69,6 +78,16 @@ class EngineConfig:
     kv_transfer_base_latency: int = 0
     seed: int = 42
     compatibility: Compatibility = "vllm"
+    vllm_version: str = DEFAULT_VERSION
+
+    @classmethod
+    def for_version(cls, version: str, **settings: object) -> EngineConfig:
+        """Return the configuration of a version: ``settings``, and its own defaults for what they do not say.
+
+        Raises InvalidConfig.
+        """
+        defaults = engine_defaults(version) if is_known(version) else {}
+        return cls(**{**defaults, "vllm_version": version, **settings})  # type: ignore[arg-type]  # checked there
 
     def __post_init__(self) -> None:
         """Check every field; the first that cannot be is named."""
@@ -92,6 +111,7 @@ class EngineConfig:
             value = getattr(self, name)
             if value not in get_args(choices):
                 raise InvalidConfig(f"{name}: got {value!r}, expected one of {', '.join(get_args(choices))}")
+        _check_version(self)
         _check_speculation(self)
         _check_tiers(self)
         if self.compatibility == "blis":
@@ -122,6 +142,23 @@ def _check_types(config: EngineConfig) -> None:
             low = least.get(field.name, 0)
             if isinstance(value, bool) or not isinstance(value, int) or value < low:
                 raise InvalidConfig(f"{field.name}: got {value!r}, expected an integer >= {low}")
+
+
+def _check_version(config: EngineConfig) -> None:
+    """Raise InvalidConfig on a version that is not known, or a setting that it does not know."""
+    version = config.vllm_version
+    if not is_known(version):
+        raise InvalidConfig(f"vllm_version: got {version!r}, expected {KNOWN_VERSIONS}")
+    rules = rules_of(version)
+    for name, is_there, off in (
+        ("long_prefill_token_threshold_adaptive", rules.has_adaptive_threshold, "false"),
+        ("watermark", rules.has_watermark, "0"),
+        ("scheduler_reserve_full_isl", rules.has_full_isl_gate, "false"),
+    ):
+        value = getattr(config, name)
+        if value and not is_there:
+            shown = str(value).lower()
+            raise InvalidConfig(f"{name}: got {shown}, expected {off}: vLLM {version} does not have it")
 
 
 def _check_speculation(config: EngineConfig) -> None:

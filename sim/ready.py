@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
+from sim.compile import is_cached
 from sim.config import EngineConfig
+from sim.engine.control import abort_request, hold_requests, join_requests
+from sim.engine.run import run
 from sim.latency import Blackbox
+from sim.records.itl import emission_times, ninety_ninth
 from sim.requests import Requests
+from sim.resumable import Engine
 from sim.simulation import simulate
+
+ENTRIES: tuple[Callable[..., Any], ...] = (
+    run,
+    join_requests,
+    hold_requests,
+    abort_request,
+    emission_times,
+    ninety_ninth,
+)
+"""Every compiled function that Python calls."""
+
+
+def is_compiled() -> bool:
+    """Return whether the whole engine can be loaded as it is: nothing of it is left to be compiled."""
+    return all(is_cached(function) for function in ENTRIES)
 
 
 def compile_engine() -> None:
@@ -21,4 +44,8 @@ def compile_engine() -> None:
         hash_offsets=np.zeros(2, np.int64),
         hash_ids=none,
     )
-    simulate(single, EngineConfig(), Blackbox(beta0=1), record="spans").inter_token_latencies()
+    latency = Blackbox(beta0=1)
+    simulate(single, EngineConfig(), latency, record="spans").inter_token_latencies()
+    simulate(single, EngineConfig(), latency, closed_loop=(1, 0))
+    engine = Engine(EngineConfig(max_model_len=64, num_gpu_blocks=8), latency)
+    engine.abort(engine.submit(arrival_us=0, prompt_tokens=1, output_tokens=1))

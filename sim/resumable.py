@@ -7,23 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from sim.config import EngineConfig
-from sim.engine import state as st
+from sim.config import EngineConfig, Record
 from sim.engine.control import abort_request, hold_requests, join_requests
-from sim.engine.layout import (
-    LONGEST_JUMP,
-    Record,
-    first_state,
-    gives_gaps_from_tokens,
-    longer,
-    request_records,
-    size_for,
-)
+from sim.engine.dtypes import NEVER
+from sim.engine.initial_state import LONGEST_JUMP, first_state, longer, request_records, size_for
 from sim.engine.run import NEEDS_ROOM, run
 from sim.latency.model import LatencyModel
 from sim.records.itl import InterTokenLatencies
-from sim.records.results import View, gaps_of, outcomes_of, totals_of, view_of
-from sim.records.steps import Step, decode_steps
+from sim.records.results import EngineRecord, View, outcomes_of, view_of
+from sim.records.steps import Step
 from sim.requests import Int64s, Outcomes, Requests
 
 FOREVER = 1 << 62
@@ -75,18 +67,18 @@ class Engine:
         self._num_taken = np.zeros(0, np.int64)
         self._num_known_hashes = len(hash_ids)
         self._key_of_id = np.zeros(0, np.int64)
-        is_plain = not (config.num_speculative_tokens or config.has_cpu_tier)
-        self._coalesce = coalesce and is_plain and record not in ("steps", "blocks")
+        can_jump = not (config.num_speculative_tokens or config.has_cpu_tier)
+        self._coalesce = coalesce and can_jump and record not in ("steps", "blocks")
         self._state = first_state(config, latency, hash_ids, size=size, record=record)
 
     # -- feeding it -------------------------------------------------------------------------------------------
 
     def _add(self, requests: Requests) -> None:
         """Append requests that have not arrived yet; ``hash_ids`` are already in place."""
-        state, first = self._state, int(self._state.counters.num_requests[0])
+        state, first = self._state, int(self._state.engine.queues.num_requests[0])
         rows = request_records(requests, self._config, self._latency)
         if np.any(rows["num_hashes"] * self._config.block_size > rows["num_prompt_tokens"]):
-            state.counters["outputs_are_shared"] = 1
+            state.engine.settings["outputs_are_shared"] = 1
         needed = first + len(rows)
         if needed > len(state.requests):
             capacity = needed if first == 0 else max(needed, 2 * len(state.requests))
@@ -97,7 +89,7 @@ class Engine:
                 num_drafts=longer(state.num_drafts, capacity if self._config.num_speculative_tokens else 0),
             )
         state.requests[first:needed] = rows
-        state.counters["num_requests"] = needed
+        state.engine.queues["num_requests"] = needed
         order = np.argsort(rows["queued_us"], kind="stable") + first
         join_requests(state, order)
 
@@ -116,7 +108,7 @@ class Engine:
         """
         known = self._num_known_hashes
         self._append_hashes(np.asarray(hash_ids, np.int64))
-        number = int(self._state.counters.num_requests[0])
+        number = int(self._state.engine.queues.num_requests[0])
         self._add(
             Requests(
                 arrival_us=np.array([arrival_us], np.int64),
@@ -133,17 +125,17 @@ class Engine:
         """Append the caller's ids to ``hash_ids`` as keys of the hash table, where requests' own ids stand too."""
         if len(hash_ids) == 0:
             return
-        state, counters = self._state, self._state.counters[0]
+        state, queues = self._state, self._state.engine[0].queues
         highest = int(hash_ids.max())
         if highest >= len(self._key_of_id):
-            grown = np.full(2 * highest + 1, st.NEVER, np.int64)
+            grown = np.full(2 * highest + 1, NEVER, np.int64)
             grown[: len(self._key_of_id)] = self._key_of_id
             self._key_of_id = grown
-        new_ids = np.unique(hash_ids[self._key_of_id[hash_ids] == st.NEVER])
-        self._key_of_id[new_ids] = counters.num_keys + np.arange(len(new_ids))
-        counters.num_keys += len(new_ids)
-        if counters.num_keys > len(state.hashes):
-            state = state._replace(**self._longer_hashes(2 * int(counters.num_keys)))
+        new_ids = np.unique(hash_ids[self._key_of_id[hash_ids] == NEVER])
+        self._key_of_id[new_ids] = queues.num_keys + np.arange(len(new_ids))
+        queues.num_keys += len(new_ids)
+        if queues.num_keys > len(state.hashes):
+            state = state._replace(**self._longer_hashes(2 * int(queues.num_keys)))
         first, self._num_known_hashes = self._num_known_hashes, self._num_known_hashes + len(hash_ids)
         if self._num_known_hashes > len(state.hash_ids):
             state = state._replace(hash_ids=longer(state.hash_ids, 2 * self._num_known_hashes))
@@ -161,17 +153,17 @@ class Engine:
 
         Raises IndexError for a number that ``submit`` never gave.
         """
-        num_requests = int(self._state.counters.num_requests[0])
+        num_requests = int(self._state.engine.queues.num_requests[0])
         if not 0 <= request < num_requests:
             raise IndexError(f"request {request}: expected 0 to {num_requests - 1}")
         abort_request(self._state, request)
 
-    def hold(self, concurrency: int, think_time_us: int, *, keeps_due_times: bool) -> None:
+    def hold(self, concurrency: int, think_time_us: int, *, is_capped: bool) -> None:
         """Make the loop closed; requests that keep their due times go in the order of these, else of their rows."""
         arrival_us = self._state.requests["arrival_us"]
-        order = np.argsort(arrival_us, kind="stable") if keeps_due_times else np.arange(len(arrival_us))
+        order = np.argsort(arrival_us, kind="stable") if is_capped else np.arange(len(arrival_us))
         self._state = self._state._replace(held=order.astype(np.int64))
-        hold_requests(self._state, np.argsort(order), concurrency, think_time_us, keeps_due_times)
+        hold_requests(self._state, np.argsort(order), concurrency, think_time_us, is_capped)
 
     # -- letting time pass ------------------------------------------------------------------------------------
 
@@ -182,14 +174,14 @@ class Engine:
 
     def _make_room(self) -> None:
         """Double every log that is more than half full, and the hash table."""
-        state, counters = self._state, self._state.counters[0]
+        state, fill = self._state, self._state.engine[0].log_fill
         seats = self._config.max_num_seqs
         changes: dict[str, Any] = {}
         for name, used in (
-            ("log", counters.num_log_words),
-            ("spans", counters.num_spans),
-            ("pauses", counters.num_pauses),
-            ("tokens", counters.num_logged_tokens),
+            ("log", fill.num_log_words),
+            ("spans", fill.num_spans),
+            ("pauses", fill.num_pauses),
+            ("tokens", fill.num_logged_tokens),
         ):
             array = getattr(state, name)
             if len(array):
@@ -199,7 +191,7 @@ class Engine:
                 if 2 * used + most > len(array):
                     changes[name] = longer(array, 2 * len(array) + most)
         most_ids = seats * (state.block_table.shape[1] + 1)
-        if counters.num_keys + most_ids > len(state.hashes):
+        if state.engine[0].queues.num_keys + most_ids > len(state.hashes):
             changes |= self._longer_hashes(2 * len(state.hashes) + most_ids)
         self._state = state._replace(**changes)
 
@@ -207,11 +199,11 @@ class Engine:
 
     def next_time_us(self) -> int | None:
         """Return when something next happens, None when nothing will before another ``submit``."""
-        e = self._state.counters[0]
-        if e.num_batches > 0 or (e.num_running + e.num_waiting > 0 and not e.is_blocked):
-            return int(e.clock_us)
-        if e.num_pending_taken < e.num_pending:
-            request = self._state.pending[e.num_pending_taken]
+        clock, queues = self._state.engine[0].clock, self._state.engine[0].queues
+        if clock.num_batches > 0 or (queues.num_running + queues.num_waiting > 0 and not queues.is_blocked):
+            return int(clock.now_us)
+        if queues.num_pending_taken < queues.num_pending:
+            request = self._state.pending[queues.num_pending_taken]
             return int(self._state.requests[request].queued_us)
         return None
 
@@ -226,45 +218,25 @@ class Engine:
         """
         return outcomes_of(self._state, self._latency, requests)
 
+    def written(self) -> EngineRecord:
+        """Return what the engine has written down so far, to be read before it goes on."""
+        return EngineRecord(
+            state=self._state, config=self._config, latency=self._latency, record=self._record
+        )
+
     def take_tokens(self) -> tuple[Int64s, Int64s]:
         """Return (request, time_us) of the tokens given since the last call; times may lie ahead of the advance."""
-        request, time_us = self.logged_tokens()
-        self._state.counters["num_logged_tokens"] = 0
+        if len(self._num_taken) < len(self._state.requests):
+            self._num_taken = longer(self._num_taken, len(self._state.requests))
+        request, time_us = self.written().tokens(self._num_taken)
+        self._state.engine.log_fill["num_logged_tokens"] = 0
         np.add.at(self._num_taken, request, 1)
         return request, time_us
 
-    def logged_tokens(self) -> tuple[Int64s, Int64s]:
-        """Return (request, time_us) of the tokens that have not been taken, in the order of the steps."""
-        tokens = self._state.tokens[: self._state.counters.num_logged_tokens[0]]
-        if self._config.compatibility == "blis":  # what a preemption undid is no token
-            rows = self._state.requests[tokens["request"]]
-            has_any = rows["num_tokens"] > rows["num_prompt_tokens"]
-            tokens = tokens[has_any & (tokens["time_us"] >= rows["first_token_us"])]
-        request, time_us = tokens["request"].copy(), tokens["time_us"].copy()
-        if len(self._num_taken) < len(self._state.requests):
-            self._num_taken = longer(self._num_taken, len(self._state.requests))
-        return request, time_us + self._latency.output_delay_us(self._number_of(request))
-
-    def _number_of(self, request: Int64s) -> Int64s:
-        """Return which of its request's tokens each one is, from 1."""
-        order = np.argsort(request, kind="stable")
-        ordered = request[order]
-        rank = np.arange(len(request)) - np.searchsorted(ordered, ordered, side="left")
-        number = np.empty(len(request), np.int64)
-        number[order] = rank + 1 + self._num_taken[ordered]
-        return number
-
     def steps(self) -> list[Step]:
         """Return every step so far whose results are in."""
-        log = self._state.log[: self._state.counters.num_log_words[0]]
-        is_async = self._config.async_scheduling
-        return list(decode_steps(log, is_async=is_async, with_blocks=self._record == "blocks"))
+        return self.written().steps()
 
     def inter_token_latencies(self) -> InterTokenLatencies:
         """Return the gaps between the tokens so far, alpha2 included."""
-        from_tokens = gives_gaps_from_tokens(self._config, self._record)
-        return gaps_of(self._state, self._latency, from_tokens=from_tokens)
-
-    def totals(self) -> dict[str, int]:
-        """Return the totals that a ``Simulation`` states, by their names there."""
-        return totals_of(self._state)
+        return self.written().inter_token_latencies()

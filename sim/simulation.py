@@ -5,49 +5,43 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from sim.config import EngineConfig, InvalidConfig
-from sim.engine.layout import Record
+from sim.config import EngineConfig, InvalidConfig, Record
 from sim.latency.model import LatencyModel
 from sim.records.itl import InterTokenLatencies
+from sim.records.results import EngineRecord, Totals, totals_of
 from sim.records.steps import Step
 from sim.requests import Int64s, Outcomes, Requests, Status
 from sim.resumable import Engine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Simulation:
+class Simulation(Totals):
     """Outcomes of a finished run and what it cost.
 
-    ``num_steps`` counts every step, ``num_jumps`` the jumps taken over runs of them; ``duration_us`` is the time of
-    the last event; ``engine_cpu_s`` is CPU time of this thread.
-    Drafts count as verified; offloads, reloads and thrashings are blocks (``sim/engine/optional/cpu_tier.py``).
+    ``duration_us`` is the time of the last event; ``engine_cpu_s`` is CPU time of this thread.
     """
 
     outcomes: Outcomes
-    num_steps: int
-    num_jumps: int
-    num_preemptions: int
     duration_us: int
     engine_cpu_s: float
-    num_draft_tokens: int
-    num_accepted_tokens: int
-    num_kv_offloads: int
-    num_kv_reloads: int
-    num_kv_thrashings: int
-    record: Record
-    _engine: Engine
+    written: EngineRecord
+
+    @property
+    def record(self) -> Record:
+        """What the run wrote down."""
+        return self.written.record
 
     def inter_token_latencies(self) -> InterTokenLatencies:
         """Return the gaps between tokens; needs ``record="spans"``."""
-        return self._engine.inter_token_latencies()
+        return self.written.inter_token_latencies()
 
     def steps(self) -> list[Step]:
         """Return every step; needs ``record="steps"`` or ``"blocks"``."""
-        return self._engine.steps()
+        return self.written.steps()
 
     def tokens(self) -> tuple[Int64s, Int64s]:
         """Return (request, time_us) of every token in the order of the steps; needs ``record="tokens"``."""
-        return self._engine.logged_tokens()
+        return self.written.tokens()
 
 
 def _check(requests: Requests) -> None:
@@ -99,18 +93,18 @@ def simulate(
     started = time.thread_time()
     engine = Engine.holding(requests, config, latency, record=record, coalesce=coalesce)
     if closed_loop is not None:
-        engine.hold(*closed_loop, keeps_due_times=False)
+        engine.hold(*closed_loop, is_capped=False)
     if max_concurrency is not None:
-        engine.hold(max_concurrency, 0, keeps_due_times=True)
+        engine.hold(max_concurrency, 0, is_capped=True)
     engine.advance()
     cpu_s = time.thread_time() - started
     outcomes = engine.outcomes()
     outcomes.status[outcomes.status == Status.UNFINISHED] = Status.STUCK
+    written = engine.written()
     return Simulation(
         outcomes=outcomes,
-        **engine.totals(),
         duration_us=int(max(engine.view().clock_us, outcomes.last_token_us.max(initial=0))),
         engine_cpu_s=cpu_s,
-        record=record,
-        _engine=engine,
+        written=written,
+        **totals_of(written.state),
     )

@@ -99,7 +99,8 @@ def convert(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         TargetFormat | None,
         typer.Option(
             help="Write the requests for another tool: mooncake for aiperf and guidellm, vllm-bench for its "
-            "timed_trace, burstgpt, azure; or what became of them: blis-simresult and blis-metrics, BLIS's JSON. "
+            "timed_trace, burstgpt, azure; or what became of them: blis-simresult and blis-metrics, BLIS's JSON; "
+            "or a specification that describes them: spec. "
             "Default: a trace.",
             show_default=False,
         ),
@@ -167,6 +168,9 @@ def convert(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 
     path = export(trace, to, output)
     typer.echo(f"{len(trace):,} requests -> {path}", err=True)
+    if to == "spec":
+        comments = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("# ")]
+        typer.echo("\n".join(f"note: {line.removeprefix('# ')}" for line in comments), err=True)
 
 
 def _cut(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from replay.model.gpus import Gpu
+from replay.model.layout import ONE_NODE, Layout
 from replay.model.shape import ModelShape
 from traces.errors import ConfigError
 
@@ -91,19 +92,26 @@ class Serving:
 
 
 def kv_cache_size(
-    shape: ModelShape, gpu: Gpu, *, tp: int = 1, pp: int = 1, serving: Serving | None = None
+    shape: ModelShape,
+    gpu: Gpu,
+    *,
+    tp: int = 1,
+    pp: int = 1,
+    layout: Layout = ONE_NODE,
+    serving: Serving | None = None,
 ) -> KvCacheSize:
     """Return one GPU's share: memory x utilization, less weights, activations, non-torch and CUDA graphs, in blocks.
 
     Layers with a sliding window share vLLM's pool in groups as large as the group of full layers; what they hold, a
-    window per sequence, is small beside the rest and not counted here. Raises ConfigError where nothing is left.
+    window per sequence and group, is not counted here. Raises ConfigError where nothing is left.
     """
     check_parallel(shape, tp=tp, pp=pp)
-    told, group = serving or Serving(), tp * pp > 1
+    layout.check(shape, tp=tp)
+    told, group = serving or Serving(), tp * pp * layout.dp > 1
     parts = KvCacheSize(
         memory_bytes=gpu.memory_gib * GIB,
         utilization=told.utilization,
-        weight_bytes=weight_bytes(shape, tp=tp, pp=pp),
+        weight_bytes=weight_bytes(shape, tp=tp, pp=pp, layout=layout),
         activation_bytes=activation_bytes(
             shape, tp=tp, num_tokens=told.max_num_batched_tokens, max_num_seqs=told.max_num_seqs
         ),
@@ -130,8 +138,12 @@ def kv_bytes_per_token(shape: ModelShape, *, tp: int = 1, pp: int = 1) -> float:
     return (full or shape.kv_bytes_per_token(tp, windowed=True)) / pp
 
 
-def weight_bytes(shape: ModelShape, *, tp: int = 1, pp: int = 1) -> float:
-    """Return the weights on one GPU; with pipeline stages the fullest: its layers and the larger end."""
+def weight_bytes(shape: ModelShape, *, tp: int = 1, pp: int = 1, layout: Layout = ONE_NODE) -> float:
+    """Return the weights on one GPU; with pipeline stages the fullest: its layers and the larger end.
+
+    Experts are shared among ``tp`` x ``dp`` GPUs, a slice of each or with expert parallelism whole ones: the fullest
+    GPU has one more where they do not go up.
+    """
     attention = shape.attention
     replicated = shape.num_layers * attention.replicated_parameters(shape.hidden_size)
     kept_by_heads = 0
@@ -143,7 +155,9 @@ def weight_bytes(shape: ModelShape, *, tp: int = 1, pp: int = 1) -> float:
     layers = (
         in_attention * shape.attention_precision.bytes_per_weight
         + shape.mlp_parameters() / tp * shape.mlp_precision.bytes_per_weight
-        + shape.expert_parameters() / tp * shape.expert_precision.bytes_per_weight
+        + shape.expert_parameters()
+        * layout.expert_share(shape, tp=tp)
+        * shape.expert_precision.bytes_per_weight
         + shape.router_parameters() * shape.dtype_bytes
     )
     padded = -(-shape.vocab_size // FIRST_VOCABULARY_PADDING) * FIRST_VOCABULARY_PADDING

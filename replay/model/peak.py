@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 from replay.model.gpu_memory import check_parallel
 from replay.model.gpus import Gpu
+from replay.model.layout import ONE_NODE, SENDS_EVERYTHING, Layout
 from replay.model.shape import ModelShape
 from sim.latency.peak import PeakTimes
 
@@ -18,9 +21,12 @@ ACTIVATION_TRIPS = 12
 additions, the inputs and outputs of the projections; the MLP's own width is counted apart."""
 
 
-def peak_times(shape: ModelShape, gpu: Gpu, *, tp: int = 1, pp: int = 1) -> PeakTimes:
+def peak_times(
+    shape: ModelShape, gpu: Gpu, *, tp: int = 1, pp: int = 1, layout: Layout = ONE_NODE
+) -> PeakTimes:
     """Return what each part of a step takes one of ``tp`` GPUs, over all layers. Raises ConfigError on a bad tp."""
     check_parallel(shape, tp=tp, pp=pp)
+    layout.check(shape, tp=tp)
     attention = shape.attention
     bandwidth, rate16 = gpu.bytes_per_us(), gpu.flops_per_us("16bit")
     windowed_share = shape.num_windowed_layers
@@ -31,7 +37,10 @@ def peak_times(shape: ModelShape, gpu: Gpu, *, tp: int = 1, pp: int = 1) -> Peak
     )
     replicated = shape.num_layers * attention.replicated_parameters(shape.hidden_size)
     attention_weights = (shape.attention_parameters() - replicated) / tp + replicated
-    mlp_weights, expert_weights = shape.mlp_parameters() / tp, shape.expert_parameters() / tp
+    mlp_weights, expert_weights = (
+        shape.mlp_parameters() / tp,
+        shape.expert_parameters() / layout.expert_ranks(tp),
+    )
     head_weights = shape.head_parameters() / tp
     matmul = FLOPS_PER_WEIGHT * (
         attention_weights / gpu.flops_per_us(in_attention.matmul)
@@ -45,8 +54,6 @@ def peak_times(shape: ModelShape, gpu: Gpu, *, tp: int = 1, pp: int = 1) -> Peak
     )
     entry_bytes = attention.entries_per_token(tp) * shape.kv_dtype_bytes
     pair, entry = attention.prefill_flops_per_pair(tp) / rate16, attention.decode_flops_per_entry(tp) / rate16
-    collectives = COLLECTIVES_PER_LAYER * shape.num_layers if tp > 1 else 0
-    vector = shape.hidden_size * shape.dtype_bytes
     experts = shape.experts
     return PeakTimes(
         matmul=matmul,
@@ -71,12 +78,52 @@ def peak_times(shape: ModelShape, gpu: Gpu, *, tp: int = 1, pp: int = 1) -> Peak
         windowed_decode_entry=windowed_share * entry,
         windowed_kv_entry=windowed_share * entry_bytes / bandwidth,
         window=shape.window,
-        all_reduce=collectives * 2 * (tp - 1) / tp * vector / gpu.link_bytes_per_us(),
-        num_all_reduces=collectives,
-        send_recv=vector / gpu.link_bytes_per_us() if pp > 1 else 0.0,
+        dp=layout.dp,
+        ep=layout.expert_ranks(tp) if layout.enable_expert_parallel else 1,
         tp=tp,
         pp=pp,
         is_grouped=attention.num_kv_heads < attention.num_heads and not attention.is_mla,
+        **collectives(shape, gpu, tp=tp, pp=pp, layout=layout),
+    )
+
+
+class Collectives(TypedDict):
+    """The fields of ``PeakTimes`` that are about GPUs talking to each other."""
+
+    all_reduce: float
+    num_all_reduces: int
+    all_to_all: float
+    num_all_to_alls: int
+    send_recv: float
+    waiting: float
+
+
+def collectives(shape: ModelShape, gpu: Gpu, *, tp: int, pp: int, layout: Layout) -> Collectives:
+    """Return what collectives take per token and step: all-reduces, experts' dispatch and combine, stages' sends.
+
+    A ring all-reduce moves 2 (n - 1)/n of a vector. With engines in step (dp > 1) each layer with experts brings every
+    token to every engine and the results back (all-gather, reduce-scatter: dp - 1 vectors each), or, with a backend
+    that sends a token to its experts only, to the k of ep GPUs that are another's, the tokens shared among tp GPUs.
+    """
+    vector = shape.hidden_size * shape.dtype_bytes
+    num_all_reduces = COLLECTIVES_PER_LAYER * shape.num_layers if tp > 1 else 0
+    num_all_to_alls = 2 * shape.num_moe_layers if layout.dp > 1 else 0
+    ranks, experts = layout.expert_ranks(tp), shape.experts
+    copies = float(layout.dp - 1)
+    if layout.all2all_backend not in SENDS_EVERYTHING and experts is not None:
+        copies = experts.num_per_token * (ranks - 1) / ranks / tp
+    crossings = layout.num_crossings(tp=tp, pp=pp)
+    inside, between = gpu.link_bytes_per_us(), layout.bytes_per_us(layout.gpus_per_node + 1, gpu)
+    neighbours = tp * pp * layout.dp
+    return Collectives(
+        all_reduce=num_all_reduces * 2 * (tp - 1) / tp * vector / layout.bytes_per_us(tp, gpu),
+        num_all_reduces=num_all_reduces,
+        all_to_all=num_all_to_alls * copies * vector / layout.bytes_per_us(neighbours, gpu),
+        num_all_to_alls=num_all_to_alls,
+        send_recv=vector * ((pp - 1 - crossings) / inside + crossings / between),
+        waiting=num_all_reduces * layout.waiting_us(tp)
+        + num_all_to_alls * layout.waiting_us(neighbours)
+        + crossings * layout.network_us,
     )
 
 

@@ -15,7 +15,7 @@ from sim import Simulation, Status, simulate
 
 if TYPE_CHECKING:
     from replay.twin.config import TwinConfig
-    from sim.engine.layout import Record
+    from sim.config import Record
     from traces import Trace
 
 STATUS_NAMES = {

@@ -15,7 +15,7 @@ from replay.twin.config_keys import (
     Key,
     engine_keys,
 )
-from replay.twin.defaults import DefaultsEntry, version_number
+from replay.twin.defaults import DefaultsEntry
 from replay.twin.engine_defaults import LIMITS, Server, with_defaults
 from replay.twin.hardware import Hardware, capacity_of, read_hardware, window_notes
 from replay.twin.latency import Chosen, check_keys, read_latency
@@ -23,6 +23,7 @@ from replay.twin.on_record import shape_of_shipped
 from replay.twin.profiled import profile_notes
 from sim.config import UNBOUNDED, Compatibility, EngineConfig, InvalidConfig
 from sim.latency import LatencyModel
+from sim.versions import KNOWN_VERSIONS, engine_defaults, is_known
 from traces.errors import ConfigError
 from traces.strict.section import Section, read_section
 
@@ -43,12 +44,16 @@ class TwinConfig:
 
     engine: EngineConfig
     latency: LatencyModel
-    vllm_version: str = RULES_VERSION
     seed: int = DEFAULT_SEED
     assumed: tuple[str, ...] = field(default=(), compare=False)
     latency_reason: str = field(default="", compare=False)
     source: Path | None = field(default=None, compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def vllm_version(self) -> str:
+        """Whose scheduling rules the engine follows."""
+        return self.engine.vllm_version
 
     @property
     def compatibility(self) -> Compatibility:
@@ -78,7 +83,7 @@ def load_config(
     chosen = read_latency(
         root, hardware, beside=path.parent, defaults=defaults, seed=seed, model=latency_model
     )
-    version = root.text("vllm_version") or RULES_VERSION
+    version = _read_version(root)
     server = _server(chosen, hardware, vllm_version=version)
     engine, limits = _read_engine(root, server, seed=seed)
     engine, notes = _with_blocks(engine, chosen, hardware=hardware, vllm_version=version)
@@ -86,15 +91,14 @@ def load_config(
     return TwinConfig(
         engine=engine,
         latency=chosen.model,
-        vllm_version=version,
         seed=seed,
         assumed=_assumed(root) if server.gpu is None else (),
         latency_reason=chosen.reason,
         source=path,
         notes=(
-            *_version_notes(version),
             *reasons,
             *chosen.notes,
+            *(hardware.notes(chosen.model) if hardware else ()),
             *_entry_notes(chosen.entry),
             *(f"model config: {note}" for note in (chosen.shape.left_out if chosen.shape else ())),
             *limits,
@@ -124,6 +128,15 @@ def check_fits(config: TwinConfig, trace: Trace) -> None:
         )
 
 
+def _read_version(root: Section) -> str:
+    """Return the version whose scheduling rules hold."""
+    version = root.text("vllm_version") or RULES_VERSION
+    if not is_known(version):
+        line = root.key_lines["vllm_version"]
+        raise ConfigError(f"vllm_version: got {version}, expected {KNOWN_VERSIONS} ({root.file}:{line})")
+    return version
+
+
 def _server(chosen: Chosen, hardware: Hardware | None, *, vllm_version: str) -> Server:
     """Return what the engine's defaults follow: the GPU and the model that the file names, in one place or another."""
     gpu, shape, entry = hardware.gpu if hardware else None, chosen.shape, chosen.entry
@@ -146,7 +159,8 @@ def _read_engine(root: Section, server: Server, *, seed: int) -> tuple[EngineCon
         given["async_scheduling"] = given.get("async_scheduling") or False
     if given.get("num_speculative_tokens"):
         given["seed"] = seed
-    settings = {name: value for name, value in given.items() if value is not None}
+    said = {name: value for name, value in given.items() if value is not None}
+    settings = {**engine_defaults(server.vllm_version), "vllm_version": server.vllm_version, **said}
     if settings.get("compatibility") == "blis":
         return _engine_from(settings, section), ()
     settings, notes = with_defaults(settings, server)
@@ -209,12 +223,6 @@ def _other_places() -> dict[str, str]:
     """Return, for keys that may be looked for in the wrong section, where they belong."""
     places = {key.path.rsplit(".", 1)[-1]: key.path for key in engine_keys()}
     return {**{name.replace("_", "-"): path for name, path in places.items()}, **places, **FOREIGN_NAMES}
-
-
-def _version_notes(version: str) -> tuple[str, ...]:
-    if version_number(version) == version_number(RULES_VERSION):
-        return ()
-    return (f"vllm_version {version}: the rules of {RULES_VERSION} are assumed",)
 
 
 def _entry_notes(entry: DefaultsEntry | None) -> tuple[str, ...]:

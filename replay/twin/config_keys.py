@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, fields
 from typing import Literal, get_args, get_type_hints
 
+from replay.model.layout import ONE_NODE, All2AllBackend
 from sim.config import EngineConfig, InvalidConfig
 from sim.latency import Blackbox, Extended, LatencyModel, Physics, Profiled, Roofline
+from sim.versions import DEFAULT_VERSION, KNOWN_VERSIONS
 
 Kind = Literal["integer", "boolean", "fraction", "number", "numbers", "choice", "text", "decimal", "mapping"]
 
@@ -19,8 +21,8 @@ LATENCY_CLASSES: Mapping[str, type[LatencyModel]] = {**FITTED, **ANALYTIC, "prof
 LATENCY_MODELS: tuple[str, ...] = (*LATENCY_CLASSES, "auto")
 """What ``latency.model`` may say."""
 
-RULES_VERSION = "0.32.0"
-"""The vLLM version whose scheduling rules the engine follows."""
+RULES_VERSION = DEFAULT_VERSION
+"""The vLLM version whose scheduling rules the engine follows where a file names none."""
 
 DEFAULT_SEED = 42
 
@@ -104,7 +106,9 @@ def engine_keys() -> tuple[Key, ...]:
 
 def engine_fields() -> tuple[Field[object], ...]:
     """Return the fields of sim.EngineConfig that the ``engine`` section has; the others stand at the top."""
-    return tuple(field for field in fields(EngineConfig) if field.name not in ("seed", "compatibility"))
+    return tuple(
+        field for field in fields(EngineConfig) if field.name not in ("seed", "compatibility", "vllm_version")
+    )
 
 
 def _engine_key(field: Field[object], hint: object) -> Key:
@@ -137,7 +141,7 @@ TOP_KEYS: tuple[Key, ...] = (
         path="vllm_version",
         kind="text",
         default=RULES_VERSION,
-        meaning=f"The server's version. The rules are those of {RULES_VERSION}; for another, vtwin says so.",
+        meaning=f"The server's version, {KNOWN_VERSIONS}: its scheduling rules and defaults hold.",
     ),
     Key(
         path="compatibility",
@@ -315,6 +319,61 @@ HARDWARE_KEYS: tuple[Key, ...] = (
     ),
     Key(path="hardware.tp", kind="integer", default="1", least=1, meaning="GPUs that share each layer."),
     Key(path="hardware.pp", kind="integer", default="1", least=1, meaning="Pipeline stages."),
+    Key(
+        path="hardware.dp",
+        kind="integer",
+        default="1",
+        least=1,
+        meaning="Engines in step that share the experts of each layer (vLLM's data parallelism of a mixture of "
+        "experts); one of them is simulated, the others taken to be as loaded.",
+    ),
+    Key(
+        path="hardware.enable_expert_parallel",
+        kind="boolean",
+        default="false",
+        meaning="As vLLM's flag: each of tp x dp GPUs has whole experts in place of a slice of each.",
+    ),
+    Key(
+        path="hardware.all2all_backend",
+        kind="choice",
+        default=get_args(All2AllBackend)[0],
+        meaning="As vLLM's flag, with `dp`: `allgather_reducescatter` and `naive` send every token to every engine, "
+        "the others only to its experts.",
+        choices=get_args(All2AllBackend),
+    ),
+    Key(
+        path="hardware.gpus_per_node",
+        kind="integer",
+        default=str(ONE_NODE.gpus_per_node),
+        least=1,
+        meaning="Collectives of more neighbours than that go over the network, at its rate.",
+    ),
+    Key(
+        path="hardware.network_gb_per_s",
+        kind="number",
+        default=f"{ONE_NODE.network_gb_per_s:g}",
+        meaning="A GPU's way to another node at its peak, one direction, GB/s: measured between H100 nodes.",
+    ),
+    Key(
+        path="hardware.network_us",
+        kind="number",
+        default=f"{ONE_NODE.network_us:g}",
+        meaning="µs per hop between nodes: one per send, two per node and collective; measured likewise.",
+    ),
+    Key(
+        path="hardware.nccl_launch_us",
+        kind="number",
+        default="the latency model's `all_reduce_us`",
+        meaning="µs per collective beside its bytes: roofline has 20 (Vidur's nccl_cpu_launch_overhead), physics a "
+        "learned 15.",
+    ),
+    Key(
+        path="hardware.nccl_skew_us",
+        kind="number",
+        default=f"{ONE_NODE.nccl_skew_us:g}",
+        meaning="µs that each collective waits for its slowest GPU, times (GPUs of the group)^1.25 (Vidur's "
+        "nccl_cpu_skew_overhead_per_device).",
+    ),
     Key(
         path="hardware.gpu_memory_utilization",
         kind="fraction",

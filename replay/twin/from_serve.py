@@ -15,6 +15,7 @@ from replay.twin.defaults_write import quoted
 from replay.twin.engine_defaults import LIMITS, Server, with_defaults
 from replay.twin.serve_flags import Flag, parse_serve
 from sim.config import UNBOUNDED, EngineConfig, InvalidConfig
+from sim.versions import KNOWN_VERSIONS, is_known
 from traces.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ def start_from_server(server: ServerInfo, *, name: str) -> Start:
         model=server.model,
         hardware={key: value for key, value in parallel.items() if value is not None},
         latency={key: value for key, value in widths.items() if value is not None},
-        vllm_version=server.version,
+        vllm_version=server.version if server.version and is_known(server.version) else None,
+        notes=_version_notes(server.version),
         coefficients_notes=tuple(
             f"{key} {value}: in the coefficients, not in the engine" for key, value in outside.items()
         ),
@@ -94,7 +96,7 @@ def twin_text(start: Start, *, gpu: str | None = None) -> tuple[str, tuple[str, 
     model = None if gpu is None else _model_at_hand(start.model)
     server = _server(start, gpu, model)
     engine = dict(start.engine) if gpu is None else with_defaults(start.engine, server)[0]
-    _check(engine)
+    _check(engine, start.vllm_version or RULES_VERSION)
     has_hardware = model is not None and server.gpu is not None
     told = (*start.notes, *(() if has_hardware else start.coefficients_notes))
     gaps = _gaps(engine, is_known=gpu is not None, has_hardware=has_hardware)
@@ -131,9 +133,16 @@ def _server(start: Start, gpu: str | None, model: str | None) -> Server:
     return Server(vllm_version=start.vllm_version or RULES_VERSION, gpu=known, shape=shape)
 
 
-def _check(engine: Mapping[str, object]) -> None:
+def _version_notes(version: str | None) -> tuple[str, ...]:
+    """Return what becomes of a version whose rules are not known."""
+    if version is None or is_known(version):
+        return ()
+    return (f"vllm_version {version} is not known ({KNOWN_VERSIONS}): the rules of {RULES_VERSION} are used",)
+
+
+def _check(engine: Mapping[str, object], version: str) -> None:
     try:
-        EngineConfig(**engine)  # type: ignore[arg-type]  # every value was read by its field's type
+        EngineConfig.for_version(version, **engine)
     except InvalidConfig as error:
         raise ConfigError(str(error)) from error
 

@@ -5,31 +5,67 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from pathlib import Path
+from typing import cast, get_args
 
 import yaml
 
 from replay.model.gpu_memory import KvCacheSize, Serving, kv_cache_size
 from replay.model.gpus import NUMBERS, Gpu, find_gpu, read_gpu
 from replay.model.hf_config import read_model_config
+from replay.model.layout import ONE_NODE, All2AllBackend, Layout
 from replay.model.peak import peak_times
 from replay.model.shape import ModelShape
 from replay.twin.defaults import version_number
 from sim.config import EngineConfig, InvalidConfig
-from sim.latency import PeakTimes
+from sim.latency import LatencyModel, PeakTimes
 from traces.errors import ConfigError
 from traces.strict.section import Section
 
-HARDWARE_KEYS = ("gpu", "tp", "pp", "gpu_memory_utilization", "name", *NUMBERS)
+LAYOUT_KEYS = (
+    *("pp", "dp", "enable_expert_parallel", "all2all_backend"),
+    *("gpus_per_node", "network_gb_per_s", "network_us", "nccl_launch_us", "nccl_skew_us"),
+)
+HARDWARE_KEYS = ("gpu", "tp", "gpu_memory_utilization", "name", *LAYOUT_KEYS, *NUMBERS)
+FOREIGN_NAMES = {
+    "tensor_parallel_size": "tp",
+    "pipeline_parallel_size": "pp",
+    "data_parallel_size": "dp",
+    "expert_parallel_size": "enable_expert_parallel",
+    "ep": "enable_expert_parallel",
+    "num_devices_per_node": "gpus_per_node",
+}
+"""vLLM's and Vidur's names of these keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """What a server runs on: so many GPUs of a kind, and the share of their memory that vLLM may take."""
+    """What a server runs on: so many GPUs of a kind, how they stand, and the share of their memory that vLLM may take.
+
+    ``nccl_launch_us``: what a collective takes beside its bytes; None: the latency model's own ``all_reduce_us``.
+    ``written``: the keys that the file has.
+    """
 
     gpu: Gpu
     tp: int = 1
     pp: int = 1
+    layout: Layout = ONE_NODE
     gpu_memory_utilization: float | None = None
+    nccl_launch_us: float | None = None
+    written: tuple[str, ...] = ()
+
+    def notes(self, model: LatencyModel) -> tuple[str, ...]:
+        """Return what of it is assumed, and what of it a latency model does not go by."""
+        if not hasattr(model, "peak"):
+            written = [name for name in LAYOUT_KEYS if name in self.written]
+            named = ", ".join(f"hardware.{name}" for name in written)
+            said = f"{named}: in the latency's coefficients, if at all; here it bears on the KV cache alone"
+            return (said,) if written else ()
+        if self.layout.dp == 1:
+            return ()
+        return (
+            f"hardware.dp {self.layout.dp}: one engine of {self.layout.dp} is simulated; the others, whose tokens pass "
+            "the same experts, are taken to be as loaded and in step",
+        )
 
 
 def read_hardware(root: Section) -> Hardware | None:
@@ -42,17 +78,41 @@ def read_hardware(root: Section) -> Hardware | None:
         return Hardware(gpu=find_gpu(str(node.value), where=where))
     section = root.section("hardware", expected="a GPU's name, or a mapping")
     assert section is not None  # noqa: S101 - the key is there
-    section.refuse_unknown(
-        HARDWARE_KEYS, elsewhere={"tensor_parallel_size": "tp", "pipeline_parallel_size": "pp"}
-    )
+    section.refuse_unknown(HARDWARE_KEYS, elsewhere=FOREIGN_NAMES)
     named = section.text("gpu")
     share = section.decimal("gpu_memory_utilization", expected="a share of the memory", least=Decimal("0.01"))
     return Hardware(
         gpu=read_gpu(section, base=find_gpu(named, where=where) if named else None),
         tp=section.integer("tp", least=1) or 1,
         pp=section.integer("pp", least=1) or 1,
+        layout=_read_layout(section),
         gpu_memory_utilization=None if share is None else float(share),
+        nccl_launch_us=_number(section, "nccl_launch_us", unit="µs", default=None),
+        written=tuple(section.nodes),
     )
+
+
+def _read_layout(section: Section) -> Layout:
+    """Return the keys of ``hardware`` about engines in step, experts and nodes."""
+    usual = ONE_NODE
+    backend = section.text("all2all_backend", choices=get_args(All2AllBackend))
+    network = _number(section, "network_gb_per_s", unit="GB/s", default=usual.network_gb_per_s)
+    if not network:
+        section.fail("network_gb_per_s", got="0", expected="a number of GB/s > 0")
+    return Layout(
+        dp=section.integer("dp", least=1) or usual.dp,
+        enable_expert_parallel=section.boolean("enable_expert_parallel") or False,
+        all2all_backend=cast(All2AllBackend, backend or usual.all2all_backend),
+        gpus_per_node=section.integer("gpus_per_node", least=1) or usual.gpus_per_node,
+        network_gb_per_s=network,
+        network_us=_number(section, "network_us", unit="µs", default=usual.network_us) or 0.0,
+        nccl_skew_us=_number(section, "nccl_skew_us", unit="µs", default=usual.nccl_skew_us) or 0.0,
+    )
+
+
+def _number(section: Section, key: str, *, unit: str, default: float | None) -> float | None:
+    value = section.decimal(key, expected=f"a number of {unit} >= 0")
+    return default if value is None else float(value)
 
 
 def read_shape(latency: Section, *, beside: Path) -> ModelShape | None:
@@ -79,7 +139,9 @@ def capacity_of(
         max_num_seqs=engine.max_num_seqs,
         vllm_version=version_number(vllm_version),
     )
-    return kv_cache_size(shape, hardware.gpu, tp=hardware.tp, pp=hardware.pp, serving=serving)
+    return kv_cache_size(
+        shape, hardware.gpu, tp=hardware.tp, pp=hardware.pp, layout=hardware.layout, serving=serving
+    )
 
 
 def window_notes(shape: ModelShape, engine: EngineConfig) -> tuple[str, ...]:
@@ -112,7 +174,7 @@ def peak_of(
         )
     if hardware is None:
         root.fail("hardware", got="nothing", expected="a GPU's name, such as H100, or a mapping")
-    return peak_times(shape, hardware.gpu, tp=hardware.tp, pp=hardware.pp)
+    return peak_times(shape, hardware.gpu, tp=hardware.tp, pp=hardware.pp, layout=hardware.layout)
 
 
 def read_peak(section: Section) -> PeakTimes:

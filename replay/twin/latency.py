@@ -205,9 +205,11 @@ def _analytic(asked: Asked, model: str, peak: PeakTimes) -> LatencyModel:
             asked.latency.fail(
                 "coefficients", got=node.value, expected=f"one of {', '.join(sets)}, or a mapping"
             )
-        return Physics(peak=peak, seed=asked.seed, **sets[node.value])  # type: ignore[arg-type]
+        named = sets[node.value] | _launch(asked, None)
+        return Physics(peak=peak, seed=asked.seed, **named)  # type: ignore[arg-type]
     given: dict[str, object] = dict(physics_sets()[DEFAULT_PHYSICS]) if model == "physics" else {}
     section = asked.latency.section("coefficients")
+    given |= _launch(asked, section)
     if section is not None:
         section.refuse_unknown(analytic_coefficients(cls))
         for name in section.nodes:
@@ -226,6 +228,16 @@ def _analytic(asked: Asked, model: str, peak: PeakTimes) -> LatencyModel:
         raise ConfigError(
             f"{where.path(name)}: {str(error).partition(': ')[2]} ({where.file}:{line})"
         ) from error
+
+
+def _launch(asked: Asked, coefficients: Section | None) -> dict[str, float]:
+    """Return ``hardware.nccl_launch_us`` as the coefficient that it is. Raises ConfigError where both are given."""
+    launch = asked.hardware.nccl_launch_us if asked.hardware else None
+    if launch is None:
+        return {}
+    if coefficients is not None and "all_reduce_us" in coefficients:
+        coefficients.fail("all_reduce_us", got="it beside hardware.nccl_launch_us", expected="one of them")
+    return {"all_reduce_us": launch}
 
 
 def analytic_coefficients(cls: type[LatencyModel]) -> tuple[str, ...]:

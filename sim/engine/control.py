@@ -6,9 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.compile import engine_entry
-from sim.engine.blocks import free_blocks
-from sim.engine.schedule import remove_running_at
-from sim.engine.state import ABORTED, NEVER, PENDING, PREEMPTED, REJECTED, RUNNING, WAITING, State
+from sim.engine.dtypes import ABORTED, NEVER, PENDING, PREEMPTED, REJECTED, RUNNING, WAITING
+from sim.engine.kv_cache.blocks import free_blocks
+from sim.engine.preemption import remove_running_at
+from sim.engine.state import State
 from sim.engine.waiting import add_pending, release_held, remove_request
 
 
@@ -21,27 +22,27 @@ def join_requests(s: State, order: NDArray[np.int64]) -> None:
 
 @engine_entry
 def hold_requests(
-    s: State, rank: NDArray[np.int64], concurrency: int, think_time_us: int, keeps_due_times: bool
+    s: State, rank: NDArray[np.int64], concurrency: int, think_time_us: int, is_capped: bool
 ) -> None:
     """Make the loop closed before it starts: all but the first ``concurrency`` of ``held`` wait for a completion.
 
     ``rank``: where in ``held`` each request stands.
     """
-    e = s.counters[0]
-    e.is_closed_loop = 1
-    e.keeps_due_times = keeps_due_times
-    e.think_time_us = think_time_us
-    e.next_held = concurrency
-    kept = 0
-    for i in range(e.num_pending):
+    settings, queues = s.engine[0].settings, s.engine[0].queues
+    settings.is_closed_loop = 1
+    settings.is_capped = is_capped
+    settings.think_time_us = think_time_us
+    queues.next_held = concurrency
+    num_left = 0
+    for i in range(queues.num_pending):
         request = s.pending[i]
         if rank[request] < concurrency:
-            s.pending[kept] = request
-            kept += 1
+            s.pending[num_left] = request
+            num_left += 1
         else:
             s.requests[request].queued_us -= s.requests[request].arrival_us
-    e.num_pending = kept
-    for i in range(min(concurrency, e.num_requests)):
+    queues.num_pending = num_left
+    for i in range(min(concurrency, queues.num_requests)):
         request = s.held[i]
         if s.requests[request].status == REJECTED:
             release_held(s, s.requests[request].queued_us)
@@ -50,9 +51,9 @@ def hold_requests(
 @engine_entry
 def abort_request(s: State, request: int) -> None:
     """Drop a request wherever it is; results of it that are still in flight are passed over."""
-    e, r = s.counters[0], s.requests[request]
+    queues, r = s.engine[0].queues, s.requests[request]
     if r.status == RUNNING:
-        for i in range(e.num_running):
+        for i in range(queues.num_running):
             if s.running[i] == request:
                 remove_running_at(s, i)
                 break
@@ -62,6 +63,6 @@ def abort_request(s: State, request: int) -> None:
     elif r.status != PENDING:
         return
     r.status = ABORTED
-    e.is_blocked = 0
-    e.fruitless_since = NEVER
-    e.has_finished_ids = 1
+    queues.is_blocked = 0
+    queues.fruitless_since = NEVER
+    queues.has_finished_ids = 1

@@ -10,14 +10,16 @@ would have done it. Taking ``m`` steps at once and taking them singly give the s
 from __future__ import annotations
 
 from sim.compile import part
-from sim.engine.blocks import remember_hash
-from sim.engine.kv_cache import append_new_block, has_hashes_past, hash_of_block
+from sim.engine.dtypes import FCFS, IS_DECODE, NEVER, SAMPLES
+from sim.engine.kv_cache.allocate_slots import append_new_block
+from sim.engine.kv_cache.prefix_cache import has_hashes_past, hash_of_block, remember_hash
 from sim.engine.log import log_pause, log_span
 from sim.engine.optional.blis import least_step_us
-from sim.engine.state import FCFS, IS_DECODE, NEVER, SAMPLES, State
+from sim.engine.state import State
 from sim.engine.step_duration import blackbox_us, take_step
 from sim.engine.update import finish
 from sim.engine.waiting import next_queued_us
+from sim.latency.batch import sums_of_decodes
 from sim.latency.model import BLACKBOX, EXTENDED
 
 ENDLESS = 1 << 60
@@ -29,30 +31,30 @@ NO_ONE = 0xFFFFFFFF
 @part
 def nobody_can_be_admitted(s: State) -> bool:
     """Return whether the waiting queue stays closed for as long as nothing is freed."""
-    e = s.counters[0]
-    if e.num_running >= e.max_num_seqs or e.num_running >= e.max_num_batched_tokens:
+    settings, queues = s.engine[0].settings, s.engine[0].queues
+    if queues.num_running >= settings.max_num_seqs or queues.num_running >= settings.max_num_batched_tokens:
         return True
-    if e.num_waiting == 0 or not e.head_is_blocked:
+    if queues.num_waiting == 0 or not queues.head_is_blocked:
         return False
     # The head did not fit. Decoding only takes blocks, but it may also fill one that the head shares, or evict
     # some of the head's hits, which a gate that looks at the first chunk alone can mistake for room.
-    return e.outputs_are_shared == 0 and e.scheduler_reserve_full_isl == 1
+    return settings.outputs_are_shared == 0 and settings.scheduler_reserve_full_isl == 1
 
 
 @part
 def arrivals_matter(s: State) -> bool:
     """Return whether a request that joins the queue could be scheduled before anything is freed."""
-    e = s.counters[0]
-    if e.num_running >= e.max_num_seqs or e.num_running >= e.max_num_batched_tokens:
+    settings, queues = s.engine[0].settings, s.engine[0].queues
+    if queues.num_running >= settings.max_num_seqs or queues.num_running >= settings.max_num_batched_tokens:
         return False
-    return e.num_waiting == 0 or e.policy != FCFS
+    return queues.num_waiting == 0 or settings.policy != FCFS
 
 
 @part
 def next_block_step(s: State, request: int) -> int:
     """Return in which of the coming decode steps a request needs its next block, 0 to block_size - 1."""
-    e, r = s.counters[0], s.requests[request]
-    return r.num_blocks * e.block_size - r.num_tokens + 1 - e.async_scheduling
+    settings, r = s.engine[0].settings, s.requests[request]
+    return r.num_blocks * settings.block_size - r.num_tokens + 1 - settings.async_scheduling
 
 
 @part
@@ -63,12 +65,12 @@ def steps_while_all_decode(s: State) -> int:
     in the step that gives its last token; an async one must look again before it schedules a request whose last
     token is in flight.
     """
-    e = s.counters[0]
-    ahead = e.async_scheduling
+    settings, queues, current = s.engine[0].settings, s.engine[0].queues, s.engine[0].current_step
+    ahead = settings.async_scheduling
     fewest, context, must_enter = ENDLESS, 0, False
-    for k in range(e.block_size):
+    for k in range(settings.block_size):
         s.first_in_round[k] = NO_ONE
-    for i in range(e.num_running):
+    for i in range(queues.num_running):
         request = s.running[i]
         r = s.requests[request]
         is_decoding = r.num_computed_tokens == r.num_tokens - 1 + ahead and r.num_output_placeholders == ahead
@@ -86,7 +88,7 @@ def steps_while_all_decode(s: State) -> int:
             s.next_in_round[s.last_in_round[k]] = i
         s.last_in_round[k] = i
         must_enter = must_enter or has_hashes_past(s, request, r.num_cached_blocks)
-    e.decode_context_tokens, e.must_enter_blocks = context, must_enter
+    current.decode_context_tokens, current.must_enter_blocks = context, must_enter
     return fewest
 
 
@@ -96,7 +98,7 @@ def enter_filled_blocks(s: State, k: int) -> None:
 
     An async engine enters it in the step that hands out its successor. The last block of a prompt may be in already.
     """
-    num_ahead = s.counters[0].async_scheduling
+    num_ahead = s.engine[0].settings.async_scheduling
     i = s.first_in_round[k]
     while i != NO_ONE:
         request = s.running[i]
@@ -114,23 +116,23 @@ def enter_filled_blocks(s: State, k: int) -> None:
 @part
 def hand_out_blocks(s: State, num_steps: int) -> int:
     """Give each request its new blocks step by step; return how many steps found enough, at most ``num_steps``."""
-    e = s.counters[0]
+    settings, queues, current = s.engine[0].settings, s.engine[0].queues, s.engine[0].current_step
     k = 0
     for step in range(num_steps):
         i = s.first_in_round[k]
         num_needed = 0
-        while i != NO_ONE and num_needed <= e.num_free_blocks:
+        while i != NO_ONE and num_needed <= queues.num_free_blocks:
             num_needed += 1
             i = s.next_in_round[i]
-        if num_needed > e.num_free_blocks:
+        if num_needed > queues.num_free_blocks:
             return step
         i = s.first_in_round[k]
         while i != NO_ONE:
             append_new_block(s, s.running[i])
             i = s.next_in_round[i]
-        after = k + 1 if k + 1 < e.block_size else 0
-        if e.must_enter_blocks:
-            enter_filled_blocks(s, k if e.async_scheduling else after)
+        after = k + 1 if k + 1 < settings.block_size else 0
+        if current.must_enter_blocks:
+            enter_filled_blocks(s, k if settings.async_scheduling else after)
         k = after
     return num_steps
 
@@ -138,55 +140,60 @@ def hand_out_blocks(s: State, num_steps: int) -> int:
 @part
 def advance_request(s: State, request: int, num_steps: int, first_end_us: int, last_end_us: int) -> None:
     """Give a running request its tokens of a jump."""
-    e, r = s.counters[0], s.requests[request]
+    settings, totals, r = s.engine[0].settings, s.engine[0].totals, s.requests[request]
     if r.num_tokens == r.num_prompt_tokens:
         r.first_token_us = first_end_us
-        r.first_emission = e.num_emissions
-    elif r.last_emission != e.num_emissions - 1:
+        r.first_emission = totals.num_emissions
+    elif r.last_emission != totals.num_emissions - 1:
         log_pause(s, request)
     r.num_tokens += num_steps
     r.num_computed_tokens += num_steps
     r.last_token_us = last_end_us
-    r.last_emission = e.num_emissions + num_steps - 1
-    if e.enable_prefix_caching and r.num_tokens > (r.num_cached_blocks + 1) * e.block_size:
-        r.num_cached_blocks = (r.num_tokens - 1) // e.block_size
+    r.last_emission = totals.num_emissions + num_steps - 1
+    if settings.enable_prefix_caching and r.num_tokens > (r.num_cached_blocks + 1) * settings.block_size:
+        r.num_cached_blocks = (r.num_tokens - 1) // settings.block_size
 
 
 @part
 def advance_running(s: State, num_steps: int) -> None:
     """Give every running request its tokens of a jump, and free those that have all of them, in running order."""
-    e = s.counters[0]
+    settings, queues, current, totals = (
+        s.engine[0].settings,
+        s.engine[0].queues,
+        s.engine[0].current_step,
+        s.engine[0].totals,
+    )
     first_end_us, last_end_us = s.ends_us[0], s.ends_us[num_steps - 1]
-    if e.log_tokens:
+    if settings.log_tokens:
         log_jump_tokens(s, num_steps)
-    e.num_finished = e.has_finished_ids = 0
-    kept = 0
-    for i in range(e.num_running):
+    current.num_finished = queues.has_finished_ids = 0
+    num_left = 0
+    for i in range(queues.num_running):
         request = s.running[i]
         advance_request(s, request, num_steps, first_end_us, last_end_us)
         r = s.requests[request]
         if r.num_tokens >= r.max_total_tokens:
             finish(s, request)
         else:
-            s.running[kept] = request
-            kept += 1
-    e.num_running = kept
-    if e.log_spans:
+            s.running[num_left] = request
+            num_left += 1
+    queues.num_running = num_left
+    if settings.log_spans:
         log_jump_spans(s, num_steps)
-    e.num_emissions += num_steps
-    e.num_steps += num_steps
-    e.num_jumps += 1
+    totals.num_emissions += num_steps
+    totals.num_steps += num_steps
+    totals.num_jumps += 1
 
 
 @part
 def log_jump_tokens(s: State, num_steps: int) -> None:
     """Note each token of a jump, step by step, in running order."""
-    e = s.counters[0]
+    queues, fill = s.engine[0].queues, s.engine[0].log_fill
     for step in range(num_steps):
-        for i in range(e.num_running):
-            token = s.tokens[e.num_logged_tokens]
+        for i in range(queues.num_running):
+            token = s.tokens[fill.num_logged_tokens]
             token.request, token.time_us = s.running[i], s.ends_us[step]
-            e.num_logged_tokens += 1
+            fill.num_logged_tokens += 1
 
 
 @part
@@ -205,10 +212,10 @@ def log_jump_spans(s: State, num_steps: int) -> None:
 @part
 def room_in_the_logs(s: State) -> int:
     """Return how many steps of the running requests the scratch and the token log have room for."""
-    e = s.counters[0]
+    settings, queues, fill = s.engine[0].settings, s.engine[0].queues, s.engine[0].log_fill
     most = len(s.ends_us) - 1
-    if e.log_tokens:
-        most = min(most, (len(s.tokens) - e.num_logged_tokens) // e.num_running)
+    if settings.log_tokens:
+        most = min(most, (len(s.tokens) - fill.num_logged_tokens) // queues.num_running)
     return most
 
 
@@ -220,20 +227,28 @@ def plan_steps(s: State, most: int, limit_us: int, start_us: int) -> int:
     engine that is the end of the batch before, so the ends begin with that of the batch in flight, and the end of
     the last batch scheduled stands behind them. ``duties`` keeps the latency model's slow state after each step.
     """
-    e = s.counters[0]
-    ahead = e.async_scheduling
+    settings, clock, queues, current = (
+        s.engine[0].settings,
+        s.engine[0].clock,
+        s.engine[0].queues,
+        s.engine[0].current_step,
+    )
+    totals = s.engine[0].totals
+    ahead = settings.async_scheduling
     s.ends_us[0] = start_us
-    least_us = least_step_us(s, e.num_running)
-    constant_us = max(blackbox_us(s.latency, 0, e.num_running), least_us)
+    least_us = least_step_us(s, queues.num_running)
+    constant_us = max(blackbox_us(s.latency, 0, queues.num_running), least_us)
     duration_us = constant_us
     for j in range(most):
         if j > 0 and s.ends_us[j - 1] >= limit_us:
             return j
-        if e.latency_kind != BLACKBOX:
-            context = e.decode_context_tokens + j * e.num_running
-            duration_us = take_step(s, (0, e.num_running, context, 0, 0, 0, 0), start_us, e.num_steps + j)
+        if settings.latency_kind != BLACKBOX:
+            context = current.decode_context_tokens + j * queues.num_running
+            duration_us = take_step(
+                s, sums_of_decodes(queues.num_running, context), start_us, totals.num_steps + j
+            )
             duration_us = max(duration_us, least_us)
-            s.duties[j] = e.compute_duty
+            s.duties[j] = clock.compute_duty
         start_us += duration_us
         s.ends_us[j + ahead] = start_us
     return most
@@ -242,8 +257,10 @@ def plan_steps(s: State, most: int, limit_us: int, start_us: int) -> int:
 @part
 def start_jump(s: State, until_us: int, start_us: int) -> int:
     """Plan a jump whose first step the device starts at ``start_us`` and hand out its blocks; return its steps."""
-    e = s.counters[0]
-    if e.num_running > e.max_num_batched_tokens or not (e.num_waiting == 0 or nobody_can_be_admitted(s)):
+    settings, clock, queues = s.engine[0].settings, s.engine[0].clock, s.engine[0].queues
+    if queues.num_running > settings.max_num_batched_tokens or not (
+        queues.num_waiting == 0 or nobody_can_be_admitted(s)
+    ):
         return 0
     most = min(steps_while_all_decode(s), room_in_the_logs(s))
     if most <= 0:
@@ -251,14 +268,14 @@ def start_jump(s: State, until_us: int, start_us: int) -> int:
     arrival_us = next_queued_us(s)
     if arrival_us != NEVER and arrivals_matter(s):
         until_us = min(until_us, arrival_us)
-    duty, duty_time_us = e.compute_duty, e.duty_time_us
+    duty, duty_time_us = clock.compute_duty, clock.duty_time_us
     num_steps = hand_out_blocks(s, plan_steps(s, most, until_us, start_us))
-    if e.latency_kind == EXTENDED:
-        e.compute_duty, e.duty_time_us = duty, duty_time_us
+    if settings.latency_kind == EXTENDED:
+        clock.compute_duty, clock.duty_time_us = duty, duty_time_us
         if num_steps > 0:
-            e.compute_duty, e.duty_time_us = (
+            clock.compute_duty, clock.duty_time_us = (
                 s.duties[num_steps - 1],
-                s.ends_us[num_steps - 1 + e.async_scheduling],
+                s.ends_us[num_steps - 1 + settings.async_scheduling],
             )
     return num_steps
 
@@ -266,11 +283,11 @@ def start_jump(s: State, until_us: int, start_us: int) -> int:
 @part
 def jump_sync(s: State, until_us: int) -> bool:
     """Take as many steps as nothing can change in; return False when not even one."""
-    e = s.counters[0]
-    num_steps = start_jump(s, until_us, e.clock_us)
+    clock = s.engine[0].clock
+    num_steps = start_jump(s, until_us, clock.now_us)
     if num_steps == 0:
         return False
-    e.clock_us = s.ends_us[num_steps - 1]
+    clock.now_us = s.ends_us[num_steps - 1]
     advance_running(s, num_steps)
     return True
 
@@ -278,8 +295,8 @@ def jump_sync(s: State, until_us: int) -> bool:
 @part
 def only_the_running_are_in_flight(s: State) -> bool:
     """Return whether exactly one batch is in flight and every entry of it is a running request's last sample."""
-    e = s.counters[0]
-    return e.num_batches == 1 and s.batches[e.oldest_batch].num_entries == e.num_running
+    clock, queues = s.engine[0].clock, s.engine[0].queues
+    return clock.num_batches == 1 and s.batches[clock.oldest_batch].num_entries == queues.num_running
 
 
 @part
@@ -288,20 +305,19 @@ def jump_async(s: State, until_us: int) -> bool:
 
     At the door one batch is in flight; each step schedules the next behind it and takes in the older one's tokens.
     """
-    e = s.counters[0]
+    clock, queues, totals = s.engine[0].clock, s.engine[0].queues, s.engine[0].totals
     if not only_the_running_are_in_flight(s):
         return False
-    b = s.batches[e.oldest_batch]
+    b = s.batches[clock.oldest_batch]
     num_steps = start_jump(s, until_us, b.exec_end_us)
     if num_steps == 0:
         return False
-    b.step = e.num_steps + num_steps - 1
+    b.step = totals.num_steps + num_steps - 1
     advance_running(s, num_steps)
-    e.clock_us = s.ends_us[num_steps - 1]
-    e.device_free_us = b.exec_end_us = s.ends_us[num_steps]
-    b.num_prefill_tokens, b.num_decode_tokens, b.num_tokens = 0, e.num_running, e.num_running
-    for i in range(e.num_running):
-        entry = s.entries[e.oldest_batch, i]
+    clock.now_us = s.ends_us[num_steps - 1]
+    clock.device_free_us = b.exec_end_us = s.ends_us[num_steps]
+    for i in range(queues.num_running):
+        entry = s.entries[clock.oldest_batch, i]
         r = s.requests[s.running[i]]
         entry.request, entry.num_tokens, entry.kind = s.running[i], 1, SAMPLES + IS_DECODE
         entry.computed = r.num_computed_tokens - 1

@@ -7,7 +7,8 @@ asks before a step: a full log stops the engine, Python makes it larger, and the
 from __future__ import annotations
 
 from sim.compile import part, phase
-from sim.engine.state import IS_DECODE, State
+from sim.engine.dtypes import IS_DECODE
+from sim.engine.state import State
 
 SCHEDULED, UPDATED = 1, 2
 """Kinds of entries in the step log; each is followed by its length in words."""
@@ -16,80 +17,81 @@ SCHEDULED, UPDATED = 1, 2
 @part
 def words_needed(s: State) -> int:
     """Return an upper bound on what two entries of the step log take."""
-    e = s.counters[0]
-    words = 64 + 8 * e.max_num_seqs
-    if e.log_blocks:
-        words += 2 * (len(s.blocks) + e.max_num_seqs * (s.block_table.shape[1] + 2))
+    settings = s.engine[0].settings
+    words = 64 + 8 * settings.max_num_seqs
+    if settings.log_blocks:
+        words += 2 * (len(s.blocks) + settings.max_num_seqs * (s.block_table.shape[1] + 2))
     return words
 
 
 @part
 def has_room(s: State) -> bool:
     """Return whether the logs and the hash table can take another step."""
-    e = s.counters[0]
-    if e.log_steps and e.num_log_words + words_needed(s) > len(s.log):
+    settings, queues, fill = s.engine[0].settings, s.engine[0].queues, s.engine[0].log_fill
+    if settings.log_steps and fill.num_log_words + words_needed(s) > len(s.log):
         return False
-    if e.log_spans and (
-        e.num_spans + len(s.ends_us) > len(s.spans) or e.num_pauses + 2 * e.max_num_seqs > len(s.pauses)
+    if settings.log_spans and (
+        fill.num_spans + len(s.ends_us) > len(s.spans)
+        or fill.num_pauses + 2 * settings.max_num_seqs > len(s.pauses)
     ):
         return False
-    most_tokens = 2 * e.max_num_seqs * (1 + e.num_speculative_tokens)
-    if e.log_tokens and e.num_logged_tokens + most_tokens > len(s.tokens):
+    most_tokens = 2 * settings.max_num_seqs * (1 + settings.num_speculative_tokens)
+    if settings.log_tokens and fill.num_logged_tokens + most_tokens > len(s.tokens):
         return False
-    num_seats = e.max_num_seqs if e.num_cpu_blocks > 0 else e.num_running
+    num_seats = settings.max_num_seqs if settings.num_cpu_blocks > 0 else queues.num_running
     most_new_keys = num_seats * (s.block_table.shape[1] + 1)
-    return not e.enable_prefix_caching or e.num_keys + most_new_keys <= len(s.hashes)
+    return not settings.enable_prefix_caching or queues.num_keys + most_new_keys <= len(s.hashes)
 
 
 @part
 def put(s: State, word: int) -> None:
     """Append a word to the step log."""
-    e = s.counters[0]
-    s.log[e.num_log_words] = word
-    e.num_log_words += 1
+    fill = s.engine[0].log_fill
+    s.log[fill.num_log_words] = word
+    fill.num_log_words += 1
 
 
 @part
 def log_span(s: State, first_end_us: int, step_us: int, num_steps: int) -> None:
     """Note steps that gave tokens."""
-    e = s.counters[0]
-    if e.log_spans:
-        span = s.spans[e.num_spans]
+    settings, fill = s.engine[0].settings, s.engine[0].log_fill
+    if settings.log_spans:
+        span = s.spans[fill.num_spans]
         span.first_end_us, span.step_us, span.num_steps = first_end_us, step_us, num_steps
-        e.num_spans += 1
+        fill.num_spans += 1
 
 
 @part
 def log_pause(s: State, request: int) -> None:
     """Note that a request got nothing between its last token and the one it gets now."""
-    e = s.counters[0]
-    if e.log_spans:
-        pause = s.pauses[e.num_pauses]
+    settings, totals, fill = s.engine[0].settings, s.engine[0].totals, s.engine[0].log_fill
+    if settings.log_spans:
+        pause = s.pauses[fill.num_pauses]
         pause.request = request
-        pause.last_emission, pause.next_emission = s.requests[request].last_emission, e.num_emissions
-        e.num_pauses += 1
+        pause.last_emission, pause.next_emission = s.requests[request].last_emission, totals.num_emissions
+        fill.num_pauses += 1
 
 
 @part
 def log_token(s: State, request: int, time_us: int) -> None:
     """Note one token."""
-    e = s.counters[0]
-    if e.log_tokens:
-        token = s.tokens[e.num_logged_tokens]
+    settings, fill = s.engine[0].settings, s.engine[0].log_fill
+    if settings.log_tokens:
+        token = s.tokens[fill.num_logged_tokens]
         token.request, token.time_us = request, time_us
-        e.num_logged_tokens += 1
+        fill.num_logged_tokens += 1
 
 
 @part
 def log_blocks(s: State, batch: int) -> None:
     """Write the block tables of a batch's requests and the whole free queue."""
-    e, b = s.counters[0], s.batches[batch]
+    queues, b = s.engine[0].queues, s.batches[batch]
     for i in range(b.num_entries):
         r = s.requests[s.entries[batch, i].request]
         put(s, r.num_blocks)
         for j in range(r.num_blocks):
             put(s, s.block_table[r.slot, j])
-    put(s, e.num_free_blocks)
+    put(s, queues.num_free_blocks)
     block = s.blocks[0].next_free
     while block != 0:
         put(s, block)
@@ -99,51 +101,57 @@ def log_blocks(s: State, batch: int) -> None:
 @phase
 def log_schedule(s: State, batch: int, duration_us: int, exec_start_us: int) -> None:
     """Write down a scheduling decision."""
-    e, b = s.counters[0], s.batches[batch]
-    if not e.log_steps:
+    settings, clock, queues, current = (
+        s.engine[0].settings,
+        s.engine[0].clock,
+        s.engine[0].queues,
+        s.engine[0].current_step,
+    )
+    fill, b = s.engine[0].log_fill, s.batches[batch]
+    if not settings.log_steps:
         return
     put(s, SCHEDULED)
-    length_at = e.num_log_words
+    length_at = fill.num_log_words
     put(s, 0)
     put(s, b.step)
-    put(s, e.clock_us)
+    put(s, clock.now_us)
     put(s, duration_us)
     put(s, b.num_prefill_tokens)
     put(s, b.num_decode_tokens)
-    put(s, e.num_running)
-    put(s, e.num_waiting)
-    put(s, e.num_free_blocks)
+    put(s, queues.num_running)
+    put(s, queues.num_waiting)
+    put(s, queues.num_free_blocks)
     put(s, exec_start_us)
     put(s, b.num_entries)
-    put(s, e.num_preempted)
-    put(s, e.num_hits)
+    put(s, current.num_preempted)
+    put(s, current.num_hits)
     for i in range(b.num_entries):
         entry = s.entries[batch, i]
         put(s, entry.request)
         put(s, entry.num_tokens)
         put(s, entry.computed)
         put(s, entry.kind & IS_DECODE)
-    for i in range(e.num_preempted):
+    for i in range(current.num_preempted):
         put(s, s.preempted[i])
-    for i in range(e.num_hits):
+    for i in range(current.num_hits):
         put(s, s.hits[i].request)
         put(s, s.hits[i].computed)
-    if e.log_blocks:
+    if settings.log_blocks:
         log_blocks(s, batch)
-    s.log[length_at] = e.num_log_words - length_at - 1
+    s.log[length_at] = fill.num_log_words - length_at - 1
 
 
 @phase
 def log_update(s: State, batch: int, now_us: int) -> None:
     """Write down what a finished batch changed."""
-    e = s.counters[0]
-    if not e.log_steps:
+    settings, queues, current = s.engine[0].settings, s.engine[0].queues, s.engine[0].current_step
+    if not settings.log_steps:
         return
     put(s, UPDATED)
-    put(s, 4 + e.num_finished)
+    put(s, 4 + current.num_finished)
     put(s, s.batches[batch].step)
     put(s, now_us)
-    put(s, e.num_free_blocks)
-    put(s, e.num_finished)
-    for i in range(e.num_finished):
+    put(s, queues.num_free_blocks)
+    put(s, current.num_finished)
+    for i in range(current.num_finished):
         put(s, s.finished[i])

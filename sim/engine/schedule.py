@@ -5,38 +5,37 @@ There is no prefill or decode phase: each request's computed tokens catch up wit
 
 from __future__ import annotations
 
-from sim.compile import part, phase
-from sim.engine.blocks import free_blocks
-from sim.engine.kv_cache import (
+from sim.compile import part
+from sim.engine.dtypes import FCFS, IS_DECODE, NEVER, RUNNING, SAMPLES
+from sim.engine.kv_cache.allocate_slots import (
     admit,
     allocate_slots,
     fits,
     get_computed_blocks,
-    remember_private_blocks,
 )
-from sim.engine.optional.blis import forget_outputs, loses_tie, threshold_is_lifted
 from sim.engine.optional.speculative import (
-    drop_drafts,
     mark_padding,
     note_running,
     num_drafts_of,
     padding_of_admission,
     take_new_drafts,
 )
-from sim.engine.state import FCFS, IS_DECODE, NEVER, PREEMPTED, RUNNING, SAMPLES, State
-from sim.engine.waiting import peek_request, prepend_request, remove_request
+from sim.engine.preemption import preempt_until_it_fits
+from sim.engine.state import State
+from sim.engine.step_sums import add_share, clear_sums
+from sim.engine.waiting import peek_request, remove_request
 
 
 @part
 def effective_long_prefill_threshold(s: State) -> int:
     """Return the cap on one request's tokens in this step, 0 for none: a lone request has nobody to starve."""
-    e = s.counters[0]
-    num_eligible = e.num_running + e.num_waiting
-    threshold = e.long_prefill_token_threshold
-    if threshold == 0 or threshold_is_lifted(s, num_eligible):
+    settings, queues = s.engine[0].settings, s.engine[0].queues
+    num_eligible = queues.num_running + queues.num_waiting
+    threshold = settings.long_prefill_token_threshold
+    if threshold == 0 or (num_eligible <= 1 and settings.lifts_threshold_for_lone_request):
         return 0
-    if e.long_prefill_token_threshold_adaptive:
-        threshold = max(threshold, e.max_num_batched_tokens // num_eligible)
+    if settings.long_prefill_token_threshold_adaptive:
+        threshold = max(threshold, settings.max_num_batched_tokens // num_eligible)
     return threshold
 
 
@@ -49,28 +48,14 @@ def capped(num_tokens: int, threshold: int) -> int:
 @part
 def num_new_tokens_of_running(s: State, request: int, threshold: int) -> int:
     """Return how many tokens a running request wants and may have, 0 when it has to sit this step out."""
-    e, r = s.counters[0], s.requests[request]
+    settings, current, r = s.engine[0].settings, s.engine[0].current_step, s.requests[request]
     in_flight = r.num_output_placeholders
     last_token_is_in_flight = r.num_computed_tokens + 2 - in_flight >= r.max_total_tokens
     if in_flight > 0 and last_token_is_in_flight:
         return 0
     wanted = r.num_tokens + num_drafts_of(s, request) + in_flight - r.num_computed_tokens
     wanted = capped(wanted, threshold)
-    return min(wanted, e.token_budget, e.max_model_len - r.num_computed_tokens - 1)
-
-
-@part
-def count_work(s: State, batch: int, computed: int, num_tokens: int, kind: int, sign: int) -> None:
-    """Add one share to a batch's work, or with ``sign`` -1 take it back."""
-    b = s.batches[batch]
-    if kind & IS_DECODE:
-        b.num_decode_tokens += sign * num_tokens
-        b.decode_context_tokens += sign * (computed + num_tokens)
-    else:
-        b.num_prefill_seqs += sign
-        b.prefill_pairs += sign * (num_tokens * computed + num_tokens * (num_tokens + 1) // 2)
-        b.prefill_context_tokens += sign * (computed + num_tokens)
-        b.prefill_chunk_squares += sign * num_tokens * num_tokens
+    return min(wanted, current.token_budget, settings.max_model_len - r.num_computed_tokens - 1)
 
 
 @part
@@ -79,7 +64,12 @@ def add_to_batch(s: State, batch: int, request: int, num_tokens: int) -> None:
 
     vLLM counts at the end of its ``schedule``; nothing in between looks, and a share taken back is uncounted.
     """
-    e, b, r = s.counters[0], s.batches[batch], s.requests[request]
+    settings, current, b, r = (
+        s.engine[0].settings,
+        s.engine[0].current_step,
+        s.batches[batch],
+        s.requests[request],
+    )
     known = r.num_tokens + r.num_output_placeholders
     num_drafts = r.num_computed_tokens + num_tokens - known  # below 0: not even all known tokens
     kind = SAMPLES if num_drafts >= 0 else 0
@@ -89,158 +79,80 @@ def add_to_batch(s: State, batch: int, request: int, num_tokens: int) -> None:
     entry.request, entry.num_tokens, entry.kind = request, num_tokens, kind
     entry.computed = r.num_computed_tokens
     b.num_entries += 1
-    b.num_tokens += num_tokens
-    count_work(s, batch, entry.computed, num_tokens, kind, 1)
-    e.token_budget -= num_tokens
+    add_share(s, batch, b.num_entries - 1, 1)
+    current.token_budget -= num_tokens
     r.num_computed_tokens += num_tokens
     r.num_in_flight_tokens += num_tokens
-    if e.async_scheduling and kind & SAMPLES:
+    if settings.async_scheduling and kind & SAMPLES:
         r.num_output_placeholders += 1 + num_drafts
     take_new_drafts(s, request, kind)
 
 
 @part
-def take_out_of_batch(s: State, batch: int, request: int) -> None:
-    """Take back the share of a request that was preempted after it had been scheduled in this very step."""
-    b = s.batches[batch]
-    found = False
-    for i in range(b.num_entries):
-        if found:
-            s.entries[batch, i - 1] = s.entries[batch, i]
-        elif s.entries[batch, i].request == request:
-            found = True
-            num_tokens = s.entries[batch, i].num_tokens
-            b.num_tokens -= num_tokens
-            count_work(s, batch, s.entries[batch, i].computed, num_tokens, s.entries[batch, i].kind, -1)
-            s.counters[0].token_budget += num_tokens
-            s.requests[request].num_in_flight_tokens -= num_tokens
-    if found:
-        b.num_entries -= 1
-
-
-@part
-def least_urgent_running(s: State) -> int:
-    """Return where in ``running`` the victim stands: the last for fcfs, else the largest (urgency, arrival)."""
-    e = s.counters[0]
-    victim = e.num_running - 1
-    if e.policy == FCFS:
-        return victim
-    victim = 0
-    for i in range(1, e.num_running):
-        x, y = s.requests[s.running[i]], s.requests[s.running[victim]]
-        is_tie = x.urgency == y.urgency and x.arrival_us == y.arrival_us
-        is_later = x.urgency == y.urgency and x.arrival_us > y.arrival_us
-        if x.urgency > y.urgency or is_later or (is_tie and loses_tie(s, s.running[i], s.running[victim])):
-            victim = i
-    return victim
-
-
-@part
-def remove_running_at(s: State, index: int) -> int:
-    """Take the request at ``index`` out of ``running`` and return it."""
-    e = s.counters[0]
-    request = s.running[index]
-    for i in range(index, e.num_running - 1):
-        s.running[i] = s.running[i + 1]
-    e.num_running -= 1
-    return request
-
-
-@part
-def preempt(s: State, request: int) -> None:
-    """Free a request's blocks and put it back into the queue; its outputs stay, all of it is computed again."""
-    e, r = s.counters[0], s.requests[request]
-    remember_private_blocks(s, request)
-    free_blocks(s, request)
-    drop_drafts(s, request)
-    forget_outputs(s, request)
-    r.status = PREEMPTED
-    r.num_computed_tokens = 0
-    r.num_stale_output_tokens = r.num_in_flight_tokens
-    r.num_output_placeholders = 0
-    r.num_preemptions += 1
-    e.num_preemptions += 1
-    s.preempted[e.num_preempted] = request
-    e.num_preempted += 1
-    prepend_request(s, request)
-
-
-@phase
-def preempt_until_it_fits(s: State, batch: int, request: int, num_tokens: int) -> bool:
-    """Preempt the least urgent until ``request`` has its slots; return False when it was the victim itself."""
-    e = s.counters[0]
-    while True:
-        index = least_urgent_running(s)
-        victim = remove_running_at(s, index)
-        if e.policy != FCFS:
-            if index < e.req_index:
-                e.req_index -= 1
-            take_out_of_batch(s, batch, victim)
-        preempt(s, victim)
-        if victim == request:
-            return False
-        if allocate_slots(s, request, num_tokens):
-            return True
-
-
-@part
 def schedule_running(s: State, batch: int, threshold: int) -> None:
     """Give running requests their next tokens, in admission order, while the budget lasts."""
-    e = s.counters[0]
-    e.req_index = 0
-    while e.req_index < e.num_running and e.token_budget > 0:
-        request = s.running[e.req_index]
+    queues, current = s.engine[0].queues, s.engine[0].current_step
+    current.req_index = 0
+    while current.req_index < queues.num_running and current.token_budget > 0:
+        request = s.running[current.req_index]
         num_tokens = num_new_tokens_of_running(s, request, threshold)
         if num_tokens <= 0:
-            e.req_index += 1
+            current.req_index += 1
             continue
         if not allocate_slots(s, request, num_tokens) and not preempt_until_it_fits(
             s, batch, request, num_tokens
         ):
+            if s.engine[0].settings.continues_after_self_preemption and s.engine[0].settings.policy != FCFS:
+                continue  # the next running request stands at the same place now
             break
         note_running(s, request)
         add_to_batch(s, batch, request, num_tokens)
-        e.req_index += 1
+        current.req_index += 1
 
 
 @part
 def record_admission(s: State, request: int) -> None:
     """Note a request's first schedule and its hit."""
-    e, r = s.counters[0], s.requests[request]
-    hit = s.hits[e.num_hits]
+    clock, current, totals, r = (
+        s.engine[0].clock,
+        s.engine[0].current_step,
+        s.engine[0].totals,
+        s.requests[request],
+    )
+    hit = s.hits[current.num_hits]
     hit.request, hit.computed = request, r.num_computed_tokens
-    e.num_hits += 1
+    current.num_hits += 1
     if r.scheduled_us == NEVER:
-        r.scheduled_us = e.clock_us
+        r.scheduled_us = clock.now_us
         r.num_cached_tokens = r.num_computed_tokens
-        e.num_cache_queries += r.num_prompt_tokens
-        e.num_cache_hits += r.num_computed_tokens
+        totals.num_cache_queries += r.num_prompt_tokens
+        totals.num_cache_hits += r.num_computed_tokens
 
 
 @part
 def schedule_waiting(s: State, batch: int, threshold: int) -> None:
     """Admit waiting requests from the head; the first that does not fit stops the rest."""
-    e = s.counters[0]
+    settings, queues, current = s.engine[0].settings, s.engine[0].queues, s.engine[0].current_step
     has_company = s.batches[batch].num_entries > 0
-    while e.token_budget > 0 and e.num_waiting > 0 and e.num_running < e.max_num_seqs:
+    while current.token_budget > 0 and queues.num_waiting > 0 and queues.num_running < settings.max_num_seqs:
         request = peek_request(s)
         r = s.requests[request]
         num_evictable = get_computed_blocks(s, request)
-        num_tokens = r.num_tokens - e.num_hit_blocks * e.block_size
+        num_tokens = r.num_tokens - current.num_hit_blocks * settings.block_size
         padding = padding_of_admission(s, num_tokens, has_company=has_company)
         num_tokens = capped(num_tokens + padding, threshold)
-        if num_tokens > e.token_budget and (padding > 0 or not e.enable_chunked_prefill):
+        if num_tokens > current.token_budget and (padding > 0 or not settings.enable_chunked_prefill):
             break
-        num_tokens = min(num_tokens, e.token_budget)
+        num_tokens = min(num_tokens, current.token_budget)
         if not fits(s, request, num_tokens, num_evictable=num_evictable):
-            e.head_is_blocked = 1
+            queues.head_is_blocked = 1
             break
         remove_request(s, request)
         admit(s, request, num_tokens)
         record_admission(s, request)
         r.status = RUNNING
-        s.running[e.num_running] = request
-        e.num_running += 1
+        s.running[queues.num_running] = request
+        queues.num_running += 1
         add_to_batch(s, batch, request, num_tokens)
         mark_padding(s, batch, padding)
 
@@ -248,17 +160,22 @@ def schedule_waiting(s: State, batch: int, threshold: int) -> None:
 @part
 def schedule(s: State, batch: int) -> None:
     """Fill a batch: who computes how many tokens in this step."""
-    e, b = s.counters[0], s.batches[batch]
-    b.step = e.num_steps
-    e.num_steps += 1
-    b.num_entries = b.num_tokens = b.num_decode_tokens = 0
-    b.decode_context_tokens = b.prefill_pairs = b.num_prefill_seqs = 0
-    b.prefill_context_tokens = b.prefill_chunk_squares = 0
-    e.num_preempted = e.num_hits = e.head_is_blocked = e.step_reload_us = e.has_prefill = 0
-    e.token_budget = e.max_num_batched_tokens
+    settings, queues, current, totals = (
+        s.engine[0].settings,
+        s.engine[0].queues,
+        s.engine[0].current_step,
+        s.engine[0].totals,
+    )
+    b = s.batches[batch]
+    b.step = totals.num_steps
+    totals.num_steps += 1
+    b.num_entries = 0
+    clear_sums(s, batch)
+    current.num_preempted = current.num_hits = current.step_reload_us = current.has_prefill = 0
+    queues.head_is_blocked = 0
+    current.token_budget = settings.max_num_batched_tokens
     threshold = effective_long_prefill_threshold(s)
     schedule_running(s, batch, threshold)
-    if e.num_preempted == 0:
+    if current.num_preempted == 0:
         schedule_waiting(s, batch, threshold)
-    b.num_prefill_tokens = b.num_tokens - b.num_decode_tokens
-    e.has_finished_ids = 0
+    queues.has_finished_ids = 0

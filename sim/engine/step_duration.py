@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sim.compile import part, phase
 from sim.engine.state import State
-from sim.latency.batch import Work
+from sim.latency.batch import StepSums
 from sim.latency.lookup import profiled_us
 from sim.latency.model import BLACKBOX, PROFILED, SCALE, TABULATED
 from sim.latency.tabulated import tabulated_us
@@ -70,20 +70,17 @@ def step_noise(terms: NDArray[np.float64], step: int) -> float:
 @part
 def duty_at(s: State, time_us: int) -> float:
     """Return the share of recent time spent computing: it fades with the time constant while nothing runs."""
-    e = s.counters[0]
+    clock = s.engine[0].clock
     tau_us = s.terms[TAU]
     if tau_us <= 0.0:
         return 0.0
-    return e.compute_duty * math.exp(-(time_us - e.duty_time_us) / tau_us)
+    return clock.compute_duty * math.exp(-(time_us - clock.duty_time_us) / tau_us)
 
 
 @part
-def extended_us(s: State, work: Work, duty: float, noise: float) -> tuple[int, float]:
-    """Return (duration of a step, how much of it is compute).
-
-    ``work``: the fields of ``StepBatch``, in its order.
-    """
-    num_prefill_tokens, num_decode_tokens, context, pairs, num_prefill_seqs, _, _ = work
+def extended_us(s: State, sums: StepSums, duty: float, noise: float) -> tuple[int, float]:
+    """Return (duration of a step, how much of it is compute)."""
+    num_prefill_tokens, num_decode_tokens, context, pairs, num_prefill_seqs, _ = sums
     c = s.terms
     slowdown = 1.0 + c[KAPPA] * duty
     # With a floor, one read of the weights serves both kinds of tokens.
@@ -102,28 +99,28 @@ def extended_us(s: State, work: Work, duty: float, noise: float) -> tuple[int, f
 
 
 @part
-def take_step(s: State, work: Work, start_us: int, step: int) -> int:
+def take_step(s: State, sums: StepSums, start_us: int, step: int) -> int:
     """Return the duration of a step that starts at ``start_us``; a model with a slow state passes it through."""
-    e = s.counters[0]
-    if work[0] + work[1] == 0:
+    settings = s.engine[0].settings
+    if sums.num_prefill_tokens + sums.num_decode_tokens == 0:
         return 0
-    if e.latency_kind == BLACKBOX:
-        return blackbox_us(s.latency, work[0], work[1])
-    if e.latency_kind == TABULATED:
-        return int(np.rint(tabulated_us(s.terms, work) * step_noise(s.terms, step)))
-    if e.latency_kind == PROFILED:
-        return profiled_us(s.terms, work)
-    return take_extended_step(s, work, start_us, step)
+    if settings.latency_kind == BLACKBOX:
+        return blackbox_us(s.latency, sums.num_prefill_tokens, sums.num_decode_tokens)
+    if settings.latency_kind == TABULATED:
+        return int(np.rint(tabulated_us(s.terms, sums) * step_noise(s.terms, step)))
+    if settings.latency_kind == PROFILED:
+        return profiled_us(s.terms, sums)
+    return take_extended_step(s, sums, start_us, step)
 
 
 @phase
-def take_extended_step(s: State, work: Work, start_us: int, step: int) -> int:
+def take_extended_step(s: State, sums: StepSums, start_us: int, step: int) -> int:
     """Return the duration of a step under Extended, and let its slow state pass through it."""
-    e = s.counters[0]
+    clock = s.engine[0].clock
     duty = duty_at(s, start_us)
-    duration_us, compute_us = extended_us(s, work, duty, step_noise(s.terms, step))
+    duration_us, compute_us = extended_us(s, sums, duty, step_noise(s.terms, step))
     if s.terms[TAU] > 0.0 and duration_us > 0:
-        kept = math.exp(-duration_us / s.terms[TAU])
-        duty = duty * kept + (1.0 - kept) * min(1.0, compute_us / duration_us)
-    e.compute_duty, e.duty_time_us = duty, start_us + duration_us
+        faded = math.exp(-duration_us / s.terms[TAU])
+        duty = duty * faded + (1.0 - faded) * min(1.0, compute_us / duration_us)
+    clock.compute_duty, clock.duty_time_us = duty, start_us + duration_us
     return duration_us

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from sim.compile import part, phase
-from sim.engine.blocks import free_blocks
-from sim.engine.kv_cache import cache_full_blocks
+from sim.engine.dtypes import ABORTED, FINISHED, RUNNING, SAMPLES
+from sim.engine.kv_cache.blocks import free_blocks
+from sim.engine.kv_cache.prefix_cache import cache_full_blocks
 from sim.engine.log import log_pause, log_span, log_token
 from sim.engine.optional.speculative import verify_drafts
-from sim.engine.state import ABORTED, FINISHED, RUNNING, SAMPLES, State
+from sim.engine.state import State
 from sim.engine.step_duration import output_delay_us
 from sim.engine.waiting import release_held, remove_request
 
@@ -15,65 +16,76 @@ from sim.engine.waiting import release_held, remove_request
 @part
 def give_token(s: State, request: int, now_us: int) -> None:
     """Append one output token to a request, seen at ``now_us``."""
-    e, r = s.counters[0], s.requests[request]
+    totals, r = s.engine[0].totals, s.requests[request]
     if r.num_tokens == r.num_prompt_tokens:
         r.first_token_us = now_us
-        r.first_emission = e.num_emissions
-    elif r.last_emission != e.num_emissions - 1:
+        r.first_emission = totals.num_emissions
+    elif r.last_emission != totals.num_emissions - 1:
         log_pause(s, request)
     r.num_tokens += 1
     r.last_token_us = now_us
-    r.last_emission = e.num_emissions
+    r.last_emission = totals.num_emissions
     log_token(s, request, now_us)
 
 
 @part
 def finish(s: State, request: int) -> None:
     """Free a request that has all its tokens; one that was preempted with its last token in flight leaves the queue."""
-    e, r = s.counters[0], s.requests[request]
+    settings, queues, current, totals = (
+        s.engine[0].settings,
+        s.engine[0].queues,
+        s.engine[0].current_step,
+        s.engine[0].totals,
+    )
+    r = s.requests[request]
     free_blocks(s, request)
     if r.status != RUNNING:
         remove_request(s, request)
     r.status = FINISHED
-    s.finished[e.num_finished] = request
-    e.num_finished += 1
-    e.num_completed += 1
-    e.has_finished_ids = 1
-    if e.is_closed_loop:
+    s.finished[current.num_finished] = request
+    current.num_finished += 1
+    totals.num_completed += 1
+    queues.has_finished_ids = 1
+    if settings.is_closed_loop:
         num_outputs = r.num_tokens - r.num_prompt_tokens
         release_held(s, r.last_token_us + output_delay_us(s.latency, num_outputs))
 
 
 @part
 def drop_finished_from_running(s: State) -> None:
-    """Close the gaps in ``running``, order kept."""
-    e = s.counters[0]
-    kept = 0
-    for i in range(e.num_running):
+    """Close the gaps in ``running``, order num_left."""
+    queues = s.engine[0].queues
+    num_left = 0
+    for i in range(queues.num_running):
         if s.requests[s.running[i]].status == RUNNING:
-            s.running[kept] = s.running[i]
-            kept += 1
-    e.num_running = kept
+            s.running[num_left] = s.running[i]
+            num_left += 1
+    queues.num_running = num_left
 
 
 @phase
 def give_accepted(s: State, batch: int, index: int, now_us: int, is_stale: bool) -> None:
     """Give a request its drafts that hold, as far as it wants them; its last token of the step comes after them."""
-    e = s.counters[0]
+    settings = s.engine[0].settings
     entry = s.entries[batch, index]
     r = s.requests[entry.request]
     num_accepted = verify_drafts(s, entry.request, entry.num_tokens, entry.kind, is_stale=is_stale)
     for _ in range(min(num_accepted, r.max_total_tokens - r.num_tokens - 1)):
         give_token(s, entry.request, now_us)
-        if e.async_scheduling and not is_stale:
+        if settings.async_scheduling and not is_stale:
             r.num_output_placeholders -= 1
 
 
 @part
 def update_from_output(s: State, batch: int, now_us: int) -> None:
     """Give each request that sampled its token, and free those that have all of them, in schedule order."""
-    e, b = s.counters[0], s.batches[batch]
-    e.num_finished = 0
+    settings, current, totals, b = (
+        s.engine[0].settings,
+        s.engine[0].current_step,
+        s.engine[0].totals,
+        s.batches[batch],
+    )
+    current.num_finished = 0
     num_tokens_given = 0
     for i in range(b.num_entries):
         entry = s.entries[batch, i]
@@ -84,11 +96,11 @@ def update_from_output(s: State, batch: int, now_us: int) -> None:
             r.num_stale_output_tokens -= entry.num_tokens
         if not entry.kind & SAMPLES or r.status == FINISHED or r.status == ABORTED:  # noqa: PLR1714
             continue
-        if e.num_speculative_tokens > 0:
+        if settings.num_speculative_tokens > 0:
             give_accepted(s, batch, i, now_us, is_stale)
         give_token(s, entry.request, now_us)
         num_tokens_given += 1
-        if e.async_scheduling and not is_stale:
+        if settings.async_scheduling and not is_stale:
             r.num_output_placeholders -= 1
             if r.status == RUNNING:
                 cache_full_blocks(s, entry.request, r.num_computed_tokens - r.num_output_placeholders)
@@ -96,6 +108,6 @@ def update_from_output(s: State, batch: int, now_us: int) -> None:
             finish(s, entry.request)
     if num_tokens_given > 0:
         log_span(s, now_us, 0, 1)
-        e.num_emissions += 1
-    if e.num_finished > 0:
+        totals.num_emissions += 1
+    if current.num_finished > 0:
         drop_finished_from_running(s)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from sim.compile import part
-from sim.engine.state import FCFS, NEVER, REJECTED, State
+from sim.engine.dtypes import FCFS, NEVER, REJECTED
+from sim.engine.state import State
 
 
 @part
@@ -33,7 +34,7 @@ def sift_up(s: State, at: int) -> None:
 @part
 def sift_down(s: State, at: int) -> None:
     """Restore the heap after its element ``at`` became less urgent."""
-    request, length = s.heap[at], s.counters[0].num_waiting
+    request, length = s.heap[at], s.engine[0].queues.num_waiting
     while 2 * at + 1 < length:
         child = 2 * at + 1
         if child + 1 < length and goes_before(s, s.heap[child + 1], s.heap[child]):
@@ -48,96 +49,97 @@ def sift_down(s: State, at: int) -> None:
 @part
 def add_request(s: State, request: int) -> None:
     """Put a request at its place in the queue: the end for fcfs."""
-    e = s.counters[0]
-    if e.policy != FCFS:
-        s.heap[e.num_waiting] = request
-        e.num_waiting += 1
-        sift_up(s, e.num_waiting - 1)
-        e.head_is_blocked = 0
+    settings, queues = s.engine[0].settings, s.engine[0].queues
+    if settings.policy != FCFS:
+        s.heap[queues.num_waiting] = request
+        queues.num_waiting += 1
+        sift_up(s, queues.num_waiting - 1)
+        queues.head_is_blocked = 0
         return
     r = s.requests[request]
-    r.next_waiting, r.previous_waiting = NEVER, e.last_waiting
-    if e.last_waiting == NEVER:
-        e.first_waiting = request
+    r.next_waiting, r.previous_waiting = NEVER, queues.last_waiting
+    if queues.last_waiting == NEVER:
+        queues.first_waiting = request
     else:
-        s.requests[e.last_waiting].next_waiting = request
-    e.last_waiting = request
-    e.num_waiting += 1
+        s.requests[queues.last_waiting].next_waiting = request
+    queues.last_waiting = request
+    queues.num_waiting += 1
 
 
 @part
 def prepend_request(s: State, request: int) -> None:
     """Put a preempted request back: at the front for fcfs, at its own place for the others."""
-    e = s.counters[0]
-    if e.policy != FCFS:
+    settings, queues = s.engine[0].settings, s.engine[0].queues
+    if settings.policy != FCFS:
         add_request(s, request)
         return
     r = s.requests[request]
-    r.next_waiting, r.previous_waiting = e.first_waiting, NEVER
-    if e.first_waiting == NEVER:
-        e.last_waiting = request
+    r.next_waiting, r.previous_waiting = queues.first_waiting, NEVER
+    if queues.first_waiting == NEVER:
+        queues.last_waiting = request
     else:
-        s.requests[e.first_waiting].previous_waiting = request
-    e.first_waiting = request
-    e.num_waiting += 1
-    e.head_is_blocked = 0
+        s.requests[queues.first_waiting].previous_waiting = request
+    queues.first_waiting = request
+    queues.num_waiting += 1
+    queues.head_is_blocked = 0
 
 
 @part
 def peek_request(s: State) -> int:
     """Return the head of the queue."""
-    e = s.counters[0]
-    return e.first_waiting if e.policy == FCFS else s.heap[0]
+    settings, queues = s.engine[0].settings, s.engine[0].queues
+    return queues.first_waiting if settings.policy == FCFS else s.heap[0]
 
 
 @part
 def remove_request(s: State, request: int) -> None:
     """Take a request out of the queue, wherever it is."""
-    e = s.counters[0]
-    e.head_is_blocked = 0
-    if e.policy != FCFS:
+    settings, queues = s.engine[0].settings, s.engine[0].queues
+    queues.head_is_blocked = 0
+    if settings.policy != FCFS:
         at = 0
         while s.heap[at] != request:
             at += 1
-        e.num_waiting -= 1
-        s.heap[at] = s.heap[e.num_waiting]
-        if at < e.num_waiting:
+        queues.num_waiting -= 1
+        s.heap[at] = s.heap[queues.num_waiting]
+        if at < queues.num_waiting:
             sift_down(s, at)
             sift_up(s, at)
         return
     r = s.requests[request]
     if r.previous_waiting == NEVER:
-        e.first_waiting = r.next_waiting
+        queues.first_waiting = r.next_waiting
     else:
         s.requests[r.previous_waiting].next_waiting = r.next_waiting
     if r.next_waiting == NEVER:
-        e.last_waiting = r.previous_waiting
+        queues.last_waiting = r.previous_waiting
     else:
         s.requests[r.next_waiting].previous_waiting = r.previous_waiting
-    e.num_waiting -= 1
+    queues.num_waiting -= 1
 
 
 @part
 def next_queued_us(s: State) -> int:
     """Return when the next request joins the queue, NEVER when none will."""
-    e = s.counters[0]
-    if e.num_pending_taken >= e.num_pending:
+    queues = s.engine[0].queues
+    if queues.num_pending_taken >= queues.num_pending:
         return NEVER
-    return s.requests[s.pending[e.num_pending_taken]].queued_us
+    return s.requests[s.pending[queues.num_pending_taken]].queued_us
 
 
 @part
 def add_pending(s: State, request: int) -> None:
     """Let a request join the queue at its ``queued_us``, behind those of the same time."""
-    e = s.counters[0]
-    at = e.num_pending
+    queues = s.engine[0].queues
+    at = queues.num_pending
     while (
-        at > e.num_pending_taken and s.requests[s.pending[at - 1]].queued_us > s.requests[request].queued_us
+        at > queues.num_pending_taken
+        and s.requests[s.pending[at - 1]].queued_us > s.requests[request].queued_us
     ):
         s.pending[at] = s.pending[at - 1]
         at -= 1
     s.pending[at] = request
-    e.num_pending += 1
+    queues.num_pending += 1
 
 
 @part
@@ -146,18 +148,18 @@ def release_held(s: State, seen_us: int) -> None:
 
     Under a cap a slot is free; who takes it arrives when it is due, if that is later.
     """
-    e = s.counters[0]
-    while e.next_held < e.num_requests:
-        request = s.held[e.next_held]
+    settings, queues = s.engine[0].settings, s.engine[0].queues
+    while queues.next_held < queues.num_requests:
+        request = s.held[queues.next_held]
         r = s.requests[request]
         held_us = r.arrival_us
-        r.arrival_us = seen_us + e.think_time_us
-        if e.keeps_due_times:
+        r.arrival_us = seen_us + settings.think_time_us
+        if settings.is_capped:
             r.arrival_us = max(r.arrival_us, held_us)
-        r.urgency += e.age_weight_per_us * (r.arrival_us - held_us)
+        r.urgency += settings.age_weight_per_us * (r.arrival_us - held_us)
         r.queued_us += r.arrival_us  # it held its own delay
         add_pending(s, request)
-        e.next_held += 1
+        queues.next_held += 1
         if r.status != REJECTED:
             return
         seen_us = r.queued_us

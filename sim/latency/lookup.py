@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.compile import part
-from sim.latency.batch import Work
+from sim.latency.batch import StepSums
 
 SCALE, STEP, TOKENS, SEQUENCES, DECODE_ROWS, DECODE_COLUMNS, PREFILL_ROWS, PREFILL_COLUMNS, HEADER = range(9)
 """Where Profiled's coefficients and numbers of knots stand in ``State.terms``; the tables begin at HEADER."""
@@ -79,9 +79,9 @@ def look_up_both(
 
 
 @part
-def profiled_us(terms: NDArray[np.float64], work: Work) -> int:
-    """Return the duration of a step that has tokens; ``work``: the fields of ``StepBatch``."""
-    num_prefill_tokens, num_decode_tokens, context, pairs, num_prefill_seqs, _, _ = work
+def profiled_us(terms: NDArray[np.float64], sums: StepSums) -> int:
+    """Return the duration of a step that has tokens."""
+    num_prefill_tokens, num_decode_tokens, context, pairs, num_prefill_seqs, _ = sums
     num_tokens, num_sequences = int(terms[TOKENS]), int(terms[SEQUENCES])
     start = HEADER
     total = look_up(terms, start, num_tokens, float(num_prefill_tokens + num_decode_tokens))

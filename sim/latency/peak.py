@@ -26,8 +26,12 @@ class PeakTimes:
     - ``prefill_pair`` x A, ``decode_entry`` x C: attention's products; ``kv_entry`` x entries: reading the cache.
       The ``windowed_`` ones are those of layers that see the last ``window`` tokens only.
     - ``kv_write`` x T: writing the cache; ``activation`` x T: vectors in and out between the products.
-    - ``all_reduce`` x T: the bytes of ``num_all_reduces`` over the link; ``send_recv`` x T: from a pipeline stage to
-      the next; ``pp`` stages. ``tp``: GPUs that share each layer.
+    - ``all_reduce`` x T: the bytes of ``num_all_reduces`` over the link; ``send_recv`` x T: from each pipeline stage
+      to the next, all ``pp`` - 1 of them. ``tp``: GPUs that share each layer.
+    - ``all_to_all`` x T: the bytes of ``num_all_to_alls``, that bring tokens to the GPUs with their experts and back.
+      ``dp``: engines in step that share the experts, of which this is one, the others taken to have as many tokens.
+      ``ep``: GPUs that each have whole experts; 1: every GPU has a slice of each.
+    - ``waiting``: what all collectives of a step take beside launch and bytes: skew, hops between nodes.
     """
 
     matmul: float
@@ -52,6 +56,11 @@ class PeakTimes:
     all_reduce: float = 0.0
     num_all_reduces: int = 0
     send_recv: float = 0.0
+    all_to_all: float = 0.0
+    num_all_to_alls: int = 0
+    waiting: float = 0.0
+    dp: int = 1
+    ep: int = 1
     tp: int = 1
     pp: int = 1
     is_grouped: bool = False
@@ -66,11 +75,36 @@ class PeakTimes:
     def experts_touched_frac(self, tokens: Floats) -> Floats:
         """Return which share of the routed experts a step of so many tokens reads, each token choosing at random.
 
-        An expert is passed over by all T tokens with probability (1 - k/N)^T.
+        An expert is passed over by all T tokens, those of the other engines in step with it, with probability
+        (1 - k/N)^(T·dp).
         """
         if self.num_experts == 0:
             return np.zeros_like(tokens)
-        return np.asarray(1.0 - (1.0 - self.num_experts_per_token / self.num_experts) ** tokens)
+        return np.asarray(1.0 - (1.0 - self.num_experts_per_token / self.num_experts) ** (tokens * self.dp))
+
+    def experts_read_frac(self, tokens: Floats) -> Floats:
+        """Return which share of its experts' weights the busiest GPU reads; where each has slices, all are as busy.
+
+        Of its N/ep experts n are touched on average, with the variance n(1 - n·ep/N) of independent choices; the most
+        of ``ep`` such numbers is about √(2 ln ep) standard deviations above (the expected maximum of normal variables).
+        """
+        touched = self.experts_touched_frac(tokens)
+        if self.ep == 1 or self.num_experts == 0:
+            return touched
+        own = self.num_experts / self.ep
+        most = touched + np.sqrt(2.0 * np.log(self.ep) * touched * (1.0 - touched) / own)
+        return np.asarray(np.minimum(most, 1.0))
+
+    def expert_imbalance(self, tokens: Floats) -> Floats:
+        """Return how many times its share of the experts' work the busiest GPU has, at most ``ep`` times.
+
+        Of T·dp·k choices each GPU has m = T·dp·k/ep on average, with the variance m; the most as above. A router that
+        prefers some experts makes it worse.
+        """
+        if self.ep == 1 or self.num_experts == 0:
+            return np.ones_like(tokens)
+        mean = np.maximum(tokens * self.dp * self.num_experts_per_token / self.ep, 1e-9)
+        return np.asarray(np.minimum(1.0 + np.sqrt(2.0 * np.log(self.ep) / mean), float(self.ep)))
 
     def experts_touched_frac_of(self, num_tokens: int) -> float:
         """Return the same for one number of tokens."""
@@ -83,12 +117,12 @@ class PeakTimes:
         """
         if self.num_experts == 0:
             return tokens
-        wasted = self.experts_touched_frac(tokens) * self.num_experts * tile / 2
-        return np.asarray(tokens + wasted / self.num_experts_per_token)
+        wasted = self.experts_touched_frac(tokens) * self.num_experts / self.dp * tile / 2
+        return np.asarray(tokens * self.expert_imbalance(tokens) + wasted / self.num_experts_per_token)
 
     def weights_read(self, tokens: Floats) -> Floats:
         """Return how long reading takes of what a step of so many tokens needs, the LM head aside."""
-        return np.asarray(self.weights + self.expert_weights * self.experts_touched_frac(tokens))
+        return np.asarray(self.weights + self.expert_weights * self.experts_read_frac(tokens))
 
     def saturation_batch(self, *, most: int = 65536) -> int:
         """Return the smallest number of tokens whose products take longer than reading the weights (B_sat)."""

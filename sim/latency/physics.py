@@ -64,17 +64,18 @@ class Physics(Analytic):
         per_token = (
             self.activation * at_peak.activation
             + self.prefill_kv * at_peak.kv_write
-            + self.tensor_parallel * (at_peak.all_reduce + pp * at_peak.send_recv)
+            + self.tensor_parallel * (at_peak.all_reduce + at_peak.send_recv + at_peak.all_to_all)
         )
         is_interleaved = 0 < at_peak.num_moe_layers < at_peak.num_layers
         per_moe_layer = self.moe_layer_us + (self.interleaved_moe_layer_us if is_interleaved else 0.0)
         fixed = (
             self.layer_us * at_peak.num_layers
             + per_moe_layer * at_peak.num_moe_layers
-            + self.all_reduce_us * at_peak.num_all_reduces
+            + self.all_reduce_us * (at_peak.num_all_reduces + at_peak.num_all_to_alls + pp - 1)
+            + at_peak.waiting
             + self.step_us
         )
-        touched = at_peak.experts_touched_frac(tokens)
+        touched = at_peak.experts_read_frac(tokens)
         entry = max(self.decode_attention * at_peak.decode_entry, self.decode_kv * at_peak.kv_entry)
         windowed = max(
             self.decode_attention * at_peak.windowed_decode_entry, self.decode_kv * at_peak.windowed_kv_entry

@@ -129,11 +129,13 @@ class Roofline(Analytic):
         products = at_peak.matmul * tokens / self.compute_efficiency
         products += at_peak.expert_matmul * expert_tokens / self.expert_efficiency
         moving = (at_peak.activation + at_peak.kv_write) * tokens / bandwidth
-        link = (at_peak.all_reduce + pp * at_peak.send_recv) * tokens / self.link_efficiency
+        link = at_peak.all_reduce + at_peak.send_recv + at_peak.all_to_all
+        moving += link * tokens / self.link_efficiency
         fixed = (
             self.layer_us * at_peak.num_layers
             + self.moe_layer_us * at_peak.num_moe_layers
-            + self.all_reduce_us * (at_peak.num_all_reduces + (pp if pp > 1 else 0))
+            + self.all_reduce_us * (at_peak.num_all_reduces + at_peak.num_all_to_alls + pp - 1)
+            + at_peak.waiting
             + self.step_us
         )
         decode_entry, windowed_entry = (
@@ -146,7 +148,7 @@ class Roofline(Analytic):
         return StepTable(
             compute=products,
             reading=at_peak.weights_read(tokens) / bandwidth,
-            rest=moving + link + fixed,
+            rest=moving + fixed,
             sample=at_peak.head_matmul / self.compute_efficiency,
             sample_floor=at_peak.head_weights / bandwidth,
             sequence=self.sequence_us,

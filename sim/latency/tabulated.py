@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.compile import part, phase
-from sim.latency.batch import StepBatch, Work
+from sim.latency.batch import StepBatch, StepSums
 
 Floats = NDArray[np.float64]
 
@@ -163,9 +163,9 @@ def looked_up(c: Floats, column: int, tokens: int) -> float:
 
 
 @part
-def prefills_us(c: Floats, work: Work) -> float:
+def prefills_us(c: Floats, sums: StepSums) -> float:
     """Return what the attention of prefills takes."""
-    p, _, _, pairs, q, keys, _ = work
+    p, _, _, pairs, q, keys = sums
     full = max(c[PAIR] * pairs, c[KEYS] * keys)
     seen = min(float(pairs), p * c[WINDOW])
     read = min(float(keys), q * c[WINDOW] + p)
@@ -174,9 +174,9 @@ def prefills_us(c: Floats, work: Work) -> float:
 
 
 @phase
-def tabulated_us(c: Floats, work: Work) -> float:
+def tabulated_us(c: Floats, sums: StepSums) -> float:
     """Return what a step takes: ``StepTable.durations`` of one step, its operations in the same order."""
-    p, d, context, _, q, _, _ = work
+    p, d, context, _, q, _ = sums
     requests = float(d + q)
     x = looked_up(c, COMPUTE, p + d) + c[PREFILL] * p + c[DECODE] * d
     y = looked_up(c, READING, p + d)
@@ -185,6 +185,6 @@ def tabulated_us(c: Floats, work: Work) -> float:
     near = min(float(context), d * c[WINDOW])
     company = 1.0 + c[BATCHING] * (1.0 if d > 1 else 0.0)
     decodes = (c[ENTRY] * context + c[ENTRY_WINDOWED] * near) * company
-    gpu = dense + ends + prefills_us(c, work) + decodes
+    gpu = dense + ends + prefills_us(c, sums) + decodes
     cpu = c[CPU_STEP] + c[CPU_SEQUENCE] * requests
     return max(gpu, cpu) + c[CPU_EXPOSED] * min(gpu, cpu)

@@ -49,7 +49,7 @@ class InterTokenLatencies:
 
 
 @entry
-def _emission_times(first_end_us: Int64s, step_us: Int64s, num_steps: Int64s) -> Int64s:
+def emission_times(first_end_us: Int64s, step_us: Int64s, num_steps: Int64s) -> Int64s:
     """Return the time of every step that gave tokens."""
     times = np.empty(num_steps.sum(), np.int64)
     at = 0
@@ -103,7 +103,7 @@ def _ninety_ninth_of(owner: Int64s, gaps: Int64s, *, num_requests: int) -> Float
 
 
 @entry
-def _ninety_ninth(
+def ninety_ninth(
     times: Int64s, first: Int64s, last: Int64s, pause_starts: Int64s, pause_last: Int64s, pause_next: Int64s
 ) -> Floats:
     """Return the 99th percentile of each request's gaps; pauses are sorted by request, then time."""
@@ -147,7 +147,7 @@ def inter_token_latencies(
     """
     num_requests = len(first_emission)
     columns = [np.ascontiguousarray(spans[name]) for name in ("first_end_us", "step_us", "num_steps")]
-    times = _emission_times(*columns)
+    times = emission_times(*columns)
     first_of_its = first_emission[pauses["request"]]
     pauses = pauses[(first_of_its >= 0) & (pauses["last_emission"] >= first_of_its)]  # the rest was undone
     pauses = pauses[np.lexsort((pauses["last_emission"], pauses["request"]))]
@@ -155,7 +155,7 @@ def inter_token_latencies(
     pause_last = np.ascontiguousarray(pauses["last_emission"])
     pause_next = np.ascontiguousarray(pauses["next_emission"])
     first, last = first_emission.astype(np.int64), last_emission.astype(np.int64)
-    p99 = _ninety_ninth(times, first, last, starts, pause_last, pause_next)
+    p99 = ninety_ninth(times, first, last, starts, pause_last, pause_next)
     weights = np.zeros(len(times) + 1, np.int64)
     got_tokens = first >= 0
     np.add.at(weights, first[got_tokens], 1)

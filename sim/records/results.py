@@ -1,30 +1,32 @@
-"""What the engine's arrays say: outcomes, gaps between tokens, totals, the state at a glance."""
+"""What the engine's arrays say: outcomes, totals, tokens, gaps between them, steps, and the state at a glance."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
-from sim.engine import state as st
+from sim.config import EngineConfig, Record
+from sim.engine import dtypes as dt
+from sim.engine.initial_state import gives_gaps_from_tokens
+from sim.engine.state import State
 from sim.latency.model import LatencyModel
 from sim.records.itl import InterTokenLatencies, inter_token_latencies, latencies_of_tokens
-from sim.requests import Outcomes, Status
+from sim.records.steps import Step, decode_steps
+from sim.requests import Int64s, Outcomes, Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """A running engine at a glance. ``clock_us`` is the end of the last step taken."""
+class Totals:
+    """What has happened in an engine since it was made.
 
-    clock_us: int
-    num_running: int
-    num_waiting: int
-    num_free_blocks: int
-    kv_cache_usage_frac: float
-    num_preemptions: int
-    prefix_cache_queries: int
-    prefix_cache_hits: int
+    ``num_steps`` counts every step, ``num_jumps`` the jumps taken over runs of them. Drafts count as verified;
+    offloads, reloads and thrashings are blocks (``sim/engine/kv_cache/cpu_tier.py``).
+    """
+
     num_steps: int
+    num_jumps: int
+    num_preemptions: int
     num_draft_tokens: int
     num_accepted_tokens: int
     num_kv_offloads: int
@@ -32,36 +34,53 @@ class View:
     num_kv_thrashings: int
 
 
-def view_of(state: st.State) -> View:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View(Totals):
+    """A running engine at a glance. ``clock_us`` is the end of the last step taken."""
+
+    clock_us: int
+    num_running: int
+    num_waiting: int
+    num_free_blocks: int
+    kv_cache_usage_frac: float
+    prefix_cache_queries: int
+    prefix_cache_hits: int
+
+
+def totals_of(state: State) -> dict[str, int]:
+    """Return the fields of ``Totals``."""
+    totals = state.engine[0].totals
+    return {field.name: int(getattr(totals, field.name)) for field in fields(Totals)}
+
+
+def view_of(state: State) -> View:
     """Return the engine's state at its clock."""
-    e = state.counters[0]
-    usable = len(state.blocks) - 1
+    queues, totals = state.engine[0].queues, state.engine[0].totals
+    num_free = int(queues.num_free_blocks)
     return View(
-        clock_us=int(e.clock_us),
-        num_running=int(e.num_running),
-        num_waiting=int(e.num_waiting),
-        num_free_blocks=int(e.num_free_blocks),
-        kv_cache_usage_frac=1 - int(e.num_free_blocks) / usable,
-        num_preemptions=int(e.num_preemptions),
-        prefix_cache_queries=int(e.num_cache_queries),
-        prefix_cache_hits=int(e.num_cache_hits),
-        num_steps=int(e.num_steps),
-        **_kept(e),
+        clock_us=int(state.engine[0].clock.now_us),
+        num_running=int(queues.num_running),
+        num_waiting=int(queues.num_waiting),
+        num_free_blocks=num_free,
+        kv_cache_usage_frac=1 - num_free / (len(state.blocks) - 1),
+        prefix_cache_queries=int(totals.num_cache_queries),
+        prefix_cache_hits=int(totals.num_cache_hits),
+        **totals_of(state),
     )
 
 
-def outcomes_of(state: st.State, latency: LatencyModel, requests: slice = slice(None)) -> Outcomes:
+def outcomes_of(state: State, latency: LatencyModel, requests: slice = slice(None)) -> Outcomes:
     """Return what became of every request so far, or of those with these numbers.
 
     What runs or waits is UNFINISHED.
     """
-    e = state.counters[0]
-    rows = state.requests[: e.num_requests][requests]
+    queues = state.engine[0].queues
+    rows = state.requests[: queues.num_requests][requests]
     status = np.full(len(rows), Status.UNFINISHED, np.int8)
     for code, meaning in (
-        (st.FINISHED, Status.OK),
-        (st.REJECTED, Status.REJECTED),
-        (st.ABORTED, Status.ABORTED),
+        (dt.FINISHED, Status.OK),
+        (dt.REJECTED, Status.REJECTED),
+        (dt.ABORTED, Status.ABORTED),
     ):
         status[rows["status"] == code] = meaning
     num_outputs = rows["num_tokens"] - rows["num_prompt_tokens"]
@@ -69,62 +88,98 @@ def outcomes_of(state: st.State, latency: LatencyModel, requests: slice = slice(
     first_delay = latency.output_delay_us(np.minimum(num_outputs, 1))
     last_delay = latency.output_delay_us(num_outputs)
     arrival_us, queued_us = rows["arrival_us"].copy(), rows["queued_us"].copy()
-    if e.is_closed_loop:
-        is_held = np.zeros(e.num_requests, bool)
-        is_held[state.held[e.next_held :]] = True
-        arrival_us[is_held[requests]] = queued_us[is_held[requests]] = st.NEVER
+    if state.engine[0].settings.is_closed_loop:
+        is_held = np.zeros(queues.num_requests, bool)
+        is_held[state.held[queues.next_held :]] = True
+        arrival_us[is_held[requests]] = queued_us[is_held[requests]] = dt.NEVER
     return Outcomes(
         status=status,
         arrival_us=arrival_us,
         queued_us=queued_us,
         scheduled_us=rows["scheduled_us"].copy(),
-        first_token_us=np.where(got_tokens, rows["first_token_us"] + first_delay, st.NEVER),
-        last_token_us=np.where(got_tokens, rows["last_token_us"] + last_delay, st.NEVER),
+        first_token_us=np.where(got_tokens, rows["first_token_us"] + first_delay, dt.NEVER),
+        last_token_us=np.where(got_tokens, rows["last_token_us"] + last_delay, dt.NEVER),
         num_output_tokens=num_outputs,
         num_preemptions=rows["num_preemptions"].copy(),
         num_cached_tokens=rows["num_cached_tokens"].copy(),
     )
 
 
-def gaps_of(state: st.State, latency: LatencyModel, *, from_tokens: bool) -> InterTokenLatencies:
+def gaps_of(state: State, latency: LatencyModel, *, from_tokens: bool) -> InterTokenLatencies:
     """Return the gaps between the tokens so far, alpha2 included."""
-    e = state.counters[0]
-    rows, outcomes = state.requests[: e.num_requests], outcomes_of(state, latency)
+    fill = state.engine[0].log_fill
+    rows, outcomes = state.requests[: state.engine[0].queues.num_requests], outcomes_of(state, latency)
     num_gaps = np.maximum(outcomes.num_output_tokens - 1, 0)
     decoding_us = (outcomes.last_token_us - outcomes.first_token_us).astype(np.float64)
     mean_us = np.divide(decoding_us, num_gaps, out=np.full(len(rows), np.nan), where=num_gaps > 0)
     mean_us = np.round(mean_us, 3)
     delay_us = int(latency.output_delay_us(np.array([1]))[0])
     if from_tokens:
-        tokens = state.tokens[: e.num_logged_tokens]
+        tokens = state.tokens[: fill.num_logged_tokens]
         request, time_us = tokens["request"], tokens["time_us"]
         return latencies_of_tokens(request, time_us, mean_us=mean_us, delay_us=delay_us)
     got_tokens = outcomes.num_output_tokens > 0
     return inter_token_latencies(
-        spans=state.spans[: e.num_spans],
-        pauses=state.pauses[: e.num_pauses],
-        first_emission=np.where(got_tokens, rows["first_emission"], st.NEVER),
+        spans=state.spans[: fill.num_spans],
+        pauses=state.pauses[: fill.num_pauses],
+        first_emission=np.where(got_tokens, rows["first_emission"], dt.NEVER),
         last_emission=rows["last_emission"],
         mean_us=mean_us,
         delay_us=delay_us,
     )
 
 
-COUNTED = (
-    "num_draft_tokens",
-    "num_accepted_tokens",
-    "num_kv_offloads",
-    "num_kv_reloads",
-    "num_kv_thrashings",
-)
+def tokens_of(
+    state: State, config: EngineConfig, latency: LatencyModel, *, num_taken: Int64s
+) -> tuple[Int64s, Int64s]:
+    """Return (request, time_us as the client sees it) of the logged tokens, in the order of the steps.
+
+    ``num_taken``: how many tokens of each request were taken out of the log before.
+    """
+    tokens = state.tokens[: state.engine.log_fill.num_logged_tokens[0]]
+    if config.compatibility == "blis":  # what a preemption undid is no token
+        rows = state.requests[tokens["request"]]
+        has_any = rows["num_tokens"] > rows["num_prompt_tokens"]
+        tokens = tokens[has_any & (tokens["time_us"] >= rows["first_token_us"])]
+    request, time_us = tokens["request"].copy(), tokens["time_us"].copy()
+    number = num_taken[request] + _number_within(request)
+    return request, time_us + latency.output_delay_us(number)
 
 
-def _kept(counters: st.Records) -> dict[str, int]:
-    """Return the totals that speculative decoding and the CPU tier keep."""
-    return {name: int(getattr(counters, name)) for name in COUNTED}
+def _number_within(request: Int64s) -> Int64s:
+    """Return of each token which of its request's it is among those given, from 1."""
+    order = np.argsort(request, kind="stable")
+    ordered = request[order]
+    number = np.empty(len(request), np.int64)
+    number[order] = np.arange(len(request)) - np.searchsorted(ordered, ordered, side="left") + 1
+    return number
 
 
-def totals_of(state: st.State) -> dict[str, int]:
-    """Return every total of a run by its name in ``Simulation``."""
-    e = state.counters[0]
-    return {name: int(getattr(e, name)) for name in ("num_steps", "num_jumps", "num_preemptions")} | _kept(e)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineRecord:
+    """What an engine wrote down; read when it is asked for."""
+
+    state: State
+    config: EngineConfig
+    latency: LatencyModel
+    record: Record
+
+    def inter_token_latencies(self) -> InterTokenLatencies:
+        """Return the gaps between the tokens so far, alpha2 included; needs ``record="spans"``."""
+        from_tokens = gives_gaps_from_tokens(self.config, self.record)
+        return gaps_of(self.state, self.latency, from_tokens=from_tokens)
+
+    def steps(self) -> list[Step]:
+        """Return every step whose results are in; needs ``record="steps"`` or ``"blocks"``."""
+        log = self.state.log[: self.state.engine.log_fill.num_log_words[0]]
+        is_async, with_blocks = self.config.async_scheduling, self.record == "blocks"
+        return list(decode_steps(log, is_async=is_async, with_blocks=with_blocks))
+
+    def tokens(self, num_taken: Int64s | None = None) -> tuple[Int64s, Int64s]:
+        """Return (request, time_us) of every token in the log, in the order of the steps; needs ``record="tokens"``.
+
+        ``num_taken``: how many tokens of each request were taken out of the log before.
+        """
+        if num_taken is None:
+            num_taken = np.zeros(len(self.state.requests), np.int64)
+        return tokens_of(self.state, self.config, self.latency, num_taken=num_taken)

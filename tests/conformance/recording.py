@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from sim import Blackbox, EngineConfig, Requests
+from sim.versions import DEFAULT_VERSION, rules_of
 from tests.conformance.conventions import DEFAULTS, output_token_id, prompt_token_ids
 
 SETTINGS = (
@@ -94,6 +95,17 @@ def dense_hashes(rows: list[dict[str, Any]], block_size: int) -> tuple[np.ndarra
     return offsets.astype(np.int64), ids
 
 
+def unknown_settings_off(version: str) -> dict[str, bool | float]:
+    """Return the settings that a version does not know, off: the recorder does not pass them on."""
+    rules = rules_of(version)
+    known: dict[str, tuple[bool, bool | float]] = {
+        "long_prefill_token_threshold_adaptive": (rules.has_adaptive_threshold, False),
+        "watermark": (rules.has_watermark, 0.0),
+        "scheduler_reserve_full_isl": (rules.has_full_isl_gate, False),
+    }
+    return {name: off for name, (is_known, off) in known.items() if not is_known}
+
+
 def read_recording(case: Path, results: Path, *, is_async: bool) -> Recording:
     """Return the recording of ``case`` whose steps and outcomes lie in ``results``."""
     settings = DEFAULTS | json.loads((case / "config.json").read_text())
@@ -105,7 +117,9 @@ def read_recording(case: Path, results: Path, *, is_async: bool) -> Recording:
     chosen = {name: settings[name] for name in SETTINGS}
     if is_async:
         chosen["async_scheduling"] = True
-    config = EngineConfig(**chosen, scheduling_policy=settings["policy"])
+    version = settings.get("vllm_version", DEFAULT_VERSION)
+    chosen |= unknown_settings_off(version)
+    config = EngineConfig(**chosen, scheduling_policy=settings["policy"], vllm_version=version)
     latency = Blackbox(beta0=settings["beta0"], beta1=settings["beta1"], beta2=settings["beta2"])
     prompts = [len(row.get("prompt_token_ids") or []) or row.get("prompt_len", 0) for row in rows]
     offsets, ids = dense_hashes(rows, config.block_size)

@@ -41,14 +41,14 @@ def difference_of_tokens(way: str, tokens: tuple[Int64s, Int64s], plain: tuple[I
     return None
 
 
-def plainly(recording: Recording) -> Simulation:
+def run_step_by_step(recording: Recording) -> Simulation:
     """Return the recording's case, taken step by step in one call, with its tokens."""
     return simulate(recording.requests, recording.config, recording.latency, coalesce=False, record="tokens")
 
 
 def difference_of_jumps(recording: Recording) -> str | None:
     """Return where the engine that jumps differs from the one that takes every step."""
-    plain = plainly(recording)
+    plain = run_step_by_step(recording)
     for record in ("none", "tokens"):
         jumped = simulate(recording.requests, recording.config, recording.latency, record=record)
         found = difference_of_outcomes("coalesced", jumped.outcomes, plain.outcomes)
@@ -87,7 +87,7 @@ def difference_when_sliced(recording: Recording, *, submitted_at_once: bool) -> 
     ``submitted_at_once``: it holds all requests from the start; otherwise it gets each at its arrival.
     """
     way = "sliced" if submitted_at_once else "submitted singly"
-    plain = plainly(recording)
+    plain = run_step_by_step(recording)
     engine = Engine(recording.config, recording.latency, record="tokens")
     arrivals = [int(time_us) for time_us in recording.requests.arrival_us]
     num_submitted = 0
@@ -114,7 +114,7 @@ def difference_of_gaps(recording: Recording) -> str | None:
     """Return where inter-token latencies from spans differ from the tokens', None when they do not."""
     spans = simulate(recording.requests, recording.config, recording.latency, record="spans")
     ours = spans.inter_token_latencies()
-    request, time_us = plainly(recording).tokens()
+    request, time_us = run_step_by_step(recording).tokens()
     pooled = []
     for number in range(len(recording.requests)):
         times = time_us[request == number]
@@ -145,7 +145,7 @@ def difference_when_unbounded(recording: Recording) -> str | None:
     if not never_binds(recording):
         return None
     config = replace(recording.config, num_gpu_blocks=UNBOUNDED)
-    plain = plainly(recording)
+    plain = run_step_by_step(recording)
     for coalesce in (True, False):
         free = simulate(recording.requests, config, recording.latency, coalesce=coalesce)
         found = difference_of_outcomes("unbounded", free.outcomes, plain.outcomes)

@@ -230,9 +230,31 @@ def test_a_missing_file_and_one_that_is_no_mapping_are_one_line(tmp_path: Path) 
         load_config(tmp_path / "twin.yaml")
 
 
-def test_another_version_is_accepted_with_a_line_that_says_whose_rules_hold(tmp_path: Path) -> None:
-    config = load(tmp_path, "vllm_version: 0.11.0\n" + LATENCY)
-    assert config.notes[0] == "vllm_version 0.11.0: the rules of 0.32.0 are assumed"
+def test_a_version_brings_its_scheduling_rules_and_its_defaults(tmp_path: Path) -> None:
+    old = load(tmp_path, "vllm_version: 0.13.0\n" + LATENCY).engine
+    assert (old.vllm_version, old.async_scheduling, old.scheduler_reserve_full_isl) == (
+        "0.13.0",
+        False,
+        False,
+    )
+    said = load(tmp_path, "vllm_version: 0.19.1\nengine: {async_scheduling: false}\n" + LATENCY).engine
+    assert (said.async_scheduling, said.scheduler_reserve_full_isl) == (False, True)
+    assert load(tmp_path, "vllm_version: 0.33.0\n" + LATENCY).vllm_version == "0.33.0"
+
+
+@pytest.mark.parametrize("version", ["0.11.0", "0.34.0", "latest"])
+def test_a_version_whose_rules_are_not_known_is_refused_with_the_range(tmp_path: Path, version: str) -> None:
+    with pytest.raises(
+        ConfigError, match=rf"^vllm_version: got {version}, expected 0\.12 to 0\.33 \(.*:1\)$"
+    ):
+        load(tmp_path, f"vllm_version: {version}\n" + LATENCY)
+
+
+def test_a_setting_that_the_version_does_not_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^engine\.watermark: got 0\.1, expected 0: vLLM 0\.23\.0 does not have it"
+    ):
+        load(tmp_path, "vllm_version: 0.23.0\nengine: {watermark: 0.1}\n" + LATENCY)
 
 
 def test_a_cache_below_one_longest_sequence_is_said_but_not_refused(tmp_path: Path) -> None:
@@ -256,21 +278,20 @@ def test_a_cache_below_one_longest_sequence_is_said_but_not_refused(tmp_path: Pa
         watermark=st.floats(0, 1, exclude_max=True),
         enable_prefix_caching=st.booleans(),
         scheduling_policy=st.sampled_from(["fcfs", "priority"]),
+        vllm_version=st.sampled_from(["0.32.0", "0.24.1", "0.33", "v0.30.0rc1"]),
     ),
     coefficients=st.lists(st.decimals(0, 10**6, places=6), min_size=6, max_size=6),
     seed=st.integers(0, 2**63),
-    version=st.text(st.characters(codec="utf-8", categories=("L", "N")), min_size=1),
 )
 def test_a_configuration_written_is_the_configuration_read(
     tmp_path_factory: pytest.TempPathFactory,
     engine: EngineConfig,
     coefficients: list[object],
     seed: int,
-    version: str,
 ) -> None:
     names = ("alpha0", "alpha1", "alpha2", "beta0", "beta1", "beta2")
     latency = Blackbox(**dict(zip(names, coefficients, strict=True)))
-    config = TwinConfig(engine=engine, latency=latency, seed=seed, vllm_version=version)
+    config = TwinConfig(engine=engine, latency=latency, seed=seed)
     path = tmp_path_factory.getbasetemp() / "round.yaml"
     path.write_text(dump_config(config))
     assert load_config(path) == config

@@ -136,12 +136,12 @@ def test_flags_that_bear_on_the_speed_become_hardware_where_the_gpu_is_named(tmp
 
 def test_a_header_says_what_its_server_was(tmp_path: Path) -> None:
     server = ServerInfo(
-        model="a\nb", version="0.11.0", num_gpu_blocks=500, max_num_seqs=64, tensor_parallel=2
+        model="a\nb", version="0.23.0", num_gpu_blocks=500, max_num_seqs=64, tensor_parallel=2
     )
     text, notes = twin_text(start_from_server(server, name="monday"))
     twin = loaded(text, tmp_path)
-    assert twin.vllm_version == "0.11.0"
-    assert twin.engine == EngineConfig(num_gpu_blocks=500, max_num_seqs=64)
+    assert twin.vllm_version == "0.23.0"
+    assert twin.engine == EngineConfig.for_version("0.23.0", num_gpu_blocks=500, max_num_seqs=64)
     assert "tensor_parallel 2: in the coefficients, not in the engine" in notes
 
 
@@ -159,3 +159,9 @@ def test_the_command_prints_a_twin_of_either(
         assert "note: latency: a guess" in shown.err
     assert vtwin.main(["config", "from-serve"]) == 2
     assert "got neither, expected one of them" in capsys.readouterr().err
+
+
+def test_a_header_s_version_whose_rules_are_not_known_is_told(tmp_path: Path) -> None:
+    text, notes = twin_text(start_from_server(ServerInfo(version="0.11.0"), name="monday"))
+    assert loaded(text, tmp_path).vllm_version == "0.32.0"
+    assert "vllm_version 0.11.0 is not known (0.12 to 0.33): the rules of 0.32.0 are used" in notes

@@ -1,4 +1,4 @@
-"""vLLM's scheduler written once more, as plainly as it goes: lists, dicts and a deque, one step after the other.
+"""vLLM's scheduler written once more, as simply as it goes: lists, dicts and a deque, one step after the other.
 
 It shares nothing with ``sim/engine``: no arrays, no jumps, no dense keys, fractions for time. Slow, short, and equal to
 the engine in every step and every block (``test_reference.py``).
@@ -369,7 +369,7 @@ class Reference:
         self.clock = max(self.clock, self.pending[0].queued_us) if self.pending else NEVER
         return True
 
-    def goes_in_circles(self, *batches: Batch) -> bool:
+    def preempts_without_end(self, *batches: Batch) -> bool:
         """Return whether preemptions follow on preemptions; the last batch is the one just decided on."""
         if not batches[-1].row["preempted"]:
             return False
@@ -385,10 +385,10 @@ class Reference:
             if self.waits_for_arrival():
                 continue
             batch = self.schedule()
-            in_circles = self.goes_in_circles(batch)
+            is_endless = self.preempts_without_end(batch)
             self.clock += batch.row["dur"]
             self.update(batch)
-            self.is_blocked = in_circles or (not batch.shares and not batch.row["preempted"])
+            self.is_blocked = is_endless or (not batch.shares and not batch.row["preempted"])
 
     def run_async(self) -> None:
         """Two batches in flight: the device runs one while the next is decided on."""
@@ -411,7 +411,7 @@ class Reference:
                 batch.row.update(exec_start=start_us, exec_end=batch.end_us)
                 device_free_us = batch.end_us if batch.shares else device_free_us
                 flight.append(batch)
-                if self.goes_in_circles(*flight):
+                if self.preempts_without_end(*flight):
                     for useless in flight:
                         self.clock = max(self.clock, useless.end_us)
                         self.update(useless)

@@ -29,7 +29,7 @@ from sim import (
     Simulation,
     simulate,
 )
-from sim.engine.layout import Record
+from sim.config import Record
 from sim.latency.profiled import axis_knots
 
 Setting = bool | int | float | str

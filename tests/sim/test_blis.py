@@ -81,7 +81,7 @@ class Peer(Reference):
         if batch.shares:
             batch.row["dur"] = max(1, batch.row["dur"] if batch.row["P"] + batch.row["D"] else 0)
 
-    def goes_in_circles(self, *batches: Batch) -> bool:
+    def preempts_without_end(self, *batches: Batch) -> bool:
         if not batches[-1].row["preempted"] or self.running:
             return False
         before = self.last_alone

@@ -86,25 +86,19 @@ def test_asking_twice_gives_the_same_tokens(case: Case) -> None:
     assert len(first[0]) == simulation.outcomes.num_output_tokens.sum()
 
 
-SCRATCH = {
-    "num_jumps",
-    "decode_context_tokens",
-    "must_enter_blocks",
-    "oldest_batch",
-    "token_budget",
-    "req_index",
-    "num_preempted",
-    "num_hits",
-    "num_hit_blocks",
-    "num_finished",
-}
-"""Counters of the step or the jump in hand, and which of the two batches is which."""
+NOT_COMPARED = {"num_jumps", "oldest_batch"}
+"""How many jumps there were, and which of the two batches is which; and all of ``current_step``, a step's scratch."""
 
 
 def what_lasts(state: State) -> dict[str, np.ndarray]:
     """Return every array of an engine that outlives a step, cut to what is in use."""
-    e = state.counters[0]
-    lasting = {name: state.counters[name] for name in state.counters.dtype.names if name not in SCRATCH}
+    queues = state.engine[0].queues
+    lasting = {
+        name: array[name]
+        for array in (state.engine[part] for part in ("settings", "clock", "queues", "totals", "log_fill"))
+        for name in array.dtype.names
+        if name not in NOT_COMPARED
+    }
     for name in state.requests.dtype.names:
         lasting[f"request.{name}"] = state.requests[name]
     for name in state.blocks.dtype.names:
@@ -113,8 +107,8 @@ def what_lasts(state: State) -> dict[str, np.ndarray]:
     tables = [state.block_table[row["slot"], : row["num_blocks"]] for row in owners]
     lasting["block_table"] = np.concatenate([*tables, np.zeros(0, np.uint32)])
     lasting["hash.oldest"], lasting["hash.newest"] = state.hashes["oldest"], state.hashes["newest"]
-    lasting["running"] = state.running[: e.num_running]
-    lasting["heap"] = state.heap[: e.num_waiting]
+    lasting["running"] = state.running[: queues.num_running]
+    lasting["heap"] = state.heap[: queues.num_waiting]
     return lasting
 
 

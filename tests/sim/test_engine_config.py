@@ -104,4 +104,4 @@ def test_a_prompt_that_is_refused_makes_no_table_longer() -> None:
     config = EngineConfig(max_num_seqs=2, max_model_len=100)
     simulation = simulate(huge, config, Blackbox(beta0=5))
     assert simulation.outcomes.status.tolist() == [Status.REJECTED, Status.OK]
-    assert simulation._engine._state.block_table.shape == (2, 8)
+    assert simulation.written.state.block_table.shape == (2, 8)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sim import LatencyModel, StepBatch
 from sim.engine.state import State
-from sim.latency.batch import batch_of
+from tests.sim.step_batches import batch_of
 from tests.sim.strategies import (
     Case,
     Pick,

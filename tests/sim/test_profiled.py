@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim import InvalidConfig, Profiled
-from sim.latency.batch import batch_of
 from sim.latency.profiled import axis_knots, knot_value, look_up, look_up_both, place
+from tests.sim.step_batches import batch_of
 from tests.sim.strategies import Pick, examples, picks, profiled
 
 KNOTS = axis_knots(1_000_000)

@@ -15,6 +15,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sim import Blackbox, Engine, EngineConfig, InvalidConfig, Status, simulate
+from sim.records.results import view_of
 from tests.conformance.compare import as_recorded, difference_of_steps
 from tests.conformance.recording import SETTINGS, dense_hashes
 from tests.sim.strategies import Case, assert_same_outcomes, cases, examples, requests_of
@@ -85,7 +86,7 @@ def test_no_step_computes_past_max_model_len_and_all_blocks_come_back(case: Case
     for step in simulation.steps():
         assert step.P + step.D == sum(n for _, n, _, _ in step.sched) <= case.config.max_num_batched_tokens
         assert all(before + n < case.config.max_model_len for _, n, before, _ in step.sched)
-    view = simulation._engine.view()
+    view = view_of(simulation.written.state)
     assert view.num_running > 0 or view.kv_cache_usage_frac == 0
 
 

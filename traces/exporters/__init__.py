@@ -35,6 +35,10 @@ def _document(trace: Trace, target: TargetFormat, *, out: Path) -> str:
         from traces.exporters.blis_results import blis_document
 
         return blis_document(trace, target, file=out)
+    if target == "spec":
+        from traces.exporters.specification import describe_as_specification
+
+        return describe_as_specification(trace).text
     from traces.exporters.formats import requests_document
 
     return requests_document(trace, target)

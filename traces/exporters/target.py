@@ -4,5 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, get_args
 
-TargetFormat = Literal["mooncake", "vllm-bench", "burstgpt", "azure", "blis-simresult", "blis-metrics"]
+TargetFormat = Literal[
+    "mooncake", "vllm-bench", "burstgpt", "azure", "blis-simresult", "blis-metrics", "spec"
+]
 TARGET_FORMATS: Final = get_args(TargetFormat)

@@ -40,61 +40,50 @@ def longest_sequence(config: EngineConfig) -> int:
     return config.max_model_len - (config.compatibility == "blis")
 
 
-def apply_settings(counters: Records) -> None:
-    """Switch off what the peer has no switch for (3, 4)."""
-    counters["is_blis"] = 1
-    counters["scheduler_reserve_full_isl"] = counters["watermark_blocks"] = 0
-    counters["long_prefill_token_threshold_adaptive"] = 0
-    counters["enable_chunked_prefill"] = 1
-
-
-@part
-def threshold_is_lifted(s: State, num_eligible: int) -> bool:
-    """Return whether the long-prefill threshold gives way to a lone request (4)."""
-    return num_eligible <= 1 and not s.counters[0].is_blis
+def apply_settings(settings: Records) -> None:
+    """Set what the peer has no switch for (3, 4, 6)."""
+    settings["is_blis"] = 1
+    settings["scheduler_reserve_full_isl"] = settings["watermark_blocks"] = 0
+    settings["long_prefill_token_threshold_adaptive"] = 0
+    settings["enable_chunked_prefill"] = 1
+    settings["lifts_threshold_for_lone_request"] = settings["frees_unhashed_blocks_first"] = 0
 
 
 @part
 def num_tokens_to_look_up(s: State, request: int) -> int:
     """Return how many leading tokens may come from the cache: all but the last, for the peer all (5)."""
-    return s.requests[request].num_tokens - 1 + s.counters[0].is_blis
+    return s.requests[request].num_tokens - 1 + s.engine[0].settings.is_blis
 
 
 @part
 def least_step_us(s: State, num_entries: int) -> int:
     """Return what a step lasts at least: only the peer's have a floor, for admissions that compute nothing (5)."""
-    return LEAST_STEP_US if s.counters[0].is_blis and num_entries > 0 else 0
-
-
-@part
-def frees_to_the_back(s: State) -> bool:
-    """Return whether blocks without a hash are reused no sooner than those with one (6)."""
-    return s.counters[0].is_blis == 1
+    return LEAST_STEP_US if s.engine[0].settings.is_blis and num_entries > 0 else 0
 
 
 @part
 def loses_tie(s: State, request: int, victim: int) -> bool:
     """Return whether ``request`` is preempted in place of ``victim`` though they tie (8); vLLM keeps the first."""
-    return s.counters[0].is_blis == 1 and request > victim
+    return s.engine[0].settings.is_blis == 1 and request > victim
 
 
 @part
-def outgrew_again(s: State) -> bool:
+def repeats_preempting_all(s: State) -> bool:
     """Return whether preemption left nobody running, as before, and nobody has come or finished in between (7).
 
     The request that needs more than the whole cache would then begin again for ever.
     """
-    e = s.counters[0]
-    if e.num_running > 0:
+    queues, totals = s.engine[0].queues, s.engine[0].totals
+    if queues.num_running > 0:
         return False
-    now = e.num_completed + e.num_pending_taken
-    gained_nothing = e.fruitless_since == now
-    e.fruitless_since = now
+    now = totals.num_completed + queues.num_pending_taken
+    gained_nothing = queues.fruitless_since == now
+    queues.fruitless_since = now
     return gained_nothing
 
 
 @part
 def forget_outputs(s: State, request: int) -> None:
     """Let a preempted request start over from its prompt (7)."""
-    if s.counters[0].is_blis:
+    if s.engine[0].settings.is_blis:
         s.requests[request].num_tokens = s.requests[request].num_prompt_tokens

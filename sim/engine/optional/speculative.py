@@ -10,7 +10,8 @@ to compute, beside decoding ones, is padded to 1 + k with drafts that nobody mad
 from __future__ import annotations
 
 from sim.compile import part
-from sim.engine.state import IS_DECODE, IS_PADDED, SAMPLES, State
+from sim.engine.dtypes import IS_DECODE, IS_PADDED, SAMPLES
+from sim.engine.state import State
 from sim.engine.step_duration import uniform
 
 LONGEST_OUTPUT = 1 << 32
@@ -20,13 +21,13 @@ LONGEST_OUTPUT = 1 << 32
 @part
 def num_drafts_of(s: State, request: int) -> int:
     """Return how many drafts a running request has in hand."""
-    return s.num_drafts[request] if s.counters[0].num_speculative_tokens > 0 else 0
+    return s.num_drafts[request] if s.engine[0].settings.num_speculative_tokens > 0 else 0
 
 
 @part
 def take_new_drafts(s: State, request: int, kind: int) -> None:
     """Give a request that samples its next drafts; what it had is used up or lost."""
-    k = s.counters[0].num_speculative_tokens
+    k = s.engine[0].settings.num_speculative_tokens
     if k > 0:
         s.num_drafts[request] = k if kind & SAMPLES else 0
 
@@ -34,9 +35,9 @@ def take_new_drafts(s: State, request: int, kind: int) -> None:
 @part
 def note_running(s: State, request: int) -> None:
     """Note that a running request is scheduled: without drafts it is still computing known tokens."""
-    e = s.counters[0]
-    if e.num_speculative_tokens > 0 and s.num_drafts[request] == 0:
-        e.has_prefill = 1
+    settings, current = s.engine[0].settings, s.engine[0].current_step
+    if settings.num_speculative_tokens > 0 and s.num_drafts[request] == 0:
+        current.has_prefill = 1
 
 
 @part
@@ -45,10 +46,15 @@ def padding_of_admission(s: State, num_tokens: int, has_company: bool) -> int:
 
     ``has_company``: running requests are in the batch.
     """
-    e = s.counters[0]
-    k, num_hits = e.num_speculative_tokens, e.num_hit_blocks
+    settings, current = s.engine[0].settings, s.engine[0].current_step
+    k, num_hits = settings.num_speculative_tokens, current.num_hit_blocks
     is_alone = not has_company and num_hits == 0
-    if num_tokens != 1 or e.has_prefill or is_alone or num_hits * e.block_size + k + 2 > e.max_model_len:
+    if (
+        num_tokens != 1
+        or current.has_prefill
+        or is_alone
+        or num_hits * settings.block_size + k + 2 > settings.max_model_len
+    ):
         return 0
     return k
 
@@ -63,7 +69,7 @@ def mark_padding(s: State, batch: int, padding: int) -> None:
 @part
 def drop_drafts(s: State, request: int) -> None:
     """Take the drafts of a request that is preempted."""
-    if s.counters[0].num_speculative_tokens > 0:
+    if s.engine[0].settings.num_speculative_tokens > 0:
         s.num_drafts[request] = 0
 
 
@@ -73,7 +79,7 @@ def num_accepted_of(s: State, request: int, num_scheduled: int) -> int:
 
     One draw decides: rate i is the chance that the first i drafts all hold (vLLM's synthetic acceptance rates).
     """
-    draw = uniform(s.counters[0].seed, (request + 1) * LONGEST_OUTPUT + s.requests[request].num_tokens)
+    draw = uniform(s.engine[0].settings.seed, (request + 1) * LONGEST_OUTPUT + s.requests[request].num_tokens)
     num_accepted = 0
     while num_accepted < num_scheduled and draw < s.acceptance_rates[num_accepted]:
         num_accepted += 1
@@ -86,16 +92,16 @@ def verify_drafts(s: State, request: int, num_tokens: int, kind: int, is_stale: 
 
     Results from before a preemption take nothing back: the request starts over anyhow.
     """
-    e, r = s.counters[0], s.requests[request]
+    settings, totals, r = s.engine[0].settings, s.engine[0].totals, s.requests[request]
     if not kind & (IS_DECODE + IS_PADDED):
         return 0
     num_scheduled, num_accepted = num_tokens - 1, 0
     if not kind & IS_PADDED:
         num_accepted = num_accepted_of(s, request, num_scheduled)
-        e.num_draft_tokens += num_scheduled
-        e.num_accepted_tokens += num_accepted
+        totals.num_draft_tokens += num_scheduled
+        totals.num_accepted_tokens += num_accepted
     if not is_stale:
         r.num_computed_tokens -= num_scheduled - num_accepted
-        if e.async_scheduling:
+        if settings.async_scheduling:
             r.num_output_placeholders -= num_scheduled - num_accepted
     return num_accepted

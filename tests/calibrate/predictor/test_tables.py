@@ -14,9 +14,9 @@ from calibrate.predictor.prefill import prefill_points, prefill_times
 from calibrate.predictor.tables import StepTables, never_falling
 from replay.model import find_gpu
 from replay.twin.profiled import StepTableFile, model_of, read_step_tables, write_step_tables
-from sim.latency.batch import batch_of
 from tests.calibrate.predictor import profiles
 from tests.calibrate.predictor.profiles import CPU, MLP, decode_us, prefill_us, wanted
+from tests.sim.step_batches import batch_of
 
 A100 = find_gpu("A100")
 LAYERS = 4

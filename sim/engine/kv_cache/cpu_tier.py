@@ -14,7 +14,8 @@ comes back less than 1,000 µs after it left counts as thrashing. Offloading tak
 from __future__ import annotations
 
 from sim.compile import part, phase
-from sim.engine.state import NEVER, State
+from sim.engine.dtypes import NEVER
+from sim.engine.state import State
 
 THRASHING_US = 1000
 
@@ -22,7 +23,7 @@ THRASHING_US = 1000
 @part
 def is_on_cpu(s: State, key: int) -> bool:
     """Return whether the tier holds a content."""
-    return s.counters[0].num_cpu_blocks > 0 and s.cpu_slot_of_key[key] != 0
+    return s.engine[0].settings.num_cpu_blocks > 0 and s.cpu_slot_of_key[key] != 0
 
 
 @part
@@ -40,7 +41,7 @@ def move_slot(s: State, slot: int, after: int) -> None:
 @part
 def offload(s: State, key: int) -> None:
     """Put a content into the tier, in place of the one that came longest ago; or back to the end of the row."""
-    e = s.counters[0]
+    clock, totals = s.engine[0].clock, s.engine[0].totals
     slot = s.cpu_slot_of_key[key]
     if slot == 0:
         slot = s.cpu_slots[0].next
@@ -49,19 +50,19 @@ def offload(s: State, key: int) -> None:
             s.cpu_slot_of_key[c.key] = 0
         c.key = key
         s.cpu_slot_of_key[key] = slot
-    s.cpu_slots[slot].offloaded_us = e.clock_us
+    s.cpu_slots[slot].offloaded_us = clock.now_us
     move_slot(s, slot, s.cpu_slots[0].previous)
-    e.num_kv_offloads += 1
+    totals.num_kv_offloads += 1
 
 
 @phase
 def offload_next(s: State) -> None:
     """Move the content of the block that is handed out next to the tier, if it has one and the rule says so."""
-    e = s.counters[0]
+    settings, queues = s.engine[0].settings, s.engine[0].queues
     block = s.blocks[0].next_free
     b = s.blocks[block]
-    num_used = len(s.blocks) - e.num_free_blocks  # with that block
-    if b.hash_id == NEVER or num_used <= e.offload_above_blocks:
+    num_used = len(s.blocks) - queues.num_free_blocks  # with that block
+    if b.hash_id == NEVER or num_used <= settings.offload_above_blocks:
         return
     h = s.hashes[b.hash_id]
     if h.oldest == block and h.newest == block:
@@ -71,12 +72,17 @@ def offload_next(s: State) -> None:
 @phase
 def take_from_cpu(s: State, key: int) -> None:
     """Take a content out of the tier for its way back; its slot is the next to be used."""
-    e = s.counters[0]
+    settings, clock, current, totals = (
+        s.engine[0].settings,
+        s.engine[0].clock,
+        s.engine[0].current_step,
+        s.engine[0].totals,
+    )
     slot = s.cpu_slot_of_key[key]
     c = s.cpu_slots[slot]
     s.cpu_slot_of_key[key] = 0
     c.key = NEVER
     move_slot(s, slot, 0)
-    e.num_kv_reloads += 1
-    e.num_kv_thrashings += e.clock_us - c.offloaded_us < THRASHING_US
-    e.step_reload_us += e.reload_us
+    totals.num_kv_reloads += 1
+    totals.num_kv_thrashings += clock.now_us - c.offloaded_us < THRASHING_US
+    current.step_reload_us += settings.reload_us

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from sim.compile import part
-from sim.engine.optional.blis import frees_to_the_back
-from sim.engine.state import NEVER, State
+from sim.engine.dtypes import NEVER
+from sim.engine.kv_cache.prefix_cache import forget_hash
+from sim.engine.state import State
 
 
 @part
@@ -27,45 +28,13 @@ def insert_free(s: State, block: int, after: int) -> None:
 
 
 @part
-def forget_hash(s: State, block: int) -> None:
-    """Evict a block's content from the prefix cache."""
-    b = s.blocks[block]
-    if b.hash_id == NEVER:
-        return
-    h = s.hashes[b.hash_id]
-    if b.previous_same_hash == 0:
-        h.oldest = b.next_same_hash
-    else:
-        s.blocks[b.previous_same_hash].next_same_hash = b.next_same_hash
-    if b.next_same_hash == 0:
-        h.newest = b.previous_same_hash
-    else:
-        s.blocks[b.next_same_hash].previous_same_hash = b.previous_same_hash
-    b.hash_id = NEVER
-
-
-@part
-def remember_hash(s: State, block: int, hash_id: int) -> None:
-    """Enter a full block into the prefix cache; equal content is kept twice, the oldest first."""
-    b, h = s.blocks[block], s.hashes[hash_id]
-    b.hash_id = hash_id
-    b.next_same_hash = 0
-    b.previous_same_hash = h.newest
-    if h.newest == 0:
-        h.oldest = block
-    else:
-        s.blocks[h.newest].next_same_hash = block
-    h.newest = block
-
-
-@part
 def get_new_block(s: State) -> int:
     """Return the block at the front of the free queue, its old content forgotten, with one reference."""
     block = s.blocks[0].next_free
     unlink_free(s, block)
     forget_hash(s, block)
     s.blocks[block].ref_cnt = 1
-    s.counters[0].num_free_blocks -= 1
+    s.engine[0].queues.num_free_blocks -= 1
     return block
 
 
@@ -75,7 +44,7 @@ def touch(s: State, block: int) -> None:
     b = s.blocks[block]
     if b.ref_cnt == 0:
         unlink_free(s, block)
-        s.counters[0].num_free_blocks -= 1
+        s.engine[0].queues.num_free_blocks -= 1
     b.ref_cnt += 1
 
 
@@ -85,8 +54,9 @@ def free_blocks(s: State, request: int) -> None:
 
     A block that nobody holds goes to the back of the free queue when it carries a hash (least recently used goes
     first), and to the front when it does not: it can never be hit again (vllm 0.32.0 block_pool.py:free_blocks).
+    Before 0.24 all of them went to the back.
     """
-    e, r = s.counters[0], s.requests[request]
+    settings, queues, r = s.engine[0].settings, s.engine[0].queues, s.requests[request]
     if r.slot == NEVER:
         return
     front = 0
@@ -96,16 +66,16 @@ def free_blocks(s: State, request: int) -> None:
         b.ref_cnt -= 1
         if b.ref_cnt > 0:
             continue
-        e.num_free_blocks += 1
-        keeps = i < r.num_cached_blocks and not (e.recycle_private_first and b.hash_id == NEVER)
-        if keeps or frees_to_the_back(s):
+        queues.num_free_blocks += 1
+        goes_to_back = i < r.num_cached_blocks and not (settings.recycle_private_first and b.hash_id == NEVER)
+        if goes_to_back or not settings.frees_unhashed_blocks_first:
             insert_free(s, block, s.blocks[0].previous_free)
         else:
             insert_free(s, block, front)
             front = block
-    s.free_slots[e.num_free_slots] = r.slot
-    e.num_free_slots += 1
+    s.free_slots[queues.num_free_slots] = r.slot
+    queues.num_free_slots += 1
     r.slot = NEVER
     r.num_blocks = 0
     r.num_cached_blocks = 0
-    e.head_is_blocked = 0
+    queues.head_is_blocked = 0

@@ -2,23 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from fractions import Fraction
 
 import numpy as np
 
-from sim.config import UNBOUNDED, EngineConfig
+from sim.config import UNBOUNDED, EngineConfig, Record
+from sim.engine import dtypes as dt
 from sim.engine import state as st
 from sim.engine.optional import blis
 from sim.latency.model import LatencyModel
 from sim.policies import age_weight_per_us, urgency
 from sim.requests import Int64s, Requests
-
-Record = Literal["none", "spans", "steps", "blocks", "tokens"]
-"""What a run writes down: nothing; spans of steps, which give inter-token latencies; every step (one at a time);
-every step with its blocks; every token."""
+from sim.versions import rules_of
 
 RESUMABLE_UNBOUNDED_BLOCKS = 1 << 20
 """Blocks of a resumable engine's "unbounded" cache, whose requests are not known beforehand."""
+
+SAME_IN_CONFIG = (
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "block_size",
+    "max_model_len",
+    "enable_prefix_caching",
+    "enable_chunked_prefill",
+    "long_prefill_token_threshold",
+    "long_prefill_token_threshold_adaptive",
+    "scheduler_reserve_full_isl",
+    "async_scheduling",
+    "num_speculative_tokens",
+    "num_lookahead_tokens",
+    "seed",
+)
+"""Settings that the engine takes as they are."""
+
+RULES = (
+    "continues_after_self_preemption",
+    "lifts_threshold_for_lone_request",
+    "moves_cursor_for_every_victim",
+    "frees_unhashed_blocks_first",
+)
+"""Rules of the vLLM version that the engine asks about."""
 
 FIRST_LOG_LENGTH = 4096
 
@@ -52,69 +76,112 @@ def first_state(
     """Return the state of an engine that has no requests yet; ``hash_ids``: those that its requests will name."""
     num_blocks, width = size
     num_hashes = int(hash_ids.max(initial=-1)) + 1
-    counters = _counters(config, latency, num_blocks=num_blocks, num_hashes=num_hashes, record=record)
+    engine = st.records(1, dt.ENGINE)
+    engine["settings"] = settings = _settings(config, latency, record=record)
+    engine["queues"] = _queues(config, num_blocks=num_blocks, num_hashes=num_hashes)
     seats, has_tier = config.max_num_seqs, config.has_cpu_tier
     return st.State(
-        counters=counters,
+        engine=engine,
         latency=latency.engine_coefficients(),
         terms=latency.engine_terms(),
-        requests=st.records(0, st.REQUEST),
+        requests=st.records(0, dt.REQUEST),
         pending=np.zeros(0, np.int64),
         held=np.zeros(0, np.int64),
         running=np.zeros(seats + 1, np.uint32),
         heap=np.zeros(0, np.int64),
-        blocks=st.new_blocks(num_blocks),
+        blocks=_new_blocks(num_blocks),
         block_table=np.zeros((seats, width), np.uint32),
         free_slots=np.arange(seats, dtype=np.int64)[::-1].copy(),
         hash_ids=hash_ids.astype(np.int32),
-        hashes=st.records(num_hashes + 1, st.HASH),
-        cpu_slots=st.new_cpu_slots(config.num_cpu_blocks if has_tier else 0),
+        hashes=st.records(num_hashes + 1, dt.HASH),
+        cpu_slots=_new_cpu_slots(config.num_cpu_blocks if has_tier else 0),
         cpu_slot_of_key=np.zeros(num_hashes + 1 if has_tier else 0, np.uint32),
         hit_blocks=np.zeros(width, np.uint32),
         num_drafts=np.zeros(0, np.int32),
         acceptance_rates=np.array(config.acceptance_rates, np.float64),
         preempted=np.zeros(seats + 1, np.int64),
-        hits=st.records(seats, st.ENTRY),
+        hits=st.records(seats, dt.ENTRY),
         finished=np.zeros(seats, np.int64),
-        batches=st.records(2, st.BATCH),
-        entries=st.records(2 * seats, st.ENTRY).reshape(2, seats),
+        batches=st.records(2, dt.BATCH),
+        entries=st.records(2 * seats, dt.ENTRY).reshape(2, seats),
         first_in_round=np.zeros(config.block_size, np.uint32),
         last_in_round=np.zeros(config.block_size, np.uint32),
         next_in_round=np.zeros(seats + 1, np.uint32),
         ends_us=np.zeros(LONGEST_JUMP + 1, np.int64),
         duties=np.zeros(LONGEST_JUMP, np.float64),
         log=np.zeros(FIRST_LOG_LENGTH if record in ("steps", "blocks") else 0, np.int64),
-        spans=st.records(FIRST_LOG_LENGTH if record == "spans" else 0, st.SPAN),
-        pauses=st.records(FIRST_LOG_LENGTH if record == "spans" else 0, st.PAUSE),
-        tokens=st.records(FIRST_LOG_LENGTH if counters.log_tokens[0] else 0, st.TOKEN),
+        spans=st.records(FIRST_LOG_LENGTH if record == "spans" else 0, dt.SPAN),
+        pauses=st.records(FIRST_LOG_LENGTH if record == "spans" else 0, dt.PAUSE),
+        tokens=st.records(FIRST_LOG_LENGTH if settings.log_tokens[0] else 0, dt.TOKEN),
     )
 
 
-def _counters(
-    config: EngineConfig, latency: LatencyModel, *, num_blocks: int, num_hashes: int, record: Record
-) -> st.Records:
-    """Return the engine's scalars: its settings, and what it logs."""
+def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) -> st.Records:
+    """Return what the engine is configured with."""
     from_tokens = gives_gaps_from_tokens(config, record)
-    counters = st.new_counters(config)
-    counters["recycle_private_first"] = config.num_gpu_blocks == UNBOUNDED
-    counters["latency_kind"] = latency.engine_kind
-    counters["age_weight_per_us"] = age_weight_per_us(config)
-    counters["num_free_blocks"] = num_blocks - 1
-    counters["num_keys"] = num_hashes
-    counters["log_steps"] = record in ("steps", "blocks")
-    counters["log_blocks"] = record == "blocks"
-    counters["log_tokens"] = record == "tokens" or from_tokens
-    counters["log_spans"] = record == "spans" and not from_tokens
+    settings = st.records(1, dt.SETTINGS)
+    for name in SAME_IN_CONFIG:
+        settings[name] = getattr(config, name)
+    rules = rules_of(config.vllm_version)
+    for name in RULES:
+        settings[name] = getattr(rules, name)
+    settings["policy"] = dt.FCFS if config.scheduling_policy == "fcfs" else dt.BY_URGENCY
+    settings["age_weight_per_us"] = age_weight_per_us(config)
+    settings["watermark_blocks"] = int(config.watermark * config.num_gpu_blocks)
+    settings["recycle_private_first"] = config.num_gpu_blocks == UNBOUNDED
+    settings["latency_kind"] = latency.engine_kind
+    settings["log_steps"] = record in ("steps", "blocks")
+    settings["log_blocks"] = record == "blocks"
+    settings["log_tokens"] = record == "tokens" or from_tokens
+    settings["log_spans"] = record == "spans" and not from_tokens
     if config.has_cpu_tier:
-        st.set_cpu_tier(counters, config)
+        _set_cpu_tier(settings, config)
     if config.compatibility == "blis":
-        blis.apply_settings(counters)
-    return counters
+        blis.apply_settings(settings)
+    return settings
+
+
+def _queues(config: EngineConfig, *, num_blocks: int, num_hashes: int) -> st.Records:
+    """Return empty queues and full pools."""
+    queues = st.records(1, dt.QUEUES)
+    queues["first_waiting"] = queues["last_waiting"] = dt.NEVER
+    queues["num_free_slots"] = config.max_num_seqs
+    queues["num_free_blocks"] = num_blocks - 1
+    queues["num_keys"] = num_hashes
+    return queues
+
+
+def _set_cpu_tier(settings: st.Records, config: EngineConfig) -> None:
+    """Switch the CPU tier on: its size, from how many blocks in use on it fills, what a block's way back takes."""
+    settings["num_cpu_blocks"] = config.num_cpu_blocks
+    settings["offload_above_blocks"] = int(config.kv_offload_threshold * (config.num_gpu_blocks - 1))
+    moving = Fraction(config.block_size) / Fraction(repr(config.kv_transfer_bandwidth))
+    settings["reload_us"] = config.kv_transfer_base_latency + math.ceil(moving)
+
+
+def _new_cpu_slots(num_cpu_blocks: int) -> st.Records:
+    """Return the CPU tier's slots, all empty, in a ring closed by slot 0."""
+    slots = st.records(num_cpu_blocks + 1, dt.CPU_SLOT)
+    numbers = np.arange(num_cpu_blocks + 1, dtype=np.int64)
+    slots["next"] = (numbers + 1) % (num_cpu_blocks + 1)
+    slots["previous"] = (numbers - 1) % (num_cpu_blocks + 1)
+    slots["key"] = dt.NEVER
+    return slots
+
+
+def _new_blocks(num_gpu_blocks: int) -> st.Records:
+    """Return the blocks, all free in the order 1, 2, 3, …; the null block closes the ring."""
+    blocks = st.records(num_gpu_blocks, dt.BLOCK)
+    numbers = np.arange(num_gpu_blocks, dtype=np.int64)
+    blocks["next_free"] = (numbers + 1) % num_gpu_blocks
+    blocks["previous_free"] = (numbers - 1) % num_gpu_blocks
+    blocks["hash_id"] = dt.NEVER
+    return blocks
 
 
 def request_records(requests: Requests, config: EngineConfig, latency: LatencyModel) -> st.Records:
     """Return the engine's records of requests, those that the front end refuses marked."""
-    rows = st.records(len(requests), st.REQUEST)
+    rows = st.records(len(requests), dt.REQUEST)
     for name in (
         "slot",
         "private_start",
@@ -123,9 +190,9 @@ def request_records(requests: Requests, config: EngineConfig, latency: LatencyMo
         "first_emission",
         "last_emission",
     ):
-        rows[name] = st.NEVER
+        rows[name] = dt.NEVER
     for name in ("scheduled_us", "first_token_us", "last_token_us", "num_cached_tokens"):
-        rows[name] = st.NEVER
+        rows[name] = dt.NEVER
     prompt, asked = requests.prompt_tokens, requests.output_tokens
     refused = (prompt < 1) | (asked < 1)
     if config.frontend == "openai":
@@ -135,7 +202,7 @@ def request_records(requests: Requests, config: EngineConfig, latency: LatencyMo
         max_tokens = asked
     if config.compatibility == "blis":
         refused |= blis.refused_on_arrival(config, prompt_tokens=prompt, output_tokens=asked)
-    rows["status"] = np.where(refused, st.REJECTED, st.PENDING)
+    rows["status"] = np.where(refused, dt.REJECTED, dt.PENDING)
     rows["num_tokens"] = rows["num_prompt_tokens"] = prompt
     rows["max_total_tokens"] = np.maximum(
         prompt + 1, np.minimum(prompt + max_tokens, blis.longest_sequence(config))

@@ -1,0 +1,248 @@
+"""The records that the engine's arrays are made of; they carry vLLM's names.
+
+A request number is its row in ``State.requests``; a block number is its row in ``State.blocks``. Block 0 is vLLM's null
+block: it is never handed out, so here it doubles as the head of the free queue's ring and, in the hash table, as "no
+block".
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sim.latency.batch import STEP_SUMS
+
+WAITING, RUNNING, PREEMPTED, FINISHED, REJECTED, ABORTED, PENDING = 0, 1, 2, 3, 4, 5, 6
+"""Where a request is. PENDING: not yet in the engine's queue."""
+
+FCFS, BY_URGENCY = 0, 1
+"""How the queue is ordered: by arrival in a list, or by each request's ``urgency`` in a heap."""
+
+NEVER = -1
+"""A time or a step that has not happened."""
+
+REQUEST = np.dtype(
+    [
+        # the first cache line: what every step reads
+        ("num_tokens", np.int32),  # prompt + outputs so far
+        ("num_computed_tokens", np.int32),  # scheduled so far, in flight included, as vLLM counts
+        ("max_total_tokens", np.int32),  # it stops when num_tokens reaches this
+        ("num_output_placeholders", np.int32),  # async: sampled tokens still in flight
+        ("num_blocks", np.int32),
+        ("num_cached_blocks", np.int32),  # leading blocks that carry a hash
+        ("slot", np.int32),  # row of block_table, NEVER when it owns none
+        ("status", np.int32),
+        ("num_prompt_tokens", np.int32),
+        ("num_in_flight_tokens", np.int32),
+        ("num_stale_output_tokens", np.int32),  # async: of those, how many a preemption made stale
+        ("first_emission", np.int32),
+        ("last_emission", np.int32),
+        ("num_hashes", np.int32),
+        ("private_start", np.int32),  # its own ids in the hash table, NEVER before its first preemption
+        ("num_cached_tokens", np.int32),
+        # the second: what becomes of it
+        ("last_token_us", np.int64),
+        ("first_token_us", np.int64),
+        ("scheduled_us", np.int64),
+        ("arrival_us", np.int64),
+        ("queued_us", np.int64),
+        ("urgency", np.float64),  # what every policy but fcfs orders by; lower goes first
+        ("hash_start", np.int32),  # its first entry of hash_ids
+        ("num_preemptions", np.int32),
+        ("next_waiting", np.int32),  # first-come-first-served queue: neighbours, NEVER at the ends
+        ("previous_waiting", np.int32),
+    ],
+    align=True,
+)
+"""A request in two cache lines of 64 bytes: the loop over the running ones is what an engine's speed is made of."""
+
+BLOCK = np.dtype(
+    [
+        ("next_free", np.uint32),
+        ("previous_free", np.uint32),
+        ("ref_cnt", np.int32),
+        ("hash_id", np.int32),  # its key in the hash table, NEVER when it is not in it
+        ("next_same_hash", np.uint32),
+        ("previous_same_hash", np.uint32),
+    ],
+    align=True,
+)
+
+CPU_SLOT = np.dtype(
+    [
+        ("next", np.uint32),
+        ("previous", np.uint32),
+        ("key", np.int64),  # of the hash table, NEVER when the slot is empty
+        ("offloaded_us", np.int64),
+    ],
+    align=True,
+)
+"""A block's worth of host memory; slot 0 is the head of the ring, whose front is the next to be overwritten."""
+
+HASH = np.dtype([("oldest", np.uint32), ("newest", np.uint32)], align=True)
+"""The blocks that hold one content, oldest first (vLLM looks up the oldest); 0 is none."""
+
+ENTRY = np.dtype(
+    [("request", np.uint32), ("num_tokens", np.int32), ("computed", np.int32), ("kind", np.int32)]
+)
+"""One request's share of a batch; ``computed`` before the step; ``kind`` is a sum of the flags below."""
+
+IS_DECODE, SAMPLES, IS_PADDED = 1, 2, 4
+"""IS_PADDED: its last tokens are drafts that nobody made."""
+
+BATCH = np.dtype(
+    [
+        ("step", np.int64),
+        ("num_entries", np.int64),
+        ("exec_end_us", np.int64),
+        *((name, np.int64) for name in STEP_SUMS),
+    ],
+    align=True,
+)
+"""A step that was scheduled; its requests stand in ``State.entries``."""
+
+SETTINGS = np.dtype(
+    [
+        ("max_num_seqs", np.int64),
+        ("max_num_batched_tokens", np.int64),
+        ("block_size", np.int64),
+        ("max_model_len", np.int64),
+        ("enable_prefix_caching", np.int64),
+        ("enable_chunked_prefill", np.int64),
+        ("long_prefill_token_threshold", np.int64),
+        ("long_prefill_token_threshold_adaptive", np.int64),
+        ("scheduler_reserve_full_isl", np.int64),
+        ("watermark_blocks", np.int64),
+        ("policy", np.int64),  # FCFS or BY_URGENCY
+        ("age_weight_per_us", np.float64),
+        ("async_scheduling", np.int64),
+        ("latency_kind", np.int64),
+        ("recycle_private_first", np.int64),  # unbounded cache: only shared content is remembered
+        ("outputs_are_shared", np.int64),  # some request's hashes run on past its prompt
+        ("continues_after_self_preemption", np.int64),  # these four: sim/versions.py
+        ("lifts_threshold_for_lone_request", np.int64),
+        ("moves_cursor_for_every_victim", np.int64),
+        ("frees_unhashed_blocks_first", np.int64),
+        ("is_blis", np.int64),
+        ("num_speculative_tokens", np.int64),
+        ("num_lookahead_tokens", np.int64),
+        ("seed", np.int64),
+        ("num_cpu_blocks", np.int64),
+        ("offload_above_blocks", np.int64),  # blocks in use above which evicted contents go to the CPU
+        ("reload_us", np.int64),  # per block that comes back
+        ("is_closed_loop", np.int64),
+        ("think_time_us", np.int64),
+        ("is_capped", np.int64),  # closed loop of a cap: a request arrives no sooner than it was due
+        ("log_steps", np.int64),
+        ("log_blocks", np.int64),
+        ("log_tokens", np.int64),
+        ("log_spans", np.int64),
+    ],
+    align=True,
+)
+"""What the engine was configured with; constant while it runs."""
+
+CLOCK = np.dtype(
+    [
+        ("now_us", np.int64),
+        ("device_free_us", np.int64),  # async: when the newest batch in flight ends
+        ("num_batches", np.int64),  # in flight
+        ("oldest_batch", np.int64),  # its row in ``State.batches``
+        ("compute_duty", np.float64),  # share of recent time spent computing, at duty_time_us
+        ("duty_time_us", np.int64),
+    ],
+    align=True,
+)
+"""The time, what the device is busy with, and how hot it has become."""
+
+QUEUES = np.dtype(
+    [
+        ("num_requests", np.int64),
+        ("num_pending", np.int64),  # how many of `pending` are filled
+        ("num_pending_taken", np.int64),  # how many of those have joined the waiting queue
+        ("next_held", np.int64),  # closed loop: the place in `held` of the next request to be released
+        ("num_waiting", np.int64),
+        ("first_waiting", np.int64),
+        ("last_waiting", np.int64),
+        ("num_running", np.int64),
+        ("num_free_slots", np.int64),
+        ("num_free_blocks", np.int64),
+        ("num_keys", np.int64),  # of the hash table, in use
+        ("has_finished_ids", np.int64),
+        ("head_is_blocked", np.int64),  # the head did not fit and nothing has been freed since
+        ("is_blocked", np.int64),  # nothing can run until another request arrives
+        ("num_fruitless_steps", np.int64),  # that preempted, since any request got a token or joined
+        ("fruitless_since", np.int64),  # num_emissions + num_pending_taken of then
+    ],
+    align=True,
+)
+"""How full the queues and pools are, and whether they can move."""
+
+CURRENT_STEP = np.dtype(
+    [
+        ("token_budget", np.int64),
+        ("req_index", np.int64),
+        ("num_preempted", np.int64),
+        ("num_hits", np.int64),
+        ("num_hit_blocks", np.int64),
+        ("num_finished", np.int64),
+        ("has_prefill", np.int64),  # speculating: a prompt of a running request goes on in it
+        ("step_reload_us", np.int64),  # what its reloads add to its duration
+        ("decode_context_tokens", np.int64),  # of a jump: KV entries that its first step reads
+        ("must_enter_blocks", np.int64),  # a jump fills blocks that the hash table must know
+    ],
+    align=True,
+)
+"""Scratch of the step, or the jump, that is being taken; worthless after it."""
+
+TOTALS = np.dtype(
+    [
+        ("num_steps", np.int64),
+        ("num_jumps", np.int64),
+        ("num_emissions", np.int64),  # steps that gave tokens
+        ("num_preemptions", np.int64),
+        ("num_cache_queries", np.int64),  # prompt tokens looked up at first schedule
+        ("num_cache_hits", np.int64),
+        ("num_completed", np.int64),  # requests
+        ("num_draft_tokens", np.int64),  # verified
+        ("num_accepted_tokens", np.int64),
+        ("num_kv_offloads", np.int64),
+        ("num_kv_reloads", np.int64),
+        ("num_kv_thrashings", np.int64),
+    ],
+    align=True,
+)
+"""What has happened since the engine was made."""
+
+LOG_FILL = np.dtype(
+    [
+        ("num_log_words", np.int64),
+        ("num_spans", np.int64),
+        ("num_pauses", np.int64),
+        ("num_logged_tokens", np.int64),
+    ],
+    align=True,
+)
+"""How full the logs are."""
+
+ENGINE = np.dtype(
+    [
+        ("settings", SETTINGS),
+        ("clock", CLOCK),
+        ("queues", QUEUES),
+        ("current_step", CURRENT_STEP),
+        ("totals", TOTALS),
+        ("log_fill", LOG_FILL),
+    ],
+    align=True,
+)
+"""The engine's scalars. One record of records, not six arrays: compiled code then reaches them all from one address."""
+
+SPAN = np.dtype([("first_end_us", np.int64), ("step_us", np.int64), ("num_steps", np.int64)], align=True)
+"""Consecutive steps that gave tokens, ``step_us`` apart."""
+
+PAUSE = np.dtype(
+    [("request", np.int64), ("last_emission", np.int64), ("next_emission", np.int64)], align=True
+)
+"""A request that got no token in some steps between its first and its last."""
+
+TOKEN = np.dtype([("request", np.int64), ("time_us", np.int64)], align=True)

@@ -1,0 +1,106 @@
+"""The prefix cache: which key a block's content has, and the table from key to blocks (vLLM's block_pool.py).
+
+Keys are dense integers. Those of contents that requests may share were numbered before the engine started
+(``Requests.hash_ids``); a request gets keys of its own for the rest of its blocks when it first loses them.
+"""
+
+from __future__ import annotations
+
+from sim.compile import part
+from sim.engine.dtypes import NEVER
+from sim.engine.state import State
+
+
+@part
+def cdiv(a: int, b: int) -> int:
+    """Return a / b rounded up."""
+    return (a + b - 1) // b
+
+
+@part
+def forget_hash(s: State, block: int) -> None:
+    """Evict a block's content from the prefix cache."""
+    b = s.blocks[block]
+    if b.hash_id == NEVER:
+        return
+    h = s.hashes[b.hash_id]
+    if b.previous_same_hash == 0:
+        h.oldest = b.next_same_hash
+    else:
+        s.blocks[b.previous_same_hash].next_same_hash = b.next_same_hash
+    if b.next_same_hash == 0:
+        h.newest = b.previous_same_hash
+    else:
+        s.blocks[b.next_same_hash].previous_same_hash = b.previous_same_hash
+    b.hash_id = NEVER
+
+
+@part
+def remember_hash(s: State, block: int, hash_id: int) -> None:
+    """Enter a full block into the prefix cache; equal content is kept twice, the oldest first."""
+    b, h = s.blocks[block], s.hashes[hash_id]
+    b.hash_id = hash_id
+    b.next_same_hash = 0
+    b.previous_same_hash = h.newest
+    if h.newest == 0:
+        h.oldest = block
+    else:
+        s.blocks[h.newest].next_same_hash = block
+    h.newest = block
+
+
+@part
+def hash_of_block(s: State, request: int, index: int) -> int:
+    """Return the table's key for the content of a request's block, NEVER where only itself could ask for it."""
+    r = s.requests[request]
+    if index < r.num_hashes:
+        return s.hash_ids[r.hash_start + index]
+    if r.private_start != NEVER:
+        return r.private_start + index - r.num_hashes
+    return NEVER
+
+
+@part
+def has_hashes_past(s: State, request: int, index: int) -> bool:
+    """Return whether a request's blocks from ``index`` on must be entered into the table when they fill."""
+    r = s.requests[request]
+    return s.engine[0].settings.enable_prefix_caching and (r.num_hashes > index or r.private_start != NEVER)
+
+
+@part
+def cache_full_blocks(s: State, request: int, num_tokens: int) -> None:
+    """Enter the full blocks among a request's first ``num_tokens`` into the prefix cache."""
+    settings, r = s.engine[0].settings, s.requests[request]
+    if not settings.enable_prefix_caching or num_tokens < (r.num_cached_blocks + 1) * settings.block_size:
+        return
+    num_full = min(num_tokens // settings.block_size, r.num_blocks)
+    if has_hashes_past(s, request, r.num_cached_blocks):
+        for i in range(r.num_cached_blocks, num_full):
+            key = hash_of_block(s, request, i)
+            if key == NEVER:
+                break
+            remember_hash(s, s.block_table[r.slot, i], key)
+    r.num_cached_blocks = num_full
+
+
+@part
+def give_private_keys(s: State, request: int) -> None:
+    """Give a request keys of its own in the hash table, for its blocks that nobody else can ask for."""
+    settings, queues, r = s.engine[0].settings, s.engine[0].queues, s.requests[request]
+    r.private_start = queues.num_keys
+    queues.num_keys += cdiv(r.max_total_tokens, settings.block_size) + 1
+
+
+@part
+def remember_private_blocks(s: State, request: int) -> None:
+    """Enter a request's own cached blocks into the table before it loses them, so that it can find them again.
+
+    Nobody else can ask for these blocks, so until a preemption they need no entry, only the knowledge that they
+    are hashed. This is what makes ordinary requests cheap; what vLLM would look up is the same.
+    """
+    settings, r = s.engine[0].settings, s.requests[request]
+    if not settings.enable_prefix_caching or r.private_start != NEVER:
+        return
+    give_private_keys(s, request)
+    for i in range(r.num_hashes, r.num_cached_blocks):
+        remember_hash(s, s.block_table[r.slot, i], r.private_start + i - r.num_hashes)

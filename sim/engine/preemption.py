@@ -1,0 +1,98 @@
+"""Preemption: which running request goes when blocks run out, and what becomes of it (vLLM's scheduler.py)."""
+
+from __future__ import annotations
+
+from sim.compile import part, phase
+from sim.engine.dtypes import FCFS, PREEMPTED
+from sim.engine.kv_cache.allocate_slots import allocate_slots
+from sim.engine.kv_cache.blocks import free_blocks
+from sim.engine.kv_cache.prefix_cache import remember_private_blocks
+from sim.engine.optional.blis import forget_outputs, loses_tie
+from sim.engine.optional.speculative import drop_drafts
+from sim.engine.state import State
+from sim.engine.step_sums import add_share
+from sim.engine.waiting import prepend_request
+
+
+@part
+def take_out_of_batch(s: State, batch: int, request: int) -> bool:
+    """Take back the share of a preempted request; return whether it had been scheduled in this very step."""
+    b = s.batches[batch]
+    found = False
+    for i in range(b.num_entries):
+        if found:
+            s.entries[batch, i - 1] = s.entries[batch, i]
+        elif s.entries[batch, i].request == request:
+            found = True
+            num_tokens = s.entries[batch, i].num_tokens
+            add_share(s, batch, i, -1)
+            s.engine[0].current_step.token_budget += num_tokens
+            s.requests[request].num_in_flight_tokens -= num_tokens
+    if found:
+        b.num_entries -= 1
+    return found
+
+
+@part
+def least_urgent_running(s: State) -> int:
+    """Return where in ``running`` the victim stands: the last for fcfs, else the largest (urgency, arrival)."""
+    settings, queues = s.engine[0].settings, s.engine[0].queues
+    victim = queues.num_running - 1
+    if settings.policy == FCFS:
+        return victim
+    victim = 0
+    for i in range(1, queues.num_running):
+        x, y = s.requests[s.running[i]], s.requests[s.running[victim]]
+        is_tie = x.urgency == y.urgency and x.arrival_us == y.arrival_us
+        is_later = x.urgency == y.urgency and x.arrival_us > y.arrival_us
+        if x.urgency > y.urgency or is_later or (is_tie and loses_tie(s, s.running[i], s.running[victim])):
+            victim = i
+    return victim
+
+
+@part
+def remove_running_at(s: State, index: int) -> int:
+    """Take the request at ``index`` out of ``running`` and return it."""
+    queues = s.engine[0].queues
+    request = s.running[index]
+    for i in range(index, queues.num_running - 1):
+        s.running[i] = s.running[i + 1]
+    queues.num_running -= 1
+    return request
+
+
+@part
+def preempt(s: State, request: int) -> None:
+    """Free a request's blocks and put it back into the queue; its outputs stay, all of it is computed again."""
+    current, totals, r = s.engine[0].current_step, s.engine[0].totals, s.requests[request]
+    remember_private_blocks(s, request)
+    free_blocks(s, request)
+    drop_drafts(s, request)
+    forget_outputs(s, request)
+    r.status = PREEMPTED
+    r.num_computed_tokens = 0
+    r.num_stale_output_tokens = r.num_in_flight_tokens
+    r.num_output_placeholders = 0
+    r.num_preemptions += 1
+    totals.num_preemptions += 1
+    s.preempted[current.num_preempted] = request
+    current.num_preempted += 1
+    prepend_request(s, request)
+
+
+@phase
+def preempt_until_it_fits(s: State, batch: int, request: int, num_tokens: int) -> bool:
+    """Preempt the least urgent until ``request`` has its slots; return False when it was the victim itself."""
+    settings, current = s.engine[0].settings, s.engine[0].current_step
+    while True:
+        index = least_urgent_running(s)
+        victim = remove_running_at(s, index)
+        if settings.policy != FCFS:
+            was_scheduled = take_out_of_batch(s, batch, victim)
+            if was_scheduled or (index < current.req_index and settings.moves_cursor_for_every_victim):
+                current.req_index -= 1
+        preempt(s, victim)
+        if victim == request:
+            return False
+        if allocate_slots(s, request, num_tokens):
+            return True

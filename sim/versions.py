@@ -1,0 +1,109 @@
+"""vLLM's versions: which scheduling rules each has, which settings it knows, and what it takes by default.
+
+One table, newest change last. A version has what every line up to its own says. The rules were found by driving the
+real schedulers of 0.12.0, 0.15.1, 0.19.1, 0.23.0, 0.25.1, 0.28.0, 0.31.0, 0.32.0 and 0.33.0 through recorded cases and
+by reading the sources of the releases in between for where each one begins; paths are under ``vllm/v1/core``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+
+DEFAULT_VERSION = "0.32.0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionRules:
+    """What the scheduler of a version does and knows, and what vLLM assumes where a flag is absent.
+
+    Rules:
+
+    - ``continues_after_self_preemption``: under a policy other than fcfs, a running request that is its own victim
+      does not end the loop over the running ones (sched/scheduler.py:schedule, from 0.33.0).
+    - ``lifts_threshold_for_lone_request``: the long-prefill threshold does not hold while at most one request runs
+      or waits (sched/scheduler.py:schedule, from 0.31.0).
+    - ``moves_cursor_for_every_victim``: a victim that stood before the request being scheduled moves the loop's
+      place back, whether or not it was scheduled in this step; before, the next request was skipped for a step
+      (sched/scheduler.py:schedule, from 0.28.0).
+    - ``frees_unhashed_blocks_first``: freed blocks without a hash are handed out before all others; before, every
+      freed block went to the back of the queue (block_pool.py:free_blocks, from 0.24.0).
+
+    Settings it knows: ``has_adaptive_threshold`` (from 0.31.0), ``has_watermark`` (from 0.24.0),
+    ``has_full_isl_gate``: ``scheduler_reserve_full_isl``, on by default (from 0.19.0).
+
+    Defaults: ``async_scheduling`` on GPUs; ``gpu_memory_utilization``; ``counts_cuda_graphs`` when the KV cache is
+    sized; ``batched_tokens_by_gib``: of the API server, max_num_batched_tokens by the least GPU memory in GiB.
+    """
+
+    continues_after_self_preemption: bool = False
+    lifts_threshold_for_lone_request: bool = False
+    moves_cursor_for_every_victim: bool = False
+    frees_unhashed_blocks_first: bool = False
+    has_adaptive_threshold: bool = False
+    has_watermark: bool = False
+    has_full_isl_gate: bool = False
+    async_scheduling: bool = False
+    gpu_memory_utilization: float = 0.9
+    counts_cuda_graphs: bool = False
+    batched_tokens_by_gib: tuple[tuple[int, int], ...] = ((70, 8192),)
+
+
+Changes = Mapping[str, bool | float | tuple[tuple[int, int], ...]]
+
+CHANGES: Mapping[int, Changes] = {
+    12: {},
+    14: {"async_scheduling": True},
+    19: {"has_full_isl_gate": True},
+    20: {"gpu_memory_utilization": 0.92},
+    21: {"counts_cuda_graphs": True},
+    24: {"frees_unhashed_blocks_first": True, "has_watermark": True},
+    28: {"moves_cursor_for_every_victim": True, "batched_tokens_by_gib": ((160, 16384), (70, 8192))},
+    31: {"lifts_threshold_for_lone_request": True, "has_adaptive_threshold": True},
+    33: {"continues_after_self_preemption": True},
+}
+"""What changed with 0.N.0; the first is the oldest version that is known."""
+
+OLDEST, NEWEST = min(CHANGES), max(CHANGES)
+
+KNOWN_VERSIONS = f"0.{OLDEST} to 0.{NEWEST}"
+
+
+def minor_version(version: str) -> int | None:
+    """Return N of a version 0.N, 0.N.M, v0.N.M or 0.N.M with anything behind it; None for what is none of these."""
+    major, _, rest = version.strip().removeprefix("v").partition(".")
+    minor = rest.partition(".")[0]
+    return int(minor) if major == "0" and minor.isascii() and minor.isdigit() else None
+
+
+def is_known(version: str) -> bool:
+    """Return whether the rules of a version are in the table."""
+    minor = minor_version(version)
+    return minor is not None and OLDEST <= minor <= NEWEST
+
+
+@cache
+def _rules(minor: int) -> VersionRules:
+    rules = VersionRules()
+    for since, changes in CHANGES.items():
+        if since <= minor:
+            rules = replace(rules, **changes)  # type: ignore[arg-type]  # the fields' own types, see the test
+    return rules
+
+
+def rules_of(version: str) -> VersionRules:
+    """Return the rules of a version. Raises ValueError for one that is not known."""
+    minor = minor_version(version)
+    if minor is None or not is_known(version):
+        raise ValueError(f"got {version!r}, expected {KNOWN_VERSIONS}")
+    return _rules(minor)
+
+
+def engine_defaults(version: str) -> dict[str, bool]:
+    """Return the settings of ``EngineConfig`` whose defaults go with the version. Raises ValueError as above."""
+    rules = rules_of(version)
+    return {
+        "async_scheduling": rules.async_scheduling,
+        "scheduler_reserve_full_isl": rules.has_full_isl_gate,
+    }

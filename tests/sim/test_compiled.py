@@ -1,0 +1,111 @@
+"""Compiling the engine: all of it at once, and an answer that is true to the question whether it is done."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numba
+import pytest
+
+from sim.ready import ENTRIES
+
+ROOT = Path(__file__).parents[2]
+needs_compiler = pytest.mark.skipif(
+    bool(numba.config.DISABLE_JIT), reason="nothing is compiled without the JIT"
+)
+
+
+def python(source: str, *, cwd: Path = ROOT, **environment: str) -> str:
+    """Return what a Python process of its own prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", source],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(cwd), **environment},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return done.stdout.strip()
+
+
+def test_every_function_of_the_engine_that_python_calls_is_in_the_list_of_entries() -> None:
+    decorated = {
+        f"{path.relative_to(ROOT).with_suffix('').as_posix().replace('/', '.')}.{node.name}"
+        for folder in ("engine", "latency", "records")
+        for path in (ROOT / "sim" / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+        and {"entry", "engine_entry"} & {d.id for d in node.decorator_list if isinstance(d, ast.Name)}
+    }
+    assert decorated == {f"{entry.__module__}.{entry.__name__}" for entry in ENTRIES}
+
+
+USE_EVERYTHING = """
+import numpy as np
+from sim import Blackbox, Engine, EngineConfig, Extended, compile_engine
+from sim.ready import ENTRIES
+from tests.sim.strategies import requests_of
+from sim import simulate
+
+def signatures():
+    return {entry.__name__: len(entry.signatures) for entry in ENTRIES}
+
+compile_engine()
+before = signatures()
+assert all(before.values()), before
+rows = [{"arrival_us": 10 * i, "prompt": 20, "output": 5, "hash_ids": [0, i]} for i in range(6)]
+requests = requests_of(rows)
+config = EngineConfig(num_gpu_blocks=8, max_num_seqs=4, max_model_len=64)
+for record in ("none", "spans", "steps", "blocks", "tokens"):
+    for latency in (Blackbox(beta0=5), Extended(beta0=5, kappa=0.1)):
+        simulate(requests, config, latency, record=record)
+simulate(requests, config, latency, record="spans").inter_token_latencies()
+simulate(requests, config, latency, closed_loop=(2, 10))
+simulate(requests, config, latency, max_concurrency=2)
+engine = Engine(config, latency, record="tokens")
+numbers = [engine.submit(arrival_us=5, prompt_tokens=20, output_tokens=5, hash_ids=[3]) for _ in range(3)]
+engine.advance(7)
+for number in numbers:
+    engine.abort(number)
+engine.advance()
+engine.take_tokens(), engine.view(), engine.outcomes()
+after = signatures()
+assert after == before, {name: (before[name], after[name]) for name in after if after[name] != before[name]}
+print("nothing more was compiled")
+"""
+
+
+@needs_compiler
+def test_after_compile_engine_nothing_of_the_engine_is_compiled_any_more() -> None:
+    assert python(USE_EVERYTHING) == "nothing more was compiled"
+
+
+ASK = "from sim.ready import is_compiled; print(is_compiled())"
+
+
+@needs_compiler
+def test_what_another_checkout_compiled_is_not_said_to_be_compiled(tmp_path: Path) -> None:
+    """The same sources at another place, the same cache: numba files its code under the path of the source."""
+    python("from sim import compile_engine; compile_engine()")
+    assert python(ASK) == "True"
+    checkout = tmp_path / "checkout"
+    shutil.copytree(ROOT / "sim", checkout / "sim", ignore=shutil.ignore_patterns("__pycache__"))
+    assert python(ASK, cwd=checkout) == "False"
+
+
+@needs_compiler
+def test_a_cache_in_which_one_function_lacks_is_not_said_to_be_complete(tmp_path: Path) -> None:
+    """All entries but one are in the index of a copy of the cache."""
+    python("from sim import compile_engine; compile_engine()")
+    source = "from sim.compile import CACHE_DIRECTORY; print(CACHE_DIRECTORY)"
+    cache = Path(python(source))
+    copy = shutil.copytree(cache, tmp_path / cache.name)
+    assert python(ASK, VTWIN_CACHE_DIR=str(tmp_path)) == "True"
+    for index in copy.rglob("control.abort_request-*.nbi"):
+        index.unlink()
+    assert python(ASK, VTWIN_CACHE_DIR=str(tmp_path)) == "False"

@@ -254,6 +254,26 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
         "Hashes of the prompt's blocks of `hash_block_size` tokens, separated by spaces; equal means equal "
         "tokens up to that block's end. The last may cover a partial block.",
     ),
+    Field(
+        name="guided",
+        dtype="bool",
+        unit="",
+        origin="vtwin",
+        meaning="Whether the answer was held to a grammar (vLLM's structured outputs).",
+    ),
+    _time(
+        "network_rtt_us",
+        "vtwin",
+        "Round trip between client and server, which a simulated client's times include.",
+    ),
+    Field(
+        name="network_bandwidth_mbps",
+        dtype="float",
+        unit="Mbit/s",
+        origin="vtwin",
+        meaning="Bandwidth between client and server, 4 bytes a token; empty: no limit.",
+        minimum=0,
+    ),
     _time("scheduled_time_us", "vtwin", "When the request was first scheduled."),
     _count("num_preemptions", "vtwin", "How often the request was preempted.", unit="preemptions"),
     Field(

@@ -18,7 +18,7 @@ from observe.settings import NO_WARM_UP, Settings
 from traces import ServerError, TraceError, read_trace, request_metrics
 from traces.files.overwrite import note_replaced
 from traces.tables.paths import beside
-from traces.workload.from_trace import answer_decides
+from traces.workload.recorded.from_trace import answer_decides
 
 if TYPE_CHECKING:
     from traces import Trace

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from replay.simulation_command import SimulationOptions, load_engine, simulate_and_write, working
 from traces.workload.options import WorkloadOptions, with_workload_options
 
 if TYPE_CHECKING:
     from replay.serve import Listening
     from replay.twin.config import TwinConfig
-    from traces import Trace
-
-PATIENCE_S = 2.0
-"""What takes longer than this says what it is."""
 
 ConfigOption = Annotated[
     Path, typer.Option(metavar="TWIN.yaml", help="What to simulate (docs/reference/config.md).")
@@ -46,6 +37,31 @@ DialectOption = Annotated[
 DefaultsOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="A defaults.yaml of your own, looked at before the one that ships."),
+]
+
+SloOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LIMITS",
+        help="Latency limits of each request, ttft=500ms,tpot=30ms,e2e=10s: count the requests that meet all of them "
+        "(goodput). Without it the trace's own targets count.",
+        show_default=False,
+    ),
+]
+MeasureOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FROM:TO",
+        help="Measure only the requests sent in this time of the run (60s:300s, or 60s: to the end); all are "
+        "simulated.",
+        show_default=False,
+    ),
+]
+WarmupFracOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="F", help="Leave the first share F of the run out of the figures (0.1).", show_default=False
+    ),
 ]
 
 config_app = typer.Typer(
@@ -75,6 +91,19 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             show_default=False,
         ),
     ] = None,
+    max_concurrency: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="The client that recorded the trace sent at most N requests at a time: simulate it so. For traces "
+            "whose header does not say it.",
+            show_default=False,
+        ),
+    ] = None,
+    slo: SloOption = None,
+    measure: MeasureOption = None,
+    warmup_frac: WarmupFracOption = None,
     itl: ItlOption = False,
     steps: StepsOption = None,
     dialect: DialectOption = "vtwin",
@@ -82,20 +111,33 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     overwrite: OverwriteOption = False,
 ) -> None:
     """Simulate the requests of a trace."""
+    from replay.trace.measured_window import parse_measured
+    from traces.slo import parse_slo
+
     twin = _load(config, defaults)
     from traces import read_trace
     from traces.errors import TraceError
 
     _tell_replaced(output, overwrite=overwrite)
-    with _working(f"reading {trace}"):
+    with working(f"reading {trace}"):
         recorded = read_trace(trace)
     if len(recorded) == 0:
         raise TraceError(f"{trace}: got a trace without requests, expected one at least")
     loop: Literal["auto", "closed", "open"] = (
         "auto" if closed_loop is None else ("closed" if closed_loop else "open")
     )
-    how = _How(at=at, loop=loop, itl=itl, steps=steps, dialect=dialect, as_json=as_json)
-    _simulate_and_write(recorded, twin, output=output, how=how)
+    options = SimulationOptions(
+        at=at,
+        loop=loop,
+        itl=itl,
+        steps=steps,
+        dialect=dialect,
+        as_json=as_json,
+        measured=parse_measured(measure, warmup_frac),
+        slo_us=parse_slo(slo) if slo else {},
+        max_concurrency=max_concurrency,
+    )
+    simulate_and_write(recorded, twin, output=output, options=options)
 
 
 @with_workload_options
@@ -104,6 +146,9 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     config: ConfigOption,
     output: OutputOption,
     as_json: JsonOption = False,
+    slo: SloOption = None,
+    measure: MeasureOption = None,
+    warmup_frac: WarmupFracOption = None,
     itl: ItlOption = False,
     steps: StepsOption = None,
     dialect: DialectOption = "vtwin",
@@ -111,14 +156,26 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     overwrite: OverwriteOption = False,
 ) -> None:
     """Draw a workload and simulate it."""
+    from replay.trace.measured_window import parse_measured
+    from traces.slo import parse_slo
+
     twin = _load(config, defaults)
     from traces.workload import trace_from_options
 
     _tell_replaced(output, overwrite=overwrite)
-    with _working("drawing the workload"):
+    with working("drawing the workload"):
         drawn = trace_from_options(workload)
-    how = _How(at="arrival", loop="auto", itl=itl, steps=steps, dialect=dialect, as_json=as_json)
-    _simulate_and_write(drawn, twin, output=output, how=how)
+    options = SimulationOptions(
+        at="arrival",
+        loop="auto",
+        itl=itl,
+        steps=steps,
+        dialect=dialect,
+        as_json=as_json,
+        measured=parse_measured(measure, warmup_frac),
+        slo_us=parse_slo(slo) if slo else {},
+    )
+    simulate_and_write(drawn, twin, output=output, options=options)
 
 
 def serve(
@@ -139,7 +196,7 @@ def serve(
 ) -> None:
     """Serve the simulated engine over HTTP in real time, as vLLM does: an OpenAI-compatible endpoint."""
     twin = _load(config, defaults)
-    _warm_up()
+    load_engine()
     from replay.serve import run_server
 
     def announce(listening: Listening) -> None:
@@ -226,101 +283,9 @@ def _load(config: Path, defaults: Path | None) -> TwinConfig:
     return twin
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _How:
-    """How to simulate, and what to write."""
-
-    at: Literal["auto", "arrival", "send"]
-    loop: Literal["auto", "closed", "open"]
-    itl: bool
-    steps: Path | None
-    dialect: Literal["vtwin", "blis"]
-    as_json: bool
-
-
-def _simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, how: _How) -> None:
-    """Simulate, write the trace (and the steps), tell the summary."""
-    from replay.trace.simulate import simulate_trace
-    from replay.trace.simulation_summary import summarize, table, why_none_finished
-    from replay.trace.steps import write_steps
-    from replay.twin.config import check_fits
-    from replay.twin.config_write import config_digest, name_of
-    from traces import is_warmup, request_metrics, write_trace
-
-    check_fits(twin, trace)
-    _warm_up()
-    with _working(f"simulating {len(trace):,} requests"):
-        record: Literal["tokens", "spans"] = "tokens" if how.itl or is_warmup(trace).any() else "spans"
-        simulated, simulation = simulate_trace(trace, twin, at=how.at, closed_loop=how.loop, record=record)
-        summary = summarize(simulation, simulated)
-    if how.steps is not None:  # the same simulation, one step at a time: the engine is deterministic
-        with _working("writing the steps"):
-            single = simulate_trace(trace, twin, at=how.at, closed_loop=how.loop, record="steps")[1]
-            write_steps(how.steps, single.steps())
-    if record == "tokens":  # the columns that a simulation without token times brings itself
-        gaps = request_metrics(simulated)
-        simulated = simulated.with_columns(
-            itl_mean_us=gaps["itl_mean_us"].round(3).to_numpy(),
-            itl_p99_us=gaps["itl_p99_us"].round(3).to_numpy(),
-        )
-    simulated = simulated.with_header(
-        command=_command_line(), config_digest=config_digest(twin), seed=twin.seed
-    )
-    with _working(f"writing {output}"):
-        write_trace(simulated, output, dialect=how.dialect, events=how.itl)
-    if how.as_json:
-        latency = {"model": name_of(twin.latency), "reason": twin.latency_reason or None}
-        document = {**summary, "latency": latency, "notes": list(twin.notes)}
-        typer.echo(json.dumps(document, indent=2, allow_nan=False))
-    else:
-        typer.echo(table(summary))
-    if len(trace) and not summary["num_by_status"].get("ok"):
-        typer.echo(why_none_finished(summary, twin.engine), err=True)
-        raise typer.Exit(1)
-
-
 def _tell_replaced(output: Path, *, overwrite: bool) -> None:
     """Say what the simulated trace replaces. Raises ConfigError where that was measured."""
     from traces.files.overwrite import note_replaced
 
     if (note := note_replaced(output, overwrite=overwrite)) is not None:
         typer.echo(f"note: {note}", err=True)
-
-
-def _command_line() -> str:
-    return shlex.join(["vtwin", *sys.argv[1:]])
-
-
-def _warm_up() -> None:
-    """Have the engine compiled and loaded, so that its CPU time in the summary is the simulation's."""
-    from sim import compile_engine
-    from sim.ready import is_compiled
-
-    if not is_compiled():
-        typer.echo("compiling the engine once, up to a minute …", err=True)
-    compile_engine()
-
-
-@contextmanager
-def _working(what: str) -> Iterator[None]:
-    """Say what is being done once it has taken two seconds: a line, or in a terminal a spinner."""
-    done = threading.Event()
-    teller = threading.Thread(target=_tell, args=(what, done), daemon=True)
-    teller.start()
-    try:
-        yield
-    finally:
-        done.set()
-        teller.join()
-
-
-def _tell(what: str, done: threading.Event) -> None:
-    if done.wait(PATIENCE_S):
-        return
-    if not sys.stderr.isatty():
-        typer.echo(f"{what} …", err=True)
-        return
-    from rich.console import Console
-
-    with suppress(OSError), Console(stderr=True).status(f"{what} …"):
-        done.wait()

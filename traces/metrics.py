@@ -201,7 +201,7 @@ def _either(first: Float64s, second: Float64s) -> Float64s:
 
 def _itl_of_requests(trace: Trace) -> tuple[Float64s, Float64s]:
     """Return each request's mean and p99 inter-token time: from its events, else as the trace states them."""
-    mean, p99 = _floats(trace, "itl_mean_us"), _floats(trace, "itl_p99_us")
+    mean, p99 = _floats(trace, "itl_mean_us").copy(), _floats(trace, "itl_p99_us").copy()  # a view, perhaps
     gaps = token_gaps(trace)
     if len(gaps.request) == 0:
         return mean, p99

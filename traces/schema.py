@@ -254,8 +254,35 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
         "Hashes of the prompt's blocks of `hash_block_size` tokens, separated by spaces; equal means equal "
         "tokens up to that block's end. The last may cover a partial block.",
     ),
+    Field(
+        name="guided",
+        dtype="bool",
+        unit="",
+        origin="vtwin",
+        meaning="Whether the answer was held to a grammar (vLLM's structured outputs).",
+    ),
+    _time(
+        "network_rtt_us",
+        "vtwin",
+        "Round trip between client and server, which a simulated client's times include.",
+    ),
+    Field(
+        name="network_bandwidth_mbps",
+        dtype="float",
+        unit="Mbit/s",
+        origin="vtwin",
+        meaning="Bandwidth between client and server, 4 bytes a token; empty: no limit.",
+        minimum=0,
+    ),
     _time("scheduled_time_us", "vtwin", "When the request was first scheduled."),
     _count("num_preemptions", "vtwin", "How often the request was preempted.", unit="preemptions"),
+    Field(
+        name="length_capped",
+        dtype="bool",
+        unit="",
+        origin="vtwin",
+        meaning="Whether the server's `max_model_len` cut the answer short; empty is no.",
+    ),
     _count(
         "num_cached_tokens",
         "vtwin",
@@ -278,6 +305,14 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
         origin="vtwin",
         meaning="99th percentile of the time between the request's tokens.",
         minimum=0,
+    ),
+    Field(
+        name="guided",
+        dtype="bool",
+        unit="",
+        origin="vtwin",
+        meaning="Whether a JSON schema constrained the output (guided decoding, vLLM's `structured_outputs`); "
+        "empty is no.",
     ),
 )
 

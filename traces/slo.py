@@ -1,9 +1,13 @@
-"""Latency limits of a single request, ``--slo ttft=500ms,tpot=30ms``, and which requests meet them."""
+"""Latency limits of a single request (SLOs), which requests meet them, and goodput: ``--slo ttft=500ms,tpot=30ms``.
+
+A limit comes from ``--slo``, from the request's ``slo_target_us`` (time to the first token), or from its service
+class in the header's ``goodput_slo_targets``: for each latency the first of these that says something.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypedDict
 
 import numpy as np
 
@@ -13,6 +17,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
+    from traces.trace import Trace
+
 SLO_METRICS: Final = {
     "ttft": "ttft_us",
     "ttft_from_due": "ttft_from_due_us",
@@ -21,6 +27,33 @@ SLO_METRICS: Final = {
     "e2e": "e2e_us",
 }
 """The latencies that may be limited, with their column of ``request_metrics``; ITL is a request's mean."""
+
+NO_CLASS: Final = "none"
+"""The name of requests without a service class in a result."""
+
+
+class Attainment(TypedDict):
+    """How many requests met all their limits, of those that have any; a request that failed met none.
+
+    ``good_per_s``: of them per second (goodput). ``met_frac``: by latency, the share that met its limit.
+    """
+
+    num_requests: int
+    num_good: int
+    good_frac: float | None
+    good_per_s: float | None
+    met_frac: dict[str, float]
+
+
+class Goodput(Attainment):
+    """The attainment of all requests and of each service class.
+
+    ``slo_us``: the limits of ``--slo``. ``num_without_target``: requests that have no limit, and are in no count.
+    """
+
+    slo_us: dict[str, float]
+    num_without_target: int
+    by_class: dict[str, Attainment]
 
 
 def parse_slo(text: str) -> dict[str, float]:
@@ -54,6 +87,82 @@ def meets_slo(latencies: pd.DataFrame, slo_us: Mapping[str, float]) -> NDArray[n
     """Return which rows meet every limit; a metric that a request does not have (TPOT of one token) breaks none."""
     good = np.ones(len(latencies), dtype=bool)
     for name, most_us in slo_us.items():
-        values = latencies[SLO_METRICS[name]].to_numpy(dtype=np.float64)
-        good &= np.isnan(values) | (values <= most_us)
+        good &= _within(latencies, name, most_us)
     return good
+
+
+def limits_of(trace: Trace, slo_us: Mapping[str, float] | None = None) -> dict[str, NDArray[np.float64]]:
+    """Return the limit of each request by latency, in µs, NaN where it has none; latencies without any are left out."""
+    limits = {name: np.full(len(trace), most_us) for name, most_us in (slo_us or {}).items()}
+    of_class = _limits_of_classes(trace)
+    own = trace.column("slo_target_us").to_numpy(np.float64, na_value=np.nan)
+    of_class["ttft"] = np.where(np.isnan(own), of_class["ttft"], own)
+    limits |= {name: values for name, values in of_class.items() if name not in limits}
+    return {name: values for name, values in limits.items() if not np.isnan(values).all()}
+
+
+def goodput(trace: Trace, slo_us: Mapping[str, float] | None = None, *, duration_us: float) -> Goodput | None:
+    """Return which share of the requests met their limits, in all and by class; None where there is no limit.
+
+    ``slo_us``: limits for all requests, in place of the trace's own. ``duration_us``: what goodput is per.
+    """
+    limits = limits_of(trace, slo_us)
+    if not limits:
+        return None
+    met = _met(trace, limits)
+    has_target = np.asarray(~np.isnan(np.stack(list(limits.values()))).all(axis=0))
+    classes = trace.column("slo_class").fillna(NO_CLASS).to_numpy(dtype=object)
+    names = sorted(set(classes[has_target].tolist()))
+    by_class = {
+        str(name): _attainment(met, limits, has_target & (classes == name), duration_us=duration_us)
+        for name in names
+    }
+    return Goodput(
+        **_attainment(met, limits, has_target, duration_us=duration_us),
+        slo_us=dict(slo_us or {}),
+        num_without_target=int((~has_target).sum()),
+        by_class={} if names == [NO_CLASS] else by_class,
+    )
+
+
+def _limits_of_classes(trace: Trace) -> dict[str, NDArray[np.float64]]:
+    limits = {name: np.full(len(trace), np.nan) for name in ("ttft", "itl", "e2e")}
+    classes = trace.column("slo_class").fillna("").to_numpy(dtype=object)
+    for name, target in trace.header.goodput_slo_targets.items():
+        for metric, most_us in limits.items():
+            most_ms = getattr(target, f"{metric}_ms")
+            if most_ms is not None:
+                most_us[classes == name] = most_ms * 1e3
+    return limits
+
+
+def _met(trace: Trace, limits: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.bool_]]:
+    """Return by latency which requests met its limit: of those that ended well, where it has one."""
+    from traces.metrics import finished_ok, request_metrics
+
+    ok, latencies = finished_ok(trace), request_metrics(trace)
+    return {name: ok & _within(latencies, name, values) for name, values in limits.items()}
+
+
+def _within(latencies: pd.DataFrame, name: str, most_us: float | NDArray[np.float64]) -> NDArray[np.bool_]:
+    values = latencies[SLO_METRICS[name]].to_numpy(dtype=np.float64)
+    return np.asarray(np.isnan(values) | np.isnan(most_us) | (values <= most_us))
+
+
+def _attainment(
+    met: Mapping[str, NDArray[np.bool_]],
+    limits: Mapping[str, NDArray[np.float64]],
+    chosen: NDArray[np.bool_],
+    *,
+    duration_us: float,
+) -> Attainment:
+    num = int(chosen.sum())
+    num_good = int((chosen & np.logical_and.reduce(list(met.values()))).sum())
+    limited = {name: chosen & ~np.isnan(limits[name]) for name in met}
+    return Attainment(
+        num_requests=num,
+        num_good=num_good,
+        good_frac=num_good / num if num else None,
+        good_per_s=num_good / (duration_us / 1e6) if duration_us else None,
+        met_frac={name: float(met[name][rows].mean()) for name, rows in limited.items() if rows.any()},
+    )

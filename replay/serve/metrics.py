@@ -92,6 +92,10 @@ def _scalars(metrics: Metrics, view: View) -> Iterable[tuple[str, str, str, floa
     queries, hits = view.prefix_cache_queries, view.prefix_cache_hits
     yield "vllm:prefix_cache_queries_total", "counter", "Tokens looked up in the prefix cache.", queries
     yield "vllm:prefix_cache_hits_total", "counter", "Tokens found in the prefix cache.", hits
+    if view.num_draft_tokens:
+        drafted, accepted = view.num_draft_tokens, view.num_accepted_tokens
+        yield "vllm:spec_decode_num_draft_tokens_total", "counter", "Tokens drafted and verified.", drafted
+        yield "vllm:spec_decode_num_accepted_tokens_total", "counter", "Drafted tokens accepted.", accepted
     yield "vllm:num_preemptions_total", "counter", "Preemptions.", view.num_preemptions
     yield "vllm:prompt_tokens_total", "counter", "Prompt tokens prefilled.", metrics.prompt_tokens
     yield "vllm:generation_tokens_total", "counter", "Tokens generated.", metrics.generation_tokens

@@ -39,8 +39,10 @@ class Pacing:
         return None
 
 
-def pacing_of(trace: Trace, loop: Loop = "auto", *, at: At = "auto") -> Pacing:
-    """Return how a trace is to be replayed.
+def pacing_of(
+    trace: Trace, loop: Loop = "auto", *, at: At = "auto", max_concurrency: int | None = None
+) -> Pacing:
+    """Return how a trace is to be replayed; ``max_concurrency``: the client's cap, in place of the header's.
 
     ``auto``: as its header says it was run: a closed loop, a client with a cap, or neither; ``at="send"`` asks for the
     recorded times of a capped run, which are the real answers' doing. ``open``: by the rows' times alone. ``closed``
@@ -48,6 +50,8 @@ def pacing_of(trace: Trace, loop: Loop = "auto", *, at: At = "auto") -> Pacing:
     """
     _refuse_what_has_no_times(trace)
     recorded, client = trace.header.closed_loop, trace.header.client
+    if max_concurrency is not None:
+        return _capped(trace, loop, at=at, max_concurrency=max_concurrency)
     cap = None if client is None else client.max_concurrency
     if loop == "open" or (loop == "auto" and recorded is None and (cap is None or at == "send")):
         return Pacing(at=at)
@@ -65,6 +69,19 @@ def pacing_of(trace: Trace, loop: Loop = "auto", *, at: At = "auto") -> Pacing:
     if at == "auto" and has_due and not never_bound:
         at = "arrival"
     return Pacing(at=at, max_concurrency=cap)
+
+
+def _capped(trace: Trace, loop: Loop, *, at: At, max_concurrency: int) -> Pacing:
+    """Return the pacing of a client that sends what is due once fewer than the cap are in flight."""
+    for given, name in (
+        (trace.header.closed_loop is not None, "a trace of a closed loop"),
+        (loop == "open", "--open-loop"),
+        (has_rounds(trace), "a trace of sessions"),
+    ):
+        if given:
+            raise ConfigError(f"--max-concurrency: got {name} with it, expected requests with due times")
+    has_due = bool(trace.column("arrival_time_us").notna().all())
+    return Pacing(at="arrival" if at == "auto" and has_due else at, max_concurrency=max_concurrency)
 
 
 def _refuse_what_has_no_times(trace: Trace) -> None:

@@ -17,13 +17,31 @@ Int64s = NDArray[np.int64]
 
 def prefix_hashes(trace: Trace, *, output_tokens: Int64s, block_size: int) -> tuple[Int64s, Int64s]:
     """Return (how many leading full blocks each request shares with somebody, their contents as dense integers)."""
+    num_blocks, ids = np.zeros(len(trace), np.int64), np.zeros(0, np.int64)
     if trace.column("prefix_hashes").notna().any():
-        return _recorded_hashes(trace, block_size)
-    if trace.column("new_input_tokens").notna().any():
-        return _session_hashes(trace, block_size, output=output_tokens)
-    if trace.column("prefix_group").notna().any():
-        return _group_hashes(trace, block_size)
-    return np.zeros(len(trace), np.int64), np.zeros(0, np.int64)
+        num_blocks, ids = _recorded_hashes(trace, block_size)
+    elif trace.column("new_input_tokens").notna().any():
+        num_blocks, ids = _session_hashes(trace, block_size, output=output_tokens)
+    elif trace.column("prefix_group").notna().any():
+        num_blocks, ids = _group_hashes(trace, block_size)
+    return num_blocks, _told_apart(ids, np.repeat(_weights_of(trace), num_blocks))
+
+
+def _weights_of(trace: Trace) -> Int64s:
+    """Return a number per request for the weights that compute its blocks: one model and one LoRA adapter, or none.
+
+    The KV cache of the same tokens differs between adapters, and vLLM's block hash has the adapter's name in it
+    (vllm 0.32.0 v1/core/kv_cache_utils.py:generate_block_hash_extra_keys).
+    """
+    names = [trace.column(name).fillna("").astype(str) for name in ("model", "adapter")]
+    return _dense(names[0].str.cat(names[1], sep="\0").to_numpy(dtype=object).astype(str))
+
+
+def _told_apart(ids: Int64s, weights: Int64s) -> Int64s:
+    """Return contents renumbered so that the same tokens under other weights are another content."""
+    if len(ids) == 0 or weights.max() == 0:
+        return ids
+    return _dense(ids * (int(weights.max()) + 1) + weights)
 
 
 def _session_hashes(trace: Trace, block_size: int, *, output: Int64s) -> tuple[Int64s, Int64s]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from replay.trace.prefix_hashes import prefix_hashes
 from sim.requests import Requests
 from traces import TraceError, prompt_tokens, send_or_arrival_us
+from traces.priorities import priorities
 
 if TYPE_CHECKING:
     from traces import Trace
@@ -33,7 +34,7 @@ def requests_from_trace(
         arrival_us=_arrival_us(trace, at, closed_loop=closed_loop),
         prompt_tokens=prompt_tokens(trace).astype(np.int64),
         output_tokens=output,
-        priority=trace.column("vllm_priority").fillna(0).to_numpy(np.int64),
+        priority=priorities(trace),
         hash_offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(num_hashes)]),
         hash_ids=hash_ids,
     )

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from replay.trace.pacing import Loop, paced_requests, pacing_of
-from replay.trace.requests import At
+from replay.trace.requests import At, output_tokens
 from sim import Simulation, Status, simulate
 
 if TYPE_CHECKING:
@@ -28,14 +28,21 @@ STATUS_NAMES = {
 
 
 def simulate_trace(
-    trace: Trace, config: TwinConfig, *, at: At = "auto", closed_loop: Loop = "auto", record: Record = "spans"
+    trace: Trace,
+    config: TwinConfig,
+    *,
+    at: At = "auto",
+    closed_loop: Loop = "auto",
+    record: Record = "spans",
+    max_concurrency: int | None = None,
 ) -> tuple[Trace, Simulation]:
     """Return the trace with the simulator's outcomes in place of its own, and the simulation itself.
 
     With ``record="spans"`` each request carries its mean and 99th percentile of inter-token latencies, with
-    ``"tokens"`` the trace has an event per token. Raises TraceError where a row lacks a time or a length.
+    ``"tokens"`` the trace has an event per token. ``max_concurrency``: the cap of the client that recorded the trace,
+    where its header does not say it. Raises TraceError where a row lacks a time or a length.
     """
-    pacing = pacing_of(trace, closed_loop, at=at)
+    pacing = pacing_of(trace, closed_loop, at=at, max_concurrency=max_concurrency)
     simulation = simulate(
         paced_requests(trace, pacing, block_size=config.engine.block_size),
         config.engine,
@@ -73,6 +80,10 @@ def simulated_trace(trace: Trace, simulation: Simulation, *, is_closed_loop: boo
         "scheduled_time_us": _known(outcomes.scheduled_us, scheduled),
         "num_preemptions": outcomes.num_preemptions,
         "num_cached_tokens": _known(outcomes.num_cached_tokens, scheduled),
+        "server_queue_us": _known(outcomes.scheduled_us - outcomes.queued_us, scheduled),
+        "server_prefill_us": _known(outcomes.first_token_us - outcomes.scheduled_us, got_tokens),
+        "server_decode_us": _known(outcomes.last_token_us - outcomes.first_token_us, ok),
+        "length_capped": _cut_short(trace, simulation),
     }
     if is_closed_loop:
         columns["arrival_time_us"] = arrival
@@ -87,14 +98,18 @@ def simulated_trace(trace: Trace, simulation: Simulation, *, is_closed_loop: boo
     return filled.with_events(None)
 
 
+def _cut_short(trace: Trace, simulation: Simulation) -> pd.Series[bool]:
+    """Return which answers ended before they were as long as was asked; NA for the others."""
+    outcomes = simulation.outcomes
+    cut = (outcomes.status == Status.OK) & (outcomes.num_output_tokens < output_tokens(trace))
+    return pd.Series(pd.array(cut, dtype="boolean")).where(cut)
+
+
 OBSERVED_ONLY = (
     "num_chunks",
     "error_message",
     "num_token_chunks",
     "cached_input_tokens",
-    "server_queue_us",
-    "server_prefill_us",
-    "server_decode_us",
     "dispatch_lag_us",
     "connection_wait_us",
     "first_byte_time_us",

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
+from replay.trace.measured_window import EVERYTHING, Measured, Window, measured_rows
 from sim import EngineConfig, InterTokenLatencies, Simulation
-from traces import Trace, pooled_itl_us, prompt_tokens, request_metrics, without_warmup
+from traces import (
+    Trace,
+    finished_ok,
+    is_warmup,
+    pooled_itl_us,
+    prompt_tokens,
+    request_metrics,
+    select_rows,
+)
 from traces.files.write import tool_version
+from traces.slo import Goodput, goodput
 
 SCHEMA_VERSION = 1
 PERCENTILES = (50, 90, 95, 99)
@@ -28,11 +39,30 @@ class Distribution(TypedDict):
     p99: float | None
 
 
+class Speculation(TypedDict):
+    """Speculative decoding: tokens drafted and accepted, and the mean length of a step's output with its own token."""
+
+    num_draft_tokens: int
+    num_accepted_tokens: int
+    acceptance_frac: float | None
+    mean_accepted_length: float | None
+
+
+class MeasuredSpan(TypedDict):
+    """The window of ``--measure`` or ``--warmup-frac``, and how many requests were sent in it."""
+
+    from_us: int
+    to_us: int
+    num_requests: int
+
+
 class Summary(TypedDict):
     """The document itself. Throughputs are per second of simulated time, None when that is 0.
 
     ``prefix_hit_frac``: prompt tokens found in the cache when a request was first scheduled, of the prompt
     tokens of all requests that were; ``engine_cpu_s`` is the only value that differs from run to run.
+    ``num_length_capped``: requests whose answer max_model_len cut. ``measured``: None where all but the warm-up is.
+    Within a window, throughputs count what was finished in it, and latencies and goodput the requests sent in it.
     """
 
     schema_version: int
@@ -40,7 +70,9 @@ class Summary(TypedDict):
     num_requests: int
     num_by_status: dict[str, int]
     num_warmup: int
+    num_length_capped: int
     duration_us: int
+    measured: MeasuredSpan | None
     request_throughput: float | None
     output_token_throughput: float | None
     prefix_hit_frac: float | None
@@ -53,27 +85,44 @@ class Summary(TypedDict):
     itl_us: Distribution
     tpot_us: Distribution
     queue_us: Distribution
+    speculative: Speculation | None
+    goodput: Goodput | None
 
 
-def summarize(simulation: Simulation, trace: Trace) -> Summary:
+def summarize(
+    simulation: Simulation,
+    trace: Trace,
+    *,
+    engine: EngineConfig | None = None,
+    slo_us: Mapping[str, float] | None = None,
+    measured: Measured = EVERYTHING,
+) -> Summary:
     """Return the summary of a simulation and the trace it gave; warm-up is counted, but in no latency.
 
-    A trace with warm-up needs its events (``record="tokens"``): the engine's pool of gaps is of all requests.
+    A trace that is not measured as a whole needs its events (``record="tokens"``): the engine's pool of gaps is of
+    all requests. ``engine``: what was simulated (its speculative tokens).
+    ``slo_us``: limits in place of the trace's own.
     """
-    counted = without_warmup(trace)
-    metrics = request_metrics(counted)
+    window = measured.window(duration_us=simulation.duration_us)
+    counted = measured_rows(trace, window)
+    chosen = trace if counted.all() else select_rows(trace, counted)
+    metrics = request_metrics(chosen)
     status = trace.column("status").value_counts()
-    seconds = simulation.duration_us / 1e6
-    outputs = int(simulation.outcomes.num_output_tokens.sum())
+    span_us = simulation.duration_us if window is None else window.to_us - window.from_us
+    num_finished, num_tokens = _finished(simulation, trace, window)
     return Summary(
         schema_version=SCHEMA_VERSION,
         tool_version=tool_version(),
         num_requests=len(trace),
         num_by_status={str(name): int(status[name]) for name in sorted(status.index)},
-        num_warmup=len(trace) - len(counted),
+        num_warmup=int(is_warmup(trace).sum()),
+        num_length_capped=int(trace.column("length_capped").fillna(False).sum()),
         duration_us=simulation.duration_us,
-        request_throughput=_ratio(int(status.get("ok", 0)), seconds),
-        output_token_throughput=_ratio(outputs, seconds),
+        measured=None
+        if window is None
+        else MeasuredSpan(from_us=window.from_us, to_us=window.to_us, num_requests=len(chosen)),
+        request_throughput=_ratio(num_finished, span_us / 1e6),
+        output_token_throughput=_ratio(num_tokens, span_us / 1e6),
         prefix_hit_frac=_prefix_hit_frac(simulation, trace),
         num_preemptions=simulation.num_preemptions,
         engine_cpu_s=simulation.engine_cpu_s,
@@ -81,9 +130,35 @@ def summarize(simulation: Simulation, trace: Trace) -> Summary:
         num_jumps=simulation.num_jumps,
         ttft_us=distribution(metrics["ttft_us"].to_numpy(dtype=np.float64)),
         e2e_us=distribution(metrics["e2e_us"].to_numpy(dtype=np.float64)),
-        itl_us=_itl(simulation, counted),
+        itl_us=_itl(simulation, chosen),
         tpot_us=distribution(metrics["tpot_us"].to_numpy(dtype=np.float64)),
         queue_us=distribution(metrics["queue_us"].to_numpy(dtype=np.float64)),
+        speculative=_speculation(simulation, engine),
+        goodput=goodput(chosen, slo_us, duration_us=span_us),
+    )
+
+
+def _finished(simulation: Simulation, trace: Trace, window: Window | None) -> tuple[int, int]:
+    """Return how many requests were finished, and the tokens of the answers: all, or those finished in the window."""
+    tokens = simulation.outcomes.num_output_tokens
+    ok = finished_ok(trace)
+    if window is None:
+        return int(ok.sum()), int(tokens.sum())
+    ended = window.holds(trace.column("last_token_time_us").to_numpy(np.float64, na_value=np.nan))
+    return int((ok & ended).sum()), int(tokens[ok & ended].sum())
+
+
+def _speculation(simulation: Simulation, engine: EngineConfig | None) -> Speculation | None:
+    """Return what was drafted; the mean length is 1 + accepted / drafts, as vLLM logs it."""
+    drafted, accepted = simulation.num_draft_tokens, simulation.num_accepted_tokens
+    if engine is None or engine.num_speculative_tokens == 0:
+        return None
+    drafts = drafted / engine.num_speculative_tokens
+    return Speculation(
+        num_draft_tokens=drafted,
+        num_accepted_tokens=accepted,
+        acceptance_frac=_ratio(accepted, drafted),
+        mean_accepted_length=1 + accepted / drafts if drafts else None,
     )
 
 
@@ -109,11 +184,7 @@ def table(summary: Summary) -> str:
         ("throughput", f"{_shown(summary['request_throughput'])} requests/s"),
         ("", f"{_shown(summary['output_token_throughput'])} output tokens/s"),
         ("prefix hits", "no prompt was scheduled" if hit is None else f"{hit:.1%} of prompt tokens"),
-        *(
-            [("warm-up", f"{summary['num_warmup']:,} requests, not in the latencies")]
-            if summary["num_warmup"]
-            else []
-        ),
+        *_optional_facts(summary),
         ("preemptions", f"{summary['num_preemptions']:,}"),
         ("steps", f"{summary['num_steps']:,} in {summary['num_jumps']:,} jumps"),
     ]
@@ -125,7 +196,43 @@ def table(summary: Summary) -> str:
         _row("queue, ms", summary["queue_us"]),
     ]
     head = " " * 12 + "".join(f"{name:>12}" for name in ("mean", "p50", "p90", "p95", "p99"))
-    return "\n".join([*(f"{name:<12}{text}" for name, text in facts), head, *rows])
+    return "\n".join([*(f"{name:<12}{text}" for name, text in facts), head, *rows, *_goodput_lines(summary)])
+
+
+def _optional_facts(summary: Summary) -> list[tuple[str, str]]:
+    """Return the lines of what only some runs have."""
+    facts = []
+    if (span := summary["measured"]) is not None:
+        window = f"{span['from_us'] / 1e6:,.3f} s to {span['to_us'] / 1e6:,.3f} s"
+        facts.append(("measured", f"{span['num_requests']:,} requests sent from {window}"))
+    if summary["num_warmup"]:
+        facts.append(("warm-up", f"{summary['num_warmup']:,} requests, not in the latencies"))
+    if summary["num_length_capped"]:
+        facts.append(("cut short", f"{summary['num_length_capped']:,} answers, by engine.max_model_len"))
+    if (drafts := summary["speculative"]) is not None and drafts["acceptance_frac"] is not None:
+        facts.append(
+            (
+                "speculative",
+                f"{drafts['num_draft_tokens']:,} tokens drafted, {drafts['acceptance_frac']:.1%} accepted, "
+                f"mean length {drafts['mean_accepted_length']:.2f}",
+            )
+        )
+    return facts
+
+
+def _goodput_lines(summary: Summary) -> list[str]:
+    """Return a line per service class with limits, and one for all."""
+    good = summary["goodput"]
+    if good is None:
+        return []
+    lines = ["", f"{'SLO':<12}{'requests':>12}{'met all':>12}{'goodput/s':>12}  by latency"]
+    for name, each in {"all": good, **good["by_class"]}.items():
+        share = "-" if each["good_frac"] is None else f"{each['good_frac']:.1%}"
+        by_latency = ", ".join(f"{metric} {frac:.1%}" for metric, frac in each["met_frac"].items())
+        lines.append(
+            f"{name:<12}{each['num_requests']:>12,}{share:>12}{_shown(each['good_per_s']):>12}  {by_latency}"
+        )
+    return lines
 
 
 def why_none_finished(summary: Summary, engine: EngineConfig) -> str:

@@ -160,3 +160,11 @@ def test_itl_of_a_request_is_numpys_mean_and_p99_of_its_gaps(drawn: list[list[tu
     found = request_metrics(with_events(rows))[["itl_mean_us", "itl_p99_us"]]
     expected = pd.DataFrame(wanted, index=found.index, columns=found.columns, dtype=float)
     pd.testing.assert_frame_equal(found, expected, rtol=1e-12)
+
+
+def test_reading_metrics_leaves_the_trace_as_it_is() -> None:
+    stated = [7.0, 8.0, 9.0]
+    trace = small_trace(itl_mean_us=stated, itl_p99_us=stated)
+    trace = trace.with_events(events_of([(name, i, 400 + 100 * i, 1) for name in "abc" for i in range(3)]))
+    assert request_metrics(trace)["itl_mean_us"].tolist() == [100, 100, 100]
+    assert trace.requests["itl_mean_us"].tolist() == stated

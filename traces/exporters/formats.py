@@ -21,7 +21,7 @@ from traces.errors import TraceError
 from traces.exporters.target import TargetFormat
 from traces.metrics import prompt_tokens
 from traces.trace import Trace
-from traces.workload.from_trace import workload_of
+from traces.workload.recorded.from_trace import workload_of
 
 HASH_BLOCK_SIZE: Final = 512
 """Tokens per hash where the trace has none of its own: Mooncake's."""

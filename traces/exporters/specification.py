@@ -20,8 +20,8 @@ from traces.errors import TraceError
 from traces.metrics import prompt_tokens
 from traces.trace import Trace
 from traces.trace_summary import summarize_trace
-from traces.workload.from_trace import workload_of
 from traces.workload.model import CV_RANGE, DEFAULT_SEED, SloClass
+from traces.workload.recorded.from_trace import workload_of
 from traces.workload.spec.read import parse_spec
 from traces.workload.synthesis import synth
 

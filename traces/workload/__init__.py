@@ -13,9 +13,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from traces.workload.from_trace import workload_of
     from traces.workload.model import Workload
     from traces.workload.options import WorkloadOptions, check_options, with_workload_options
+    from traces.workload.recorded.from_trace import workload_of
     from traces.workload.resolve import PRESETS, preset, workload_from_options
     from traces.workload.spec.read import load_spec
     from traces.workload.synthesis import synth, trace_from_options
@@ -45,7 +45,7 @@ _HOMES = {
     "load_spec": "spec.read",
     "synth": "synthesis",
     "trace_from_options": "synthesis",
-    "workload_of": "from_trace",
+    "workload_of": "recorded.from_trace",
 }
 
 

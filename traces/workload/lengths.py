@@ -29,7 +29,7 @@ class Bounded:
     def __post_init__(self) -> None:
         """Check the bounds and every number."""
         _require_finite(self)
-        require(self.min >= 1, f"min: got {self.min}, expected an integer >= 1")
+        require(self.min >= 0, f"min: got {self.min}, expected an integer >= 0")
         if self.max is not None:
             require(self.max >= self.min, f"max: got {self.max}, expected an integer >= min ({self.min})")
 
@@ -104,7 +104,7 @@ class Constant:
 
     def __post_init__(self) -> None:
         """Check the value."""
-        require(self.value >= 1, f"value: got {self.value}, expected an integer >= 1")
+        require(self.value >= 0, f"value: got {self.value}, expected an integer >= 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ class Empirical:
             len(self.tokens) == len(self.weights) > 0, "params: got none, expected tokens: probability pairs"
         )
         for token, weight in zip(self.tokens, self.weights, strict=True):
-            require(token >= 1, f"{token}: got it as a token count, expected an integer >= 1")
+            require(token >= 0, f"{token}: got it as a token count, expected an integer >= 0")
             require(
                 math.isfinite(weight) and weight >= 0, f"{token}: got {weight}, expected a probability >= 0"
             )
@@ -136,7 +136,7 @@ class Uniform:
 
     def __post_init__(self) -> None:
         """Check the bounds."""
-        require(self.min >= 1, f"min: got {self.min}, expected an integer >= 1")
+        require(self.min >= 0, f"min: got {self.min}, expected an integer >= 0")
         require(self.max >= self.min, f"max: got {self.max}, expected an integer >= min ({self.min})")
 
 
@@ -151,7 +151,7 @@ class Zipf:
     def __post_init__(self) -> None:
         """Check the bounds and the exponent."""
         _require_finite(self)
-        require(self.min >= 1, f"min: got {self.min}, expected an integer >= 1")
+        require(self.min >= 0, f"min: got {self.min}, expected an integer >= 0")
         most = self.min + ZIPF_MAX_RANKS - 1
         require(
             self.min <= self.max <= most, f"max: got {self.max}, expected an integer in [{self.min}, {most}]"
@@ -165,12 +165,30 @@ ZIPF_MAX_RANKS: Final = 10_000_000
 Distribution = Gaussian | Exponential | Lognormal | ParetoLognormal | Constant | Empirical | Uniform | Zipf
 
 
+def require_lengths(distribution: Distribution) -> Distribution:
+    """Return the distribution, whose draws are lengths: raise InvalidWorkload if one could be 0."""
+    match distribution:
+        case Constant():
+            require(distribution.value >= 1, f"value: got {distribution.value}, expected an integer >= 1")
+        case Empirical():
+            least = min(distribution.tokens)
+            require(least >= 1, f"{least}: got it as a token count, expected an integer >= 1")
+        case _:
+            require(distribution.min >= 1, f"min: got {distribution.min}, expected an integer >= 1")
+    return distribution
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Separate:
     """Prompt and output lengths drawn apart; the prompt's is without the shared prefix."""
 
     prompt: Distribution
     output: Distribution
+
+    def __post_init__(self) -> None:
+        """Check that no draw is empty."""
+        require_lengths(self.prompt)
+        require_lengths(self.output)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +202,8 @@ class TotalSplit:
     prefill_to_decode_ratio: float
 
     def __post_init__(self) -> None:
-        """Check the ratio."""
+        """Check the ratio, and that no draw is empty."""
+        require_lengths(self.total)
         ratio = self.prefill_to_decode_ratio
         require(math.isfinite(ratio) and ratio > 0, f"prefill_to_decode_ratio: got {ratio:g}, expected > 0")
 

@@ -37,11 +37,15 @@ CV_RANGE: Final = (0.01, 10.0)
 class Arrival:
     """Gaps between a client's requests: family and coefficient of variation; the rate sets their mean.
 
-    Poisson's cv is 1 and a constant process's 0, given or not.
+    Poisson's cv is 1 and a constant process's 0, given or not. ``rate_per_s``: the client's own rate where its
+    gaps say their scale; its share of the aggregate rate then counts for nothing but the others' shares.
+    ``exactly``: so many arrivals, the last at that time in µs: Poisson's gaps scaled to fill it.
     """
 
     process: ArrivalProcess = "poisson"
     cv: float = 1.0
+    rate_per_s: float | None = None
+    exactly: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         """Check the process and that its cv is one it can have."""
@@ -125,7 +129,7 @@ class Rounds:
 
     ``accumulate``: a round's prompt is what was said before, answers included, and what it adds. ``waits``:
     answers decide when later rounds come; else they have times of their own. ``once``: the client has one
-    session in all.
+    session in all. ``think_time``: what the pauses are drawn from, in µs, in place of ``think_time_us``.
     """
 
     number: int
@@ -133,6 +137,7 @@ class Rounds:
     accumulate: bool = True
     waits: bool = True
     once: bool = False
+    think_time: Distribution | None = None
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -142,12 +147,45 @@ class Rounds:
 
 ONE_ROUND: Final = Rounds(number=1)
 
+# ── what
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """Images, clips or videos of a request: how many, and the tokens of each."""
+
+    count: Distribution
+    tokens: Distribution
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Modalities:
+    """A prompt of several kinds: its length is the sum of its text and of every part's tokens."""
+
+    text: Distribution | None = None
+    image: Parts | None = None
+    audio: Parts | None = None
+    video: Parts | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkPath:
+    """What lies between client and server: a round trip, and a bandwidth (None: endless); a token is 4 bytes."""
+
+    rtt_us: int = 0
+    bandwidth_mbps: float | None = None
+
+
 # ── who
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """One source of requests. Its random streams bear its ``id``: no other client moves when it changes."""
+    """One source of requests. Its random streams bear its ``id``: no other client moves when it changes.
+
+    ``reason_percent``: how much of an answer is reasoning, in per cent. ``guided_frac``: the share of requests whose
+    answers are held to a grammar.
+    """
 
     id: str
     lengths: Lengths
@@ -155,6 +193,7 @@ class Client:
     rate_fraction: float = 1.0
     tenant_id: str | None = None
     slo_class: str | None = None
+    priority: int | None = None
     model: str | None = None
     adapter: str | None = None
     prefix_group: str | None = None
@@ -164,11 +203,17 @@ class Client:
     slo_target_us: int | None = None
     windows: tuple[Window, ...] = ()
     rounds: Rounds = ONE_ROUND
+    modalities: Modalities | None = None
+    reason_percent: Distribution | None = None
+    guided_frac: float = 0.0
+    network: NetworkPath | None = None
 
     def __post_init__(self) -> None:
         """Check what does not depend on the other clients."""
         fraction = self.rate_fraction
         require(math.isfinite(fraction) and fraction > 0, f"rate_fraction: got {fraction:g}, expected > 0")
+        guided = self.guided_frac
+        require(0 <= guided <= 1, f"guided_frac: got {guided:g}, expected a fraction in [0, 1]")
         require(self.prefix_length >= 0, f"prefix_length: got {self.prefix_length}, expected an integer >= 0")
         if self.prefix_length > 0:
             require(

@@ -11,6 +11,7 @@ from typing import Final
 from traces.workload.resolve import PRESETS
 from traces.workload.spec.cohorts import COHORT, DIURNAL, DRAIN, SPIKE
 from traces.workload.spec.fields import Section
+from traces.workload.spec.inference_perf import INFERENCE_PERF, SHARED_PREFIX, STAGE
 from traces.workload.spec.read import SLO_TARGET, SPEC
 from traces.workload.spec.sections import (
     ARRIVAL,
@@ -19,6 +20,8 @@ from traces.workload.spec.sections import (
     DISTRIBUTIONS,
     LIFECYCLE,
     MULTI_TURN,
+    MULTIMODAL,
+    NETWORK,
     REASONING,
     SHARED,
     WINDOW,
@@ -89,12 +92,25 @@ SECTIONS: Final[tuple[tuple[str, str, Section], ...]] = (
     ("A client's reasoning", "", REASONING),
     ("Its multi_turn", "", MULTI_TURN),
     (
+        "A client's multimodal",
+        "A prompt's length is the sum of its text and of all tokens of its images, clips and videos.",
+        MULTIMODAL,
+    ),
+    (
+        "A client's network",
+        "The first token comes a round trip and the prompt's way up later, the last the answer's way down later.",
+        NETWORK,
+    ),
+    (
         "A distribution",
         "Draws are rounded to whole tokens, at least 1, and clipped where bounds are given.",
         DISTRIBUTION,
     ),
     ("A lifecycle", "", LIFECYCLE),
     ("A window", "", WINDOW),
+    ("inference_perf", "Stages and users become clients as BLIS makes them.", INFERENCE_PERF),
+    ("A stage", "", STAGE),
+    ("Its shared_prefix", "", SHARED_PREFIX),
     ("Targets of a service class", "", SLO_TARGET),
 )
 

@@ -29,7 +29,7 @@ from traces.workload.options import (
     check_options,
     flag,
 )
-from traces.workload.resampling import read_requests_to_draw
+from traces.workload.recorded.resampling import read_requests_to_draw
 from traces.workload.spec.read import load_spec
 from traces.workload.stages import stage_windows
 

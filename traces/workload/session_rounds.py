@@ -27,6 +27,8 @@ class Drawn(Protocol):
     def session(self) -> Ints: ...  # noqa: D102
     @property
     def round_index(self) -> Ints: ...  # noqa: D102
+    @property
+    def think_us(self) -> Ints: ...  # noqa: D102
 
 
 def grows(client: Client) -> bool:
@@ -55,9 +57,10 @@ def context_tokens(clients: Sequence[Client], draws: Drawn) -> Ints:
 
 def later_arrivals(clients: Sequence[Client], draws: Drawn, *, begin_us: Any) -> Any:  # noqa: ANN401 - typed arrays
     """Return arrivals: of a later round NA or, where it waits for no answer, a think time after the one before."""
-    think_us = np.array([client.rounds.think_time_us for client in clients])[draws.client]
+    paused = np.cumsum(draws.think_us)
+    first = np.arange(paused.size) - draws.round_index
     waits = np.array([client.rounds.waits for client in clients])[draws.client] & (draws.round_index > 0)
-    own: Any = begin_us + think_us * draws.round_index
+    own: Any = begin_us + (paused - paused[first])
     own[waits] = None
     return own
 
@@ -70,11 +73,10 @@ def session_columns(clients: Sequence[Client], draws: Drawn) -> dict[str, object
     names = np.array([f"s{number}" for number in draws.session.tolist()], dtype=object)
     names[~many] = None
     waits = np.array([client.rounds.waits for client in clients])[draws.client]
-    think = np.array([client.rounds.think_time_us for client in clients])[draws.client]
     columns: dict[str, object] = {
         "session_id": typed("session_id", names),
         "round_index": _where(many, draws.round_index, name="round_index"),
-        "think_time_us": _where(many & waits & (draws.round_index > 0), think, name="think_time_us"),
+        "think_time_us": _where(many & waits & (draws.round_index > 0), draws.think_us, name="think_time_us"),
     }
     growing = np.array([grows(client) for client in clients])[draws.client]
     if growing.any():

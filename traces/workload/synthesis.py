@@ -19,12 +19,13 @@ from traces.header import ClosedLoop as LoopInHeader
 from traces.header import Header
 from traces.trace import Trace, make_trace, typed
 from traces.workload.arrivals import RateProfile, rate_profiles
-from traces.workload.draw import draw_lengths, unit_gaps
-from traces.workload.from_trace import requests_again
+from traces.workload.content import CONTENT_COLUMNS, draw_content, prompt_of
+from traces.workload.draw import draw_lengths, draw_tokens, unit_gaps
 from traces.workload.lengths import Recorded, Separate
 from traces.workload.model import Client, ClosedLoop, OpenLoop, Window, Workload
 from traces.workload.options import WorkloadOptions, check_options
-from traces.workload.resampling import DrawnRequests, draw_rows, header_keys, with_recorded
+from traces.workload.recorded.from_trace import requests_again
+from traces.workload.recorded.resampling import DrawnRequests, draw_rows, header_keys, with_recorded
 from traces.workload.resolve import seed_of, workload_from_options
 from traces.workload.session_rounds import (
     begin_and_place,
@@ -57,6 +58,8 @@ class Draws:
     ``arrival_us`` is a session's begin for all of its rounds, and empty in a closed loop. ``session``: a number
     each for requests that belong together; ``round_index`` counts within it. ``prompt_tokens``: what the round
     adds. ``row``: that of the recorded request, where the client draws from recorded ones, else 0.
+    ``think_us``: the pause before it, of a round after the first. ``content``: columns of what else it is made of,
+    NaN where it has none.
     """
 
     client: Ints
@@ -66,6 +69,8 @@ class Draws:
     session: Ints
     round_index: Ints
     row: Ints
+    think_us: Ints
+    content: dict[str, Floats]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +81,8 @@ class SessionsDrawn:
     prompt_tokens: Ints
     output_tokens: Ints
     row: Ints
+    think_us: Ints
+    content: dict[str, Floats]
 
 
 def trace_from_options(options: WorkloadOptions) -> Trace:
@@ -167,7 +174,18 @@ def _open(workload: Workload, load: OpenLoop, seed: int) -> Draws:
         session=session,
         round_index=round_index,
         row=np.concatenate([each.row for each in drawn])[rows],
+        think_us=np.concatenate([each.think_us for each in drawn])[rows],
+        content={name: values[rows] for name, values in _contents(drawn).items()},
     )
+
+
+def _contents(drawn: list[SessionsDrawn]) -> dict[str, Floats]:
+    """Return the sources' content columns one after another, NaN where a source has none."""
+    names = [name for name in CONTENT_COLUMNS if any(name in each.content for each in drawn)]
+    return {
+        name: np.concatenate([each.content.get(name, np.full(each.row.size, np.nan)) for each in drawn])
+        for name in names
+    }
 
 
 def _draw_sessions(client: Client, *, seed: int, stream: str, n: int) -> SessionsDrawn:
@@ -179,10 +197,33 @@ def _draw_sessions(client: Client, *, seed: int, stream: str, n: int) -> Session
         prompt, output = (
             requests[name].to_numpy(dtype=np.int64)[again.row] for name in ("input_tokens", "output_tokens")
         )
-        return SessionsDrawn(rounds=again.rounds, prompt_tokens=prompt, output_tokens=output, row=again.row)
-    rounds = np.full(n, client.rounds.number)
-    prompt, output = draw_lengths(lengths, seed=seed, stream=stream, n=n * client.rounds.number)
-    return SessionsDrawn(rounds=rounds, prompt_tokens=prompt, output_tokens=output, row=np.zeros_like(prompt))
+        return SessionsDrawn(
+            rounds=again.rounds,
+            prompt_tokens=prompt,
+            output_tokens=output,
+            row=again.row,
+            think_us=np.zeros_like(prompt),
+            content={},
+        )
+    rounds, number = np.full(n, client.rounds.number), n * client.rounds.number
+    prompt, output = draw_lengths(lengths, seed=seed, stream=stream, n=number)
+    content = draw_content(client, seed=seed, stream=stream, n=number)
+    several_kinds = prompt_of(content)
+    return SessionsDrawn(
+        rounds=rounds,
+        prompt_tokens=prompt if several_kinds is None else several_kinds,
+        output_tokens=output,
+        row=np.zeros_like(prompt),
+        think_us=_think_us(client, seed=seed, stream=stream, n=number),
+        content=content,
+    )
+
+
+def _think_us(client: Client, *, seed: int, stream: str, n: int) -> Ints:
+    """Return the pauses before the first ``n`` requests of a stream, µs."""
+    if client.rounds.think_time is None:
+        return np.full(n, client.rounds.think_time_us, dtype=np.int64)
+    return draw_tokens(client.rounds.think_time, seed=seed, stream=f"{stream}/think", n=n)
 
 
 def _sources(index: int, client: Client) -> list[Source]:
@@ -246,6 +287,8 @@ def _arrivals(source: Source, profile: RateProfile, *, until_us: float, seed: in
     while True:
         if n > MAX_REQUESTS:
             raise ConfigError(f"workload: got about {n:.1e} requests, expected at most {MAX_REQUESTS:.1e}")
+        if source.drawn.arrival.exactly is not None:
+            return _exactly(source, seed=seed, until_us=until_us)
         gaps = unit_gaps(source.drawn.arrival, seed=seed, stream=f"{source.stream}/gaps", n=n)
         counts = np.cumsum(gaps)
         if counts[-1] > expected + 1:  # 1: what rounding to µs may bring in
@@ -253,6 +296,16 @@ def _arrivals(source: Source, profile: RateProfile, *, until_us: float, seed: in
             due = due[: 1 if source.drawn.rounds.once else None]
             return due[due <= until_us].astype(np.int64)
         n *= 2
+
+
+def _exactly(source: Source, *, seed: int, until_us: float) -> Ints:
+    """Return as many arrivals as are asked for, gaps scaled so that the last is at the end."""
+    assert source.drawn.arrival.exactly is not None  # noqa: S101 - the caller has looked
+    number, span_us = source.drawn.arrival.exactly
+    counts = np.cumsum(unit_gaps(source.drawn.arrival, seed=seed, stream=f"{source.stream}/gaps", n=number))
+    due = np.rint(counts / counts[-1] * span_us).astype(np.int64)
+    within: Ints = due[due <= until_us]
+    return within
 
 
 # ── closed loop
@@ -272,6 +325,8 @@ def _closed(workload: Workload, seed: int) -> Draws:
         session=session,
         round_index=round_index,
         row=drawn.row[:n],
+        think_us=drawn.think_us[:n],
+        content={name: values[:n] for name, values in drawn.content.items()},
     )
 
 
@@ -301,6 +356,8 @@ def _columns(workload: Workload, draws: Draws) -> dict[str, object]:
         "output_tokens": draws.output_tokens,
         "arrival_time_us": arrival_time_us,
     }
+    for column, floats in draws.content.items():
+        columns[column] = _content_column(column, floats)
     for column, field in _CLIENT_COLUMNS.items():
         values = [getattr(client, field) for client in workload.clients]
         if any(value is not None for value in values):
@@ -308,13 +365,35 @@ def _columns(workload: Workload, draws: Draws) -> dict[str, object]:
     if any(client.timeout_us is not None for client in workload.clients):
         timeouts = typed("deadline_us", [client.timeout_us for client in workload.clients])
         columns["deadline_us"] = arrival_time_us + timeouts.take(draws.client)
-    columns |= by_round
+    columns |= by_round | _network_columns(workload, draws.client)
     if not _recorded(workload):
         return columns
     drawn = DrawnRequests(client=draws.client, row=draws.row, session=draws.session)
     return with_recorded(
         columns, drawn, clients=workload.clients, in_closed_loop=isinstance(load, ClosedLoop)
     )
+
+
+def _content_column(name: str, values: Floats) -> object:
+    """Return the values in the column's dtype, NA for NaN."""
+    known = ~np.isnan(values)
+    filled = np.where(known, values, 0.0)
+    column: Any = typed(name, filled.astype(bool) if name == "guided" else filled)
+    column[~known] = None
+    return column
+
+
+def _network_columns(workload: Workload, client: Ints) -> dict[str, object]:
+    """Return the columns of the way between client and server, none where no client says any."""
+    paths = [it.network for it in workload.clients]
+    columns: dict[str, object] = {}
+    if any(path is not None for path in paths):
+        rtt = [None if path is None else path.rtt_us for path in paths]
+        columns["network_rtt_us"] = typed("network_rtt_us", rtt).take(client)
+    if any(path is not None and path.bandwidth_mbps for path in paths):
+        speed = [None if path is None else path.bandwidth_mbps for path in paths]
+        columns["network_bandwidth_mbps"] = typed("network_bandwidth_mbps", speed).take(client)
+    return columns
 
 
 def _recorded(workload: Workload) -> list[Recorded]:
@@ -326,6 +405,7 @@ _CLIENT_COLUMNS: Final = {
     "client_id": "id",
     "tenant_id": "tenant_id",
     "slo_class": "slo_class",
+    "vllm_priority": "priority",
     "prefix_group": "prefix_group",
     "prefix_length": "prefix_length",
     "streaming": "streaming",

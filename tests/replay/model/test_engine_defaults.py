@@ -82,7 +82,7 @@ def test_the_notes_are_in_the_document(tmp_path: Path, capsys: pytest.CaptureFix
     asked = ["run", "--config", str(tmp_path / "twin.yaml"), "--rate", "4", "--num-requests", "5", "--json"]
     assert vtwin.main([*asked, "--output", str(tmp_path / "out")]) == 0
     shown = capsys.readouterr()
-    notes = json.loads(shown.out)["notes"]
+    notes = json.loads(shown.out)["warnings"]
     assert [note for note in notes if "max_model_len is absent" in note]
     assert all(f"note: {note}\n" in shown.err for note in notes)
 

@@ -12,7 +12,7 @@ from traces.files.write import write_trace
 from traces.trace import Trace
 from traces.trace_summary import prefix_hit_ceiling_frac
 from traces.workload import WorkloadOptions, load_spec, synth, trace_from_options
-from traces.workload.from_trace import requests_again, workload_of
+from traces.workload.recorded.from_trace import requests_again, workload_of
 
 SPEC = """
 version: "2"

@@ -109,7 +109,7 @@ def test_the_peers_specification_is_drawn_as_it_says() -> None:
         ("agregate_rate", 5, "agregate_rate: got an unknown key, did you mean aggregate_rate?"),
         ("zzz", 5, "zzz: got an unknown key, expected one of version, seed"),
         ("version", "3", 'version: got \'3\', expected "2" (or "1")'),
-        ("category", "multimodal", "category: got 'multimodal', expected one of language"),
+        ("category", "vision", "category: got 'vision', expected one of language, multimodal, reasoning"),
         ("aggregate_rate", None, "aggregate_rate: got none, expected requests per second"),
         ("aggregate_rate", -1, "aggregate_rate: got -1, expected requests per second >= 0"),
         ("aggregate_rate", "fast", "aggregate_rate: got 'fast', expected a number"),
@@ -127,7 +127,7 @@ def test_the_peers_specification_is_drawn_as_it_says() -> None:
         (
             "inference_perf",
             {},
-            "inference_perf: got a mapping, expected the key to be absent: not supported yet",
+            "inference_perf.stages: got none, expected list",
         ),
         ("clients", [], "clients: got none, expected at least one client or cohort"),
         ("clients", {}, "clients: got a mapping, expected a list"),
@@ -157,15 +157,19 @@ def test_the_peers_specification_is_drawn_as_it_says() -> None:
         ),
         (
             "clients.0.network",
-            {"rtt_ms": 1},
-            "clients[0].network: got a mapping, expected the key to be absent",
+            {"rtt_ms": -1},
+            "clients[0].network.rtt_ms: got -1, expected a finite number >= 0",
         ),
-        ("clients.0.multimodal", {}, "clients[0].multimodal: got a mapping, expected the key to be absent"),
+        (
+            "clients.0.multimodal",
+            {"image_distribution": CONSTANT},
+            "clients[0].multimodal.image_distribution: got it or image_count_distribution alone, expected both",
+        ),
         ("clients.0.reasoning", {"multi_turn": {}}, "reasoning.multi_turn.max_rounds: got none"),
         (
             "clients.0.reasoning",
             {"reason_ratio_distribution": {}},
-            "reason_ratio_distribution: got a mapping, expected the key to be absent",
+            "reason_ratio_distribution.type: got none, expected gaussian",
         ),
         ("clients.0.closed_loop", False, "closed_loop: got it without reasoning.multi_turn, expected both"),
         ("clients.0.think_time_us", 5, "clients[0].think_time_us: got it without concurrency, expected both"),
@@ -235,8 +239,8 @@ def test_the_peers_specification_is_drawn_as_it_says() -> None:
         ),
         (
             "clients.0.arrival",
-            {"process": "gamma", "shape": 1, "scale": 3},
-            "clients[0].arrival.scale: got 3, expected the key to be absent",
+            {"process": "gamma", "cv": 1, "scale": 3},
+            "clients[0].arrival.scale: got it without shape, expected both or cv alone",
         ),
         ("clients.0.arrival", {"process": "poisson", "cv": 2}, "arrival.cv: got 2.0, expected 1 or none for"),
         (

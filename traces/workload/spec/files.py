@@ -56,7 +56,7 @@ class LengthFiles:
         return _counted(prompt_tokens(trace) if side == "prompt" else column)
 
     def _recorded(self, given: FromFile) -> Recorded:
-        from traces.workload.resampling import read_requests_to_draw
+        from traces.workload.recorded.resampling import read_requests_to_draw
 
         if given.path not in self._read:
             try:

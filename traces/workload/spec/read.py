@@ -29,6 +29,7 @@ from traces.workload.spec.fields import (
     within,
 )
 from traces.workload.spec.files import LengthFiles
+from traces.workload.spec.inference_perf import Expanded, read_inference_perf
 from traces.workload.spec.sections import build_client, prefix_lengths, read_client
 
 
@@ -77,7 +78,9 @@ SPEC: Final[Section] = {
     "version": key(_version, "text", 'Of the format: "2"; "1" had other names for two service classes.'),
     "seed": key(not_negative, "integer", "Where --seed is not given. Default 42."),
     "category": key(
-        one_of("language"), "language", "Kind of load; multimodal and reasoning are not supported yet."
+        one_of("language", "multimodal", "reasoning"),
+        "language / multimodal / reasoning",
+        "Kind of load, a label: the clients' own sections say what is drawn.",
     ),
     "aggregate_rate": key(
         number,
@@ -97,11 +100,30 @@ SPEC: Final[Section] = {
     "servegen_data": unsupported(
         "ServeGen's data folders: vtwin trace convert --from servegen, then --trace"
     ),
-    "inference_perf": unsupported("inference-perf's stages"),
+    "inference_perf": key(
+        read_inference_perf, "mapping", "Stages and users of inference-perf, see below, in place of clients."
+    ),
 }
 
 
+def _expanded(given: dict[str, Any], expanded: Expanded, source: str) -> Workload:
+    """Return the workload of inference_perf; the specification's own bounds stand where it has some."""
+    for name in ("clients", "cohorts", "aggregate_rate"):
+        require(not given.get(name), f"{name}: got it beside inference_perf, expected one of them")
+    return Workload(
+        clients=expanded.clients,
+        load=expanded.load,
+        num_requests=given.get("num_requests") or expanded.num_requests,
+        duration_us=given.get("horizon") or expanded.duration_us,
+        seed=given.get("seed"),
+        source=source,
+        goodput_slo_targets=given.get("goodput_slo_targets", {}),
+    )
+
+
 def _workload(given: dict[str, Any], source: str) -> Workload:
+    if "inference_perf" in given:
+        return _expanded(given, given["inference_perf"], source)
     members = [*given.get("clients", ()), *given.get("cohorts", ())]
     require(len(members) > 0, "clients: got none, expected at least one client or cohort")
     clients = _clients(given, prefixes=prefix_lengths(members), files=LengthFiles(folder=Path(source).parent))

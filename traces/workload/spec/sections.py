@@ -25,6 +25,7 @@ from traces.workload.lengths import (
     TotalSplit,
     Uniform,
     Zipf,
+    require_lengths,
 )
 from traces.workload.model import (
     CV_RANGE,
@@ -32,6 +33,9 @@ from traces.workload.model import (
     Arrival,
     ArrivalProcess,
     Client,
+    Modalities,
+    NetworkPath,
+    Parts,
     Rounds,
     SloClass,
     Window,
@@ -48,10 +52,10 @@ from traces.workload.spec.fields import (
     read_section,
     shown,
     text,
-    unsupported,
     within,
 )
 from traces.workload.spec.files import FromFile, LengthFiles
+from traces.workload.spec.think_time import think_time
 
 DEFAULT_PREFIX_LENGTH: Final = 50
 """Tokens of a prefix group none of whose clients says a length (as BLIS has it)."""
@@ -74,7 +78,7 @@ DISTRIBUTIONS: Final[dict[str, type[Any]]] = {
 def _lengths_or_file(value: object) -> Distribution | FromFile:
     given = read_section(value, DISTRIBUTION)
     if "file" not in given:
-        return _distribution(value)
+        return _lengths_distribution(value)
     kind = given["type"]
     require(kind == "empirical", f"file: got it beside type {kind}, expected type empirical")
     require("params" not in given, "file: got it beside params, expected one of them")
@@ -87,10 +91,21 @@ def _distribution(value: object) -> Distribution:
     cls = DISTRIBUTIONS[given["type"]]
     params = given.get("params", {})
     with within("params"):
-        if cls is Empirical:
-            return _empirical(params)
-        distribution: Distribution = cls(**read_section(params, params_of(cls)))
-        return distribution
+        return _of_class(cls, params)
+
+
+def _lengths_distribution(value: object) -> Distribution:
+    """Return a distribution of lengths, none of which is 0."""
+    distribution = _distribution(value)
+    with within("params"):
+        return require_lengths(distribution)
+
+
+def _of_class(cls: type[Any], params: Mapping[Any, Any]) -> Distribution:
+    if cls is Empirical:
+        return _empirical(params)
+    distribution: Distribution = cls(**read_section(params, params_of(cls)))
+    return distribution
 
 
 def _empirical(params: Mapping[Any, Any]) -> Empirical:
@@ -124,17 +139,24 @@ def _arrival(value: object) -> Arrival:
     process: ArrivalProcess = given["process"]
     cv: float | None = given.get("cv")
     shape: float | None = given.get("shape")
+    scale: float | None = given.get("scale")
+    require(scale is None or shape is not None, "scale: got it without shape, expected both or cv alone")
+    require(scale is None or 0 < scale < math.inf, f"scale: got {scale}, expected µs > 0")
     if process in ("poisson", "constant"):
         fixed = 1.0 if process == "poisson" else 0.0
         require(cv is None or cv == fixed, f"cv: got {cv}, expected {fixed:g} or none for process {process}")
         require(shape is None, f"shape: got {shape}, expected none for process {process}")
         return Arrival(process=process, cv=fixed)
     require(cv is None or shape is None, "cv: got it beside shape, expected one of them")
+    rate = None
     if shape is not None:
         cv = _checked_cv_of_shape(process, shape)
+        if scale is not None:
+            mean_us = scale * (shape if process == "gamma" else math.gamma(1 + 1 / shape))
+            rate = 1e6 / mean_us
     if cv is None:
         raise InvalidWorkload(f"cv: got none, expected one for process {process}")
-    return Arrival(process=process, cv=cv)
+    return Arrival(process=process, cv=cv, rate_per_s=rate)
 
 
 def cv_of_shape(process: ArrivalProcess, shape: float) -> float:
@@ -171,17 +193,38 @@ def _growth(value: object) -> bool:
 
 def _rounds(value: object) -> Rounds:
     given = read_section(value, MULTI_TURN)
+    pause = given.get("think_time_us", 0)
+    drawn = not isinstance(pause, int)
     return Rounds(
         number=given["max_rounds"],
-        think_time_us=given.get("think_time_us", 0),
+        think_time_us=0 if drawn else pause,
+        think_time=pause if drawn else None,
         accumulate=given.get("context_growth", False),
         once=given.get("single_session", False),
     )
 
 
-def _reasoning(value: object) -> Rounds:
-    rounds: Rounds = read_section(value, REASONING).get("multi_turn", ONE_ROUND)
-    return rounds
+def _reasoning(value: object) -> Mapping[str, Any]:
+    return read_section(value, REASONING)
+
+
+def _network(value: object) -> NetworkPath:
+    given = read_section(value, NETWORK)
+    rtt, bandwidth = given.get("rtt_ms", 0.0), given.get("bandwidth_mbps", 0.0)
+    for name, amount in (("rtt_ms", rtt), ("bandwidth_mbps", bandwidth)):
+        require(0 <= amount < math.inf, f"{name}: got {amount:g}, expected a finite number >= 0")
+    return NetworkPath(rtt_us=round(rtt * 1000), bandwidth_mbps=bandwidth or None)
+
+
+def _multimodal(value: object) -> Modalities:
+    given = read_section(value, MULTIMODAL)
+    parts: dict[str, Parts | None] = {}
+    for name in ("image", "audio", "video"):
+        tokens, count = given.get(f"{name}_distribution"), given.get(f"{name}_count_distribution")
+        both = (tokens is None) == (count is None)
+        require(both, f"{name}_distribution: got it or {name}_count_distribution alone, expected both")
+        parts[name] = None if tokens is None or count is None else Parts(count=count, tokens=tokens)
+    return Modalities(text=given.get("text_distribution"), **parts)
 
 
 def _slo_class(value: object) -> str:
@@ -213,7 +256,11 @@ ARRIVAL: Final[Section] = {
         number, "number", "Coefficient of variation of the gaps, for gamma and weibull: above 1 in bursts."
     ),
     "shape": key(number, "number", "The family's shape, in place of cv."),
-    "scale": unsupported("the rate sets the scale; give cv or shape alone"),
+    "scale": key(
+        number,
+        "µs > 0",
+        "With shape: the family's scale, so that the client sends at a rate of its own, whatever its share.",
+    ),
 }
 
 WINDOW_FIELDS: Final = {
@@ -232,8 +279,8 @@ WINDOW: Final[Section] = {
         "is 0: its rate. In all windows of a specification or in none.",
     ),
     "arrival": key(_arrival, "arrival", "In place of the client's."),
-    "input_distribution": key(_distribution, "distribution", "In place of the client's."),
-    "output_distribution": key(_distribution, "distribution", "In place of the client's."),
+    "input_distribution": key(_lengths_distribution, "distribution", "In place of the client's."),
+    "output_distribution": key(_lengths_distribution, "distribution", "In place of the client's."),
 }
 
 LIFECYCLE: Final[Section] = {
@@ -242,7 +289,12 @@ LIFECYCLE: Final[Section] = {
 
 MULTI_TURN: Final[Section] = {
     "max_rounds": key(integer, "integer >= 1", "Rounds of every session.", required=True),
-    "think_time_us": key(not_negative, "µs", "Pause between an answer and the next round. Default 0."),
+    "think_time_us": key(
+        think_time,
+        "µs, or text",
+        "Pause between an answer and the next round: µs, or what it is drawn from as BLIS spells it, in seconds: "
+        "lognormal:mu=1,sigma=0.5,min=0.5,max=60, constant:value=500ms. Default 0.",
+    ),
     "context_growth": key(
         _growth,
         "accumulate / none",
@@ -254,9 +306,32 @@ MULTI_TURN: Final[Section] = {
     ),
 }
 
+NETWORK: Final[Section] = {
+    "rtt_ms": key(number, "ms", "Round trip. Default 0."),
+    "bandwidth_mbps": key(
+        number, "Mbit/s", "Of prompt and answer at 4 bytes a token; 0: no limit (the default)."
+    ),
+}
+
+MULTIMODAL: Final[Section] = {
+    "text_distribution": key(
+        _distribution, "distribution", "Text tokens of a prompt. Default: input_distribution."
+    ),
+    **{
+        name: item
+        for kind, plural in (("image", "images"), ("audio", "clips"), ("video", "videos"))
+        for name, item in (
+            (f"{kind}_distribution", key(_distribution, "distribution", f"Tokens of each of its {plural}.")),
+            (f"{kind}_count_distribution", key(_distribution, "distribution", f"How many {plural} it has.")),
+        )
+    },
+}
+
 REASONING: Final[Section] = {
     "multi_turn": key(_rounds, "mapping", "The rounds, see below."),
-    "reason_ratio_distribution": unsupported("the share of reasoning in an answer"),
+    "reason_ratio_distribution": key(
+        _distribution, "distribution", "How much of an answer is reasoning, in per cent: 0 to 100."
+    ),
 }
 
 # ── clients
@@ -264,6 +339,12 @@ REASONING: Final[Section] = {
 SHARED: Final[Section] = {
     "tenant_id": key(text, "text", "Tenant the requests are accounted to."),
     "slo_class": key(_slo_class, " / ".join(get_args(SloClass)), "Service class."),
+    "priority": key(
+        integer,
+        "integer",
+        "vtwin's own: vLLM's priority of each request, lower is more urgent. Default: by slo_class, "
+        "where the policy goes by priorities.",
+    ),
     "model": key(text, "text", "Model asked for; absent: the run's."),
     "adapter": key(text, "text", "LoRA adapter asked for."),
     "rate_fraction": key(
@@ -275,7 +356,7 @@ SHARED: Final[Section] = {
     "input_distribution": key(_lengths_or_file, "distribution", "Prompt lengths without the shared prefix."),
     "output_distribution": key(_lengths_or_file, "distribution", "Output lengths."),
     "total_distribution": key(
-        _distribution,
+        _lengths_distribution,
         "distribution",
         "vtwin's own: total lengths, in place of the two above, split by prefill_to_decode_ratio.",
     ),
@@ -293,9 +374,22 @@ SHARED: Final[Section] = {
         not_negative, "µs", "The client gives up this long after the arrival; 0: never (the default)."
     ),
     "slo_target_us": key(not_negative, "µs", "Target for the time to the first token."),
-    "network": unsupported("a network between client and server"),
-    "multimodal": unsupported("images, audio and video"),
-    "reasoning": key(_reasoning, "mapping", "Sessions of several rounds; rate_fraction is then of sessions."),
+    "network": key(
+        _network, "mapping", "The way to the server, see below: a simulated client's times include it."
+    ),
+    "multimodal": key(
+        _multimodal,
+        "mapping",
+        "Prompts of text, images, audio and video, see below, in place of input_distribution.",
+    ),
+    "reasoning": key(
+        _reasoning,
+        "mapping",
+        "Sessions of several rounds (rate_fraction is then of sessions), and the share of reasoning.",
+    ),
+    "guided_frac": key(
+        number, "fraction", "vtwin's own: share of requests whose answers are held to a grammar. Default 0."
+    ),
     "closed_loop": key(
         boolean,
         "true / false",
@@ -331,6 +425,8 @@ def read_client(value: object) -> dict[str, Any]:
 
 def _lengths(given: dict[str, Any], files: LengthFiles) -> Lengths:
     prompt, output = given.pop("input_distribution", None), given.pop("output_distribution", None)
+    if prompt is None and given.get("modalities") is not None:
+        prompt = given["modalities"].text or Constant(value=1)
     total, ratio = given.pop("total_distribution", None), given.pop("prefill_to_decode_ratio", None)
     if total is None and ratio is None:
         require(prompt is not None, "input_distribution: got none, expected a distribution")
@@ -349,7 +445,10 @@ def build_client(
     """Return the client that an entry describes; ``name`` is its id unless it says one."""
     values = {field: item for field, item in given.items() if field not in ("concurrency", "think_time_us")}
     timeout = values.pop("timeout", 0)
-    rounds: Rounds = values.pop("reasoning", ONE_ROUND)
+    reasoning: Mapping[str, Any] = values.pop("reasoning", {})
+    rounds: Rounds = reasoning.get("multi_turn", ONE_ROUND)
+    values["reason_percent"] = reasoning.get("reason_ratio_distribution")
+    values["modalities"] = values.pop("multimodal", None)
     if "closed_loop" in values:
         require(rounds.number > 1, "closed_loop: got it without reasoning.multi_turn, expected both")
     waits = values.pop("closed_loop", True)
@@ -363,7 +462,9 @@ def build_client(
         source = "total_distribution" if isinstance(lengths, TotalSplit) else "whole requests of a file"
         require(not drawn, f"lifecycle: got lengths in a window beside {source}, expected none")
     if isinstance(lengths, Recorded):
-        require(rounds == ONE_ROUND, "reasoning: got it beside whole requests of a file, expected none")
+        for other in ("reasoning", "multimodal", "guided_frac"):
+            said = f"{other}: got it beside whole requests of a file, expected none"
+            require(other not in given, said)
         shares = lengths.shares_prefixes and group is not None
         require(not shares, "prefix_group: got one beside requests that have their own, expected none")
     return Client(

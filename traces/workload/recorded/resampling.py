@@ -24,10 +24,10 @@ from traces.importers.recorded import read_recorded
 from traces.trace import Trace, typed
 from traces.warm_up import without_warmup
 from traces.workload.draw import uniforms
-from traces.workload.from_trace import answer_decides, workload_of
 from traces.workload.lengths import Recorded
 from traces.workload.model import Client
-from traces.workload.scaling import clip_lengths, scale_lengths
+from traces.workload.recorded.from_trace import answer_decides, workload_of
+from traces.workload.recorded.scaling import clip_lengths, scale_lengths
 
 Ints = npt.NDArray[np.int64]
 
@@ -36,7 +36,8 @@ TIMEOUT: Final = "timeout_us"
 
 _OF_THE_ROW: Final = (
     *("vllm_priority", "prefix_group", "prefix_length", "streaming", "text_tokens", "image_tokens"),
-    *("audio_tokens", "video_tokens", "reason_ratio", "new_input_tokens"),
+    *("audio_tokens", "video_tokens", "reason_ratio", "new_input_tokens", "guided"),
+    *("network_rtt_us", "network_bandwidth_mbps"),
 )
 _UNLESS_THE_CLIENT_SAYS: Final = ("tenant_id", "slo_class", "model", "adapter", "slo_target_us")
 

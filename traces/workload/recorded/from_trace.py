@@ -17,7 +17,7 @@ from traces.units import to_us
 from traces.warm_up import without_warmup
 from traces.workload.model import DEFAULT_SEED
 from traces.workload.options import WorkloadOptions
-from traces.workload.scaling import clip_lengths, scale_lengths
+from traces.workload.recorded.scaling import clip_lengths, scale_lengths
 
 WORKLOAD_COLUMNS: Final = (
     *("request_id", "client_id", "tenant_id", "slo_class", "vllm_priority", "session_id", "round_index"),
@@ -32,6 +32,7 @@ WORKLOAD_COLUMNS: Final = (
         "slo_target_us",
     ),
     *("arrival_time_us", "adapter", "think_time_us", "prefix_hashes", "new_input_tokens"),
+    *("guided", "network_rtt_us", "network_bandwidth_mbps"),
 )
 """What was asked; all other columns say what came of it."""
 

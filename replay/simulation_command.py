@@ -1,0 +1,162 @@
+"""What ``replay`` and ``run`` do once they have a trace: simulate it, write the result, show the summary."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from replay.trace.measured_window import Measured
+    from replay.trace.simulation_summary import Summary
+    from replay.twin.config import TwinConfig
+    from sim import Simulation
+    from traces import Trace
+
+PATIENCE_S = 2.0
+"""What takes longer than this says what it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationOptions:
+    """How to simulate, what to measure and what to write. ``slo_us``: latency limits in µs by metric."""
+
+    at: Literal["auto", "arrival", "send"]
+    loop: Literal["auto", "closed", "open"]
+    itl: bool
+    steps: Path | None
+    dialect: Literal["vtwin", "blis"]
+    as_json: bool
+    measured: Measured
+    slo_us: Mapping[str, float] = field(default_factory=dict)
+    max_concurrency: int | None = None
+
+
+def simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, options: SimulationOptions) -> None:
+    """Simulate, write the trace (and the steps), show the summary. Raises typer.Exit(1) where nothing finished."""
+    from replay.trace.simulation_summary import summarize, why_none_finished
+    from replay.trace.trace_notes import trace_notes
+    from replay.twin.config import check_fits
+    from traces import write_trace
+
+    check_fits(twin, trace)
+    notes = trace_notes(trace, twin)
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
+    load_engine()
+    with working(f"simulating {len(trace):,} requests"):
+        simulated, simulation = _simulated(trace, twin, options=options)
+        summary = summarize(
+            simulation, simulated, engine=twin.engine, slo_us=options.slo_us, measured=options.measured
+        )
+    if options.steps is not None:
+        _write_steps(trace, twin, options=options, path=options.steps)
+    simulated = _with_origin(simulated, twin)
+    with working(f"writing {output}"):
+        write_trace(simulated, output, dialect=options.dialect, events=options.itl)
+    _show(summary, twin, as_json=options.as_json, warnings=(*twin.notes, *notes))
+    if len(trace) and not summary["num_by_status"].get("ok"):
+        typer.echo(why_none_finished(summary, twin.engine), err=True)
+        raise typer.Exit(1)
+
+
+def _simulated(trace: Trace, twin: TwinConfig, *, options: SimulationOptions) -> tuple[Trace, Simulation]:
+    """Return the simulated trace, with its tokens' times where they are wanted or some requests are not measured."""
+    from replay.trace.measured_window import leaves_something_out
+    from replay.trace.simulate import simulate_trace
+    from traces import request_metrics
+
+    with_tokens = options.itl or leaves_something_out(trace, options.measured)
+    simulated, simulation = simulate_trace(
+        trace,
+        twin,
+        at=options.at,
+        closed_loop=options.loop,
+        record="tokens" if with_tokens else "spans",
+        max_concurrency=options.max_concurrency,
+    )
+    if not with_tokens:
+        return simulated, simulation
+    gaps = request_metrics(simulated)  # the columns that a simulation without token times brings itself
+    columns = {name: gaps[name].round(3).to_numpy() for name in ("itl_mean_us", "itl_p99_us")}
+    return simulated.with_columns(**columns), simulation
+
+
+def _write_steps(trace: Trace, twin: TwinConfig, *, options: SimulationOptions, path: Path) -> None:
+    """Write the steps of the same simulation, taken one at a time: the engine is deterministic."""
+    from replay.trace.simulate import simulate_trace
+    from replay.trace.steps import write_steps
+
+    with working("writing the steps"):
+        single = simulate_trace(
+            trace,
+            twin,
+            at=options.at,
+            closed_loop=options.loop,
+            record="steps",
+            max_concurrency=options.max_concurrency,
+        )[1]
+        write_steps(path, single.steps())
+
+
+def _with_origin(simulated: Trace, twin: TwinConfig) -> Trace:
+    from replay.twin.config_write import config_digest
+
+    command = shlex.join(["vtwin", *sys.argv[1:]])
+    return simulated.with_header(command=command, config_digest=config_digest(twin), seed=twin.seed)
+
+
+def _show(summary: Summary, twin: TwinConfig, *, as_json: bool, warnings: tuple[str, ...]) -> None:
+    """Print the result on stdout: the table, or the JSON document with the warnings that were told."""
+    from replay.trace.simulation_summary import table
+    from replay.twin.config_write import name_of
+
+    if not as_json:
+        typer.echo(table(summary))
+        return
+    latency = {"model": name_of(twin.latency), "reason": twin.latency_reason or None}
+    document = {**summary, "latency": latency, "warnings": list(warnings)}
+    typer.echo(json.dumps(document, indent=2, allow_nan=False))
+
+
+def load_engine() -> None:
+    """Have the engine compiled and loaded, so that its CPU time in the summary is the simulation's."""
+    from sim import compile_engine
+    from sim.ready import is_compiled
+
+    if not is_compiled():
+        typer.echo("compiling the engine once, up to a minute …", err=True)
+    compile_engine()
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Say what is being done once it has taken two seconds: a line, or in a terminal a spinner."""
+    done = threading.Event()
+    teller = threading.Thread(target=_tell, args=(what, done), daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        done.set()
+        teller.join()
+
+
+def _tell(what: str, done: threading.Event) -> None:
+    if done.wait(PATIENCE_S):
+        return
+    if not sys.stderr.isatty():
+        typer.echo(f"{what} …", err=True)
+        return
+    from rich.console import Console
+
+    with suppress(OSError), Console(stderr=True).status(f"{what} …"):
+        done.wait()

@@ -1,0 +1,92 @@
+"""Which requests of a simulation are measured: all but the warm-up, or those that arrive in a window of time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from traces import ConfigError, is_warmup
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from traces import Trace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """From ``from_us`` up to, not including, ``to_us``, in µs from the run's start."""
+
+    from_us: int
+    to_us: int
+
+    def holds(self, time_us: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return which times lie in it; NaN does not."""
+        return np.asarray((time_us >= self.from_us) & (time_us < self.to_us))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What is asked for: ``--measure FROM:TO`` in µs (TO None: to the end), or ``--warmup-frac``, or neither."""
+
+    from_us: int | None = None
+    to_us: int | None = None
+    warmup_frac: float | None = None
+
+    def window(self, *, duration_us: int) -> Window | None:
+        """Return the window of a run of this duration, None where everything is measured."""
+        if self.warmup_frac is not None:
+            return Window(from_us=round(duration_us * self.warmup_frac), to_us=duration_us + 1)
+        if self.from_us is None:
+            return None
+        return Window(from_us=self.from_us, to_us=duration_us + 1 if self.to_us is None else self.to_us)
+
+
+EVERYTHING = Measured()
+
+
+def parse_measured(measure: str | None, warmup_frac: float | None) -> Measured:
+    """Return what the options ask for. Raises ConfigError."""
+    if warmup_frac is not None:
+        if measure is not None:
+            raise ConfigError("--measure, --warmup-frac: got both, expected one of them")
+        if not 0 <= warmup_frac < 1:
+            raise ConfigError(f"--warmup-frac: got {warmup_frac:g}, expected a fraction in [0, 1)")
+        return Measured(warmup_frac=warmup_frac)
+    if measure is None:
+        return EVERYTHING
+    first, colon, last = measure.partition(":")
+    if not colon:
+        raise ConfigError(f"--measure: got {measure!r}, expected FROM:TO (60s:300s, or 60s: to the end)")
+    from_us = _microseconds(first) if first.strip() else 0
+    to_us = _microseconds(last) if last.strip() else None
+    if to_us is not None and to_us <= from_us:
+        raise ConfigError(f"--measure: got {measure!r}, expected an end after the beginning")
+    return Measured(from_us=from_us, to_us=to_us)
+
+
+def _microseconds(text: str) -> int:
+    from typer import BadParameter
+
+    from traces.units import parse_seconds
+
+    try:
+        return round(parse_seconds(text.strip()) * 1e6)
+    except BadParameter as error:
+        raise ConfigError(f"--measure: {error.message}") from error
+
+
+def measured_rows(trace: Trace, window: Window | None) -> NDArray[np.bool_]:
+    """Return which requests enter the latencies: not warm-up and, with a window, sent in it."""
+    counted = ~is_warmup(trace)
+    if window is not None:
+        known = trace.column("send_time_us").fillna(trace.column("arrival_time_us"))
+        counted &= window.holds(known.to_numpy(np.float64, na_value=np.nan))
+    return counted
+
+
+def leaves_something_out(trace: Trace, measured: Measured) -> bool:
+    """Say whether some requests may be simulated and not measured."""
+    return measured != EVERYTHING or bool(is_warmup(trace).any())

@@ -1,0 +1,302 @@
+"""What a trace or an option gives is simulated, or told: priorities, SLOs, caps, windows, adapters, cut answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import vtwin
+from replay import TwinConfig, pacing_of, simulate_trace
+from replay.serve.metrics import Metrics, exposition
+from replay.trace.measured_window import Measured, parse_measured
+from replay.trace.requests import requests_from_trace
+from replay.trace.simulation_summary import summarize, table
+from replay.trace.trace_notes import trace_notes
+from sim import Blackbox, Engine, EngineConfig
+from traces import (
+    ClosedLoop,
+    ConfigError,
+    Header,
+    Trace,
+    make_trace,
+    read_trace,
+    request_metrics,
+    write_trace,
+)
+from traces.workload import synth
+from traces.workload.spec.read import parse_spec
+
+TWIN = """\
+engine: {max_num_seqs: 2, scheduling_policy: POLICY, async_scheduling: false}
+latency: {model: blackbox, coefficients: {alpha0: 300, alpha1: 0, alpha2: 0, beta0: 5000, beta1: 10, beta2: 10}}
+"""
+SPEC = """\
+aggregate_rate: 200
+num_requests: 60
+clients:
+- {id: now, slo_class: critical, PRIORITY input_distribution: {type: constant, params: {value: 50}},
+   output_distribution: {type: constant, params: {value: 10}}}
+- {id: later, slo_class: background, input_distribution: {type: constant, params: {value: 50}},
+   output_distribution: {type: constant, params: {value: 10}}}
+goodput_slo_targets: {critical: {ttft_ms: 100}, background: {e2e_ms: 400}}
+"""
+Shown = dict[str, object]
+Replayed = Callable[..., tuple[Shown, Trace, str]]
+
+
+def workload(**columns: object) -> Trace:
+    n = 4
+    usual: dict[str, object] = {
+        "request_id": [str(i) for i in range(n)],
+        "arrival_time_us": np.arange(n) * 1000,
+        "input_tokens": np.full(n, 64),
+        "output_tokens": np.full(n, 5),
+    }
+    return make_trace(Header(mode="generated", hash_block_size=16), usual | columns)
+
+
+def twin(**engine: object) -> TwinConfig:
+    settings = EngineConfig(async_scheduling=False, **engine)  # type: ignore[arg-type]
+    return TwinConfig(engine=settings, latency=Blackbox(alpha0=300, beta0=5000, beta1=10, beta2=10))
+
+
+@pytest.fixture
+def replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Replayed:
+    """Return what replay makes of a trace: its JSON, the trace it wrote, its stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(trace: Trace, *options: str, policy: str = "fcfs") -> tuple[Shown, Trace, str]:
+        Path("twin.yaml").write_text(TWIN.replace("POLICY", policy))
+        write_trace(trace, "w")
+        capsys.readouterr()
+        command = ["replay", "w", "--config", "twin.yaml", "--output", "s", "--overwrite", "--json", *options]
+        assert vtwin.main(command) == 0
+        shown = capsys.readouterr()
+        return json.loads(shown.out), read_trace("s"), shown.err
+
+    return run
+
+
+def drawn(priority: str = "") -> Trace:
+    return synth(parse_spec(SPEC.replace("PRIORITY", priority), source="spec"), seed=1)
+
+
+def mean_ttft(trace: Trace, slo_class: str) -> float:
+    rows = (trace.column("slo_class") == slo_class).to_numpy(dtype=bool)
+    return float(request_metrics(trace)["ttft_us"].to_numpy()[rows].mean())
+
+
+# priorities
+
+
+def test_service_classes_become_priorities_where_the_policy_goes_by_them(replayed: Replayed) -> None:
+    first_come, by_priority, reverse = (
+        replayed(drawn(), policy=policy) for policy in ("fcfs", "priority", "reverse-priority")
+    )
+    assert mean_ttft(by_priority[1], "critical") < 0.5 * mean_ttft(first_come[1], "critical")
+    assert mean_ttft(by_priority[1], "background") > mean_ttft(first_come[1], "background")
+    assert mean_ttft(reverse[1], "background") < 0.5 * mean_ttft(reverse[1], "critical")
+    note = "priorities are those of the service classes: critical 0, "
+    assert note in by_priority[2]
+    assert note not in first_come[2]
+    assert any(note in line for line in by_priority[0]["warnings"])  # type: ignore[attr-defined]
+
+
+def test_a_clients_priority_is_every_requests_and_goes_before_its_class(replayed: Replayed) -> None:
+    trace = drawn("priority: 9,")
+    assert set(trace.column("vllm_priority").dropna()) == {9}
+    _, simulated, _ = replayed(trace, policy="priority")
+    assert mean_ttft(simulated, "critical") > mean_ttft(simulated, "background")
+
+
+def test_a_priority_policy_on_equal_priorities_says_that_arrival_decides(replayed: Replayed) -> None:
+    shown, _, told = replayed(workload(), policy="priority")
+    assert "note: engine.scheduling_policy priority: all requests have the same priority" in told
+    assert any("all requests have the same priority" in line for line in shown["warnings"])  # type: ignore[attr-defined]
+
+
+def test_priorities_that_fcfs_ignores_are_told(replayed: Replayed) -> None:
+    assert "scheduling_policy fcfs ignores it" in replayed(workload(vllm_priority=[1, 2, 3, 4]))[2]
+    assert "ignores" not in replayed(workload(vllm_priority=[1, 1, 1, 1]))[2]
+
+
+def test_a_measured_traces_classes_sent_no_priority() -> None:
+    measured = workload(slo_class=["critical", "batch", "batch", "batch"]).with_header(mode="real")
+    assert requests_from_trace(measured, block_size=16).priority.tolist() == [0, 0, 0, 0]
+    (note,) = trace_notes(measured, twin(scheduling_policy="priority"))
+    assert note.endswith("(a measured trace: its service classes sent none)")
+
+
+# SLOs
+
+
+def test_targets_of_the_specification_and_of_the_option_are_counted_by_class(
+    replayed: Replayed, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown, trace, _ = replayed(drawn())
+    good = shown["goodput"]
+    assert isinstance(good, dict)
+    assert set(good["by_class"]) == {"critical", "background"}
+    ttft = request_metrics(trace)["ttft_us"].to_numpy()
+    critical = (trace.column("slo_class") == "critical").to_numpy(dtype=bool)
+    assert good["by_class"]["critical"]["num_good"] == int((ttft[critical] <= 100_000).sum())
+    again = replayed(drawn(), "--slo", "ttft=1us")[0]["goodput"]
+    assert isinstance(again, dict)
+    assert (again["slo_us"], again["num_good"]) == ({"ttft": pytest.approx(1.0)}, 0)
+    assert vtwin.main(["replay", "w", "--config", "twin.yaml", "--output", "s", "--slo", "ttft=1h"]) == 0
+    assert "100.0%" in next(line for line in capsys.readouterr().out.splitlines() if line.startswith("all"))
+
+
+def test_a_bad_limit_is_refused(replayed: Replayed, capsys: pytest.CaptureFixture[str]) -> None:
+    replayed(workload())
+    assert vtwin.main(["replay", "w", "--config", "twin.yaml", "--output", "s", "--slo", "p99=1s"]) == 2
+    assert "--slo: got 'p99'" in capsys.readouterr().err
+
+
+# windows
+
+
+def test_a_window_measures_what_was_sent_in_it_and_finished_in_it(replayed: Replayed) -> None:
+    trace = drawn()
+    everything, simulated, _ = replayed(trace)
+    sent = simulated.column("send_time_us").to_numpy(np.int64)
+    ends = simulated.column("last_token_time_us").to_numpy(np.int64)
+    low, high = 50_000, 150_000
+    window, written, _ = replayed(trace, "--measure", "50ms:150ms")
+    chosen = (sent >= low) & (sent < high)
+    assert window["measured"] == {"from_us": low, "to_us": high, "num_requests": int(chosen.sum())}
+    ttft = request_metrics(simulated)["ttft_us"].to_numpy()[chosen]
+    assert window["ttft_us"]["mean"] == pytest.approx(ttft.mean())  # type: ignore[index]
+    assert window["request_throughput"] == pytest.approx(((ends >= low) & (ends < high)).sum() / 0.1)
+    assert (window["num_requests"], window["duration_us"]) == (60, everything["duration_us"])
+    assert everything["measured"] is None
+    assert written.requests.equals(simulated.requests)
+    late = replayed(trace, "--warmup-frac", "0.5")[0]
+    half = round(int(str(everything["duration_us"])) * 0.5)
+    assert late["measured"]["from_us"] == half  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("measure", "frac", "expected"),
+    [
+        ("10s:20s", None, Measured(from_us=10_000_000, to_us=20_000_000)),
+        ("10s:", None, Measured(from_us=10_000_000)),
+        (":500ms", None, Measured(from_us=0, to_us=500_000)),
+        (None, 0.1, Measured(warmup_frac=0.1)),
+        (None, None, Measured()),
+    ],
+)
+def test_a_window_is_read(measure: str | None, frac: float | None, expected: Measured) -> None:
+    assert parse_measured(measure, frac) == expected
+
+
+@pytest.mark.parametrize(
+    ("measure", "frac"), [("10s", None), ("20s:10s", None), ("a:b", None), ("1s:2s", 0.1), (None, 1.0)]
+)
+def test_a_window_that_cannot_be_is_refused(measure: str | None, frac: float | None) -> None:
+    with pytest.raises(ConfigError, match=r"^--(measure|warmup-frac)"):
+        parse_measured(measure, frac)
+
+
+# caps
+
+
+def test_a_cap_that_the_header_does_not_say_may_be_given(replayed: Replayed) -> None:
+    def most_in_flight(trace: Trace) -> int:
+        sent, ends = (
+            trace.column(name).to_numpy(np.int64) for name in ("send_time_us", "last_token_time_us")
+        )
+        return max(int(((sent <= t) & (t < ends)).sum()) for t in sent)
+
+    assert most_in_flight(replayed(drawn())[1]) > 3
+    assert most_in_flight(replayed(drawn(), "--max-concurrency", "3")[1]) == 3
+
+
+def test_a_cap_goes_with_due_times_only() -> None:
+    loop = workload().with_header(closed_loop=ClosedLoop(concurrency=2, think_time_us=0))
+    for trace, how in ((loop, "auto"), (workload(), "open")):
+        with pytest.raises(ConfigError, match=r"^--max-concurrency: got "):
+            pacing_of(trace, how, max_concurrency=2)  # type: ignore[arg-type]
+
+
+# what comes out
+
+
+def test_a_simulated_trace_says_where_the_servers_time_went(replayed: Replayed) -> None:
+    _, trace, _ = replayed(drawn())
+    queue, prefill, decode = (
+        trace.column(f"server_{name}_us").to_numpy(np.int64) for name in ("queue", "prefill", "decode")
+    )
+    whole = request_metrics(trace)["e2e_us"].to_numpy()
+    assert (queue + prefill + decode + 300 == whole).all()  # alpha0: the way into the queue
+    assert queue.max() > 10_000
+
+
+def test_answers_that_max_model_len_cuts_are_marked_and_counted() -> None:
+    trace, simulation = simulate_trace(
+        workload(output_tokens=[5, 90, 5, 90]), twin(max_model_len=100), record="tokens"
+    )
+    assert trace.column("length_capped").fillna(False).tolist() == [False, True, False, True]
+    assert trace.column("output_tokens").tolist() == [5, 36, 5, 36]
+    summary = summarize(simulation, trace)
+    assert summary["num_length_capped"] == 2
+    assert "2 answers, by engine.max_model_len" in table(summary)
+
+
+def test_drafts_are_counted_in_the_summary_and_at_metrics() -> None:
+    config = twin(num_speculative_tokens=3, synthetic_acceptance_rates=(0.8,), num_lookahead_tokens=3)
+    trace, simulation = simulate_trace(workload(output_tokens=[200] * 4), config)
+    summary = summarize(simulation, trace, engine=config.engine)
+    drafts = summary["speculative"]
+    assert drafts is not None
+    assert drafts["num_accepted_tokens"] < drafts["num_draft_tokens"]
+    # each of three drafts is accepted if all before it are: 1 + 0.8 + 0.8² + 0.8³
+    assert drafts["mean_accepted_length"] == pytest.approx(1 + 0.8 + 0.64 + 0.512, rel=0.1)
+    assert "tokens drafted" in table(summary)
+    assert (
+        summarize(*reversed(simulate_trace(workload(), twin())), engine=twin().engine)["speculative"] is None
+    )  # type: ignore[misc]
+    engine = Engine(config.engine, config.latency, record="none")
+    engine.submit(arrival_us=0, prompt_tokens=64, output_tokens=50)
+    engine.advance()
+    page = exposition(Metrics(), engine.view(), engine=config.engine, model="m")
+    assert "vllm:spec_decode_num_draft_tokens_total{" in page
+    assert "vllm:spec_decode_num_accepted_tokens_total{" in page
+
+
+@pytest.mark.parametrize("column", ["adapter", "model"])
+@pytest.mark.parametrize(
+    "shared",
+    [
+        {"prefix_group": "g", "prefix_length": 64, "input_tokens": 0},
+        {"prefix_hashes": "1 2 3 4"},
+    ],
+)
+def test_adapters_and_models_share_no_prefix(column: str, shared: dict[str, object]) -> None:
+    alike = requests_from_trace(workload(**shared), block_size=16)
+    told_apart = requests_from_trace(workload(**shared, **{column: ["a", "b", "a", None]}), block_size=16)
+    assert (alike.hash_offsets == told_apart.hash_offsets).all()
+    rows = told_apart.hash_ids.reshape(4, 4)
+    assert (rows[0] == rows[2]).all()
+    assert len({tuple(row) for row in rows.tolist()}) == 3
+    assert len(np.unique(rows)) == 12
+    assert len(np.unique(alike.hash_ids)) == 4
+
+
+def test_what_is_not_simulated_is_told() -> None:
+    trace = workload(
+        model=["a", "b", "a", "b"],
+        instance=["0", "1", "0", "1"],
+        adapter=["x", None, None, None],
+        image_tokens=[0, 30, 0, 0],
+        streaming=[True, False, True, True],
+    )
+    notes = trace_notes(trace, twin())
+    begins = ["model: ", "instance: ", "image tokens ", "adapter: 1 LoRA adapter;", "streaming: 1 requests"]
+    assert [note.startswith(begin) for note, begin in zip(notes, begins, strict=True)] == [True] * 5
+    assert trace_notes(workload(), replace(twin(), seed=3)) == ()

@@ -1,0 +1,75 @@
+"""What requests are made of beyond their lengths: images, audio, video, reasoning, grammars."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from traces.workload.draw import draw_tokens, uniforms
+from traces.workload.invalid import InvalidWorkload
+from traces.workload.lengths import Separate
+from traces.workload.model import Client, Modalities, Parts
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+MAX_PARTS: Final = 1000
+"""Images (clips, videos) of one request; a distribution that draws more is taken for a slip."""
+
+MODALITIES: Final = ("text_tokens", "image_tokens", "audio_tokens", "video_tokens")
+CONTENT_COLUMNS: Final = (*MODALITIES, "reason_ratio", "guided")
+
+
+def draw_content(client: Client, *, seed: int, stream: str, n: int) -> dict[str, Floats]:
+    """Return the first ``n`` requests' columns of ``CONTENT_COLUMNS`` that the client fills, as floats.
+
+    Raises InvalidWorkload for more parts in a request than ``MAX_PARTS``.
+    """
+    columns: dict[str, Floats] = {}
+    if client.modalities is not None:
+        columns |= _modalities(client.modalities, client, seed=seed, stream=stream, n=n)
+    if client.reason_percent is not None:
+        percent = draw_tokens(client.reason_percent, seed=seed, stream=f"{stream}/reasoning", n=n)
+        columns["reason_ratio"] = np.clip(percent / 100, 0.0, 1.0)
+    if client.guided_frac > 0:
+        drawn = uniforms(seed, f"{stream}/guided", n=n)[:, 0]
+        columns["guided"] = (drawn < client.guided_frac).astype(np.float64)
+    return columns
+
+
+def prompt_of(columns: dict[str, Floats]) -> Ints | None:
+    """Return the prompts' lengths where they have several kinds of tokens, each at least 1; None elsewhere."""
+    if MODALITIES[0] not in columns:
+        return None
+    total: Floats = np.sum([columns[name] for name in MODALITIES], axis=0)
+    whole: Ints = np.maximum(total, 1).astype(np.int64)
+    return whole
+
+
+def _modalities(it: Modalities, client: Client, *, seed: int, stream: str, n: int) -> dict[str, Floats]:
+    """Return the tokens of each kind; the text is the client's prompt where the modalities say none."""
+    prompt = client.lengths.prompt if isinstance(client.lengths, Separate) else None
+    text = it.text or prompt
+    drawn = (
+        np.zeros(n, np.int64) if text is None else draw_tokens(text, seed=seed, stream=f"{stream}/text", n=n)
+    )
+    columns = {"text_tokens": drawn.astype(np.float64)}
+    for name, parts in (("image", it.image), ("audio", it.audio), ("video", it.video)):
+        tokens = np.zeros(n) if parts is None else _parts(parts, seed=seed, stream=f"{stream}/{name}", n=n)
+        columns[f"{name}_tokens"] = tokens
+    return columns
+
+
+def _parts(parts: Parts, *, seed: int, stream: str, n: int) -> Floats:
+    """Return the sum of every part's tokens; part j of request i is draw i of a stream of its own."""
+    count = draw_tokens(parts.count, seed=seed, stream=f"{stream} count", n=n)
+    most = int(count.max(initial=0))
+    if most > MAX_PARTS:
+        raise InvalidWorkload(f"multimodal: got {most} parts in a request, expected at most {MAX_PARTS}")
+    total = np.zeros(n)
+    for place in range(most):
+        tokens = draw_tokens(parts.tokens, seed=seed, stream=f"{stream} {place}", n=n)
+        total += np.where(place < count, tokens, 0)
+    return total

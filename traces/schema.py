@@ -306,14 +306,6 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
         meaning="99th percentile of the time between the request's tokens.",
         minimum=0,
     ),
-    Field(
-        name="guided",
-        dtype="bool",
-        unit="",
-        origin="vtwin",
-        meaning="Whether a JSON schema constrained the output (guided decoding, vLLM's `structured_outputs`); "
-        "empty is no.",
-    ),
 )
 
 EVENT_FIELDS: Final[tuple[Field, ...]] = (

@@ -71,6 +71,8 @@ COLUMN_COVERAGE: Final[Mapping[str, ColumnCoverage]] = {
     "guided": ColumnCoverage(
         "sent", "with --guided: the body's structured_outputs or response_format; else noted"
     ),
+    "network_rtt_us": ColumnCoverage("noted", "the real network takes its own time"),
+    "network_bandwidth_mbps": ColumnCoverage("noted", "the real network takes its own time"),
     "phase": ColumnCoverage(
         "measured", "warm-up rows of a workload are not sent; those of --keep-warmup are marked"
     ),

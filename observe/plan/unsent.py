@@ -40,6 +40,7 @@ def unsent_notes(
             "a deadline_us that does not apply, since an answer decides when they are sent",
         ),
         *_stream_notes(trace, shape),
+        *_network_notes(trace),
     )
 
 
@@ -79,3 +80,10 @@ def _stream_notes(trace: Trace, shape: BodyShape) -> tuple[str, ...]:
     other = int((trace.column("streaming") != shape.streaming).fillna(False).sum())
     how = ("in one piece", "streamed") if shape.streaming else ("streamed", "in one piece")
     return (f"{other} answers were {how[0]} in the trace and are requested {how[1]}",) if other else ()
+
+
+def _network_notes(trace: Trace) -> tuple[str, ...]:
+    """Return how many requests come over a network of the workload's own: a real one takes its own time."""
+    columns = [trace.column(name) for name in ("network_rtt_us", "network_bandwidth_mbps")]
+    number = int(np.logical_or.reduce([column.notna().to_numpy(dtype=bool) for column in columns]).sum())
+    return _counted(number, "a network of their own: they are sent over this machine's")

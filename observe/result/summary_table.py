@@ -81,7 +81,8 @@ def _goodput_lines(good: Goodput | None) -> list[tuple[str, str]]:
 def _attainment(each: Attainment) -> str:
     by_latency = ", ".join(f"{name} {frac:.1%}" for name, frac in each["met_frac"].items())
     share = each["good_frac"] or 0.0
-    return f"{_shown(each['good_per_s'])} requests/s, {share:.1%} of {each['num_requests']:,} met all limits: {by_latency}"
+    met = f"{share:.1%} of {each['num_requests']:,} met all limits: {by_latency}"
+    return f"{_shown(each['good_per_s'])} requests/s, {met}"
 
 
 def _verdict(client: ClientSummary) -> str:

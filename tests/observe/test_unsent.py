@@ -20,7 +20,7 @@ def test_the_table_agrees_with_what_is_written() -> None:
     written = {*WORKLOAD_COLUMNS, *OUTCOME_COLUMNS}
     unused = {name for name, column in COLUMN_COVERAGE.items() if column.treatment == "unused"}
     measured = {name for name, column in COLUMN_COVERAGE.items() if column.treatment == "measured"}
-    assert set(FIELDS) - written == unused
+    assert set(FIELDS) - written == unused | {"network_rtt_us", "network_bandwidth_mbps"}
     assert measured <= set(OUTCOME_COLUMNS)
 
 
@@ -34,6 +34,10 @@ def test_the_table_agrees_with_what_is_written() -> None:
         (
             {"reason_ratio": [0.5, 0.1]},
             "2 requests have a reason_ratio: their output is sent as ordinary output",
+        ),
+        (
+            {"network_rtt_us": [5000, None]},
+            "1 requests have a network of their own: they are sent over this machine's",
         ),
         ({"model": ["gone", None]}, "1 requests ask for model gone: sent to tiny instead"),
         ({"adapter": ["sql", "sql"]}, "2 requests ask for LoRA adapter sql: sent to tiny instead"),

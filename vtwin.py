@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import json
+import multiprocessing
 import os
 import re
 import shlex
 import signal
-import subprocess
 import sys
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
-from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
 from traces.errors import ServerError, VtwinError
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+    from calibrate.findings import Calibration
 
 # name: (where the command lives, what it does). Only the command that is called is imported; the help of the
 # others comes from here, so that `vtwin --help` costs neither numba, pandas, scipy nor aiohttp.
@@ -37,20 +41,14 @@ COMMANDS = {
     "serve": ("replay.cli:serve", "Serve the simulated engine over HTTP in real time."),
     "trace": ("traces.cli:trace_app", "Check, describe, draw and convert traces."),
     "config": ("replay.cli:config_app", "Show a configuration as vtwin understands it, or make one."),
-    "predictor": ("calibrate.predictor.cli:predictor_app", "Make a latency model out of measured operators."),
+    "predictor": ("calibrate.predictor.cli:predictor_app", "Make a latency model from measured operators."),
     "model": ("replay.model_cli:model_app", "What a model needs and what a GPU can give it."),
-    "validate": ("vtwin:validate", "Observe, fit and judge a live endpoint."),
-    "demo": ("vtwin:demo", "Run the whole loop against an emulated server."),
+    "validate": ("vtwin:validate", "Observe a live endpoint, fit its twin, check the twin."),
+    "demo": ("vtwin:demo", "Run observe, calibrate and report against an emulated server."),
 }
 EXTRA = {"validate": {"allow_extra_args": True, "ignore_unknown_options": True}}
 """Commands that pass on to others what they do not know themselves."""
-VTWIN = (
-    sys.executable,
-    "-P",
-    "-m",
-    "vtwin",
-)  # -P: folders of the working directory must not shadow the rooms
-PYDANTIC_WORDS = {
+PYDANTIC_MESSAGES = {
     r"Input should be an? valid (\w+)(, unable to parse.*?)?(?=$| \()": r"expected a \1",
     r"expected a integer": "expected an integer",
     r"Input should be greater than or equal to ": "expected at least ",
@@ -134,20 +132,20 @@ def _not_loaded() -> None:
 def _usage_line(error: typer.TyperException) -> str:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "vtwin"
-    message = _plain(error.format_message(), cause=error.__cause__ or error.__context__)
+    message = _in_our_terms(error.format_message(), cause=error.__cause__ or error.__context__)
     return f"UsageError: {message} (see {path} --help)" if message else ""
 
 
-def _plain(message: str, *, cause: BaseException | None) -> str:
-    """Return a usage error in the words of the other errors, what was given first: typer has pydantic's for some."""
-    plain = message.replace("Value error, ", "")
-    for theirs, ours in PYDANTIC_WORDS.items():
-        plain = re.sub(theirs, ours, plain)
+def _in_our_terms(message: str, *, cause: BaseException | None) -> str:
+    """Return a usage error in the form of the other errors, what was given first: typer has pydantic's for some."""
+    ours = message.replace("Value error, ", "")
+    for theirs, our_own in PYDANTIC_MESSAGES.items():
+        ours = re.sub(theirs, our_own, ours)
     errors = getattr(cause, "errors", None)
     faults = errors() if callable(errors) else []
-    if plain == message or "Value error, " in message or len(faults) != 1:
-        return plain
-    return plain.replace("expected ", f"got {faults[0]['input']!r}, expected ", 1)
+    if ours == message or "Value error, " in message or len(faults) != 1:
+        return ours
+    return ours.replace("expected ", f"got {faults[0]['input']!r}, expected ", 1)
 
 
 def _complain(line: str, *, code: int) -> int:
@@ -163,78 +161,26 @@ def _leave_quietly() -> int:
     return EXIT_BROKEN_PIPE
 
 
-# `vtwin demo`: an emulated server with known coefficients, two loads to fit on, a third to be judged on.
-
-DEMO_ENGINE = """\
-engine:
-  max_num_seqs: 32
-  max_num_batched_tokens: 512
-  num_gpu_blocks: 2000
-  block_size: 16
-  max_model_len: 4096
-"""
-DEMO_TRUTH = {"alpha0": 4000, "alpha1": 5, "alpha2": 0, "beta0": 12000, "beta1": 60, "beta2": 500}
-DEMO_GUESS = {"alpha0": 1000, "alpha1": 1, "alpha2": 0, "beta0": 5000, "beta1": 20, "beta2": 100}
-DEMO_RATES = {"low": 4.0, "high": 11.0, "holdout": 8.0}  # requests per second
-DEMO_SECONDS = 8  # of each observation
-
-
 def demo(
     output: Annotated[
         Path, typer.Option(help="Folder for the traces, the fitted twin and the report.")
     ] = Path("vtwin-demo"),
 ) -> None:
-    """Run the whole loop against an emulated server: observe two loads, fit, judge on a third, report."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` ends the server too, as Ctrl-C does
+    """Run all steps against an emulated server: observe two loads, fit, compare with a third, and report."""
+    from calibrate.validate import demo as plan
+
     output.mkdir(parents=True, exist_ok=True)
-    server, guess, twin = (output / name for name in ("server.yaml", "guess.yaml", "twin.yaml"))
-    # traces of the emulated server, made by an earlier demo, are no loss; any others are
-    again = server.is_file() and server.read_text() == _demo_config(DEMO_TRUTH)
-    server.write_text(_demo_config(DEMO_TRUTH))
-    guess.write_text(_demo_config(DEMO_GUESS))
-    stems = {name: str(output / name) for name in DEMO_RATES}
+    server, guess = output / "server.yaml", output / "guess.yaml"
+    # Traces of the emulated server, from an earlier demo, may be replaced; any others may not.
+    is_repeated = server.is_file() and server.read_text() == plan.twin_yaml(plan.TRUTH)
+    server.write_text(plan.twin_yaml(plan.TRUTH))
+    guess.write_text(plan.twin_yaml(plan.GUESS))
     with _serving(server) as url:
-        for seed, (name, rate) in enumerate(DEMO_RATES.items(), start=1):
-            load = [
-                "--rate",
-                f"{rate:g}",
-                "--num-requests",
-                str(round(rate * DEMO_SECONDS)),
-                "--seed",
-                str(seed),
-            ]
-            lengths = ["--prompt-tokens", "200", "--prompt-tokens-stdev", "120", "--output-tokens", "40"]
-            _vtwin(
-                "observe",
-                "--url",
-                url,
-                *load,
-                *lengths,
-                "--output-tokens-stdev",
-                "20",
-                "--output",
-                stems[name],
-                *(["--overwrite"] if again else []),
-            )
-    fit = ["--config", str(guess), "--fit", "--holdout", stems["holdout"]]
-    report = output / "report"
-    _vtwin(
-        "calibrate", stems["low"], stems["high"], *fit, "--report", str(report), "--write-config", str(twin)
-    )
-    _show_recovery(report / "report.json")
-    typer.echo(f"\nreport: {report / 'report.html'}")
-
-
-# `vtwin validate`: the same loop against a live endpoint, each step a vtwin command that can be run by hand.
-
-CAPACITY_USERS = 32
-CAPACITY_REQUESTS = (
-    5 * CAPACITY_USERS
-)  # fewer, and ramp-up and the last stragglers are a good part of the time
-BUSY_SHARE = 0.8  # of the capacity measured: the highest rate of the plan
-HOLDOUT_SHARE = 0.85  # of the plan's highest rate: a load that is none of the plan's
-HOLDOUT_SEED, AGAIN = "1001", "again"
-FITTED_LOADS = ("singles", "prefill-heavy", "decode-heavy", "low", "middle", "high", "saturated", "repeat")
+        for arguments in plan.observations(url, output, is_repeated=is_repeated):
+            _run("observe", arguments)
+    calibration = cast("Calibration", _run("calibrate", plan.calibration(output, guess=guess)))
+    _show_recovery(calibration, plan.TRUTH)
+    typer.echo(f"\nreport: {output / 'report' / 'report.html'}")
 
 
 def validate(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
@@ -244,8 +190,8 @@ def validate(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         Path,
         typer.Option(
             metavar="DIR",
-            help="Folder for traces, twin and report; what is there already is kept "
-            "(runs of another load: exit 2, or --overwrite).",
+            help="Folder for traces, twin and report. Finished runs in it are reused; runs of another load are "
+            "refused (exit 2) without --overwrite.",
         ),
     ],
     rate: Annotated[
@@ -253,7 +199,7 @@ def validate(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         typer.Option(
             min=0.001,
             metavar="R",
-            help="Highest rate of interest, requests/s. Default: four fifths of what 32 users at once get through.",
+            help="Highest rate of interest, requests/s. Default: 80 % of the throughput with 32 users.",
             show_default=False,
         ),
     ] = None,
@@ -261,7 +207,7 @@ def validate(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         Path | None,
         typer.Option(
             metavar="TWIN.yaml",
-            help="The server's flags. Default: what the server says of itself.",
+            help="The server's configuration. Default: what the server reports.",
             show_default=False,
         ),
     ] = None,
@@ -272,165 +218,169 @@ def validate(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         ),
     ] = None,
     infer_async: Annotated[
-        bool, typer.Option("--infer-async", help="Fit with and without async scheduling, keep the better.")
+        bool,
+        typer.Option("--infer-async", help="Fit with and without async scheduling and take the better fit."),
     ] = False,
     latency_model: Annotated[
         Literal["auto", "blackbox", "extended", "physics"],
-        typer.Option(help="Which latency model to fit, as calibrate; auto chooses on requests held out."),
+        typer.Option(help="Latency model to fit, as in calibrate; auto chooses on held-out requests."),
     ] = "auto",
     thresholds: Annotated[
         Path | None,
         typer.Option(
-            metavar="GATE.yaml", help="Limits on the errors: exit 1 or 5, as calibrate.", show_default=False
+            metavar="GATE.yaml",
+            help="Error limits: exit 1 if one is exceeded, 5 if inconclusive.",
+            show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Run the whole loop against a live endpoint: observe what a fit needs, fit, judge on unseen load, report.
+    """Run all steps against a live endpoint: observe, fit, compare with an unseen load, and report.
 
-    Any other option goes to every `vtwin observe`: lengths (--prompt-tokens 200 --output-tokens 60), --num-requests,
-    --model, --api-key, --warmup-requests. Stopped with Ctrl-C, the same command goes on where it was.
+    Other options go to every `vtwin observe`: lengths (--prompt-tokens 200 --output-tokens 60), --num-requests,
+    --model, --api-key, --warmup. After Ctrl-C, the same command resumes.
     """
-    load = [*context.args, "--url", url, "--resume"]
+    from calibrate.validate.plan import ValidationPlan
+
+    load = (*context.args, "--url", url, "--resume")
     output.mkdir(parents=True, exist_ok=True)
-    if rate is None:
-        rate = _busy_rate(load, output)
-    _vtwin(
-        "observe",
-        *load,
-        "--plan",
-        "calibrate",
-        "--rate",
-        f"{rate:.4g}",
-        "--yes",
-        "--output",
-        str(output / "plan"),
-    )
-    unseen = f"{HOLDOUT_SHARE * rate:.4g}"
-    held_out = [*load, "--seed", HOLDOUT_SEED, "--sweep", unseen]
-    for name in ("holdout", AGAIN):
-        _vtwin("observe", *held_out, "--output", str(output / name))
-    stem = f"rate-{float(unseen):g}"
-    if config is None:
-        config = output / "guess.yaml"
-        origin = [serve] if serve is not None else ["--from-trace", str(output / "plan" / "low")]
-        config.write_text(_vtwin("config", "from-serve", *origin, is_kept=True))
-    judged = ["--holdout", str(output / "holdout" / stem), "--repeat", str(output / AGAIN / stem)]
-    more = [
-        *(["--infer-async"] if infer_async else []),
-        *(["--thresholds", str(thresholds)] if thresholds else []),
-    ]
-    report, twin = output / "report", output / "twin.yaml"
-    fit = [
-        "--config",
-        str(config),
-        "--fit",
-        "--latency-model",
-        latency_model,
-        *judged,
-        *more,
-        "--report",
-        str(report),
-        "--write-config",
-        str(twin),
-    ]
-    _vtwin("calibrate", *(str(output / "plan" / name) for name in FITTED_LOADS), *fit)
-    typer.echo(f"twin: {twin}")
+    plan = ValidationPlan(folder=output, load=load, rate_per_s=rate or _busy_rate(load, output))
+    for arguments in plan.observations():
+        _run("observe", arguments)
+    options = ["--latency-model", latency_model]
+    options += ["--infer-async"] if infer_async else []
+    options += ["--thresholds", str(thresholds)] if thresholds else []
+    twin = config or _written_guess(output / "guess.yaml", serve=serve, server_trace=plan.server_trace())
+    _run("calibrate", plan.calibration(twin, options))
+    typer.echo(f"twin: {plan.twin()}")
 
 
-def _busy_rate(load: Sequence[str], output: Path) -> float:
-    """Return a rate that keeps the server busy, from what it gets through when users always wait for it."""
-    users = ["--sweep", f"concurrency={CAPACITY_USERS}", "--output", str(output / "capacity"), "--json"]
-    told = json.loads(_vtwin("observe", *_enough_for_capacity(load), *users, is_kept=True))
-    measured = told["loads"][f"concurrency-{CAPACITY_USERS}"]
-    per_s, number = measured["request_throughput"], measured["num_requests"]
-    few = (
-        f"; only {number} requests, so it may be far off: --rate R says it"
-        if number < CAPACITY_REQUESTS
-        else ""
-    )
-    typer.echo(f"capacity: about {per_s:.3g} requests/s with {CAPACITY_USERS} users{few}", err=True)
-    return float(BUSY_SHARE * per_s)
+def _busy_rate(load: Sequence[str], folder: Path) -> float:
+    """Return a rate that keeps the server busy, from a measurement of its capacity."""
+    from calibrate.validate.plan import busy_rate, capacity_note, capacity_observation
+    from observe.result.json_document import summarize_observed
+    from traces import read_trace
+
+    arguments, stem = capacity_observation(load, folder)
+    _run("observe", arguments)
+    measured = summarize_observed(read_trace(stem))
+    capacity_per_s = measured["request_throughput"]
+    if not capacity_per_s:
+        raise ServerError(f"capacity: got no finished request, expected some ({stem})")
+    typer.echo(capacity_note(capacity_per_s, measured["num_requests"]), err=True)
+    return busy_rate(capacity_per_s)
 
 
-def _enough_for_capacity(load: Sequence[str]) -> list[str]:
-    """Return the options with a number of requests that keeps the users busy; a time that is given stays."""
-    words = [word for option in load for word in option.split("=", 1)]
-    if "--duration" in words:
-        return list(load)
-    given = [later for word, later in pairwise(words) if word == "--num-requests"]
-    enough = bool(given) and given[-1].isdecimal() and int(given[-1]) >= CAPACITY_REQUESTS
-    return [*load, *([] if enough else ["--num-requests", str(CAPACITY_REQUESTS)])]
+def _written_guess(path: Path, *, serve: str | None, server_trace: Path) -> Path:
+    """Write a TWIN.yaml to start from, of the server's command line or of a trace's header; return its path."""
+    from replay.twin import from_serve
+    from traces import read_trace
+
+    origin = [serve] if serve is not None else ["--from-trace", str(server_trace)]
+    _show("config", ["from-serve", *origin], more=f" > {shlex.quote(str(path))}")
+    if serve is not None:
+        start = from_serve.start_from_serve(serve)
+    else:
+        start = from_serve.start_from_server(read_trace(server_trace).header.server, name=server_trace.name)
+    text, notes = from_serve.twin_text(start, gpu=None)
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
+    path.write_text(text)
+    return path
 
 
-def _demo_config(coefficients: dict[str, int]) -> str:
-    return f"{DEMO_ENGINE}latency:\n  model: blackbox\n  coefficients: {json.dumps(coefficients)}\n"
+def _show(name: str, arguments: Sequence[str], *, more: str = "") -> None:
+    """Print the command line that a reader can run for the same."""
+    typer.secho(f"\n$ vtwin {shlex.join([name, *arguments])}{more}", bold=True, err=True)
 
 
-def _vtwin(*arguments: str, is_kept: bool = False) -> str:
-    """Show a vtwin command and run it as a user would; leave with its exit code where that is not 0.
+def _run(name: str, arguments: Sequence[str]) -> object:
+    """Print a command line, run the command in this process, return what its function returns.
 
-    Ctrl-C and a plain kill are handed on, once, and the command is left to end in its own way; the loop ends with it,
-    even if the command was just done. ``is_kept``: return what it prints on stdout instead of showing it.
+    Leaves with its exit code where that is not 0. The command reads its own line in ``sys.argv`` and finds the usual
+    handlers of Ctrl-C and of a plain kill: an event loop that ended has left others.
     """
-    is_stopped = False
-
-    def hand_on(*_: object) -> None:
-        nonlocal is_stopped
-        is_stopped = True
-        command.send_signal(signal.SIGINT)
-
-    typer.secho("\n$ vtwin " + shlex.join(arguments), bold=True, err=True)
-    with subprocess.Popen(
-        [*VTWIN, *arguments], stdout=subprocess.PIPE if is_kept else None, text=True, process_group=0
-    ) as command:
-        before = {number: signal.signal(number, hand_on) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            printed, _ = command.communicate()
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-    if is_stopped and command.returncode == 0:
-        raise typer.Exit(EXIT_INTERRUPTED)
-    if command.returncode:
-        raise typer.Exit(EXIT_INTERRUPTED if command.returncode == -signal.SIGINT else command.returncode)
-    return printed or ""
+    _show(name, arguments)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    before, sys.argv = sys.argv, ["vtwin", name, *arguments]
+    try:
+        returned: object = build_app([name])([name, *arguments], prog_name="vtwin", standalone_mode=False)
+    finally:
+        sys.argv = before
+    if isinstance(returned, int) and returned:
+        raise typer.Exit(returned)
+    return returned
 
 
 @contextmanager
 def _serving(config: Path) -> Iterator[str]:
-    """Start `vtwin serve` on a free port, yield its address, and end the server on leaving, come what may."""
-    arguments = ["serve", "--config", str(config), "--port", "0"]
-    typer.secho("\n$ vtwin " + " ".join(arguments) + " &", bold=True, err=True)
-    with subprocess.Popen([*VTWIN, *arguments], stdout=subprocess.PIPE, text=True) as server:
-        try:
-            yield _announced(server)
-        finally:
-            server.terminate()
-            try:
-                server.wait(timeout=5)
-            except subprocess.TimeoutExpired:
-                server.kill()
+    """Start `vtwin serve` in a process of its own, yield its address, and end it on leaving, come what may.
+
+    Its own process, so that the server's work does not delay the client that is measured.
+    """
+    _show("serve", ["--config", str(config), "--port", "0"], more=" &")
+    from sim.ready import is_compiled
+
+    if not is_compiled():
+        typer.echo("compiling the engine once, up to a minute …", err=True)
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    server = context.Process(target=_serve, args=(config, theirs), daemon=True)
+    server.start()
+    theirs.close()
+    try:
+        yield _announced(ours)
+    finally:
+        server.terminate()
+        server.join(5)
+        if server.is_alive():
+            server.kill()
 
 
-def _announced(server: subprocess.Popen[str]) -> str:
-    """Return the address that `vtwin serve` prints once it listens; ServerError where it ends before."""
-    line = server.stdout.readline() if server.stdout is not None else ""
-    if "http" not in line:
-        raise ServerError(f"vtwin serve: got exit code {server.wait()}, expected it to serve")
-    typer.echo(line, nl=False, err=True)
-    return line.split()[-1]
+def _serve(config: Path, parent: Connection) -> None:
+    """Serve until told to end or until the parent is gone; send the parent the address, or why there is none."""
+    from replay import load_config
+    from replay.serve import run_server
+
+    os.setsid()  # Ctrl-C in the terminal is the parent's: it ends this process when it has what it needs
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    try:
+        run_server(
+            load_config(config), announce=lambda there: parent.send(there.url), host="127.0.0.1", port=0
+        )
+    except VtwinError as error:
+        parent.send(error)
 
 
-def _show_recovery(report: Path) -> None:
-    """Print the fitted coefficients beside those that the server used."""
-    fitted = json.loads(report.read_text())["fit"]["coefficients"]
+def _end_with(parent: Connection) -> None:
+    """End this process once the parent's end of the pipe is closed, which it is however the parent ends."""
+    with suppress(EOFError, OSError):
+        parent.recv()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _announced(server: Connection) -> str:
+    """Return the address that the server sends once it listens; ServerError where it ends before."""
+    try:
+        said = server.recv()
+    except EOFError:
+        said = "it ended"
+    if not isinstance(said, str) or not said.startswith("http"):
+        raise ServerError(f"vtwin serve: got {said}, expected it to serve")
+    typer.echo(f"serving on {said}", err=True)
+    return said
+
+
+def _show_recovery(calibration: Calibration, truth: Mapping[str, float]) -> None:
+    """Print the fitted coefficients next to those that the server used."""
+    fitted = {} if calibration.fit is None else {each.name: each for each in calibration.fit.coefficients}
     typer.echo("\ncoefficient    server    fitted   90 % interval")
-    for name, truth in DEMO_TRUTH.items():
-        value, low, high, reason = (fitted[name][key] for key in ("value", "low", "high", "reason"))
-        interval = reason if low is None else f"{low:,.1f} … {high:,.1f}"
-        typer.echo(f"{name:<11}{truth:>10,}{value:>10,.1f}   {interval}")
+    for name, value in truth.items():
+        found = fitted[name]
+        interval = found.reason if found.low is None else f"{found.low:,.1f} … {found.high:,.1f}"
+        typer.echo(f"{name:<11}{value:>10,}{found.value:>10,.1f}   {interval}")
     typer.echo(
-        "alpha0 and alpha1 also take in the way between client and server, which the engine knows nothing of."
+        "alpha0 and alpha1 include the way between client and server, which the engine does not simulate."
     )
 
 

@@ -1,4 +1,4 @@
-"""Calibrate: how far two traces of the same requests are apart, and the twin that brings them together.
+"""Calibrate: how much two traces of the same requests differ, and the twin that agrees with the observed one.
 
 The Python API of this room (everything is imported when first used):
 

@@ -36,64 +36,66 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         list[Path] | None,
         typer.Option(
             metavar="STEM",
-            help="A second run of the load of one of the traces: how far the server is from itself stands beside "
-            "every error. Found by itself where two of the traces sent the same requests.",
+            help="A second run of one trace's load. Shows run-to-run noise next to every error. "
+            "Detected automatically if two of the traces sent the same requests.",
         ),
     ] = None,
     slo: Annotated[
         str | None,
         typer.Option(
-            metavar="PROMISES", help="Count the requests that keep all of them: ttft=500ms,tpot=30ms."
+            metavar="LIMITS", help="Latency limits (SLO); count requests that meet all: ttft=500ms,tpot=30ms."
         ),
     ] = None,
     network: Annotated[
         str | None,
         typer.Option(
             metavar="NETWORK",
-            help="Give what is simulated the client's network: rtt=2ms,bandwidth=100 (Mbit/s); rtt=measured takes "
-            "the trace's own.",
+            help="Add the client's network to the simulated side: rtt=2ms,bandwidth=100 (Mbit/s). "
+            "rtt=measured takes the round trip that the trace recorded.",
         ),
     ] = None,
     margin: Annotated[
         float | None,
         typer.Option(
-            min=0, metavar="FRAC", help="Test whether the means are equivalent: their ratio within 1 ± this."
+            min=0, metavar="FRAC", help="Test equivalence of the means: their ratio within 1 ± this fraction."
         ),
     ] = None,
     write_config: Annotated[
-        Path | None, typer.Option(metavar="TWIN2.yaml", help="Where the fitted twin goes.")
+        Path | None, typer.Option(metavar="TWIN2.yaml", help="Write the fitted twin to this file.")
     ] = None,
     write_defaults: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A defaults.yaml to put the fit into.")
+        Path | None, typer.Option(metavar="FILE", help="Add the fit to this defaults.yaml.")
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="The entry's model; default: what the trace says.")
+        str | None, typer.Option(help="Model name for --write-defaults. Default: from the trace.")
     ] = None,
     model_config: Annotated[
         str | None,
         typer.Option(
             metavar="CONFIG.json",
-            help="The model's config.json, or a model that ships: with the GPU, what the fit expects of the extended "
-            "model where the traces are silent. Default: what the trace says, if it is a model that ships.",
+            help="The model's config.json, or the name of a model that ships with vtwin. With the GPU, it gives priors "
+            "for coefficients that the traces cannot determine. Default: the trace's model, if it ships.",
         ),
     ] = None,
     gpu: Annotated[
         str | None,
-        typer.Option(help="The server's GPU, of the entry and of priors; default: what the trace says."),
+        typer.Option(help="The server's GPU, for priors and for --write-defaults. Default: from the trace."),
     ] = None,
     tp: Annotated[
-        int | None, typer.Option(min=1, help="The entry's tensor parallelism; default: what the trace says.")
+        int | None,
+        typer.Option(min=1, help="Tensor parallelism, as --gpu. Default: from the trace."),
     ] = None,
     infer_async: Annotated[
-        bool, typer.Option("--infer-async", help="Fit with and without async scheduling, keep the better.")
+        bool,
+        typer.Option("--infer-async", help="Fit with and without async scheduling and take the better fit."),
     ] = False,
     latency_model: Annotated[
         Literal["auto", "blackbox", "extended", "physics", "profiled", "roofline"] | None,
         typer.Option(
-            help="Which latency model to fit. auto compares blackbox and the extended model's terms on requests held "
-            "out; physics and roofline follow from the twin's model_config and hardware, profiled from its table, and "
-            "physics is refined. "
-            "Default: as configured.",
+            help="Latency model to fit. auto compares blackbox and the extended model's terms on held-out requests and "
+            "takes the best. physics starts from the twin's model_config and hardware, and its corrections are fitted. "
+            "roofline and profiled are not fitted. Default: auto; physics where it is configured. "
+            "Without --fit: as configured.",
             show_default=False,
         ),
     ] = None,
@@ -101,58 +103,65 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         str | None,
         typer.Option(
             metavar="MODELS",
-            help="Instead: each of these latency models beside the traces, such as blackbox,roofline,physics,profiled. "
-            "Every model gets a report of its own in DIR/MODEL; with --fit what can be fitted is.",
+            help="Score each of these latency models against the traces, such as blackbox,roofline,physics,profiled. "
+            "Each model's report goes to DIR/MODEL. With --fit, models that can be fitted are. Not with a gate or "
+            "--write-config, which need one twin.",
         ),
     ] = None,
     fit_alpha2: Annotated[
-        bool, typer.Option("--fit-alpha2", help="Fit alpha2, too, instead of holding it as configured.")
+        bool, typer.Option("--fit-alpha2", help="Also fit alpha2. Default: held at its configured value.")
     ] = False,
     thresholds: Annotated[
         Path | None,
         typer.Option(
             metavar="GATE.yaml",
-            help="Limits on the errors: exit 1 where one is broken, 5 where none can say.",
+            help="Error limits: exit 1 if one is exceeded, 5 if inconclusive.",
         ),
     ] = None,
     junit: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where the gate's verdict goes as JUnit XML.")
+        Path | None, typer.Option(metavar="FILE", help="Write the gate's verdict to this file as JUnit XML.")
     ] = None,
     baseline: Annotated[
         Path | None,
         typer.Option(
             metavar="REPORT.json",
-            help="An older report: only what was within its limit there, and no longer is, fails the gate.",
+            help="An older report. Only errors that were within their limit there and no longer are fail the gate.",
         ),
     ] = None,
     pair_by: Annotated[
-        Literal["request_id", "order"], typer.Option(help="What makes two rows the same request.")
+        Literal["request_id", "order"],
+        typer.Option(help="How requests are matched: by id, or by order of arrival."),
     ] = "request_id",
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap and of the search.")] = 42,
-    as_json: Annotated[bool, typer.Option("--json", help="Print report.json on stdout, too.")] = False,
+    seed: Annotated[
+        int,
+        typer.Option(min=0, help="Seed of the bootstrap and the search (physics draws nothing)."),
+    ] = 42,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print report.json on stdout, the tables on stderr.")
+    ] = False,
     form: Annotated[
         Literal["vtwin", "blis"],
         typer.Option(
             "--format",
-            help="blis: write report.blis.json, too, with that tool's fields and quality words; --json prints it.",
+            help="blis: also write report.blis.json with that tool's fields and quality labels; --json prints it.",
         ),
     ] = "vtwin",
-) -> None:
-    """Compare observed with simulated, fit the twin, write a report."""
+) -> object:
+    """Compare an observed trace with the simulated one, fit the twin, and write a report."""
     from calibrate.ci.run_gate import announce, gate_of, margins_of, verdict_on
     from calibrate.command import (
-        Traces,
         calibration_of,
         check_writing,
         network_of,
-        source_at,
+        read_traces,
         summarise,
         write_all,
     )
-    from calibrate.compare_latency import compare_models, kind_of
+    from calibrate.compare_latency import check_alone, compare_models, kind_of
     from calibrate.distinct_runs import check_distinct
     from calibrate.findings import Options
     from calibrate.fit.objective.coefficients import COEFFICIENTS, FITTED
+    from calibrate.latency_table import model_to_fit
     from calibrate.run import check_options
     from traces.slo import parse_slo
 
@@ -169,6 +178,18 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         asked=write_config or write_defaults,
         infer=infer_async or fit_alpha2 or latency_model in ("auto", "blackbox", "extended"),
     )
+    if compare_latency is not None:
+        check_alone(
+            thresholds=thresholds,
+            junit=junit,
+            baseline=baseline,
+            latency_model=latency_model,
+            write_config=write_config,
+            write_defaults=write_defaults,
+            format=None if form == "vtwin" else form,
+        )
+    if fit and config is not None and compare_latency is None:
+        latency_model = model_to_fit(config, latency_model)  # type: ignore[assignment]  # one of the same literals
     gate = gate_of(thresholds, junit=junit, baseline=baseline)
     options = Options(
         pair_by=pair_by,
@@ -182,17 +203,12 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         slo_us={} if slo is None else parse_slo(slo),
         margins=margins_of(margin, None if gate is None else gate[0]),
     )
-    traces = Traces(
-        observed=[source_at(path) for path in observed],
-        simulated=None if simulated is None else source_at(simulated),
-        holdout=[source_at(path) for path in held_out],
-        repeats=[source_at(path) for path in repeat or []],
-    )
+    traces = read_traces(observed, simulated, held_out, repeat or [])
     check_distinct(traces.observed, holdout=traces.holdout, repeats=traces.repeats)
     options = replace(options, network=network_of(network, traces))
     if compare_latency is not None:
         compare_models(compare_latency, traces, config, report, fit=fit, options=options, as_json=as_json)
-        return
+        return None
     calibration = calibration_of(traces, config, fit=fit, options=options, latency_model=latency_model)
     verdict = None if gate is None else verdict_on(calibration, *gate)
     documents = write_all(
@@ -204,8 +220,9 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         server=(model, gpu, tp),
         form=form,
     )
-    summarise(calibration, report)
+    summarise(calibration, report, is_stdout_free=not as_json)
     if as_json:
         typer.echo(json.dumps(documents[form], indent=2, allow_nan=False))
     if verdict is not None:
-        announce(verdict, calibration, junit=junit)
+        announce(verdict, calibration, junit=junit, is_stdout_free=not as_json)
+    return calibration

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from calibrate.compare.network import Network
     from calibrate.findings import Calibration, Options, Source
     from calibrate.gate.verdict import Verdict
     from replay import TwinConfig
 
 LOG_WIDTH = 112
-"""Characters of a line where nobody looks at a terminal."""
+"""Characters of a line where the output is not a terminal."""
 
 
 def check_writing(*, fit: bool, asked: Path | None, infer: bool) -> None:
@@ -30,7 +32,9 @@ def check_writing(*, fit: bool, asked: Path | None, infer: bool) -> None:
         given = (
             "--infer-async, --fit-alpha2, --latency-model" if infer else "--write-config, --write-defaults"
         )
-        raise ConfigError(f"{given}: got no --fit, expected it: there is nothing to write or infer without")
+        raise ConfigError(
+            f"{given}: got no --fit, expected it: without a fit there is nothing to write or infer"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +92,28 @@ def _load(path: Path, latency_model: str | None, *, fit: bool) -> TwinConfig:
     return twin
 
 
-def source_at(path: Path) -> Source:
-    """Return the trace at a path, read and named."""
+def read_traces(
+    observed: Sequence[Path],
+    simulated: Path | None,
+    holdout: Sequence[Path],
+    repeats: Sequence[Path],
+) -> Traces:
+    """Return the traces of a call, read, and named so that no two are called alike."""
+    from calibrate.distinct_runs import distinct_names
+
+    paths = [*observed, *holdout, *repeats]
+    sources = [source_at(path, name) for path, name in zip(paths, distinct_names(paths), strict=True)]
+    first, last = len(observed), len(observed) + len(holdout)
+    return Traces(
+        observed=sources[:first],
+        simulated=None if simulated is None else source_at(simulated, distinct_names([simulated])[0]),
+        holdout=sources[first:last],
+        repeats=sources[last:],
+    )
+
+
+def source_at(path: Path, name: str) -> Source:
+    """Return the trace at a path, read, under a name."""
     from calibrate.compare.engine_steps import read_steps
     from calibrate.findings import Source
     from calibrate.report.document import digest_of
@@ -98,7 +122,7 @@ def source_at(path: Path) -> Source:
 
     stem = stem_of(path)
     return Source(
-        name=stem.name,
+        name=name,
         trace=read_trace(path),
         digest=digest_of(locate(path).table),
         steps=read_steps(beside(stem, ".steps.csv")),
@@ -118,7 +142,8 @@ def write_all(
     """Write everything asked for, return the JSON documents; what can be refused is worked out before."""
     from calibrate import save
     from calibrate.report.blis_report import blis_report
-    from calibrate.report.write import write_report, write_text
+    from calibrate.report.write import write_report
+    from traces.atomic import write_text
 
     known = save.Server(model=server[0], gpu=server[1], tp=server[2])
     if defaults is not None:
@@ -130,7 +155,7 @@ def write_all(
     if form == "blis":
         documents["blis"] = blis_report(calibration)
         text = json.dumps(documents["blis"], indent=2, allow_nan=False) + "\n"
-        write_text(report / "report.blis.json", text)
+        write_text(report / "report.blis.json", text, option="--report")
     if config is not None:
         save.write_config(calibration, config)
     if defaults is not None:
@@ -138,34 +163,40 @@ def write_all(
     return documents
 
 
-STRAIGHT_LINE = (
-    "note: blackbox is a straight line, good within the loads and lengths that were fitted; --latency-model auto "
-    "compares it with terms that carry further"
+LINEAR = (
+    "note: blackbox is linear: valid only inside the observed loads and lengths. Use --latency-model auto to "
+    "extrapolate."
 )
 
 
-def summarise(calibration: Calibration, report: Path) -> None:
-    """Print the errors and coefficients on stderr."""
-    from rich.console import Console
-
+def summarise(calibration: Calibration, report: Path, *, is_stdout_free: bool) -> None:
+    """Print the errors and coefficients on stdout, or on stderr where stdout holds JSON; the advice on stderr."""
     from calibrate.report.suggested_runs import suggested_runs
     from calibrate.report.terminal import headline, tables_of
     from calibrate.report.warnings import warnings_of
 
-    # Where nobody looks at a terminal, a log must not lose half of a column to 80 characters.
-    console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else LOG_WIDTH)
+    results, advice = _console(stderr=not is_stdout_free), _console(stderr=True)
     for table in tables_of(calibration):
-        console.print(table)
+        results.print(table)
     for each in calibration.traces:
         if each.saturation.state != "stable":
-            said = f"{each.source.name}: {each.saturation.state} load: {each.saturation.reason}"
-            console.print(said, soft_wrap=True)
-    for reveal in suggested_runs(calibration):
-        console.print(f"to see {', '.join(reveal.coefficients)}: {reveal.shows}", soft_wrap=True)
-        console.print(f"  {reveal.command}", soft_wrap=True, markup=False)
+            results.print(
+                f"{each.source.name}: {each.saturation.state} load: {each.saturation.reason}", soft_wrap=True
+            )
+    results.print(headline(calibration), soft_wrap=True)
+    for run in suggested_runs(calibration):
+        advice.print(f"to determine {', '.join(run.coefficients)}: {run.shows}", soft_wrap=True)
+        advice.print(f"  {run.command}", soft_wrap=True, markup=False)
     if calibration.fit is not None and calibration.fit.model == "blackbox" and not calibration.fit.candidates:
-        console.print(STRAIGHT_LINE, soft_wrap=True)
+        advice.print(LINEAR, soft_wrap=True)
     for line in warnings_of(calibration):
-        console.print(f"warning: {line}", soft_wrap=True, markup=False)
-    console.print(headline(calibration), soft_wrap=True)
-    console.print(f"report: {report / 'report.html'}", soft_wrap=True)
+        advice.print(f"warning: {line}", soft_wrap=True, markup=False)
+    advice.print(f"report: {report / 'report.html'}", soft_wrap=True)
+
+
+def _console(*, stderr: bool) -> Console:
+    """Return a console; without a terminal it is wide enough that a log loses no column."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(stderr=stderr, highlight=False, width=None if stream.isatty() else LOG_WIDTH)

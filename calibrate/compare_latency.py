@@ -1,4 +1,4 @@
-"""``vtwin calibrate --compare-latency``: latency models beside the same traces, a report each and a table of all."""
+"""``vtwin calibrate --compare-latency``: latency models on the same traces, a report each and a table of all."""
 
 from __future__ import annotations
 
@@ -47,21 +47,52 @@ def compare_models(
         except ConfigError as error:
             rows.append(unable(model, str(error)))
             continue
-        as_this = replace(options, latency_model=kind_of(model) if can_fit else None)
+        as_this = _options_for(model, options) if can_fit else replace(options, latency_model=None)
         calibration = calibration_of(traces, config, fit=can_fit, options=as_this, latency_model=model)
-        nobody = (None, None, None)
         write_all(
-            calibration, report / model, verdict=None, config=None, defaults=None, server=nobody, form="vtwin"
+            calibration,
+            report / model,
+            verdict=None,
+            config=None,
+            defaults=None,
+            server=(None, None, None),
+            form="vtwin",
         )
         rows.append(row_of(model, calibration, reason=twin.latency_reason))
     document = write_rows(rows, report)
-    Console(stderr=True, highlight=False).print(table_of(rows))
+    Console(stderr=as_json, highlight=False).print(table_of(rows))
     if as_json:
         typer.echo(json.dumps(document, indent=2, allow_nan=False))
 
 
+def _options_for(model: str, options: Options) -> Options:
+    """Return the options of one model's fit; what does not apply to physics is said and left out."""
+    from calibrate.findings import Options as Defaults
+
+    if model != "physics":
+        return replace(options, latency_model=kind_of(model))
+    names = ("infer_async", "names", "model_config", "gpu", "tp")
+    without = replace(options, latency_model=None, **{name: getattr(Defaults(), name) for name in names})
+    if any(getattr(options, name) != getattr(without, name) for name in names):
+        typer.echo(
+            "note: --infer-async, --fit-alpha2, --model-config, --gpu and --tp do not apply to the fit of physics",
+            err=True,
+        )
+    return without
+
+
+def check_alone(**given: object) -> None:
+    """Raise ConfigError where an option that needs one twin and one verdict is given with ``--compare-latency``."""
+    for option, value in given.items():
+        if value is not None:
+            raise ConfigError(
+                f"--{option.replace('_', '-')}: got it with --compare-latency, expected one or the other: there are as "
+                "many twins and reports as models (choose one with --latency-model)"
+            )
+
+
 def kind_of(latency_model: str | None) -> Literal["auto", "blackbox", "extended"] | None:
-    """Return the kind of straight lines that a fit is to find, None where it is to keep what is configured."""
+    """Return the kind of coefficients that a fit is to find, None where it is the configured one."""
     if latency_model in ("auto", "blackbox", "extended"):
         return latency_model  # type: ignore[return-value]  # mypy does not narrow text by a tuple
     return None

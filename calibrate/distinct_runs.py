@@ -1,11 +1,13 @@
-"""Whether traces that are to judge each other are different runs: what a fit has seen cannot judge it."""
+"""Whether the traces of a call are different runs: a fit cannot be tested on a run that it has seen."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from traces.errors import ConfigError
+from traces.tables.paths import stem_of
 
 if TYPE_CHECKING:
     from calibrate.findings import Source
@@ -13,6 +15,24 @@ if TYPE_CHECKING:
 
 TOLD = ("request_id", "arrival_time_us", "send_time_us", "last_chunk_time_us", "last_token_time_us")
 """What two different runs do not share to the microsecond."""
+
+
+def distinct_names(paths: Sequence[Path]) -> list[str]:
+    """Return what each trace is called: its stem's name, after the folders that differ where several have that name."""
+    stems = [stem_of(path.absolute()) for path in paths]
+    return [_distinct_name(stem, [other for other in stems if other.name == stem.name]) for stem in stems]
+
+
+def _distinct_name(stem: Path, alike: Sequence[Path]) -> str:
+    """Return the name of one of several stems that end alike."""
+    folders = [other.parent.parts[::-1] for other in alike]
+    own = stem.parent.parts[::-1]
+    differing = [
+        part
+        for depth, part in enumerate(own)
+        if len({parts[depth] if depth < len(parts) else None for parts in folders}) > 1
+    ]
+    return "/".join([*differing[::-1], stem.name])
 
 
 def check_distinct(
@@ -26,7 +46,7 @@ def check_distinct(
                 if is_same_run(source, other):
                     raise ConfigError(
                         f"{option}: got {source.name}, which is the same run as {place} {other.name}, expected another "
-                        "run: a trace counts once, and can neither judge a fit that has seen it nor repeat itself"
+                        "run: a fit cannot be tested on a run that it has seen, and a run does not repeat itself"
                     )
             seen.append((option, source))
 

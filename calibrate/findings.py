@@ -1,4 +1,4 @@
-"""What ``calibrate`` is given and what it finds: traces beside their simulations, errors, and what explains them."""
+"""What ``calibrate`` is given and what it finds: traces with their simulations, errors, and what explains them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Options:
     ``latency_model``: which to fit, None as configured. ``model_config`` (a config.json, or a model that ships),
     ``gpu`` and ``tp``: where the traces' headers do not say, or say otherwise; what they imply of the extended model's
     coefficients is the fit's prior.
-    ``network``: given to what is simulated. ``slo_us``: what a good request keeps (``--slo``). ``margins``: by
+    ``network``: given to what is simulated. ``slo_us``: the limits of a good request (``--slo``). ``margins``: by
     metric, within which ratio of means two sides are equivalent; ``""`` is that of all others.
     """
 
@@ -71,7 +71,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One observed trace beside its simulation; ``partner``: the trace that it was compared with, if given."""
+    """One observed trace with its simulation; ``partner``: the trace that it was compared with, if given."""
 
     source: Source
     role: Role
@@ -147,7 +147,7 @@ class Calibration:
 
     @property
     def held_out_traces(self) -> tuple[Compared, ...]:
-        """The traces behind ``holdout``: those named to judge by, else those that were not only fitted."""
+        """The traces behind ``holdout``: those named with --holdout, else those that were not only fitted."""
         named = tuple(each for each in self.traces if each.role == "held out")
         return named or tuple(each for each in self.traces if each.role != "fitted")
 

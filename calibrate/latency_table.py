@@ -58,6 +58,16 @@ def twin_for(path: Path, model: str | None, *, fit: bool) -> TwinConfig:
     return twin if isinstance(twin.latency, Blackbox) else replace(twin, latency=Blackbox(**GUESS))
 
 
+def model_to_fit(path: Path, asked: str | None) -> str | None:
+    """Return the latency model that a fit finds: the one asked for, else auto; None: physics, as configured."""
+    from replay import load_config
+    from sim import Physics
+
+    if asked is not None:
+        return asked
+    return None if isinstance(load_config(path).latency, Physics) else "auto"
+
+
 def row_of(model: str, calibration: Calibration, *, reason: str) -> Row:
     """Return what a model came to."""
     errors = calibration.held_out.errors
@@ -93,11 +103,14 @@ def table_of(rows: Sequence[Row]) -> Table:
 
 def write_rows(rows: Sequence[Row], report: Path) -> dict[str, object]:
     """Write latency-models.json into the report's folder and return what it holds."""
-    from calibrate.report.write import write_text
+    from traces.atomic import write_folder
 
     document: dict[str, object] = {"schema_version": 1, "models": [asdict(row) for row in rows]}
-    report.mkdir(parents=True, exist_ok=True)
-    write_text(report / "latency-models.json", json.dumps(document, indent=2, allow_nan=False) + "\n")
+    write_folder(
+        report,
+        {"latency-models.json": json.dumps(document, indent=2, allow_nan=False) + "\n"},
+        option="--report",
+    )
     return document
 
 

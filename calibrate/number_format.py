@@ -6,7 +6,7 @@ from calibrate.compare.bootstrap import Estimate
 
 METRIC_NAMES = {
     "ttft_us": "TTFT",
-    "ttft_from_due_us": "TTFT from due",
+    "ttft_from_due_us": "TTFT from scheduled send time",
     "itl_us": "ITL",
     "tpot_us": "TPOT",
     "e2e_us": "E2E",
@@ -14,7 +14,7 @@ METRIC_NAMES = {
 }
 METRIC_MEANINGS = {
     "ttft_us": "time to first token",
-    "ttft_from_due_us": "time to first token from when the request was due",
+    "ttft_from_due_us": "time to first token from when the request was scheduled to be sent",
     "itl_us": "inter-token latency",
     "tpot_us": "time per output token",
     "e2e_us": "end to end",
@@ -42,7 +42,7 @@ STRATUM_NAMES = {
     "tenant_id": "tenant",
 }
 MINUS, NONE, SPACE = "\u2212", "\u2013", "\u00a0"
-"""True minus, the dash of a missing value, and the space that keeps a unit with its number."""
+"""True minus, the dash of a missing value, and the space between a number and its unit, where no line breaks."""
 
 
 def duration(value_us: float | None) -> str:
@@ -111,7 +111,7 @@ def rate(value: float | None) -> str:
 
 
 def reason(name: str) -> str:
-    """Return an exclusion's reason in words."""
+    """Return an exclusion's reason as text."""
     return name.replace("_", " ")
 
 
@@ -126,5 +126,5 @@ def p_value(value: float | None) -> str:
 
 
 def statistic(name: str) -> str:
-    """Return a statistic that a limit is on, in words."""
+    """Return a statistic that a limit is on, as text."""
     return STATISTIC_NAMES.get(name, name)

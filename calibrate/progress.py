@@ -1,4 +1,4 @@
-"""Telling how a fit goes: a live line in a terminal, plain lines elsewhere; nothing when it is quick."""
+"""Telling how a fit goes: a live line in a terminal, lines of text elsewhere; nothing when it is quick."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def fit_progress() -> Iterator[Callable[[str, float], None]]:
         with _live() as report:
             yield report
     else:
-        yield _plain()
+        yield _lines()
 
 
 @contextmanager
 def _live() -> Iterator[Callable[[str, float], None]]:
-    """Yield a reporter that keeps one line in the terminal up to date."""
+    """Yield a reporter that updates one line in the terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -35,7 +35,7 @@ def _live() -> Iterator[Callable[[str, float], None]]:
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("fit", total=None, stage="first guess", loss="")
+        task = progress.add_task("fit", total=None, stage="initial guess", loss="")
 
         def report(stage: str, loss: float) -> None:
             progress.update(task, stage=stage, loss=f"{loss:.4g}")
@@ -43,9 +43,9 @@ def _live() -> Iterator[Callable[[str, float], None]]:
         yield report
 
 
-def _plain() -> Callable[[str, float], None]:
+def _lines() -> Callable[[str, float], None]:
     """Return a reporter that prints a line now and then."""
-    last, meaning = time.monotonic(), " (1: a typical error of one noise; less is better)"
+    last, meaning = time.monotonic(), " (1: the typical error of a request; lower is better)"
 
     def report(stage: str, loss: float) -> None:
         nonlocal last, meaning

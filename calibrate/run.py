@@ -28,11 +28,12 @@ from calibrate.findings import (
     Source,
 )
 from calibrate.fit.objective.fit_trace import fit_trace
-from calibrate.fit.objective.priors import known_priors
+from calibrate.fit.objective.priors import Prior, known_priors
 from calibrate.fit.pipeline import fit
 from calibrate.fit.search import Report
 from calibrate.noise_floor import couples_of, noise_pairs
 from calibrate.simulated_side import against_trace, against_twin
+from sim import Physics
 from traces.errors import ConfigError, TraceError
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def compare_with_twin(
         options=options,
         repeats=repeats,
         config=config,
-        unseen="traces named with --holdout; nothing was fitted" if held_out else "nothing was fitted",
+        unseen="traces named with --holdout; no fit" if held_out else "the given twin, no fit",
     )
 
 
@@ -89,7 +90,7 @@ def calibrate(
 ) -> Calibration:
     """Return the twin fitted to the observed traces, with its errors on the held-out ones.
 
-    Without held-out traces each observed one is simulated whole, fitted on the first half of its requests by
+    Without held-out traces each observed one is simulated in full, fitted on the first half of its requests by
     arrival, and its errors are those of the second half.
     """
     halves = None if holdout else [first_half(source.trace) for source in observed]
@@ -110,12 +111,7 @@ def calibrate(
         seed=options.seed,
         infer_async=options.infer_async,
         latency_model=options.latency_model,
-        priors=known_priors(
-            observed[0].trace.header.server,
-            model_config=options.model_config,
-            gpu=options.gpu,
-            tp=options.tp,
-        ),
+        priors=_priors(observed[0].trace, config, options),
         report=report,
     )
     if halves is None:
@@ -135,6 +131,19 @@ def calibrate(
         held_out, fitted, options=options, repeats=repeats, config=found.config, unseen=how
     )
     return replace(calibration, fit=found)
+
+
+def _priors(trace: Trace, config: TwinConfig, options: Options) -> dict[str, Prior]:
+    """Return what model and GPU imply of the extended model's coefficients; physics has priors of its own.
+
+    Those that the options name are returned for physics too, so that the fit can refuse them.
+    """
+    is_given = any(value is not None for value in (options.model_config, options.gpu, options.tp))
+    if isinstance(config.latency, Physics) and not is_given:
+        return {}
+    return known_priors(
+        trace.header.server, model_config=options.model_config, gpu=options.gpu, tp=options.tp
+    )
 
 
 def first_half(trace: Trace) -> NDArray[np.bool_]:
@@ -213,18 +222,17 @@ def _latency_parts(parts: Sequence[Part]) -> tuple[list[str], Pairs]:
 
 
 def _accuracy_of(parts: Sequence[Part], options: Options) -> Accuracy:
-    """Return the errors of these requests: latencies where the server kept up, capacity where it did not."""
+    """Return the errors of these requests: latencies where the server served the load, throughput where it did not."""
     bootstrap = options.bootstrap()
     _, latency = _latency_parts(parts)
     saturated = [pairs for each, pairs in parts if each.is_saturated]
     are_all = all(len(pairs) == len(each.pairs) for each, pairs in parts)
     counters = [each.counters for each, _ in parts] if are_all else []
     everything = concat([pairs for _, pairs in parts])
-    promises = options.slo_us
     return Accuracy(
         errors=compare(latency, bootstrap=bootstrap),
-        rates=rates_of(everything, slo_us=promises, bootstrap=bootstrap, counters=counters),
-        capacity=rates_of(concat(saturated), slo_us=promises, bootstrap=bootstrap) if saturated else {},
+        rates=rates_of(everything, slo_us=options.slo_us, bootstrap=bootstrap, counters=counters),
+        capacity=rates_of(concat(saturated), slo_us=options.slo_us, bootstrap=bootstrap) if saturated else {},
         of_saturated=len(saturated) == len(parts),
         pairs=latency,
     )

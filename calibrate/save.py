@@ -14,8 +14,8 @@ from calibrate import number_format
 from calibrate.findings import Calibration
 from calibrate.fit.result import Fit
 from calibrate.report.warnings import unknown_flags, warnings_of
-from calibrate.report.write import write_text
 from sim.config import UNBOUNDED
+from traces.atomic import write_text
 from traces.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ def write_config(calibration: Calibration, path: Path) -> None:
     text = dump_config(fit.config)
     for name in unknown_flags(calibration):  # left out, so that an assumption does not come back as a setting
         text = re.sub(rf"^  ({name}: .*)$", r"  # \1  (assumed)", text, count=1, flags=re.MULTILINE)
-    write_text(path, "\n".join(_head(calibration, fit)) + "\n" + text)
+    write_text(path, "\n".join(_head(calibration, fit)) + "\n" + text, option="--write-config")
 
 
 def write_defaults(calibration: Calibration, path: Path, *, server: Server) -> None:
-    """Put the fit into a defaults file, the entry it replaces kept as its history."""
+    """Put the fit into a defaults file, with the entry that it replaces as its history."""
     from replay import write_defaults_entry
 
     write_defaults_entry(path, defaults_entry(calibration, server=server))
@@ -58,7 +58,7 @@ def defaults_entry(calibration: Calibration, *, server: Server) -> DefaultsEntry
     if fit.model not in get_args(FittedModel):
         raise ConfigError(
             f"--write-defaults: got a fit of {fit.model}, expected one of {', '.join(get_args(FittedModel))}, which "
-            "are what defaults hold; --write-config keeps every term"
+            "are what defaults hold; --write-config writes every term"
         )
     recorded = calibration.traces[0].source.trace.header.server
     model, gpu = server.model or recorded.model, server.gpu or recorded.gpu
@@ -122,7 +122,7 @@ def _on_record(fit: Fit) -> dict[str, Decimal]:
 
 
 def _identification(fit: Fit) -> Literal["weak", "partial", "good"]:
-    """Return how far the traces tell the fitted coefficients apart: all, the step's, or not even those."""
+    """Return how well the traces determine the fitted coefficients: all, the step's, or not even those."""
     seen = {each.name: each.identifiable for each in fit.coefficients if each.fitted}
     if all(seen.values()):
         return "good"

@@ -1,4 +1,4 @@
-"""One observed trace beside the other side of the comparison: what the twin makes of it, or another trace."""
+"""The simulated side of a comparison: what the twin makes of an observed trace, or another trace."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_STEPS = 300_000
 
 
 def against_trace(observed: Source, simulated: Source, options: Options) -> Compared:
-    """Return a trace beside another one of the same requests; nothing is simulated."""
+    """Return a trace compared with another one of the same requests; nothing is simulated."""
     other = simulated.trace if options.network is None else client_view(simulated.trace, options.network)
     pairs = pair_sides(side_of(observed.trace), side_of(other), by=options.pair_by)
     return Compared(
@@ -45,7 +45,7 @@ def against_trace(observed: Source, simulated: Source, options: Options) -> Comp
 
 
 def against_twin(source: Source, config: TwinConfig, options: Options, *, role: Role) -> Compared:
-    """Return a trace beside what the twin makes of it."""
+    """Return a trace compared with what the twin makes of it."""
     from replay import check_fits, simulate_trace
 
     check_fits(config, source.trace)
@@ -133,7 +133,9 @@ def trace_notes(trace: Trace, pairs: Pairs) -> tuple[str, ...]:
             "ITL statistics are of each request's mean, since no single gaps are recorded on both sides"
         )
     if pairs.num_token_mismatch:
-        lines.append(f"{pairs.num_token_mismatch} pairs disagree on their token counts and were kept")
+        lines.append(
+            f"{pairs.num_token_mismatch} pairs disagree on their token counts and are compared all the same"
+        )
     if (paced := pacing_of(trace).note()) is not None:
         lines.append(paced)
     return tuple(lines)

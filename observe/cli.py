@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from observe.settings import WarmUp
 from traces.workload.options import WorkloadOptions, with_workload_options
+
+if TYPE_CHECKING:
+    from observe.settings import GuidedDecoding
 
 SERVER = "Server"
 LIMITS = "Timeouts, retries, limits"
@@ -177,10 +181,41 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         bool,
         typer.Option(
             "--class-priority",
-            help="Send vLLM's priority by the request's SLO class (server: --scheduling-policy priority).",
+            help="Send vLLM's priority by SLO class: critical 0, standard 1, batch 5, sheddable 6, background 7 "
+            "(server: --scheduling-policy priority).",
             rich_help_panel=SERVER,
         ),
     ] = False,
+    class_priorities: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CLASS=N,…",
+            help="As --class-priority, with these priorities: critical=0,batch=5. Lower is more urgent.",
+            show_default=False,
+            rich_help_panel=SERVER,
+        ),
+    ] = None,
+    guided: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SCHEMA.json",
+            help="Constrain outputs by this JSON schema (guided decoding): of the requests that the trace marks, "
+            "else of all.",
+            show_default=False,
+            rich_help_panel=SERVER,
+        ),
+    ] = None,
+    guided_frac: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="FRAC",
+            help="Constrain only this fraction of the requests, chosen by request_id.",
+            show_default=False,
+            rich_help_panel=SERVER,
+        ),
+    ] = None,
     max_error_rate: Annotated[
         float | None,
         typer.Option(
@@ -294,7 +329,8 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         probe=not no_probe,
         salt=prompt_salt,
         streaming=not no_streaming,
-        class_priority=class_priority,
+        class_priority=_class_priority(class_priority, class_priorities),
+        guided=_guided(guided, guided_frac),
         max_error_frac=max_error_rate,
         scrape_s=None if scrape is None else _finite(scrape),
         engine_log=engine_log,
@@ -318,6 +354,26 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             as_json=as_json,
             strict=strict,
         )
+
+
+def _class_priority(by_default: bool, text: str | None) -> Mapping[str, int] | None:
+    from observe.plan.priorities import parse_class_priorities
+    from traces.priorities import PRIORITY_OF_CLASS
+
+    if text is not None:
+        return parse_class_priorities(text)
+    return PRIORITY_OF_CLASS if by_default else None
+
+
+def _guided(schema: Path | None, frac: float | None) -> GuidedDecoding | None:
+    from observe.plan.guided import read_schema
+    from traces import ConfigError
+
+    if schema is None:
+        if frac is not None:
+            raise ConfigError("--guided-frac: got no --guided, expected --guided SCHEMA.json")
+        return None
+    return read_schema(schema, frac=frac)
 
 
 def _finite(seconds: float) -> float | None:

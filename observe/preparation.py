@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from observe.plan.chains import chains_of, rounds_that_extend
 from observe.plan.conversations import returns_token_ids
+from observe.plan.guided import guided_fields, guided_rows
 from observe.plan.local_tokenizer import LocalTokenizer
 from observe.plan.negotiate import negotiate
+from observe.plan.priorities import priority_notes
 from observe.plan.prompt_lengths import make_prompts
 from observe.plan.prompts import Prompts, TokenPrompts
 from observe.plan.request_body import BodyShape
@@ -50,8 +52,7 @@ async def prepare(
     """
     server = await ask_server(client, model=settings.model)
     salt = int.from_bytes(os.urandom(6)) if settings.salt is None else settings.salt
-    served = frozenset(server.served) if settings.model is None else frozenset()
-    shape = BodyShape(api=settings.api, model=server.model, row_models=served, streaming=settings.streaming)
+    shape = _body_shape(workload, settings, server)
     tokenizer = None if settings.tokenizer is None else LocalTokenizer(settings.tokenizer)
     prompts, note = await make_prompts(
         client, api=settings.api, model=server.model, salt=salt, tokenizer=tokenizer
@@ -74,14 +75,47 @@ async def prepare(
         shape=shape,
         prebuild_bytes=PREBUILD_BYTES if settings.processes == 1 else 0,  # each process builds its own
         class_priority=settings.class_priority,
+        guided_rows=guided_rows(workload, settings.guided),
     )
     return Preparation(
         server=server,
         plan=plan,
         salt=salt,
         metrics=None if server.metrics is None else await scrape_metrics(client),
-        notes=(*server.notes, *notes, *plan.notes),
+        notes=(*server.notes, *notes, *plan.notes, *_option_notes(plan, settings, server)),
     )
+
+
+def _body_shape(workload: Trace, settings: Settings, server: ServerFacts) -> BodyShape:
+    """Return the bodies' shape before anything is negotiated.
+
+    A row may ask for a model that the server lists, unless the user names one for all, and for an adapter that it
+    lists; of a server that lists nothing nobody can know, and it is asked.
+    """
+    adapters = frozenset(workload.column("adapter").dropna()) - {""}
+    served = frozenset(server.served)
+    known = adapters & served if served else adapters
+    guided = settings.guided
+    return BodyShape(
+        api=settings.api,
+        model=server.model,
+        row_models=known if settings.model is not None else served | known,
+        streaming=settings.streaming,
+        guided={}
+        if guided is None
+        else guided_fields(guided, is_vllm=server.is_vllm, version=server.info.version),
+    )
+
+
+def _option_notes(plan: SendPlan, settings: Settings, server: ServerFacts) -> tuple[str, ...]:
+    notes = priority_notes(
+        plan.trace, settings.class_priority, scheduling_policy=server.info.scheduling_policy
+    )
+    number = len(plan.guided_rows)
+    if not number:
+        return notes
+    said = f"{number} of {len(plan.trace)} requests are guided: their answers end where the schema ends"
+    return (*notes, said)
 
 
 async def _negotiate_body(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,15 +46,30 @@ NO_WARM_UP = WarmUp()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GuidedDecoding:
+    """A JSON schema and the fraction of requests that it constrains; None: as the trace's ``guided`` says, else all."""
+
+    name: str
+    schema: Mapping[str, object] = field(repr=False)
+    frac: float | None = None
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the schema, keys sorted."""
+        return hashlib.sha256(json.dumps(self.schema, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """How to observe. ``model`` None: the one the server lists first. ``salt`` None: drawn anew.
 
-    ``probe``: send a one-token request before the run to a server that is not known to be vLLM, to learn what
-    it accepts. ``events``: record every event's time. ``class_priority``: requests of a class carry vLLM's
-    ``priority`` by it. ``max_error_frac``: stop when more than this share of the last answers failed. ``scrape_s``:
-    how often the server's gauges are recorded. ``engine_log``: file that the server logs its steps to.
-    ``tokenizer``: tokenizer.json of the served model, for a server that has no ``/tokenize``. ``processes``: how
-    many send, the requests dealt to them beforehand. ``command``: for the header, its secrets removed.
+    ``probe``: send a one-token request before the run to a server that is not known to be vLLM, to learn what it
+    accepts. ``events``: record every event's time. ``class_priority``: vLLM's ``priority`` by service class, None:
+    only what the trace says. ``guided``: which requests a schema constrains. ``max_error_frac``: stop when more
+    than this share of the last answers failed. ``scrape_s``: how often the server's gauges are recorded.
+    ``engine_log``: file that the server logs its steps to. ``tokenizer``: tokenizer.json of the served model, for
+    a server that has no ``/tokenize``. ``processes``: how many send, the requests dealt to them beforehand.
+    ``command``: for the header, its secrets removed.
     """
 
     endpoint: Endpoint
@@ -63,7 +81,8 @@ class Settings:
     probe: bool = True
     salt: int | None = None
     streaming: bool = True
-    class_priority: bool = False
+    class_priority: Mapping[str, int] | None = None
+    guided: GuidedDecoding | None = None
     max_error_frac: float | None = None
     scrape_s: float | None = None
     engine_log: Path | None = None

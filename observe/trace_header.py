@@ -28,7 +28,7 @@ from observe.result.client_verdict import (
 from observe.run.dispatch import RunFacts
 from observe.run.progress import Progress
 from observe.server.prometheus_text import Sample
-from observe.server.server_metrics import counter_deltas
+from observe.server.server_metrics import counter_deltas, spec_decode
 from observe.settings import Settings
 from traces.files.write import tool_version
 from traces.header import ClientInfo, Header, ProcessInfo
@@ -58,6 +58,9 @@ def first_header(ready: Preparation, settings: Settings, *, executor: Executor) 
         num_planned=len(ready.plan),
         rate_asked_per_s=pace.rate_per_s,
         gap_cv_asked=pace.gap_cv,
+        class_priority=dict(settings.class_priority or {}),
+        guided_schema=None if settings.guided is None else settings.guided.name,
+        guided_schema_sha256=None if settings.guided is None else settings.guided.sha256,
         bounds=dict(BOUNDS),
         finished=False,
         notes=ready.notes,
@@ -78,6 +81,7 @@ def first_header(ready: Preparation, settings: Settings, *, executor: Executor) 
         config_digest=None,
         rebased=None,
         metrics_delta={},
+        spec_decode=None,
         noise_floor={},
         observed_kv_metrics=None,
     )
@@ -147,6 +151,7 @@ def final_header(
         server=header.server.learn("system_fingerprint of the answers", system_fingerprint=fingerprint),
         client=client,
         metrics_delta=deltas,
+        spec_decode=spec_decode(deltas),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import signal
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ import yaml
 import vtwin
 from replay.model.gpus import shipped_gpus
 from replay.model.shipped import SAME_ARCHITECTURE, shipped_models
+from sim import Step
 from tests.docs.pages import (
     LANGUAGES,
     ROOT,
@@ -28,12 +31,17 @@ from tests.docs.pages import (
     links_of,
     matches,
     pages,
+    paths_of,
+    python_names_of,
+    rows_below,
     script_of,
+    tests_of,
 )
 from tests.docs.reference import PAGES, Command
 
 PATIENCE_S = 240  # for a whole page, the first compilation of the engine included
 PORT = "8000"  # what the pages say; a free one stands in for it
+ROOMS = ("traces", "sim", "observe", "replay", "calibrate")
 
 
 def name_of(page: Path) -> str:
@@ -94,6 +102,63 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
         if not file.exists() or (anchor and anchor not in anchors_of(file))
     ]
     assert broken == []
+
+
+CURRENT = [page for page in pages() if page.name != "CHANGELOG.md"]  # which tells of the past, too
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+
+
+@pytest.mark.parametrize("page", CURRENT, ids=name_of)
+def test_every_path_that_a_page_names_exists(page: Path) -> None:
+    assert [path for path in paths_of(page) if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("page", [page for page in CURRENT if python_names_of(page)], ids=name_of)
+def test_every_python_name_on_a_page_can_be_imported(page: Path) -> None:
+    assert [name for name in python_names_of(page) if not resolves(name)] == []
+
+
+def resolves(name: str) -> bool:
+    """Return whether a dotted name is a module, or an attribute of one."""
+    module, _, attribute = name.rpartition(".")
+    try:
+        return hasattr(importlib.import_module(module), attribute) or bool(importlib.import_module(name))
+    except ImportError:
+        return False
+
+
+def test_every_test_that_a_page_names_exists() -> None:
+    tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    missing = [
+        (name_of(page), test) for page in CURRENT for test in tests_of(page) if not re.search(test, tests)
+    ]
+    assert missing == []
+
+
+def test_the_architecture_page_answers_the_twelve_questions_where_the_code_does() -> None:
+    rows = rows_below(ARCHITECTURE, "Where is it?")
+    wrong = []
+    for question, file, names in rows:
+        source = (ROOT / re.findall(r"`([^`]+)`", file)[0]).read_text()
+        for name in re.findall(r"`(\w+)`", names):
+            if not re.search(rf"^(?:async )?(?:def|class) {name}\b|^{name}(?::.*)? = ", source, re.MULTILINE):
+                wrong.append((question, file, name))
+    assert wrong == []
+    assert len(rows) == 12
+
+
+def test_the_page_on_steps_explains_every_key() -> None:
+    rows = rows_below(ROOT / "docs" / "reference" / "steps.md", "Keys")
+    explained = [name for row in rows for name in re.findall(r"`(\w+)`", row[0])]
+    assert sorted(explained) == sorted(field.name for field in fields(Step))
+
+
+def test_the_architecture_page_shows_every_room() -> None:
+    rooms = {
+        path.parent.relative_to(ROOT).as_posix() for room in ROOMS for path in (ROOT / room).rglob("*.py")
+    }
+    shown = {path.rstrip("/") for path in paths_of(ARCHITECTURE)}
+    assert rooms - shown == set()
 
 
 @pytest.mark.parametrize("page", pages(), ids=name_of)

@@ -6,6 +6,7 @@ import json
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import vtwin
+from calibrate.validate.plan import FITTED_LOADS, _enough_for_capacity
 from traces import read_trace
 
 SERVER = """\
@@ -22,6 +24,7 @@ latency: {model: blackbox, coefficients: {alpha0: 1000, alpha1: 2, alpha2: 0, be
 SERVE = "vllm serve m --max-num-seqs 32 --max-num-batched-tokens 512 --max-model-len 512"
 LENGTHS = ["--prompt-tokens", "100", "--prompt-tokens-stdev", "60", "--output-tokens", "12"]
 LOAD = [*LENGTHS, "--output-tokens-stdev", "6", "--num-requests", "20"]
+VTWIN = (sys.executable, "-P", "-m", "vtwin")
 LAST_BEFORE = "load 3 of 8"
 
 
@@ -41,7 +44,7 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loop]:
     (folder / "server.yaml").write_text(SERVER)
     with vtwin._serving(folder / "server.yaml") as url:
         command = [
-            *vtwin.VTWIN,
+            *VTWIN,
             "validate",
             "--url",
             url,
@@ -74,7 +77,7 @@ def test_an_interrupted_loop_ends_with_130_and_goes_on_where_it_was(loop: Loop) 
 
 def test_the_loop_leaves_every_trace_a_twin_and_a_report(loop: Loop) -> None:
     names = [path.stem for path in (loop.folder / "plan").glob("*.yaml")]
-    assert sorted(names) == sorted(vtwin.FITTED_LOADS)
+    assert sorted(names) == sorted(FITTED_LOADS)
     for name in names:
         trace = read_trace(loop.folder / "plan" / name)
         assert set(trace.requests["status"]) == {"ok"}
@@ -82,10 +85,12 @@ def test_the_loop_leaves_every_trace_a_twin_and_a_report(loop: Loop) -> None:
     assert (loop.folder / "report" / "report.html").exists()
 
 
-def test_the_report_is_of_an_unseen_load_beside_the_noise_floor(loop: Loop) -> None:
+def test_the_report_is_of_an_unseen_load_with_the_noise_floor(loop: Loop) -> None:
     report = json.loads((loop.folder / "report" / "report.json").read_text())
     assert report["held_out_by"] == "traces that the fit has not seen"
-    assert [each["name"].split("-")[0] for each in report["traces"] if each["role"] == "judged"] == ["rate"]
+    assert [each["name"].split("-")[0] for each in report["traces"] if each["role"] == "held out"] == [
+        "holdout/rate"
+    ]
     assert {each["name"] for each in report["fit"]["candidates"]} > {"blackbox"}
     assert report["noise_floor"]["e2e_us"]["mape"]["value"] > 0
     found = {name: each["value"] for name, each in report["fit"]["coefficients"].items()}
@@ -123,4 +128,4 @@ def test_an_option_that_observe_does_not_know_is_refused_by_it(
     ],
 )
 def test_capacity_is_measured_with_several_requests_per_user(load: list[str], more: list[str]) -> None:
-    assert vtwin._enough_for_capacity(load) == [*load, *more]
+    assert _enough_for_capacity(load) == [*load, *more]

@@ -74,13 +74,14 @@ class ProcessInfo:
 class ClientInfo:
     """How the load generator worked, and how well it did its own work.
 
-    Lags are quantiles by name (p50, p90, p99, max). ``dispatch_lag_us``: from due to sent. ``own_lag_us``:
-    the part of it that is the client's fault: without the cap on concurrency, the opening of connections,
-    and the first round of a closed loop. ``loop_lag_us``: how late the event loop woke up. ``cpu_frac``:
-    CPU seconds of the client's busiest process per second of the run, ``processes`` each of them where there
-    are several. ``limited``: whether the client, not
-    the server, set the pace, by ``bounds``, and ``reason`` why. ``finished`` is false while the run goes
-    on: what a killed client leaves behind says so.
+    Lags are quantiles by name (p50, p90, p99, max). ``dispatch_lag_us``: from due to sent. ``own_lag_us``: the
+    part of it that is the client's fault: without the cap on concurrency, the opening of connections, and the
+    first round of a closed loop. ``loop_lag_us``: how late the event loop woke up. ``cpu_frac``: CPU seconds of
+    the client's busiest process per second of the run, ``processes`` each of them where there are several.
+    ``limited``: whether the client, not the server, set the pace, by ``bounds``, and ``reason`` why.
+    ``class_priority``: vLLM's priority sent for each service class. ``guided_schema``: name of the JSON schema
+    that the guided requests were sent with, and its digest. ``finished`` is false while the run goes on: what a
+    killed client leaves behind says so.
     """
 
     clock: str | None = None
@@ -115,6 +116,9 @@ class ClientInfo:
     cpu_frac: float | None = None
     processes: tuple[ProcessInfo, ...] = ()
     bounds: Mapping[str, float] = field(default_factory=dict)
+    class_priority: Mapping[str, int] = field(default_factory=dict)
+    guided_schema: str | None = None
+    guided_schema_sha256: str | None = None
     limited: bool | None = None
     reason: str | None = None
     finished: bool | None = None
@@ -147,6 +151,22 @@ class CounterReading:
 
     before: float
     after: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecDecode:
+    """Speculative decoding during the run, by vLLM's counters ``vllm:spec_decode_*``.
+
+    ``accepted_frac_per_position``: of the drafts, how many were accepted up to and including each position, which is
+    what the engine's ``synthetic_acceptance_rates`` are. ``mean_accepted_length``: tokens per step, the model's own
+    included: 1 + accepted tokens / drafts.
+    """
+
+    num_drafts: int
+    num_draft_tokens: int
+    num_accepted_tokens: int
+    mean_accepted_length: float
+    accepted_frac_per_position: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,6 +279,7 @@ class Header:
     hash_block_size: int | None = None
     client: ClientInfo | None = None
     metrics_delta: Mapping[str, CounterReading] = field(default_factory=dict)
+    spec_decode: SpecDecode | None = None
     noise_floor: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     rebased: Rebased | None = None
     source: Source | None = None

@@ -281,7 +281,7 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
         dtype="bool",
         unit="",
         origin="vtwin",
-        meaning="Whether the simulated server's `max_model_len` cut the answer short.",
+        meaning="Whether the server's `max_model_len` cut the answer short; empty is no.",
     ),
     _count(
         "num_cached_tokens",
@@ -305,6 +305,14 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
         origin="vtwin",
         meaning="99th percentile of the time between the request's tokens.",
         minimum=0,
+    ),
+    Field(
+        name="guided",
+        dtype="bool",
+        unit="",
+        origin="vtwin",
+        meaning="Whether a JSON schema constrained the output (guided decoding, vLLM's `structured_outputs`); "
+        "empty is no.",
     ),
 )
 

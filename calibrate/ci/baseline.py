@@ -91,10 +91,10 @@ def _stratum_samples(strata: list[Json]) -> dict[tuple[str, ...], int]:
     keys: dict[str, list[int]] = {}
     for stratum in strata:
         keys.setdefault(stratum["by"], []).append(int(stratum["n"]))
-    words = {(each["by"], each["value"]): int(each["n"]) for each in strata}
+    values = {(each["by"], each["value"]): int(each["n"]) for each in strata}
     found: dict[tuple[str, ...], int] = {}
     for by, which, metric, statistic in _strata(strata):
-        n = words.get((by, which))
+        n = values.get((by, which))
         found[by, which, metric, statistic] = keys[by][int(which)] if n is None else n
     return found
 

@@ -53,25 +53,28 @@ def verdict_on(calibration: Calibration, gate: Gate, baseline: Baseline | None) 
     return replace(verdict, unknown_flags=unknown_flags(calibration))
 
 
-def announce(verdict: Verdict, calibration: Calibration, *, junit: Path | None) -> None:
-    """Tell people and the CI system of the verdict; leave with its exit code."""
+def announce(verdict: Verdict, calibration: Calibration, *, junit: Path | None, is_stdout_free: bool) -> None:
+    """Print the verdict and write it for the CI system; leave with its exit code.
+
+    The verdict goes to stdout, or to stderr where stdout holds a JSON document.
+    """
     from calibrate.ci import outputs
     from calibrate.gate.verdict import EXIT_CODES
-    from calibrate.report.write import write_text
+    from traces.atomic import write_text
 
     if junit is not None:
-        write_text(junit, outputs.junit_of(verdict))
+        write_text(junit, outputs.junit_of(verdict), option="--junit")
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         outputs.append_summary(Path(summary), outputs.summary_of(verdict, calibration.holdout))
     if os.environ.get("GITHUB_ACTIONS"):
         for line in outputs.annotations_of(verdict):
             typer.echo(line, err=True)  # stdout may be a JSON document; the runner reads both
     for line in verdict.obstacles:
-        typer.echo(f"not comparable: {line}", err=True)
+        typer.echo(f"not comparable: {line}", err=not is_stdout_free)
     for check in verdict.checks:
         if check.reason:
-            typer.echo(f"{check.word}: {check.name}: {check.reason}", err=True)
-    typer.echo(f"verdict: {verdict.line}", err=True)
+            typer.echo(f"{check.word}: {check.name}: {check.reason}", err=not is_stdout_free)
+    typer.echo(f"verdict: {verdict.line}", err=not is_stdout_free)
     raise typer.Exit(EXIT_CODES[verdict.outcome])
 
 

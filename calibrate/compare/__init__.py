@@ -1,1 +1,1 @@
-"""How far two sides of the same requests are apart, with intervals. No fit."""
+"""How much two sides of the same requests differ, with intervals. No fit."""

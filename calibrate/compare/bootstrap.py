@@ -99,7 +99,7 @@ def draw_counts(n: int, block: int, *, replicates: int, seed: int, stream: int) 
 def quantile_rows(values: Floats, counts: NDArray[np.float32], *, at: Floats) -> Floats:
     """Return the quantiles of each row's resample: [replicates, len(at)].
 
-    ``values`` [m] ascending, ``counts`` [replicates, m] how often each was drawn (whole numbers).
+    ``values`` [m] ascending, ``counts`` [replicates, m] how often each was drawn (integers).
     Linear interpolation at rank q (n - 1), so that a row equals ``numpy.quantile`` of its resample.
     """
     reached = np.cumsum(counts, axis=1, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""The engine's own log of its steps beside what the latency model makes of the same steps."""
+"""The engine's own log of its steps, and what the latency model makes of the same steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far two sides of the same requests are apart: statistics, errors, and the interval around each."""
+"""How much two sides of the same requests differ: statistics, errors, and the interval around each."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def correlation(two: tuple[Floats, Floats], counts: NDArray[np.float32]) -> Floa
 def _ranks(two: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
     """Return both sides' ranks, ties sharing their middle one: Pearson's R of these is Spearman's.
 
-    A resample keeps the ranks of the whole: ranking every replicate anew would cost a sort each and moves R by
+    A resample has the ranks of the whole sample: ranking every replicate anew would cost a sort each and moves R by
     far less than the interval is wide.
     """
     from scipy.stats import rankdata

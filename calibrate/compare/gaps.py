@@ -1,4 +1,4 @@
-"""Inter-token gaps of many requests in three columns, so that a bootstrap can redraw whole requests."""
+"""Inter-token gaps of many requests in three columns, so that a bootstrap can redraw requests with all their gaps."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ KINDS = ("slo_class", "model", "tenant_id")
 """What a request says of itself, columns of ``Pairs.requests``; None where it says nothing."""
 
 OBSERVED_REASONS = {"error": "failed"}
-"""Statuses that are named differently among the exclusions; the others keep their name."""
+"""Statuses that are named differently among the exclusions; the others have the same name."""
 SIMULATED_REASONS = {
     "incomplete": "not_finished_in_simulation",
     "rejected": "rejected_in_simulation",

@@ -50,7 +50,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """The error of E2E by phase, over ``n`` requests. ``basis``: who told the observed phases apart."""
+    """The error of E2E by phase, over ``n`` requests. ``basis``: where the observed phases come from."""
 
     basis: Basis
     n: int
@@ -94,9 +94,9 @@ def origin_of(pairs: Pairs, *, bootstrap: Bootstrap) -> Origin | None:
     e2e = pairs.observed["e2e_us"].to_numpy()[rows]
     counts = None
     if n >= MIN_REQUESTS:
-        apart = (simulated - observed).sum(axis=1)
+        difference = (simulated - observed).sum(axis=1)
         counts = draw_counts(
-            n, block_length(apart), replicates=bootstrap.replicates, seed=bootstrap.seed, stream=STREAM
+            n, block_length(difference), replicates=bootstrap.replicates, seed=bootstrap.seed, stream=STREAM
         ).astype(np.float64)
     phases = {}
     for column, name in enumerate(PHASES):

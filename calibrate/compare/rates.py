@@ -1,4 +1,4 @@
-"""What a whole run comes to on both sides: throughput, goodput, prefix hits, preemptions, with intervals."""
+"""What a run comes to on both sides: throughput, goodput, prefix hits, preemptions, with intervals."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ RATES = (
     "prefix_hit_frac",
     "num_preemptions",
 )
-COMPARED, COUNTED = "compared requests", "the server's counters, whole run"
+COMPARED, COUNTED = "compared requests", "the server's counters, entire run"
 STREAM = 900
-"""Keeps the draws apart from those of the latencies."""
+"""Makes the draws independent of those of the latencies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """What the server counted over a whole run, and the simulator over the same; None where not known."""
+    """What the server counted over the entire run, and the simulator over the same; None where not known."""
 
     hit_frac: tuple[float | None, float | None] = (None, None)
     preemptions: tuple[float | None, float | None] = (None, None)
@@ -80,7 +80,7 @@ def rates_of(
     """Return the run's numbers that both sides know, in the order of ``RATES``.
 
     A throughput is what finished over the time from first arrival to last token. Its interval redraws stretches of
-    consecutive completions, the k-th of one side together with the k-th of the other. ``counters`` (of whole runs)
+    consecutive completions, the k-th of one side together with the k-th of the other. ``counters`` (of entire runs)
     stand in where single requests do not tell.
     """
     settings = bootstrap or Bootstrap()
@@ -138,8 +138,8 @@ def _rate(sides: Sequence[_Side], settings: Bootstrap) -> Rate:
     ratio = simulated / observed - 1 if observed else np.nan
     error, relative = Estimate(value=finite(simulated - observed)), Estimate(value=finite(ratio))
     if n >= MIN_REQUESTS:
-        apart = (sides[1].per - sides[0].per) + (sides[1].amount - sides[0].amount)
-        block = block_length(apart)
+        difference = (sides[1].per - sides[0].per) + (sides[1].amount - sides[0].amount)
+        block = block_length(difference)
         counts = draw_counts(
             n, block, replicates=settings.replicates, seed=settings.seed, stream=STREAM
         ).astype(np.float64)

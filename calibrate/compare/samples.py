@@ -19,7 +19,7 @@ KS_GRID = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """Values in ascending order, each with its weight (a whole number) and the request it belongs to.
+    """Values in ascending order, each with its weight (an integer) and the request it belongs to.
 
     ``binned``: [requests, bins] how much weight a request has in each bin, where the values are many; None
     where there is one value per request. ``bin_values`` [bins]: the bins' means, ascending.
@@ -92,8 +92,8 @@ class Sample:
     def wasserstein(self, other: Sample) -> float:
         """Return Wasserstein's first distance to another sample: the area between the distribution functions, µs."""
         points = np.union1d(self.values, other.values)
-        apart = np.abs(self.share_up_to(points) - other.share_up_to(points))
-        return float(apart[:-1] @ np.diff(points))
+        difference = np.abs(self.share_up_to(points) - other.share_up_to(points))
+        return float(difference[:-1] @ np.diff(points))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +112,8 @@ class Spread:
             weights @ below / (weights @ total)[:, None]
             for below, total in zip(self.below, self.total, strict=True)
         ]
-        apart = np.abs(shares[1] - shares[0] - self.difference)
-        return np.asarray(np.max(apart, axis=1)), np.asarray(apart[:, :-1] @ np.diff(self.grid))
+        difference = np.abs(shares[1] - shares[0] - self.difference)
+        return np.asarray(np.max(difference, axis=1)), np.asarray(difference[:, :-1] @ np.diff(self.grid))
 
 
 def spread_of(samples: tuple[Sample, Sample]) -> Spread:

@@ -44,7 +44,7 @@ class Saturation:
 
 
 def saturation_of(trace: Trace, *, seed: int = 42, level: float = 0.90) -> Saturation:
-    """Return whether the server kept up with the load of an observed run."""
+    """Return whether the server served the load of an observed run."""
     from traces import request_metrics, send_or_arrival_us
 
     arrival = np.asarray(send_or_arrival_us(trace), dtype=np.float64)
@@ -64,11 +64,11 @@ def saturation(arrival_us: Floats, e2e_us: Floats, *, seed: int = 42, level: flo
     arrival, e2e = arrival_us[order], e2e_us[order]
     end = arrival + e2e
     backlog = int(np.count_nonzero(end > arrival[-1]))
-    settled = arrival[0] + float(np.median(e2e[: n // 4]))
-    if settled >= arrival[-1]:
+    filled_us = arrival[0] + float(np.median(e2e[: n // 4]))
+    if filled_us >= arrival[-1]:
         return _burst(n, backlog, span_us=arrival[-1] - arrival[0], ends=end)
-    arrived, done = _bins(arrival, end, window=(settled, float(arrival[-1])))
-    unserved, slope = _growth(arrived, done, window_us=arrival[-1] - settled, seed=seed, level=level)
+    arrived, done = _bins(arrival, end, window=(filled_us, float(arrival[-1])))
+    unserved, slope = _growth(arrived, done, window_us=arrival[-1] - filled_us, seed=seed, level=level)
     half = n // 2
     trend = float(e2e[half:].mean() / e2e[:half].mean() - 1)
     floor = 1 / np.sqrt(n)
@@ -106,7 +106,7 @@ def _burst(n: int, backlog: int, *, span_us: float, ends: Floats) -> Saturation:
     state: State = "saturated" if queues else "unclear"
     return Saturation(
         state=state,
-        reason=f"{backlog} of {n} requests were in flight when the last one came: all were due almost at once",
+        reason=f"almost all {n} requests were sent at once: {backlog} were in flight when the last one was sent",
         n=n,
         slope_per_s=Estimate(value=None),
         unserved_frac=Estimate(value=None),

@@ -40,14 +40,14 @@ class Stratum:
 
     @property
     def label(self) -> str:
-        """Which requests, in words."""
+        """Which requests, as text."""
         if self.low is None or self.high is None:
             return self.value or UNSTATED
         return f"{self.low:,.0f} to {self.high:,.0f}"
 
 
 def strata_of(pairs: Pairs, *, bootstrap: Bootstrap, trace_names: Sequence[str] = ()) -> tuple[Stratum, ...]:
-    """Return the errors by thirds of lengths, load and time in the run, and by every word that tells requests apart.
+    """Return the errors by thirds of lengths, load and time in the run, and by every text that distinguishes requests.
 
     Equal values stay together; a kind of fewer than ``MIN_REQUESTS`` requests is left out.
     """
@@ -62,10 +62,10 @@ def strata_of(pairs: Pairs, *, bootstrap: Bootstrap, trace_names: Sequence[str] 
             chosen = third == number
             bounds = (float(values[chosen].min()), float(values[chosen].max()))
             found.append(_stratum(pairs, chosen, by=by, bounds=bounds, settings=settings))
-    for by, words in _words(pairs, trace_names):
+    for by, texts in _values(pairs, trace_names):
         found += [
-            _stratum(pairs, words == value, by=by, value=value, settings=settings)
-            for value in _most_frequent(words)
+            _stratum(pairs, texts == value, by=by, value=value, settings=settings)
+            for value in _most_frequent(texts)
         ]
     return tuple(found)
 
@@ -78,15 +78,15 @@ def _numbers(pairs: Pairs) -> dict[str, NDArray[np.float64]]:
     return {name: each for name, each in values.items() if bool(np.isfinite(each).all())}
 
 
-def _words(pairs: Pairs, trace_names: Sequence[str]) -> Iterator[tuple[str, NDArray[np.object_]]]:
-    """Yield what the requests are told apart by: their trace, the cache, their class, model and tenant."""
+def _values(pairs: Pairs, trace_names: Sequence[str]) -> Iterator[tuple[str, NDArray[np.object_]]]:
+    """Yield what distinguishes requests: their trace, the cache, their class, model and tenant."""
     requests = pairs.requests
     if len(trace_names) > 1:
         yield "trace", np.array([trace_names[number] for number in requests["trace"]], dtype=object)
     cached = requests["cached_tokens"].to_numpy(dtype=np.float64)
     if bool(np.isfinite(cached).any()):
-        words = np.where(cached > 0, "cached in part", "nothing cached")
-        yield "cached", np.where(np.isfinite(cached), words, UNSTATED).astype(object)
+        values = np.where(cached > 0, "cached in part", "nothing cached")
+        yield "cached", np.where(np.isfinite(cached), values, UNSTATED).astype(object)
     for name in KINDS:
         column: pd.Series[str] = requests[name]
         yield name, column.where(column.notna(), UNSTATED).to_numpy(dtype=object)
@@ -100,9 +100,9 @@ def _large(third: NDArray[np.intp]) -> list[int]:
     ]
 
 
-def _most_frequent(words: NDArray[np.object_]) -> list[str]:
+def _most_frequent(values: NDArray[np.object_]) -> list[str]:
     """Return the values that are frequent enough, by name; none where all requests share one."""
-    counts = pd.Series(words).value_counts()
+    counts = pd.Series(values).value_counts()
     if len(counts) < 2:
         return []
     return sorted(str(value) for value in counts[counts >= MIN_REQUESTS].index[:MOST_KINDS])

@@ -140,7 +140,7 @@ def robust_nnls(matrix: Floats, target: Floats, *, weights: Floats, scale: Float
 def several_starts(guess: Floats, *, names: Sequence[str], scale: Floats) -> list[Floats]:
     """Return the guess and others that a different split of the same latency would have given.
 
-    What the first guess cannot tell apart, it may have put on the wrong side: a prompt token's cost on the
+    What the initial guess cannot separate, it may have put on the wrong side: a prompt token's cost on the
     way in (alpha1) or in the step (beta1), a constant on the way in (alpha0) or in every step (beta0).
     """
     at = {name: index for index, name in enumerate(names)}

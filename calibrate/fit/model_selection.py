@@ -2,7 +2,7 @@
 
 Where a coefficient's prior is informative, its term costs no freedom: what the traces cannot see then takes the value
 that such hardware has, and a model without the term would take zero, which no hardware has. So among candidates that
-the traces cannot tell apart, by one standard error of the difference, the most complete one is chosen, not the
+the traces cannot distinguish, by one standard error of the difference, the most complete one is chosen, not the
 simplest: the simplest is as good inside the range that was observed and wrong beyond it. A term whose prior is only
 that of any transformer pays a penalty, so that it must earn its place.
 """
@@ -108,7 +108,7 @@ def held_out_scores(refined: Refined, noise: Floats) -> Floats:
 
 
 def _folds(traces: Sequence[FitTrace]) -> list[list[NDArray[np.bool_]]]:
-    """Return, per fold, which requests of each trace are held out: whole traces in turn, or of few, spans of time."""
+    """Return, per fold, which requests of each trace are held out: traces in turn, or of few, spans of time."""
     if len(traces) >= MIN_TRACES:
         return [
             [trace.used() & (index == left) for index, trace in enumerate(traces)]

@@ -200,7 +200,7 @@ def _coefficients(
         others = [other for j, other in enumerate(names) if j != i and abs(correlation[i, j]) > TIED]
         reason = None if is_seen else "the traces do not tell: it stays near its configured value"
         if others:
-            reason = f"told apart from {', '.join(others)} only by its prior"
+            reason = f"separated from {', '.join(others)} only by its prior"
         made.append(
             Coefficient(
                 name=name,

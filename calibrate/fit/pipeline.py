@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     from replay import TwinConfig
 
 SPARE_DECIMALS = 2
-"""Coefficients are written with so many decimals fewer than kept: 1e-4 µs is finer than any trace tells."""
+"""Coefficients are written with so many decimals fewer than the objective has: 1e-4 µs is finer than traces tell."""
 MIN_REQUESTS = 20
-"""Fewer finished requests than this cannot tell five coefficients apart."""
+"""Fewer finished requests than this cannot determine five coefficients."""
 
 
 def fit(
@@ -74,11 +74,13 @@ def fit(
     async scheduling and take the better. ``latency_model``: blackbox, extended, or ``auto``, which chooses among
     the extended model's terms by cross-validation; None: as configured. ``priors``: what model and GPU imply of the
     extended model's coefficients; what holds of any transformer stands in for the rest. Raises TraceError where the
-    traces hold too few finished requests.
+    traces hold too few finished requests, ConfigError where physics is configured and anything is asked that a fit of
+    physics has not: it draws nothing (no ``seed``), and its priors are its configured coefficients.
     """
     if isinstance(config.latency, Physics):
         from calibrate.fit.physics import Served, fit_physics
 
+        _check_physics(names, infer_async=infer_async, latency_model=latency_model, priors=priors or {})
         return fit_physics([Served(trace=trace, config=config) for trace in traces], report=report)[0]
     started = time.monotonic()
     num_requests = sum(int(trace.used().sum()) for trace in traces)
@@ -181,6 +183,28 @@ def better_schedule(task: Task) -> tuple[Task, ScheduleChoice]:
     best = min(losses, key=lambda way: losses[way])
     choice = ScheduleChoice(async_scheduling=best, loss_async=losses[True], loss_sync=losses[False])
     return tasks[best], choice
+
+
+def _check_physics(
+    names: Sequence[str],
+    *,
+    infer_async: bool,
+    latency_model: LatencyModel | None,
+    priors: Mapping[str, Prior],
+) -> None:
+    """Raise ConfigError on what a fit of physics would leave unused."""
+    asked = {
+        "--infer-async": infer_async,
+        "--fit-alpha2": tuple(names) != FITTED,
+        f"--latency-model {latency_model}": latency_model is not None,
+        "--model-config, --gpu, --tp": bool(priors),
+    }
+    for option, is_asked in asked.items():
+        if is_asked:
+            raise ConfigError(
+                f"{option}: got it with latency.model physics, expected blackbox or extended: physics is fitted from "
+                "its configured coefficients, under the configured scheduling"
+            )
 
 
 def _fitted_model(config: TwinConfig) -> Blackbox:

@@ -87,7 +87,7 @@ def _refine_on_surfaces(
 def _no_worse(objective: Objective, theta: Floats, *, loss: float, towards: Floats) -> tuple[float, Floats]:
     """Return the loss and the place of a step, shortened where a surface predicted what no run confirms.
 
-    Where one preemption more or less decides over latencies no plane fits them; elsewhere a whole step is taken even if
+    Where one preemption more or less decides over latencies no plane fits them; elsewhere a full step is taken even if
     a single run shows it slightly worse, since that is the staircase.
     """
     for share in (1.0, 0.4, 0.15):

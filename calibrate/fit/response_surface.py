@@ -145,7 +145,7 @@ def normal_equations(
 ) -> tuple[Floats, Floats]:
     """Return J'WJ [p, p] and J'Wr [p] in scaled coefficients, reweighted for the robust loss, prior included."""
     p = len(theta)
-    precision = objective.prior_precision()
+    precision = objective.prior_precision(theta)
     off = (theta - objective.prior_centre()) / objective.scale
     normal, gradient = np.diag(precision), precision * off
     for slope, residual, weight in zip(slopes, residuals, objective.weights(), strict=True):

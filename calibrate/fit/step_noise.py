@@ -1,8 +1,8 @@
 """How much step times scatter around what the model says, from what the fit of the means leaves in the TPOT.
 
 A request of m gaps averages over m steps, so a scatter sigma of single steps leaves sigma²/m in its log(TPOT); what
-the client's stamps add goes with 1/m², since only the first and the last count, and what sets requests apart for other
-reasons does not depend on m. Three non-negative numbers, found by least squares over requests of different lengths.
+the client's stamps add goes with 1/m², since only the first and the last count, and other differences do
+not depend on m. Three non-negative numbers, found by least squares over requests of different lengths.
 """
 
 from __future__ import annotations

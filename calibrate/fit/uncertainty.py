@@ -75,7 +75,7 @@ def uncertainty(
     ``scatter``: standard error of ``theta`` that the simulator's staircase adds.
     """
     curvature, scores, noise = _information(objective, theta, surface)
-    precision = objective.prior_precision()
+    precision = objective.prior_precision(theta)
     inverse = np.linalg.inv(curvature + noise * np.eye(len(theta)) + np.diag(precision))
     generator = np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), 77]))
     # The prior's pull counts from where the fit is, so that it widens without moving.
@@ -171,7 +171,7 @@ def coefficients_of(
 
     def reason(j: int) -> str | None:
         if is_led[j]:
-            return f"led by its prior, {priors[names[j]].text()}: the traces say less"
+            return f"mostly its prior, {priors[names[j]].text()}: the traces say less"
         return None if seen[j] else why_unseen(names, j, correlation=spread.correlation)
 
     return [
@@ -191,49 +191,41 @@ def coefficients_of(
 
 
 UNSEEN = {
-    "alpha0": "requests hardly differ by it: it hides in the spread of the TTFT",
-    "alpha1": "prompt lengths hardly differ, or other times drown what a prompt token adds on the way in",
-    "alpha2": "it is only seen in the ITL, beside beta0",
-    "beta0": "hardly any step is long enough to show it apart from its tokens",
-    "beta1": "other times drown what a prefill token costs: longer prompts, or more requests, would show it",
-    "beta2": "hardly any requests decode together, so the cost of one more in a step does not show",
-    "beta3": "contexts are too short or too alike for what reading them costs to show",
-    "beta4": "prompts are too short or too alike for the cost of attention to show",
-    "floor": "no prompt is short enough, or too few differ, for the weights' reading to show beside beta0",
-    "kappa": "the load does not differ enough for the GPU's slowing down to show",
+    "alpha0": "too small to measure in these traces: the TTFT varies by more",
+    "alpha1": "prompt lengths are too alike, or its cost is too small to measure in these traces",
+    "alpha2": "only visible in the ITL, together with beta0",
+    "beta0": "no step is long enough to separate it from the cost of its tokens",
+    "beta1": "prefill cost too small to measure in these traces: longer prompts or more requests would show it",
+    "beta2": "too few requests decode together to measure the cost of one more",
+    "beta3": "contexts are too short or too alike to measure the cost of reading them",
+    "beta4": "prompts are too short or too alike to measure the cost of attention",
+    "floor": "prompts are too long or too alike to separate the reading of the weights from beta0",
+    "kappa": "loads are too alike to measure how much the GPU slows down",
 }
 TOGETHER = {
     frozenset(
         {"alpha0", "beta0"}
-    ): "only the sum alpha0 + beta0 is seen when little queues and outputs are short",
+    ): "only the sum alpha0 + beta0 is measured while queues and outputs are short",
     frozenset(
         {"alpha1", "beta1"}
-    ): "both delay a request's own first token by so much per prompt token: only where its prefill delays others' "
-    "tokens, too rarely here, can beta1 be told apart",
-    frozenset(
-        {"alpha0", "alpha1"}
-    ): "both delay a first token: more of one and less of the other agrees with the traces as well",
-    frozenset(
-        {"alpha0", "beta1"}
-    ): "both delay a first token: more of one and less of the other agrees with the traces as well",
-    frozenset(
-        {"beta0", "beta1"}
-    ): "a step is seen as a whole: more of one and less of the other agrees with the traces as well",
+    ): "alpha1 and beta1 both delay a request's own first token per prompt token; only "
+    "prefills that delay other requests, too rare here, show beta1 alone",
+    frozenset({"alpha0", "alpha1"}): "alpha0 and alpha1 cannot be separated",
+    frozenset({"alpha0", "beta1"}): "alpha0 and beta1 cannot be separated",
+    frozenset({"beta0", "beta1"}): "beta0 and beta1 cannot be separated",
     frozenset(
         {"beta2", "beta3"}
-    ): "contexts are too alike to tell the cost of reading them from that of a decode token",
+    ): "contexts are too alike to separate the cost of reading them from a decode token's",
     frozenset(
         {"beta1", "beta4"}
-    ): "prompts are too alike to tell the cost of attention from that of a prefill token",
+    ): "prompts are too alike to separate the cost of attention from a prefill token's",
     frozenset(
         {"beta0", "floor"}
-    ): "only the sum beta0 + floor is seen when prompts are alike or hardly delay anyone else",
+    ): "only the sum beta0 + floor is measured: prompts are too alike, or delay too few others",
     frozenset(
         {"beta1", "kappa"}
-    ): "the loads are too alike to tell a prefill token's cost from the GPU's slowing down",
-    frozenset(
-        {"beta0", "beta2"}
-    ): "the number decoding together is too alike to tell its cost from that of a step",
+    ): "loads are too alike to separate a prefill token's cost from the GPU's slowdown",
+    frozenset({"beta0", "beta2"}): "too alike a number decodes together to separate its cost from a step's",
 }
 
 
@@ -246,5 +238,5 @@ def why_unseen(names: Sequence[str], index: int, *, correlation: Floats) -> str:
     if others[partner] < CONFOUNDED:
         return UNSEEN[name]
     pair = frozenset({name, names[partner]})
-    told = TOGETHER.get(pair, f"it is seen only together with {names[partner]}")
+    told = TOGETHER.get(pair, f"{name} and {names[partner]} cannot be separated")
     return f"{told} (correlation with {names[partner]} {correlation[index, partner]:+.2f})"

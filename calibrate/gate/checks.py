@@ -1,4 +1,4 @@
-"""One limit held against one error: within, beyond, or nobody can say. Pure: no files, no clock."""
+"""One limit held against one error: within, beyond, or inconclusive. Pure: no files, no clock."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One limit held against one error. ``stratum`` None: all requests. ``reason`` is empty on a plain PASS.
+    """One limit held against one error. ``stratum`` None: all requests. ``reason`` is empty on a mere PASS.
 
     ``before`` is the baseline's error; ``excused``: beyond its limit there already, so that it does not count.
     ``is_set_aside``: it cannot count, and others decide in its stead.
@@ -55,7 +55,7 @@ class Check:
 
     @property
     def name(self) -> str:
-        """What is limited, in words."""
+        """What is limited, as text."""
         what = f"{number_format.NAMES[self.limit.metric]} {number_format.statistic(self.limit.statistic)}"
         return what if self.stratum is None else f"{what}, {self.stratum}"
 
@@ -79,7 +79,7 @@ def check(
 ) -> Check:
     """Return one limit held against one error.
 
-    FAIL only where the whole interval is beyond the limit, PASS only where it is within: at a level of 90 % that
+    FAIL only where all of the interval is beyond the limit, PASS only where it is within: at a level of 90 % that
     is the two one-sided test of equivalence at 5 % (Schuirmann, J. Pharmacokinet. Biopharm. 15, 1987).
     """
     outcome, reason = _outcome(limit, estimate, n=n, least=least)
@@ -175,7 +175,7 @@ def check_strata(limit: Limit, strata: Sequence[Stratum], *, least: int) -> list
 
 
 def stratum_name(stratum: Stratum) -> str:
-    """Return a kind of request in words."""
+    """Return a kind of request as text."""
     return f"{number_format.STRATUM_NAMES[stratum.by]} {stratum.label}"
 
 

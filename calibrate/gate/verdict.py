@@ -1,4 +1,4 @@
-"""The gate's verdict: whether errors keep their limits, fail them, or cannot say. Pure: no files, no clock."""
+"""The gate's verdict: whether errors are within their limits, exceed them, or are inconclusive. No files, no clock."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Gate:
 class Verdict:
     """The outcome; ``obstacles`` are what makes the two sides not comparable, whatever the errors.
 
-    ``unknown_flags``: what nobody has said of the server: the twin's are guesses. They do not change the outcome.
+    ``unknown_flags``: flags of the server that are not known: the twin's are assumed. They do not change the outcome.
     """
 
     outcome: Outcome
@@ -68,7 +68,7 @@ class Baseline:
         return Estimate(value=found.value)
 
 
-SATURATED = "the observation is saturated: its latencies tell how long the run was"
+SATURATED = "the observed run is saturated: its latencies only reflect run length"
 CAPACITY = "capacity, of the saturated runs"
 CAPACITY_RATES = ("request_throughput", "output_token_throughput")
 
@@ -121,10 +121,10 @@ def _without_latencies(checks: Sequence[Check]) -> list[Check]:
 
 
 def against(check: Check, before: Estimate | None) -> Check:
-    """Return a check beside the baseline's error; only a FAIL can change.
+    """Return a check with the baseline's error; only a FAIL can change.
 
-    It is excused where the baseline's whole interval was beyond the limit: a failure there already. Where the baseline
-    has no such error, or could not say on which side of the limit it was, nobody knows whether it got worse:
+    It is excused where all of the baseline's interval was beyond the limit: a failure there already. Where the baseline
+    has no such error, or could not say on which side of the limit it was, it is not known whether it got worse:
     inconclusive.
     """
     if before is not None and before.value is not None:
@@ -145,7 +145,7 @@ def against(check: Check, before: Estimate | None) -> Check:
 def _kinds_against(
     checks: list[Check], strata: Sequence[Stratum], *, baseline: Baseline, least: int
 ) -> list[Check]:
-    """Return the checks of kinds of requests beside the baseline's: the first third by length with the first."""
+    """Return the checks of kinds of requests with the baseline's: the first third by length with the first."""
     found = []
     for each, kind in zip(checks, places_of(strata), strict=False):
         before = baseline.clear_error((*kind, each.limit.metric, each.limit.statistic), least=least)

@@ -1,4 +1,4 @@
-"""Execution times out of profiles: operators measured on a GPU, regressions per operator, tables of whole steps.
+"""Execution times from profiles: operators measured on a GPU, regressions per operator, tables of whole steps.
 
 - ``read_profiles(paths, wanted)`` finds the operators of a model in Vidur's CSVs and in tables of vLLM kernels.
 - ``train_operator(table)`` is one operator's regression, chosen by k-fold and scored on held-out points.

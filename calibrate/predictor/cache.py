@@ -1,4 +1,4 @@
-"""What an operator was found to take, kept by everything that it depends on: data, features, regressions, code."""
+"""What an operator was found to take, cached by everything that it depends on: data, features, regressions, code."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ import sklearn
 from calibrate.predictor.estimators import candidates
 from calibrate.predictor.measured import Floats, OperatorTable
 from calibrate.predictor.training import Report, Score, train_operator
+from traces.atomic import atomic_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learned:
-    """An operator's predicted times at the points asked for, int order kept, and the report of its regression."""
+    """An operator's predicted times at the points asked for, int order cached, and the report of its regression."""
 
     report: Report
     time_us: Floats
@@ -31,16 +32,16 @@ class Learned:
 def learn(
     table: OperatorTable, points: Floats, *, names: Collection[str] = (), cache: Path | None = None
 ) -> Learned:
-    """Return an operator's times at ``points`` (rows of features), trained now or kept from an equal training.
+    """Return an operator's times at ``points`` (rows of features), trained now or cached from an equal training.
 
-    ``cache``: a folder, made when absent; None: nothing is kept. A file in it that cannot be read counts as none.
+    ``cache``: a folder, made when absent; None: nothing is cached. A file in it that cannot be read counts as none.
     """
     if cache is None:
         return _train(table, points, names)
     file = cache / f"{cache_key(table, points, names=names)}.npz"
-    kept = _read(file)
-    if kept is not None:
-        return kept
+    cached = _read(file)
+    if cached is not None:
+        return cached
     learned = _train(table, points, names)
     _write(file, learned)
     return learned
@@ -62,7 +63,7 @@ def cache_key(table: OperatorTable, points: Floats, *, names: Collection[str] = 
 
 
 def default_cache() -> Path:
-    """Return where trainings are kept: in ``$VTWIN_CACHE_DIR``, else in the user's cache."""
+    """Return where trainings are cached: in ``$VTWIN_CACHE_DIR``, else in the user's cache."""
     root = os.environ.get("VTWIN_CACHE_DIR") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "vtwin"
     return Path(root).expanduser() / "predictor"
 
@@ -83,9 +84,9 @@ def _train(table: OperatorTable, points: Floats, names: Collection[str]) -> Lear
 
 def _read(file: Path) -> Learned | None:
     try:
-        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as kept:
-            fields = json.loads(str(kept["report"]))
-            time_us = kept["time_us"].copy()
+        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as cached:
+            fields = json.loads(str(cached["report"]))
+            time_us = cached["time_us"].copy()
     except (OSError, ValueError, KeyError, EOFError, BadZipFile):
         return None
     fields |= {
@@ -98,9 +99,7 @@ def _read(file: Path) -> Learned | None:
 
 
 def _write(file: Path, learned: Learned) -> None:
-    """Write under another name first: a reader never sees half of it."""
+    """Write a regression into the cache; a reader never sees half of it."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = file.with_suffix(f".{os.getpid()}.part")
-    with unfinished.open("wb") as out:
+    with atomic_file(file, is_durable=False) as temporary, temporary.open("wb") as out:
         np.savez(out, report=np.array(json.dumps(asdict(learned.report))), time_us=learned.time_us)
-    unfinished.replace(file)

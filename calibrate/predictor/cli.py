@@ -17,13 +17,13 @@ PATIENCE_S = 2.0
 """What takes longer than this says how far it is."""
 
 predictor_app = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="A latency model out of measured operators."
+    no_args_is_help=True, add_completion=False, help="A latency model from measured operators."
 )
 
 
 @predictor_app.callback()
 def _predictor() -> None:
-    """Make a latency model out of measured operators."""
+    """Make a latency model from measured operators."""
 
 
 @predictor_app.command()
@@ -33,7 +33,7 @@ def train(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         typer.Option(
             metavar="DIR",
             help="Measured operators, a file or all below a folder: CSVs in Vidur's columns, Parquet tables of vLLM "
-            "kernels. May be given again: of an operator that several have, the first counts.",
+            "kernels. May be given again: an operator that several have is taken from the first.",
         ),
     ],
     model_config: Annotated[
@@ -42,9 +42,9 @@ def train(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             metavar="CONFIG.json", help="A Hugging Face config.json, or a model that ships by its name."
         ),
     ],
-    gpu: Annotated[str, typer.Option(metavar="NAME", help="A GPU of the table: H100, A100-80, A40, …")],
+    gpu: Annotated[str, typer.Option(metavar="NAME", help="A GPU that vtwin knows: H100, A100-80, A40, …")],
     output: Annotated[
-        Path, typer.Option(metavar="FILE", help="The table, JSON: what `latency.table` names.")
+        Path, typer.Option(metavar="FILE", help="The table of step times, JSON, for `latency.table`.")
     ],
     tp: Annotated[int, typer.Option(metavar="N", min=1, help="GPUs that share each layer.")] = 1,
     pp: Annotated[int, typer.Option(metavar="N", min=1, help="Pipeline stages, one batch in flight.")] = 1,
@@ -61,7 +61,8 @@ def train(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     estimator: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="Try only: grid, polynomial, forest, spline, isotonic. Default: all."
+            metavar="NAME",
+            help="Regressions to try: grid, polynomial, forest, spline, isotonic. Default: all.",
         ),
     ] = None,
     step_overhead_us: Annotated[
@@ -72,14 +73,16 @@ def train(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse a profile that lacks a projection or attention.")
     ] = False,
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Train anew, and keep nothing.")] = False,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Train again and do not use the cache.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Learn how long each operator of a model takes, and write a table of step times.
 
     Per operator, several regressions are tried with grid search and k-fold validation; the one that predicts unseen
-    points best is kept, and its error on points held out is reported. What no profile has is said, with what stands in
-    for it. `latency: {model: profiled, table: FILE}` in TWIN.yaml then simulates with it.
+    points best is used, and its error on points held out is reported. Components that no profile has are listed
+    with what stands in for them. `latency: {model: profiled, table: FILE}` in TWIN.yaml then simulates with it.
     """
     from calibrate.predictor import need_sklearn
 
@@ -175,7 +178,7 @@ def _line(made: ComponentTable) -> str:
         return f"{name:<24}{made.count:>6g}  {'stand-in':<14}"
     score = report.score
     unseen = f"{score.num_points} held out" if score.is_held_out else "k-fold"
-    kept = ", kept" if made.was_cached else ""
+    kept = ", cached" if made.was_cached else ""
     errors = f"{score.mape:6.1%} mean {score.median:6.1%} median {score.p90:6.1%} p90"
     return (
         f"{name:<24}{made.count:>6g}  {report.estimator:<14}{report.num_points:>7}  {errors} ({unseen}{kept})"

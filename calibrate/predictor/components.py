@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -41,7 +41,7 @@ def _shared_layers(wanted: Wanted) -> float:
 
 
 def _collectives(wanted: Wanted) -> float:
-    """Twice a layer, behind attention and behind the MLP, and once behind the embedding that is split by words."""
+    """Twice a layer, behind attention and behind the MLP, and once behind the embedding that is split by vocabulary."""
     return 2 * wanted.shape.num_layers + 1 if wanted.tp > 1 else 0
 
 
@@ -86,8 +86,6 @@ COMPONENTS: tuple[Component, ...] = (
     _component("lm_head", "ends", "sequences", _once, "LM head, one row per sequence"),
 )
 """The nineteen of Vidur (arXiv:2405.05465), then experts, and the ends that it leaves out."""
-
-BY_NAME: Mapping[str, Component] = {each.name: each for each in COMPONENTS}
 
 CPU = tuple(each.name for each in COMPONENTS if each.group == "cpu")
 ESSENTIAL = (

@@ -8,7 +8,7 @@ that a query sees A/P keys on average. A profile has points of either kind:
 - operator tables: batches of equal prompts without context. More keys than (P + 1)/2 mean context.
 
 What lies on the other side is told from what was measured. P tokens that see k keys each are P/s prompts of
-s = 2k - 1 tokens, whole or in part:
+s = 2k - 1 tokens, all or a part:
 
 - part of a prompt, of tables: the launch once, and of the rest of a prompt of s tokens its share P/s.
 - several prompts, of Vidur's points: the geometric mean of two rules. The launch once and the rest P/s times is too
@@ -28,16 +28,16 @@ def prefill_points(table: OperatorTable, points: Floats) -> Floats:
     tokens, keys = points.T
     prompt = np.maximum(2 * keys - 1, 1.0)
     is_measured = _is_measured(table, points)
-    whole = (tokens + 1) / 2
+    full = (tokens + 1) / 2
     if table.features == ("kv", "chunk"):
         nothing = np.zeros_like(tokens)
         first = np.column_stack(
-            [np.where(is_measured, keys - whole, 0.0), np.where(is_measured, tokens, prompt)]
+            [np.where(is_measured, keys - full, 0.0), np.where(is_measured, tokens, prompt)]
         )
         second = np.column_stack([nothing, np.sqrt(tokens * prompt)])
     else:
         first = np.column_stack([keys, np.where(is_measured, tokens, prompt)])
-        second = np.column_stack([np.minimum(keys, whole), tokens])
+        second = np.column_stack([np.minimum(keys, full), tokens])
     smallest = table.points[np.argmin(table.points.sum(axis=1))]
     return np.vstack([first, second, smallest])
 
@@ -56,8 +56,6 @@ def prefill_times(table: OperatorTable, points: Floats, predicted: Floats) -> Fl
 
 def _is_measured(table: OperatorTable, points: Floats) -> np.ndarray:
     """Return which rows are of the kind that the profile has."""
-    whole = (points[:, 0] + 1) / 2
-    measured: np.ndarray = (
-        points[:, 1] >= whole if table.features == ("kv", "chunk") else points[:, 1] <= whole
-    )
+    full = (points[:, 0] + 1) / 2
+    measured: np.ndarray = points[:, 1] >= full if table.features == ("kv", "chunk") else points[:, 1] <= full
     return measured

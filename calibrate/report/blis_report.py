@@ -1,6 +1,6 @@
-"""The comparison in the fields of BLIS's calibration report (inference-sim f90a1e3), its quality words included.
+"""The comparison in the fields of BLIS's calibration report (inference-sim f90a1e3), its quality labels included.
 
-Its conventions, not ours: percentage errors have no sign, ITL is of each request's mean, and the words come from fixed
+Its conventions, not ours: percentage errors have no sign, ITL is of each request's mean, and the labels come from fixed
 cut-offs of MAPE and Pearson's R.
 """
 
@@ -24,7 +24,7 @@ LEAST_FOR_R = 3
 HIT_TOLERANCE_PP = 5.0
 LIMITATIONS = (
     "Written by vtwin: the simulation is vtwin's, the fields and their definitions are BLIS's.",
-    "Percentage errors are of magnitudes; quality words come from fixed cut-offs and say nothing of noise.",
+    "Percentage errors are of magnitudes; quality labels come from fixed cut-offs and ignore noise.",
 )
 
 
@@ -113,13 +113,13 @@ def _rates(calibration: Calibration) -> Json:
         }
     hits = rates.get("prefix_hit_frac")
     if hits is not None and hits.error.value is not None:
-        apart = 100 * abs(hits.error.value)
+        difference = 100 * abs(hits.error.value)
         found["hit_rate"] = {
             "real_hit_rate": hits.observed,
             "sim_hit_rate": hits.simulated,
-            "abs_error_pp": apart,
+            "abs_error_pp": difference,
             "tolerance_pp": HIT_TOLERANCE_PP,
-            "within": apart <= HIT_TOLERANCE_PP,
+            "within": difference <= HIT_TOLERANCE_PP,
             "source": hits.basis,
         }
     return found

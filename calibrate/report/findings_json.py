@@ -145,10 +145,10 @@ def steps_json(steps: StepErrors | None) -> Json | None:
     }
 
 
-def suggested_run_json(reveal: SuggestedRun) -> Json:
+def suggested_run_json(run: SuggestedRun) -> Json:
     """Return a run that would show what the traces do not."""
     return {
-        "coefficients": list(reveal.coefficients),
-        "shows": reveal.shows,
-        "command": reveal.command,
+        "coefficients": list(run.coefficients),
+        "shows": run.shows,
+        "command": run.command,
     }

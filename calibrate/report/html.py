@@ -31,7 +31,7 @@ def page_of(
     names = ", ".join(each.source.name for each in calibration.traces)
     sections = [
         *([] if verdict is None else [_verdict(verdict)]),
-        *_cautions(calibration),
+        *_warnings(calibration),
         html_errors.held_out(calibration),
         html_errors.distributions(calibration, shown),
         html_errors.requests(calibration, per_request),
@@ -61,11 +61,11 @@ def page_of(
     return render(page)
 
 
-def _cautions(calibration: Calibration) -> list[Section]:
+def _warnings(calibration: Calibration) -> list[Section]:
     """Return what a reader must know before any number, empty where nothing is."""
     lines = warnings_of(calibration)
     parts = [Prose(markup=f"{escape(line)}.") for line in lines]
-    return [Section(title="Mind", anchor="cautions", parts=parts)] if lines else []
+    return [Section(title="Warnings", anchor="warnings", parts=parts)] if lines else []
 
 
 def _verdict(verdict: Verdict) -> Section:

@@ -20,7 +20,7 @@ def distributions(calibration: Calibration, shown: list[str]) -> Section:
     basis = {calibration.holdout[name].basis for name in shown} - {None}
     of_gaps = "ITL: of single gaps." if "events" in basis else "ITL: of each request's mean, by its tokens."
     noise = calibration.noise
-    band = "" if noise is None else " The shade around it is how far the server is from itself, run again."
+    band = "" if noise is None else " The shaded band is the run-to-run noise."
     return Section(
         title="Distributions",
         anchor="distributions",
@@ -103,7 +103,7 @@ def _statistics_table(errors: Mapping[str, MetricErrors], *, noise: Mapping[str,
 
 
 def per_request_table(errors: Mapping[str, MetricErrors], *, noise: Mapping[str, MetricErrors]) -> Table:
-    """Return MAPE, bias, correlations and distances by metric, the noise floor's MAPE beside the twin's."""
+    """Return MAPE, bias, correlations and distances by metric, the noise floor's MAPE next to the twin's."""
     rows: list[list[str | Cell]] = []
     for name in tables.shown_metrics(errors):
         found, again = errors[name], noise.get(name)

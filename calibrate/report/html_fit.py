@@ -24,7 +24,7 @@ LEADS = {
 }
 
 
-def coefficients(fit: Fit, reveals: tuple[SuggestedRun, ...]) -> Section:
+def coefficients(fit: Fit, suggested: tuple[SuggestedRun, ...]) -> Section:
     """Return the coefficients with their intervals, correlations, and what could not be seen."""
     rows: list[list[str | Cell]] = []
     for each in fit.coefficients:
@@ -52,14 +52,14 @@ def coefficients(fit: Fit, reveals: tuple[SuggestedRun, ...]) -> Section:
         if choice
         else ""
     )
-    settled = "" if fit.converged else " The search had not settled when it ended."
+    convergence = "" if fit.converged else " The search did not converge."
     noise = ", ".join(
         f"{label} {number_format.percent(value)}"
         for label, value in zip(("TTFT", "E2E", "TPOT"), fit.noise.values(), strict=True)
     )
     told = (
         f"Async scheduling is {way}{inferred}. Fitted in {fit.seconds:.1f} s to {fit.num_requests:,} requests; "
-        f"typical spread left in one request: {noise}.{settled} Intervals: {escape(fit.method)}."
+        f"typical spread left in one request: {noise}.{convergence} Intervals: {escape(fit.method)}."
     )
     return Section(
         title="Coefficients",
@@ -68,7 +68,7 @@ def coefficients(fit: Fit, reveals: tuple[SuggestedRun, ...]) -> Section:
         parts=[
             Table(head=head, rows=rows, align="lrrcnl"),
             *_candidates(fit),
-            *(part for reveal in reveals for part in _reveal(reveal)),
+            *(part for run in suggested for part in _suggested(run)),
             _correlations(fit),
             Prose(markup=told),
         ],
@@ -79,8 +79,8 @@ def _candidates(fit: Fit) -> list[Table]:
     """Return the table of the models that were compared, if any."""
     rows: list[list[str | Cell]] = [list(row) for row in tables.candidate_rows(fit)]
     caption = (
-        "Models compared on requests that they were not fitted to; the most complete one within a standard error of "
-        "the best is kept, once the penalty of terms without an informative prior is paid."
+        "Models compared on held-out requests. The most complete one within a standard error of the best is chosen, "
+        "after a penalty for terms without an informative prior."
     )
     return (
         [Table(head=list(tables.CANDIDATE_HEAD), rows=rows, align="lrrrrl", caption=caption)] if rows else []
@@ -104,14 +104,14 @@ def _correlations(fit: Fit) -> Table:
     )
 
 
-def _reveal(reveal: SuggestedRun) -> tuple[Prose, Code]:
+def _suggested(run: SuggestedRun) -> tuple[Prose, Code]:
     """Return the run that would show some coefficients, its command ready to copy."""
-    names = ", ".join(f"<b>{escape(name)}</b>" for name in reveal.coefficients)
-    return Prose(markup=f"To see {names}: {escape(reveal.shows)}."), Code(text=reveal.command)
+    names = ", ".join(f"<b>{escape(name)}</b>" for name in run.coefficients)
+    return Prose(markup=f"To determine {names}: {escape(run.shows)}."), Code(text=run.command)
 
 
 def steps(calibration: Calibration) -> Section:
-    """Return single steps of the engine's log beside the twin's."""
+    """Return single steps of the engine's log and the twin's."""
     head, rows = tables.steps_table(calibration)
     logged = [each for each in calibration.traces if each.steps is not None]
     figures = [

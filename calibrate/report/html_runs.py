@@ -18,7 +18,7 @@ MOST_LOADS = 4
 
 
 def load(calibration: Calibration) -> Section:
-    """Return requests in flight and finished over time, and whether the server kept up."""
+    """Return requests in flight and finished over time, and whether the server served the load."""
     held_out = calibration.held_out_traces[:MOST_LOADS]
     figures = pictures_runs.loads({each.source.name: each.pairs for each in held_out})
     return Section(

@@ -26,7 +26,7 @@ def markdown_of(calibration: Calibration, *, command: str, verdict: Verdict | No
     parts = [
         "# vtwin calibration",
         *([] if verdict is None else [verdict_markdown(verdict)]),
-        *([] if not warned else ["\n".join(f"- **{line}**" for line in warned)]),
+        *([] if not warned else ["## Warnings\n\n" + "\n".join(f"- {line}" for line in warned)]),
         f"Held out: {calibration.unseen}. Errors are simulated minus observed; intervals hold at {level}."
         + "".join(f" {line}." for line in circumstances(calibration)),
         "## Held-out errors",
@@ -40,7 +40,7 @@ def markdown_of(calibration: Calibration, *, command: str, verdict: Verdict | No
         parts.append(table(*tables.equivalence_table(calibration)))
     if calibration.fit is not None:
         parts += ["## Fit", _fit(calibration.fit)]
-        parts += [_reveal(each) for each in suggested_runs(calibration)]
+        parts += [_suggested(each) for each in suggested_runs(calibration)]
         parts += ["## In-sample errors", headline_table(calibration.in_sample, noise=noise)]
     parts += _origin(calibration)
     if calibration.strata:
@@ -71,15 +71,17 @@ def verdict_markdown(verdict: Verdict) -> str:
 
 
 def circumstances(calibration: Calibration) -> list[str]:
-    """Return what a reader must know before the numbers: saturation, the noise floor's runs, network, promises."""
+    """Return what a reader must know before the numbers: saturation, the noise floor's runs, network, SLO."""
     lines = []
     saturated = [each.source.name for each in calibration.traces if each.is_saturated]
     if saturated:
         names = ", ".join(saturated)
-        lines.append(f"Overloaded runs ({names}): latencies tell how long the run was, capacity decides")
+        lines.append(
+            f"Overloaded runs ({names}) are compared by throughput: their latencies only reflect run length"
+        )
     if calibration.noise is not None:
         couples = "; ".join(f"{other} repeats {one}" for one, other in calibration.noise.couples)
-        lines.append(f"Noise floor: the server against itself ({couples})")
+        lines.append(f"Noise floor: two runs of the same load on the server ({couples})")
     network = calibration.options.network
     if network is not None:
         width = (
@@ -88,11 +90,11 @@ def circumstances(calibration: Calibration) -> list[str]:
             else f" and {network.bandwidth_mbit_per_s:g} Mbit/s at {network.bytes_per_token:g} bytes a token"
         )
         rtt = number_format.duration(network.rtt_us)
-        lines.append(f"What is simulated was given the client's network: a round trip of {rtt}{width}")
-    promises = calibration.options.slo_us
-    if promises:
-        kept = ", ".join(f"{name} ≤ {number_format.duration(most)}" for name, most in promises.items())
-        lines.append(f"A good request keeps {kept}")
+        lines.append(f"The client's network was added to the simulated side: a round trip of {rtt}{width}")
+    slo_us = calibration.options.slo_us
+    if slo_us:
+        kept = ", ".join(f"{name} ≤ {number_format.duration(most)}" for name, most in slo_us.items())
+        lines.append(f"A good request meets {kept}")
     return lines
 
 
@@ -169,10 +171,10 @@ def _origin(calibration: Calibration) -> list[str]:
     return parts
 
 
-def _reveal(reveal: SuggestedRun) -> str:
+def _suggested(run: SuggestedRun) -> str:
     """Return the run that would show some coefficients, ready to copy."""
-    names = ", ".join(reveal.coefficients)
-    return f"To see {names}: {reveal.shows}.\n\n```sh\n{reveal.command}\n```"
+    names = ", ".join(run.coefficients)
+    return f"To determine {names}: {run.shows}.\n\n```sh\n{run.command}\n```"
 
 
 def _fit(fit: Fit) -> str:
@@ -192,7 +194,7 @@ def _fit(fit: Fit) -> str:
         table(["coefficient", "value", "interval", "unit", "identifiable"], rows),
         f"Async scheduling: {str(fit.config.engine.async_scheduling).lower()}{_schedule(fit)}. "
         f"Condition number {fit.condition_number:.3g}, {fit.num_requests:,} requests, {fit.seconds:.1f} s"
-        f"{'' if fit.converged else '; **the search had not settled**'}.",
+        f"{'' if fit.converged else '; **the search did not converge**'}.",
     ]
     if compared := tables.candidate_rows(fit):
         lines.append(table(tables.CANDIDATE_HEAD, compared))

@@ -45,7 +45,7 @@ ALONE = Run(
 )
 LONG_ANSWERS = Run(
     name="long-answers",
-    shows="steps that only decode, one sequence after another: the time of a step apart from what comes before it",
+    shows="steps that only decode, one sequence after another: the time of a step without what comes before it",
     concurrency=1,
     num_requests=20,
     prompt=(32, 0),
@@ -69,7 +69,7 @@ LONG_PROMPTS = Run(
 )
 LONG_CONTEXTS = Run(
     name="long-contexts",
-    shows="long answers after prompts short and long: what reading a context costs, apart from decoding at all",
+    shows="long answers after prompts short and long: what reading a context costs, separate from decoding",
     concurrency=16,
     num_requests=64,
     prompt=(2000, 1800),
@@ -77,7 +77,7 @@ LONG_CONTEXTS = Run(
 )
 BUSY = Run(
     name="busy",
-    shows="the usual lengths at a load that keeps the server busy: what only a full server shows",
+    shows="the usual lengths at a load close to what the server can serve: what only a full server shows",
     rate_share=1.5,
     num_requests=400,
 )
@@ -161,18 +161,18 @@ def command_of(run: Run, *, traces: Sequence[Compared]) -> str:
     """Return the ``observe`` command line of a run, for the server and the lengths that the traces tell of."""
     servers = [each.source.trace.header.server for each in traces]
     url = next((server.url for server in servers if server.url), ADDRESS)
-    words = ["vtwin", "observe", "--url", url]
+    arguments = ["vtwin", "observe", "--url", url]
     model = next((server.model for server in servers if server.model), None)
     if model is not None:
-        words += ["--model", model]
+        arguments += ["--model", model]
     if run.concurrency is not None:
-        words += ["--concurrency", str(run.concurrency)]
+        arguments += ["--concurrency", str(run.concurrency)]
     else:
-        words += ["--rate", f"{(run.rate_share or 1.0) * _highest_rate(traces):.3g}"]
-    words += ["--num-requests", str(run.num_requests)]
+        arguments += ["--rate", f"{(run.rate_share or 1.0) * _highest_rate(traces):.3g}"]
+    arguments += ["--num-requests", str(run.num_requests)]
     longest = min((server.max_model_len for server in servers if server.max_model_len), default=None)
-    words += _lengths(run, traces, longest=longest)
-    return shlex.join([*words, "--output", run.name])
+    arguments += _lengths(run, traces, longest=longest)
+    return shlex.join([*arguments, "--output", run.name])
 
 
 def _lengths(run: Run, traces: Sequence[Compared], *, longest: int | None) -> list[str]:

@@ -16,7 +16,7 @@ from calibrate.fit.result import Fit
 TextTable = tuple[list[str], list[list[str]]]
 
 ALIKE = 0.01
-"""Less than this apart, two rows of a table would say the same."""
+"""With a smaller relative difference two rows of a table would say the same."""
 FRACTIONS = ("good_frac", "prefix_hit_frac")
 
 
@@ -79,7 +79,7 @@ def _differ(one: Mapping[str, float | None], other: Mapping[str, float | None]) 
 
 
 def amount(name: str, value: float | None) -> str:
-    """Return a rate as it is read: shares as percentages, counts whole, the others as numbers."""
+    """Return a rate as it is read: shares as percentages, counts without decimals, the others as numbers."""
     if name == "num_preemptions":
         return count(value)
     return number_format.percent(value) if name in FRACTIONS else number_format.rate(value)
@@ -181,7 +181,7 @@ def phases(values: Sequence[float]) -> str:
 
 
 def saturation_rows(calibration: Calibration) -> list[list[str]]:
-    """Return, per trace, whether the server kept up, and the numbers behind it."""
+    """Return, per trace, whether the server served the load, and the numbers behind it."""
     return [
         [
             each.source.name,

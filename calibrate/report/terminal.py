@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def tables_of(calibration: Calibration) -> list[Table]:
-    """Return the held-out errors, what the run comes to, the coefficients where fitted, and what was left out."""
+    """Return the tables: held-out errors, rates, the coefficients where fitted, and the requests left out."""
     found = [
         _errors(calibration.holdout, calibration.noise_floor, title=f"errors: {calibration.unseen}"),
         _table("", *tables.rates_table(calibration)),
@@ -60,20 +60,21 @@ def _errors(errors: dict[str, MetricErrors], noise: dict[str, MetricErrors], *, 
 
 
 def headline(calibration: Calibration) -> str:
-    """Return the one number: how far a request is off on the average; of overloaded runs alone, the capacity."""
+    """Return the result in a line: the error per request and of the mean; of overloaded runs alone, of throughput."""
     held_out = calibration.held_out
     name = next((name for name in ("e2e_us", "ttft_us", "tpot_us") if name in held_out.errors), None)
     if held_out.of_saturated or name is None:
         rate = held_out.capacity.get("output_token_throughput")
         off = number_format.percent(None if rate is None else rate.rel_error.value, signed=True)
-        return f"capacity off by {off} of output tokens per second ({calibration.unseen})"
+        return f"held-out error of the served output tokens/s: {off} ({calibration.unseen})"
     found = held_out.errors[name]
     low_high = number_format.percent_interval(found.mape)
-    interval = "" if low_high == number_format.NONE else f" ({low_high})"
+    interval = "" if low_high == number_format.NONE else f" ({calibration.bootstrap.level:.0%} CI {low_high})"
+    metric, mean = number_format.METRIC_NAMES[name], found.rel_error["mean"].value
+    which = "" if calibration.fit is None else "held-out "
     return (
-        f"{number_format.METRIC_NAMES[name]} of a request off by {number_format.percent(found.mape.value)}"
-        f"{interval} on the average, "
-        f"of the mean by {number_format.percent(found.rel_error['mean'].value, signed=True)}: {calibration.unseen}"
+        f"{which}{metric} error: {number_format.percent(found.mape.value)} per request{interval}; "
+        f"mean {metric} {number_format.percent(mean, signed=True)} ({calibration.unseen})"
     )
 
 

@@ -1,14 +1,13 @@
-"""What a reader of a calibration must know before any number: assumed flags, a misfit, a client that was the limit."""
+"""Warnings: what a reader must know before the numbers: assumed flags, a poor fit, a client that was too slow."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from calibrate import number_format
+from calibrate.misfit import largest_misfit
 
 if TYPE_CHECKING:
     from calibrate.findings import Calibration
-    from calibrate.fit.result import Fit
 
 BAD_LOSS = 1.5
 """A normal spread of one noise has a mean loss of 0.7. Twice that says that the noise, measured at the middle of the
@@ -16,8 +15,8 @@ errors, does not describe their tails: some of the traces are not explained."""
 
 
 def warnings_of(calibration: Calibration) -> tuple[str, ...]:
-    """Return, a line each, what stands against taking the numbers as they are; empty: nothing known."""
-    return (*_assumed(calibration), *_misfit(calibration.fit), *_limited(calibration))
+    """Return the warnings, a line each."""
+    return (*_assumed(calibration), *_misfit(calibration), *_limited(calibration))
 
 
 def unknown_flags(calibration: Calibration) -> tuple[str, ...]:
@@ -39,23 +38,21 @@ def _assumed(calibration: Calibration) -> list[str]:
     engine = calibration.config.engine
     said = ", ".join(f"{name} ({getattr(engine, name)} assumed)" for name in names)
     return [
-        f"flags unknown: {said}; neither the server nor the configuration says, and a fit to wrong flags is wrong "
-        "under load: give them in the configuration (`vtwin config from-serve`)"
+        f"flags unknown: {said}. Neither the server nor the configuration states them, and a fit with wrong flags is "
+        "wrong under load. Set them in the configuration (`vtwin config from-serve`)"
     ]
 
 
-def _misfit(fit: Fit | None) -> list[str]:
-    """Return a line where the fit leaves more than its own noise explains; physics' cost is on another scale."""
+def _misfit(calibration: Calibration) -> list[str]:
+    """Return a line where the errors are larger than the typical one explains; physics' loss is on another scale."""
+    fit = calibration.fit
     if fit is None or fit.model == "physics" or fit.loss <= BAD_LOSS:
         return []
-    noise = ", ".join(
-        f"{name} {number_format.percent(value)}"
-        for name, value in zip(("TTFT", "E2E", "TPOT"), fit.noise.values(), strict=True)
-    )
+    worst = largest_misfit(calibration)
+    where = "not known" if worst is None else worst.text()
     return [
-        f"bad fit: loss {fit.loss:.2f} (1: a typical error of one noise, which is {noise} of a request), so some "
-        "of the traces are not explained and the coefficients' intervals are too narrow: compare the flags with the "
-        "server's and look at the errors by trace"
+        f"poor fit: the twin misses by {fit.loss:.1f}x the typical error of a request. The largest error is "
+        f"{where}. The coefficients' intervals are too narrow. Compare the flags with the server's"
     ]
 
 
@@ -67,7 +64,7 @@ def _limited(calibration: Calibration) -> list[str]:
         if client is not None and client.limited:
             why = f" ({client.reason})" if client.reason else ""
             lines.append(
-                f"client-limited: {each.source.name} was sent by a client that did not keep up{why}; its latencies "
-                "are partly the client's"
+                f"client-limited: the client that sent {each.source.name} did not keep up{why}, so its latencies are "
+                "partly the client's"
             )
     return lines

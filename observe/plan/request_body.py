@@ -14,8 +14,8 @@ from observe.senders.endpoint import Api
 class BodyShape:
     """What every body says apart from its prompt; what a server does not accept is left out (see ``negotiate``).
 
-    ``row_models``: names that a row of the trace may ask for in place of ``model``. ``ignore_eos`` and
-    ``min_tokens`` hold the output to its length.
+    ``row_models``: models and LoRA adapters that a row of the trace may ask for in place of ``model``. ``ignore_eos``
+    and ``min_tokens`` hold the output to its length. ``guided``: what the body of a guided request says more.
     """
 
     api: Api
@@ -25,6 +25,7 @@ class BodyShape:
     min_tokens: bool = True
     continuous_usage: bool = True
     streaming: bool = True
+    guided: Mapping[str, object] = field(default_factory=dict)
     extra: Mapping[str, object] = field(default_factory=dict)
 
     def body(
@@ -35,13 +36,17 @@ class BodyShape:
         model: str | None,
         priority: int | None,
         return_token_ids: bool = False,
+        is_guided: bool = False,
     ) -> bytes:
-        """Return the JSON of one request; ``prompt`` is JSON already."""
+        """Return the JSON of one request; ``prompt`` is JSON already.
+
+        A guided output ends where its schema ends: nothing else holds it to a length.
+        """
         fields: dict[str, object] = {"model": model if model in self.row_models else self.model}
         rest: dict[str, object] = {"max_tokens": max_tokens, "temperature": 0, "stream": self.streaming}
-        if self.min_tokens:
+        if self.min_tokens and not is_guided:
             rest["min_tokens"] = max_tokens
-        if self.ignore_eos:
+        if self.ignore_eos and not is_guided:
             rest["ignore_eos"] = True
         if self.streaming:
             usage = {"include_usage": True}
@@ -52,6 +57,8 @@ class BodyShape:
             rest["priority"] = priority
         if return_token_ids:
             rest["return_token_ids"] = True
+        if is_guided:
+            rest |= self.guided
         name = b'"prompt":' if self.api == "completions" else b'"messages":'
         head, tail = orjson.dumps(fields), orjson.dumps(rest | dict(self.extra))
         return b"".join((head[:-1], b",", name, prompt, b",", tail[1:]))

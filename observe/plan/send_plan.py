@@ -12,6 +12,7 @@ import numpy as np
 from observe.plan.chains import Chain, chains_of, is_token_ids, rounds_that_extend
 from observe.plan.prompts import BLOCK, GROUP, OWN, Prompts, Segment, key_of
 from observe.plan.request_body import BodyShape
+from observe.plan.unsent import unsent_notes
 from observe.senders.exchange import one_line
 from traces import TraceError, prompt_tokens
 
@@ -46,6 +47,7 @@ class SendPlan:
     models: Sequence[str | None]
     headers: Sequence[tuple[tuple[str, str], ...]]
     priorities: Sequence[int | None]
+    guided_rows: frozenset[int]
     deadline_us: Sequence[int | None]
     notes: tuple[str, ...]
     built: dict[int, bytes] = field(default_factory=dict)
@@ -74,6 +76,11 @@ class SendPlan:
         return frozenset(self.extends_row.values())
 
     @cached_property
+    def adapter_rows(self) -> frozenset[int]:
+        """Rows that ask for a LoRA adapter."""
+        return frozenset(self.trace.column("adapter").notna().to_numpy(dtype=bool).nonzero()[0].tolist())
+
+    @cached_property
     def awaited_rows(self) -> frozenset[int]:
         """Rows whose answer another round of their session waits for."""
         return frozenset(row for chain in self.chains for row in chain[:-1])
@@ -85,6 +92,12 @@ class SendPlan:
     def take_body(self, index: int) -> bytes:
         """Return the body of row ``index`` and forget it if it was built before."""
         return self.built.pop(index, None) or self.build_body(index)
+
+    def sent_to(self, index: int) -> dict[str, str | None]:
+        """Return ``model`` and ``adapter`` that row ``index`` is sent to; None for the run's model and no adapter."""
+        name = self.models[index] if self.models[index] in self.shape.row_models else None
+        is_adapter = index in self.adapter_rows
+        return {"model": None if is_adapter else name, "adapter": name if is_adapter else None}
 
     def build_body(self, index: int) -> bytes:
         """Return the body of row ``index``, built now."""
@@ -110,6 +123,7 @@ class SendPlan:
             model=self.models[index],
             priority=self.priorities[index],
             return_token_ids=index in self.extended_rows and is_token_ids(prompt),
+            is_guided=index in self.guided_rows,
         )
 
 
@@ -119,9 +133,10 @@ def make_plan(
     prompts: Prompts,
     shape: BodyShape,
     prebuild_bytes: int = PREBUILD_BYTES,
-    class_priority: bool = False,
+    class_priority: Mapping[str, int] | None = None,
+    guided_rows: frozenset[int] = frozenset(),
 ) -> SendPlan:
-    """Return the plan that sends every row of ``trace``; ``class_priority``: by its class where it says none.
+    """Return the plan that sends every row of ``trace``; ``class_priority``: of a row that states no priority.
 
     Raises TraceError for a trace without requests, or with a row whose output length nobody states.
     """
@@ -141,11 +156,12 @@ def make_plan(
         prompts=prompts,
         shape=shape,
         segments=segments,
-        models=[name if isinstance(name, str) else None for name in trace.column("model")],
+        models=_requested_models(trace),
         headers=gateway_headers(trace),
-        priorities=_priorities(trace, by_class=class_priority),
+        priorities=_priorities(trace, class_priority),
+        guided_rows=guided_rows,
         deadline_us=_ints(trace.column("deadline_us")),
-        notes=notes,
+        notes=(*notes, *unsent_notes(trace, due_us=due, shape=shape, guided_rows=guided_rows)),
     )
     prebuild(plan, prebuild_bytes)
     return plan
@@ -168,16 +184,18 @@ def gateway_headers(trace: Trace) -> list[tuple[tuple[str, str], ...]]:
     return rows
 
 
-PRIORITY_OF_CLASS = {"critical": 0, "standard": 1, "batch": 5, "sheddable": 6, "background": 7}
-"""vLLM's priority of a service class, lower first; distances are BLIS's."""
-
-
-def _priorities(trace: Trace, *, by_class: bool) -> list[int | None]:
+def _priorities(trace: Trace, of_class: Mapping[str, int] | None) -> list[int | None]:
     stated = _ints(trace.column("vllm_priority"))
-    if not by_class:
+    if of_class is None:
         return stated
-    classes = [PRIORITY_OF_CLASS.get(name) for name in trace.column("slo_class").fillna("")]
-    return [known if own is None else own for own, known in zip(stated, classes, strict=True)]
+    known = [of_class.get(name) for name in trace.column("slo_class").fillna("")]
+    return [of if own is None else own for own, of in zip(stated, known, strict=True)]
+
+
+def _requested_models(trace: Trace) -> list[str | None]:
+    """Return the model that each row asks for: its LoRA adapter, which vLLM serves as a model, else its model."""
+    wanted = trace.column("adapter").fillna(trace.column("model"))
+    return [name if isinstance(name, str) and name else None for name in wanted]
 
 
 def _due_us(trace: Trace, chains: Sequence[Chain]) -> list[int | None]:

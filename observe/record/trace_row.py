@@ -14,7 +14,7 @@ Cell: TypeAlias = str | int | float | bool | None
 WORKLOAD_COLUMNS = (
     *("request_id", "client_id", "tenant_id", "slo_class", "session_id", "round_index"),
     *("prefix_group", "prefix_length", "input_tokens", "text_tokens", "image_tokens", "audio_tokens"),
-    *("video_tokens", "reason_ratio", "model", "deadline_us", "slo_target_us", "arrival_time_us", "adapter"),
+    *("video_tokens", "reason_ratio", "deadline_us", "slo_target_us", "arrival_time_us"),
     *("think_time_us", "prefix_hashes", "new_input_tokens"),
 )
 """What a request was to be: copied from the plan's trace."""
@@ -25,6 +25,7 @@ OUTCOME_COLUMNS = (
     *("content_first_time_us", "last_token_time_us", "num_token_chunks", "cached_input_tokens"),
     *("server_queue_us", "server_prefill_us", "server_decode_us", "max_tokens", "dispatch_lag_us"),
     *("connection_wait_us", "first_byte_time_us", "phase", "attempt", "vllm_priority"),
+    *("length_capped", "guided", "model", "adapter"),
 )
 """What became of it, and what was sent in place of the workload's own."""
 
@@ -65,6 +66,9 @@ def outcome_cells(
         "connection_wait_us": None if exchange.dispatched_ns is None else exchange.connection_wait_ns // 1000,
         "first_byte_time_us": since_start(exchange.first_byte_ns),
         "vllm_priority": plan.priorities[request.row],
+        **plan.sent_to(request.row),
+        "length_capped": _is_length_capped(reading, plan.max_tokens[request.row]) or None,
+        "guided": request.row in plan.guided_rows or None,
         "attempt": request.num_attempts if request.num_attempts > 1 else None,
         **_session_cells(request, reading, plan=plan, start_ns=start_ns),
     }
@@ -83,6 +87,15 @@ def _session_cells(
     if sent is not None and request.row in plan.extends_row:
         cells["input_tokens"] = max(sent - plan.prefix_tokens(request.row), 0)
     return cells
+
+
+def _is_length_capped(reading: Reading, max_tokens: int) -> bool:
+    """Return whether the server ended the answer for its length before it had as many tokens as it was asked for."""
+    return (
+        reading.finish_reason == "length"
+        and reading.output_tokens is not None
+        and reading.output_tokens < max_tokens
+    )
 
 
 def failure_of(exchange: Exchange, reading: Reading) -> Failure | None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from observe.result.goodput import Goodput, goodput
-from traces import finished_ok, metric_notes, pooled_itl_us, request_metrics, without_warmup
+from traces import finished_ok, metric_notes, pooled_itl_us, prompt_tokens, request_metrics, without_warmup
 from traces.files.write import tool_version
+from traces.slo import Goodput, goodput
 
 if TYPE_CHECKING:
     from traces import Trace
@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 
 class Distribution(TypedDict):
-    """A metric over the requests that are ok (ITL: over all gaps), µs; None of nothing."""
+    """A metric over the requests that are ok (ITL: over all gaps), µs or tokens; None of nothing."""
 
     mean: float | None
     p50: float | None
@@ -60,7 +60,8 @@ class Summary(TypedDict):
 
     A warm-up that was kept is left out of everything but ``num_warmup``, and the duration begins after it.
     Throughputs are of the ok requests per second of that; ``errors``: messages and how often each came.
-    ``load``: what set the pace. ``num_retried``: requests that were sent more than once. ``wave_us``: from a
+    ``load``: what set the pace. ``num_retried``: requests that were sent more than once. ``num_length_capped``:
+    answers that the server's max_model_len cut short. ``wave_us``: from a
     wave's first dispatch to its last token, over the waves all of whose requests are ok.
     """
 
@@ -72,9 +73,13 @@ class Summary(TypedDict):
     num_by_status: dict[str, int]
     num_retried: int
     num_warmup: int
+    num_length_capped: int
+    num_guided: int
     duration_us: int
     request_throughput: float | None
     output_token_throughput: float | None
+    prompt_tokens: Distribution
+    output_tokens: Distribution
     ttft_us: Distribution
     ttft_from_due_us: Distribution
     e2e_us: Distribution
@@ -85,13 +90,14 @@ class Summary(TypedDict):
     goodput: Goodput | None
     client: ClientSummary
     metrics_delta: dict[str, float]
+    spec_decode: dict[str, object] | None
     errors: dict[str, int]
     notes: list[str]
     interrupted: bool
 
 
 def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = None) -> Summary:
-    """Return the summary of an observed trace; its goodput where there are latency limits, in µs by metric."""
+    """Return the summary of an observed trace; ``slo_us``: latency limits in place of the trace's own."""
     whole, trace = trace, without_warmup(trace)
     metrics = request_metrics(trace)
     ok = finished_ok(trace)
@@ -110,9 +116,15 @@ def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = Non
         num_by_status={str(name): int(counts[name]) for name in sorted(counts.index)},
         num_retried=int((trace.column("attempt") > 1).fillna(False).sum()),
         num_warmup=len(whole) - len(trace),
+        num_length_capped=int(trace.column("length_capped").fillna(False).sum()),
+        num_guided=int(trace.column("guided").fillna(False).sum()),
         duration_us=duration_us,
         request_throughput=_per_second(int(ok.sum()), duration_us),
         output_token_throughput=_per_second(tokens, duration_us),
+        prompt_tokens=_distribution(prompt_tokens(trace)[ok].astype(np.float64)),
+        output_tokens=_distribution(
+            trace.column("output_tokens").to_numpy(dtype=np.float64, na_value=np.nan)[ok]
+        ),
         ttft_us=_distribution(metrics["ttft_us"].to_numpy(dtype=np.float64)),
         ttft_from_due_us=_distribution(metrics["ttft_from_due_us"].to_numpy(dtype=np.float64)),
         e2e_us=_distribution(metrics["e2e_us"].to_numpy(dtype=np.float64)),
@@ -120,11 +132,12 @@ def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = Non
         tpot_us=_distribution(metrics["tpot_us"].to_numpy(dtype=np.float64)),
         queue_us=_distribution(trace.column("server_queue_us").to_numpy(dtype=np.float64, na_value=np.nan)),
         wave_us=_distribution(wave_us(trace)),
-        goodput=goodput(trace, slo_us, duration_us=duration_us) if slo_us else None,
+        goodput=goodput(trace, slo_us, duration_us=duration_us),
         client=_client(trace),
         metrics_delta={
             name: reading.after - reading.before for name, reading in trace.header.metrics_delta.items()
         },
+        spec_decode=None if trace.header.spec_decode is None else asdict(trace.header.spec_decode),
         errors={str(message): int(messages[message]) for message in messages.index},
         notes=[*(() if client is None else client.notes), *metric_notes(trace).lines()],
         interrupted=client is not None and bool(client.interrupted),

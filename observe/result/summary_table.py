@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from observe.result.goodput import Goodput
 from observe.result.json_document import ClientSummary, Distribution, Summary
+from traces.slo import Attainment, Goodput
 
 _SHOWN_ERRORS = 5
 _LABEL_WIDTH = 30
@@ -22,6 +23,7 @@ def table(summary: Summary) -> str:
         ("throughput", f"{_shown(summary['request_throughput'])} requests/s"),
         ("", f"{_shown(summary['output_token_throughput'])} output tokens/s"),
         *_goodput_lines(summary["goodput"]),
+        *_spec_decode_lines(summary["spec_decode"]),
         ("client", _verdict(client)),
     ]
     rows = [
@@ -36,6 +38,8 @@ def table(summary: Summary) -> str:
     head = " " * _LABEL_WIDTH + "".join(f"{name:>12}" for name in ("mean", "p50", "p90", "p95", "p99"))
     shown = [_row(name, values) for name, values in rows if values["mean"] is not None]
     errors = [f"  {count:,} times: {message}" for message, count in _most_common(summary["errors"])]
+    lengths = [("prompt tokens", summary["prompt_tokens"]), ("output tokens", summary["output_tokens"])]
+    shown += [_row(name, values, divisor=1) for name, values in lengths if values["mean"] is not None]
     return "\n".join([*(f"{name:<12}{text}" for name, text in facts), *errors, head, *shown])
 
 
@@ -53,17 +57,31 @@ def _further(summary: Summary, unsent: int) -> list[str]:
     said = (
         (summary["num_retried"], "retried"),
         (summary["num_warmup"], "warm-up"),
+        (summary["num_guided"], "guided"),
+        (summary["num_length_capped"], "cut short by max_model_len"),
         (unsent, "not sent"),
     )
     return [f"{count:,} {words}" for count, words in said if count]
 
 
 def _goodput_lines(good: Goodput | None) -> list[tuple[str, str]]:
+    """Return a line for all requests that have latency limits, and one for each service class."""
     if good is None:
         return []
     limits = ", ".join(f"{name} ≤ {most_us / 1e3:g} ms" for name, most_us in good["slo_us"].items())
-    share = good["good_frac"] or 0.0
-    return [("goodput", f"{_shown(good['good_per_s'])} requests/s, {share:.1%} of all ({limits})")]
+    whose = f" ({limits})" if limits else ""
+    lines = [("goodput", f"{_attainment(good)}{whose}")]
+    if good["num_without_target"]:
+        lines.append(
+            ("", f"{good['num_without_target']:,} requests have no latency limit and are not counted")
+        )
+    return [*lines, *(("", f"{name}: {_attainment(each)}") for name, each in good["by_class"].items())]
+
+
+def _attainment(each: Attainment) -> str:
+    by_latency = ", ".join(f"{name} {frac:.1%}" for name, frac in each["met_frac"].items())
+    share = each["good_frac"] or 0.0
+    return f"{_shown(each['good_per_s'])} requests/s, {share:.1%} of {each['num_requests']:,} met all limits: {by_latency}"
 
 
 def _verdict(client: ClientSummary) -> str:
@@ -82,8 +100,22 @@ def _shown(value: float | None) -> str:
     return "-" if value is None else f"{value:,.3f}"
 
 
-def _row(name: str, values: Distribution) -> str:
+def _spec_decode_lines(spec: dict[str, Any] | None) -> list[tuple[str, str]]:
+    if spec is None:
+        return []
+    rates = ", ".join(f"{rate:.1%}" for rate in spec["accepted_frac_per_position"])
+    return [
+        (
+            "speculation",
+            f"{spec['mean_accepted_length']:.3g} tokens per step, "
+            f"{spec['num_accepted_tokens']:,} of {spec['num_draft_tokens']:,} drafted tokens accepted"
+            + (f"; by position: {rates}" if rates else ""),
+        )
+    ]
+
+
+def _row(name: str, values: Distribution, *, divisor: float = 1e3) -> str:
     cells = (values["mean"], values["p50"], values["p90"], values["p95"], values["p99"])
     return f"{name:<{_LABEL_WIDTH}}" + "".join(
-        f"{_shown(None if cell is None else cell / 1e3):>12}" for cell in cells
+        f"{_shown(None if cell is None else cell / divisor):>12}" for cell in cells
     )

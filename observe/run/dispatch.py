@@ -306,7 +306,8 @@ class LoadRun:
     def _give_up(self) -> None:
         now = self._clock()
         for task, request in self._in_flight.items():
-            deadline_us = self._plan.deadline_us[request.row] if request.is_paced else None
+            is_timed = self._plan.due_us[request.row] is not None
+            deadline_us = self._plan.deadline_us[request.row] if is_timed else None
             deadline_ns = None if deadline_us is None else self._start_ns + deadline_us * 1000
             reason = overdue_reason(request, now, limits=self._limits, deadline_ns=deadline_ns)
             if reason is not None:

@@ -90,6 +90,8 @@ def _choose_model(
         return wanted, ((f"model {wanted!r} is not among those listed: {listed}",) if unlisted else ())
     if not models:
         raise ConfigError("--model: got none, and /v1/models lists none; expected --model NAME")
+    models = {name: entry for name, entry in models.items() if not entry.get("parent")} or models
+    listed = ", ".join(models)
     first = next(iter(models))
     return first, ((f"several models are served ({listed}): using {first!r}",) if len(models) > 1 else ())
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from observe.server.prometheus_text import Sample
-from traces.header import CounterReading, ServerInfo
+from traces.header import CounterReading, ServerInfo, SpecDecode
 
 SOURCE = "/metrics"
 _COUNTERS = ("_total", "_sum", "_count")
 _CONFIG = "vllm:cache_config_info"
 _FLAGS = "vtwin:scheduler_config_info"
+_SPEC_DECODE = "vllm:spec_decode_"
+_POSITION = re.compile(r'[{,]position="(\d{1,3})"')
 
 ALWAYS_RECORDED = (
     *("vllm:num_preemptions_total", "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total"),
@@ -74,6 +77,39 @@ def counter_deltas(before: list[Sample], after: list[Sample]) -> dict[str, Count
         for key, reading in deltas.items()
         if reading.before != reading.after or key.partition("{")[0] in ALWAYS_RECORDED
     }
+
+
+def spec_decode(deltas: Mapping[str, CounterReading]) -> SpecDecode | None:
+    """Return what the counters tell of speculative decoding, summed over engines; None where nothing was drafted.
+
+    Source of the names: vllm v1/spec_decode/metrics.py.
+    """
+    drafts, drafted = _increase(deltas, "num_drafts"), _increase(deltas, "num_draft_tokens")
+    accepted = _increase(deltas, "num_accepted_tokens")
+    if drafts <= 0:
+        return None
+    at_position: dict[int, float] = {}
+    for key, reading in deltas.items():
+        found = _POSITION.search(key)
+        if found is not None and key.startswith(f"{_SPEC_DECODE}num_accepted_tokens_per_pos_total{{"):
+            at_position[int(found[1])] = at_position.get(int(found[1]), 0.0) + reading.after - reading.before
+    return SpecDecode(
+        num_drafts=round(drafts),
+        num_draft_tokens=round(drafted),
+        num_accepted_tokens=round(accepted),
+        mean_accepted_length=1 + accepted / drafts,
+        accepted_frac_per_position=tuple(
+            at_position.get(place, 0.0) / drafts for place in range(max(at_position, default=-1) + 1)
+        ),
+    )
+
+
+def _increase(deltas: Mapping[str, CounterReading], name: str) -> float:
+    """Return by how much a counter of all engines grew."""
+    full = f"{_SPEC_DECODE}{name}_total"
+    return sum(
+        reading.after - reading.before for key, reading in deltas.items() if key.partition("{")[0] == full
+    )
 
 
 def _known(text: str | None) -> str | None:

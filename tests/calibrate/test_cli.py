@@ -31,11 +31,46 @@ def test_two_traces_are_compared(here: Path, capsys: pytest.CaptureFixture[str])
     shown = capsys.readouterr()
     assert json.loads(shown.out) == json.loads((here / "report" / "report.json").read_text())
     assert "E2E" in shown.err
+    assert "report: " in shown.err
     assert {path.name for path in (here / "report").iterdir()} == {"report.json", "report.md", "report.html"}
 
 
+@pytest.mark.usefixtures("here")
+def test_results_are_on_stdout_and_narration_is_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("low", "--simulated", "simulated.csv", "--report", "report") == 0
+    shown = capsys.readouterr()
+    assert "errors: compared with simulated" in shown.out
+    assert shown.out.splitlines()[-1].startswith("E2E error: ")
+    assert shown.err.splitlines()[-1] == "report: report/report.html"
+    assert "E2E" not in shown.err
+
+
+def test_a_gates_verdict_is_a_result_and_leaves_json_alone(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "gate.yaml").write_text("metrics: {e2e_us: {mape: {fail: 0.0001}}}\n")
+    asked = ["low", "--config", "guess.yaml", "--report", "report", "--thresholds", "gate.yaml"]
+    assert run(*asked) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "verdict: FAIL"
+    assert run(*asked, "--json") == 1
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["verdict"] == "FAIL"
+    assert "verdict: FAIL" in shown.err
+
+
 def test_a_fit_is_written_as_a_twin_and_as_an_entry(here: Path) -> None:
-    written = ["--write-config", "twin.yaml", "--write-defaults", "mine.yaml", "--gpu", "H100", "--tp", "1"]
+    written = [
+        "--latency-model",
+        "blackbox",
+        "--write-config",
+        "twin.yaml",
+        "--write-defaults",
+        "mine.yaml",
+        "--gpu",
+        "H100",
+        "--tp",
+        "1",
+    ]
     assert (
         run("low", "--config", "guess.yaml", "--fit", "--holdout", "high", "--report", "report", *written)
         == 0
@@ -67,8 +102,20 @@ def test_a_fit_is_written_as_a_twin_and_as_an_entry(here: Path) -> None:
         (["low", "--config", "guess.yaml", "--write-config", "t.yaml", "--report", "r"], 2, "got no --fit"),
         (["low", "--config", "nowhere.yaml", "--report", "r"], 2, "nowhere.yaml"),
         (["nowhere", "--config", "guess.yaml", "--report", "r"], 3, "nowhere"),
+        (["low", "--config", "guess.yaml", "--report", "guess.yaml/r"], 2, "--report: got"),
         (
-            ["low", "--config", "guess.yaml", "--fit", "--write-defaults", "d.yaml", "--report", "r"],
+            [
+                "low",
+                "--config",
+                "guess.yaml",
+                "--fit",
+                "--latency-model",
+                "blackbox",
+                "--write-defaults",
+                "d.yaml",
+                "--report",
+                "r",
+            ],
             2,
             "--gpu: got nothing",
         ),
@@ -95,12 +142,15 @@ def test_traces_without_a_common_request_are_bad_input_unless_paired_by_order(
     assert json.loads((here / "r" / "report.json").read_text())["holdout"]["e2e_us"]["mape"]["value"] == 0
 
 
-def test_an_entry_holds_an_extended_fit_whole(here: Path) -> None:
+def test_an_entry_holds_every_term_of_an_extended_fit(here: Path) -> None:
     text = (here / "guess.yaml").read_text().replace("blackbox", "extended")
     (here / "extended.yaml").write_text(text)
     to = ["--write-defaults", "mine.yaml", "--gpu", "H100", "--tp", "1", "--model", "acme/tiny"]
     kept = ["--write-config", "twin.yaml", "--report", "r"]
-    assert run("low", "high", "--config", "extended.yaml", "--fit", *kept, *to) == 0
+    assert (
+        run("low", "high", "--config", "extended.yaml", "--fit", "--latency-model", "extended", *kept, *to)
+        == 0
+    )
     (entry,) = read_defaults(here / "mine.yaml")
     assert entry.latency_model == "extended"
     assert float(entry.coefficients["floor"]) > 0
@@ -127,7 +177,7 @@ def test_repeat_slo_network_margin_and_the_peers_format_reach_the_report(
     for told_once in (
         "noise floor",
         "a round trip of 1.00",
-        "A good request keeps ttft",
+        "A good request meets ttft",
         "equivalence of means",
     ):
         assert told_once in text

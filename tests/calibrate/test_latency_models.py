@@ -121,6 +121,40 @@ def test_latency_models_stand_side_by_side(here: Path, capsys: pytest.CaptureFix
     assert json.loads((here / "report" / "latency-models.json").read_text())["models"] == rows
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--thresholds", "gate.yaml"),
+        ("--junit", "j.xml"),
+        ("--baseline", "old.json"),
+        ("--write-config", "t.yaml"),
+        ("--write-defaults", "d.yaml"),
+        ("--latency-model", "physics"),
+        ("--format", "blis"),
+    ],
+)
+def test_comparing_refuses_what_needs_one_twin(
+    here: Path, option: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "gate.yaml").write_text("metrics: {e2e_us: {mape: {fail: 0.1}}}\n")
+    asked = ["calibrate", "real", "--config", "twin.yaml", "--fit", "--compare-latency", "physics"]
+    assert vtwin.main([*asked, "--report", "r", option, value]) == 2
+    assert f"{option}: got it with --compare-latency" in capsys.readouterr().err
+    assert not (here / "r").exists()
+
+
+@pytest.mark.parametrize("option", [["--infer-async"], ["--fit-alpha2"], ["--gpu", "H100"], ["--tp", "2"]])
+def test_a_fit_of_physics_refuses_what_it_would_not_use(
+    here: Path, option: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["calibrate", "real", "--config", "twin.yaml", "--latency-model", "physics", "--fit"]
+    assert vtwin.main([*asked, "--report", "r", *option]) == 2
+    said = capsys.readouterr().err
+    assert option[0] in said
+    assert "got it with latency.model physics" in said
+    assert not (here / "r").exists()
+
+
 @pytest.mark.usefixtures("here")
 def test_comparing_needs_a_twin_and_models(capsys: pytest.CaptureFixture[str]) -> None:
     assert (

@@ -7,10 +7,9 @@ import pytest
 
 from calibrate.findings import Calibration, Options
 from calibrate.report.document import document_of
-from calibrate.report.write import write_report, write_together
+from calibrate.report.write import write_report
 from calibrate.run import calibrate, compare_with_simulated, compare_with_twin
 from tests.calibrate.known_servers import GUESS, observed, source, workload
-from traces.errors import ConfigError
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 
@@ -182,17 +181,3 @@ def test_the_same_calibration_is_the_same_document(calibration: Calibration) -> 
     for document in (first, second):
         document["provenance"].pop("created_at")
     assert first == second
-
-
-def test_files_are_replaced_together_and_nothing_else_is_left(tmp_path: Path) -> None:
-    folder = tmp_path / "report"
-    for round_number in ("1", "2"):
-        write_together(folder, {"a": round_number, "b": round_number})
-    assert {path.name: path.read_text() for path in folder.iterdir()} == {"a": "2", "b": "2"}
-    assert [path.name for path in tmp_path.iterdir()] == ["report"]
-
-
-def test_a_report_that_cannot_be_written_is_the_users_to_mend(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="--report: got"):
-        write_together(tmp_path / "file" / "report", {"a": ""})

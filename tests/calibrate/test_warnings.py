@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 
 import vtwin
+from calibrate.distinct_runs import distinct_names
 from calibrate.findings import Calibration, Options
+from calibrate.misfit import largest_misfit
 from calibrate.number_format import NONE
 from calibrate.report.markdown import headline_table
 from calibrate.report.tables import is_of_gaps_only
 from calibrate.report.warnings import BAD_LOSS, warnings_of
-from calibrate.run import calibrate, compare_with_simulated
+from calibrate.run import calibrate, compare_with_simulated, compare_with_twin
 from replay import dump_config, load_config
-from tests.calibrate.known_servers import GUESS, observed, source, workload
+from tests.calibrate.known_servers import GUESS, SERVER, observed, source, with_latency, workload
 from traces import ClientInfo, write_trace
 
 FLAGS = ("max_num_seqs", "max_num_batched_tokens")
@@ -64,11 +66,14 @@ def test_a_run_given_twice_is_refused(
 def test_assumed_flags_are_told_at_the_end_in_the_twin_and_in_every_report(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("low", "--fit", "--holdout", "high", "--write-config", "twin.yaml") == 0
-    said = [line for line in capsys.readouterr().err.splitlines() if line][-3:]
+    fit = ["--fit", "--latency-model", "blackbox"]
+    assert run("low", *fit, "--holdout", "high", "--write-config", "twin.yaml") == 0
+    shown = capsys.readouterr()
     told = "flags unknown: max_num_seqs (256 assumed), max_num_batched_tokens (2048 assumed)"
-    assert said[0].startswith(f"warning: {told}")
-    assert said[1].startswith("E2E of a request off by")
+    warning, report = [line for line in shown.err.splitlines() if line][-2:]
+    assert warning.startswith(f"warning: {told}")
+    assert report == "report: r/report.html"
+    assert shown.out.splitlines()[-1].startswith("held-out E2E error: ")
     for name in ("r/report.md", "r/report.html", "twin.yaml"):
         assert told in (here / name).read_text(), name
     assert json.loads((here / "r" / "report.json").read_text())["cautions"][0].startswith(told)
@@ -87,15 +92,38 @@ def fitted(*, limited: bool = False) -> Calibration:
 def test_a_client_that_was_the_limit_is_named_with_its_trace() -> None:
     assert warnings_of(fitted()) == ()
     (line,) = warnings_of(fitted(limited=True))
-    assert line.startswith("client-limited: low was sent by a client that did not keep up (late)")
+    assert line.startswith("client-limited: the client that sent low did not keep up (late)")
 
 
-def test_a_bad_fit_is_called_one() -> None:
+def test_a_poor_fit_is_called_one() -> None:
     found = fitted()
     assert found.fit is not None
     assert found.fit.loss < BAD_LOSS
     (line,) = warnings_of(replace(found, fit=replace(found.fit, loss=2.84)))
-    assert line.startswith("bad fit: loss 2.84 (1: a typical error of one noise")
+    assert line.startswith("poor fit: the twin misses by 2.8x the typical error of a request")
+    assert re.search(
+        r"The largest error is (TTFT|E2E|TPOT) of low, requests with the (short|long|most|few)", line
+    )
+
+
+def test_the_largest_misfit_names_the_trace_the_metric_and_the_kind_of_request() -> None:
+    server = with_latency(SERVER, beta1=600.0)
+    slow, plain = (
+        observed(workload(90, rate=2, seed=seed), which) for seed, which in ((1, server), (2, SERVER))
+    )
+    found = compare_with_twin([source("quick", plain), source("slow", slow)], SERVER, Options(replicates=60))
+    assert largest_misfit(found) is None
+    fit = fitted().fit
+    worst = largest_misfit(replace(found, fit=fit))
+    assert worst is not None
+    assert (worst.trace, worst.metric, worst.kind) == ("slow", "ttft_us", "the longest prompts")
+    assert worst.bias < -0.5
+
+
+def test_traces_named_alike_are_told_by_the_folders_that_differ() -> None:
+    paths = [Path("x/a/run/trace.csv"), Path("x/b/run/trace"), Path("x/b/run/other.yaml")]
+    assert distinct_names(paths) == ["a/trace", "b/trace", "other"]
+    assert distinct_names([Path("trace"), Path("deep/trace")])[1].endswith("deep/trace")
 
 
 def test_errors_of_itl_per_request_are_left_to_tpot_whose_they_are() -> None:

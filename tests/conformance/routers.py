@@ -21,7 +21,7 @@ import typer
 from sim import InvalidConfig, Requests
 from sim.cluster.fleet import Fleet, RequestTable, new_fleet, request_table
 from sim.cluster.routing.decide import NEEDS_ROOM, decide, finish, refresh, settle
-from sim.cluster.routing.policies import RoutingPolicy, VllmDp, routing_policy
+from sim.cluster.routing.policies import RoutingPolicy, routing_policy
 from sim.cluster.routing.state import Router, new_router, with_room_for
 
 Event = dict[str, Any]
@@ -60,12 +60,12 @@ def is_case(path: Path) -> bool:
 
 def recordings_in(case: Path) -> Iterator[Recording]:
     """Yield a case's recordings: one of a router in front of back-ends, or one per fleet of vLLM's balancer."""
-    fleets, events = find(case, "decisions"), find(case, "events")
+    fleets, events, settings = find(case, "decisions"), find(case, "events"), case / "config.json"
+    config = json.loads(settings.read_text()) if settings.is_file() else {}
     if fleets is not None:
         for fleet in lines_of(fleets):
-            yield fleet_recording(fleet)
+            yield fleet_recording(fleet, config.get("routing", {"policy": "vllm-dp"}))
     elif events is not None:
-        config = json.loads((case / "config.json").read_text())
         num_instances = config["instances"]
         yield Recording(
             policy=routing_policy(config["routing"]),
@@ -76,11 +76,11 @@ def recordings_in(case: Path) -> Iterator[Recording]:
         )
 
 
-def fleet_recording(fleet: dict[str, Any]) -> Recording:
-    """Return the recording of one fleet of ranks."""
+def fleet_recording(fleet: dict[str, Any], routing: dict[str, Any]) -> Recording:
+    """Return the recording of one fleet of ranks; ``routing`` may name the version of vLLM."""
     events: list[Event] = fleet["events"]
     return Recording(
-        policy=VllmDp(clients=fleet["clients"], client=fleet["client"]),
+        policy=routing_policy({**routing, "clients": fleet["clients"], "client": fleet["client"]}),
         num_instances=fleet["ranks"],
         order=list(range(fleet["ranks"])),
         events=events,
@@ -97,9 +97,10 @@ def decisions_of(events: list[Event]) -> list[int]:
 def table_of(recording: Recording) -> RequestTable:
     """Return the requests: one character is one token, and one block."""
     texts = {event["add"]: event.get("text", "") for event in recording.events if "add" in event}
-    letters = [[ord(letter) for letter in texts.get(i, "")] for i in range(len(recording.decisions))]
-    lengths = np.array([len(text) for text in letters], np.int64)
-    zeros = np.zeros(len(letters), np.int64)
+    ordered = [texts.get(request, "") for request in range(len(recording.decisions))]
+    lengths = np.array([len(text) for text in ordered], np.int64)
+    letters = np.frombuffer("".join(ordered).encode("utf-32-le", "surrogatepass"), np.uint32)
+    zeros = np.zeros(len(ordered), np.int64)
     return request_table(
         Requests(
             arrival_us=zeros,
@@ -107,7 +108,7 @@ def table_of(recording: Recording) -> RequestTable:
             output_tokens=zeros + 1,
             priority=zeros,
             hash_offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-            hash_ids=np.array([letter for text in letters for letter in text], np.int64),
+            hash_ids=letters.astype(np.int64),
         )
     )
 

@@ -13,8 +13,13 @@ from tests.conformance.routers import cases_in, compare_case, main
 RECORDINGS = Path(__file__).parent / "router_recordings"
 NUM_DECISIONS = {
     "sglang-cache-aware": 400,
+    "sglang-cache-aware-5": 200,
     "vllm-dp": 4000,
+    "vllm-dp-0.24.0": 2000,
+    "vllm-dp-0.26.0": 2000,
+    "vllm-dp-0.27.0": 2000,
     "vllm-router-cache-aware": 400,
+    "vllm-router-cache-aware-5": 150,
     "vllm-router-least-loaded": 400,
 }
 
@@ -39,6 +44,17 @@ def test_another_owner_rule_gives_other_decisions(tmp_path: Path) -> None:
     # 69 differ, as was found with the real router, when each is compared on its own
     assert (total - identical, total) == (69, 400)
     assert main([str(tmp_path)]) == 1
+
+
+@pytest.mark.parametrize("version", ["0.24.0", "0.26.0"])
+def test_each_version_s_balancer_decides_by_a_rule_of_its_own(tmp_path: Path, version: str) -> None:
+    copy = shutil.copytree(RECORDINGS / f"vllm-dp-{version}", tmp_path / "case")
+    for other in ("0.24.0", "0.26.0", "0.27.0"):
+        (copy / "config.json").write_text(
+            json.dumps({"routing": {"policy": "vllm-dp", "vllm_version": other}})
+        )
+        identical, total = compare_case(copy)
+        assert (identical == total) == (other == version)
 
 
 def test_nothing_to_compare_and_what_cannot_be_read_are_exit_3(tmp_path: Path) -> None:

@@ -14,6 +14,10 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 FILE_NAME = re.compile(r"# ([\w.-]+\.yaml)\b")
 MODULE_NAME = re.compile(r"# (\S+\.py)\n")
+ROOMS = "traces|sim|observe|replay|calibrate"
+PATH = re.compile(rf"`((?:{ROOMS}|tests|docs)/[\w./-]*|vtwin\.py)`")
+PYTHON_NAME = re.compile(rf"`((?:{ROOMS})(?:\.\w+)+)`")
+TEST_NAME = re.compile(r"`(test_\w+)(…?)`")
 LANGUAGES = {"console", "python", "yaml", "sh", "text", "json", "csv"}
 
 
@@ -57,6 +61,30 @@ def links_of(page: Path) -> Iterator[tuple[Path, str]]:
         if "://" not in target and not target.startswith("mailto:"):
             file, _, anchor = target.partition("#")
             yield (page.parent / file).resolve() if file else page, anchor
+
+
+def paths_of(page: Path) -> list[str]:
+    """Return every path of this project that the text of a page names in backticks."""
+    return PATH.findall(FENCE.sub("", page.read_text()))
+
+
+def python_names_of(page: Path) -> list[str]:
+    """Return every dotted name of the five packages that the text of a page names in backticks."""
+    return PYTHON_NAME.findall(FENCE.sub("", page.read_text()))
+
+
+def tests_of(page: Path) -> list[str]:
+    """Return a pattern for every test that the text of a page names in backticks; ``…`` stands for any ending."""
+    named = TEST_NAME.findall(FENCE.sub("", page.read_text()))
+    return [f"def {name}\\w*" if ending else f"def {name}\\(" for name, ending in named]
+
+
+def rows_below(page: Path, heading: str) -> list[list[str]]:
+    """Return the cells of the first table below a heading, its head left out; empty if there is no such heading."""
+    _, _, below = page.read_text().partition(f"\n## {heading}\n")
+    table = re.search(r"(?:^\|.*\n)+", below, re.MULTILINE)
+    lines = table[0].splitlines()[2:] if table else []
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
 def anchors_of(page: Path) -> set[str]:

@@ -21,16 +21,16 @@ EXIT_CODES = """\
 | exit code | meaning |
 |---|---|
 | 0 | done |
-| 1 | ran, and the verdict is negative: a gate's FAIL, no request finished, `trace check` found problems |
-| 2 | usage, configuration or specification |
-| 3 | a trace is missing, malformed, or has nothing in common with its partner |
-| 4 | the server refused, was not found, or answered 401, 403 or 5xx before the run |
-| 5 | inconclusive: the gate cannot say |
-| 130 | interrupted; what had finished is written |
-| 141 | whoever read the output went away |
+| 1 | the command ran, and its verdict is negative: a gate's FAIL, no request finished, `trace check` found problems |
+| 2 | wrong usage, configuration or specification |
+| 3 | a trace is missing or malformed, or two traces have no request in common |
+| 4 | the server refused the connection, was not found, or answered 401, 403 or 5xx before the run |
+| 5 | inconclusive: the gate cannot decide |
+| 130 | interrupted; finished requests are written |
+| 141 | the program that read the output closed it |
 
-Results go to standard output, narration and errors to standard error. An error is one line: what or where,
-what it was, what was expected.
+Results go to standard output; progress, notes and errors go to standard error. An error is one line: what or
+where, what it got, and what was expected.
 """
 
 

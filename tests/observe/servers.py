@@ -110,6 +110,8 @@ class FakeServer:
     asked: list[str] = field(default_factory=list)
     on_request: Callable[[Received], None] = lambda _: None
     echo_headers: bool = False
+    adapters: tuple[str, ...] = ()
+    more_metrics: Callable[[], str] = lambda: ""
     die: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0)  # replaced by ``serving``
     _arrivals: asyncio.Condition = field(default_factory=asyncio.Condition)
 
@@ -167,11 +169,18 @@ class FakeServer:
             return behaviour.status[path], f"no {path} for you"
         owner = "vllm" if behaviour.is_vllm else "someone"
         answers = {
-            "/v1/models": json.dumps({"data": [{"id": "tiny", "owned_by": owner, "max_model_len": 4096}]}),
+            "/v1/models": json.dumps(
+                {
+                    "data": [
+                        {"id": "tiny", "owned_by": owner, "max_model_len": 4096},
+                        *({"id": name, "owned_by": owner, "parent": "tiny"} for name in self.adapters),
+                    ]
+                }
+            ),
             "/version": json.dumps({"version": "0.32.0"}),
         }
         if behaviour.is_vllm:
-            answers["/metrics"] = METRICS % (len(self.requests), self.generated)
+            answers["/metrics"] = METRICS % (len(self.requests), self.generated) + self.more_metrics()
         if path == "/tokenize" and behaviour.tokenize:
             return 200, json.dumps(self._tokenize(body))
         return (200, answers[path]) if path in answers else (404, "not found")
@@ -490,8 +499,13 @@ def serving_in_thread(behaviour: Behaviour | None = None) -> Iterator[FakeServer
 
 
 async def observed(
-    server: FakeServer, trace: Trace, *, output: Path | None = None, **how: object
+    server: FakeServer,
+    trace: Trace,
+    *,
+    output: Path | None = None,
+    tell: Callable[[str], None] | None = None,
+    **how: object,
 ) -> Observation:
     """Observe ``trace`` at the server; ``how``: settings that are not the default."""
     settings = replace(Settings(endpoint=parse_endpoint(server.url)), **how)  # type: ignore[arg-type]
-    return await observe_with(trace, settings, output=output)
+    return await observe_with(trace, settings, output=output, tell=tell)

@@ -6,6 +6,7 @@ import pytest
 
 from tests.observe.servers import observed, serving
 from tests.observe.workloads import workload
+from traces.priorities import PRIORITY_OF_CLASS
 
 
 @pytest.mark.parametrize("plain", [True, False])
@@ -15,7 +16,7 @@ async def test_a_gateway_hears_of_tenant_class_and_target(
     monkeypatch.setattr("observe.senders.choose_sender.is_direct_http", lambda _: plain)
     columns = {"tenant_id": ["a\r\nb", None], "slo_class": ["batch", "mine"], "slo_target_us": [1500, None]}
     async with serving() as server:
-        await observed(server, workload([0, 30_000], **columns), class_priority=True)  # type: ignore[arg-type]
+        await observed(server, workload([0, 30_000], **columns), class_priority=PRIORITY_OF_CLASS)  # type: ignore[arg-type]
         first, second = server.requests
     assert first.headers["x-gateway-inference-fairness-id"] == "a b"
     assert first.headers["x-gateway-inference-objective"] == "batch"

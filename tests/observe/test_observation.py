@@ -234,8 +234,9 @@ async def test_the_trace_is_readable_at_every_moment_of_the_run(tmp_path: Path) 
     sizes: list[int] = []
     async with serving(Behaviour(ttft_s=0.01)) as server:
         server.on_request = lambda _: sizes.append(len(read_trace(stem)))
-        await observe_trace(workload(every(15_000, 15)), url=server.url, output=stem)
-    assert 0 < sizes[len(sizes) // 2] < 15
+        one_after_another = workload([0] + [None] * 14, header={"closed_loop": ClosedLoop(concurrency=1)})
+        await observe_trace(one_after_another, url=server.url, output=stem)
+    assert 0 < sizes[-1] < 15
     assert sizes == sorted(sizes)
     assert read_trace(stem).header.client.finished  # type: ignore[union-attr]
 

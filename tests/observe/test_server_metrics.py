@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 
 from observe import Settings, observe_with, parse_endpoint
+from observe.result.json_document import summarize_observed
+from observe.result.summary_table import table
 from observe.server.prometheus_text import Sample, parse_metrics
-from observe.server.server_metrics import counter_deltas, learn_from_metrics
-from tests.observe.servers import Behaviour, serving
+from observe.server.server_metrics import counter_deltas, learn_from_metrics, spec_decode
+from tests.observe.servers import Behaviour, observed, serving
 from tests.observe.workloads import every, workload
-from traces import ServerInfo
+from traces import ServerInfo, read_trace
+from traces.header import CounterReading, SpecDecode
 
 TEXT = """\
 # HELP x_total Things.
@@ -160,3 +163,54 @@ def test_the_flags_of_an_emulated_server_are_learnt_from_its_metrics() -> None:
     assert (info.max_num_seqs, info.max_num_batched_tokens) == (32, 512)
     assert (info.async_scheduling, info.scheduling_policy) == (False, "priority")
     assert info.sources["max_num_seqs"] == "/metrics vtwin:scheduler_config_info"
+
+
+def test_speculative_decoding_is_read_from_the_counters_of_all_engines() -> None:
+    name = "vllm:spec_decode_num"
+    deltas = {
+        f'{name}_drafts_total{{engine="0"}}': CounterReading(before=100, after=180),
+        f'{name}_drafts_total{{engine="1"}}': CounterReading(before=0, after=20),
+        f'{name}_draft_tokens_total{{engine="0"}}': CounterReading(before=0, after=300),
+        f'{name}_accepted_tokens_total{{engine="0"}}': CounterReading(before=50, after=170),
+        f'{name}_accepted_tokens_per_pos_total{{engine="0",position="0"}}': CounterReading(
+            before=30, after=100
+        ),
+        f'{name}_accepted_tokens_per_pos_total{{engine="1",position="0"}}': CounterReading(
+            before=0, after=10
+        ),
+        f'{name}_accepted_tokens_per_pos_total{{engine="0",position="2"}}': CounterReading(
+            before=20, after=60
+        ),
+    }
+    assert spec_decode(deltas) == SpecDecode(
+        num_drafts=100,
+        num_draft_tokens=300,
+        num_accepted_tokens=120,
+        mean_accepted_length=2.2,
+        accepted_frac_per_position=(0.8, 0.0, 0.4),
+    )
+    assert spec_decode({}) is None
+
+
+async def test_acceptance_by_position_is_in_the_header_and_the_summary(tmp_path: Path) -> None:
+    async with serving() as server:
+        server.more_metrics = lambda: "".join(
+            f'vllm:spec_decode_num_{name}_total{{engine="0"{label}}} {count * len(server.requests)}\n'
+            for name, label, count in (
+                ("drafts", "", 10),
+                ("draft_tokens", "", 20),
+                ("accepted_tokens", "", 12),
+                ("accepted_tokens_per_pos", ',position="0"', 8),
+                ("accepted_tokens_per_pos", ',position="1"', 4),
+            )
+        )
+        seen = await observed(server, workload([0, 0]), output=tmp_path / "run")
+    spec = read_trace(tmp_path / "run").header.spec_decode
+    assert spec is not None
+    assert spec.accepted_frac_per_position == (0.8, 0.4)
+    summary = summarize_observed(seen.trace)
+    assert summary["spec_decode"] is not None
+    assert summary["spec_decode"]["mean_accepted_length"] == 2.2
+    assert "2.2 tokens per step, 24 of 40 drafted tokens accepted; by position: 80.0%, 40.0%" in table(
+        summary
+    )

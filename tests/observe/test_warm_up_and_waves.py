@@ -50,6 +50,16 @@ async def test_a_warm_up_that_is_kept_is_marked_and_in_no_latency(warmup: WarmUp
     assert check_trace(tmp_path / "run") == []
 
 
+async def test_the_warm_up_that_a_header_counts_is_in_no_latency_of_the_summary() -> None:
+    async with serving() as server:
+        seen = await observed(server, workload(every(5_000, 6), header={"warm_up_requests": 2}))
+    assert len(seen.trace) == 6
+    summary = summarize_observed(seen.trace)
+    assert (summary["num_by_status"], summary["num_warmup"]) == ({"ok": 4}, 2)
+    of_main = request_metrics(seen.trace)["ttft_us"].iloc[2:]
+    assert summary["ttft_us"]["mean"] == pytest.approx(of_main.mean())
+
+
 async def test_sessions_warm_up_as_single_requests() -> None:
     trace = workload([0, None], session_id=["a", "a"], round_index=[0, 1], new_input_tokens=[8, 8])
     async with serving() as server:

@@ -116,6 +116,8 @@ def calibrate(work: Path, model: str, *, judged: str) -> dict[str, Any]:
         "--config",
         str(work / "twin.yaml"),
         "--fit",
+        "--latency-model",
+        model,
         "--holdout",
         str(work / judged),
         "--report",

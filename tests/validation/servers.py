@@ -80,7 +80,17 @@ def fitted_errors(server: Server, data: Path, work: Path, model: str) -> dict[st
     report = work / f"{stem.name}-{model}"
     for arguments in (
         ["trace", "convert", "--from", "llmservingsim", str(requests), "--output", str(stem)],
-        ["calibrate", str(stem), "--config", str(twin), "--fit", "--report", str(report)],
+        [
+            "calibrate",
+            str(stem),
+            "--config",
+            str(twin),
+            "--fit",
+            "--latency-model",
+            model,
+            "--report",
+            str(report),
+        ],
     ):
         subprocess.run([VTWIN, *arguments], check=True, capture_output=True)
     holdout = json.loads((report / "report.json").read_text())["holdout"]

@@ -1,4 +1,4 @@
-"""The coefficients that a fit finds: their names by model, their units, and how finely they are kept."""
+"""The coefficients that a fit finds: their names by model, their units, and how finely they are rounded."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ UNITS |= {
 
 
 def decimals_of(name: str) -> int:
-    """Return to how many decimals a coefficient (µs) is kept: blackbox's to 10⁻⁶, the tiny ones of attention finer."""
+    """Return to how many decimals a coefficient (µs) is rounded: blackbox's to 10⁻⁶, the tiny ones finer."""
     return 12 if name in ("beta3", "beta4") else 6
 
 

@@ -83,7 +83,7 @@ def step_rate(timeline: Timeline) -> tuple[Floats, Floats]:
     """Return steps per µs as a piecewise constant function: from ``times[i]`` on it is ``rates[i]``.
 
     A decoding request gets one token a step, so the requests that decode tell the rate: their mean, by time.
-    0 where nobody decodes.
+    0 where no request decodes.
     """
     done = timeline.finished() & (timeline.last > timeline.first) & (timeline.output_tokens > 1)
     first, last = timeline.first[done], timeline.last[done]

@@ -87,18 +87,33 @@ class Objective:
             weights.append(np.broadcast_to(weight[:, None], trace.observed_us.shape))
         return weights
 
-    def prior_precision(self) -> Floats:
-        """Return the weight in the loss of each scaled coefficient's squared distance from its prior."""
+    def prior_precision(self, theta: Floats) -> Floats:
+        """Return the weight in the loss of each scaled coefficient's squared distance from its prior, at ``theta``.
+
+        Heavy tails (Cauchy's): a prior that the traces clearly contradict gives way instead of pulling ever harder.
+        """
+        weight = np.array([self._prior_weight(name) for name in self.names])
+        return np.asarray(self.scale**2 * weight / (1 + self._prior_widths_off(theta) ** 2))
+
+    def prior_loss(self, theta: Floats) -> float:
+        """Return what the priors add to the loss: the robust squared distance in widths, as so many requests."""
+        off = (theta - self.prior_centre()) ** 2
+        weight = np.array([self._prior_weight(name) for name in self.names])
+        widths = self._prior_widths_off(theta) ** 2
+        softened = np.divide(np.log1p(widths), widths, out=np.ones(len(theta)), where=widths > 0)
+        return float((weight * off) @ softened)
+
+    def _prior_weight(self, name: str) -> float:
+        """Return the weight of a coefficient's squared distance from where it is expected, near there."""
         one = 1.0 / max(sum(int(trace.used().sum()) for trace in self.traces), 1)
-        weight = np.array(
-            [
-                PRIOR_REQUESTS * one / self.priors[name].width ** 2
-                if name in self.priors
-                else one / WAY_IN.get(name, np.inf) ** 2
-                for name in self.names
-            ]
-        )
-        return np.asarray(self.scale**2 * weight)
+        if name in self.priors:
+            return float(PRIOR_REQUESTS * one / self.priors[name].width ** 2)
+        return float(one / WAY_IN.get(name, np.inf) ** 2)
+
+    def _prior_widths_off(self, theta: Floats) -> Floats:
+        """Return how many widths each coefficient is off its own prior; 0 of those that have none of their own."""
+        width = np.array([self.priors[name].width if name in self.priors else np.inf for name in self.names])
+        return np.asarray((theta - self.prior_centre()) / width)
 
     def prior_centre(self) -> Floats:
         """Return where each coefficient is expected; 0 without a prior."""
@@ -111,8 +126,7 @@ class Objective:
 
     def loss(self, residuals: Sequence[Floats], theta: Floats) -> float:
         """Return the mean robust loss, prior included: 1 is a typical error of one noise, 0 perfection."""
-        off = (theta - self.prior_centre()) / self.scale
-        return float(self.prior_precision() @ off**2) + float(
+        return self.prior_loss(theta) + float(
             sum(
                 np.nansum(weight * robust(residual))
                 for weight, residual in zip(self.weights(), residuals, strict=True)

@@ -30,8 +30,8 @@ class Prior:
 
 WAY_IN = {"alpha0": 20_000.0, "alpha1": 20.0}
 """How large (µs) the way into the queue may well be: HTTP, tokenizing, hand-over. It weighs as much as one request
-of all: nothing where the traces say anything, and what keeps an overloaded trace, whose TTFT are all queue, from
-calling a part of it the way in."""
+of all: nothing where the traces say anything, and what prevents that a part of an overloaded trace's queue is taken for
+the way in."""
 
 POWER_LIMITED = ("A100", "A800", "H20", "H100", "H200", "H800", "B200", "B300", "L40", "GH200", "MI3")
 """GPUs whose clock falls when large products run all the time: the power limit is below what those would draw."""

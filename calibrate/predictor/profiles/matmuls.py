@@ -62,11 +62,11 @@ def needed_matmuls(wanted: Wanted) -> list[Matmul]:
         ),
     ]
     shared = shape.experts.shared_size if shape.experts else 0
-    plain = table_precisions(shape.mlp_precision.name)
+    precisions = table_precisions(shape.mlp_precision.name)
     if shape.num_dense_layers:
-        found += _mlp("mlp", shape.intermediate_size // tp, wanted, plain)
+        found += _mlp("mlp", shape.intermediate_size // tp, wanted, precisions)
     if shared:
-        found += _mlp("shared", shared // tp, wanted, plain)
+        found += _mlp("shared", shared // tp, wanted, precisions)
     return found
 
 

@@ -16,8 +16,8 @@ SUFFIXES = (".csv", ".parquet")
 
 _NVIDIA = ("v100", "t4", "a10", "a10g", "a30", "a40", "a100", "l4", "l40", "l40s", "h20", "h100", "h200")
 _OTHERS = ("b200", "b300", "gb200", "gb300", "mi300x", "4090", "6000")
-GPU_WORDS = frozenset((*_NVIDIA, *_OTHERS))
-"""Words by which a path says which GPU it was measured on."""
+GPU_NAMES_IN_PATHS = frozenset((*_NVIDIA, *_OTHERS))
+"""Parts of a path that say which GPU it was measured on."""
 
 VERSION = re.compile(r"^\d+\.\d+\.\d+$")
 
@@ -96,12 +96,12 @@ def _read(path: Path, wanted: Wanted) -> list[OperatorTable]:
 
 def _other_gpu(path: str, wanted: Wanted) -> str | None:
     """Return the GPU that a path names last, if it is another than the one wanted."""
-    named = [word for word in _words(path) if word in GPU_WORDS]
-    return named[-1].upper() if named and named[-1] not in _words(wanted.gpu) else None
+    named = [part for part in _path_parts(path) if part in GPU_NAMES_IN_PATHS]
+    return named[-1].upper() if named and named[-1] not in _path_parts(wanted.gpu) else None
 
 
-def _words(text: str) -> list[str]:
-    return [word for word in re.split(r"[^a-z0-9]+", text.lower()) if word]
+def _path_parts(text: str) -> list[str]:
+    return [part for part in re.split(r"[^a-z0-9]+", text.lower()) if part]
 
 
 def _of_version(files: Iterable[Path], wanted: str | None) -> list[Path]:
@@ -109,16 +109,16 @@ def _of_version(files: Iterable[Path], wanted: str | None) -> list[Path]:
 
     A table's version is the folder it lies in; files that lie in no such folder are all returned.
     """
-    plain: list[Path] = []
+    unversioned: list[Path] = []
     versioned: dict[tuple[Path, str], dict[tuple[int, ...], Path]] = {}
     for path in files:
         if not VERSION.match(path.parent.name):
-            plain.append(path)
+            unversioned.append(path)
             continue
         version = version_of(path.parent.name)
         if wanted is None or version <= version_of(wanted):
             versioned.setdefault((path.parent.parent, path.name), {})[version] = path
-    return plain + [of_version[max(of_version)] for of_version in versioned.values()]
+    return unversioned + [of_version[max(of_version)] for of_version in versioned.values()]
 
 
 def version_of(text: str) -> tuple[int, ...]:

@@ -1,0 +1,81 @@
+"""What a workload says that cannot be sent: one line for each, none of it dropped without a word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from observe.plan.request_body import BodyShape
+
+if TYPE_CHECKING:
+    from traces import Trace
+
+_MODALITIES = ("image_tokens", "audio_tokens", "video_tokens")
+
+
+def unsent_notes(
+    trace: Trace, *, due_us: Sequence[int | None], shape: BodyShape, guided_rows: frozenset[int]
+) -> tuple[str, ...]:
+    """Return a line for every column whose values are not sent as they stand, with the number of requests."""
+    return (
+        *_model_notes(trace, shape),
+        *_modality_notes(trace),
+        *_counted(
+            int((trace.column("reason_ratio") > 0).fillna(False).sum()),
+            "a reason_ratio: their output is sent as ordinary output",
+        ),
+        *_counted(
+            _unguided(trace, guided_rows),
+            "guided in the trace and sent without a schema (--guided SCHEMA.json)",
+            verb="are",
+        ),
+        *_counted(
+            sum(
+                1
+                for late, due in zip(trace.column("deadline_us").notna(), due_us, strict=True)
+                if late and due is None
+            ),
+            "a deadline_us that does not apply, since an answer decides when they are sent",
+        ),
+        *_stream_notes(trace, shape),
+    )
+
+
+def _counted(number: int, what: str, *, verb: str = "have") -> tuple[str, ...]:
+    return (f"{number} requests {verb} {what}",) if number else ()
+
+
+def _model_notes(trace: Trace, shape: BodyShape) -> tuple[str, ...]:
+    """Return which models and adapters the run's model stands in for."""
+    said: list[str] = []
+    adapters = trace.column("adapter")
+    for column, noun in ((adapters, "LoRA adapter"), (trace.column("model").where(adapters.isna()), "model")):
+        asked = column.dropna().value_counts()
+        others = [str(name) for name in asked.index if name not in (*shape.row_models, shape.model, "")]
+        number = sum(int(asked[name]) for name in others)
+        if others:
+            said.append(
+                f"{number} requests ask for {noun} {', '.join(others)}: sent to {shape.model} instead"
+            )
+    return tuple(said)
+
+
+def _modality_notes(trace: Trace) -> tuple[str, ...]:
+    has_any = np.logical_or.reduce(
+        [(trace.column(name) > 0).fillna(False).to_numpy(dtype=bool) for name in _MODALITIES]
+    )
+    number = int(has_any.sum())
+    return _counted(number, "image, audio or video tokens: sent as as many tokens of text")
+
+
+def _unguided(trace: Trace, guided_rows: frozenset[int]) -> int:
+    stated = trace.column("guided").fillna(False).to_numpy(dtype=bool).nonzero()[0]
+    return sum(1 for row in stated.tolist() if row not in guided_rows)
+
+
+def _stream_notes(trace: Trace, shape: BodyShape) -> tuple[str, ...]:
+    other = int((trace.column("streaming") != shape.streaming).fillna(False).sum())
+    how = ("in one piece", "streamed") if shape.streaming else ("streamed", "in one piece")
+    return (f"{other} answers were {how[0]} in the trace and are requested {how[1]}",) if other else ()

@@ -1,0 +1,97 @@
+"""Whose seat is taken when the fleet is saturated and a request that may not be shed waits in the gateway.
+
+Of the sheddable requests in flight: the lowest priority, among those the one handed over last, which loses least.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sim.cluster.arrays import NOWHERE, Records, records
+from sim.cluster.fleet import RequestTable
+from sim.cluster.gateway.heap import HEAP_NODE, pop, push, remove
+from sim.cluster.gateway.queue import GatewayQueue
+from sim.compile import engine_entry, phase
+from sim.requests import Int64s
+
+EVICTION_COUNTS = np.dtype([("root", np.int64), ("num_dispatched", np.int64)])
+
+
+class SheddableInFlight(NamedTuple):
+    """The sheddable requests in flight, the next to be evicted on top; compiled functions take it whole."""
+
+    counts: Records  # EVICTION_COUNTS[1]
+    nodes: Records  # HEAP_NODE[num_requests]
+    is_in_flight: Int64s  # per request: 1 while it stands here
+
+
+def new_sheddable_in_flight(num_requests: int) -> SheddableInFlight:
+    """Return the state of a gateway that has handed over nothing yet."""
+    counts = records(1, EVICTION_COUNTS)
+    counts["root"] = NOWHERE
+    return SheddableInFlight(
+        counts=counts,
+        nodes=records(num_requests, HEAP_NODE),
+        is_in_flight=np.zeros(num_requests, np.int64),
+    )
+
+
+@phase
+def note_dispatched(s: SheddableInFlight, q: RequestTable, request: int) -> None:
+    """Note that a request has been handed over; one that may not be shed is passed over."""
+    c = s.counts[0]
+    c.num_dispatched += 1
+    if q.slo_priority[request] >= 0:
+        return
+    s.nodes[request].key = q.slo_priority[request]
+    s.nodes[request].sequence = -c.num_dispatched
+    c.root = push(s.nodes, c.root, request)
+    s.is_in_flight[request] = 1
+
+
+@phase
+def note_departed(s: SheddableInFlight, request: int) -> None:
+    """Note that a request has left its instance by another way than eviction."""
+    if s.is_in_flight[request]:
+        s.counts[0].root = remove(s.nodes, s.counts[0].root, request)
+        s.is_in_flight[request] = 0
+
+
+@phase
+def take_victim(s: SheddableInFlight, g: GatewayQueue, saturation: float) -> int:
+    """Return the request to evict, no longer in flight here; NOWHERE if the fleet has room or nobody needs it."""
+    if saturation < 1.0 or s.counts[0].root == NOWHERE or not protected_wait(g):
+        return NOWHERE
+    victim = s.counts[0].root
+    s.counts[0].root = pop(s.nodes, victim)
+    s.is_in_flight[victim] = 0
+    return victim
+
+
+@phase
+def protected_wait(g: GatewayQueue) -> bool:
+    """Return whether a request that may not be shed is queued."""
+    for band in range(len(g.bands)):  # noqa: SIM110 - numba compiles no generators
+        if g.bands[band].priority >= 0 and g.bands[band].num_queued > 0:
+            return True
+    return False
+
+
+@engine_entry
+def dispatch(s: SheddableInFlight, q: RequestTable, request: int) -> None:
+    """Call ``note_dispatched``."""
+    note_dispatched(s, q, request)
+
+
+@engine_entry
+def depart(s: SheddableInFlight, request: int) -> None:
+    """Call ``note_departed``."""
+    note_departed(s, request)
+
+
+@engine_entry
+def evict_for(s: SheddableInFlight, g: GatewayQueue, saturation: float) -> int:
+    """Call ``take_victim``."""
+    return take_victim(s, g, saturation)

@@ -51,7 +51,7 @@ def test_a_missing_or_bad_trace_is_one_line_and_exit_3(
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
     assert "got no such trace" in lines[0]
-    assert "modle: got an unknown key at line 2" in lines[1]
+    assert "modle: got an unknown key, expected a key of a TraceV2 header" in lines[1]
 
 
 def test_info_describes_in_words_and_in_json(capsys: pytest.CaptureFixture[str]) -> None:

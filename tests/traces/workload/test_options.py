@@ -99,7 +99,7 @@ def refusal(**given: object) -> str:
         ({"rate": 1.0, "burstiness": 0.0}, "--burstiness: got 0, expected a number > 0"),
         (
             {"workload": Path("nowhere.yaml")},
-            "workload: got no such file, expected a specification (nowhere.yaml)",
+            "file: got nothing at this path, expected a workload specification (nowhere.yaml)",
         ),
     ],
     ids=str,

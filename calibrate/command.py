@@ -118,14 +118,14 @@ def source_at(path: Path, name: str) -> Source:
     from calibrate.findings import Source
     from calibrate.report.document import digest_of
     from traces import read_trace
-    from traces.tables.paths import beside, locate, stem_of
+    from traces.tables.paths import companion_file, locate, stem_of
 
     stem = stem_of(path)
     return Source(
         name=name,
         trace=read_trace(path),
         digest=digest_of(locate(path).table),
-        steps=read_steps(beside(stem, ".steps.csv")),
+        steps=read_steps(companion_file(stem, ".steps.csv")),
     )
 
 

@@ -17,7 +17,7 @@ from observe.server.server_facts import ask_server
 from observe.settings import NO_WARM_UP, Settings
 from traces import ServerError, TraceError, read_trace, request_metrics
 from traces.files.overwrite import note_replaced
-from traces.tables.paths import beside
+from traces.tables.paths import companion_file
 from traces.workload.recorded.from_trace import answer_decides
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def finished_trace(stem: Path, load: Load) -> Trace | None:
 
 def is_broken_off(stem: Path) -> bool:
     """Say whether what is at ``stem`` is the beginning of a run that did not come to its end."""
-    if not beside(stem, ".yaml").is_file():  # killed before the header was written, or nothing at all
+    if not companion_file(stem, ".yaml").is_file():  # killed before the header was written, or nothing at all
         return True
     try:
         trace = read_trace(stem, events=False)

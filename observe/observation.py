@@ -135,7 +135,7 @@ async def _observe(
     shown: Display,
     signals: Callable[[Executor], AbstractContextManager[None]],
 ) -> Observation:
-    beside = ServerRecorders(settings, client)
+    recorders = ServerRecorders(settings, client)
     live = LiveTrace(path, plan=ready.plan, events=settings.events, warmup=settings.warmup)
     progress = Progress(num_planned=len(ready.plan), num_at_once=ready.plan.num_at_once)
     executor = open_executor(ready, settings, live=live, progress=progress, path=path)
@@ -144,7 +144,7 @@ async def _observe(
     try:
         await executor.make_ready()
         with tuned_for_a_run(), shown(progress, ready.plan), signals(executor):
-            header, facts = await _execute(executor, live=live, header=header, beside=beside)
+            header, facts = await _execute(executor, live=live, header=header, recorders=recorders)
     finally:
         await executor.close()
         live.close()
@@ -158,7 +158,7 @@ async def _observe(
         facts=facts,
         after=after,
     )
-    header = with_remarks(header, beside.write(path), clock_name=executor.clock_name)
+    header = with_remarks(header, recorders.write(path), clock_name=executor.clock_name)
     return _observation(live.finish(header), progress, facts=facts, executor=executor)
 
 
@@ -188,17 +188,17 @@ def _observation(trace: Trace, progress: Progress, *, facts: RunFacts, executor:
 
 
 async def _execute(
-    executor: Executor, *, live: LiveTrace, header: Header, beside: ServerRecorders
+    executor: Executor, *, live: LiveTrace, header: Header, recorders: ServerRecorders
 ) -> tuple[Header, RunFacts]:
     """Send and record; return the header with the run's start, and how the run went. Raises TraceError."""
     start_ns = monotonic_ns() + executor.lead_ns
     header = replace(header, start_unix_us=(time.time_ns() + executor.lead_ns) // 1000)
     live.write_header(header)
-    beside.start(start_ns)
+    recorders.start(start_ns)
     try:
         return header, await executor.execute(start_ns)
     finally:
-        await beside.stop()
+        await recorders.stop()
 
 
 async def _last_scrape(client: ServerClient) -> list[Sample] | None:

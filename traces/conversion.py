@@ -34,13 +34,14 @@ def convert(
     if source not in SOURCE_FORMATS:
         raise ConfigError(f"--from: got {source!r}, expected one of {', '.join(SOURCE_FORMATS)}")
     if part is not None and source != "guidellm":
-        raise ConfigError(f"--part: got it beside --from {source}, expected --from guidellm")
+        raise ConfigError(f"--part: got it together with --from {source}, expected --from guidellm")
     if cut is not None and source != "servegen":
         raise ConfigError(
-            f"--start, --duration, --rate-scale, --seed: got them beside --from {source}, expected --from servegen"
+            f"--start, --duration, --rate-scale, --seed: got them together with --from {source}, "
+            "expected --from servegen"
         )
     if (columns is not None) != (source == "csv"):
-        got = "it beside" if columns is not None else "none for"
+        got = "it together with" if columns is not None else "none for"
         expected = "arrival=COLUMN:UNIT,input=COLUMN,output=COLUMN" if source == "csv" else "--from csv"
         raise ConfigError(f"--columns: got {got} --from {source}, expected {expected}")
     if source == "csv":

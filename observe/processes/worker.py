@@ -56,11 +56,11 @@ class Worker:
             await self._executor.close()
 
     async def _execute(self, start: Start) -> Done:
-        beside = [asyncio.create_task(self._obey()), asyncio.create_task(self._report())]
+        tasks = [asyncio.create_task(self._obey()), asyncio.create_task(self._report())]
         try:
             facts = await self._executor.execute(start.start_ns)
         finally:
-            for task in beside:
+            for task in tasks:
                 task.cancel()
         self._tell(self._reporter.report())
         return Done(

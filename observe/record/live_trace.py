@@ -25,7 +25,7 @@ from traces import TraceError, read_trace, write_trace
 from traces.atomic import write_text
 from traces.header import Header, header_yaml
 from traces.schema import EVENT_FIELDS, FIELDS
-from traces.tables.paths import beside, stem_of
+from traces.tables.paths import companion_file, stem_of
 
 if TYPE_CHECKING:
     from traces import Trace
@@ -59,8 +59,8 @@ class LiveTrace:
         try:
             self._base.parent.mkdir(parents=True, exist_ok=True)
             open_table = CsvAppender.join if join else CsvAppender.begin
-            self._rows = open_table(beside(self._base, ".csv"), self._names)
-            self._events = open_table(beside(self._base, ".itl.csv"), event_names) if events else None
+            self._rows = open_table(companion_file(self._base, ".csv"), self._names)
+            self._events = open_table(companion_file(self._base, ".itl.csv"), event_names) if events else None
             if not join:
                 _remove_older(self._base, events=events)
         except OSError as fault:
@@ -68,7 +68,7 @@ class LiveTrace:
 
     def write_header(self, header: Header) -> None:
         """Write the header of the growing trace."""
-        write_text(beside(self._base, ".yaml"), header_yaml(header), error=TraceError)
+        write_text(companion_file(self._base, ".yaml"), header_yaml(header), error=TraceError)
 
     def append(self, request: SentRequest, reading: Reading, *, start_ns: int) -> None:
         """Add one request and its events; on disk when this returns."""
@@ -128,4 +128,4 @@ def _remove_older(base: Path, *, events: bool) -> None:
         ".steps.csv",
         *(() if events else (".itl.csv",)),
     ):
-        beside(base, suffix).unlink(missing_ok=True)
+        companion_file(base, suffix).unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from traces import ConfigError, TraceError
 from traces.atomic import write_text
-from traces.tables.paths import beside, stem_of
+from traces.tables.paths import companion_file, stem_of
 
 _STEP = re.compile(
     r"(?:Engine (?P<engine>\d+): )?Iteration\((?P<step>\d+)\): "
@@ -77,7 +77,7 @@ class EngineLog:
             steps = parse_engine_log(log.read().decode("utf-8", "replace").splitlines())
         if not steps:
             return "--engine-log: no engine steps in it (vllm: --enable-logging-iteration-details)"
-        target = beside(stem_of(stem), ".steps.csv")
+        target = companion_file(stem_of(stem), ".steps.csv")
         lines = [",".join(field.name for field in fields(EngineStep))]
         lines += [",".join("" if cell is None else str(cell) for cell in astuple(step)) for step in steps]
         write_text(target, "\n".join(lines) + "\n", option="--engine-log", error=TraceError)

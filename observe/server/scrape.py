@@ -14,7 +14,7 @@ from observe.server.http_client import Answer, ServerClient
 from observe.server.prometheus_text import parse_metrics
 from traces import TraceError
 from traces.atomic import atomic_file
-from traces.tables.paths import beside, stem_of
+from traces.tables.paths import companion_file, stem_of
 
 _GAUGE = re.compile(rb"^# TYPE (vllm:\S+) gauge\s*$", re.MULTILINE)
 _NO_GAUGES = (b"_info", b"_created")
@@ -62,7 +62,7 @@ class Scraper:
         """
         if not self._rows:
             return "--scrape: no gauges at /metrics"
-        _write_rows(beside(stem_of(stem), ".gauges.csv"), self._rows)
+        _write_rows(companion_file(stem_of(stem), ".gauges.csv"), self._rows)
         return f"--scrape: {self.num_missed} scrapes failed" if self.num_missed else None
 
 

@@ -81,7 +81,7 @@ def load_config(
     hardware = read_hardware(root)
     check_keys(root, _other_places())
     chosen = read_latency(
-        root, hardware, beside=path.parent, defaults=defaults, seed=seed, model=latency_model
+        root, hardware, folder=path.parent, defaults=defaults, seed=seed, model=latency_model
     )
     version = _read_version(root)
     server = _server(chosen, hardware, vllm_version=version)

@@ -51,7 +51,7 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "the GPU of `hardware` or `latency.defaults`, for this version; vtwin says which.",
     "max_num_batched_tokens": "Tokens that one step may compute, prefill and decode together. Absent: likewise.",
     "num_gpu_blocks": "KV cache blocks as vLLM counts them, the null block included. Absent: with "
-    "`latency.defaults`, the entry's, where its block size is the same; else what `hardware` leaves room for beside "
+    "`latency.defaults`, the entry's, where its block size is the same; else what `hardware` leaves room for next to "
     "`latency.model_config`; else unbounded; vtwin says which.",
     "block_size": "Tokens per KV cache block.",
     "max_model_len": "Prompt and output together; a longer prompt is rejected, a longer output is cut. Absent: as "
@@ -61,7 +61,7 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "long_prefill_token_threshold": "Most prefill tokens of a request per step, unless alone; 0: no limit.",
     "long_prefill_token_threshold_adaptive": "Raise that threshold to an equal share of the step's tokens.",
     "scheduler_reserve_full_isl": "Admit a request only when all of its prompt's blocks are free now.",
-    "watermark": "Share of the blocks kept free when a request is admitted beside running ones.",
+    "watermark": "Share of the blocks kept free when a request is admitted next to running ones.",
     "scheduling_policy": "Order of the waiting queue: arrival, or the requests' priority (lower is first). "
     "Beyond vLLM: sjf, shortest prompt first; reverse-priority.",
     "priority_scoring": "Beyond vLLM: how a waiting request's priority changes with its age; slo-based makes "
@@ -77,7 +77,7 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "num_cpu_blocks": "Beyond vLLM's scheduler: KV cache blocks of a second tier in host memory; 0: none.",
     "kv_offload_threshold": "Share of the GPU's blocks in use above which evicted contents go to that tier.",
     "kv_transfer_bandwidth": "Tokens per µs that come back from it.",
-    "kv_transfer_base_latency": "µs that each block's way back takes besides.",
+    "kv_transfer_base_latency": "µs that each block's way back takes in addition.",
     "frontend": "The API server's checks and clamps of prompt and output length; `none`: the engine alone.",
 }
 """What each field of sim.EngineConfig means; its name, default and type are taken from the dataclass."""
@@ -191,7 +191,7 @@ PROFILED_KEYS: tuple[Key, ...] = (
         path="latency.coefficients.step",
         kind="number",
         default="the table's",
-        meaning="`profiled` only. µs per step beside them.",
+        meaning="`profiled` only. µs per step in addition.",
     ),
     Key(
         path="latency.table",
@@ -244,7 +244,7 @@ LATENCY_KEYS: tuple[Key, ...] = (
         path="latency.coefficients",
         kind="mapping",
         default="this or `defaults`",
-        meaning="The six numbers below, all of them; with `extended`, its own beside them; with `roofline` or "
+        meaning="The six numbers below, all of them; with `extended`, its own in addition; with `roofline` or "
         "`physics`, those of theirs that are not to have their default; `physics` also takes the name of a "
         "set that ships: `silicon-2026` (its default) or `blis-iter29`.",
     ),
@@ -315,7 +315,7 @@ HARDWARE_KEYS: tuple[Key, ...] = (
         path="hardware.gpu",
         kind="text",
         default="none",
-        meaning="Its name; numbers beside it take the place of its own.",
+        meaning="Its name; numbers next to it take the place of its own.",
     ),
     Key(path="hardware.tp", kind="integer", default="1", least=1, meaning="GPUs that share each layer."),
     Key(path="hardware.pp", kind="integer", default="1", least=1, meaning="Pipeline stages."),
@@ -364,7 +364,7 @@ HARDWARE_KEYS: tuple[Key, ...] = (
         path="hardware.nccl_launch_us",
         kind="number",
         default="the latency model's `all_reduce_us`",
-        meaning="µs per collective beside its bytes: roofline has 20 (Vidur's nccl_cpu_launch_overhead), physics a "
+        meaning="µs per collective, bytes excluded: roofline has 20 (Vidur's nccl_cpu_launch_overhead), physics a "
         "learned 15.",
     ),
     Key(

@@ -23,22 +23,22 @@ def place_of(model: type[LatencyModel]) -> str:
     return _PLACES.get(model, f"{model.__module__}:{model.__qualname__}")
 
 
-def load_class(latency: Section, *, beside: Path) -> type[LatencyModel]:
+def load_class(latency: Section, *, folder: Path) -> type[LatencyModel]:
     """Return the class that ``latency.model`` points to. Raises ConfigError where there is none."""
     place = str(latency.text("model"))
     module_name, _, attribute = place.rpartition(":")
     try:
-        module = _module_of(module_name, beside=beside)
+        module = _module_of(module_name, folder=folder)
     except ImportError as error:
         latency.fail(
-            "model", got=f"{place} ({error})", expected="FILE.py:Class beside this file, or module:Class"
+            "model", got=f"{place} ({error})", expected="FILE.py:Class in this file's folder, or module:Class"
         )
     found = getattr(module, attribute, None)
     if not (isinstance(found, type) and issubclass(found, LatencyModel) and is_dataclass(found)):
         latency.fail(
             "model", got=place, expected=f"a dataclass in {module_name} that derives from sim.LatencyModel"
         )
-    file = beside / module_name
+    file = folder / module_name
     _PLACES[found] = f"{file.resolve()}:{attribute}" if module_name.endswith(".py") else place
     return found
 
@@ -59,10 +59,10 @@ def build(cls: type[LatencyModel], latency: Section, *, peak: PeakTimes | None) 
         raise ConfigError(f"latency.coefficients: {error} ({latency.file}:{latency.line})") from error
 
 
-def _module_of(name: str, *, beside: Path) -> ModuleType:
+def _module_of(name: str, *, folder: Path) -> ModuleType:
     if not name.endswith(".py"):
         return import_module(name)
-    file = beside / name
+    file = folder / name
     spec = spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None or not file.is_file():
         raise ImportError(f"no file {file}")

@@ -197,12 +197,12 @@ def version_number(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in match.group().split(".")) if match else ()
 
 
-def read_coefficients(section: Section, *, beside: tuple[str, ...] = ()) -> dict[str, Decimal]:
+def read_coefficients(section: Section, *, also: tuple[str, ...] = ()) -> dict[str, Decimal]:
     """Return the six coefficients of a ``coefficients`` mapping, which may have keys ``beside`` them.
 
     Raises ConfigError when one is missing or another key is there.
     """
-    section.refuse_unknown((*COEFFICIENTS, *beside))
+    section.refuse_unknown((*COEFFICIENTS, *also))
     values: dict[str, Decimal] = {}
     for name in COEFFICIENTS:
         value = section.decimal(name, expected=_EXPECTED)
@@ -218,7 +218,7 @@ def read_coefficients(section: Section, *, beside: tuple[str, ...] = ()) -> dict
 
 def read_extended_coefficients(section: Section) -> dict[str, Decimal]:
     """Return blackbox's six coefficients, and those that only the extended model has as far as they are given."""
-    six = read_coefficients(section, beside=tuple(EXTENDED_MEANINGS))
+    six = read_coefficients(section, also=tuple(EXTENDED_MEANINGS))
     own = {name: section.decimal(name, expected="a number >= 0") for name in EXTENDED_MEANINGS}
     return six | {name: value for name, value in own.items() if value is not None}
 

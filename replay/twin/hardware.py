@@ -115,12 +115,12 @@ def _number(section: Section, key: str, *, unit: str, default: float | None) -> 
     return default if value is None else float(value)
 
 
-def read_shape(latency: Section, *, beside: Path) -> ModelShape | None:
+def read_shape(latency: Section, *, folder: Path) -> ModelShape | None:
     """Return the model of ``latency.model_config``: a file beside TWIN.yaml or a model that ships; None without."""
     named = latency.text("model_config")
     if named is None:
         return None
-    file = beside / named
+    file = folder / named
     return read_model_config(
         file if file.is_file() else named,
         kv_cache_dtype=latency.text("kv_cache_dtype") or "auto",

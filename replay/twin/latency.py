@@ -54,7 +54,7 @@ class Asked:
 
     root: Section
     latency: Section
-    beside: Path
+    folder: Path
     defaults: str | Path | None
     hardware: Hardware | None
     shape: ModelShape | None
@@ -65,7 +65,7 @@ def read_latency(
     root: Section,
     hardware: Hardware | None,
     *,
-    beside: Path,
+    folder: Path,
     defaults: str | Path | None,
     seed: int,
     model: str | None = None,
@@ -90,10 +90,10 @@ def read_latency(
     asked = Asked(
         root=root,
         latency=section,
-        beside=beside,
+        folder=folder,
         defaults=defaults,
         hardware=hardware,
-        shape=read_shape(section, beside=beside),
+        shape=read_shape(section, folder=folder),
         seed=seed,
     )
     return _READERS.get(written, _read_own)(asked)
@@ -181,13 +181,13 @@ def _read_analytic(asked: Asked, name: str) -> Chosen:
 
 def _read_profiled(asked: Asked) -> Chosen:
     """Return a table of measured operators."""
-    model, table = read_profiled(asked.latency, beside=asked.beside)
+    model, table = read_profiled(asked.latency, folder=asked.folder)
     return Chosen(model=model, table=table, shape=asked.shape)
 
 
 def _read_own(asked: Asked) -> Chosen:
     """Return a model of the user's own, from a file beside TWIN.yaml or an installed module."""
-    cls = load_class(asked.latency, beside=asked.beside)
+    cls = load_class(asked.latency, folder=asked.folder)
     needs_peak = any(field.name == "peak" for field in fields(cls))
     peak = None
     if needs_peak:
@@ -236,7 +236,9 @@ def _launch(asked: Asked, coefficients: Section | None) -> dict[str, float]:
     if launch is None:
         return {}
     if coefficients is not None and "all_reduce_us" in coefficients:
-        coefficients.fail("all_reduce_us", got="it beside hardware.nccl_launch_us", expected="one of them")
+        coefficients.fail(
+            "all_reduce_us", got="it together with hardware.nccl_launch_us", expected="one of them"
+        )
     return {"all_reduce_us": launch}
 
 
@@ -320,7 +322,7 @@ def _read_defaults(asked: Asked, wanted: Section) -> DefaultsEntry:
 
 def _defaults_file(asked: Asked) -> str | Path | None:
     named = asked.latency.text("defaults_file")
-    return asked.defaults or (asked.beside / named if named else None)
+    return asked.defaults or (asked.folder / named if named else None)
 
 
 _READERS = {

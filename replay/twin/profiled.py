@@ -93,7 +93,7 @@ def model_of(file: StepTableFile, *, origin: str = "", **given: Decimal | float)
     return Profiled(**file.tables, **coefficients, origin=origin)  # type: ignore[arg-type]  # names and kinds were checked above
 
 
-def read_profiled(section: Section, *, beside: Path) -> tuple[Profiled, StepTableFile]:
+def read_profiled(section: Section, *, folder: Path) -> tuple[Profiled, StepTableFile]:
     """Return the model that a ``latency: {model: profiled, …}`` section asks for, and its table's file.
 
     Raises ConfigError, one line.
@@ -101,7 +101,7 @@ def read_profiled(section: Section, *, beside: Path) -> tuple[Profiled, StepTabl
     named = section.text("table")
     if named is None:
         section.fail("table", got="nothing", expected="the file that `vtwin predictor train` wrote")
-    file = read_step_tables(beside / named)
+    file = read_step_tables(folder / named)
     coefficients = section.section("coefficients")
     given: dict[str, Decimal] = {}
     if coefficients is not None:
@@ -109,9 +109,9 @@ def read_profiled(section: Section, *, beside: Path) -> tuple[Profiled, StepTabl
         read = {name: coefficients.decimal(name, expected="a number >= 0") for name in COEFFICIENTS}
         given = {name: value for name, value in read.items() if value is not None}
     try:
-        return model_of(file, origin=str((beside / named).resolve()), **given), file
+        return model_of(file, origin=str((folder / named).resolve()), **given), file
     except InvalidConfig as error:
-        raise ConfigError(f"{beside / named}: {error}") from error
+        raise ConfigError(f"{folder / named}: {error}") from error
 
 
 def profile_notes(file: StepTableFile, engine: EngineConfig) -> tuple[str, ...]:

@@ -210,7 +210,7 @@ def test_a_missing_file_says_what_was_looked_for(stem: Path) -> None:
     with pytest.raises(TraceError, match=r"got no such trace|without a table"):
         read_trace(f"{stem}.parquet")
     Path(f"{stem}.yaml").unlink()
-    with pytest.raises(TraceError, match=r"got a table without a header, expected t\.yaml beside it"):
+    with pytest.raises(TraceError, match=r"got a table without a header, expected t\.yaml next to it"):
         read_trace(stem)
 
 

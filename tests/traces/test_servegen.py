@@ -94,7 +94,7 @@ def test_the_command_cuts_scales_and_seeds(
     assert "--start: got 1800 s, in which no client sends" in capsys.readouterr().err
     assert vtwin.main([*asked, "--rate-scale", "0"]) == 2
     assert "--rate-scale: got 0, expected a number > 0" in capsys.readouterr().err
-    with pytest.raises(ConfigError, match="beside --from azure"):
+    with pytest.raises(ConfigError, match="together with --from azure"):
         convert("azure", folder, cut=Cut())
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from traces.errors import ConfigError, TraceError
 from traces.files.read import read_header
-from traces.tables.paths import beside, stem_of
+from traces.tables.paths import companion_file, stem_of
 
 _IN_WORDS: Final = {"real": "measured", "replayed": "simulated", "generated": "drawn or converted"}
 
@@ -19,9 +19,11 @@ def note_replaced(stem: str | Path, *, overwrite: bool) -> str | None:
     no header of a trace, a table that has no header.
     """
     base = stem_of(stem)
-    header = beside(base, ".yaml")
+    header = companion_file(base, ".yaml")
     if not header.is_file():
-        alone = [table for suffix in (".csv", ".parquet") if (table := beside(base, suffix)).is_file()]
+        alone = [
+            table for suffix in (".csv", ".parquet") if (table := companion_file(base, suffix)).is_file()
+        ]
         return _refuse(alone[0], "a table without a header", overwrite=overwrite) if alone else None
     try:
         mode = read_header(header).mode

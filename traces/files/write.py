@@ -14,7 +14,7 @@ from traces.header import Header, header_yaml
 from traces.schema import EVENT_FIELDS, FIELDS, REQUEST_FIELDS, Field
 from traces.tables.blis import to_blis
 from traces.tables.csv_parquet import to_arrow, write_csv, write_parquet
-from traces.tables.paths import beside, stem_of
+from traces.tables.paths import companion_file, stem_of
 from traces.trace import Trace
 
 Dialect = Literal["vtwin", "blis"]
@@ -32,8 +32,8 @@ def write_trace(
     parquet = str(stem).endswith(".parquet") and dialect == "vtwin"
     base, suffix = stem_of(stem), ".parquet" if parquet else ".csv"
     header, requests, event_frame = _spoken(trace, dialect, events=events)
-    header_path, table_path = beside(base, ".yaml"), beside(base, suffix)
-    events_path = beside(base, ".itl" + suffix)
+    header_path, table_path = companion_file(base, ".yaml"), companion_file(base, suffix)
+    events_path = companion_file(base, ".itl" + suffix)
     with atomic_files(base, error=TraceError, is_durable=header.mode == "real") as stage:
         base.parent.mkdir(parents=True, exist_ok=True)
         _write_table(requests, _request_fields(requests, dialect), path=stage(table_path), parquet=parquet)
@@ -93,5 +93,5 @@ def _write_table(frame: pd.DataFrame, fields: list[Field], *, path: Path, parque
 
 def _remove_others(base: Path, *, keep: tuple[Path, ...]) -> None:
     for suffix in (".csv", ".parquet", ".itl.csv", ".itl.parquet"):
-        if beside(base, suffix) not in keep:
-            beside(base, suffix).unlink(missing_ok=True)
+        if companion_file(base, suffix) not in keep:
+            companion_file(base, suffix).unlink(missing_ok=True)

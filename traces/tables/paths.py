@@ -28,7 +28,7 @@ def stem_of(path: str | Path) -> Path:
     return path
 
 
-def beside(stem: Path, suffix: str) -> Path:
+def companion_file(stem: Path, suffix: str) -> Path:
     """Return the file ``STEM + suffix``."""
     return stem.with_name(stem.name + suffix)
 
@@ -39,7 +39,7 @@ def locate(path: str | Path) -> TraceFiles:
     Raises TraceError where header or table is missing, or where two tables could be meant.
     """
     stem = stem_of(path)
-    header = beside(stem, ".yaml")
+    header = companion_file(stem, ".yaml")
     table = _table(Path(path), stem)
     if table is None and not header.is_file():
         raise TraceError(
@@ -47,15 +47,15 @@ def locate(path: str | Path) -> TraceFiles:
         )
     if table is None:
         raise TraceError(
-            f"{stem}: got a header without a table, expected {stem.name}.csv or .parquet beside it"
+            f"{stem}: got a header without a table, expected {stem.name}.csv or .parquet next to it"
         )
     if not header.is_file():
-        raise TraceError(f"{table}: got a table without a header, expected {header.name} beside it")
+        raise TraceError(f"{table}: got a table without a header, expected {header.name} next to it")
     return TraceFiles(header=header, table=table, events=_events(stem, table))
 
 
 def _table(named: Path, stem: Path) -> Path | None:
-    csv, parquet = beside(stem, ".csv"), beside(stem, ".parquet")
+    csv, parquet = companion_file(stem, ".csv"), companion_file(stem, ".parquet")
     if named in (csv, parquet):
         return named if named.is_file() else None
     found = [table for table in (csv, parquet) if table.is_file()]
@@ -68,6 +68,6 @@ def _table(named: Path, stem: Path) -> Path | None:
 
 def _events(stem: Path, table: Path) -> Path | None:
     for suffix in (".itl" + table.suffix, ".itl.csv", ".itl.parquet"):
-        if beside(stem, suffix).is_file():
-            return beside(stem, suffix)
+        if companion_file(stem, suffix).is_file():
+            return companion_file(stem, suffix)
     return None

@@ -23,7 +23,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar, get_type_hints
 import typer
 
 from traces.errors import ConfigError
-from traces.tables.paths import beside, stem_of
+from traces.tables.paths import companion_file, stem_of
 from traces.units import parse_seconds
 from traces.workload.model import (
     DEFAULT_NUM_REQUESTS,
@@ -350,7 +350,7 @@ def check_output(options: WorkloadOptions, output: Path) -> None:
         read = getattr(options, name)
         if read is not None and stem_of(read).resolve() == stem:
             raise ConfigError(f"--output: got {output}, which is {flag(name)} itself, expected another")
-    if options.workload is not None and options.workload.resolve() == beside(stem, ".yaml"):
+    if options.workload is not None and options.workload.resolve() == companion_file(stem, ".yaml"):
         raise ConfigError(
             f"--output: got {output}, whose header would overwrite --workload, expected another stem"
         )
@@ -363,7 +363,7 @@ def check_options(options: WorkloadOptions) -> None:
         if getattr(options, name) is not None:
             clash = next((other for other in others if getattr(options, other) is not None), None)
             if clash is not None:
-                raise ConfigError(f"{flag(clash)}: got it beside {flag(name)}, expected {instead}")
+                raise ConfigError(f"{flag(clash)}: got it together with {flag(name)}, expected {instead}")
     if options.think_time is not None and options.concurrency is None and options.rounds is None:
         raise ConfigError(
             "--think-time: got it without --concurrency or --rounds, expected somebody who waits for answers"
@@ -424,7 +424,9 @@ def _check_numbers(options: WorkloadOptions) -> None:
         if getattr(options, name) == math.inf:
             raise ConfigError(f"{flag(name)}: got inf, expected a time that ends")
     if options.rate == math.inf and options.duration is not None:
-        raise ConfigError("--duration: got it beside --rate inf, expected --num-requests: all are due at 0")
+        raise ConfigError(
+            "--duration: got it together with --rate inf, expected --num-requests: all are due at 0"
+        )
 
 
 def _check_least(options: WorkloadOptions, names: tuple[str, ...], *, least: float, expected: str) -> None:

@@ -212,10 +212,10 @@ def _files(folder: Path) -> list[Path]:
 
 def _chunk(path: Path, *, name: str) -> _Chunk:
     intervals = _intervals(path)
-    beside = [path.with_name(f"{name}-dataset.json{ending}") for ending in ("", ".gz")]
-    dataset = next((file for file in beside if file.exists()), None)
+    places = [path.with_name(f"{name}-dataset.json{ending}") for ending in ("", ".gz")]
+    dataset = next((file for file in places if file.exists()), None)
     if dataset is None:
-        raise TraceError(f"{beside[0].name}: got no such file beside {path.name}, {_HINT}")
+        raise TraceError(f"{places[0].name}: got no such file beside {path.name}, {_HINT}")
     starts = [interval.start_s for interval in intervals]
     step = min((later - earlier for earlier, later in pairwise(starts)), default=DEFAULT_SPAN_S)
     return _Chunk(name=name, intervals=intervals, histograms=_histograms(dataset), step_s=step)

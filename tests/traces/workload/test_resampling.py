@@ -141,9 +141,9 @@ def test_rounds_without_think_times_keep_their_distance(tmp_path: Path) -> None:
     ("given", "line"),
     [
         ({}, "--lengths-from .*: got no load, expected --rate R"),
-        ({"rate": 1.0, "prompt_tokens": 5}, "--prompt-tokens: got it beside --lengths-from"),
-        ({"rate": 1.0, "rounds": 5}, "--rounds: got it beside --lengths-from"),
-        ({"rate": 1.0, "speed": 2.0}, "--speed: got it beside --lengths-from"),
+        ({"rate": 1.0, "prompt_tokens": 5}, "--prompt-tokens: got it together with --lengths-from"),
+        ({"rate": 1.0, "rounds": 5}, "--rounds: got it together with --lengths-from"),
+        ({"rate": 1.0, "speed": 2.0}, "--speed: got it together with --lengths-from"),
         ({"trace": Path("t")}, "got --trace and --lengths-from, expected one of them"),
         ({"preset": "chatbot", "rate": 1.0}, "got --preset and --lengths-from, expected one"),
     ],
@@ -206,7 +206,7 @@ def test_one_distribution_alone_draws_one_side_of_a_trace(tmp_path: Path) -> Non
     [
         (
             f"prefix_group: g, input_distribution: {FROM_FILE}, output_distribution: {FROM_FILE}",
-            r"clients\[0\].prefix_group: got one beside requests that have their own",
+            r"clients\[0\].prefix_group: got one together with requests that have their own",
         ),
         (
             "input_distribution: {type: empirical, file: gone}, output_distribution: {type: empirical, file: gone}",
@@ -214,7 +214,7 @@ def test_one_distribution_alone_draws_one_side_of_a_trace(tmp_path: Path) -> Non
         ),
         (
             f"input_distribution: {{type: gaussian, file: run}}, output_distribution: {FROM_FILE}",
-            "file: got it beside type gaussian, expected type empirical",
+            "file: got it together with type gaussian, expected type empirical",
         ),
     ],
 )

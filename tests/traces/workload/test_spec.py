@@ -178,9 +178,13 @@ def test_the_peers_specification_is_drawn_as_it_says() -> None:
         (
             "clients.0.total_distribution",
             CONSTANT,
-            "clients[0].total_distribution: got it beside input_distr",
+            "clients[0].total_distribution: got it together with input_distr",
         ),
-        ("clients.0.prefill_to_decode_ratio", 2, "clients[0].total_distribution: got it beside input_distr"),
+        (
+            "clients.0.prefill_to_decode_ratio",
+            2,
+            "clients[0].total_distribution: got it together with input_distr",
+        ),
         (
             "clients.0.input_distribution.type",
             "normal",
@@ -189,7 +193,7 @@ def test_the_peers_specification_is_drawn_as_it_says() -> None:
         (
             "clients.0.input_distribution.file",
             "x",
-            "clients[0].input_distribution.file: got it beside type constant, expected type empirical",
+            "clients[0].input_distribution.file: got it together with type constant, expected type empirical",
         ),
         (
             "clients.0.input_distribution.params",
@@ -220,7 +224,7 @@ def test_the_peers_specification_is_drawn_as_it_says() -> None:
         (
             "clients.0.arrival",
             {"process": "gamma", "cv": 1, "shape": 1},
-            "clients[0].arrival.cv: got it beside shape",
+            "clients[0].arrival.cv: got it together with shape",
         ),
         (
             "clients.0.arrival",
@@ -471,16 +475,16 @@ def test_one_client_with_concurrency_closes_the_loop() -> None:
     spec["clients"][0]["think_time_us"] = 500
     del spec["aggregate_rate"]
     assert parsed(spec).load == ClosedLoop(concurrency=3, think_time_us=500)
-    assert "aggregate_rate: got it beside clients[0].concurrency" in refusal(
+    assert "aggregate_rate: got it together with clients[0].concurrency" in refusal(
         yaml.safe_dump({**spec, "aggregate_rate": 1})
     )
     both = {**spec, "clients": [spec["clients"][0], {**CLIENT, "id": "b"}]}
-    assert "clients[0].concurrency: got it beside other clients" in refusal(yaml.safe_dump(both))
+    assert "clients[0].concurrency: got it together with other clients" in refusal(yaml.safe_dump(both))
     timed = {**spec, "horizon": 5}
     assert "duration: got one in a closed loop, expected num_requests" in refusal(yaml.safe_dump(timed))
     for name, value in (("rate_fraction", 1), ("arrival", {"process": "poisson"}), ("lifecycle", {})):
         clash = {**spec, "clients": [{**spec["clients"][0], name: value}]}
-        assert f"clients[0].{name}: got it beside concurrency" in refusal(yaml.safe_dump(clash))
+        assert f"clients[0].{name}: got it together with concurrency" in refusal(yaml.safe_dump(clash))
 
 
 def test_a_total_may_stand_for_prompt_and_output() -> None:
@@ -498,7 +502,7 @@ def test_a_total_may_stand_for_prompt_and_output() -> None:
         yaml.safe_dump({**SPEC, "clients": [{**client, "prefill_to_decode_ratio": -1}]})
     )
     window = {"start_us": 0, "end_us": 5, "input_distribution": CONSTANT}
-    assert "got lengths in a window beside total_distribution" in refusal(
+    assert "got lengths in a window together with total_distribution" in refusal(
         yaml.safe_dump({**SPEC, "clients": [{**client, "lifecycle": {"windows": [window]}}]})
     )
 

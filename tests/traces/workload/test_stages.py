@@ -40,8 +40,8 @@ def test_requests_come_as_the_stages_say() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"stages": "1:1s", "rate": 2.0}, "--rate: got it beside --stages"),
-        ({"stages": "1:1s", "duration": 2.0}, "--duration: got it beside --stages"),
+        ({"stages": "1:1s", "rate": 2.0}, "--rate: got it together with --stages"),
+        ({"stages": "1:1s", "duration": 2.0}, "--duration: got it together with --stages"),
         ({"rate": 1.0, "speed": 2.0}, "--speed: got it without --trace"),
     ],
 )

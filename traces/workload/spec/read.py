@@ -109,7 +109,7 @@ SPEC: Final[Section] = {
 def _expanded(given: dict[str, Any], expanded: Expanded, source: str) -> Workload:
     """Return the workload of inference_perf; the specification's own bounds stand where it has some."""
     for name in ("clients", "cohorts", "aggregate_rate"):
-        require(not given.get(name), f"{name}: got it beside inference_perf, expected one of them")
+        require(not given.get(name), f"{name}: got it together with inference_perf, expected one of them")
     return Workload(
         clients=expanded.clients,
         load=expanded.load,
@@ -162,7 +162,7 @@ def _load(given: dict[str, Any]) -> OpenLoop | ClosedLoop:
         return OpenLoop(rate_per_s=rate or None)
     alone = len(given["clients"]) == 1 and not given.get("cohorts")
     where = f"clients[{closed[0]}].concurrency"
-    require(alone, f"{where}: got it beside other clients, expected it alone: not supported yet")
-    require(not given.get("aggregate_rate"), f"aggregate_rate: got it beside {where}, expected none")
+    require(alone, f"{where}: got it together with other clients, expected it alone: not supported yet")
+    require(not given.get("aggregate_rate"), f"aggregate_rate: got it together with {where}, expected none")
     entry = given["clients"][0]
     return ClosedLoop(concurrency=entry["concurrency"], think_time_us=entry.get("think_time_us", 0))

@@ -80,8 +80,8 @@ def _lengths_or_file(value: object) -> Distribution | FromFile:
     if "file" not in given:
         return _lengths_distribution(value)
     kind = given["type"]
-    require(kind == "empirical", f"file: got it beside type {kind}, expected type empirical")
-    require("params" not in given, "file: got it beside params, expected one of them")
+    require(kind == "empirical", f"file: got it together with type {kind}, expected type empirical")
+    require("params" not in given, "file: got it together with params, expected one of them")
     return FromFile(path=given["file"])
 
 
@@ -147,7 +147,7 @@ def _arrival(value: object) -> Arrival:
         require(cv is None or cv == fixed, f"cv: got {cv}, expected {fixed:g} or none for process {process}")
         require(shape is None, f"shape: got {shape}, expected none for process {process}")
         return Arrival(process=process, cv=fixed)
-    require(cv is None or shape is None, "cv: got it beside shape, expected one of them")
+    require(cv is None or shape is None, "cv: got it together with shape, expected one of them")
     rate = None
     if shape is not None:
         cv = _checked_cv_of_shape(process, shape)
@@ -416,7 +416,7 @@ def read_client(value: object) -> dict[str, Any]:
     given = read_section(value, CLIENT)
     if given.get("concurrency"):
         for name in ("rate_fraction", "arrival", "lifecycle"):
-            require(name not in given, f"{name}: got it beside concurrency, expected one of them")
+            require(name not in given, f"{name}: got it together with concurrency, expected one of them")
     elif "think_time_us" in given:
         raise InvalidWorkload("think_time_us: got it without concurrency, expected both")
     given["windows"] = given.pop("lifecycle", ())
@@ -432,10 +432,14 @@ def _lengths(given: dict[str, Any], files: LengthFiles) -> Lengths:
         require(prompt is not None, "input_distribution: got none, expected a distribution")
         require(output is not None, "output_distribution: got none, expected a distribution")
         return files.lengths(prompt, output)
-    require(prompt is None and output is None, "total_distribution: got it beside input_distribution or "
+    require(prompt is None and output is None, "total_distribution: got it together with input_distribution or "
             "output_distribution, expected one or the other")  # fmt: skip
-    require(total is not None, "total_distribution: got none beside prefill_to_decode_ratio, expected both")
-    require(ratio is not None, "prefill_to_decode_ratio: got none beside total_distribution, expected both")
+    require(
+        total is not None, "total_distribution: got none together with prefill_to_decode_ratio, expected both"
+    )
+    require(
+        ratio is not None, "prefill_to_decode_ratio: got none together with total_distribution, expected both"
+    )
     return TotalSplit(total=total, prefill_to_decode_ratio=ratio)
 
 
@@ -460,13 +464,13 @@ def build_client(
     if not isinstance(lengths, Separate):
         drawn = any(window.prompt or window.output for window in windows)
         source = "total_distribution" if isinstance(lengths, TotalSplit) else "whole requests of a file"
-        require(not drawn, f"lifecycle: got lengths in a window beside {source}, expected none")
+        require(not drawn, f"lifecycle: got lengths in a window together with {source}, expected none")
     if isinstance(lengths, Recorded):
         for other in ("reasoning", "multimodal", "guided_frac"):
-            said = f"{other}: got it beside whole requests of a file, expected none"
+            said = f"{other}: got it together with whole requests of a file, expected none"
             require(other not in given, said)
         shares = lengths.shares_prefixes and group is not None
-        require(not shares, "prefix_group: got one beside requests that have their own, expected none")
+        require(not shares, "prefix_group: got one together with requests that have their own, expected none")
     return Client(
         **{"id": name, **values},
         lengths=lengths,

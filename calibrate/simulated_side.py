@@ -54,7 +54,8 @@ def against_twin(source: Source, config: TwinConfig, options: Options, *, role: 
     if options.network is not None:
         simulated = client_view(simulated, options.network)
     steps = _steps(source, met, config=config, simulation=simulation)
-    side = _timed(side_of(simulated), simulation.outcomes, steps, source.trace)
+    alike = _with_queue_of(source.trace, simulated)
+    side = _timed(side_of(alike), simulation.outcomes, steps, source.trace)
     pairs = pair_sides(side_of(source.trace), side, by=options.pair_by)
     return Compared(
         source=source,
@@ -65,6 +66,16 @@ def against_twin(source: Source, config: TwinConfig, options: Options, *, role: 
         counters=_counters(source.trace, simulation.outcomes, simulated),
         steps=None if source.steps is None else step_errors(source.steps, config, simulated=steps or []),
     )
+
+
+def _with_queue_of(observed: Trace, simulated: Trace) -> Trace:
+    """Return ``simulated`` with the queue times that ``observed`` has: the engine's only where the server told its own.
+
+    Otherwise the metric is scheduled - sent on both sides (``traces.metrics``).
+    """
+    if observed.column("server_queue_us").notna().any():
+        return simulated
+    return replace(simulated, requests=simulated.requests.drop(columns="server_queue_us", errors="ignore"))
 
 
 def _steps(source: Source, met: Trace, *, config: TwinConfig, simulation: Simulation) -> list[Step] | None:

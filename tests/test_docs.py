@@ -35,7 +35,7 @@ from tests.docs.pages import (
     python_names_of,
     rows_below,
     script_of,
-    tests_of,
+    named_tests,
 )
 from tests.docs.reference import PAGES, Command
 
@@ -130,7 +130,7 @@ def resolves(name: str) -> bool:
 def test_every_test_that_a_page_names_exists() -> None:
     tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     missing = [
-        (name_of(page), test) for page in CURRENT for test in tests_of(page) if not re.search(test, tests)
+        (name_of(page), test) for page in CURRENT for test in named_tests(page) if not re.search(test, tests)
     ]
     assert missing == []
 

@@ -48,7 +48,7 @@ def test_results_are_on_stdout_and_narration_is_on_stderr(capsys: pytest.Capture
 def test_a_gates_verdict_is_a_result_and_leaves_json_alone(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (here / "gate.yaml").write_text("metrics: {e2e_us: {mape: {fail: 0.0001}}}\n")
+    (here / "gate.yaml").write_text("require_kv_capacity: false\nmetrics: {e2e_us: {mape: {fail: 0.0001}}}\n")
     asked = ["low", "--config", "guess.yaml", "--report", "report", "--thresholds", "gate.yaml"]
     assert run(*asked) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "verdict: FAIL"

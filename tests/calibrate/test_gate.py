@@ -112,7 +112,7 @@ def test_latencies_of_a_saturated_run_decide_nothing_and_capacity_decides_in_the
     latency = Limit(metric="e2e_us", statistic="mape", warn=None, fail=0.1)
     rates = {"request_throughput": rate_of(0.0)}
     alone = decide(Gate(limits=(latency,)), {}, rates=rates, of_saturated=True)
-    assert (alone.outcome, alone.checks[0].reason[:28]) == ("INCONCLUSIVE", "the observation is saturated")
+    assert (alone.outcome, alone.checks[0].reason[:28]) == ("INCONCLUSIVE", "the observed run is saturate")
     both = decide(Gate(limits=(latency, THROUGHPUT)), {}, rates=rates, capacity=rates, of_saturated=True)
     assert both.outcome == "PASS"
     assert [each.word for each in both.checks] == ["not used", "PASS", "PASS"]

@@ -101,7 +101,7 @@ def test_a_twin_with_other_flags_than_the_server_cannot_be_judged(
     write(here / "monday", SERVER, **flags)
     assert run("--config", "twin.yaml") == 5
     assert report(here)["gate"]["obstacles"] == [f"monday: {line}"]  # type: ignore[index]
-    assert f"not comparable: monday: {line}" in capsys.readouterr().err
+    assert f"not comparable: monday: {line}" in capsys.readouterr().out
 
 
 def test_an_unknown_kv_capacity_is_an_obstacle_unless_the_gate_waives_it(here: Path) -> None:
@@ -119,7 +119,7 @@ def test_flags_that_nobody_said_stand_beside_the_verdict(
         "\n".join(line for line in text.splitlines() if "batched_tokens" not in line)
     )
     assert run("--config", "guess.yaml") == 0
-    assert "verdict: PASS (flags unknown: max_num_batched_tokens)" in capsys.readouterr().err
+    assert "verdict: PASS (flags unknown: max_num_batched_tokens)" in capsys.readouterr().out
     assert report(here)["gate"]["unknown_flags"] == ["max_num_batched_tokens"]  # type: ignore[index]
     assert "## Verdict: PASS (flags unknown: max" in (here / "r" / "report.md").read_text()
     assert "PASS (flags unknown: max" in (here / "r" / "report.html").read_text()
@@ -197,7 +197,7 @@ def test_a_saturated_observation_is_judged_by_its_capacity(
     server = observed(drawn).header.server.learn("given by the user", **FLAGS)
     write_trace(observed(drawn, BOUNDED).with_header(server=server), here / "monday")
     assert run("--config", "twin.yaml") == 5
-    assert "saturated" in capsys.readouterr().err
+    assert "saturated" in capsys.readouterr().out
     rates = "rates: {output_token_throughput: {rel_error: {fail: 0.05}}}\n"
     (here / "capacity.yaml").write_text(GATE + rates)
     assert run("--config", "twin.yaml", gate="capacity.yaml") == 0

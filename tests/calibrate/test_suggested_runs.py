@@ -77,6 +77,6 @@ def test_coefficients_that_stand_in_for_each_other_are_not_blamed_on_the_lengths
     assert [reason for reason in [*told, UNSEEN["beta1"]] if "too alike" in reason] == []
     correlation = np.array([[1.0, -0.97], [-0.97, 1.0]])
     assert why_unseen(("alpha1", "beta1"), 0, correlation=correlation) == (
-        "both delay a request's own first token by so much per prompt token: only where its prefill delays others' "
-        "tokens, too rarely here, can beta1 be told apart (correlation with beta1 -0.97)"
+        "alpha1 and beta1 both delay a request's own first token per prompt token; only prefills that delay other "
+        "requests, too rare here, show beta1 alone (correlation with beta1 -0.97)"
     )

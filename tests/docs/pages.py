@@ -73,7 +73,7 @@ def python_names_of(page: Path) -> list[str]:
     return PYTHON_NAME.findall(FENCE.sub("", page.read_text()))
 
 
-def tests_of(page: Path) -> list[str]:
+def named_tests(page: Path) -> list[str]:
     """Return a pattern for every test that the text of a page names in backticks; ``…`` stands for any ending."""
     named = TEST_NAME.findall(FENCE.sub("", page.read_text()))
     return [f"def {name}\\w*" if ending else f"def {name}\\(" for name, ending in named]

@@ -55,11 +55,11 @@ def test_the_second_training_is_answered_from_the_cache_until_a_csv_changes(
     capsys.readouterr()
     train()
     kept = capsys.readouterr().out
-    assert kept.count(", kept)") == 18
+    assert kept.count(", cached)") == 18
     assert (here / "table.json").read_text() == first
     profiles.mlp_csv(here / "a100", **{"time_stats.mlp_act.median": 1.0})
     train()
-    assert capsys.readouterr().out.count(", kept)") == 17
+    assert capsys.readouterr().out.count(", cached)") == 17
     assert (here / "table.json").read_text() != first
 
 

@@ -129,8 +129,8 @@ def test_auto_finds_coefficients_of_the_same_architecture_under_another_name(tmp
 
 
 def test_auto_takes_the_entry_of_the_version_that_the_file_names(tmp_path: Path) -> None:
-    auto = "latency: {model: auto, defaults: {model: meta-llama/llama-3.1-8b-instruct, gpu: H100, tp: 1}}\n"
-    found = loaded(tmp_path, f'vllm_version: "0.11.2"\n{auto}')
-    assert "vLLM 0.11.0 are on record" in found.latency_reason
+    auto = "latency: {model: auto, defaults: {model: meta-llama/Llama-3.1-8B, gpu: RTX 4090, tp: 1}}\n"
+    found = loaded(tmp_path, f'vllm_version: "0.19.1"\n{auto}')
+    assert "vLLM 0.19.0 are on record" in found.latency_reason
     with pytest.raises(ConfigError):
         loaded(tmp_path, f'vllm_version: "0.32.0"\n{auto}')

@@ -15,7 +15,7 @@ from replay.twin.config import load_config
 from replay.twin.config_write import dump_config
 from replay.twin.from_serve import start_from_serve, twin_text
 from sim import Physics, Roofline
-from sim.latency.batch import batch_of
+from tests.sim.step_batches import batch_of
 from traces.errors import ConfigError
 
 MOE = read_model_config("Qwen/Qwen3-30B-A3B")

@@ -136,10 +136,14 @@ def calibrate(
 def _priors(trace: Trace, config: TwinConfig, options: Options) -> dict[str, Prior]:
     """Return what model and GPU imply of the extended model's coefficients; physics has priors of its own.
 
-    Those that the options name are returned for physics too, so that the fit can refuse them.
+    Physics has none: its own coefficients are its priors. Raises ConfigError where an option asks for them there.
     """
-    is_given = any(value is not None for value in (options.model_config, options.gpu, options.tp))
-    if isinstance(config.latency, Physics) and not is_given:
+    if isinstance(config.latency, Physics):
+        if any(value is not None for value in (options.model_config, options.gpu, options.tp)):
+            raise ConfigError(
+                "--model-config, --gpu, --tp: got it with latency.model physics, expected blackbox or extended: "
+                "physics is fitted from its configured coefficients"
+            )
         return {}
     return known_priors(
         trace.header.server, model_config=options.model_config, gpu=options.gpu, tp=options.tp

@@ -30,12 +30,12 @@ from tests.docs.pages import (
     commands_of,
     links_of,
     matches,
+    named_tests,
     pages,
     paths_of,
     python_names_of,
     rows_below,
     script_of,
-    named_tests,
 )
 from tests.docs.reference import PAGES, Command
 

@@ -22,7 +22,7 @@ OutputOption = Annotated[
     Path, typer.Option(metavar="STEM", help="The simulated trace; Parquet if it ends in .parquet, else CSV.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-ItlOption = Annotated[bool, typer.Option("--itl", help="Write every token's time, too (STEM.itl.csv).")]
+ItlOption = Annotated[bool, typer.Option("--itl", help="Also write the time of every token (STEM.itl.csv).")]
 OverwriteOption = Annotated[
     bool, typer.Option("--overwrite", help="Replace what --output names even if it was measured.")
 ]
@@ -32,11 +32,11 @@ StepsOption = Annotated[
 ]
 DialectOption = Annotated[
     Literal["vtwin", "blis"],
-    typer.Option(help="blis: what BLIS reads, vtwin's own columns and keys left out."),
+    typer.Option(help="blis: only the columns and keys that BLIS reads."),
 ]
 DefaultsOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="A defaults.yaml of your own, looked at before the one that ships."),
+    typer.Option(metavar="FILE", help="Your own defaults.yaml, read before the built-in one."),
 ]
 
 SloOption = Annotated[
@@ -67,7 +67,7 @@ WarmupFracOption = Annotated[
 config_app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
-    help="Show a configuration as vtwin understands it, or make one.",
+    help="Show a configuration as vtwin reads it, or create one.",
 )
 
 
@@ -79,15 +79,15 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     at: Annotated[
         Literal["auto", "arrival", "send"],
         typer.Option(
-            help="When requests reach the engine. auto: when they were sent, else when they were due."
+            help="When requests reach the engine. auto: the send times if recorded, else the scheduled times."
         ),
     ] = "auto",
     closed_loop: Annotated[
         bool | None,
         typer.Option(
             "--closed-loop/--open-loop",
-            help="Whether answers let the next requests go: a closed loop's users, or a client with a cap on "
-            "requests in flight. Default: as the trace was recorded.",
+            help="Whether answers release the next requests, as with a fixed number of users or a cap on requests in "
+            "flight. Default: as the trace was recorded.",
             show_default=False,
         ),
     ] = None,
@@ -187,7 +187,7 @@ def serve(
     model: Annotated[str, typer.Option(help="The served model's name.")] = "vtwin",
     api_key: Annotated[
         str | None,
-        typer.Option(envvar="VTWIN_API_KEY", help="Ask for this key under /v1.", show_envvar=True),
+        typer.Option(envvar="VTWIN_API_KEY", help="Require this API key under /v1.", show_envvar=True),
     ] = None,
     enable_per_request_metrics: Annotated[
         bool, typer.Option("--enable-per-request-metrics", help="Add vLLM's metrics object to usage.")
@@ -243,7 +243,8 @@ def from_serve(
         ),
     ] = None,
     from_trace: Annotated[
-        Path | None, typer.Option(metavar="STEM", help="Instead: what a trace's header says of its server.")
+        Path | None,
+        typer.Option(metavar="STEM", help="Use what this trace's header says about its server instead."),
     ] = None,
     gpu: Annotated[
         str | None,

@@ -42,15 +42,21 @@ def info(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     block_size: Annotated[int, typer.Option(min=1, help="Tokens per KV block.")] = 16,
     max_num_batched_tokens: Annotated[
         int | None,
-        typer.Option(min=1, help="Most tokens of a step; default: vLLM's on this GPU.", show_default=False),
+        typer.Option(
+            min=1, help="Maximum tokens in a step; default: vLLM's on this GPU.", show_default=False
+        ),
     ] = None,
     max_num_seqs: Annotated[
         int | None,
-        typer.Option(min=1, help="Most requests of a step; default: vLLM's on this GPU.", show_default=False),
+        typer.Option(
+            min=1, help="Maximum requests in a step; default: vLLM's on this GPU.", show_default=False
+        ),
     ] = None,
     dtype: Annotated[str, typer.Option(help="As vLLM's flag: auto, bfloat16, float16, float32.")] = "auto",
     kv_cache_dtype: Annotated[str, typer.Option(help="As vLLM's flag: auto or fp8.")] = "auto",
-    vllm_version: Annotated[str, typer.Option(help="Versions differ in what they set aside.")] = "0.32.0",
+    vllm_version: Annotated[
+        str, typer.Option(help="vLLM version; the memory that vLLM reserves depends on it.")
+    ] = "0.32.0",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Print weights, KV cache, num_gpu_blocks, the batch that saturates the GPU, and its roofline."""

@@ -37,7 +37,7 @@ OverwriteOption = Annotated[
 ]
 DialectOption = Annotated[
     Literal["vtwin", "blis"],
-    typer.Option(help="blis: what BLIS reads, vtwin's own columns and keys left out."),
+    typer.Option(help="blis: only the columns and keys that BLIS reads."),
 ]
 
 
@@ -109,7 +109,7 @@ def convert(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     part: Annotated[
         int | None,
         typer.Option(
-            metavar="N", help="Of a guidellm report: its N-th benchmark, from 1.", show_default=False
+            metavar="N", help="For a guidellm report: use its N-th benchmark, from 1.", show_default=False
         ),
     ] = None,
     columns: Annotated[
@@ -126,7 +126,7 @@ def convert(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         typer.Option(
             metavar="S",
             parser=parse_seconds,
-            help="Of ServeGen's data: from this time on (10h). Default: where it is busiest.",
+            help="For ServeGen data: start at this time (10h). Default: the busiest time.",
             show_default=False,
         ),
     ] = None,
@@ -135,7 +135,7 @@ def convert(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         typer.Option(
             metavar="S",
             parser=parse_seconds,
-            help="Of ServeGen's data: so long. Default: 10m.",
+            help="For ServeGen data: duration. Default: 10m.",
             show_default=False,
         ),
     ] = None,
@@ -143,14 +143,17 @@ def convert(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         float | None,
         typer.Option(
             metavar="X",
-            help="Of ServeGen's data: every rate times this. Default: 1.",
+            help="For ServeGen data: multiply every rate by this. Default: 1.",
             show_default=False,
         ),
     ] = None,
     seed: Annotated[
         int | None,
         typer.Option(
-            min=0, metavar="N", help="Of what is drawn from ServeGen's data. Default: 42.", show_default=False
+            min=0,
+            metavar="N",
+            help="Seed for requests drawn from ServeGen data. Default: 42.",
+            show_default=False,
         ),
     ] = None,
     overwrite: OverwriteOption = False,

@@ -166,7 +166,7 @@ class MetricNotes:
                 self.num_e2e_from_last_chunk,
                 "requests: E2E runs to the last event, which may be the usage event",
             ),
-            (self.num_events_divided, "events carried several tokens: their gap was divided among them"),
+            (self.num_events_divided, "stream chunks held several tokens; ITL was split evenly"),
             (
                 self.num_events_uncounted,
                 "events with an unknown number of tokens were taken as one token each",

@@ -154,7 +154,10 @@ def _gaps(engine: Mapping[str, object], *, is_known: bool, has_hardware: bool) -
         for name in LIMITS:
             if name not in engine:
                 yield f"{name} not given: {getattr(usual, name)} assumed; vLLM's default depends on the GPU (--gpu)"
-        yield "latency: a guess, of no server; `vtwin calibrate --fit` finds it, or name a GPU on record (--gpu)"
+        yield (
+            "latency: placeholder values, not measured; fit them with `vtwin calibrate --fit`, or name a GPU on record "
+            "(--gpu)"
+        )
     if "max_model_len" not in engine:
         yield f"max_model_len not given: {usual.max_model_len} assumed; vLLM takes the model's own"
     if engine.get("num_gpu_blocks", UNBOUNDED) == UNBOUNDED:

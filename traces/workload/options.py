@@ -47,7 +47,7 @@ LENGTH_NAMES: Final = tuple(
 WHAT = "Workload (one of --workload, --preset, --trace, --lengths-from, or a load alone)"
 WHEN = "Load"
 LENGTHS = "Lengths, in tokens: normal, clipped and rounded"
-EXTENT = "Extent"
+EXTENT = "Number of requests and duration"
 
 
 def _option(panel: str, text: str, *, default: object = None, **more: Any) -> Any:  # noqa: ANN401 - typer's
@@ -64,8 +64,8 @@ def _length(suffix: str, text: str) -> Any:  # noqa: ANN401 - typer's
 Tokens = int | None
 Mean = Annotated[Tokens, _length("", "Mean; the shared prefix (--prefix-tokens) not counted.")]
 Stdev = Annotated[Tokens, _length("_stdev", "Standard deviation before clipping; 0: all alike.")]
-Least = Annotated[Tokens, _length("_min", "Shorter draws become this.")]
-Most = Annotated[Tokens, _length("_max", "Longer draws become this.")]
+Least = Annotated[Tokens, _length("_min", "Minimum length; shorter samples are raised to it.")]
+Most = Annotated[Tokens, _length("_max", "Maximum length; longer samples are cut to it.")]
 Seconds = float | None
 
 
@@ -115,12 +115,13 @@ class WorkloadOptions:
         str | None,
         _option(
             WHEN,
-            "Rates one after another, each for a time, and ramps: 5:60s,5-20:2m. Ends with the last.",
+            "Rates in sequence, each with its duration, and ramps: 5:60s,5-20:2m. The run ends with the last.",
             metavar="STAGES",
         ),
     ] = None
     concurrency: Annotated[
-        int | None, _option(WHEN, "Users who each send, wait for the answer, and send again.", metavar="N")
+        int | None,
+        _option(WHEN, "Number of users; each sends, waits for the answer, and sends again.", metavar="N"),
     ] = None
     think_time: Annotated[
         Seconds,
@@ -153,8 +154,8 @@ class WorkloadOptions:
         int | None,
         _option(
             WHEN,
-            "Requests come in sessions of so many, each sent after the answer to the one before; --rate is then "
-            "of sessions, and --concurrency the sessions under way.",
+            "Turns per session; each turn is sent after the answer to the one before. With N > 1, --rate and "
+            "--concurrency count sessions.",
             default=1,
             metavar="N",
         ),
@@ -163,8 +164,8 @@ class WorkloadOptions:
         Literal["accumulate", "none"] | None,
         _option(
             WHEN,
-            "With --rounds: whether a prompt is all that was said before, the server's answers included, and "
-            "--prompt-tokens more; or those alone.",
+            "With --rounds. accumulate: a prompt holds the whole conversation, answers included, and --prompt-tokens "
+            "new tokens. none: only the new tokens.",
             default="accumulate",
         ),
     ] = None
@@ -172,7 +173,7 @@ class WorkloadOptions:
         int | None,
         _option(
             WHEN,
-            "Waves: so many requests at once, the next as many when all of them are answered.",
+            "Send N requests at once; send the next N when all are answered (waves).",
             metavar="N",
         ),
     ] = None
@@ -184,7 +185,7 @@ class WorkloadOptions:
         float | None,
         _option(
             WHEN,
-            "With --trace: send its requests this many times as fast; 0.5 takes twice the time.",
+            "With --trace: send its requests X times as fast; 0.5 takes twice the time.",
             default="1",
             metavar="X",
         ),
@@ -194,7 +195,7 @@ class WorkloadOptions:
         float | None,
         _option(
             LENGTHS,
-            "With --trace or --lengths-from: its prompts times this, before they are clipped.",
+            "With --trace or --lengths-from: multiply prompt lengths by this, before clipping.",
             default="1",
             metavar="X",
         ),
@@ -203,7 +204,7 @@ class WorkloadOptions:
         float | None,
         _option(
             LENGTHS,
-            "With --trace or --lengths-from: its outputs times this, before they are clipped.",
+            "With --trace or --lengths-from: multiply output lengths by this, before clipping.",
             default="1",
             metavar="X",
         ),
@@ -221,9 +222,7 @@ class WorkloadOptions:
     output_tokens_max: Most = None
     prefix_tokens: Annotated[
         int | None,
-        _option(
-            LENGTHS, "Tokens that all prompts share, before each one's own.", default=0, metavar="TOKENS"
-        ),
+        _option(LENGTHS, "Prefix tokens shared by all prompts.", default=0, metavar="TOKENS"),
     ] = None
 
     num_requests: Annotated[
@@ -239,7 +238,7 @@ class WorkloadOptions:
         Seconds,
         _option(
             EXTENT,
-            "Requests that are due within this time (60, 500ms, 2m).",
+            "Send the requests scheduled within this time (60, 500ms, 2m).",
             metavar="S",
             parser=parse_seconds,
         ),

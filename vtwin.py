@@ -169,6 +169,7 @@ def demo(
     """Run all steps against an emulated server: observe two loads, fit, compare with a third, and report."""
     from calibrate.validate import demo as plan
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` ends the server too, as Ctrl-C does
     output.mkdir(parents=True, exist_ok=True)
     server, guess = output / "server.yaml", output / "guess.yaml"
     # Traces of the emulated server, from an earlier demo, may be replaced; any others may not.

@@ -156,7 +156,7 @@ def test_the_command_prints_a_twin_of_either(
         assert vtwin.main(["config", "from-serve", *arguments]) == 0
         shown = capsys.readouterr()
         assert loaded(shown.out, tmp_path).engine.max_num_seqs == 7
-        assert "note: latency: a guess" in shown.err
+        assert "note: latency: placeholder values, not measured" in shown.err
     assert vtwin.main(["config", "from-serve"]) == 2
     assert "got neither, expected one of them" in capsys.readouterr().err
 

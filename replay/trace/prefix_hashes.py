@@ -24,24 +24,27 @@ def prefix_hashes(trace: Trace, *, output_tokens: Int64s, block_size: int) -> tu
         num_blocks, ids = _session_hashes(trace, block_size, output=output_tokens)
     elif trace.column("prefix_group").notna().any():
         num_blocks, ids = _group_hashes(trace, block_size)
-    return num_blocks, _told_apart(ids, np.repeat(_weights_of(trace), num_blocks))
+    return num_blocks, _by_weights(trace, num_blocks, ids)
 
 
-def _weights_of(trace: Trace) -> Int64s:
-    """Return a number per request for the weights that compute its blocks: one model and one LoRA adapter, or none.
+def _by_weights(trace: Trace, num_blocks: Int64s, ids: Int64s) -> Int64s:
+    """Return contents renumbered so that the same tokens under another model or LoRA adapter are another content.
 
     The KV cache of the same tokens differs between adapters, and vLLM's block hash has the adapter's name in it
     (vllm 0.32.0 v1/core/kv_cache_utils.py:generate_block_hash_extra_keys).
     """
-    names = [trace.column(name).fillna("").astype(str) for name in ("model", "adapter")]
-    return _dense(names[0].str.cat(names[1], sep="\0").to_numpy(dtype=object).astype(str))
-
-
-def _told_apart(ids: Int64s, weights: Int64s) -> Int64s:
-    """Return contents renumbered so that the same tokens under other weights are another content."""
-    if len(ids) == 0 or weights.max() == 0:
+    if len(ids) == 0:
         return ids
-    return _dense(ids * (int(weights.max()) + 1) + weights)
+    model, adapter = (_codes(trace, name) for name in ("model", "adapter"))
+    weights = model * (int(adapter.max()) + 1) + adapter
+    if (weights == weights[0]).all():
+        return ids
+    return _dense(ids * (int(weights.max()) + 1) + np.repeat(weights, num_blocks))
+
+
+def _codes(trace: Trace, name: str) -> Int64s:
+    """Return a column's names as numbers, 0 where there is none."""
+    return np.asarray(trace.column(name).astype("category").cat.codes, np.int64) + 1
 
 
 def _session_hashes(trace: Trace, block_size: int, *, output: Int64s) -> tuple[Int64s, Int64s]:

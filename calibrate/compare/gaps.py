@@ -83,22 +83,6 @@ def gaps_of(trace: Trace) -> Gaps:
     )
 
 
-def gaps_of_events(
-    request: NDArray[np.int64], time_us: NDArray[np.int64], *, num_tokens: NDArray[np.int64]
-) -> Gaps:
-    """Return the gaps between consecutive events that carry tokens; with n tokens a gap counts n times 1/n.
-
-    ``request`` -1 marks events of unknown requests, which are passed over.
-    """
-    kept = np.flatnonzero((num_tokens > 0) & (request >= 0))
-    order = kept[np.lexsort((time_us[kept], request[kept]))]
-    request, time_us, num_tokens = request[order], time_us[order], num_tokens[order]
-    same = np.flatnonzero(request[1:] == request[:-1]) + 1
-    count = num_tokens[same].astype(np.float64)
-    gap_us = (time_us[same] - time_us[same - 1]) / count
-    return Gaps(request=request[same], gap_us=gap_us, weight=count, basis="events")
-
-
 def _from_means(trace: Trace) -> Gaps:
     """Return each request's mean gap, as often as it has gaps."""
     from traces import request_metrics

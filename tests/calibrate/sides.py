@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from calibrate.compare.gaps import Gaps, gaps_of_events
+from calibrate.compare.gaps import Gaps
 from calibrate.compare.pair import LATENCIES, Side
 
 
@@ -46,10 +46,13 @@ def side(
     return Side(table=table, gaps=gaps or no_gaps())
 
 
+def gaps_of(*of_requests: Sequence[float]) -> Gaps:
+    """Return the gaps of requests, a sequence for each, one token at a time."""
+    request = np.repeat(np.arange(len(of_requests)), [len(each) for each in of_requests])
+    gap_us = np.concatenate([np.asarray(each, dtype=np.float64) for each in of_requests])
+    return Gaps(request=request, gap_us=gap_us, weight=np.ones(len(gap_us)), basis="events")
+
+
 def regular_gaps(num_requests: int, gap_us: Sequence[float]) -> Gaps:
     """Return gaps of requests that each have these gaps, one after the other."""
-    times = np.cumsum(np.r_[0.0, np.asarray(gap_us)]).astype(np.int64)
-    request = np.repeat(np.arange(num_requests), len(times))
-    return gaps_of_events(
-        request, np.tile(times, num_requests), num_tokens=np.ones(len(request), dtype=np.int64)
-    )
+    return gaps_of(*[gap_us] * num_requests)

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from calibrate.compare.gaps import gaps_of_events, one_basis
+from calibrate.compare.gaps import one_basis
 from calibrate.compare.pair import concat, in_flight_at_arrival, pair_sides, take
-from tests.calibrate.sides import regular_gaps, side
+from tests.calibrate.sides import gaps_of, regular_gaps, side
 from traces.errors import TraceError
 
 
@@ -74,32 +74,9 @@ def test_in_flight_counts_the_others_under_way_at_arrival() -> None:
     assert list(in_flight_at_arrival(table)) == [0, 1, 1]
 
 
-def test_gaps_of_an_event_of_two_tokens_count_twice_with_half_the_time() -> None:
-    gaps = gaps_of_events(
-        np.array([0, 0, 0, 1, -1]), np.array([0, 10, 40, 7, 9]), num_tokens=np.array([1, 1, 2, 1, 1])
-    )
-    assert list(gaps.gap_us) == [10, 15]
-    assert list(gaps.weight) == [1, 2]
-
-
-def test_events_without_text_make_no_gap() -> None:
-    gaps = gaps_of_events(np.zeros(3, dtype=np.int64), np.array([0, 3, 10]), num_tokens=np.array([1, 0, 1]))
-    assert list(gaps.gap_us) == [10]
-
-
 def test_gaps_follow_their_requests_through_pairing_and_joining() -> None:
-    observed = side(
-        ["a", "b"],
-        gaps=gaps_of_events(
-            np.array([0, 0, 1, 1]), np.array([0, 5, 0, 7]), num_tokens=np.ones(4, dtype=np.int64)
-        ),
-    )
-    simulated = side(
-        ["b", "a"],
-        gaps=gaps_of_events(
-            np.array([0, 0, 1, 1]), np.array([0, 70, 0, 50]), num_tokens=np.ones(4, dtype=np.int64)
-        ),
-    )
+    observed = side(["a", "b"], gaps=gaps_of([5], [7]))
+    simulated = side(["b", "a"], gaps=gaps_of([70], [50]))
     pairs = pair_sides(observed, simulated)
     both = concat([pairs, take(pairs, np.array([False, True]))])
     by_request = dict(zip(both.simulated_gaps.request.tolist(), both.simulated_gaps.gap_us, strict=True))

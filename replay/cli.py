@@ -265,7 +265,7 @@ def from_serve(
     ] = None,
 ) -> None:
     """Print a TWIN.yaml to start from: of a server's command line, or of a trace's header."""
-    from replay.twin import from_serve
+    from replay.twin.start import from_serve
     from traces.errors import ConfigError
 
     if (command is None) == (from_trace is None):

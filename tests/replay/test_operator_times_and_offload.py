@@ -10,7 +10,7 @@ import pytest
 
 import vtwin
 from replay.twin.config import TwinConfig, load_config
-from replay.twin.from_serve import start_from_serve, twin_text
+from replay.twin.start.from_serve import start_from_serve, twin_text
 from traces import Header, make_trace, write_trace
 from traces.errors import ConfigError
 

@@ -7,8 +7,8 @@ import shlex
 from dataclasses import dataclass, field
 from typing import Final
 
-from replay.twin.flag_table import FLAGS, SHORT, KnownFlag
-from replay.twin.speculation import from_config
+from replay.twin.start.flag_table import FLAGS, SHORT, KnownFlag
+from replay.twin.start.speculation import from_config
 from traces.errors import ConfigError
 
 UNKNOWN: Final = "not in the twin"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.compile import engine_entry
+from sim.compile import engine_entry, part, phase
 from sim.engine.dtypes import ABORTED, NEVER, PENDING, PREEMPTED, REJECTED, RUNNING, WAITING
 from sim.engine.kv_cache.blocks import free_blocks
 from sim.engine.preemption import remove_running_at
@@ -46,8 +46,18 @@ def hold_requests(
             release_held(s, s.requests[request].queued_us)
 
 
-@engine_entry
-def abort_request(s: State, request: int) -> None:
+@part
+def inject(s: State, request: int, at_us: int, delay_us: int) -> None:
+    """Hand a request of the table over at ``at_us``; it joins the queue ``delay_us`` later. Of constant cost."""
+    r = s.requests[request]
+    r.urgency += s.engine[0].settings.age_weight_per_us * (at_us - r.arrival_us)
+    r.arrival_us = at_us
+    r.queued_us = at_us + delay_us
+    add_pending(s, request)
+
+
+@phase
+def drop_request(s: State, request: int) -> None:
     """Drop a request wherever it is; results of it that are still in flight are passed over."""
     queues, r = s.engine[0].queues, s.requests[request]
     if r.status == RUNNING:
@@ -64,3 +74,9 @@ def abort_request(s: State, request: int) -> None:
     queues.is_blocked = 0
     queues.fruitless_since = NEVER
     queues.has_finished_ids = 1
+
+
+@engine_entry
+def abort_request(s: State, request: int) -> None:
+    """Call ``drop_request``."""
+    drop_request(s, request)

@@ -14,7 +14,6 @@ from sim.cluster.events import with_room_for_events
 from sim.cluster.routing.own import FleetView, choose_by_own
 from sim.cluster.routing.policies import OwnPolicy
 from sim.cluster.routing.state import with_room_for
-from sim.cluster.run.engines import point_to
 from sim.cluster.run.loop import run_cluster
 from sim.cluster.run.pipeline import (
     DONE,
@@ -24,6 +23,7 @@ from sim.cluster.run.pipeline import (
     ROUTER_NEEDS_ROOM,
 )
 from sim.cluster.run.prepare import ClusterWork, new_world
+from sim.cluster.run.tables import point_to, table_of
 from sim.cluster.run.world import FOREVER, NEVER, DecisionLog, Exit, World
 from sim.config import InvalidConfig, Record
 from sim.engine import dtypes as dt
@@ -120,8 +120,9 @@ def _run_events(world: World, states: list[State], config: ClusterConfig) -> Wor
     margin = 64 + 4 * max(pool.engine.max_num_seqs for pool in config.pools)
     if len(world.clients.wave_open):
         margin += int(world.clients.wave_open.max())
+    whole = table_of([world])
     while True:
-        answer = run_cluster(world, FOREVER, margin)
+        answer = run_cluster(whole, FOREVER, margin)
         loop = world.loop[0]
         if answer == DONE:
             return world
@@ -132,13 +133,13 @@ def _run_events(world: World, states: list[State], config: ClusterConfig) -> Wor
             first, end = world.requests.hash_offsets[loop.waits_for : loop.waits_for + 2]
             world = world._replace(router=with_room_for(world.router, int(end - first)))
         elif answer == EVENTS_NEED_ROOM:
-            world = world._replace(
-                events=with_room_for_events(world.events, 2 * len(world.events.heap) + margin)
-            )
+            capacity = 2 * len(world.events.heap) + margin
+            world = world._replace(events=with_room_for_events(world.events, capacity))
         elif answer == NEEDS_DECISION:
             loop.chosen = decide(int(loop.waits_for), int(loop.hand_us))
         else:
             raise AssertionError(f"the cluster's loop answered {answer}")
+        point_to(whole, 0, world)
 
 
 def _decider(world: World, config: ClusterConfig) -> Callable[[int, int], int]:

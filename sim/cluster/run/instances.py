@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from sim.cluster.arrays import NOWHERE
 from sim.cluster.fleet import num_prompt_ids
-from sim.cluster.run.engines import state_at
+from sim.cluster.run.tables import engine_at, run_engine
 from sim.cluster.run.world import NEVER, World
 from sim.compile import part, phase
 from sim.engine import dtypes as dt
 from sim.engine.control import inject
-from sim.engine.run import NEEDS_ROOM, run
+from sim.engine.run import NEEDS_ROOM
 from sim.engine.state import State
 
 
@@ -22,9 +22,9 @@ def runs_past(s: State, time_us: int) -> bool:
 @phase
 def run_until(w: World, instance: int, until_us: int) -> bool:
     """Take an instance's steps that start before ``until_us``; False when Python must make room first."""
-    s = state_at(w.engines, instance)
-    if run(s, until_us, w.coalesces[instance] != 0) == NEEDS_ROOM:
-        w.loop[0].waits_for = instance
+    loop = w.loop[0]
+    if run_engine(loop.run_address, w.engines, instance, until_us, w.coalesces[instance]) == NEEDS_ROOM:
+        loop.waits_for = instance
         return False
     return True
 
@@ -32,7 +32,7 @@ def run_until(w: World, instance: int, until_us: int) -> bool:
 @phase
 def next_step_us(w: World, instance: int) -> int:
     """Return when an instance's next step starts, NEVER when it has nothing to do."""
-    s = state_at(w.engines, instance)
+    s = engine_at(w.engines, instance)
     clock, queues = s.engine[0].clock, s.engine[0].queues
     if clock.num_batches > 0 or (queues.num_running + queues.num_waiting > 0 and not queues.is_blocked):
         return clock.now_us
@@ -49,7 +49,7 @@ def hand_over(w: World, request: int, instance: int, time_us: int) -> bool:
         w.rows[request].status = dt.REJECTED
         w.rows[request].queued_us = time_us + w.delays_us[pool, request]
         return False
-    s = state_at(w.engines, instance)
+    s = engine_at(w.engines, instance)
     w.rows[request].status = dt.PENDING
     w.rows[request].max_total_tokens = w.entries[pool, request]
     inject(s, request, time_us, w.delays_us[pool, request])
@@ -59,7 +59,7 @@ def hand_over(w: World, request: int, instance: int, time_us: int) -> bool:
 @phase
 def see_queue(w: World, instance: int, time_us: int) -> None:
     """Note how many of an instance's requests wait and run at ``time_us``, up to which its steps were taken."""
-    s, seen = state_at(w.engines, instance), w.fleet.instances[instance]
+    s, seen = engine_at(w.engines, instance), w.fleet.instances[instance]
     queues = s.engine[0].queues
     if runs_past(s, time_us):
         last = s.engine[0].last_schedule
@@ -75,7 +75,7 @@ def see_queue(w: World, instance: int, time_us: int) -> None:
 @phase
 def see_kv(w: World, instance: int, time_us: int) -> None:
     """Note the share of an instance's KV blocks that are in use at ``time_us``."""
-    s = state_at(w.engines, instance)
+    s = engine_at(w.engines, instance)
     num_free = s.engine[0].queues.num_free_blocks
     if runs_past(s, time_us):
         num_free = s.engine[0].last_schedule.num_free_blocks
@@ -85,7 +85,7 @@ def see_kv(w: World, instance: int, time_us: int) -> None:
 @phase
 def see_cache(w: World, instance: int) -> None:
     """Note which contents an instance has cached, for decisions until the next snapshot."""
-    s = state_at(w.engines, instance)
+    s = engine_at(w.engines, instance)
     for key in range(w.cached.shape[1]):
         w.cached[instance, key] = s.hashes[key].oldest != 0
 
@@ -93,7 +93,7 @@ def see_cache(w: World, instance: int) -> None:
 @phase
 def see_prompt(w: World, request: int, instance: int) -> None:
     """Note how many leading blocks of a prompt an instance has cached, and how many more in host memory."""
-    s, seen = state_at(w.engines, instance), w.fleet.instances[instance]
+    s, seen = engine_at(w.engines, instance), w.fleet.instances[instance]
     first, num = w.requests.hash_offsets[request], num_prompt_ids(w.fleet, w.requests, request)
     is_stale = w.loop[0].cache_interval_us > 0
     hits = 0

@@ -16,6 +16,7 @@ from sim.cluster.run.pipeline import (
 )
 from sim.cluster.run.planning import next_arrival_us, plan_dispatch
 from sim.cluster.run.snapshots import see_signals
+from sim.cluster.run.tables import Table, world_at
 from sim.cluster.run.world import FOREVER, World
 from sim.compile import engine_entry, part, phase
 
@@ -121,11 +122,12 @@ def handle(w: World, time_us: int, rank: int, subject: int) -> int:
 
 
 @engine_entry
-def run_cluster(w: World, until_us: int, margin: int) -> int:
+def run_cluster(table: Table, until_us: int, margin: int) -> int:
     """Let every event before ``until_us`` happen; return DONE, or what Python must do before it goes on.
 
     ``margin``: how many events one event can plan at most.
     """
+    w = world_at(table, 0)
     loop = w.loop[0]
     while True:
         if w.events.counts[0].num_planned + margin > len(w.events.heap):

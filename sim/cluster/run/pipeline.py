@@ -14,10 +14,10 @@ from sim.cluster.gateway.queue import QUEUED, fleet_saturation, offer, take_next
 from sim.cluster.gateway.saturation import CONCURRENCY
 from sim.cluster.routing.decide import choose_instance, has_room, note_finished, note_first_token, note_routed
 from sim.cluster.run.departures import leave, leave_admitted
-from sim.cluster.run.engines import state_at
 from sim.cluster.run.instances import hand_over, is_on, run_until
 from sim.cluster.run.planning import follow, next_event_us, plan_dispatch, plan_step
 from sim.cluster.run.snapshots import see_fleet, see_prompts, see_two
+from sim.cluster.run.tables import engine_at
 from sim.cluster.run.world import NEVER, UNDECIDED, Exit, World
 from sim.compile import part, phase
 from sim.engine import dtypes as dt
@@ -131,7 +131,7 @@ def dispatch_next(w: World, time_us: int) -> int:
 def evict(w: World, request: int, time_us: int) -> None:
     """Take a request off its instance."""
     instance = w.journeys[request].instance
-    s = state_at(w.engines, instance)
+    s = engine_at(w.engines, instance)
     if s.requests[request].status == dt.FINISHED:  # in the step that is under way: it comes to its end
         return
     drop_request(s, request)
@@ -223,7 +223,7 @@ def take_step(w: World, instance: int, time_us: int) -> int:
         return DONE
     if not run_until(w, instance, max(next_event_us(w), time_us + 1)):
         return ENGINE_NEEDS_ROOM
-    s = state_at(w.engines, instance)
+    s = engine_at(w.engines, instance)
     fill = s.engine[0].log_fill
     for i in range(fill.num_completions):
         seen = s.completions[i]

@@ -28,7 +28,7 @@ from sim.cluster.routing.policies import (
     Weighted,
 )
 from sim.cluster.routing.state import new_router
-from sim.cluster.run.engines import table_of
+from sim.cluster.run.tables import address_of_run, table_of
 from sim.cluster.run.world import (
     CLIENTS,
     DECISION,
@@ -102,6 +102,8 @@ def new_world(
     states = engine_states(
         work.requests, rows, config, record=record, hears=hears, pauses=bool(loop["is_coupled"][0])
     )
+    engines = table_of(states)
+    loop["run_address"] = address_of_run()
     fleet = new_fleet(
         config.num_instances,
         block_size=config.pools[0].engine.block_size,
@@ -115,7 +117,7 @@ def new_world(
         order = order[work.clients.arrives[order]]
     world = World(
         loop=loop,
-        engines=table_of(states),
+        engines=engines,
         coalesces=np.array(
             [can_jump(pool, record) for pool in config.pools for _ in range(pool.instances)], np.int64
         ),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from sim.cluster.routing.decide import note_snapshot
 from sim.cluster.routing.simple import draw_two
 from sim.cluster.run.departures import hear
-from sim.cluster.run.engines import state_at
 from sim.cluster.run.instances import run_until, see_cache, see_kv, see_prompt, see_queue
+from sim.cluster.run.tables import engine_at
 from sim.cluster.run.world import FOREVER, World
 from sim.compile import part, phase
 
@@ -21,7 +21,7 @@ def bring(w: World, instance: int, time_us: int) -> bool:
         return True
     if not run_until(w, instance, time_us):
         return False
-    s = state_at(w.engines, instance)
+    s = engine_at(w.engines, instance)
     fill = s.engine[0].log_fill
     num_heard = 0
     while num_heard < fill.num_completions and s.completions[num_heard].time_us <= time_us:

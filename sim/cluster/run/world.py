@@ -15,7 +15,6 @@ from sim.cluster.gateway.admission import Admission
 from sim.cluster.gateway.eviction import SheddableInFlight
 from sim.cluster.gateway.queue import GatewayQueue
 from sim.cluster.routing.state import Router
-from sim.cluster.run.engines import Engines
 from sim.requests import Int64s
 
 NEVER = -1
@@ -87,6 +86,7 @@ LOOP = np.dtype(
         ("sees_caches", np.int64),  # and what of the prompt they have cached
         ("has_clients", np.int64),
         ("records_decisions", np.int64),
+        ("run_address", np.int64),  # of the engine's ``run``
         # where it stands
         ("now_us", np.int64),
         ("next_arrival", np.int64),  # place in `arrivals`
@@ -153,7 +153,7 @@ class World(NamedTuple):
     """The whole; compiled functions take it and change it in place."""
 
     loop: Records  # LOOP[1]
-    engines: Engines
+    engines: NDArray[np.int64]  # a table of states (``tables``)
     coalesces: Int64s  # per instance
     pool_of: Int64s  # per instance
     stepping_us: Int64s  # per instance: when its next step is planned, NEVER if none is

@@ -132,10 +132,12 @@ SETTINGS = np.dtype(
         ("is_closed_loop", np.int64),
         ("think_time_us", np.int64),
         ("is_capped", np.int64),  # closed loop of a cap: a request arrives no sooner than it was due
+        ("has_deadlines", np.int64),
         ("log_steps", np.int64),
         ("log_blocks", np.int64),
         ("log_tokens", np.int64),
         ("log_spans", np.int64),
+        ("count_steps", np.int64),
     ],
     align=True,
 )
@@ -159,6 +161,8 @@ QUEUES = np.dtype(
         ("num_requests", np.int64),
         ("num_pending", np.int64),  # how many of `pending` are filled
         ("num_pending_taken", np.int64),  # how many of those have joined the waiting queue
+        ("num_deadlines", np.int64),  # how many of `deadlines` are filled
+        ("num_deadlines_taken", np.int64),  # how many of those have passed, or matter no more
         ("next_held", np.int64),  # closed loop: the place in `held` of the next request to be released
         ("num_waiting", np.int64),
         ("first_waiting", np.int64),

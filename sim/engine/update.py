@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from sim.compile import part, phase
+from sim.engine.deadlines import learnt_us
 from sim.engine.dtypes import ABORTED, FINISHED, RUNNING, SAMPLES
 from sim.engine.kv_cache.blocks import free_blocks
 from sim.engine.kv_cache.prefix_cache import cache_full_blocks
 from sim.engine.log import log_pause, log_span, log_token
 from sim.engine.optional.speculative import verify_drafts
+from sim.engine.preemption import end_preemption
 from sim.engine.state import State
 from sim.engine.step_duration import output_delay_us
 from sim.engine.waiting import release_held, remove_request
@@ -40,6 +42,7 @@ def finish(s: State, request: int) -> None:
     r = s.requests[request]
     free_blocks(s, request)
     if r.status != RUNNING:
+        end_preemption(s, request)
         remove_request(s, request)
     r.status = FINISHED
     s.finished[current.num_finished] = request
@@ -48,7 +51,8 @@ def finish(s: State, request: int) -> None:
     queues.has_finished_ids = 1
     if settings.is_closed_loop:
         num_outputs = r.num_tokens - r.num_prompt_tokens
-        release_held(s, r.last_token_us + output_delay_us(s.latency, num_outputs))
+        seen_us = r.last_token_us + output_delay_us(s.latency, num_outputs)
+        release_held(s, learnt_us(s, request, seen_us))
 
 
 @part

@@ -281,7 +281,7 @@ def _written_guess(path: Path, *, serve: str | None, server_trace: Path) -> Path
     if serve is not None:
         start = from_serve.start_from_serve(serve)
     else:
-        start = from_serve.start_from_server(read_trace(server_trace).header.server, name=server_trace.name)
+        start = from_serve.start_from_header(read_trace(server_trace).header, name=server_trace.name)
     text, notes = from_serve.twin_text(start, gpu=None)
     for note in notes:
         typer.echo(f"note: {note}", err=True)

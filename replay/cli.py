@@ -265,9 +265,7 @@ def from_serve(
         from traces.tables.paths import stem_of
 
         assert from_trace is not None  # noqa: S101 - one of the two is given
-        start = from_serve.start_from_server(
-            read_trace(from_trace).header.server, name=stem_of(from_trace).name
-        )
+        start = from_serve.start_from_header(read_trace(from_trace).header, name=stem_of(from_trace).name)
     text, notes = from_serve.twin_text(start, gpu=gpu)
     for note in notes:
         typer.echo(f"note: {note}", err=True)

@@ -42,13 +42,15 @@ class SimulationOptions:
 
 def simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, options: SimulationOptions) -> None:
     """Simulate, write the trace (and the steps), show the summary. Raises typer.Exit(1) where nothing finished."""
+    from replay.trace.pacing import pacing_of
     from replay.trace.simulation_summary import summarize, why_none_finished
     from replay.trace.trace_notes import trace_notes
     from replay.twin.config import check_fits
     from traces import write_trace
 
     check_fits(twin, trace)
-    notes = trace_notes(trace, twin)
+    pacing = pacing_of(trace, options.loop, at=options.at, max_concurrency=options.max_concurrency)
+    notes = trace_notes(trace, twin, pacing)
     for note in notes:
         typer.echo(f"note: {note}", err=True)
     load_engine()

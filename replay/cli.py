@@ -64,6 +64,15 @@ WarmupFracOption = Annotated[
     ),
 ]
 
+HorizonOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DURATION",
+        help="Stop the simulation at this time (300s, 10m). Requests that run or wait then are incomplete.",
+        show_default=False,
+    ),
+]
+
 config_app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -104,6 +113,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     slo: SloOption = None,
     measure: MeasureOption = None,
     warmup_frac: WarmupFracOption = None,
+    horizon: HorizonOption = None,
     itl: ItlOption = False,
     steps: StepsOption = None,
     dialect: DialectOption = "vtwin",
@@ -111,7 +121,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     overwrite: OverwriteOption = False,
 ) -> None:
     """Simulate the requests of a trace."""
-    from replay.trace.measured_window import parse_measured
+    from replay.trace.measured_window import parse_horizon, parse_measured
     from traces.slo import parse_slo
 
     twin = _load(config, defaults)
@@ -134,6 +144,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         dialect=dialect,
         as_json=as_json,
         measured=parse_measured(measure, warmup_frac),
+        horizon_us=parse_horizon(horizon),
         slo_us=parse_slo(slo) if slo else {},
         max_concurrency=max_concurrency,
     )
@@ -149,6 +160,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     slo: SloOption = None,
     measure: MeasureOption = None,
     warmup_frac: WarmupFracOption = None,
+    horizon: HorizonOption = None,
     itl: ItlOption = False,
     steps: StepsOption = None,
     dialect: DialectOption = "vtwin",
@@ -156,7 +168,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     overwrite: OverwriteOption = False,
 ) -> None:
     """Draw a workload and simulate it."""
-    from replay.trace.measured_window import parse_measured
+    from replay.trace.measured_window import parse_horizon, parse_measured
     from traces.slo import parse_slo
 
     twin = _load(config, defaults)
@@ -173,6 +185,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         dialect=dialect,
         as_json=as_json,
         measured=parse_measured(measure, warmup_frac),
+        horizon_us=parse_horizon(horizon),
         slo_us=parse_slo(slo) if slo else {},
     )
     simulate_and_write(drawn, twin, output=output, options=options)

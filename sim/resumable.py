@@ -105,8 +105,9 @@ class Engine:
             return NO_REQUESTS
         self._state.engine.settings["has_deadlines"] = 1
         self._state.deadline_us[first : first + len(requests)] = deadline_us
-        order = np.argsort(deadline_us, kind="stable")
-        return order[deadline_us[order] != NEVER] + first
+        order: Int64s = np.argsort(deadline_us, kind="stable")
+        by_deadline: Int64s = order[deadline_us[order] != NEVER] + first
+        return by_deadline
 
     def _make_room_for_deadlines(self) -> None:
         """Let every request have a deadline."""

@@ -73,6 +73,15 @@ HorizonOption = Annotated[
     ),
 ]
 
+OperatorTimesOption = Annotated[
+    bool,
+    typer.Option(
+        "--operator-times",
+        help="Also show how much of the steps' time each operator takes (roofline, physics, profiled). Simulates once "
+        "more, one step at a time.",
+    ),
+]
+
 config_app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -115,6 +124,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     warmup_frac: WarmupFracOption = None,
     horizon: HorizonOption = None,
     itl: ItlOption = False,
+    operator_times: OperatorTimesOption = False,
     steps: StepsOption = None,
     dialect: DialectOption = "vtwin",
     defaults: DefaultsOption = None,
@@ -140,6 +150,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         at=at,
         loop=loop,
         itl=itl,
+        operator_times=operator_times,
         steps=steps,
         dialect=dialect,
         as_json=as_json,
@@ -162,6 +173,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     warmup_frac: WarmupFracOption = None,
     horizon: HorizonOption = None,
     itl: ItlOption = False,
+    operator_times: OperatorTimesOption = False,
     steps: StepsOption = None,
     dialect: DialectOption = "vtwin",
     defaults: DefaultsOption = None,
@@ -181,6 +193,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         at="arrival",
         loop="auto",
         itl=itl,
+        operator_times=operator_times,
         steps=steps,
         dialect=dialect,
         as_json=as_json,
@@ -265,7 +278,7 @@ def from_serve(
     ] = None,
 ) -> None:
     """Print a TWIN.yaml to start from: of a server's command line, or of a trace's header."""
-    from replay.twin import from_serve
+    from replay.twin.start import from_serve
     from traces.errors import ConfigError
 
     if (command is None) == (from_trace is None):

@@ -84,7 +84,6 @@ class Engine:
             capacity = needed if first == 0 else max(needed, 2 * len(state.requests))
             state = self._state = state._replace(
                 requests=longer(state.requests, capacity),
-                pending=longer(state.pending, capacity),
                 heap=longer(state.heap, capacity + 1),
                 num_drafts=longer(state.num_drafts, capacity if self._config.num_speculative_tokens else 0),
                 preempted_us=longer(state.preempted_us, capacity),
@@ -230,9 +229,8 @@ class Engine:
         if clock.num_batches > 0 or (queues.num_running + queues.num_waiting > 0 and not queues.is_blocked):
             return int(clock.now_us)
         times_us = self._deadlines_ahead_us()
-        if queues.num_pending_taken < queues.num_pending:
-            request = self._state.pending[queues.num_pending_taken]
-            times_us.append(int(self._state.requests[request].queued_us))
+        if queues.first_pending != NEVER:
+            times_us.append(int(self._state.requests[queues.first_pending].queued_us))
         return min(times_us, default=None)
 
     def _deadlines_ahead_us(self) -> list[int]:

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 
 from sim.config import EngineConfig, InvalidConfig, Record
+from sim.latency.batch import StepBatch
 from sim.latency.model import LatencyModel
 from sim.records.histograms import Histogram
 from sim.records.itl import InterTokenLatencies
@@ -54,6 +55,10 @@ class Simulation(Totals):
         Exact below 512 µs; longer ones within 0.2 %.
         """
         return step_times_of(self.written.state)
+
+    def step_batches(self) -> tuple[StepBatch, Int64s]:
+        """Return (sums of every scheduled step, its duration in µs); needs ``record="steps"`` or ``"blocks"``."""
+        return self.written.step_batches()
 
     def tokens(self) -> tuple[Int64s, Int64s]:
         """Return (request, time_us) of every token in the order of the steps; needs ``record="tokens"``."""

@@ -14,8 +14,8 @@ from replay import TwinConfig, pacing_of, simulate_trace
 from replay.trace.column_coverage import COLUMN_COVERAGE, HEADER_COVERAGE
 from replay.trace.simulation_summary import summarize
 from replay.trace.trace_notes import trace_notes
-from replay.twin.flag_table import FLAGS, KnownFlag
-from replay.twin.from_serve import start_from_serve, twin_text
+from replay.twin.start.flag_table import FLAGS, KnownFlag
+from replay.twin.start.from_serve import start_from_serve, twin_text
 from sim import Blackbox, EngineConfig
 from tests.docs.coverage import coverage_page
 from traces import Header, Trace, make_trace

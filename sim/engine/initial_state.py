@@ -86,7 +86,6 @@ def first_state(
         latency=latency.engine_coefficients(),
         terms=latency.engine_terms(),
         requests=st.records(0, dt.REQUEST),
-        pending=np.zeros(0, np.int64),
         held=np.zeros(0, np.int64),
         deadline_us=np.zeros(0, np.int64),
         deadlines=np.zeros(0, np.int64),
@@ -119,6 +118,7 @@ def first_state(
         tokens=st.records(FIRST_LOG_LENGTH if settings.log_tokens[0] else 0, dt.TOKEN),
         batch_sizes=np.zeros(seats + 1 if settings.count_steps[0] else 0, np.int64),
         step_times=np.zeros(NUM_BINS if settings.count_steps[0] else 0, np.int64),
+        completions=st.records(0, dt.COMPLETION),
     )
 
 
@@ -151,7 +151,8 @@ def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) ->
 def _queues(config: EngineConfig, *, num_blocks: int, num_hashes: int) -> st.Records:
     """Return empty queues and full pools."""
     queues = st.records(1, dt.QUEUES)
-    queues["first_waiting"] = queues["last_waiting"] = dt.NEVER
+    for name in ("first_waiting", "last_waiting", "first_pending"):
+        queues[name] = dt.NEVER
     queues["num_free_slots"] = config.max_num_seqs
     queues["num_free_blocks"] = num_blocks - 1
     queues["num_keys"] = num_hashes

@@ -64,7 +64,7 @@ def remove_running_at(s: State, index: int) -> int:
 @part
 def end_preemption(s: State, request: int) -> None:
     """Count the time since a request was preempted, if it is."""
-    if s.requests[request].status == PREEMPTED:
+    if s.requests[request].status == PREEMPTED and request < len(s.preempted_us):
         s.preempted_us[request] += s.engine[0].clock.now_us
 
 
@@ -77,7 +77,8 @@ def preempt(s: State, request: int) -> None:
     drop_drafts(s, request)
     forget_outputs(s, request)
     r.status = PREEMPTED
-    s.preempted_us[request] -= s.engine[0].clock.now_us
+    if request < len(s.preempted_us):  # a fleet's engines go without
+        s.preempted_us[request] -= s.engine[0].clock.now_us
     r.num_computed_tokens = 0
     r.num_stale_output_tokens = r.num_in_flight_tokens
     r.num_output_placeholders = 0

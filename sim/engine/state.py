@@ -17,7 +17,6 @@ class State(NamedTuple):
     latency: NDArray[np.int64]  # Blackbox: coefficients in 10⁻⁶ µs
     terms: NDArray[np.float64]  # every other latency model's coefficients
     requests: Records  # REQUEST[capacity]
-    pending: NDArray[np.int64]  # request numbers by (queued_us, number)
     held: NDArray[np.int64]  # closed loop: request numbers in the order in which they may go
     deadline_us: NDArray[np.int64]  # per request: when its client gives up, NEVER; empty where nobody does
     deadlines: NDArray[np.int64]  # request numbers by (deadline_us, number)
@@ -50,6 +49,7 @@ class State(NamedTuple):
     tokens: Records  # TOKEN[capacity]
     batch_sizes: NDArray[np.int64]  # how many steps had so many requests
     step_times: NDArray[np.int64]  # how many steps fell into each bin of durations
+    completions: Records  # COMPLETION[capacity]
 
 
 CACHE_LINE = 64

@@ -11,10 +11,11 @@ from sim.engine import dtypes as dt
 from sim.engine.initial_state import gives_gaps_from_tokens
 from sim.engine.log import BINS_PER_DOUBLING
 from sim.engine.state import State
+from sim.latency.batch import StepBatch
 from sim.latency.model import LatencyModel
 from sim.records.histograms import Histogram, histogram_of
 from sim.records.itl import InterTokenLatencies, inter_token_latencies, latencies_of_tokens
-from sim.records.steps import Step, decode_steps
+from sim.records.steps import Step, decode_steps, step_batches
 from sim.requests import Int64s, Outcomes, Status
 
 
@@ -99,8 +100,10 @@ def outcomes_of(state: State, latency: LatencyModel, requests: slice = slice(Non
         gave_up &= deadline_us != dt.NEVER
         status[gave_up] = Status.TIMEOUT
         first_seen_us[gave_up & (first_seen_us > deadline_us)] = dt.NEVER
-    preempted_us = state.preempted_us[: queues.num_requests][requests]
-    preempted_us = preempted_us + (rows["status"] == dt.PREEMPTED) * state.engine[0].clock.now_us
+    preempted_us = np.zeros(len(rows), np.int64)
+    if len(state.preempted_us):
+        preempted_us += state.preempted_us[: queues.num_requests][requests]
+        preempted_us[rows["status"] == dt.PREEMPTED] += state.engine[0].clock.now_us
     arrival_us, queued_us = rows["arrival_us"].copy(), rows["queued_us"].copy()
     if state.engine[0].settings.is_closed_loop:
         is_held = np.zeros(queues.num_requests, bool)
@@ -226,6 +229,10 @@ class EngineRecord:
         log = self.state.log[: self.state.engine.log_fill.num_log_words[0]]
         is_async, with_blocks = self.config.async_scheduling, self.record == "blocks"
         return list(decode_steps(log, is_async=is_async, with_blocks=with_blocks))
+
+    def step_batches(self) -> tuple[StepBatch, Int64s]:
+        """Return (sums of every scheduled step, its duration in µs); needs ``record="steps"`` or ``"blocks"``."""
+        return step_batches(self.state.log[: self.state.engine.log_fill.num_log_words[0]])
 
     def tokens(self, num_taken: Int64s | None = None) -> tuple[Int64s, Int64s]:
         """Return (request, time_us) of every token in the log, in the order of the steps; needs ``record="tokens"``.

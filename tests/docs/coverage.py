@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from observe.plan.column_coverage import COLUMN_COVERAGE as OBSERVED
 from replay.trace.column_coverage import COLUMN_COVERAGE as SIMULATED
 from replay.trace.column_coverage import HEADER_COVERAGE
-from replay.twin.flag_table import FLAGS, coverage_of
+from replay.twin.start.flag_table import FLAGS, coverage_of
 from traces.coverage import Coverage
 from traces.schema import REQUEST_FIELDS
 from traces.workload.reference import SECTIONS

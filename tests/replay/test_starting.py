@@ -5,8 +5,8 @@ import pytest
 
 import vtwin
 from replay.twin.config import TwinConfig, load_config
-from replay.twin.from_serve import start_from_header, start_from_serve, start_from_server, twin_text
-from replay.twin.serve_flags import parse_serve
+from replay.twin.start.from_serve import start_from_header, start_from_serve, start_from_server, twin_text
+from replay.twin.start.serve_flags import parse_serve
 from sim.config import EngineConfig
 from traces import Header, make_trace, write_trace
 from traces.errors import ConfigError

@@ -7,8 +7,8 @@ import shlex
 from dataclasses import dataclass, field
 from typing import Final
 
-from replay.twin.flag_table import FLAGS, SHORT, KnownFlag
-from replay.twin.speculation import from_config
+from replay.twin.start.flag_table import FLAGS, SHORT, KnownFlag
+from replay.twin.start.speculation import from_config
 from traces.errors import ConfigError
 
 UNKNOWN: Final = "not in the twin"
@@ -126,8 +126,8 @@ def _value(known: KnownFlag, written: str, *, value: str | None, is_on: bool) ->
         return is_on
     if known.kind == "integer":
         return _integer(written, value)
-    if known.kind == "fraction":
-        return _fraction(written, value)
+    if known.kind in ("fraction", "number"):
+        return _fraction(written, value, "a fraction in [0, 1)" if known.kind == "fraction" else "a number")
     if known.kind == "choice" and value not in ("fcfs", "priority"):
         raise ConfigError(f"{written}: got {value or 'nothing'}, expected fcfs or priority")
     if value is None:
@@ -144,8 +144,8 @@ def _integer(flag: str, value: str | None) -> int:
     )
 
 
-def _fraction(flag: str, value: str | None) -> float:
+def _fraction(flag: str, value: str | None, expected: str) -> float:
     try:
         return float(value or "")
     except ValueError as error:
-        raise ConfigError(f"{flag}: got {value or 'nothing'}, expected a fraction in [0, 1)") from error
+        raise ConfigError(f"{flag}: got {value or 'nothing'}, expected {expected}") from error

@@ -13,8 +13,8 @@ from replay.model.shipped import shipped_config
 from replay.twin.config_keys import RULES_VERSION
 from replay.twin.defaults_write import quoted
 from replay.twin.engine_defaults import LIMITS, Server, with_defaults
-from replay.twin.serve_flags import Flag, parse_serve
-from replay.twin.speculation import from_counters
+from replay.twin.start.serve_flags import Flag, parse_serve
+from replay.twin.start.speculation import from_counters
 from sim.config import UNBOUNDED, EngineConfig, InvalidConfig
 from sim.versions import KNOWN_VERSIONS, is_known
 from traces.errors import ConfigError

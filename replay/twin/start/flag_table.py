@@ -100,6 +100,12 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
         "fraction",
         otherwise="it sets how many blocks there are: num_gpu_blocks says it to the twin",
     ),
+    "kv-offloading-size": _hardware(
+        "hardware.kv_offloading_size",
+        "number",
+        otherwise="engine.num_cpu_blocks says it to the twin, in blocks",
+    ),
+    "kv-offloading-backend": _told("blocks that leave the GPU go to host memory, whoever moves them"),
     "dtype": _hardware("latency.dtype", "text", otherwise=SPEED),
     "kv-cache-dtype": _hardware(
         "latency.kv_cache_dtype", "text", otherwise=f"{SPEED}; it also sets how many blocks there are"

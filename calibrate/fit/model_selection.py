@@ -28,7 +28,7 @@ TERMS: dict[str, tuple[str, ...]] = {
     "blackbox": (),
     "attention": ("beta3", "beta4"),
     "attention, floor": ("beta3", "beta4", "floor"),
-    "attention, floor, slowdown": ("beta3", "beta4", "floor", "kappa"),
+    "attention, floor, slowdown": ("beta3", "beta4", "floor", "kappa", "u0", "tau_s"),
 }
 """The candidates, the simplest first."""
 WEAK_PENALTY = 0.25

@@ -27,8 +27,8 @@ LatencyModel = Literal["auto", "blackbox", "extended"]
 TERMS: dict[str, tuple[str, ...]] = {
     "blackbox": (),
     "attention": ("beta3", "beta4"),
-    "attention, floor": ("beta3", "beta4", "floor"),
-    "attention, floor, slowdown": ("beta3", "beta4", "floor", "kappa", "u0", "tau_s"),
+    "attention, floor": ("beta3", "beta4", "floor", "concavity"),
+    "attention, floor, slowdown": ("beta3", "beta4", "floor", "concavity", "kappa", "u0", "tau_s"),
 }
 """The candidates, the simplest first."""
 WEAK_PENALTY = 0.25

@@ -12,7 +12,7 @@ from calibrate.fit.response_surface import Surface, average, minimum_of, reach_a
 from calibrate.fit.search import Report, descend
 from calibrate.fit.uncertainty import uncertainty
 
-WIDE = (0.1, 0.05)
+WIDE = (0.2, 0.1)
 NARROWEST = 0.01
 """How far, relative to the coefficients, the points of the first surfaces lie, and of the last at least."""
 STAIRCASE = 0.03

@@ -229,7 +229,9 @@ TOGETHER = {
         {"beta1", "kappa"}
     ): "loads are too alike to separate a prefill token's cost from the GPU's slowdown",
     frozenset({"kappa", "u0"}): "too few loads slow the GPU down to separate how much from where it begins",
-    frozenset({"beta2", "concavity"}): "too alike a number decodes together to tell how the cost of one more falls",
+    frozenset(
+        {"beta2", "concavity"}
+    ): "too alike a number decodes together to tell how the cost of one more falls",
     frozenset({"beta0", "beta2"}): "too alike a number decodes together to separate its cost from a step's",
 }
 

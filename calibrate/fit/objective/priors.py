@@ -36,7 +36,9 @@ the way in."""
 POWER_LIMITED = ("A100", "A800", "H20", "H100", "H200", "H800", "B200", "B300", "L40", "GH200", "MI3")
 """GPUs whose clock falls when large products run all the time: the power limit is below what those would draw."""
 SLOWDOWN = Prior(centre=0.6, width=0.3, source="power-limited data-centre GPUs")
-SLOWDOWN_UNKNOWN = Prior(centre=0.0, width=0.25, source="a GPU that is not known: no slowdown that nothing shows")
+SLOWDOWN_UNKNOWN = Prior(
+    centre=0.0, width=0.25, source="a GPU that is not known: no slowdown that nothing shows"
+)
 THRESHOLD = Prior(centre=0.3, width=0.2, source="power-limited data-centre GPUs")
 """Decoding draws 0.5 to 0.7 of the power limit and large products 1.1 to 1.4, were they let: their average reaches the
 limit where products take 0.4 to 0.6 of the time; a lone H100 with a 14B model began to slow down at 0.3 to 0.4."""

@@ -273,7 +273,7 @@ def _busy_rate(load: Sequence[str], folder: Path) -> float:
 
 def _written_guess(path: Path, *, serve: str | None, server_trace: Path) -> Path:
     """Write a TWIN.yaml to start from, of the server's command line or of a trace's header; return its path."""
-    from replay.twin import from_serve
+    from replay.twin.start import from_serve
     from traces import read_trace
 
     origin = [serve] if serve is not None else ["--from-trace", str(server_trace)]
@@ -281,7 +281,7 @@ def _written_guess(path: Path, *, serve: str | None, server_trace: Path) -> Path
     if serve is not None:
         start = from_serve.start_from_serve(serve)
     else:
-        start = from_serve.start_from_server(read_trace(server_trace).header.server, name=server_trace.name)
+        start = from_serve.start_from_header(read_trace(server_trace).header, name=server_trace.name)
     text, notes = from_serve.twin_text(start, gpu=None)
     for note in notes:
         typer.echo(f"note: {note}", err=True)

@@ -64,6 +64,15 @@ WarmupFracOption = Annotated[
     ),
 ]
 
+OperatorTimesOption = Annotated[
+    bool,
+    typer.Option(
+        "--operator-times",
+        help="Also show how much of the steps' time each operator takes (roofline, physics, profiled). Simulates once "
+        "more, one step at a time.",
+    ),
+]
+
 config_app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -105,6 +114,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     measure: MeasureOption = None,
     warmup_frac: WarmupFracOption = None,
     itl: ItlOption = False,
+    operator_times: OperatorTimesOption = False,
     steps: StepsOption = None,
     dialect: DialectOption = "vtwin",
     defaults: DefaultsOption = None,
@@ -130,6 +140,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         at=at,
         loop=loop,
         itl=itl,
+        operator_times=operator_times,
         steps=steps,
         dialect=dialect,
         as_json=as_json,
@@ -150,6 +161,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     measure: MeasureOption = None,
     warmup_frac: WarmupFracOption = None,
     itl: ItlOption = False,
+    operator_times: OperatorTimesOption = False,
     steps: StepsOption = None,
     dialect: DialectOption = "vtwin",
     defaults: DefaultsOption = None,
@@ -169,6 +181,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         at="arrival",
         loop="auto",
         itl=itl,
+        operator_times=operator_times,
         steps=steps,
         dialect=dialect,
         as_json=as_json,
@@ -252,7 +265,7 @@ def from_serve(
     ] = None,
 ) -> None:
     """Print a TWIN.yaml to start from: of a server's command line, or of a trace's header."""
-    from replay.twin import from_serve
+    from replay.twin.start import from_serve
     from traces.errors import ConfigError
 
     if (command is None) == (from_trace is None):
@@ -265,9 +278,7 @@ def from_serve(
         from traces.tables.paths import stem_of
 
         assert from_trace is not None  # noqa: S101 - one of the two is given
-        start = from_serve.start_from_server(
-            read_trace(from_trace).header.server, name=stem_of(from_trace).name
-        )
+        start = from_serve.start_from_header(read_trace(from_trace).header, name=stem_of(from_trace).name)
     text, notes = from_serve.twin_text(start, gpu=gpu)
     for note in notes:
         typer.echo(f"note: {note}", err=True)

@@ -64,7 +64,6 @@ def info(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from replay.model.gpu_memory import Serving, kv_cache_size
     from replay.model.gpus import find_gpu
     from replay.model.hf_config import read_model_config
-    from replay.twin.defaults import version_number
     from replay.twin.engine_defaults import batch_limits
 
     shape = read_model_config(model_config, kv_cache_dtype=kv_cache_dtype, dtype=dtype)
@@ -75,7 +74,7 @@ def info(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         block_size=block_size,
         max_num_batched_tokens=max_num_batched_tokens or tokens,
         max_num_seqs=max_num_seqs or seqs,
-        vllm_version=version_number(vllm_version),
+        vllm_version=vllm_version,
     )
     capacity = kv_cache_size(shape, device, tp=tp, pp=pp, serving=serving)
     if as_json:

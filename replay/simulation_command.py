@@ -38,17 +38,23 @@ class SimulationOptions:
     measured: Measured
     slo_us: Mapping[str, float] = field(default_factory=dict)
     max_concurrency: int | None = None
+    operator_times: bool = False
 
 
 def simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, options: SimulationOptions) -> None:
     """Simulate, write the trace (and the steps), show the summary. Raises typer.Exit(1) where nothing finished."""
+    from replay.trace.operator_times import check_has_operators, times_of
+    from replay.trace.pacing import pacing_of
     from replay.trace.simulation_summary import summarize, why_none_finished
     from replay.trace.trace_notes import trace_notes
     from replay.twin.config import check_fits
     from traces import write_trace
 
     check_fits(twin, trace)
-    notes = trace_notes(trace, twin)
+    if options.operator_times:
+        check_has_operators(twin)
+    pacing = pacing_of(trace, options.loop, at=options.at, max_concurrency=options.max_concurrency)
+    notes = trace_notes(trace, twin, pacing)
     for note in notes:
         typer.echo(f"note: {note}", err=True)
     load_engine()
@@ -57,8 +63,10 @@ def simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, options:
         summary = summarize(
             simulation, simulated, engine=twin.engine, slo_us=options.slo_us, measured=options.measured
         )
-    if options.steps is not None:
-        _write_steps(trace, twin, options=options, path=options.steps)
+    if options.steps is not None or options.operator_times:
+        single = _one_step_at_a_time(trace, twin, options=options)
+        if options.operator_times:
+            summary["operator_times"] = times_of(single, twin)
     simulated = _with_origin(simulated, twin)
     with working(f"writing {output}"):
         write_trace(simulated, output, dialect=options.dialect, events=options.itl)
@@ -90,12 +98,12 @@ def _simulated(trace: Trace, twin: TwinConfig, *, options: SimulationOptions) ->
     return simulated.with_columns(**columns), simulation
 
 
-def _write_steps(trace: Trace, twin: TwinConfig, *, options: SimulationOptions, path: Path) -> None:
-    """Write the steps of the same simulation, taken one at a time: the engine is deterministic."""
+def _one_step_at_a_time(trace: Trace, twin: TwinConfig, *, options: SimulationOptions) -> Simulation:
+    """Return the same simulation, its steps recorded, and write them where asked: the engine is deterministic."""
     from replay.trace.simulate import simulate_trace
     from replay.trace.steps import write_steps
 
-    with working("writing the steps"):
+    with working("taking the steps one at a time"):
         single = simulate_trace(
             trace,
             twin,
@@ -104,7 +112,9 @@ def _write_steps(trace: Trace, twin: TwinConfig, *, options: SimulationOptions, 
             record="steps",
             max_concurrency=options.max_concurrency,
         )[1]
-        write_steps(path, single.steps())
+        if options.steps is not None:
+            write_steps(options.steps, single.steps())
+    return single
 
 
 def _with_origin(simulated: Trace, twin: TwinConfig) -> Trace:

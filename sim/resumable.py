@@ -84,7 +84,6 @@ class Engine:
             capacity = needed if first == 0 else max(needed, 2 * len(state.requests))
             state = self._state = state._replace(
                 requests=longer(state.requests, capacity),
-                pending=longer(state.pending, capacity),
                 heap=longer(state.heap, capacity + 1),
                 num_drafts=longer(state.num_drafts, capacity if self._config.num_speculative_tokens else 0),
             )
@@ -202,9 +201,8 @@ class Engine:
         clock, queues = self._state.engine[0].clock, self._state.engine[0].queues
         if clock.num_batches > 0 or (queues.num_running + queues.num_waiting > 0 and not queues.is_blocked):
             return int(clock.now_us)
-        if queues.num_pending_taken < queues.num_pending:
-            request = self._state.pending[queues.num_pending_taken]
-            return int(self._state.requests[request].queued_us)
+        if queues.first_pending != NEVER:
+            return int(self._state.requests[queues.first_pending].queued_us)
         return None
 
     def view(self) -> View:

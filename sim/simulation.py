@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 
 from sim.config import EngineConfig, InvalidConfig, Record
+from sim.latency.batch import StepBatch
 from sim.latency.model import LatencyModel
 from sim.records.itl import InterTokenLatencies
 from sim.records.results import EngineRecord, Totals, totals_of
@@ -38,6 +39,10 @@ class Simulation(Totals):
     def steps(self) -> list[Step]:
         """Return every step; needs ``record="steps"`` or ``"blocks"``."""
         return self.written.steps()
+
+    def step_batches(self) -> tuple[StepBatch, Int64s]:
+        """Return (sums of every scheduled step, its duration in µs); needs ``record="steps"`` or ``"blocks"``."""
+        return self.written.step_batches()
 
     def tokens(self) -> tuple[Int64s, Int64s]:
         """Return (request, time_us) of every token in the order of the steps; needs ``record="tokens"``."""

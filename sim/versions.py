@@ -70,6 +70,11 @@ OLDEST, NEWEST = min(CHANGES), max(CHANGES)
 KNOWN_VERSIONS = f"0.{OLDEST} to 0.{NEWEST}"
 
 
+def all_versions() -> tuple[str, ...]:
+    """Return the known versions, oldest first."""
+    return tuple(f"0.{minor}" for minor in range(OLDEST, NEWEST + 1))
+
+
 def minor_version(version: str) -> int | None:
     """Return N of a version 0.N, 0.N.M, v0.N.M or 0.N.M with anything behind it; None for what is none of these."""
     major, _, rest = version.strip().removeprefix("v").partition(".")
@@ -98,6 +103,15 @@ def rules_of(version: str) -> VersionRules:
     if minor is None or not is_known(version):
         raise ValueError(f"got {version!r}, expected {KNOWN_VERSIONS}")
     return _rules(minor)
+
+
+def nearest_rules(version: str) -> VersionRules:
+    """Return the rules of a version, of the oldest or newest known one for a version outside the table.
+
+    For what is asked of any version, such as how much memory it takes. What is no version counts as the newest.
+    """
+    minor = minor_version(version)
+    return _rules(NEWEST if minor is None else min(max(minor, OLDEST), NEWEST))
 
 
 def engine_defaults(version: str) -> dict[str, bool]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from replay.model.gpus import Gpu
 from replay.model.layout import ONE_NODE, Layout
 from replay.model.shape import ModelShape
+from sim.versions import DEFAULT_VERSION, nearest_rules
 from traces.errors import ConfigError
 
 GIB = 2**30
@@ -23,15 +24,11 @@ probabilities, their sums, the result (vllm 0.32.0 v1/sample/ops/topk_topp_sampl
 LIVE_HIDDEN_STATES = 4
 """Vectors of hidden size per token that live through a layer: residual, normed input, output, one in the making."""
 
-CUDA_GRAPHS_COUNT_SINCE = (0, 21)
-"""The first vLLM version that sets memory for CUDA graphs aside before it sizes the KV cache (its own start-up log)."""
 CUDA_GRAPH_BYTES = 0.3 * GIB
 """What it takes them to need: 0.17 to 0.36 GiB in public start-up logs of 0.21 to 0.27. It can be off by gigabytes,
 which vLLM counts as a bug of its own (vllm-project/vllm#45178)."""
 
 NULL_BLOCK = 1
-DEFAULT_UTILIZATION, DEFAULT_UTILIZATION_BEFORE = 0.92, 0.9
-"""vLLM's default gpu_memory_utilization: raised where CUDA graphs began to count, so that the cache stayed as large."""
 FIRST_VOCABULARY_PADDING = 64
 """vLLM pads a vocabulary to a multiple of this before it divides it over the group."""
 
@@ -67,28 +64,29 @@ class KvCacheSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """What a server is told that bears on its memory, under vLLM's names; ``vllm_version`` as numbers.
+    """What a server is told that bears on its memory, under vLLM's names.
 
-    Without ``gpu_memory_utilization`` that version's default.
+    Without ``gpu_memory_utilization`` the version's default; a version outside ``sim/versions.py`` counts as the
+    nearest one in it.
     """
 
     gpu_memory_utilization: float | None = None
     block_size: int = 16
     max_num_batched_tokens: int = 2048
     max_num_seqs: int = 256
-    vllm_version: tuple[int, ...] = (0, 32)
+    vllm_version: str = DEFAULT_VERSION
 
     @property
     def counts_cuda_graphs(self) -> bool:
         """Whether this version sets memory for CUDA graphs aside."""
-        return self.vllm_version >= CUDA_GRAPHS_COUNT_SINCE
+        return nearest_rules(self.vllm_version).counts_cuda_graphs
 
     @property
     def utilization(self) -> float:
         """The share of the memory that it takes."""
         if self.gpu_memory_utilization is not None:
             return self.gpu_memory_utilization
-        return DEFAULT_UTILIZATION if self.counts_cuda_graphs else DEFAULT_UTILIZATION_BEFORE
+        return nearest_rules(self.vllm_version).gpu_memory_utilization
 
 
 def kv_cache_size(

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from replay.trace.client_network import at_client, at_server, client_network
 from replay.trace.pacing import Loop, paced_requests, pacing_of
 from replay.trace.requests import At, output_tokens
 from sim import Simulation, Status, simulate
@@ -43,8 +44,9 @@ def simulate_trace(
     where its header does not say it. Raises TraceError where a row lacks a time or a length.
     """
     pacing = pacing_of(trace, closed_loop, at=at, max_concurrency=max_concurrency)
+    network = client_network(trace, pacing)
     simulation = simulate(
-        paced_requests(trace, pacing, block_size=config.engine.block_size),
+        at_server(paced_requests(trace, pacing, block_size=config.engine.block_size), network),
         config.engine,
         config.latency,
         record=record,
@@ -52,7 +54,8 @@ def simulate_trace(
         max_concurrency=pacing.max_concurrency,
     )
     is_closed_loop = pacing.closed_loop is not None
-    return simulated_trace(trace, simulation, is_closed_loop=is_closed_loop), simulation
+    simulated = simulated_trace(trace, simulation, is_closed_loop=is_closed_loop)
+    return at_client(simulated, network), simulation
 
 
 def _known(values: NDArray[np.int64], is_known: NDArray[np.bool_]) -> pd.Series[int]:

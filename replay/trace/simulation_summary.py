@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.trace.measured_window import EVERYTHING, Measured, Window, measured_rows
+from replay.trace.operator_times import OperatorTimes, operator_lines
 from sim import EngineConfig, InterTokenLatencies, Simulation
 from traces import (
     Trace,
@@ -48,6 +49,18 @@ class Speculation(TypedDict):
     mean_accepted_length: float | None
 
 
+class KvOffload(TypedDict):
+    """The second KV tier, in blocks; ``hit_frac``: prompt tokens that came back from it, of all that were scheduled.
+
+    ``num_thrashings``: blocks that came back less than 1 ms after they had left.
+    """
+
+    num_offloaded_blocks: int
+    num_reloaded_blocks: int
+    num_thrashings: int
+    hit_frac: float | None
+
+
 class MeasuredSpan(TypedDict):
     """The window of ``--measure`` or ``--warmup-frac``, and how many requests were sent in it."""
 
@@ -61,6 +74,7 @@ class Summary(TypedDict):
 
     ``prefix_hit_frac``: prompt tokens found in the cache when a request was first scheduled, of the prompt
     tokens of all requests that were; ``engine_cpu_s`` is the only value that differs from run to run.
+    ``kv_offload``: None without a second tier. ``operator_times``: None unless asked for.
     ``num_length_capped``: requests whose answer max_model_len cut. ``measured``: None where all but the warm-up is.
     Within a window, throughputs count what was finished in it, and latencies and goodput the requests sent in it.
     """
@@ -86,7 +100,9 @@ class Summary(TypedDict):
     tpot_us: Distribution
     queue_us: Distribution
     speculative: Speculation | None
+    kv_offload: KvOffload | None
     goodput: Goodput | None
+    operator_times: OperatorTimes | None
 
 
 def summarize(
@@ -134,7 +150,9 @@ def summarize(
         tpot_us=distribution(metrics["tpot_us"].to_numpy(dtype=np.float64)),
         queue_us=distribution(metrics["queue_us"].to_numpy(dtype=np.float64)),
         speculative=_speculation(simulation, engine),
+        kv_offload=_kv_offload(simulation, trace, engine),
         goodput=goodput(chosen, slo_us, duration_us=span_us),
+        operator_times=None,
     )
 
 
@@ -159,6 +177,21 @@ def _speculation(simulation: Simulation, engine: EngineConfig | None) -> Specula
         num_accepted_tokens=accepted,
         acceptance_frac=_ratio(accepted, drafted),
         mean_accepted_length=1 + accepted / drafts if drafts else None,
+    )
+
+
+def _kv_offload(simulation: Simulation, trace: Trace, engine: EngineConfig | None) -> KvOffload | None:
+    """Return what went to the second tier and came back; a block that came back is a prompt's, whole."""
+    if engine is None or not engine.has_cpu_tier:
+        return None
+    scheduled = simulation.outcomes.scheduled_us >= 0
+    return KvOffload(
+        num_offloaded_blocks=simulation.num_kv_offloads,
+        num_reloaded_blocks=simulation.num_kv_reloads,
+        num_thrashings=simulation.num_kv_thrashings,
+        hit_frac=_ratio(
+            simulation.num_kv_reloads * engine.block_size, float(prompt_tokens(trace)[scheduled].sum())
+        ),
     )
 
 
@@ -196,7 +229,9 @@ def table(summary: Summary) -> str:
         _row("queue, ms", summary["queue_us"]),
     ]
     head = " " * 12 + "".join(f"{name:>12}" for name in ("mean", "p50", "p90", "p95", "p99"))
-    return "\n".join([*(f"{name:<12}{text}" for name, text in facts), head, *rows, *_goodput_lines(summary)])
+    lines = [*(f"{name:<12}{text}" for name, text in facts), head, *rows, *_goodput_lines(summary)]
+    times = summary["operator_times"]
+    return "\n".join([*lines, *(operator_lines(times) if times is not None else ())])
 
 
 def _optional_facts(summary: Summary) -> list[tuple[str, str]]:
@@ -215,6 +250,15 @@ def _optional_facts(summary: Summary) -> list[tuple[str, str]]:
                 "speculative",
                 f"{drafts['num_draft_tokens']:,} tokens drafted, {drafts['acceptance_frac']:.1%} accepted, "
                 f"mean length {drafts['mean_accepted_length']:.2f}",
+            )
+        )
+    if (tier := summary["kv_offload"]) is not None:
+        hits = "-" if tier["hit_frac"] is None else f"{tier['hit_frac']:.1%}"
+        facts.append(
+            (
+                "KV offload",
+                f"{tier['num_offloaded_blocks']:,} blocks left the GPU, {tier['num_reloaded_blocks']:,} came back "
+                f"({hits} of prompt tokens)",
             )
         )
     return facts

@@ -6,23 +6,34 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from replay.trace.client_network import paced_by_answers, says_network
+from replay.trace.pacing import has_rounds
 from traces.priorities import PRIORITY_OF_CLASS, by_class, priorities
 
 if TYPE_CHECKING:
+    from replay.trace.pacing import Pacing
     from replay.twin.config import TwinConfig
     from traces import Trace
 
 PRIORITY_POLICIES = ("priority", "reverse-priority")
 
 
-def trace_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
-    """Return a line for everything that a trace gives and its simulation does not follow to the letter."""
+def trace_notes(trace: Trace, config: TwinConfig, pacing: Pacing | None = None) -> tuple[str, ...]:
+    """Return a line for everything that a trace gives and its simulation does not follow to the letter.
+
+    ``pacing``: how it is replayed, where that is known.
+    """
     return (
         *_priority_notes(trace, config),
         *_one_server_notes(trace),
         *_multimodal_notes(trace),
         *_adapter_notes(trace),
         *_unstreamed_notes(trace),
+        *_sharing_notes(trace),
+        *_session_notes(trace),
+        *_unsimulated_notes(trace),
+        *_network_notes(trace, pacing),
+        *_header_notes(trace, config),
     )
 
 
@@ -85,3 +96,61 @@ def _unstreamed_notes(trace: Trace) -> tuple[str, ...]:
     return (
         f"streaming: {number:,} requests are not streamed; their simulated TTFT is the engine's first token",
     )
+
+
+def _sharing_notes(trace: Trace) -> tuple[str, ...]:
+    """Return which of several accounts of what prompts share is passed over (``replay.trace.prefix_hashes``)."""
+    by_hash = trace.column("prefix_hashes").notna()
+    others = [
+        name
+        for name in ("prefix_group", "new_input_tokens")
+        if trace.column(name).notna().any() and by_hash.any()
+    ]
+    return tuple(
+        f"{name}: passed over, since the trace has prefix_hashes, which say what prompts share"
+        for name in others
+    )
+
+
+def _session_notes(trace: Trace) -> tuple[str, ...]:
+    """Return that rounds do not wait for the simulated answers before them."""
+    if not has_rounds(trace):
+        return ()
+    number = int(((trace.column("round_index") > 0).fillna(False) & trace.column("session_id").notna()).sum())
+    return (
+        f"session_id: {number:,} later rounds are sent at their recorded times, whether the simulated answer before "
+        "them is there by then or not; think_time_us is not added",
+    )
+
+
+def _unsimulated_notes(trace: Trace) -> tuple[str, ...]:
+    """Return what requests have that the engine knows nothing of."""
+    guided = int(trace.column("guided").fillna(False).sum())
+    late = int(trace.column("deadline_us").notna().sum())
+    return (
+        *((f"guided: {guided:,} answers are held to a grammar; no time is added for it",) if guided else ()),
+        *((f"deadline_us: {late:,} requests have one; none is given up in the simulation",) if late else ()),
+    )
+
+
+def _network_notes(trace: Trace, pacing: Pacing | None) -> tuple[str, ...]:
+    if pacing is None or not says_network(trace) or not paced_by_answers(pacing):
+        return ()
+    return (
+        "network_rtt_us, network_bandwidth_mbps: not simulated where answers decide when requests are sent; times are "
+        "the server's",
+    )
+
+
+def _header_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
+    """Return what the header says of the server that the twin's settings do not."""
+    engine, notes = config.engine, []
+    if trace.header.spec_decode is not None and engine.num_speculative_tokens == 0:
+        notes.append(
+            "spec_decode: the trace's server decoded speculatively "
+            f"({trace.header.spec_decode.mean_accepted_length:.2f} tokens per step), the twin does not: "
+            "engine.num_speculative_tokens is 0"
+        )
+    if trace.header.kv_offload is not None and engine.num_cpu_blocks == 0:
+        notes.append("kv_offload: the trace's server had a second KV tier, the twin has none")
+    return tuple(notes)

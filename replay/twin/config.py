@@ -18,6 +18,7 @@ from replay.twin.config_keys import (
 from replay.twin.defaults import DefaultsEntry
 from replay.twin.engine_defaults import LIMITS, Server, with_defaults
 from replay.twin.hardware import Hardware, capacity_of, read_hardware, window_notes
+from replay.twin.kv_offload import with_offload
 from replay.twin.latency import Chosen, check_keys, read_latency
 from replay.twin.on_record import shape_of_shipped
 from replay.twin.profiled import profile_notes
@@ -87,6 +88,7 @@ def load_config(
     server = _server(chosen, hardware, vllm_version=version)
     engine, limits = _read_engine(root, server, seed=seed)
     engine, notes = _with_blocks(engine, chosen, hardware=hardware, vllm_version=version)
+    engine, offload = with_offload(engine, root, shape=chosen.shape, hardware=hardware)
     reasons = (chosen.reason,) if chosen.reason else ()
     return TwinConfig(
         engine=engine,
@@ -104,6 +106,7 @@ def load_config(
             *limits,
             *(profile_notes(chosen.table, engine) if chosen.table else ()),
             *notes,
+            *offload,
             *_startup_notes(engine),
         ),
     )

@@ -9,7 +9,7 @@ from typing import Literal, get_args, get_type_hints
 from replay.model.layout import ONE_NODE, All2AllBackend
 from sim.config import EngineConfig, InvalidConfig
 from sim.latency import Blackbox, Extended, LatencyModel, Physics, Profiled, Roofline
-from sim.versions import DEFAULT_VERSION, KNOWN_VERSIONS
+from sim.versions import DEFAULT_VERSION, KNOWN_VERSIONS, all_versions, rules_of
 
 Kind = Literal["integer", "boolean", "fraction", "number", "numbers", "choice", "text", "decimal", "mapping"]
 
@@ -74,9 +74,10 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "one number, the chance of each draft whose predecessors were.",
     "num_lookahead_tokens": "KV slots kept for the drafting model: as many as drafts for EAGLE, MTP and draft models, "
     "0 for n-grams.",
-    "num_cpu_blocks": "Beyond vLLM's scheduler: KV cache blocks of a second tier in host memory; 0: none.",
+    "num_cpu_blocks": "Beyond vLLM's scheduler: KV cache blocks of a second tier in host memory; 0: none. "
+    "`hardware.kv_offloading_size` says it in GiB.",
     "kv_offload_threshold": "Share of the GPU's blocks in use above which evicted contents go to that tier.",
-    "kv_transfer_bandwidth": "Tokens per µs that come back from it.",
+    "kv_transfer_bandwidth": "Tokens per µs that come back from it; `hardware.kv_offload_gb_per_s` says it in GB/s.",
     "kv_transfer_base_latency": "µs that each block's way back takes in addition.",
     "frontend": "The API server's checks and clamps of prompt and output length; `none`: the engine alone.",
 }
@@ -306,6 +307,14 @@ LATENCY_KEYS: tuple[Key, ...] = (
     ),
 )
 
+
+def _memory_shares() -> str:
+    """Return what ``hardware.gpu_memory_utilization`` is without being given, by version."""
+    first, *_, last = (rules.gpu_memory_utilization for rules in map(rules_of, all_versions()))
+    since = next(each for each in all_versions() if rules_of(each).gpu_memory_utilization == last)
+    return f"Share of the memory that vLLM may take: {last:g}, before vLLM {since} {first:g}."
+
+
 HARDWARE_KEYS: tuple[Key, ...] = (
     Key(
         path="hardware",
@@ -380,7 +389,20 @@ HARDWARE_KEYS: tuple[Key, ...] = (
         path="hardware.gpu_memory_utilization",
         kind="fraction",
         default="vLLM's",
-        meaning="Share of the memory that vLLM may take: 0.92, before vLLM 0.21 0.9.",
+        meaning=_memory_shares(),
+    ),
+    Key(
+        path="hardware.kv_offloading_size",
+        kind="number",
+        default="none",
+        meaning="As vLLM's flag: GiB of host memory for KV blocks that leave the GPUs, of all GPUs together; sets "
+        "`engine.num_cpu_blocks` by `latency.model_config`.",
+    ),
+    Key(
+        path="hardware.kv_offload_gb_per_s",
+        kind="number",
+        default="25, told",
+        meaning="From host memory to each GPU, GB/s; sets `engine.kv_transfer_bandwidth`.",
     ),
     Key(
         path="hardware.memory_gib",

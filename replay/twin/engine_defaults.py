@@ -7,13 +7,11 @@ from dataclasses import dataclass
 
 from replay.model.gpus import Gpu
 from replay.model.shape import ModelShape
-from replay.twin.defaults import version_number
 from sim.config import EngineConfig
+from sim.versions import nearest_rules
 
-LARGE_GIB, LARGEST_GIB = 70, 160
-"""From how much memory on vLLM takes larger batches, and the largest."""
-LARGEST_SINCE = (0, 28)
-"""The first version that knows the largest ones."""
+SMALL_GPU, LARGE_SEQS = (256, 2048), 1024
+"""(max_num_seqs, max_num_batched_tokens) of a small GPU; max_num_seqs of a large one."""
 LIMITS = ("max_num_seqs", "max_num_batched_tokens")
 
 
@@ -30,13 +28,14 @@ def batch_limits(gpu: Gpu | None, *, vllm_version: str) -> tuple[int, int]:
     """Return (max_num_seqs, max_num_batched_tokens) that vLLM's API server takes on a GPU without flags.
 
     Without a GPU those of a small one. Source: vllm 0.32.0 engine/arg_utils.py:EngineArgs.get_batch_defaults, usage
-    context OPENAI_API_SERVER; an A100 counts as small whatever its memory.
+    context OPENAI_API_SERVER; an A100 counts as small whatever its memory. By version: ``sim/versions.py``.
     """
-    if gpu is None or gpu.memory_gib < LARGE_GIB or "a100" in gpu.name.lower():
-        return 256, 2048
-    if gpu.memory_gib >= LARGEST_GIB and version_number(vllm_version) >= LARGEST_SINCE:
-        return 1024, 16384
-    return 1024, 8192
+    if gpu is None or "a100" in gpu.name.lower():
+        return SMALL_GPU
+    for least_gib, tokens in nearest_rules(vllm_version).batched_tokens_by_gib:
+        if gpu.memory_gib >= least_gib:
+            return LARGE_SEQS, tokens
+    return SMALL_GPU
 
 
 def with_defaults(given: Mapping[str, object], server: Server) -> tuple[dict[str, object], tuple[str, ...]]:

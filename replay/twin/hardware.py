@@ -15,7 +15,6 @@ from replay.model.hf_config import read_model_config
 from replay.model.layout import ONE_NODE, All2AllBackend, Layout
 from replay.model.peak import peak_times
 from replay.model.shape import ModelShape
-from replay.twin.defaults import version_number
 from sim.config import EngineConfig, InvalidConfig
 from sim.latency import LatencyModel, PeakTimes
 from traces.errors import ConfigError
@@ -25,7 +24,8 @@ LAYOUT_KEYS = (
     *("pp", "dp", "enable_expert_parallel", "all2all_backend"),
     *("gpus_per_node", "network_gb_per_s", "network_us", "nccl_launch_us", "nccl_skew_us"),
 )
-HARDWARE_KEYS = ("gpu", "tp", "gpu_memory_utilization", "name", *LAYOUT_KEYS, *NUMBERS)
+OFFLOAD_KEYS = ("kv_offloading_size", "kv_offload_gb_per_s")
+HARDWARE_KEYS = ("gpu", "tp", "gpu_memory_utilization", "name", *LAYOUT_KEYS, *OFFLOAD_KEYS, *NUMBERS)
 FOREIGN_NAMES = {
     "tensor_parallel_size": "tp",
     "pipeline_parallel_size": "pp",
@@ -42,7 +42,8 @@ class Hardware:
     """What a server runs on: so many GPUs of a kind, how they stand, and the share of their memory that vLLM may take.
 
     ``nccl_launch_us``: what a collective takes beside its bytes; None: the latency model's own ``all_reduce_us``.
-    ``written``: the keys that the file has.
+    ``kv_offloading_size``: GiB of host memory for KV blocks, of all GPUs together; ``kv_offload_gb_per_s``: from there
+    to each GPU. ``written``: the keys that the file has.
     """
 
     gpu: Gpu
@@ -51,6 +52,8 @@ class Hardware:
     layout: Layout = ONE_NODE
     gpu_memory_utilization: float | None = None
     nccl_launch_us: float | None = None
+    kv_offloading_size: float | None = None
+    kv_offload_gb_per_s: float | None = None
     written: tuple[str, ...] = ()
 
     def notes(self, model: LatencyModel) -> tuple[str, ...]:
@@ -88,6 +91,7 @@ def read_hardware(root: Section) -> Hardware | None:
         layout=_read_layout(section),
         gpu_memory_utilization=None if share is None else float(share),
         nccl_launch_us=_number(section, "nccl_launch_us", unit="µs", default=None),
+        **{name: _positive(section, name) for name in OFFLOAD_KEYS},
         written=tuple(section.nodes),
     )
 
@@ -108,6 +112,11 @@ def _read_layout(section: Section) -> Layout:
         network_us=_number(section, "network_us", unit="µs", default=usual.network_us) or 0.0,
         nccl_skew_us=_number(section, "nccl_skew_us", unit="µs", default=usual.nccl_skew_us) or 0.0,
     )
+
+
+def _positive(section: Section, key: str) -> float | None:
+    value = section.decimal(key, expected="a number > 0", least=Decimal("1e-9"))
+    return None if value is None else float(value)
 
 
 def _number(section: Section, key: str, *, unit: str, default: float | None) -> float | None:
@@ -137,7 +146,7 @@ def capacity_of(
         block_size=engine.block_size,
         max_num_batched_tokens=engine.max_num_batched_tokens,
         max_num_seqs=engine.max_num_seqs,
-        vllm_version=version_number(vllm_version),
+        vllm_version=vllm_version,
     )
     return kv_cache_size(
         shape, hardware.gpu, tp=hardware.tp, pp=hardware.pp, layout=hardware.layout, serving=serving

@@ -10,7 +10,7 @@ from sim.engine.dtypes import ABORTED, NEVER, PENDING, PREEMPTED, REJECTED, RUNN
 from sim.engine.kv_cache.blocks import free_blocks
 from sim.engine.preemption import remove_running_at
 from sim.engine.state import State
-from sim.engine.waiting import add_pending, release_held, remove_request
+from sim.engine.waiting import add_pending, drop_pending, release_held, remove_request
 
 
 @engine_entry
@@ -33,15 +33,13 @@ def hold_requests(
     settings.is_capped = is_capped
     settings.think_time_us = think_time_us
     queues.next_held = concurrency
-    num_left = 0
-    for i in range(queues.num_pending):
-        request = s.pending[i]
-        if rank[request] < concurrency:
-            s.pending[num_left] = request
-            num_left += 1
-        else:
+    request = queues.first_pending
+    while request != NEVER:
+        after = s.requests[request].next_waiting
+        if rank[request] >= concurrency:
+            drop_pending(s, request)
             s.requests[request].queued_us -= s.requests[request].arrival_us
-    queues.num_pending = num_left
+        request = after
     for i in range(min(concurrency, queues.num_requests)):
         request = s.held[i]
         if s.requests[request].status == REJECTED:

@@ -48,7 +48,7 @@ REQUEST = np.dtype(
         ("urgency", np.float64),  # what every policy but fcfs orders by; lower goes first
         ("hash_start", np.int32),  # its first entry of hash_ids
         ("num_preemptions", np.int32),
-        ("next_waiting", np.int32),  # first-come-first-served queue: neighbours, NEVER at the ends
+        ("next_waiting", np.int32),  # neighbours in the pending list, then in a first-come-first-served queue
         ("previous_waiting", np.int32),
     ],
     align=True,
@@ -136,6 +136,8 @@ SETTINGS = np.dtype(
         ("log_blocks", np.int64),
         ("log_tokens", np.int64),
         ("log_spans", np.int64),
+        ("log_completions", np.int64),
+        ("pauses_at_completions", np.int64),  # `run` returns as soon as the log of completions holds any
     ],
     align=True,
 )
@@ -157,8 +159,10 @@ CLOCK = np.dtype(
 QUEUES = np.dtype(
     [
         ("num_requests", np.int64),
-        ("num_pending", np.int64),  # how many of `pending` are filled
-        ("num_pending_taken", np.int64),  # how many of those have joined the waiting queue
+        ("first_pending", np.int64),  # not yet due, a list by (queued_us, order of coming); NEVER when empty
+        ("last_pending", np.int64),  # its end, worthless when it is empty
+        ("num_added", np.int64),  # to that list
+        ("num_joined", np.int64),  # how many of those have gone on to the waiting queue
         ("next_held", np.int64),  # closed loop: the place in `held` of the next request to be released
         ("num_waiting", np.int64),
         ("first_waiting", np.int64),
@@ -171,7 +175,7 @@ QUEUES = np.dtype(
         ("head_is_blocked", np.int64),  # the head did not fit and nothing has been freed since
         ("is_blocked", np.int64),  # nothing can run until another request arrives
         ("num_fruitless_steps", np.int64),  # that preempted, since any request got a token or joined
-        ("fruitless_since", np.int64),  # num_emissions + num_pending_taken of then
+        ("fruitless_since", np.int64),  # num_emissions + num_joined of then
     ],
     align=True,
 )
@@ -219,10 +223,16 @@ LOG_FILL = np.dtype(
         ("num_spans", np.int64),
         ("num_pauses", np.int64),
         ("num_logged_tokens", np.int64),
+        ("num_completions", np.int64),
     ],
     align=True,
 )
 """How full the logs are."""
+
+LAST_SCHEDULE = np.dtype(
+    [("num_running", np.int64), ("num_waiting", np.int64), ("num_free_blocks", np.int64)], align=True
+)
+"""What the last step left when it was scheduled: the engine as it is while that step runs."""
 
 ENGINE = np.dtype(
     [
@@ -232,6 +242,7 @@ ENGINE = np.dtype(
         ("current_step", CURRENT_STEP),
         ("totals", TOTALS),
         ("log_fill", LOG_FILL),
+        ("last_schedule", LAST_SCHEDULE),
     ],
     align=True,
 )
@@ -246,3 +257,9 @@ PAUSE = np.dtype(
 """A request that got no token in some steps between its first and its last."""
 
 TOKEN = np.dtype([("request", np.int64), ("time_us", np.int64)], align=True)
+
+GOT_FIRST_TOKEN, COMPLETED = 0, 1
+"""Kinds of entries in the log of completions."""
+
+COMPLETION = np.dtype([("time_us", np.int64), ("request", np.int64), ("kind", np.int64)], align=True)
+"""What a client sees of a request, and when; by time."""

@@ -85,7 +85,6 @@ def first_state(
         latency=latency.engine_coefficients(),
         terms=latency.engine_terms(),
         requests=st.records(0, dt.REQUEST),
-        pending=np.zeros(0, np.int64),
         held=np.zeros(0, np.int64),
         running=np.zeros(seats + 1, np.uint32),
         heap=np.zeros(0, np.int64),
@@ -113,6 +112,7 @@ def first_state(
         spans=st.records(FIRST_LOG_LENGTH if record == "spans" else 0, dt.SPAN),
         pauses=st.records(FIRST_LOG_LENGTH if record == "spans" else 0, dt.PAUSE),
         tokens=st.records(FIRST_LOG_LENGTH if settings.log_tokens[0] else 0, dt.TOKEN),
+        completions=st.records(0, dt.COMPLETION),
     )
 
 
@@ -144,7 +144,8 @@ def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) ->
 def _queues(config: EngineConfig, *, num_blocks: int, num_hashes: int) -> st.Records:
     """Return empty queues and full pools."""
     queues = st.records(1, dt.QUEUES)
-    queues["first_waiting"] = queues["last_waiting"] = dt.NEVER
+    for name in ("first_waiting", "last_waiting", "first_pending"):
+        queues[name] = dt.NEVER
     queues["num_free_slots"] = config.max_num_seqs
     queues["num_free_blocks"] = num_blocks - 1
     queues["num_keys"] = num_hashes

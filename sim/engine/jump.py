@@ -10,13 +10,13 @@ would have done it. Taking ``m`` steps at once and taking them singly give the s
 from __future__ import annotations
 
 from sim.compile import part
-from sim.engine.dtypes import FCFS, IS_DECODE, NEVER, SAMPLES
+from sim.engine.dtypes import FCFS, GOT_FIRST_TOKEN, IS_DECODE, NEVER, SAMPLES
 from sim.engine.kv_cache.allocate_slots import append_new_block
 from sim.engine.kv_cache.prefix_cache import has_hashes_past, hash_of_block, remember_hash
-from sim.engine.log import log_pause, log_span
+from sim.engine.log import log_completion, log_pause, log_span, note_schedule
 from sim.engine.optional.blis import least_step_us
 from sim.engine.state import State
-from sim.engine.step_duration import blackbox_us, take_step
+from sim.engine.step_duration import blackbox_us, output_delay_us, take_step
 from sim.engine.update import finish
 from sim.engine.waiting import next_queued_us
 from sim.latency.batch import sums_of_decodes
@@ -144,6 +144,8 @@ def advance_request(s: State, request: int, num_steps: int, first_end_us: int, l
     if r.num_tokens == r.num_prompt_tokens:
         r.first_token_us = first_end_us
         r.first_emission = totals.num_emissions
+        if settings.log_completions:
+            log_completion(s, request, first_end_us + output_delay_us(s.latency, 1), GOT_FIRST_TOKEN)
     elif r.last_emission != totals.num_emissions - 1:
         log_pause(s, request)
     r.num_tokens += num_steps
@@ -167,6 +169,7 @@ def advance_running(s: State, num_steps: int) -> None:
     if settings.log_tokens:
         log_jump_tokens(s, num_steps)
     current.num_finished = queues.has_finished_ids = 0
+    note_schedule(s)
     num_left = 0
     for i in range(queues.num_running):
         request = s.running[i]

@@ -7,7 +7,7 @@ asks before a step: a full log stops the engine, Python makes it larger, and the
 from __future__ import annotations
 
 from sim.compile import part, phase
-from sim.engine.dtypes import IS_DECODE
+from sim.engine.dtypes import FCFS, IS_DECODE
 from sim.engine.state import State
 
 SCHEDULED, UPDATED = 1, 2
@@ -37,6 +37,11 @@ def has_room(s: State) -> bool:
         return False
     most_tokens = 2 * settings.max_num_seqs * (1 + settings.num_speculative_tokens)
     if settings.log_tokens and fill.num_logged_tokens + most_tokens > len(s.tokens):
+        return False
+    if settings.log_completions and fill.num_completions + 4 * settings.max_num_seqs > len(s.completions):
+        return False
+    most_waiting = queues.num_waiting + queues.num_added - queues.num_joined + queues.num_running
+    if settings.policy != FCFS and most_waiting > len(s.heap):
         return False
     num_seats = settings.max_num_seqs if settings.num_cpu_blocks > 0 else queues.num_running
     most_new_keys = num_seats * (s.block_table.shape[1] + 1)
@@ -80,6 +85,28 @@ def log_token(s: State, request: int, time_us: int) -> None:
         token = s.tokens[fill.num_logged_tokens]
         token.request, token.time_us = request, time_us
         fill.num_logged_tokens += 1
+
+
+@part
+def log_completion(s: State, request: int, time_us: int, kind: int) -> None:
+    """Note what a client sees of a request; a longer output's delay may put it before others of its step."""
+    settings, fill = s.engine[0].settings, s.engine[0].log_fill
+    if settings.log_completions:
+        at = fill.num_completions
+        while at > 0 and s.completions[at - 1].time_us > time_us:
+            s.completions[at] = s.completions[at - 1]
+            at -= 1
+        entry = s.completions[at]
+        entry.time_us, entry.request, entry.kind = time_us, request, kind
+        fill.num_completions += 1
+
+
+@part
+def note_schedule(s: State) -> None:
+    """Note what the engine is like while the step that has just been scheduled runs."""
+    queues, seen = s.engine[0].queues, s.engine[0].last_schedule
+    seen.num_running, seen.num_waiting = queues.num_running, queues.num_waiting
+    seen.num_free_blocks = queues.num_free_blocks
 
 
 @part

@@ -16,10 +16,11 @@ from sim.engine.state import State
 from sim.engine.step_duration import take_step
 from sim.engine.step_sums import sums_of
 from sim.engine.update import update_from_output
-from sim.engine.waiting import add_request, next_queued_us
+from sim.engine.waiting import add_request, next_queued_us, take_first_pending
 
-REACHED, IDLE, NEEDS_ROOM = 0, 1, 2
-"""Why ``run`` returned: the time is up, nothing can happen before another request comes, an array is full."""
+REACHED, IDLE, NEEDS_ROOM, PAUSED = 0, 1, 2, 3
+"""Why ``run`` returned: the time is up, nothing can happen before another request comes, an array is full, requests
+were completed (``pauses_at_completions``)."""
 
 MOST_FRUITLESS_STEPS = 300
 """More preempting steps in a row that brought nobody a token, and nobody new, than anything came of: 18 were the most
@@ -30,12 +31,12 @@ in two thousand random cases."""
 def add_arrivals(s: State) -> None:
     """Let everybody join the queue who is due by now."""
     clock, queues = s.engine[0].clock, s.engine[0].queues
-    while queues.num_pending_taken < queues.num_pending:
-        request = s.pending[queues.num_pending_taken]
+    while queues.first_pending != NEVER:
+        request = queues.first_pending
         r = s.requests[request]
         if r.queued_us > clock.now_us:
             break
-        queues.num_pending_taken += 1
+        take_first_pending(s)
         queues.is_blocked = 0
         if r.status == PENDING:
             r.status = WAITING
@@ -53,6 +54,12 @@ def wait_for_arrival(s: State, until_us: int) -> int:
         return REACHED
     clock.now_us = max(clock.now_us, arrival_us)
     return NEVER
+
+
+@part
+def is_paused(s: State) -> bool:
+    """Return whether requests were completed and whoever runs the engine wants to know at once."""
+    return s.engine[0].settings.pauses_at_completions and s.engine[0].log_fill.num_completions > 0
 
 
 @part
@@ -97,7 +104,7 @@ def preempts_without_end(s: State, batch: int) -> bool:
         return False
     if settings.is_blis:
         return repeats_preempting_all(s)
-    now = totals.num_emissions + queues.num_pending_taken
+    now = totals.num_emissions + queues.num_joined
     if queues.fruitless_since != now:
         queues.fruitless_since = now
         queues.num_fruitless_steps = 0
@@ -119,6 +126,8 @@ def run_sync(s: State, until_us: int, coalesce: bool) -> int:
     while True:
         if not has_room(s):
             return NEEDS_ROOM
+        if is_paused(s):
+            return PAUSED
         add_arrivals(s)
         if not has_unfinished(s) or queues.is_blocked:
             answer = wait_for_arrival(s, until_us)
@@ -202,6 +211,8 @@ def run_async(s: State, until_us: int, coalesce: bool) -> int:
     while True:
         if not has_room(s):
             return NEEDS_ROOM
+        if is_paused(s):
+            return PAUSED
         add_arrivals(s)
         if clock.num_batches == 0 and (not has_unfinished(s) or queues.is_blocked):
             answer = wait_for_arrival(s, until_us)

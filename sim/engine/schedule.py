@@ -13,6 +13,7 @@ from sim.engine.kv_cache.allocate_slots import (
     fits,
     get_computed_blocks,
 )
+from sim.engine.log import note_schedule
 from sim.engine.optional.speculative import (
     mark_padding,
     note_running,
@@ -179,3 +180,4 @@ def schedule(s: State, batch: int) -> None:
     if current.num_preempted == 0:
         schedule_waiting(s, batch, threshold)
     queues.has_finished_ids = 0
+    note_schedule(s)

@@ -17,7 +17,6 @@ class State(NamedTuple):
     latency: NDArray[np.int64]  # Blackbox: coefficients in 10⁻⁶ µs
     terms: NDArray[np.float64]  # every other latency model's coefficients
     requests: Records  # REQUEST[capacity]
-    pending: NDArray[np.int64]  # request numbers by (queued_us, number)
     held: NDArray[np.int64]  # closed loop: request numbers in the order in which they may go
     running: NDArray[np.uint32]  # request numbers in admission order
     heap: NDArray[np.int64]  # waiting requests of every policy but fcfs
@@ -45,6 +44,7 @@ class State(NamedTuple):
     spans: Records  # SPAN[capacity]
     pauses: Records  # PAUSE[capacity]
     tokens: Records  # TOKEN[capacity]
+    completions: Records  # COMPLETION[capacity]
 
 
 CACHE_LINE = 64

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from sim.compile import part, phase
-from sim.engine.dtypes import ABORTED, FINISHED, RUNNING, SAMPLES
+from sim.engine.dtypes import ABORTED, COMPLETED, FINISHED, GOT_FIRST_TOKEN, RUNNING, SAMPLES
 from sim.engine.kv_cache.blocks import free_blocks
 from sim.engine.kv_cache.prefix_cache import cache_full_blocks
-from sim.engine.log import log_pause, log_span, log_token
+from sim.engine.log import log_completion, log_pause, log_span, log_token
 from sim.engine.optional.speculative import verify_drafts
 from sim.engine.state import State
 from sim.engine.step_duration import output_delay_us
@@ -20,6 +20,8 @@ def give_token(s: State, request: int, now_us: int) -> None:
     if r.num_tokens == r.num_prompt_tokens:
         r.first_token_us = now_us
         r.first_emission = totals.num_emissions
+        if s.engine[0].settings.log_completions:
+            log_completion(s, request, now_us + output_delay_us(s.latency, 1), GOT_FIRST_TOKEN)
     elif r.last_emission != totals.num_emissions - 1:
         log_pause(s, request)
     r.num_tokens += 1
@@ -46,9 +48,11 @@ def finish(s: State, request: int) -> None:
     current.num_finished += 1
     totals.num_completed += 1
     queues.has_finished_ids = 1
-    if settings.is_closed_loop:
-        num_outputs = r.num_tokens - r.num_prompt_tokens
-        release_held(s, r.last_token_us + output_delay_us(s.latency, num_outputs))
+    if settings.is_closed_loop or settings.log_completions:
+        seen_us = r.last_token_us + output_delay_us(s.latency, r.num_tokens - r.num_prompt_tokens)
+        log_completion(s, request, seen_us, COMPLETED)
+        if settings.is_closed_loop:
+            release_held(s, seen_us)
 
 
 @part

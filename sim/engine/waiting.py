@@ -121,25 +121,56 @@ def remove_request(s: State, request: int) -> None:
 @part
 def next_queued_us(s: State) -> int:
     """Return when the next request joins the queue, NEVER when none will."""
-    queues = s.engine[0].queues
-    if queues.num_pending_taken >= queues.num_pending:
-        return NEVER
-    return s.requests[s.pending[queues.num_pending_taken]].queued_us
+    first = s.engine[0].queues.first_pending
+    return NEVER if first == NEVER else s.requests[first].queued_us
 
 
 @part
 def add_pending(s: State, request: int) -> None:
     """Let a request join the queue at its ``queued_us``, behind those of the same time."""
+    queues, r = s.engine[0].queues, s.requests[request]
+    queues.num_added += 1
+    if queues.first_pending == NEVER:
+        queues.first_pending = queues.last_pending = request
+        r.next_waiting = NEVER
+        return
+    before = queues.last_pending
+    while s.requests[before].queued_us > r.queued_us:
+        if before == queues.first_pending:
+            r.next_waiting = before
+            s.requests[before].previous_waiting = request
+            queues.first_pending = request
+            return
+        before = s.requests[before].previous_waiting
+    r.previous_waiting, r.next_waiting = before, s.requests[before].next_waiting
+    s.requests[before].next_waiting = request
+    if before == queues.last_pending:
+        queues.last_pending = request
+    else:
+        s.requests[r.next_waiting].previous_waiting = request
+
+
+@part
+def take_first_pending(s: State) -> None:
+    """Take the head of the pending list out; there must be one."""
     queues = s.engine[0].queues
-    at = queues.num_pending
-    while (
-        at > queues.num_pending_taken
-        and s.requests[s.pending[at - 1]].queued_us > s.requests[request].queued_us
-    ):
-        s.pending[at] = s.pending[at - 1]
-        at -= 1
-    s.pending[at] = request
-    queues.num_pending += 1
+    queues.num_joined += 1
+    queues.first_pending = s.requests[queues.first_pending].next_waiting
+
+
+@part
+def drop_pending(s: State, request: int) -> None:
+    """Take a request out of the pending list before it has joined the queue."""
+    queues, r = s.engine[0].queues, s.requests[request]
+    queues.num_added -= 1
+    if request == queues.first_pending:
+        queues.first_pending = r.next_waiting
+        return
+    s.requests[r.previous_waiting].next_waiting = r.next_waiting
+    if request == queues.last_pending:
+        queues.last_pending = r.previous_waiting
+    else:
+        s.requests[r.next_waiting].previous_waiting = r.previous_waiting
 
 
 @part

@@ -176,10 +176,30 @@ class Profiled(LatencyModel):
 
     def durations_us(self, batch: StepBatch) -> Ints:
         """Return what steps take, int64 µs; one without tokens takes none."""
+        tokens, sequences, decodes, prefills = self._lookups(batch)
+        has_tokens = batch.num_prefill_tokens + batch.num_decode_tokens > 0
+        work = tokens + sequences + decodes + prefills
+        return np.where(has_tokens, np.rint(self.step + self.scale * work), 0).astype(np.int64)
+
+    def operators(self, batch: StepBatch) -> dict[str, Floats]:
+        """Return what each table and the time between steps take of each step, float64 µs, unrounded."""
+        has_tokens = batch.num_prefill_tokens + batch.num_decode_tokens > 0
+        names = ("tokens", "sequences", "decode_attention", "prefill_attention")
+        parts = {name: self.scale * part for name, part in zip(names, self._lookups(batch), strict=True)} | {
+            "between_steps": np.full(len(batch), self.step)
+        }
+        return {name: np.where(has_tokens, part, 0.0) for name, part in parts.items()}
+
+    def _lookups(self, batch: StepBatch) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return what the four tables say of steps, unscaled."""
         p, d = batch.num_prefill_tokens.astype(np.float64), batch.num_decode_tokens.astype(np.float64)
-        work = look_up(self.tokens_us, p + d) + look_up(self.sequences_us, d + batch.num_prefill_seqs)
         keys = np.divide(batch.decode_context_tokens, d, out=np.zeros_like(d), where=d > 0)
-        work += np.where(d > 0, look_up_both(self.decode_us, d, keys), 0.0)
+        decodes = np.where(d > 0, look_up_both(self.decode_us, d, keys), 0.0)
         keys = np.divide(batch.prefill_pairs, p, out=np.zeros_like(p), where=p > 0)
-        work += np.where(p > 0, look_up_both(self.prefill_us, p, keys), 0.0)
-        return np.where(p + d > 0, np.rint(self.step + self.scale * work), 0).astype(np.int64)
+        prefills = np.where(p > 0, look_up_both(self.prefill_us, p, keys), 0.0)
+        return (
+            look_up(self.tokens_us, p + d),
+            look_up(self.sequences_us, d + batch.num_prefill_seqs),
+            decodes,
+            prefills,
+        )

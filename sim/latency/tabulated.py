@@ -98,15 +98,16 @@ class StepTable:
         p, d = batch.num_prefill_tokens.astype(np.float64), batch.num_decode_tokens.astype(np.float64)
         requests = d + batch.num_prefill_seqs
         tokens = batch.num_prefill_tokens + batch.num_decode_tokens
-        x = _looked_up(self.compute, tokens) + self.prefill * p + self.decode * d
-        y = _looked_up(self.reading, tokens)
-        dense = np.sqrt(x * x + y * y + 2.0 * self.exposed * x * y) + _looked_up(self.rest, tokens)
+        x = looked_up_column(self.compute, tokens) + self.prefill * p + self.decode * d
+        y = looked_up_column(self.reading, tokens)
+        dense = np.sqrt(x * x + y * y + 2.0 * self.exposed * x * y) + looked_up_column(self.rest, tokens)
         ends = np.maximum(self.sample * requests, self.sample_floor) + self.sequence * requests
-        gpu = dense + ends + self._prefills(batch) + self._decodes(batch)
+        gpu = dense + ends + self.prefills(batch) + self.decodes(batch)
         cpu = self.cpu_step + self.cpu_sequence * requests
         return np.asarray(np.maximum(gpu, cpu) + self.cpu_exposed * np.minimum(gpu, cpu))
 
-    def _prefills(self, batch: StepBatch) -> Floats:
+    def prefills(self, batch: StepBatch) -> Floats:
+        """Return what the attention of prefills takes, float64 µs."""
         p, pairs = batch.num_prefill_tokens.astype(np.float64), batch.prefill_pairs.astype(np.float64)
         q, keys = batch.num_prefill_seqs.astype(np.float64), batch.prefill_context_tokens.astype(np.float64)
         full = np.maximum(self.pair * pairs, self.keys * keys)
@@ -115,7 +116,8 @@ class StepTable:
         windowed = np.maximum(self.pair_windowed * seen, self.keys_windowed * read)
         return np.asarray((full + windowed) * (1.0 + self.batching * (q > 1)))
 
-    def _decodes(self, batch: StepBatch) -> Floats:
+    def decodes(self, batch: StepBatch) -> Floats:
+        """Return what the attention of decodes takes, float64 µs."""
         context, d = (
             batch.decode_context_tokens.astype(np.float64),
             batch.num_decode_tokens.astype(np.float64),
@@ -125,7 +127,8 @@ class StepTable:
         return np.asarray((self.entry * context + self.entry_windowed * near) * company)
 
 
-def _looked_up(column: Floats, tokens: NDArray[np.int64]) -> Floats:
+def looked_up_column(column: Floats, tokens: NDArray[np.int64]) -> Floats:
+    """Return a column's values for so many tokens; beyond its end a straight line goes on."""
     last = len(column) - 1
     beyond = np.maximum(tokens - last, 0)
     return np.asarray(column[np.minimum(tokens, last)] + beyond * (column[last] - column[last - 1]))

@@ -10,9 +10,10 @@ from sim.config import EngineConfig, Record
 from sim.engine import dtypes as dt
 from sim.engine.initial_state import gives_gaps_from_tokens
 from sim.engine.state import State
+from sim.latency.batch import StepBatch
 from sim.latency.model import LatencyModel
 from sim.records.itl import InterTokenLatencies, inter_token_latencies, latencies_of_tokens
-from sim.records.steps import Step, decode_steps
+from sim.records.steps import Step, decode_steps, step_batches
 from sim.requests import Int64s, Outcomes, Status
 
 
@@ -174,6 +175,10 @@ class EngineRecord:
         log = self.state.log[: self.state.engine.log_fill.num_log_words[0]]
         is_async, with_blocks = self.config.async_scheduling, self.record == "blocks"
         return list(decode_steps(log, is_async=is_async, with_blocks=with_blocks))
+
+    def step_batches(self) -> tuple[StepBatch, Int64s]:
+        """Return (sums of every scheduled step, its duration in µs); needs ``record="steps"`` or ``"blocks"``."""
+        return step_batches(self.state.log[: self.state.engine.log_fill.num_log_words[0]])
 
     def tokens(self, num_taken: Int64s | None = None) -> tuple[Int64s, Int64s]:
         """Return (request, time_us) of every token in the log, in the order of the steps; needs ``record="tokens"``.

@@ -9,8 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.engine.log import SCHEDULED
+from sim.latency.batch import STEP_SUMS, StepBatch
 
 NOT_LAUNCHED = -1
+
+HEAD, ENTRY = 14, 4
+"""Words of a log entry before its shares, its kind and length included; words of a share (``log_schedule``)."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,6 +93,37 @@ def _decode_blocks(step: Step, words: list[int]) -> None:
         step.block_ids[request] = words[at + 1 : at + 1 + words[at]]
         at += 1 + words[at]
     step.free_queue = words[at + 1 : at + 1 + words[at]]
+
+
+def step_batches(log: NDArray[np.int64]) -> tuple[StepBatch, NDArray[np.int64]]:
+    """Return (the sums that a latency model knows of every scheduled step, each step's duration in µs)."""
+    sums: list[list[int]] = []
+    durations: list[int] = []
+    at = 0
+    while at < len(log):
+        kind, length = int(log[at]), int(log[at + 1])
+        if kind == SCHEDULED:
+            durations.append(int(log[at + 4]))
+            entries = log[at + HEAD : at + HEAD + ENTRY * int(log[at + 11])].reshape(-1, ENTRY)
+            sums.append(_sums(entries))
+        at += 2 + length
+    columns = np.array(sums, np.int64).reshape(-1, len(STEP_SUMS)).T
+    return StepBatch(**dict(zip(STEP_SUMS, columns, strict=True))), np.array(durations, np.int64)
+
+
+def _sums(entries: NDArray[np.int64]) -> list[int]:
+    """Return the sums of one step's shares: rows of (request, tokens, computed before, whether it decodes)."""
+    _, n, before, is_decode = entries.T
+    p, context = 1 - is_decode, n + before
+    tokens = n * p
+    return [
+        int(tokens.sum()),
+        int((n * is_decode).sum()),
+        int((context * is_decode).sum()),
+        int((tokens * before + tokens * (n + 1) // 2).sum()),
+        int(p.sum()),
+        int((context * p).sum()),
+    ]
 
 
 def decode_steps(log: NDArray[np.int64], *, is_async: bool, with_blocks: bool = False) -> Iterator[Step]:

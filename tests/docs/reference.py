@@ -11,6 +11,7 @@ import typer
 import vtwin
 from replay.model.reference import reference_page as models_page
 from replay.twin.config_keys import reference_page as config_page
+from tests.docs.coverage import coverage_page
 from tests.docs.pages import ROOT
 from traces.tables.reference import page as trace_fields_page
 from traces.workload.reference import reference_page as workload_spec_page
@@ -89,4 +90,5 @@ PAGES: dict[Path, Callable[[], str]] = {
     ROOT / "docs/reference/workload-spec.md": workload_spec_page,
     ROOT / "docs/reference/cli.md": cli_page,
     ROOT / "docs/reference/models-and-gpus.md": models_page,
+    ROOT / "docs/reference/coverage.md": coverage_page,
 }

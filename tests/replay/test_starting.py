@@ -1,15 +1,16 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import vtwin
 from replay.twin.config import TwinConfig, load_config
-from replay.twin.from_serve import start_from_serve, start_from_server, twin_text
-from replay.twin.serve_flags import parse_serve
+from replay.twin.start.from_serve import start_from_header, start_from_serve, start_from_server, twin_text
+from replay.twin.start.serve_flags import parse_serve
 from sim.config import EngineConfig
 from traces import Header, make_trace, write_trace
 from traces.errors import ConfigError
-from traces.header import ServerInfo
+from traces.header import ServerInfo, SpecDecode
 
 ALL = (
     "vllm serve org/model --max-num-seqs 128 --max-num-batched-tokens=4096 --max_model_len 8K --block-size 32 "
@@ -165,3 +166,70 @@ def test_a_header_s_version_whose_rules_are_not_known_is_told(tmp_path: Path) ->
     text, notes = twin_text(start_from_server(ServerInfo(version="0.11.0"), name="monday"))
     assert loaded(text, tmp_path).vllm_version == "0.32.0"
     assert "vllm_version 0.11.0 is not known (0.12 to 0.33): the rules of 0.32.0 are used" in notes
+
+
+# speculative decoding
+
+
+def speculative(config: str, more: str = "") -> dict[str, object]:
+    return dict(start_from_serve(f"vllm serve m --speculative-config '{config}' {more}").engine)
+
+
+def test_a_speculative_config_becomes_the_engines_settings(tmp_path: Path) -> None:
+    eagle = speculative('{"method": "eagle3", "model": "d", "num_speculative_tokens": 3}')
+    assert (eagle["num_speculative_tokens"], eagle["num_lookahead_tokens"]) == (3, 3)
+    ngram = speculative('{"method": "ngram", "num_speculative_tokens": 5}')
+    assert (ngram["num_lookahead_tokens"], ngram["async_scheduling"]) == (0, False)
+    assert speculative('{"method": "ngram", "num_speculative_tokens": 5}', "--async-scheduling")[
+        "async_scheduling"
+    ]
+    text, notes = twin_text(
+        start_from_serve('vllm serve m --speculative-config \'{"model": "d", "num_speculative_tokens": 2}\'')
+    )
+    assert loaded(text, tmp_path).engine.synthetic_acceptance_rates == (0.7,)
+    assert any(note.startswith("synthetic_acceptance_rates: 0.7 for each draft is assumed") for note in notes)
+    assert any('model "d" is in the time that drafting takes' in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("said", "rates"),
+    [
+        ('"synthetic_acceptance_rates": [0.8, 0.5, 0.1]', [0.8, 0.5, 0.1]),
+        ('"synthetic_acceptance_length": 2.6', [1.0, pytest.approx(0.6), 0.0]),
+    ],
+)
+def test_a_server_that_accepts_at_given_rates_says_them(said: str, rates: list[float]) -> None:
+    config = (
+        '{"method": "mtp", "num_speculative_tokens": 3, "rejection_sample_method": "synthetic", ' + said + "}"
+    )
+    assert speculative(config)["synthetic_acceptance_rates"] == rates
+
+
+@pytest.mark.parametrize("config", ["", "{", '{"method": "mtp"}', '{"num_speculative_tokens": 0}', "[1]"])
+def test_a_speculative_config_that_says_no_number_is_refused(config: str) -> None:
+    with pytest.raises(ConfigError, match="--speculative-config: got"):
+        speculative(config)
+
+
+def test_a_traces_header_says_how_drafts_were_accepted(tmp_path: Path) -> None:
+    drafts = SpecDecode(
+        num_drafts=1000,
+        num_draft_tokens=3000,
+        num_accepted_tokens=1500,
+        mean_accepted_length=2.5,
+        accepted_frac_per_position=(0.8, 0.45, 0.46),
+    )
+    text, notes = twin_text(start_from_header(Header(spec_decode=drafts), name="monday"))
+    assert loaded(text, tmp_path).engine.synthetic_acceptance_rates == (0.8, 0.45, 0.45)
+    assert any("by the server's counters vllm:spec_decode_* (1,000 drafts of 3)" in note for note in notes)
+    unsaid = replace(drafts, accepted_frac_per_position=())
+    text, _ = twin_text(start_from_header(Header(spec_decode=unsaid), name="monday"))
+    rates = loaded(text, tmp_path).engine.acceptance_rates
+    assert (len(rates), sum(rates)) == (3, pytest.approx(1.5, abs=1e-5))
+
+
+def test_a_header_s_share_of_memory_and_experts_reach_the_hardware() -> None:
+    server = ServerInfo(model="Qwen/Qwen3-30B-A3B", gpu_memory_utilization=0.8, enable_expert_parallel=True)
+    text, _ = twin_text(start_from_server(server, name="monday"), gpu="H100")
+    assert "  gpu_memory_utilization: 0.8\n" in text
+    assert "  enable_expert_parallel: true\n" in text

@@ -154,7 +154,7 @@ def engine_of(point: Point) -> EngineConfig:
         max_num_batched_tokens=SERVED_TOKENS,
         max_num_seqs=SERVED_SEQS,
         gpu_memory_utilization=0.9,
-        vllm_version=(0, 18),
+        vllm_version="0.18",
     )
     capacity = kv_cache_size(shape_of(point), find_gpu(point.gpu), tp=point.tp, serving=serving)
     return EngineConfig(

@@ -76,7 +76,7 @@ def repeats_preempting_all(s: State) -> bool:
     queues, totals = s.engine[0].queues, s.engine[0].totals
     if queues.num_running > 0:
         return False
-    now = totals.num_completed + queues.num_pending_taken
+    now = totals.num_completed + queues.num_joined
     gained_nothing = queues.fruitless_since == now
     queues.fruitless_since = now
     return gained_nothing

@@ -13,7 +13,7 @@ from replay.model.layout import Layout
 from replay.model.peak import peak_times
 from replay.twin.config import load_config
 from replay.twin.config_write import dump_config
-from replay.twin.from_serve import start_from_serve, twin_text
+from replay.twin.start.from_serve import start_from_serve, twin_text
 from sim import Physics, Roofline
 from tests.sim.step_batches import batch_of
 from traces.errors import ConfigError

@@ -4,70 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from replay.twin.start.flag_table import FLAGS, SHORT, KnownFlag
+from replay.twin.start.speculation import from_config
 from traces.errors import ConfigError
 
-INTEGERS: Final[Mapping[str, str]] = {
-    "max-num-seqs": "max_num_seqs",
-    "max-num-batched-tokens": "max_num_batched_tokens",
-    "max-model-len": "max_model_len",
-    "block-size": "block_size",
-    "num-gpu-blocks-override": "num_gpu_blocks",
-    "long-prefill-token-threshold": "long_prefill_token_threshold",
-}
-SWITCHES: Final = (
-    "enable-prefix-caching",
-    "enable-chunked-prefill",
-    "async-scheduling",
-    "scheduler-reserve-full-isl",
-    "long-prefill-token-threshold-adaptive",
-)
-FOREIGN_SWITCHES: Final = (
-    "aggregate-engine-logging",
-    "disable-custom-all-reduce",
-    "disable-log-requests",
-    "disable-log-stats",
-    "enable-auto-tool-choice",
-    "enable-eplb",
-    "enable-expert-parallel",
-    "enable-log-requests",
-    "enable-lora",
-    "enable-prompt-tokens-details",
-    "enable-request-id-headers",
-    "enable-sleep-mode",
-    "enforce-eager",
-    "language-model-only",
-    "trust-remote-code",
-)
-"""Flags of vLLM without a value, so that the word behind one is not taken for it."""
-SHORT: Final[Mapping[str, str]] = {
-    "-tp": "tensor-parallel-size",
-    "-pp": "pipeline-parallel-size",
-    "-dp": "data-parallel-size",
-}
-HARDWARE: Final[Mapping[str, str]] = {
-    "tensor-parallel-size": "tp",
-    "pipeline-parallel-size": "pp",
-    "data-parallel-size": "dp",
-}
-"""Flags with a number that are keys of ``hardware``; without one they are in the coefficients."""
-LATENCY: Final[Mapping[str, str]] = {"dtype": "dtype", "kv-cache-dtype": "kv_cache_dtype"}
-SPEED: Final = "in the coefficients, not in the engine"
-REASONS: Final[Mapping[str, str]] = {
-    "tensor-parallel-size": SPEED,
-    "pipeline-parallel-size": f"{SPEED}; with --gpu under hardware",
-    "data-parallel-size": "not simulated: one engine is",
-    "enable-expert-parallel": f"{SPEED}; with --gpu under hardware",
-    "all2all-backend": f"{SPEED}; with --gpu under hardware",
-    "dtype": SPEED,
-    "quantization": SPEED,
-    "kv-cache-dtype": f"{SPEED}; it also sets how many blocks there are",
-    "gpu-memory-utilization": "it sets how many blocks there are: num_gpu_blocks says it to the twin",
-    "config": "not read; give its flags on the command line",
-}
 UNKNOWN: Final = "not in the twin"
 MULTIPLES: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
 """vLLM's: small letters are decimal and may follow a fraction, capitals are binary."""
@@ -99,6 +42,7 @@ class Served:
     hardware: dict[str, object] = field(default_factory=dict)
     latency: dict[str, object] = field(default_factory=dict)
     others: list[Flag] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def parse_serve(command: str) -> Served:
@@ -119,7 +63,8 @@ def parse_serve(command: str) -> Served:
         written, has_value, value = word.partition("=")
         name = SHORT.get(written) or written.lstrip("-").replace("_", "-")
         if not has_value:
-            takes_none = name.removeprefix("no-") in (*SWITCHES, *FOREIGN_SWITCHES)
+            known = FLAGS.get(name.removeprefix("no-"))
+            takes_none = known is not None and known.kind == "switch"
             next_is_value = bool(words) and re.match(r"--?[A-Za-z]", words[0]) is None
             value = words.pop(0) if next_is_value and not takes_none else ""
             has_value = "=" if value else ""
@@ -144,46 +89,50 @@ def _arguments(command: str) -> list[str]:
 
 
 def _take(served: Served, written: str, *, name: str, value: str | None) -> None:
-    """Put one flag where it belongs."""
+    """Put one flag where it belongs. Raises ConfigError for a value that it cannot have, or one that is refused."""
     plain = name.removeprefix("no-")
-    if name == "model" and value is not None:
+    known = FLAGS.get(name) or (FLAGS.get(plain) if name.startswith("no-") else None)
+    if known is None or (known.kind == "switch" and known.key and value is not None):
+        served.others.append(Flag(name=written, value=value, reason=UNKNOWN))
+    elif name == "model" and value is not None:
         served.model = value
-    elif plain in SWITCHES and value is None:
-        served.engine[plain.replace("-", "_")] = plain == name
+    elif known.treatment == "refused" and value not in known.harmless:
+        usual = f" or {known.harmless[-1]}" if known.harmless else ""
+        raise ConfigError(
+            f"{written}: got {value or 'nothing'}, expected no such flag{usual}: {known.how}, so the schedule would be "
+            "another"
+        )
     elif name == "max-model-len" and value in ("-1", "auto"):
         served.others.append(
             Flag(name=written, value=value, reason="vLLM's choice by memory, not known here")
         )
-    elif name in INTEGERS:
-        served.engine[INTEGERS[name]] = _integer(written, value)
-    elif name == "scheduling-policy":
-        if value not in ("fcfs", "priority"):
-            raise ConfigError(f"{written}: got {value or 'nothing'}, expected fcfs or priority")
-        served.engine["scheduling_policy"] = value
-    elif name == "watermark":
-        served.engine["watermark"] = _fraction(written, value)
+    elif known.kind == "speculation":
+        found = from_config(written, value)
+        served.engine = {**found.engine, **served.engine}
+        served.notes.extend(found.notes)
+    elif known.section == "engine":
+        served.engine[known.name] = _value(known, written, value=value, is_on=plain == name)
+    elif known.section:
+        section = served.hardware if known.section == "hardware" else served.latency
+        section[known.name] = _value(known, written, value=value, is_on=plain == name)
+        served.others.append(Flag(name=written, value=value, reason=known.how, key=known.name))
     else:
-        key = _take_hardware(served, written, name=name, value=value)
-        served.others.append(Flag(name=written, value=value, reason=REASONS.get(name, UNKNOWN), key=key))
+        served.others.append(Flag(name=written, value=value, reason=known.how))
 
 
-def _take_hardware(served: Served, written: str, *, name: str, value: str | None) -> str:
-    """Put a flag that bears on the speed where a twin with hardware has it; return its key, "" for another flag."""
-    plain = name.removeprefix("no-")
-    if name in HARDWARE:
-        served.hardware[HARDWARE[name]] = _integer(written, value)
-        return HARDWARE[name]
-    if name == "gpu-memory-utilization":
-        served.hardware["gpu_memory_utilization"] = _fraction(written, value)
-    elif plain == "enable-expert-parallel" and value is None:
-        served.hardware["enable_expert_parallel"] = plain == name
-    elif name == "all2all-backend" and value is not None:
-        served.hardware["all2all_backend"] = value
-    elif name in LATENCY and value is not None:
-        served.latency[LATENCY[name]] = value
-    else:
-        return ""
-    return plain.replace("-", "_")
+def _value(known: KnownFlag, written: str, *, value: str | None, is_on: bool) -> object:
+    """Return a flag's value as TWIN.yaml has it."""
+    if known.kind == "switch":
+        return is_on
+    if known.kind == "integer":
+        return _integer(written, value)
+    if known.kind in ("fraction", "number"):
+        return _fraction(written, value, "a fraction in [0, 1)" if known.kind == "fraction" else "a number")
+    if known.kind == "choice" and value not in ("fcfs", "priority"):
+        raise ConfigError(f"{written}: got {value or 'nothing'}, expected fcfs or priority")
+    if value is None:
+        raise ConfigError(f"{written}: got nothing, expected a value")
+    return value
 
 
 def _integer(flag: str, value: str | None) -> int:
@@ -195,8 +144,8 @@ def _integer(flag: str, value: str | None) -> int:
     )
 
 
-def _fraction(flag: str, value: str | None) -> float:
+def _fraction(flag: str, value: str | None, expected: str) -> float:
     try:
         return float(value or "")
     except ValueError as error:
-        raise ConfigError(f"{flag}: got {value or 'nothing'}, expected a fraction in [0, 1)") from error
+        raise ConfigError(f"{flag}: got {value or 'nothing'}, expected {expected}") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,18 +13,22 @@ from replay.model.shipped import shipped_config
 from replay.twin.config_keys import RULES_VERSION
 from replay.twin.defaults_write import quoted
 from replay.twin.engine_defaults import LIMITS, Server, with_defaults
-from replay.twin.serve_flags import Flag, parse_serve
+from replay.twin.start.serve_flags import Flag, parse_serve
+from replay.twin.start.speculation import from_counters
 from sim.config import UNBOUNDED, EngineConfig, InvalidConfig
 from sim.versions import KNOWN_VERSIONS, is_known
 from traces.errors import ConfigError
 
 if TYPE_CHECKING:
-    from traces.header import ServerInfo
+    from traces.header import Header, ServerInfo
 
 GUESS = "{alpha0: 1000, alpha1: 1, alpha2: 0, beta0: 5000, beta1: 20, beta2: 100}"
 """µs, of no server: where the search of a fit starts."""
 
-OUTSIDE = ("model", "tensor_parallel", "pipeline_parallel", "data_parallel", "dtype", "kv_cache_dtype", "gpu")
+OUTSIDE = (
+    *("model", "tensor_parallel", "pipeline_parallel", "data_parallel", "enable_expert_parallel", "dtype"),
+    *("kv_cache_dtype", "gpu", "gpu_memory_utilization"),
+)
 """What a header knows of a server that bears on its speed, so on the coefficients, not on the scheduler."""
 
 
@@ -61,7 +65,7 @@ def start_from_serve(command: str) -> Start:
         model=served.model,
         hardware=served.hardware,
         latency=served.latency,
-        notes=tuple(_note_of(flag) for flag in served.others if not flag.key),
+        notes=(*(_note_of(flag) for flag in served.others if not flag.key), *served.notes),
         coefficients_notes=tuple(_note_of(flag) for flag in served.others if flag.key),
     )
 
@@ -69,14 +73,20 @@ def start_from_serve(command: str) -> Start:
 def start_from_server(server: ServerInfo, *, name: str) -> Start:
     """Return what a trace's header says of its server."""
     known = {each.name: getattr(server, each.name, None) for each in fields(EngineConfig)}
-    parallel = {"tp": server.tensor_parallel, "pp": server.pipeline_parallel, "dp": server.data_parallel}
+    hardware = {
+        "tp": server.tensor_parallel,
+        "pp": server.pipeline_parallel,
+        "dp": server.data_parallel,
+        "enable_expert_parallel": server.enable_expert_parallel,
+        "gpu_memory_utilization": server.gpu_memory_utilization,
+    }
     widths = {"dtype": server.dtype, "kv_cache_dtype": server.kv_cache_dtype}
     outside = {key: getattr(server, key) for key in OUTSIDE if getattr(server, key) is not None}
     return Start(
         engine={key: value for key, value in known.items() if value is not None},
         origin=f"the header of {name}",
         model=server.model,
-        hardware={key: value for key, value in parallel.items() if value is not None},
+        hardware={key: value for key, value in hardware.items() if value is not None},
         latency={key: value for key, value in widths.items() if value is not None},
         vllm_version=server.version if server.version and is_known(server.version) else None,
         notes=_version_notes(server.version),
@@ -84,6 +94,15 @@ def start_from_server(server: ServerInfo, *, name: str) -> Start:
             f"{key} {value}: in the coefficients, not in the engine" for key, value in outside.items()
         ),
     )
+
+
+def start_from_header(header: Header, *, name: str) -> Start:
+    """Return what a trace's header says: of its server, and of how its drafts were accepted."""
+    start = start_from_server(header.server, name=name)
+    if header.spec_decode is None:
+        return start
+    found = from_counters(header.spec_decode)
+    return replace(start, engine={**start.engine, **found.engine}, notes=(*start.notes, *found.notes))
 
 
 def twin_text(start: Start, *, gpu: str | None = None) -> tuple[str, tuple[str, ...]]:

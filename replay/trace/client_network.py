@@ -1,0 +1,106 @@
+"""The way between each client and the server, as a specification's ``network`` puts it into a trace's columns.
+
+A request takes half a round trip and the upload of its prompt to reach the server. Each token takes half a round trip
+back, and the download spreads over the answer: nothing by the first token, all of it by the last. So TTFT grows by the
+round trip and the upload, E2E by the download, too. A token is 4 bytes of text (as BLIS has it); 1 Mbit/s is 1 bit/µs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sim.requests import Requests
+from traces import prompt_tokens
+
+if TYPE_CHECKING:
+    from replay.trace.pacing import Pacing
+    from traces import Trace
+
+Int64s = NDArray[np.int64]
+
+BITS_PER_TOKEN = 32
+COLUMNS = ("network_rtt_us", "network_bandwidth_mbps")
+FIRST = ("first_chunk_time_us", "content_first_time_us")
+LAST = ("last_chunk_time_us", "last_token_time_us")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientNetwork:
+    """Of each request, µs: ``there_us`` to the server, ``back_us`` of a token, ``bits_per_us`` (inf: no limit)."""
+
+    there_us: Int64s
+    back_us: Int64s
+    bits_per_us: NDArray[np.float64]
+
+    def download_us(self, num_tokens: Int64s) -> Int64s:
+        """Return how long answers of so many tokens take to come down."""
+        return np.rint(num_tokens * BITS_PER_TOKEN / self.bits_per_us).astype(np.int64)
+
+
+def client_network(trace: Trace, pacing: Pacing) -> ClientNetwork | None:
+    """Return what a trace says of its clients' networks; None where it says nothing, or where it cannot be simulated.
+
+    Where answers set the pace the engine lets the next request go at once: no way back and forth is between them. What
+    a real server answered has its network in it already.
+    """
+    if not says_network(trace) or paced_by_answers(pacing):
+        return None
+    rtt = trace.column("network_rtt_us").fillna(0).to_numpy(np.int64)
+    speed = trace.column("network_bandwidth_mbps").to_numpy(np.float64, na_value=np.inf)
+    bits_per_us = np.where(speed > 0, speed, np.inf)
+    upload = np.rint(prompt_tokens(trace) * BITS_PER_TOKEN / bits_per_us).astype(np.int64)
+    return ClientNetwork(there_us=rtt // 2 + upload, back_us=rtt - rtt // 2, bits_per_us=bits_per_us)
+
+
+def says_network(trace: Trace) -> bool:
+    """Return whether any request of a workload comes over a network of its own."""
+    return trace.header.mode != "real" and any(bool(trace.column(name).notna().any()) for name in COLUMNS)
+
+
+def paced_by_answers(pacing: Pacing) -> bool:
+    """Return whether answers decide when requests are sent."""
+    return pacing.closed_loop is not None or pacing.max_concurrency is not None
+
+
+def at_server(requests: Requests, network: ClientNetwork | None) -> Requests:
+    """Return requests as they reach the server."""
+    if network is None:
+        return requests
+    return replace(requests, arrival_us=requests.arrival_us + network.there_us)
+
+
+def at_client(simulated: Trace, network: ClientNetwork | None) -> Trace:
+    """Return a simulated trace with the times that the client sees: sent earlier, answered later."""
+    if network is None:
+        return simulated
+    output = simulated.column("output_tokens").fillna(0).to_numpy(np.int64)
+    download = network.download_us(output)
+    shifts = {"send_time_us": -network.there_us}
+    shifts |= dict.fromkeys(FIRST, network.back_us) | dict.fromkeys(LAST, network.back_us + download)
+    columns: dict[str, object] = {
+        name: simulated.column(name) + pd.array(by, dtype="Int64")
+        for name, by in shifts.items()
+        if name in simulated.requests.columns
+    }
+    per_gap = download / np.maximum(output - 1, 1)
+    for name in ("itl_mean_us", "itl_p99_us"):
+        if name in simulated.requests.columns:
+            columns[name] = (simulated.column(name) + per_gap).round(3)
+    return _with_events(simulated.with_columns(**columns), network, per_gap=per_gap)
+
+
+def _with_events(simulated: Trace, network: ClientNetwork, *, per_gap: NDArray[np.float64]) -> Trace:
+    """Return the trace with its tokens' times as the client sees them."""
+    if simulated.events is None:
+        return simulated
+    row_of = pd.Series(np.arange(len(simulated)), index=simulated.requests["request_id"].to_numpy())
+    rows = row_of.loc[simulated.events["request_id"].to_numpy()].to_numpy()
+    place = simulated.events["chunk_index"].to_numpy(np.int64)
+    later = network.back_us[rows] + np.rint(per_gap[rows] * place).astype(np.int64)
+    moved = simulated.events["timestamp_us"] + pd.array(later, dtype="Int64")
+    return simulated.with_events(simulated.events.assign(timestamp_us=moved))

@@ -1,0 +1,67 @@
+"""How much of a run's step time each operator took: roofline, physics and profiled know of operators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+from replay.twin.config_write import name_of
+from sim.latency.operators import operator_times
+from traces.errors import ConfigError
+
+if TYPE_CHECKING:
+    from replay.twin.config import TwinConfig
+    from sim import Simulation
+
+
+class OperatorTime(TypedDict):
+    """One operator's time in all steps, and its share of the time of all steps."""
+
+    us: float
+    frac: float | None
+
+
+class OperatorTimes(TypedDict):
+    """All steps' time, µs; by operator, the longest first; ``rest_us``: rounding, scatter, blocks that come back."""
+
+    step_time_us: int
+    by_operator: dict[str, OperatorTime]
+    rest_us: float
+
+
+def check_has_operators(twin: TwinConfig) -> None:
+    """Raise ConfigError for a latency model that knows of no operators."""
+    from sim.latency import Physics, Profiled, Roofline
+
+    if not isinstance(twin.latency, Physics | Profiled | Roofline):
+        raise ConfigError(
+            f"--operator-times: got latency model {name_of(twin.latency)}, expected roofline, physics or profiled: its "
+            "coefficients belong to no operator"
+        )
+
+
+def times_of(simulation: Simulation, twin: TwinConfig) -> OperatorTimes:
+    """Return what each operator took; ``simulation`` recorded its steps."""
+    batch, durations = simulation.step_batches()
+    total = int(durations.sum())
+    sums = {name: float(part.sum()) for name, part in (operator_times(twin.latency, batch) or {}).items()}
+    return OperatorTimes(
+        step_time_us=total,
+        by_operator={
+            name: OperatorTime(us=round(us, 3), frac=us / total if total else None)
+            for name, us in sorted(sums.items(), key=lambda item: -item[1])
+            if us
+        },
+        rest_us=round(total - sum(sums.values()), 3),
+    )
+
+
+def operator_lines(times: OperatorTimes) -> list[str]:
+    """Return the lines of a terminal's table: operator, seconds, share."""
+    head = ["", f"{'operator':<20}{'seconds':>12}{'of steps':>12}"]
+    rows = [(name, each["us"]) for name, each in times["by_operator"].items()]
+    rows.append(("rest", times["rest_us"]))
+    total = times["step_time_us"]
+    share = [f"{us / total:.1%}" if total else "-" for _, us in rows]
+    return head + [
+        f"{name:<20}{us / 1e6:>12,.3f}{part:>12}" for (name, us), part in zip(rows, share, strict=True)
+    ]

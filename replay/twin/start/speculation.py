@@ -1,0 +1,127 @@
+"""Speculative decoding as a server was told to do it, or as it was measured, in the engine's settings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
+
+from traces.errors import ConfigError
+
+if TYPE_CHECKING:
+    from traces.header import SpecDecode
+
+ASSUMED_ACCEPTANCE: Final = 0.7
+"""The chance of each draft whose predecessors were accepted, where nobody says one: a placeholder, told as such."""
+
+WITHOUT_LOOKAHEAD: Final = ("ngram", "ngram_gpu", "[ngram]", "suffix", "medusa", "mlp_speculator")
+"""Methods that draft without KV slots of the target's cache (vllm 0.32.0 v1/core/sched/scheduler.py:Scheduler: only
+EAGLE, MTP and draft models have num_lookahead_tokens)."""
+
+SYNCHRONOUS: Final = ("ngram", "[ngram]", "suffix", "medusa", "mlp_speculator", "custom_class")
+"""Methods for which vLLM turns async scheduling off (config/vllm.py:VllmConfig.__post_init__)."""
+
+MODELLED: Final = (
+    "method",
+    "num_speculative_tokens",
+    "rejection_sample_method",
+    "synthetic_acceptance_rates",
+    "synthetic_acceptance_length",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speculation:
+    """Settings of the engine, and lines to tell."""
+
+    engine: Mapping[str, object]
+    notes: tuple[str, ...]
+
+
+def from_config(flag: str, value: str | None) -> Speculation:
+    """Return what ``--speculative-config JSON`` says. Raises ConfigError where it is no JSON, or says no number."""
+    try:
+        given = json.loads(value or "")
+    except ValueError as error:
+        raise ConfigError(f"{flag}: got {value or 'nothing'}, expected JSON ({error})") from error
+    number = given.get("num_speculative_tokens") if isinstance(given, dict) else None
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise ConfigError(
+            f'{flag}: got {value}, expected {{"method": …, "num_speculative_tokens": N, …}} with N >= 1'
+        )
+    method = str(given.get("method") or given.get("model") or "draft_model").lower()
+    engine: dict[str, object] = {
+        "num_speculative_tokens": number,
+        "num_lookahead_tokens": 0 if method in WITHOUT_LOOKAHEAD else number,
+    }
+    notes = [
+        f"{flag}: {name} {json.dumps(item)} is in the time that drafting takes, if at all"
+        for name, item in given.items()
+        if name not in MODELLED
+    ]
+    if method in SYNCHRONOUS:
+        engine["async_scheduling"] = False
+        notes.append(f"async_scheduling: false, as vLLM sets it with {method} drafts")
+    rates = _synthetic_rates(flag, given, number)
+    if rates is None:
+        rates = [ASSUMED_ACCEPTANCE]
+        notes.append(
+            f"synthetic_acceptance_rates: {ASSUMED_ACCEPTANCE} for each draft is assumed, not measured; the header of "
+            "an observed trace has it (--from-trace), by vLLM's counters vllm:spec_decode_*"
+        )
+    engine["synthetic_acceptance_rates"] = rates
+    return Speculation(engine=engine, notes=tuple(notes))
+
+
+def _synthetic_rates(flag: str, given: Mapping[str, object], number: int) -> list[float] | None:
+    """Return the rates that the server itself was told to accept by, None where real drafts decide."""
+    if given.get("rejection_sample_method") != "synthetic":
+        return None
+    rates, length = given.get("synthetic_acceptance_rates"), given.get("synthetic_acceptance_length")
+    if isinstance(rates, list) and all(isinstance(rate, int | float) for rate in rates):
+        return [float(rate) for rate in rates]
+    if isinstance(length, int | float) and 1 <= length <= number + 1:
+        return [min(max(float(length) - 1 - place, 0.0), 1.0) for place in range(number)]
+    raise ConfigError(
+        f"{flag}: got rejection_sample_method synthetic without rates, expected synthetic_acceptance_rates or "
+        f"synthetic_acceptance_length in [1, {number + 1}]"
+    )
+
+
+def from_counters(measured: SpecDecode) -> Speculation:
+    """Return the settings that accept as often as a measured server did, position by position.
+
+    Accepted fractions fall from position to position; what rounding or a counter read mid-step has made rise is cut.
+    """
+    by_position = list(measured.accepted_frac_per_position)
+    drafts = measured.num_drafts
+    number = len(by_position) or (round(measured.num_draft_tokens / drafts) if drafts else 0)
+    if number < 1:
+        return Speculation(engine={}, notes=())
+    rates = list(accumulate(by_position, min)) if by_position else [_chance_of_each(measured, number)]
+    shown = ", ".join(f"{rate:.3g}" for rate in rates)
+    return Speculation(
+        engine={
+            "num_speculative_tokens": number,
+            "num_lookahead_tokens": number,
+            "synthetic_acceptance_rates": [min(max(round(rate, 6), 0.0), 1.0) for rate in rates],
+        },
+        notes=(
+            f"synthetic_acceptance_rates: {shown}, by the server's counters vllm:spec_decode_* "
+            f"({drafts:,} drafts of {number})",
+            f"num_lookahead_tokens: {number} assumed, as for EAGLE, MTP and draft models; 0 for n-grams",
+        ),
+    )
+
+
+def _chance_of_each(measured: SpecDecode, number: int) -> float:
+    """Return the chance r of each draft whose predecessors were accepted that gives the mean: r + r² + … + r^k."""
+    wanted = measured.num_accepted_tokens / measured.num_drafts
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        is_low = sum(middle**place for place in range(1, number + 1)) < wanted
+        low, high = (middle, high) if is_low else (low, middle)
+    return high

@@ -15,7 +15,8 @@ HEAD = """\
 
 `--model-config` and `latency.model_config` take the path of any config.json of Hugging Face whose architecture is
 known, or one of these names, with or without the organisation, letter case aside. Where each file's numbers are from,
-and the published number of parameters that they are held to: `replay/model/configs/PROVENANCE.md`.
+what they were compared with, and the published number of parameters that they are held to:
+`replay/model/configs/PROVENANCE.md`.
 
 | model | parameters, billions (active) | layers | attention | experts | KV cache, KiB per token | longest sequence |
 |---|--:|--:|---|---|--:|--:|

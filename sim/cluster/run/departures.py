@@ -11,7 +11,7 @@ from sim.cluster.run.world import Exit, World
 from sim.compile import part, phase
 from sim.engine import dtypes as dt
 
-COMPLETED = int(Exit.COMPLETED)
+COMPLETED, TIMED_OUT = int(Exit.COMPLETED), int(Exit.TIMED_OUT)
 
 
 @part
@@ -45,5 +45,5 @@ def hear(w: World, request: int, kind: int, time_us: int) -> None:
     note_finished(w.router, w.fleet, w.requests, request, j.instance)
     if w.loop[0].has_queue:
         note_departed(w.sheddable, request)
-    leave_admitted(w, request, COMPLETED, time_us)
+    leave_admitted(w, request, TIMED_OUT if kind == dt.GAVE_UP else COMPLETED, time_us)
     plan_dispatch(w, time_us)

@@ -7,6 +7,7 @@ from sim.cluster.run.departures import hear
 from sim.cluster.run.pipeline import (
     DONE,
     EVENTS_NEED_ROOM,
+    NUM_KINDS,
     admit_or_reject,
     arrive,
     dispatch_next,
@@ -110,7 +111,7 @@ def handle(w: World, time_us: int, rank: int, subject: int) -> int:
     if rank == ROUTING:
         return route(w, subject, time_us)
     if rank == STEP_ENDED:
-        hear(w, subject // 2, subject % 2, time_us)
+        hear(w, subject // NUM_KINDS, subject % NUM_KINDS, time_us)
         return DONE
     if rank == DISPATCH:
         return dispatch_next(w, time_us)

@@ -26,6 +26,9 @@ from sim.engine.control import drop_request
 DONE, ENGINE_NEEDS_ROOM, ROUTER_NEEDS_ROOM, NEEDS_DECISION, EVENTS_NEED_ROOM, LOG_NEEDS_ROOM = range(6)
 """What a handler, or the loop, says: the event's work is done, or what Python has to do first."""
 
+NUM_KINDS = 3
+"""Of what a gateway hears of a request: first token, completion, its client gave up."""
+
 STEP_ENDED, ADMISSION, ROUTING, EXPIRY = (
     int(rank) for rank in (EventRank.STEP_ENDED, EventRank.ADMISSION, EventRank.ROUTING, EventRank.EXPIRY)
 )
@@ -227,7 +230,7 @@ def take_step(w: World, instance: int, time_us: int) -> int:
     fill = s.engine[0].log_fill
     for i in range(fill.num_completions):
         seen = s.completions[i]
-        plan(w.events, seen.time_us, STEP_ENDED, seen.request, 2 * seen.request + seen.kind)
+        plan(w.events, seen.time_us, STEP_ENDED, seen.request, NUM_KINDS * seen.request + seen.kind)
     fill.num_completions = 0
     w.stepping_us[instance] = NEVER
     plan_step(w, instance)

@@ -171,6 +171,7 @@ def engine_states(
 ) -> list[State]:
     """Return an engine per instance; they share the table of requests and the ids of their blocks."""
     states: list[State] = []
+    preempted_us, deadline_us = np.zeros(len(rows), np.int64), deadlines_of(requests)
     shares_outputs = bool(
         np.any(rows["num_hashes"] * config.pools[0].engine.block_size > rows["num_prompt_tokens"])
     )
@@ -183,6 +184,9 @@ def engine_states(
                 requests=rows,
                 hash_ids=states[0].hash_ids if states else state.hash_ids,
                 num_drafts=num_drafts,
+                preempted_us=preempted_us,
+                deadline_us=deadline_us,
+                deadlines=np.zeros(len(deadline_us), np.int64),
                 heap=longer(state.heap, 64),
             )
             if hears:
@@ -191,10 +195,18 @@ def engine_states(
                 )
             state.engine.queues["num_requests"] = len(rows)
             state.engine.settings["outputs_are_shared"] = shares_outputs
+            state.engine.settings["has_deadlines"] = len(deadline_us) > 0
             state.engine.settings["log_completions"] = hears
             state.engine.settings["pauses_at_completions"] = pauses
             states.append(state)
     return states
+
+
+def deadlines_of(requests: Requests) -> Int64s:
+    """Return when each request's client gives up; nothing where none ever does."""
+    if requests.deadline_us is None or (requests.deadline_us == NEVER).all():
+        return np.zeros(0, np.int64)
+    return requests.deadline_us.astype(np.int64)
 
 
 def loop_of(config: ClusterConfig, work: ClusterWork, *, records_decisions: bool) -> Records:

@@ -42,6 +42,10 @@ PUBLISHED = {
     )
 }
 """Billions of parameters by model: the table of the file that says where each one's numbers are from."""
+COMPARED = dict(
+    re.findall(r"^\| `(\S+)` \|.*\| (.+) \|$", (SHIPPED / "PROVENANCE.md").read_text(), re.MULTILINE)
+)
+"""What each model's fields were compared with: the last column of the same table."""
 PLAIN: Mapping[str, object] = {
     "model_type": "llama",
     "hidden_size": 1024,
@@ -65,6 +69,13 @@ def written(folder: Path, **changes: object) -> Path:
 @pytest.mark.parametrize("model", shipped_models())
 def test_a_model_has_as_many_parameters_as_is_published(model: str) -> None:
     assert read_model_config(model).num_parameters() / 1e9 == pytest.approx(PUBLISHED[model], rel=0.01)
+
+
+def test_every_model_says_what_it_was_compared_with() -> None:
+    assert set(COMPARED) == set(shipped_models())
+    alone = [model for model, what in COMPARED.items() if what.startswith("nothing of its own")]
+    assert len(alone) == 6
+    assert sum("every field" in what for what in COMPARED.values()) == 21
 
 
 @pytest.mark.parametrize("model", ACTIVE)

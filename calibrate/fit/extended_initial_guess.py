@@ -14,7 +14,7 @@ import numpy as np
 
 from calibrate.compare.bootstrap import Floats
 from calibrate.fit.initial_guess import decoding_together
-from calibrate.fit.objective.coefficients import EXTENDED_FITTED
+from calibrate.fit.objective.coefficients import EXTENDED_FITTED, WITHOUT, without
 from calibrate.fit.objective.fit_trace import FitTrace
 from calibrate.fit.objective.objective import Objective
 from calibrate.fit.objective.priors import Prior
@@ -27,8 +27,7 @@ MOST_DUTY = 0.95
 def blackbox_within(objective: Objective) -> Objective:
     """Return the objective of the blackbox model within an extended one: every further term 0, no prior."""
     names = [name for name in objective.names if name not in EXTENDED_FITTED]
-    nothing = dict.fromkeys(EXTENDED_FITTED, 0.0)
-    base = replace(objective.base, **nothing)
+    base = replace(objective.base, **without(()))
     return replace(objective.subset(names), base=base, priors={})
 
 
@@ -37,12 +36,12 @@ def extended_starts(objective: Objective, blackbox: Mapping[str, float]) -> list
 
     They agree at steps without prefill, and at a prompt of usual length.
     """
-    kappas = sorted({0.0, _expected(objective.priors, "kappa", 0.0)} if "kappa" in objective.names else {0.0})
+    kappas = _kappas(objective.priors) if "kappa" in objective.names else (0.0,)
     shares = FLOOR_SHARES if "floor" in objective.names else (0.0,)
     return [
         extended_start(objective, blackbox, floor_share=share, kappa=kappa)
         for share in shares
-        for kappa in reversed(kappas)
+        for kappa in kappas
     ]
 
 
@@ -55,9 +54,12 @@ def extended_start(
         float(np.nanmean([np.nanmean(decoding_together(trace)) for trace in objective.traces])), 1.0
     )
     floor = floor_share * blackbox["beta0"]
+    concavity = _expected(objective.priors, "concavity", 0.0)
     entry = min(_expected(objective.priors, "beta3", 0.0), 0.7 * blackbox["beta2"] / context)
     pair = min(_expected(objective.priors, "beta4", 0.0), 0.5 * blackbox["beta1"] / prompt)
-    slowdown = 1 + kappa * min(_duty(objective.traces, blackbox["beta1"]), MOST_DUTY)
+    u0 = _expected(objective.priors, "u0", 0.0)
+    duty = min(_duty(objective.traces, blackbox["beta1"]), MOST_DUTY)
+    slowdown = 1 + kappa * max(duty - u0, 0.0)
     compute = np.sqrt((floor + blackbox["beta1"] * prompt) ** 2 - floor**2)
     compute = max(compute / slowdown - pair * prompt**2 / 2, 0.3 * blackbox["beta1"] * prompt)
     beta1 = compute / (prompt + (together if floor > 0 else 0.0))
@@ -65,14 +67,28 @@ def extended_start(
         **blackbox,
         "beta0": blackbox["beta0"] - floor,
         "beta1": beta1,
-        "beta2": blackbox["beta2"] - entry * context,
+        "beta2": (blackbox["beta2"] - entry * context) * together**concavity,
         "beta3": entry,
         "beta4": pair,
         "floor": floor,
+        "concavity": concavity,
         "kappa": kappa,
+        "u0": u0,
+        "tau_s": _expected(objective.priors, "tau_s", WITHOUT["tau_s"]),
     }
     least = 0.01 * objective.scale
     return np.asarray(np.maximum(np.array([values[name] for name in objective.names]), least))
+
+
+def _kappas(priors: Mapping[str, Prior]) -> tuple[float, ...]:
+    """Return the slowdowns to start from: the expected one alone, else none and one that may well be.
+
+    From 0 a search does not come back: there the threshold and the time have no effect.
+    """
+    prior = priors.get("kappa")
+    if prior is None or prior.centre > 0:
+        return (0.0 if prior is None else prior.centre,)
+    return (prior.width, 0.0)
 
 
 def _expected(priors: Mapping[str, Prior], name: str, otherwise: float) -> float:

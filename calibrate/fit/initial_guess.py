@@ -43,7 +43,10 @@ def natural_scale(traces: Sequence[FitTrace], names: Sequence[str]) -> Floats:
         "beta3": gap / max(together * prompt, 1.0),
         "beta4": first / prompt**2,
         "floor": gap,
+        "concavity": 1.0,
         "kappa": 1.0,
+        "u0": 1.0,
+        "tau_s": 10.0,
     }
     return np.array([scale[name] for name in names])
 

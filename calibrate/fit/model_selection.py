@@ -27,12 +27,14 @@ LatencyModel = Literal["auto", "blackbox", "extended"]
 TERMS: dict[str, tuple[str, ...]] = {
     "blackbox": (),
     "attention": ("beta3", "beta4"),
-    "attention, floor": ("beta3", "beta4", "floor"),
-    "attention, floor, slowdown": ("beta3", "beta4", "floor", "kappa"),
+    "attention, floor": ("beta3", "beta4", "floor", "concavity"),
+    "attention, floor, slowdown": ("beta3", "beta4", "floor", "concavity", "kappa", "u0", "tau_s"),
 }
 """The candidates, the simplest first."""
 WEAK_PENALTY = 0.25
 """Standard errors that a term without an informative prior costs."""
+SHAPES = {"u0", "tau_s"}
+"""Coefficients that only say how another one's term goes, and have no effect of their own."""
 MIN_TRACES = 3
 """From so many traces on, each is held out in turn; of fewer, a trace more or less is another experiment."""
 NUM_SPANS = 4
@@ -71,7 +73,7 @@ def select(scores: dict[str, Floats], *, known: set[str]) -> tuple[Candidate, ..
     for name, score in scores.items():
         off = score - scores[best]
         error = float(off.std(ddof=1) / np.sqrt(len(off))) if len(off) > 1 else 0.0
-        weak = [term for term in TERMS[name] if term not in known]
+        weak = [term for term in TERMS[name] if term not in known | SHAPES]
         rows.append((name, float(score.mean()), float(off.mean()), error, WEAK_PENALTY * len(weak) * error))
     within = [name for name, _, off, error, penalty in rows if off + penalty <= error]
     return tuple(

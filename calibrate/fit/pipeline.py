@@ -35,6 +35,7 @@ from calibrate.fit.objective.coefficients import (
     FITTED,
     coefficients_in,
     decimals_of,
+    without,
 )
 from calibrate.fit.objective.fit_trace import LATENCIES, FitTrace
 from calibrate.fit.objective.objective import Objective
@@ -155,7 +156,7 @@ def search_extended(task: Task, blackbox: Start, terms: Sequence[str]) -> Start:
     objective = task.objective((*task.names, *terms))
     objective = replace(
         objective,
-        base=replace(objective.base, **{name: 0.0 for name in EXTENDED_FITTED if name not in terms}),
+        base=replace(objective.base, **without(terms)),
         priors={name: prior for name, prior in priors.items() if name in objective.names},
     )
     starts = extended_starts(objective, values)

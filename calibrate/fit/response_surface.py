@@ -56,9 +56,9 @@ def sample_surface(
     report: Callable[[float], None] | None = None,
     points_per_coefficient: int = POINTS_PER_COEFFICIENT,
 ) -> Surface:
-    """Return the surface around ``theta``, or as near to it as leaves every point non-negative."""
+    """Return the surface around ``theta``, or as near to it as leaves every point within its limits."""
     p = len(theta)
-    centre = np.maximum(theta, reach)
+    centre = np.maximum(np.minimum(theta, objective.most() - reach), reach)
     generator = np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), 78]))
     drawn = generator.uniform(-1, 1, size=(points_per_coefficient * p // 2, p)) * reach
     offsets = np.concatenate([drawn, -drawn])  # mirrored: slopes are free of any even curvature
@@ -136,7 +136,7 @@ def minimum_of(surface: Surface, objective: Objective) -> Floats:
         normal, slope = normal_equations(objective, surface.slopes, residuals=moved, theta=theta)
         step = damped_step(normal, slope, at=theta / objective.scale, damping=1e-4) * objective.scale
         theta = np.clip(step, surface.centre - 2 * surface.reach, surface.centre + 2 * surface.reach)
-        theta = np.maximum(theta, 0.0)
+        theta = np.clip(theta, 0.0, objective.most())
     return np.asarray(theta)
 
 

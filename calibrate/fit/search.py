@@ -27,7 +27,8 @@ ENOUGH = 1e-3
 """A descent is done when a step improves the loss by less than this fraction."""
 COARSE = 0.3
 """How far, relative to the coefficients, the points of a start's surface lie."""
-NUM_TURNS = 3
+TURNS = (0.3, 0.15, 0.15, 0.08)
+"""The same of the extended starts, turn by turn: a plane fits a smaller region better."""
 
 Report = Callable[[str, float], None]
 """Called with the stage and the best loss so far."""
@@ -54,12 +55,12 @@ def search_on_surfaces(
 ) -> tuple[float, Floats]:
     """Return the same by response surfaces alone, for terms without exposures; the better half of starts goes on."""
     found = [(objective.evaluate(start), start) for start in starts]
-    for turn in range(NUM_TURNS):
+    for turn, relative in enumerate(TURNS):
         found = sorted(found, key=lambda pair: pair[0])[: max(2, len(starts) >> turn)]
         for number, (_, start) in enumerate(found):
             stage = f"extended start {number + 1} of {len(found)}"
             theta = _coarse_step(
-                objective, start, seed=seed + 10 * turn + number, relative=COARSE, report=None
+                objective, start, seed=seed + 10 * turn + number, relative=relative, report=None
             )
             found[number] = (objective.evaluate(theta), theta)
             report(stage, min(loss for loss, _ in found))

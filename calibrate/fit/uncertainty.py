@@ -92,7 +92,7 @@ def uncertainty(
     if scatter is not None:
         steps += generator.normal(size=steps.shape) * scatter / objective.scale
     return Uncertainty(
-        replicates=np.maximum(theta + steps * objective.scale, 0.0),
+        replicates=np.clip(theta + steps * objective.scale, 0.0, objective.most()),
         correlation=correlation,
         condition_number=condition_number(curvature),
         prior_share=np.clip(precision * np.diag(inverse), 0.0, 1.0),
@@ -200,7 +200,10 @@ UNSEEN = {
     "beta3": "contexts are too short or too alike to measure the cost of reading them",
     "beta4": "prompts are too short or too alike to measure the cost of attention",
     "floor": "prompts are too long or too alike to separate the reading of the weights from beta0",
+    "concavity": "too alike a number decodes together to tell how the cost of one more falls",
     "kappa": "loads are too alike to measure how much the GPU slows down",
+    "u0": "loads are too alike to tell from which load on the GPU slows down",
+    "tau_s": "the load hardly changes within a trace, so how fast the GPU slows down cannot be seen",
 }
 TOGETHER = {
     frozenset(
@@ -225,6 +228,10 @@ TOGETHER = {
     frozenset(
         {"beta1", "kappa"}
     ): "loads are too alike to separate a prefill token's cost from the GPU's slowdown",
+    frozenset({"kappa", "u0"}): "too few loads slow the GPU down to separate how much from where it begins",
+    frozenset(
+        {"beta2", "concavity"}
+    ): "too alike a number decodes together to tell how the cost of one more falls",
     frozenset({"beta0", "beta2"}): "too alike a number decodes together to separate its cost from a step's",
 }
 

@@ -16,8 +16,9 @@ LEADS = {
     "blackbox": "A step lasts beta0 + beta1 · prefill tokens + beta2 · decode tokens; a request joins the queue "
     "alpha0 + alpha1 · prompt tokens after it arrives.",
     "extended": "A step lasts beta0 + √(floor² + (beta1 · tokens · s)²) + beta4 · pairs attended to · s + beta2 · "
-    "decode tokens + beta3 · context they read, s = 1 + kappa · the share of recent time spent computing; a request "
-    "joins the queue alpha0 + alpha1 · prompt tokens after it arrives.",
+    "decode tokens^(1 - concavity) + beta3 · context they read, s = 1 + kappa · (the share of the last tau_s seconds "
+    "spent computing, as far as it is above u0); a request joins the queue alpha0 + alpha1 · prompt tokens after it "
+    "arrives.",
     "physics": "A step lasts what each of its parts takes at the GPU's peak, times a correction (x peak), and "
     "overheads per layer, collective, request and step; a request joins the queue alpha0 + alpha1 · prompt tokens "
     "after it arrives.",

@@ -93,7 +93,9 @@ RUN_FOR: Mapping[str, Run] = {
     "beta4": LONG_PROMPTS,
     "beta5": LONG_PROMPTS,
     "floor": LONG_ANSWERS,
+    "concavity": MANY_DECODE,
     "kappa": BUSY,
+    "u0": BUSY,
     "tau_s": BUSY,
 }
 """What a coefficient on its own needs."""
@@ -105,6 +107,7 @@ RUN_TO_SEPARATE: Mapping[frozenset[str], Run] = {
     frozenset({"beta0", "beta1"}): LONG_PROMPTS,
     frozenset({"beta0", "beta2"}): MANY_DECODE,
     frozenset({"beta2", "beta3"}): LONG_CONTEXTS,
+    frozenset({"beta2", "concavity"}): MANY_DECODE,
     frozenset({"beta1", "beta4"}): LONG_PROMPTS,
 }
 """What two coefficients need whose sum alone is seen."""

@@ -169,8 +169,10 @@ EXTENDED_MEANINGS: Mapping[str, str] = {
     "beta4": "µs per (query, key) pair that prefills attend to.",
     "beta5": "µs per prefilling request.",
     "floor": "µs that a step's dense part lasts at least: reading the weights. Decode tokens are in it, too.",
-    "kappa": "Slowdown of the dense and attention parts when the GPU has computed all the time.",
+    "kappa": "Slowdown of the dense and attention parts per share of recent time above `u0` that the GPU computed.",
+    "u0": "Share of recent time spent computing above which the GPU slows down (its power limit); 0 to 1.",
     "tau_s": "Seconds over which that share of time is averaged.",
+    "concavity": "How much less each further decoding sequence costs: `beta2` counts D^(1 - concavity); 0 to 1.",
     "sigma": "Scatter of step times: lognormal with mean 1, from `seed` and the step's number.",
 }
 """What `model: extended` has beyond blackbox; names and defaults are those of sim.Extended."""
@@ -504,9 +506,9 @@ latency:
 
 Coefficients are microseconds, not negative, written as decimals and kept to 10⁻⁶ µs. A step of P prefill and
 D decode tokens lasts `beta0 + beta1·P + beta2·D`, rounded half to even. With `model: extended` it lasts
-`beta0 + hypot(floor, beta1·T·s) + beta4·A·s + beta2·D + beta3·C + beta5·Q` with `s = 1 + kappa·u`: A pairs, C
-entries and Q requests as above, u the share of recent time spent on the terms with s; T = P + D where there is
-a floor, else P; hypot(a, b) is the root of a² + b².
+`beta0 + hypot(floor, beta1·T·s) + beta4·A·s + beta2·D^(1 - concavity) + beta3·C + beta5·Q` with
+`s = 1 + kappa·max(0, u - u0)`: A pairs, C entries and Q requests as above, u the share of recent time spent on the
+terms with s; T = P + D where there is a floor, else P; hypot(a, b) is the root of a² + b².
 
 `cluster` is reserved: a file with it is refused for now.
 """

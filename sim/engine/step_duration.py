@@ -17,7 +17,7 @@ from sim.latency.tabulated import tabulated_us
 BETA0, BETA1, BETA2, ALPHA2 = 0, 1, 2, 3
 """Where Blackbox's coefficients stand in ``State.latency``, in 10⁻⁶ µs."""
 
-STEP, PREFILL, DECODE, CONTEXT, PAIRS, PREFILL_SEQ, FLOOR, KAPPA, TAU, SIGMA, SEED = range(11)
+STEP, PREFILL, DECODE, CONTEXT, PAIRS, PREFILL_SEQ, FLOOR, KAPPA, TAU, SIGMA, SEED, U0, EXPONENT = range(13)
 """Where Extended's coefficients stand in ``State.terms``."""
 
 
@@ -84,16 +84,24 @@ def duty_at(s: State, time_us: int) -> float:
 
 
 @part
+def effective_decodes(c: NDArray[np.float64], num_decode_tokens: int) -> float:
+    """Return D^(1 - concavity), what beta2 is charged for."""
+    if c[EXPONENT] == 1.0 or num_decode_tokens == 0:
+        return float(num_decode_tokens)
+    return math.pow(float(num_decode_tokens), c[EXPONENT])
+
+
+@part
 def extended_us(s: State, sums: StepSums, duty: float, noise: float) -> tuple[int, float]:
     """Return (duration of a step, how much of it is compute)."""
     num_prefill_tokens, num_decode_tokens, context, pairs, num_prefill_seqs, _ = sums
     c = s.terms
-    slowdown = 1.0 + c[KAPPA] * duty
+    slowdown = 1.0 + c[KAPPA] * max(0.0, duty - c[U0])
     # With a floor, one read of the weights serves both kinds of tokens.
     num_dense_tokens = num_prefill_tokens + num_decode_tokens * int(c[FLOOR] > 0.0)
     dense = c[PREFILL] * num_dense_tokens * slowdown
     attention = c[PAIRS] * pairs * slowdown
-    reading = c[DECODE] * num_decode_tokens + c[CONTEXT] * context
+    reading = c[DECODE] * effective_decodes(c, num_decode_tokens) + c[CONTEXT] * context
     total = (
         c[STEP]
         + math.sqrt(c[FLOOR] * c[FLOOR] + dense * dense)

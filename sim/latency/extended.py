@@ -13,6 +13,8 @@ from sim.latency.blackbox import Blackbox
 from sim.latency.model import BLACKBOX, EXTENDED, Int64s
 
 MICROSECONDS_PER_SECOND = 1_000_000
+SHARES = ("u0", "concavity")
+"""Coefficients of which none is larger than 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +23,8 @@ class Extended(Blackbox):
 
     A step of P prefill and D decode tokens lasts
 
-        beta0 + hypot(floor, beta1·T·s) + beta4·A·s + beta2·D + beta3·C + beta5·Q,   s = 1 + kappa·u
+        beta0 + hypot(floor, beta1·T·s) + beta4·A·s + beta2·D^(1 - concavity) + beta3·C + beta5·Q,
+        s = 1 + kappa·max(0, u - u0)
 
     with C the KV entries its decodes read, A the (query, key) pairs its prefills attend to, Q its prefilling
     requests. ``floor``: reading the weights takes this long however few tokens are computed, and hides under the
@@ -29,7 +32,9 @@ class Extended(Blackbox):
     (docs/decisions/0010-floor-and-compute.md). With a floor, T = P + D: both kinds of tokens go through the same
     products, and ``beta2`` is what a decode token costs beside them; without one T = P. ``u``: the share of
     recent time spent on the terms with s, an exponential average over ``tau_s`` seconds: a power-limited GPU lowers
-    its clock under load. ``sigma``: step times scatter lognormally around this with mean 1; the scatter is a
+    its clock under load, and not before its power reaches the limit, which is at ``u0``. ``concavity``: on measured
+    servers the tenth sequence that decodes along costs more than the hundredth (docs/explanation/latency-models.md).
+    ``sigma``: step times scatter lognormally around this with mean 1; the scatter is a
     function of (``seed``, step number). Computed in float64, rounded once to µs, half to even.
     """
 
@@ -38,7 +43,9 @@ class Extended(Blackbox):
     beta5: float = 0.0
     floor: float = 0.0
     kappa: float = 0.0
+    u0: float = 0.0
     tau_s: float = 1.0
+    concavity: float = 0.0
     sigma: float = 0.0
     seed: int = 0
 
@@ -49,11 +56,14 @@ class Extended(Blackbox):
             value = float(getattr(self, field.name))
             if not np.isfinite(value) or value < 0:
                 raise InvalidConfig(f"{field.name}: got {value!r}, expected a number >= 0")
+        for name in SHARES:
+            if getattr(self, name) > 1:
+                raise InvalidConfig(f"{name}: got {getattr(self, name)!r}, expected a share in [0, 1]")
 
     @property
     def engine_kind(self) -> int:
         """Exact integers where every term beyond blackbox's is zero."""
-        own = (self.beta3, self.beta4, self.beta5, self.floor, self.kappa, self.sigma)
+        own = (self.beta3, self.beta4, self.beta5, self.floor, self.kappa, self.concavity, self.sigma)
         return EXTENDED if any(own) else BLACKBOX
 
     def engine_terms(self) -> NDArray[np.float64]:
@@ -71,6 +81,8 @@ class Extended(Blackbox):
                 self.tau_s * MICROSECONDS_PER_SECOND if self.kappa else 0.0,
                 self.sigma,
                 float(self.seed),
+                self.u0,
+                1.0 - self.concavity,
             ],
             dtype=np.float64,
         )
@@ -80,7 +92,8 @@ class Extended(Blackbox):
         if self.engine_kind == BLACKBOX:
             return self.step_us(batch.num_prefill_tokens, batch.num_decode_tokens)
         d, attention = batch.num_decode_tokens, self.beta4 * batch.prefill_pairs
-        reading = float(self.beta2) * d + self.beta3 * batch.decode_context_tokens
+        many = np.power(d, 1.0 - self.concavity) if self.concavity > 0 else d
+        reading = float(self.beta2) * many + self.beta3 * batch.decode_context_tokens
         dense = float(self.beta1) * (batch.num_prefill_tokens + (d if self.floor > 0 else 0))
         hidden = np.sqrt(self.floor * self.floor + dense * dense)
         total = float(self.beta0) + hidden + attention + reading + self.beta5 * batch.num_prefill_seqs

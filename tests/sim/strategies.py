@@ -128,6 +128,8 @@ def extended(pick: Pick) -> Extended:
         beta5=pick(costs),
         floor=pick(costs) * 10,
         kappa=pick((0.0, 0.3)),
+        u0=pick((0.0, 0.4)),
+        concavity=pick((0.0, 0.3)),
         tau_s=pick((1e-4, 1e-2)),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 
@@ -68,10 +69,11 @@ def extended_steps(case: Case, model: Extended) -> list[tuple[int, float]]:
         context = sum(before + 1 for _, _, before, kind in step.sched if kind == "d")
         pairs = sum(n * before + n * (n + 1) // 2 for n, before in prefills)
         duty *= math.exp(-(start_us - seen_us) / tau_us)
-        slowdown = 1 + model.kappa * duty
+        slowdown = 1 + model.kappa * max(0.0, duty - model.u0)
         num_dense_tokens = step.P + (step.D if model.floor > 0 else 0)
         dense, attention = float(model.beta1) * num_dense_tokens * slowdown, model.beta4 * pairs * slowdown
-        reading = float(model.beta2) * step.D + model.beta3 * context + model.beta5 * len(prefills)
+        decodes = step.D ** (1 - model.concavity) if step.D else 0
+        reading = float(model.beta2) * decodes + model.beta3 * context + model.beta5 * len(prefills)
         rows.append(
             (step.dur, float(model.beta0) + math.sqrt(model.floor**2 + dense**2) + attention + reading)
         )
@@ -141,3 +143,15 @@ def test_the_largest_coefficients_times_a_million_tokens_do_not_overflow() -> No
     assert model.step_us(tokens, tokens).tolist() == [10**9 + 2 * 10**12]
     assert model.queue_delay_us(tokens).tolist() == [10**9 + 10**12]
     assert model.output_delay_us(tokens).tolist() == [10**12]
+
+
+@examples(50)
+@given(cases(model=extended))
+def test_a_threshold_above_every_load_is_no_slowdown_to_the_bit(case: Case) -> None:
+    assert isinstance(case.latency, Extended)
+    above, none = replace(case.latency, u0=1.0), replace(case.latency, kappa=0.0)
+    one, other = (
+        Case(requests=case.requests, config=case.config, latency=model).run(record="tokens").outcomes
+        for model in (above, none)
+    )
+    np.testing.assert_array_equal(one.last_token_us, other.last_token_us)

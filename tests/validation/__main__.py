@@ -16,7 +16,7 @@ def main() -> None:
     """Print the tables asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("VTWIN_DATA", DEFAULT_DATA)))
-    parser.add_argument("--models", nargs="+", default=["blackbox", "extended"])
+    parser.add_argument("--models", nargs="+", default=["blackbox", "extended", "auto"])
     parser.add_argument(
         "--only", choices=("production", "cpu", "servers", "unfitted", "silicon", "operators", "profiled")
     )

@@ -108,8 +108,9 @@ def write_sets(data: Path, work: Path) -> None:
 def calibrate(work: Path, model: str, *, judged: str) -> dict[str, Any]:
     """Return the report of a fit to A and C, judged on one of the others, run as a user would."""
     flags = ", ".join(f"{key}: {json.dumps(value)}" for key, value in FLAGS.items() if key != "version")
+    configured = "blackbox" if model == "auto" else model
     (work / "twin.yaml").write_text(
-        f"engine: {{{flags}}}\nlatency: {{model: {model}, coefficients: {START}}}\n"
+        f"engine: {{{flags}}}\nlatency: {{model: {configured}, coefficients: {START}}}\n"
     )
     report = work / f"{model}-{judged}"
     told = [

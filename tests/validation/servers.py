@@ -76,7 +76,8 @@ def fitted_errors(server: Server, data: Path, work: Path, model: str) -> dict[st
     stem = work / server.folder.replace("/", "_")
     requests = data / "runs" / server.folder / "vllm" / "requests.jsonl"
     twin = stem.with_suffix(".twin.yaml")
-    twin.write_text(f"engine: {{{server.engine}}}\nlatency: {{model: {model}, coefficients: {START}}}\n")
+    configured = "blackbox" if model == "auto" else model
+    twin.write_text(f"engine: {{{server.engine}}}\nlatency: {{model: {configured}, coefficients: {START}}}\n")
     report = work / f"{stem.name}-{model}"
     for arguments in (
         ["trace", "convert", "--from", "llmservingsim", str(requests), "--output", str(stem)],

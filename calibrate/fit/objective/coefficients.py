@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from sim import Blackbox, Extended
 
 COEFFICIENTS = ("alpha0", "alpha1", "alpha2", "beta0", "beta1", "beta2")
 FITTED = ("alpha0", "alpha1", "beta0", "beta1", "beta2")
-EXTENDED_FITTED = ("beta3", "beta4", "floor", "kappa")
+EXTENDED_FITTED = ("beta3", "beta4", "floor", "concavity", "kappa", "u0", "tau_s")
 """What a fit of ``latency.model: extended`` varies in addition."""
-EXTENDED_SHOWN = (*EXTENDED_FITTED, "tau_s", "sigma")
+EXTENDED_SHOWN = (*EXTENDED_FITTED, "sigma")
+WITHOUT = {"tau_s": 1.0}
+"""What a term is where it is left out of the model, if not 0: without kappa, tau_s has no effect."""
 UNITS = {
     "alpha0": "µs",
     "alpha1": "µs/prompt token",
@@ -19,7 +23,9 @@ UNITS = {
     "beta3": "µs/context token read",
     "beta4": "µs/(query, key) pair",
     "floor": "µs/step",
+    "concavity": "1 - exponent",
     "kappa": "per unit of duty",
+    "u0": "share of time",
     "tau_s": "s",
     "sigma": "of log(step time)",
 }
@@ -39,6 +45,11 @@ UNITS |= {
 def decimals_of(name: str) -> int:
     """Return to how many decimals a coefficient (µs) is rounded: blackbox's to 10⁻⁶, the tiny ones finer."""
     return 12 if name in ("beta3", "beta4") else 6
+
+
+def without(terms: Collection[str]) -> dict[str, float]:
+    """Return the values of the extended model's terms other than these, left out."""
+    return {name: WITHOUT.get(name, 0.0) for name in EXTENDED_FITTED if name not in terms}
 
 
 def coefficients_in(latency: Blackbox) -> tuple[str, ...]:

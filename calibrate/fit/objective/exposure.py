@@ -122,7 +122,7 @@ def _accumulated(begin: Floats, end: Floats, *, amount: Floats) -> tuple[Floats,
 def exposure_columns(timeline: Timeline, prompt_tokens: Floats) -> dict[str, Floats]:
     """Return, per coefficient, d latency / d coefficient of ``LOSS_METRICS``, [4, n], in units of each.
 
-    The floor's and the slowdown's are not to be had this way: 0, as those of completions are.
+    Those of the floor, the slowdown and the concavity are not to be had this way: 0, as those of completions are.
 
     The steps are not counted but follow from the time: what prefill and decode tokens leave, ``beta0`` took.
     Their number needs no log of steps, but a rate of steps: that of the decoding requests, and at least the
@@ -143,8 +143,7 @@ def exposure_columns(timeline: Timeline, prompt_tokens: Floats) -> dict[str, Flo
         "beta2": _before_and_after(seen.decode_before, seen.decode_after, gaps),
         "beta3": _before_and_after(seen.context_before, seen.context_after, gaps),
         "beta4": _before_and_after(seen.pairs_before, seen.pairs_after, gaps),
-        "floor": np.zeros((4, n)),
-        "kappa": np.zeros((4, n)),
+        **{name: np.zeros((4, n)) for name in ("floor", "concavity", "kappa", "u0", "tau_s")},
     }
 
 

@@ -23,6 +23,8 @@ NOISE_LIMITS = (0.02, 0.30)
 PRIOR_REQUESTS = 4.0
 """A prior that is one width off weighs as much as so many requests that are one noise off: neighbours share their
 queues, so the traces hold fewer independent observations than requests, and no model is exact."""
+MOST = {"u0": 1.0, "concavity": 0.9}
+"""The largest value of a coefficient, where there is one."""
 NEVER_FINISHED = np.log(10.0)
 """Residual of a request that the simulator does not finish: as if it were ten times too slow."""
 
@@ -47,10 +49,14 @@ class Objective:
     def latency(self, theta: Floats) -> Blackbox:
         """Return the latency model with these coefficients."""
         values = {
-            name: round(max(float(value), 0.0), decimals_of(name))
+            name: round(min(max(float(value), 0.0), MOST.get(name, np.inf)), decimals_of(name))
             for name, value in zip(self.names, theta, strict=True)
         }
         return replace(self.base, **values)
+
+    def most(self) -> Floats:
+        """Return the largest value of each coefficient, infinite where there is no limit."""
+        return np.array([MOST.get(name, np.inf) for name in self.names])
 
     def held(self) -> dict[str, float]:
         """Return the coefficients that do not vary (µs)."""

@@ -35,11 +35,18 @@ the way in."""
 
 POWER_LIMITED = ("A100", "A800", "H20", "H100", "H200", "H800", "B200", "B300", "L40", "GH200", "MI3")
 """GPUs whose clock falls when large products run all the time: the power limit is below what those would draw."""
-SLOWDOWN = Prior(centre=0.5, width=0.2, source="power-limited data-centre GPUs")
+SLOWDOWN = Prior(centre=0.6, width=0.3, source="power-limited data-centre GPUs")
 SLOWDOWN_UNKNOWN = Prior(
-    centre=0.2, width=0.25, source="a GPU that is not known: between none and a power-limited one's"
+    centre=0.0, width=0.25, source="a GPU that is not known: no slowdown that nothing shows"
 )
+THRESHOLD = Prior(centre=0.3, width=0.2, source="power-limited data-centre GPUs")
+"""Decoding draws 0.5 to 0.7 of the power limit and large products 1.1 to 1.4, were they let: their average reaches the
+limit where products take 0.4 to 0.6 of the time; a lone H100 with a 14B model began to slow down at 0.3 to 0.4."""
+THRESHOLD_UNKNOWN = Prior(centre=0.2, width=0.25, source="a GPU that is not known")
+MEMORY = Prior(centre=5.0, width=5.0, source="power and temperature follow the load of the last seconds")
 
+CONCAVITY = Prior(centre=0.5, width=0.25, source="measured servers, 4 to 512 users")
+CONCAVITY_UNKNOWN = Prior(centre=0.3, width=0.3, source="a GPU that is not known")
 ATTENTION_SHARE = 4e-5
 """A (query, key) pair costs 4·layers·width products, a token 2·weights: from 2e-5 (70B) to 9e-5 (0.5B) of it."""
 READING_SHARE = 8e-6
@@ -56,7 +63,10 @@ def proportions(*, beta1: float, step_us: float) -> dict[str, Prior]:
         "beta3": Prior(centre=entry, width=entry, source=origin),
         "beta4": Prior(centre=pair, width=pair, source=origin),
         "floor": Prior(centre=floor, width=0.4 * step_us, source=origin),
+        "concavity": CONCAVITY_UNKNOWN,
         "kappa": SLOWDOWN_UNKNOWN,
+        "u0": THRESHOLD_UNKNOWN,
+        "tau_s": MEMORY,
     }
 
 
@@ -78,7 +88,7 @@ def known_priors(
     priors: dict[str, Prior] = {}
     gpu_name = gpu or server.gpu
     if gpu_name is not None and any(kind in gpu_name.upper() for kind in POWER_LIMITED):
-        priors["kappa"] = SLOWDOWN
+        priors |= {"kappa": SLOWDOWN, "u0": THRESHOLD, "tau_s": MEMORY, "concavity": CONCAVITY}
     which = model_config or server.model
     if gpu_name is None or which is None:
         return priors

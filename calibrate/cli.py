@@ -162,9 +162,8 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         from calibrate.guided_command import fit_guided_cost
 
         _check_guided(observed, {"--fit": fit, "--simulated": simulated, "--holdout": holdout})
-        fit_guided_cost(
-            observed[0], fit_guided, config, write_config=write_config, as_json=as_json, seed=seed
-        )
+        runs = (observed[0], fit_guided)
+        fit_guided_cost(runs, config, report, write_config=write_config, as_json=as_json, seed=seed)
         return None
     from calibrate.ci.run_gate import announce, gate_of, margins_of, verdict_on
     from calibrate.command import (

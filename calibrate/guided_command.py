@@ -16,9 +16,18 @@ if TYPE_CHECKING:
 
 
 def fit_guided_cost(
-    guided: Path, plain: Path, config: Path | None, *, write_config: Path | None, as_json: bool, seed: int
+    runs: tuple[Path, Path],
+    config: Path | None,
+    report: Path,
+    *,
+    write_config: Path | None,
+    as_json: bool,
+    seed: int,
 ) -> None:
-    """Fit the cost of grammars to a pair of runs, print it, and write the twin with it. Raises ConfigError."""
+    """Fit the cost of grammars to a pair of runs (with, without), print it, and write it: report/guided.json, a twin.
+
+    Raises ConfigError without a twin.
+    """
     from calibrate.fit.guided import fit_guided
     from replay import dump_config, load_config
     from traces import read_trace
@@ -31,8 +40,12 @@ def fit_guided_cost(
     twin = load_config(config)
     for note in twin.notes:
         typer.echo(f"note: {note}", err=True)
-    cost = fit_guided(read_trace(plain), read_trace(guided), twin, seed=seed)
-    typer.echo(json.dumps(asdict(cost), indent=2, allow_nan=False) if as_json else table_of(cost))
+    guided, plain = (read_trace(path) for path in runs)
+    cost = fit_guided(plain, guided, twin, seed=seed)
+    document = json.dumps(asdict(cost), indent=2, allow_nan=False)
+    report.mkdir(parents=True, exist_ok=True)
+    write_text(report / "guided.json", document + "\n")
+    typer.echo(document if as_json else table_of(cost))
     if write_config is not None:
         compile_us, mask_us = round(cost.compile_us.value or 0.0), round(cost.mask_us.value or 0.0, 3)
         engine = replace(twin.engine, guided_compile_us=compile_us, guided_mask_us=mask_us)
@@ -47,6 +60,8 @@ def table_of(cost: GuidedCost) -> str:
         value = "not known" if each.value is None else f"{each.value:,.1f}"
         within = "" if each.low is None or each.high is None else f"  ({each.low:,.1f} to {each.high:,.1f})"
         lines.append(f"{name:<20}{value:>12} us{within}")
-    rest = ", ".join(f"{name[:-3].upper()} {part:+.1%}" for name, part in cost.unexplained.items())
+    rest = ", ".join(
+        f"{name[:-3].upper()} {part / 1e3:+.2f} ms" for name, part in cost.unexplained_us.items()
+    )
     lines.append(f"left over, median: {rest}")
     return "\n".join(lines)

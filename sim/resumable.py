@@ -162,11 +162,12 @@ class Engine:
         priority: int = 0,
         hash_ids: Sequence[int] = (),
         deadline_us: int | None = None,
+        is_guided: bool = False,
     ) -> int:
         """Add a request that arrives at ``arrival_us``, not before the time advanced to; return its number.
 
         ``hash_ids``: the content of its leading full blocks as dense integers that the caller handed out.
-        ``deadline_us``: when its client gives up.
+        ``deadline_us``: when its client gives up. ``is_guided``: a grammar holds its answer.
         """
         known = self._num_known_hashes
         self._append_hashes(np.asarray(hash_ids, np.int64))
@@ -180,6 +181,7 @@ class Engine:
                 hash_offsets=np.array([known, self._num_known_hashes], np.int64),
                 hash_ids=NO_HASH_IDS,  # they are in place
                 deadline_us=None if deadline_us is None else np.array([deadline_us], np.int64),
+                is_guided=np.array([True]) if is_guided else None,
             )
         )
         return number

@@ -1,8 +1,8 @@
 """What grammars cost, from two runs that are equal but for them: with guided requests, and without.
 
 A twin simulates both. What it gets wrong of the plain run it gets wrong of the guided one, too, so that only the change
-from one run to the other counts: of each request, by how much TTFT and TPOT grew, observed and simulated. Two numbers
-are found, ``engine.guided_compile_us``, which a guided request waits before it can run, and
+from one run to the other counts: of each request, by how many µs TTFT and TPOT grew, observed and simulated. Two
+numbers are found, ``engine.guided_compile_us``, which a guided request waits before it can run, and
 ``engine.guided_mask_us``, which each guided request adds to every step it is in, so to its neighbours' tokens, too.
 """
 
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from calibrate.compare.bootstrap import Estimate, Floats, block_length, draw_counts, interval
 from traces.errors import TraceError
@@ -24,25 +23,26 @@ if TYPE_CHECKING:
 
 METRICS = ("ttft_us", "tpot_us")
 NAMES = ("guided_compile_us", "guided_mask_us")
-UNITS_US = (100.0, 1.0)
-"""Below which a cost counts as none: the search goes by log(1 + cost / unit)."""
-STARTS = ((0.0, 1e4, 1e5), (0.0, 30.0, 300.0))
-"""µs of each cost where the search may start; the best of all pairs does."""
+STARTS_US = ((0.0, 1e4, 1e5, 1e6), (0.0, 30.0, 300.0, 3000.0))
+"""Of each cost where the search may start; the best of all pairs does."""
 MIN_PAIRS = 20
-STEP = 0.02
-"""By how much the search's coordinates move for a slope: 2 % of a cost, several µs of a step."""
+REACHES = (2.0, 0.5, 0.2, 0.1)
+"""How far around the best so far the next simulations are, times the cost."""
+LEAST_REACH_US = (2000.0, 10.0)
+NUM_POINTS = 32
+ROUNDS = 8
 REPLICATES = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuidedCost:
-    """What was found, µs; ``unexplained``: median change of TTFT and TPOT, as a fraction, that is left over."""
+    """What was found, µs; ``unexplained_us``: median change of TTFT and TPOT that is left over."""
 
     compile_us: Estimate
     mask_us: Estimate
     num_pairs: int
     num_guided: int
-    unexplained: dict[str, float]
+    unexplained_us: dict[str, float]
 
 
 def fit_guided(plain: Trace, guided: Trace, config: TwinConfig, *, seed: int = 0) -> GuidedCost:
@@ -51,37 +51,62 @@ def fit_guided(plain: Trace, guided: Trace, config: TwinConfig, *, seed: int = 0
     Raises TraceError for traces that are not equal but for guided requests.
     """
     changes = Changes.of(plain, guided, config)
-    starts = [np.log1p([c / UNITS_US[0], m / UNITS_US[1]]) for c in STARTS[0] for m in STARTS[1]]
-    start = min(starts, key=lambda at: float(np.sum(np.abs(changes.left(at)))))
-    found = least_squares(
-        changes.left, start, loss="soft_l1", bounds=(0.0, 20.0), diff_step=STEP, max_nfev=40
-    )
-    best = np.asarray(found.x, np.float64)
-    estimates = _estimates(changes, best, seed=seed)
+    starts = [np.array([compile_us, mask_us]) for compile_us in STARTS_US[0] for mask_us in STARTS_US[1]]
+    costs = min(starts, key=lambda at: float(np.sum(np.abs(changes.left(at)))))
+    for reach in REACHES:
+        surface = Surface.around(costs, changes, reach=reach, seed=seed)
+        costs = np.maximum(surface.best(np.ones(changes.num_pairs)), 0.0)
+    estimates = _estimates(surface, costs, seed=seed)
     return GuidedCost(
         compile_us=estimates[0],
         mask_us=estimates[1],
         num_pairs=changes.num_pairs,
         num_guided=changes.num_guided,
-        unexplained={
+        unexplained_us={
             name: float(np.median(part * scale))
-            for name, part, scale in zip(
-                METRICS, np.split(changes.left(best), 2), changes.scales, strict=True
-            )
-            if len(part)
+            for name, part, scale in zip(METRICS, changes.left(costs), changes.scales, strict=True)
         },
     )
 
 
-def costs_of(at: Floats) -> tuple[int, float]:
-    """Return (compile, mask) in µs at a place of the search."""
-    compile_us, mask_us = np.expm1(at) * np.array(UNITS_US)
-    return round(float(compile_us)), float(mask_us)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surface:
+    """What is left of each change as a plane over the two costs, [METRICS x requests] at ``centre``, and its slopes.
+
+    When a request arrives within a step is chance, and so is a part of each simulated change; a plane through many
+    simulations has less of it than a difference of two.
+    """
+
+    centre: Floats
+    level: Floats
+    slopes: Floats
+    num_pairs: int
+
+    @staticmethod
+    def around(centre: Floats, changes: Changes, *, reach: float, seed: int) -> Surface:
+        """Return the plane through simulations at costs up to ``reach`` x the centre away, or ``LEAST_REACH_US``."""
+        width = np.maximum(reach * centre, np.array(LEAST_REACH_US))
+        generator = np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), 8101]))
+        points = np.maximum(centre + width * generator.uniform(-1, 1, size=(NUM_POINTS, len(NAMES))), 0.0)
+        left = np.stack([changes.left(point).ravel() for point in points])
+        design = np.column_stack([np.ones(NUM_POINTS), points - centre])
+        plane = np.linalg.lstsq(design, left, rcond=None)[0]
+        return Surface(centre=centre, level=plane[0], slopes=plane[1:].T, num_pairs=changes.num_pairs)
+
+    def best(self, counts: Floats) -> Floats:
+        """Return the costs that leave the least, each request taken ``counts`` times, far-off ones weighing less."""
+        weight, costs = np.tile(counts, len(METRICS)), self.centre
+        for _ in range(ROUNDS):
+            left = self.level + self.slopes @ (costs - self.centre)
+            robust = weight / np.sqrt(1 + left**2)
+            normal = self.slopes.T @ (robust[:, None] * self.slopes) + 1e-15 * np.eye(len(NAMES))
+            costs = self.centre - np.linalg.solve(normal, self.slopes.T @ (robust * self.level))
+        return np.asarray(costs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """By how much latencies grew from the plain run to the guided one, observed: log ratios of [METRICS, requests].
+    """By how much latencies grew from the plain run to the guided one, observed: µs, [METRICS, requests].
 
     ``plain_us``: the simulated plain run's latencies; ``rows``: the requests that both runs finished.
     """
@@ -100,7 +125,7 @@ class Changes:
         with_grammar = guided.column("guided").fillna(False).to_numpy(bool)
         _check_alike(plain, guided, num_guided=int(with_grammar.sum()))
         before, after = _latencies(plain), _latencies(guided)
-        plain_us = _simulated(plain.with_columns(guided=None), config, (0, 0.0))
+        plain_us = _simulated(plain, config, (0, 0.0))
         known = np.isfinite(before[0]) & np.isfinite(after[0]) & np.isfinite(plain_us[0])
         rows = np.flatnonzero(known)
         if len(rows) < MIN_PAIRS or not with_grammar[rows].any():
@@ -108,7 +133,7 @@ class Changes:
                 f"guided: got {len(rows)} requests that both runs finished, {int(with_grammar[rows].sum())} of them "
                 f"guided, expected at least {MIN_PAIRS}, some of them guided"
             )
-        observed = _growth(after[:, rows], before[:, rows])
+        observed = after[:, rows] - before[:, rows]
         spread = np.array([_spread(part) for part in observed])
         return Changes(
             guided=guided,
@@ -125,11 +150,12 @@ class Changes:
         """How many requests both runs finished."""
         return len(self.rows)
 
-    def left(self, at: Floats) -> Floats:
-        """Return what the simulated changes leave of the observed ones, in typical sizes: [METRICS x requests]."""
-        simulated = _simulated(self.guided, self.config, costs_of(at))[:, self.rows]
-        off = self.observed - _growth(simulated, self.plain_us)
-        return np.asarray(np.nan_to_num(off / self.scales[:, None]).ravel())
+    def left(self, costs_us: Floats) -> Floats:
+        """Return what the simulated changes leave of the observed ones, in typical sizes: [METRICS, requests]."""
+        costs = (round(float(costs_us[0])), float(costs_us[1]))
+        simulated = _simulated(self.guided, self.config, costs)[:, self.rows]
+        off = self.observed - (simulated - self.plain_us)
+        return np.asarray(np.nan_to_num(off / self.scales[:, None]))
 
 
 def _check_alike(plain: Trace, guided: Trace, *, num_guided: int) -> None:
@@ -155,13 +181,6 @@ def _latencies(trace: Trace) -> Floats:
     return np.stack([metrics[name].to_numpy(dtype=np.float64) for name in METRICS])
 
 
-def _growth(after_us: Floats, before_us: Floats) -> Floats:
-    """Return log(after / before), NaN where one of them is not known."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.log(after_us / before_us)
-    return np.where(np.isfinite(ratio), ratio, np.nan)
-
-
 def _simulated(trace: Trace, config: TwinConfig, costs: tuple[int, float]) -> Floats:
     """Return the latencies that a twin with these costs gives."""
     from replay import simulate_trace
@@ -171,32 +190,15 @@ def _simulated(trace: Trace, config: TwinConfig, costs: tuple[int, float]) -> Fl
 
 
 def _spread(values: Floats) -> float:
-    """Return the typical size of changes around their middle, at least a thousandth."""
+    """Return the typical size of changes around their middle, at least a microsecond."""
     known = values[np.isfinite(values)]
     middle = np.median(known) if len(known) else 0.0
-    return max(1.4826 * float(np.median(np.abs(known - middle))) if len(known) else 0.0, 1e-3)
+    return max(1.4826 * float(np.median(np.abs(known - middle))) if len(known) else 0.0, 1.0)
 
 
-def _estimates(changes: Changes, best: Floats, *, seed: int) -> list[Estimate]:
-    """Return both costs with intervals: requests drawn anew in blocks, the search one step on from the best."""
-    left = changes.left(best)
-    slopes = np.stack([_slope(changes, best, axis) for axis in range(len(NAMES))], axis=1)
-    off = left.reshape(len(METRICS), -1)
-    counts = draw_counts(
-        changes.num_pairs, block_length(off[0]), replicates=REPLICATES, seed=seed, stream=8100
-    )
-    robust = 1 / np.sqrt(1 + left**2)
-    places = []
-    for row in counts:
-        weight = np.tile(row.astype(np.float64), len(METRICS)) * robust
-        normal = slopes.T @ (weight[:, None] * slopes) + 1e-9 * np.eye(len(NAMES))
-        places.append(best - np.linalg.solve(normal, slopes.T @ (weight * left)))
-    drawn = np.expm1(np.clip(np.array(places), 0.0, 20.0)) * np.array(UNITS_US)
-    return [interval(value, drawn[:, i]) for i, value in enumerate(costs_of(best))]
-
-
-def _slope(changes: Changes, best: Floats, axis: int) -> Floats:
-    """Return how what is left changes with one of the costs."""
-    up, down = best.copy(), best.copy()
-    up[axis], down[axis] = best[axis] + 5 * STEP, max(best[axis] - 5 * STEP, 0.0)
-    return np.asarray((changes.left(up) - changes.left(down)) / (up[axis] - down[axis]))
+def _estimates(surface: Surface, costs: Floats, *, seed: int) -> list[Estimate]:
+    """Return both costs with intervals: the best of requests drawn anew in blocks."""
+    block = max(block_length(part) for part in surface.level.reshape(len(METRICS), -1))
+    counts = draw_counts(surface.num_pairs, block, replicates=REPLICATES, seed=seed, stream=8100)
+    drawn = np.array([np.maximum(surface.best(row.astype(np.float64)), 0.0) for row in counts])
+    return [interval(value, drawn[:, i]) for i, value in enumerate(costs.tolist())]

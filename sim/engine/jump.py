@@ -258,9 +258,10 @@ def plan_steps(s: State, most: int, limit_us: int, start_us: int) -> int:
     ahead = settings.async_scheduling
     s.ends_us[0] = start_us
     least_us = least_step_us(s, queues.num_running)
-    constant_us = with_time_added_in_jump(s, blackbox_us(s.latency, 0, queues.num_running))
-    constant_us = max(constant_us, least_us)
-    duration_us = constant_us
+    duration_us = least_us
+    if settings.latency_kind == BLACKBOX:
+        constant_us = with_time_added_in_jump(s, blackbox_us(s.latency, 0, queues.num_running))
+        duration_us = max(constant_us, least_us)
     for j in range(most):
         if j > 0 and s.ends_us[j - 1] >= limit_us:
             return j

@@ -95,7 +95,10 @@ HEADER_COVERAGE: Final[Mapping[str, Coverage]] = {
     ),
     "network": Coverage("kept", "`calibrate --network rtt=measured` takes it"),
     "goodput_slo_targets": Coverage("modelled", "goodput by class"),
-    "kv_offload": Coverage("noted", "where the twin has no second KV tier"),
+    "kv_offload": Coverage(
+        "noted",
+        "where the twin has no second KV tier; `config from-serve --from-trace` makes one of its size",
+    ),
     "observed_kv_metrics": Coverage("kept", "a server's own counters"),
     "start_unix_us": Coverage("kept", "when the recorded run began"),
     "closed_loop": Coverage(

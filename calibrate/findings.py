@@ -19,9 +19,11 @@ from calibrate.compare.worst_requests import WorstRequest
 from calibrate.fit.objective.coefficients import FITTED
 
 if TYPE_CHECKING:
+    from calibrate.fit.beyond import BeyondLoad
     from calibrate.fit.model_selection import LatencyModel
     from calibrate.fit.result import Fit
     from replay import TwinConfig
+    from replay.trace.near_capacity import NearCapacity
     from traces import Trace
 
 Role = Literal["compared", "fitted", "first half fitted, second half held out", "held out"]
@@ -71,7 +73,10 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One observed trace with its simulation; ``partner``: the trace that it was compared with, if given."""
+    """One observed trace with its simulation; ``partner``: the trace that it was compared with, if given.
+
+    ``near_capacity``: where the twin of it came close to saturation.
+    """
 
     source: Source
     role: Role
@@ -80,6 +85,7 @@ class Compared:
     saturation: Saturation
     counters: Counters = field(default_factory=Counters)
     steps: StepErrors | None = None
+    near_capacity: NearCapacity | None = None
     partner: Source | None = None
 
     @property
@@ -116,7 +122,7 @@ class Calibration:
     """What ``calibrate`` found out. ``unseen``: how the requests behind ``holdout`` came to be unseen.
 
     ``fitted_on`` and ``held_out``: errors in sample and held out; where nothing was fitted they are the same.
-    ``noise``: None without a repeat run.
+    ``noise``: None without a repeat run. ``beyond``: what a slowdown could do to loads above the fitted ones.
     """
 
     fit: Fit | None
@@ -134,6 +140,7 @@ class Calibration:
     notes: tuple[str, ...]
     bootstrap: Bootstrap
     options: Options
+    beyond: BeyondLoad | None = None
 
     @property
     def in_sample(self) -> dict[str, MetricErrors]:

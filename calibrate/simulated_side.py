@@ -46,7 +46,8 @@ def against_trace(observed: Source, simulated: Source, options: Options) -> Comp
 
 def against_twin(source: Source, config: TwinConfig, options: Options, *, role: Role) -> Compared:
     """Return a trace compared with what the twin makes of it."""
-    from replay import check_fits, simulate_trace
+    from replay import check_fits, pacing_of, simulate_trace
+    from replay.trace.near_capacity import near_capacity
 
     check_fits(config, source.trace)
     met = source.trace if options.network is None else server_view(source.trace, options.network)
@@ -64,6 +65,7 @@ def against_twin(source: Source, config: TwinConfig, options: Options, *, role: 
         notes=trace_notes(source.trace, pairs),
         saturation=saturation_of(source.trace, seed=options.seed),
         counters=_counters(source.trace, simulation.outcomes, simulated),
+        near_capacity=near_capacity(met, config, simulation, pacing_of(met)),
         steps=None if source.steps is None else step_errors(source.steps, config, simulated=steps or []),
     )
 

@@ -61,6 +61,7 @@ def document_of(
         "strata": [stratum_json(stratum) for stratum in calibration.strata],
         "traces": [trace_json(each) for each in calibration.traces],
         "config": config_json(calibration),
+        "beyond_load": None if calibration.beyond is None else asdict(calibration.beyond),
         "cautions": list(warnings_of(calibration)),
         "notes": list(calibration.notes),
         "provenance": provenance_json(calibration, command=command, now=now or datetime.now(UTC)),
@@ -120,6 +121,7 @@ def trace_json(compared: Compared) -> Json:
         "arrival_span_us": span_us,
         "arrival_rate_per_s": (len(pairs) - 1) / span_us * 1e6 if span_us else None,
         "saturation": saturation_json(compared.saturation),
+        "near_capacity": None if compared.near_capacity is None else asdict(compared.near_capacity),
         "steps": steps_json(compared.steps),
         "server": {
             "model": server.model,

@@ -71,12 +71,23 @@ def calibration_of(
         assert traces.simulated is not None  # noqa: S101 - check_options has seen to it
         return run.compare_with_simulated(traces.observed[0], traces.simulated, options, repeats=repeats)
     twin = _load(config, latency_model, fit=fit)
+    _tell_what_is_not_simulated((*traces.observed, *held_out), twin)
     if not fit:
         return run.compare_with_twin(traces.observed, twin, options, holdout=held_out, repeats=repeats)
     with fit_progress() as progress:
         return run.calibrate(
             traces.observed, twin, options, holdout=held_out, repeats=repeats, report=progress
         )
+
+
+def _tell_what_is_not_simulated(sources: Sequence[Source], twin: TwinConfig) -> None:
+    """Say what traces give that the simulation does not follow; each report has it among a trace's notes."""
+    from replay import pacing_of
+    from replay.trace.trace_notes import trace_notes
+
+    for source in sources:
+        for note in trace_notes(source.trace, twin, pacing_of(source.trace)):
+            typer.echo(f"note: {source.name}: {note}", err=True)
 
 
 def _load(path: Path, latency_model: str | None, *, fit: bool) -> TwinConfig:

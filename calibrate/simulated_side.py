@@ -48,6 +48,7 @@ def against_twin(source: Source, config: TwinConfig, options: Options, *, role: 
     """Return a trace compared with what the twin makes of it."""
     from replay import check_fits, pacing_of, simulate_trace
     from replay.trace.near_capacity import near_capacity
+    from replay.trace.trace_notes import trace_notes as simulation_notes
 
     check_fits(config, source.trace)
     met = source.trace if options.network is None else server_view(source.trace, options.network)
@@ -62,7 +63,10 @@ def against_twin(source: Source, config: TwinConfig, options: Options, *, role: 
         source=source,
         role=role,
         pairs=pairs,
-        notes=trace_notes(source.trace, pairs),
+        notes=(
+            *trace_notes(source.trace, pairs),
+            *simulation_notes(source.trace, config, pacing_of(source.trace)),
+        ),
         saturation=saturation_of(source.trace, seed=options.seed),
         counters=_counters(source.trace, simulation.outcomes, simulated),
         near_capacity=near_capacity(met, config, simulation, pacing_of(met)),

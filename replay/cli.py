@@ -64,6 +64,15 @@ WarmupFracOption = Annotated[
     ),
 ]
 
+HorizonOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DURATION",
+        help="Stop the simulation at this time (300s, 10m). Requests that run or wait then are incomplete.",
+        show_default=False,
+    ),
+]
+
 OperatorTimesOption = Annotated[
     bool,
     typer.Option(
@@ -113,6 +122,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     slo: SloOption = None,
     measure: MeasureOption = None,
     warmup_frac: WarmupFracOption = None,
+    horizon: HorizonOption = None,
     itl: ItlOption = False,
     operator_times: OperatorTimesOption = False,
     steps: StepsOption = None,
@@ -121,7 +131,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     overwrite: OverwriteOption = False,
 ) -> None:
     """Simulate the requests of a trace."""
-    from replay.trace.measured_window import parse_measured
+    from replay.trace.measured_window import parse_horizon, parse_measured
     from traces.slo import parse_slo
 
     twin = _load(config, defaults)
@@ -145,6 +155,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         dialect=dialect,
         as_json=as_json,
         measured=parse_measured(measure, warmup_frac),
+        horizon_us=parse_horizon(horizon),
         slo_us=parse_slo(slo) if slo else {},
         max_concurrency=max_concurrency,
     )
@@ -160,6 +171,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     slo: SloOption = None,
     measure: MeasureOption = None,
     warmup_frac: WarmupFracOption = None,
+    horizon: HorizonOption = None,
     itl: ItlOption = False,
     operator_times: OperatorTimesOption = False,
     steps: StepsOption = None,
@@ -168,7 +180,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     overwrite: OverwriteOption = False,
 ) -> None:
     """Draw a workload and simulate it."""
-    from replay.trace.measured_window import parse_measured
+    from replay.trace.measured_window import parse_horizon, parse_measured
     from traces.slo import parse_slo
 
     twin = _load(config, defaults)
@@ -186,6 +198,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         dialect=dialect,
         as_json=as_json,
         measured=parse_measured(measure, warmup_frac),
+        horizon_us=parse_horizon(horizon),
         slo_us=parse_slo(slo) if slo else {},
     )
     simulate_and_write(drawn, twin, output=output, options=options)

@@ -28,7 +28,10 @@ PATIENCE_S = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationOptions:
-    """How to simulate, what to measure and what to write. ``slo_us``: latency limits in µs by metric."""
+    """How to simulate, what to measure and what to write.
+
+    ``slo_us``: latency limits in µs by metric; ``horizon_us``: the run's end.
+    """
 
     at: Literal["auto", "arrival", "send"]
     loop: Literal["auto", "closed", "open"]
@@ -39,6 +42,7 @@ class SimulationOptions:
     measured: Measured
     slo_us: Mapping[str, float] = field(default_factory=dict)
     max_concurrency: int | None = None
+    horizon_us: int | None = None
     operator_times: bool = False
 
 
@@ -92,6 +96,7 @@ def _simulated(trace: Trace, twin: TwinConfig, *, options: SimulationOptions) ->
         closed_loop=options.loop,
         record="tokens" if with_tokens else "spans",
         max_concurrency=options.max_concurrency,
+        horizon_us=options.horizon_us,
     )
     if not with_tokens:
         return simulated, simulation
@@ -113,6 +118,7 @@ def _one_step_at_a_time(trace: Trace, twin: TwinConfig, *, options: SimulationOp
             closed_loop=options.loop,
             record="steps",
             max_concurrency=options.max_concurrency,
+            horizon_us=options.horizon_us,
         )[1]
         if options.steps is not None:
             write_steps(options.steps, single.steps())

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         StepBatch,
     )
     from sim.ready import compile_engine
+    from sim.records.histograms import Histogram
     from sim.records.itl import InterTokenLatencies
     from sim.records.results import View
     from sim.records.steps import Step
@@ -36,6 +37,7 @@ __all__ = [
     "Engine",
     "EngineConfig",
     "Extended",
+    "Histogram",
     "InterTokenLatencies",
     "InvalidConfig",
     "LatencyModel",
@@ -65,6 +67,7 @@ _HOMES = {
     "Profiled": "sim.latency",
     "Roofline": "sim.latency",
     "StepBatch": "sim.latency",
+    "Histogram": "sim.records.histograms",
     "InterTokenLatencies": "sim.records.itl",
     "InvalidConfig": "sim.config",
     "Outcomes": "sim.requests",

@@ -14,7 +14,8 @@ Int64s = NDArray[np.int64]
 class Status(IntEnum):
     """What became of a request.
 
-    ``UNFINISHED``: the engine still holds it. ``STUCK``: the run is over and it could never be computed, or, in a
+    ``UNFINISHED``: the engine still holds it, or the run ended before it came. ``TIMEOUT``: its last token was not seen
+    by its deadline. ``STUCK``: the run is over and it could never be computed, or, in a
     closed loop, never came to arrive.
     """
 
@@ -23,6 +24,7 @@ class Status(IntEnum):
     REJECTED = 2
     STUCK = 3
     ABORTED = 4
+    TIMEOUT = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,9 @@ class Requests:
     ``hash_ids``: the content of request r's leading full KV blocks as dense integers 0..H-1,
     ``hash_ids[hash_offsets[r] : hash_offsets[r + 1]]``; equal ids mean equal tokens up to that block's end.
     They may run on past the prompt into its outputs. Blocks past the last id are the request's alone.
+    ``deadline_us``: when its client gives up unless it has seen its last token, -1 never; None: nobody does. In a
+    closed loop a request that a completion releases has as long from its arrival as from ``arrival_us`` here; under a
+    cap the time stays.
     """
 
     arrival_us: Int64s
@@ -43,6 +48,7 @@ class Requests:
     priority: Int64s
     hash_offsets: Int64s
     hash_ids: Int64s
+    deadline_us: Int64s | None = None
 
     def __len__(self) -> int:
         """Return the number of requests."""
@@ -60,6 +66,7 @@ class Requests:
             priority=self.priority[rows],
             hash_offsets=offsets,
             hash_ids=self.hash_ids[places],
+            deadline_us=None if self.deadline_us is None else self.deadline_us[rows],
         )
 
 
@@ -69,8 +76,8 @@ class Outcomes:
 
     ``arrival_us``: as given, or in a closed loop as it came about. ``queued_us``: joined the engine's queue (arrival +
     alpha). ``scheduled_us``: start of the step that first scheduled it. ``first_token_us``, ``last_token_us``: as the
-    client sees them, alpha2 included. ``num_output_tokens``: generated. ``num_cached_tokens``: prefix-cache hit when
-    first scheduled.
+    client sees them, alpha2 included. ``num_output_tokens``: generated. ``preempted_us``: time from being
+    preempted to being scheduled again, summed. ``num_cached_tokens``: prefix-cache hit when first scheduled.
     """
 
     status: NDArray[np.int8]
@@ -81,4 +88,5 @@ class Outcomes:
     last_token_us: Int64s
     num_output_tokens: Int64s
     num_preemptions: Int64s
+    preempted_us: Int64s
     num_cached_tokens: Int64s

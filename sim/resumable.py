@@ -9,7 +9,7 @@ import numpy as np
 
 from sim.config import EngineConfig, Record
 from sim.engine.control import abort_request, hold_requests, join_requests
-from sim.engine.dtypes import NEVER
+from sim.engine.dtypes import ABORTED, FINISHED, NEVER
 from sim.engine.initial_state import LONGEST_JUMP, first_state, longer, request_records, size_for
 from sim.engine.run import NEEDS_ROOM, run
 from sim.latency.model import LatencyModel
@@ -20,7 +20,7 @@ from sim.requests import Int64s, Outcomes, Requests
 
 FOREVER = 1 << 62
 
-NO_HASH_IDS = np.zeros(0, np.int64)
+NO_HASH_IDS = NO_REQUESTS = np.zeros(0, np.int64)
 
 
 class Engine:
@@ -86,11 +86,35 @@ class Engine:
                 requests=longer(state.requests, capacity),
                 heap=longer(state.heap, capacity + 1),
                 num_drafts=longer(state.num_drafts, capacity if self._config.num_speculative_tokens else 0),
+                preempted_us=longer(state.preempted_us, capacity),
             )
         state.requests[first:needed] = rows
         state.engine.queues["num_requests"] = needed
+        by_deadline = self._add_deadlines(requests, first)
         order = np.argsort(rows["queued_us"], kind="stable") + first
-        join_requests(state, order)
+        join_requests(self._state, order, by_deadline)
+
+    def _add_deadlines(self, requests: Requests, first: int) -> Int64s:
+        """Note when clients of the requests from number ``first`` on give up; return those that do, in this order."""
+        state, deadline_us = self._state, requests.deadline_us
+        has_any = deadline_us is not None and bool((deadline_us != NEVER).any())
+        if (has_any or len(state.deadline_us)) and len(state.deadline_us) < len(state.requests):
+            self._make_room_for_deadlines()
+        if deadline_us is None or not has_any:
+            return NO_REQUESTS
+        self._state.engine.settings["has_deadlines"] = 1
+        self._state.deadline_us[first : first + len(requests)] = deadline_us
+        order: Int64s = np.argsort(deadline_us, kind="stable")
+        by_deadline: Int64s = order[deadline_us[order] != NEVER] + first
+        return by_deadline
+
+    def _make_room_for_deadlines(self) -> None:
+        """Let every request have a deadline."""
+        state = self._state
+        num_known, capacity = len(state.deadline_us), len(state.requests)
+        deadline_us = longer(state.deadline_us, capacity)
+        deadline_us[num_known:] = NEVER
+        self._state = state._replace(deadline_us=deadline_us, deadlines=longer(state.deadlines, capacity))
 
     def submit(
         self,
@@ -100,10 +124,12 @@ class Engine:
         output_tokens: int,
         priority: int = 0,
         hash_ids: Sequence[int] = (),
+        deadline_us: int | None = None,
     ) -> int:
         """Add a request that arrives at ``arrival_us``, not before the time advanced to; return its number.
 
         ``hash_ids``: the content of its leading full blocks as dense integers that the caller handed out.
+        ``deadline_us``: when its client gives up.
         """
         known = self._num_known_hashes
         self._append_hashes(np.asarray(hash_ids, np.int64))
@@ -116,6 +142,7 @@ class Engine:
                 priority=np.array([priority], np.int64),
                 hash_offsets=np.array([known, self._num_known_hashes], np.int64),
                 hash_ids=NO_HASH_IDS,  # they are in place
+                deadline_us=None if deadline_us is None else np.array([deadline_us], np.int64),
             )
         )
         return number
@@ -201,9 +228,18 @@ class Engine:
         clock, queues = self._state.engine[0].clock, self._state.engine[0].queues
         if clock.num_batches > 0 or (queues.num_running + queues.num_waiting > 0 and not queues.is_blocked):
             return int(clock.now_us)
+        times_us = self._deadlines_ahead_us()
         if queues.first_pending != NEVER:
-            return int(self._state.requests[queues.first_pending].queued_us)
-        return None
+            times_us.append(int(self._state.requests[queues.first_pending].queued_us))
+        return min(times_us, default=None)
+
+    def _deadlines_ahead_us(self) -> list[int]:
+        """Return when the next client gives up, if one will."""
+        state, queues = self._state, self._state.engine[0].queues
+        for request in state.deadlines[queues.num_deadlines_taken : queues.num_deadlines]:
+            if not FINISHED <= state.requests[request].status <= ABORTED:
+                return [max(int(state.engine[0].clock.now_us), int(state.deadline_us[request]))]
+        return []
 
     def view(self) -> View:
         """Return the engine's state at its clock."""

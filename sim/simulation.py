@@ -8,22 +8,27 @@ from dataclasses import dataclass
 from sim.config import EngineConfig, InvalidConfig, Record
 from sim.latency.batch import StepBatch
 from sim.latency.model import LatencyModel
+from sim.records.histograms import Histogram
 from sim.records.itl import InterTokenLatencies
-from sim.records.results import EngineRecord, Totals, totals_of
+from sim.records.results import EngineRecord, Totals, batch_sizes_of, cut_off, step_times_of, totals_of
 from sim.records.steps import Step
 from sim.requests import Int64s, Outcomes, Requests, Status
-from sim.resumable import Engine
+from sim.resumable import FOREVER, Engine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation(Totals):
     """Outcomes of a finished run and what it cost.
 
-    ``duration_us`` is the time of the last event; ``engine_cpu_s`` is CPU time of this thread.
+    ``duration_us`` is the time of the last event, or of the horizon that came before it; ``engine_cpu_s`` is CPU time
+    of this thread. ``num_running``, ``num_waiting``: at a horizon, of those that are UNFINISHED (a request that has
+    arrived and does not run waits); without one 0.
     """
 
     outcomes: Outcomes
     duration_us: int
+    num_running: int
+    num_waiting: int
     engine_cpu_s: float
     written: EngineRecord
 
@@ -40,6 +45,17 @@ class Simulation(Totals):
         """Return every step; needs ``record="steps"`` or ``"blocks"``."""
         return self.written.steps()
 
+    def batch_sizes(self) -> Histogram:
+        """Return how many steps had how many requests, empty steps not counted; needs any record but "none"."""
+        return batch_sizes_of(self.written.state)
+
+    def step_times(self) -> Histogram:
+        """Return how many steps took how many µs, empty steps not counted; needs any record but "none".
+
+        Exact below 512 µs; longer ones within 0.2 %.
+        """
+        return step_times_of(self.written.state)
+
     def step_batches(self) -> tuple[StepBatch, Int64s]:
         """Return (sums of every scheduled step, its duration in µs); needs ``record="steps"`` or ``"blocks"``."""
         return self.written.step_batches()
@@ -52,8 +68,8 @@ class Simulation(Totals):
 def _check(requests: Requests) -> None:
     """Raise InvalidConfig when columns differ in length or name hashes that are not there."""
     n = len(requests)
-    for name in ("prompt_tokens", "output_tokens", "priority"):
-        if len(getattr(requests, name)) != n:
+    for name in ("prompt_tokens", "output_tokens", "priority", "deadline_us"):
+        if getattr(requests, name) is not None and len(getattr(requests, name)) != n:
             raise InvalidConfig(f"requests.{name}: got {len(getattr(requests, name))} values, expected {n}")
     if len(requests.hash_offsets) != n + 1:
         raise InvalidConfig(
@@ -77,6 +93,7 @@ def simulate(
     record: Record = "none",
     closed_loop: tuple[int, int] | None = None,
     max_concurrency: int | None = None,
+    until_us: int | None = None,
 ) -> Simulation:
     """Run requests to the end and return what became of them; deterministic, inputs unchanged.
 
@@ -85,7 +102,11 @@ def simulate(
     arrives a think time after a completion is seen.
     ``max_concurrency``: a client's cap; ``arrival_us`` is when requests are due, and who finds that many in flight
     waits for a slot, first due, first sent. Slots are handed on in the order in which the last tokens are given.
+    ``until_us``: a horizon. No step begins at it or later; who has not seen its last token by then is UNFINISHED, and
+    its outputs are those of steps that began before.
     """
+    if until_us is not None and until_us < 1:
+        raise InvalidConfig(f"until_us: got {until_us}, expected an integer >= 1")
     _check(requests)
     if max_concurrency is not None and (max_concurrency < 1 or closed_loop is not None):
         raise InvalidConfig(
@@ -101,14 +122,23 @@ def simulate(
         engine.hold(*closed_loop, is_capped=False)
     if max_concurrency is not None:
         engine.hold(max_concurrency, 0, is_capped=True)
-    engine.advance()
+    engine.advance(FOREVER if until_us is None else until_us)
     cpu_s = time.thread_time() - started
-    outcomes = engine.outcomes()
-    outcomes.status[outcomes.status == Status.UNFINISHED] = Status.STUCK
-    written = engine.written()
+    outcomes, written = engine.outcomes(), engine.written()
+    duration_us = int(max(engine.view().clock_us, outcomes.last_token_us.max(initial=0)))
+    num_running = num_waiting = 0
+    if until_us is None or engine.next_time_us() is None:
+        outcomes.status[outcomes.status == Status.UNFINISHED] = Status.STUCK
+    if until_us is not None:
+        duration_us = min(duration_us, until_us)
+        num_running, num_waiting = cut_off(written.state, outcomes, until_us=until_us)
+        if (outcomes.status == Status.UNFINISHED).any():
+            duration_us = until_us
     return Simulation(
         outcomes=outcomes,
-        duration_us=int(max(engine.view().clock_us, outcomes.last_token_us.max(initial=0))),
+        duration_us=duration_us,
+        num_running=num_running,
+        num_waiting=num_waiting,
         engine_cpu_s=cpu_s,
         written=written,
         **totals_of(written.state),

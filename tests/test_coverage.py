@@ -88,6 +88,7 @@ SAMPLES: dict[str, list[Any]] = {
     "reason_ratio": [0.5] * 4,
     "guided": [True] * 4,
     "length_capped": [True] * 4,
+    "deadline_us": [400_000, 20_000, 400_000, 400_000],
     "arrival_time_us": [5, 6000, 12000, 18000],
     "input_tokens": [99] * 4,
     "output_tokens": [9] * 4,

@@ -18,7 +18,7 @@ from traces.workload.options import WorkloadOptions, with_workload_options
 if TYPE_CHECKING:
     from traces.trace import Trace
     from traces.trace_summary import Summary
-    from traces.workload.servegen import Cut
+    from traces.workload.servegen_data import Cut
 
 trace_app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Check, describe, draw, convert traces."
@@ -184,7 +184,7 @@ def _cut(
     if all(value is None for value in given.values()):
         return None
     from traces.errors import ConfigError
-    from traces.workload.servegen import Cut
+    from traces.workload.servegen_data import Cut
 
     for name, value, least in (
         ("--start", start, 0.0),

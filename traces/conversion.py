@@ -10,7 +10,7 @@ from traces.importers import PublicFormat, check_converted, read_public
 
 if TYPE_CHECKING:
     from traces.trace import Trace
-    from traces.workload.servegen import Cut
+    from traces.workload.servegen_data import Cut
 
 SourceFormat = Literal[PublicFormat, "csv", "servegen"]
 SOURCE_FORMATS: Final = (*get_args(PublicFormat), "csv", "servegen")

@@ -276,6 +276,7 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
     ),
     _time("scheduled_time_us", "vtwin", "When the request was first scheduled."),
     _count("num_preemptions", "vtwin", "How often the request was preempted.", unit="preemptions"),
+    _time("preempted_us", "vtwin", "Time from being preempted to being scheduled again, all times together."),
     Field(
         name="length_capped",
         dtype="bool",

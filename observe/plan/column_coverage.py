@@ -89,6 +89,7 @@ COLUMN_COVERAGE: Final[Mapping[str, ColumnCoverage]] = {
             *(
                 "scheduled_time_us",
                 "num_preemptions",
+                "preempted_us",
                 "num_cached_tokens",
                 "instance",
                 "itl_mean_us",

@@ -36,7 +36,10 @@ class Refusal(Exception):  # noqa: N818 - it is an answer, not a fault
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A checked request: what to generate, and how to answer. ``max_tokens`` None: as long as it likes."""
+    """A checked request: what to generate, and how to answer. ``max_tokens`` None: as long as it likes.
+
+    ``guided``: a grammar is asked for. It takes the engine's time; the answer's words do not follow it.
+    """
 
     chat: bool
     prompts: tuple[Tokens, ...]
@@ -50,6 +53,7 @@ class Job:
     return_token_ids: bool
     priority: int
     cache_salt: str
+    guided: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +186,7 @@ def _job(body: Body, *, chat: bool, prompts: tuple[Tokens, ...], max_tokens: int
         return_token_ids=_boolean(body, "return_token_ids"),
         priority=_integer(body, "priority") or 0,
         cache_salt=str(body.get("cache_salt") or ""),
+        guided=_is_guided(body),
     )
 
 
@@ -245,6 +250,10 @@ _ONLY: Mapping[str, tuple[object, ...]] = {
     "logprobs": (False,),
     "prompt_logprobs": (),
     "suffix": ("",),
+    "tools": ([],),
+    "tool_choice": ("none",),
+    "functions": ([],),
+    "function_call": ("none",),
 }
 """Features the emulated server lacks: the values, beside null, that ask for nothing."""
 
@@ -258,6 +267,34 @@ def _refuse_unsupported(body: Body) -> None:
             raise Refusal(
                 f"{name}: got {json.dumps(value)[:80]}, which this server does not emulate", param=name
             )
+
+
+FORMATS = ("text", "json_object", "json_schema")
+"""Types of ``response_format`` that are taken; vLLM's structural_tag is not emulated."""
+
+GRAMMARS = ("json", "regex", "choice", "grammar", "json_object")
+"""What ``structured_outputs`` may hold the answer to: one of them, as in vLLM."""
+
+
+def _is_guided(body: Body) -> bool:
+    """Return whether an answer is asked for that a grammar holds. Raises Refusal for one that is not emulated."""
+    wanted, structured = body.get("response_format"), body.get("structured_outputs")
+    kind = wanted.get("type") if isinstance(wanted, dict) else None
+    if wanted is not None and kind not in FORMATS:
+        message = (
+            f"response_format: got {json.dumps(wanted)[:80]}, expected a type of {', '.join(FORMATS)}: no other is "
+            "emulated"
+        )
+        raise Refusal(message, param="response_format")
+    if isinstance(wanted, dict) and kind == "json_schema" and not isinstance(wanted.get("json_schema"), dict):
+        raise Refusal("response_format: got no json_schema, expected an object", param="response_format")
+    given = [name for name in GRAMMARS if isinstance(structured, dict) and structured.get(name)]
+    if structured is not None and len(given) != 1:
+        message = (
+            f"structured_outputs: got {json.dumps(structured)[:80]}, expected one of {', '.join(GRAMMARS)}"
+        )
+        raise Refusal(message, param="structured_outputs")
+    return kind not in (None, "text") or bool(given)
 
 
 def _stop(body: Body) -> tuple[str, ...]:

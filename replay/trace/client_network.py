@@ -71,7 +71,11 @@ def at_server(requests: Requests, network: ClientNetwork | None) -> Requests:
     """Return requests as they reach the server."""
     if network is None:
         return requests
-    return replace(requests, arrival_us=requests.arrival_us + network.there_us)
+    deadline_us = requests.deadline_us
+    if deadline_us is not None:  # an answer that leaves the server then comes just in time
+        way_us = network.back_us + network.download_us(requests.output_tokens)
+        deadline_us = np.where(deadline_us < 0, deadline_us, np.maximum(deadline_us - way_us, 0))
+    return replace(requests, arrival_us=requests.arrival_us + network.there_us, deadline_us=deadline_us)
 
 
 def at_client(simulated: Trace, network: ClientNetwork | None) -> Trace:

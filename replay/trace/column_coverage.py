@@ -49,7 +49,9 @@ COLUMN_COVERAGE: Final[Mapping[str, Coverage]] = {
     "model": Coverage("noted", "no prefix is shared between models; several run on one simulated server"),
     "adapter": Coverage("noted", "no prefix is shared between adapters; no time is added for them"),
     "guided": Coverage("noted", "no time is added for grammars"),
-    "deadline_us": Coverage("noted", "no simulated request is given up"),
+    "deadline_us": Coverage(
+        "modelled", "the request is given up then; where an answer lets it go, as long after it is sent"
+    ),
     "slo_target_us": Coverage("modelled", "goodput"),
     "arrival_time_us": Coverage(
         "modelled", "when the request reaches the server, where no send time is recorded"
@@ -68,6 +70,7 @@ COLUMN_COVERAGE: Final[Mapping[str, Coverage]] = {
     **_each("filled", "as simulated", "last_token_time_us", "status", "finish_reason", "length_capped"),
     **_each("filled", "as simulated", "server_queue_us", "server_prefill_us", "server_decode_us"),
     **_each("filled", "as simulated", "scheduled_time_us", "num_preemptions", "num_cached_tokens"),
+    **_each("filled", "as simulated", "preempted_us"),
     **_each("filled", "as simulated", "itl_mean_us", "itl_p99_us"),
     **_each("left out", "of a client's connection", "num_chunks", "num_token_chunks", "first_byte_time_us"),
     **_each("left out", "of a client's connection", "connection_wait_us", "dispatch_lag_us", "error_message"),

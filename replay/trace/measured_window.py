@@ -67,7 +67,17 @@ def parse_measured(measure: str | None, warmup_frac: float | None) -> Measured:
     return Measured(from_us=from_us, to_us=to_us)
 
 
-def _microseconds(text: str) -> int:
+def parse_horizon(text: str | None) -> int | None:
+    """Return the run's end in µs. Raises ConfigError."""
+    if text is None:
+        return None
+    horizon_us = _microseconds(text, "--horizon")
+    if horizon_us < 1:
+        raise ConfigError(f"--horizon: got {text!r}, expected a time above 0 (300s, 10m)")
+    return horizon_us
+
+
+def _microseconds(text: str, option: str = "--measure") -> int:
     from typer import BadParameter
 
     from traces.units import parse_seconds
@@ -75,7 +85,7 @@ def _microseconds(text: str) -> int:
     try:
         return round(parse_seconds(text.strip()) * 1e6)
     except BadParameter as error:
-        raise ConfigError(f"--measure: {error.message}") from error
+        raise ConfigError(f"{option}: {error.message}") from error
 
 
 def measured_rows(trace: Trace, window: Window | None) -> NDArray[np.bool_]:

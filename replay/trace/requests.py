@@ -37,7 +37,14 @@ def requests_from_trace(
         priority=priorities(trace),
         hash_offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(num_hashes)]),
         hash_ids=hash_ids,
+        deadline_us=_deadline_us(trace),
     )
+
+
+def _deadline_us(trace: Trace) -> Int64s | None:
+    """Return when each request's client gives up, -1 where it does not; None where none does."""
+    deadline = trace.column("deadline_us")
+    return deadline.fillna(-1).to_numpy(np.int64) if deadline.notna().any() else None
 
 
 def _arrival_us(trace: Trace, at: At, *, closed_loop: bool) -> Int64s:

@@ -24,6 +24,7 @@ STATUS_NAMES = {
     Status.REJECTED: "rejected",
     Status.STUCK: "stuck",
     Status.ABORTED: "aborted",
+    Status.TIMEOUT: "timeout",
     Status.UNFINISHED: "incomplete",
 }
 
@@ -36,12 +37,14 @@ def simulate_trace(
     closed_loop: Loop = "auto",
     record: Record = "spans",
     max_concurrency: int | None = None,
+    horizon_us: int | None = None,
 ) -> tuple[Trace, Simulation]:
     """Return the trace with the simulator's outcomes in place of its own, and the simulation itself.
 
     With ``record="spans"`` each request carries its mean and 99th percentile of inter-token latencies, with
     ``"tokens"`` the trace has an event per token. ``max_concurrency``: the cap of the client that recorded the trace,
-    where its header does not say it. Raises TraceError where a row lacks a time or a length.
+    where its header does not say it. ``horizon_us``: the run's end; what it leaves undone is ``incomplete``. Raises
+    TraceError where a row lacks a time or a length.
     """
     pacing = pacing_of(trace, closed_loop, at=at, max_concurrency=max_concurrency)
     network = client_network(trace, pacing)
@@ -52,6 +55,7 @@ def simulate_trace(
         record=record,
         closed_loop=pacing.closed_loop,
         max_concurrency=pacing.max_concurrency,
+        until_us=horizon_us,
     )
     is_closed_loop = pacing.closed_loop is not None
     simulated = simulated_trace(trace, simulation, is_closed_loop=is_closed_loop)
@@ -82,6 +86,7 @@ def simulated_trace(trace: Trace, simulation: Simulation, *, is_closed_loop: boo
         "finish_reason": pd.Series("length", index=range(len(ok)), dtype="string").where(ok),
         "scheduled_time_us": _known(outcomes.scheduled_us, scheduled),
         "num_preemptions": outcomes.num_preemptions,
+        "preempted_us": _known(outcomes.preempted_us, scheduled),
         "num_cached_tokens": _known(outcomes.num_cached_tokens, scheduled),
         "server_queue_us": _known(outcomes.scheduled_us - outcomes.queued_us, scheduled),
         "server_prefill_us": _known(outcomes.first_token_us - outcomes.scheduled_us, got_tokens),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from replay.trace.measured_window import EVERYTHING, Measured, Window, measured_rows
 from replay.trace.operator_times import OperatorTimes, operator_lines
-from sim import EngineConfig, InterTokenLatencies, Simulation
+from sim import EngineConfig, Histogram, InterTokenLatencies, Simulation, Status
 from traces import (
     Trace,
     finished_ok,
@@ -47,6 +47,24 @@ class Speculation(TypedDict):
     num_accepted_tokens: int
     acceptance_frac: float | None
     mean_accepted_length: float | None
+
+
+class Undone(TypedDict):
+    """Of the incomplete requests: how many ran at the horizon, how many waited, how many were yet to be sent."""
+
+    num_running: int
+    num_waiting: int
+    num_unsent: int
+
+
+class StepDistribution(TypedDict):
+    """Of all steps that computed anything, mean and percentiles.
+
+    ``num_seqs``: requests in a step. ``duration_us``: exact below 512 µs, longer ones within 0.2 %.
+    """
+
+    num_seqs: Distribution
+    duration_us: Distribution
 
 
 class KvOffload(TypedDict):
@@ -85,6 +103,7 @@ class Summary(TypedDict):
     num_by_status: dict[str, int]
     num_warmup: int
     num_length_capped: int
+    incomplete: Undone | None
     duration_us: int
     measured: MeasuredSpan | None
     request_throughput: float | None
@@ -94,11 +113,13 @@ class Summary(TypedDict):
     engine_cpu_s: float
     num_steps: int
     num_jumps: int
+    steps: StepDistribution
     ttft_us: Distribution
     e2e_us: Distribution
     itl_us: Distribution
     tpot_us: Distribution
     queue_us: Distribution
+    preempted_us: Distribution
     speculative: Speculation | None
     kv_offload: KvOffload | None
     goodput: Goodput | None
@@ -133,6 +154,7 @@ def summarize(
         num_by_status={str(name): int(status[name]) for name in sorted(status.index)},
         num_warmup=int(is_warmup(trace).sum()),
         num_length_capped=int(trace.column("length_capped").fillna(False).sum()),
+        incomplete=_undone(simulation),
         duration_us=simulation.duration_us,
         measured=None
         if window is None
@@ -144,11 +166,16 @@ def summarize(
         engine_cpu_s=simulation.engine_cpu_s,
         num_steps=simulation.num_steps,
         num_jumps=simulation.num_jumps,
+        steps=StepDistribution(
+            num_seqs=_of_histogram(simulation.batch_sizes()),
+            duration_us=_of_histogram(simulation.step_times()),
+        ),
         ttft_us=distribution(metrics["ttft_us"].to_numpy(dtype=np.float64)),
         e2e_us=distribution(metrics["e2e_us"].to_numpy(dtype=np.float64)),
         itl_us=_itl(simulation, chosen),
         tpot_us=distribution(metrics["tpot_us"].to_numpy(dtype=np.float64)),
         queue_us=distribution(metrics["queue_us"].to_numpy(dtype=np.float64)),
+        preempted_us=_preempted(chosen),
         speculative=_speculation(simulation, engine),
         kv_offload=_kv_offload(simulation, trace, engine),
         goodput=goodput(chosen, slo_us, duration_us=span_us),
@@ -164,6 +191,26 @@ def _finished(simulation: Simulation, trace: Trace, window: Window | None) -> tu
         return int(ok.sum()), int(tokens.sum())
     ended = window.holds(trace.column("last_token_time_us").to_numpy(np.float64, na_value=np.nan))
     return int((ok & ended).sum()), int(tokens[ok & ended].sum())
+
+
+def _undone(simulation: Simulation) -> Undone | None:
+    """Return what a horizon cut off, None where it cut nothing."""
+    num_incomplete = int((simulation.outcomes.status == Status.UNFINISHED).sum())
+    if num_incomplete == 0:
+        return None
+    running, waiting = simulation.num_running, simulation.num_waiting
+    return Undone(num_running=running, num_waiting=waiting, num_unsent=num_incomplete - running - waiting)
+
+
+def _preempted(trace: Trace) -> Distribution:
+    """Return how long requests were preempted, of those that were."""
+    was = (trace.column("num_preemptions") > 0).fillna(False).to_numpy(dtype=bool)
+    return distribution(trace.column("preempted_us").to_numpy(np.float64, na_value=np.nan)[was])
+
+
+def _of_histogram(counted: Histogram) -> Distribution:
+    p50, p90, p95, p99 = (_known(counted.percentile(percent)) for percent in PERCENTILES)
+    return Distribution(mean=_known(counted.mean()), p50=p50, p90=p90, p95=p95, p99=p99)
 
 
 def _speculation(simulation: Simulation, engine: EngineConfig | None) -> Speculation | None:
@@ -244,6 +291,14 @@ def _optional_facts(summary: Summary) -> list[tuple[str, str]]:
         facts.append(("warm-up", f"{summary['num_warmup']:,} requests, not in the latencies"))
     if summary["num_length_capped"]:
         facts.append(("cut short", f"{summary['num_length_capped']:,} answers, by engine.max_model_len"))
+    if (cut := summary["incomplete"]) is not None:
+        facts.append(
+            (
+                "at the end",
+                f"{cut['num_running']:,} requests running, {cut['num_waiting']:,} waiting, "
+                f"{cut['num_unsent']:,} not sent yet",
+            )
+        )
     if (drafts := summary["speculative"]) is not None and drafts["acceptance_frac"] is not None:
         facts.append(
             (

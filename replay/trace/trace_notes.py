@@ -126,11 +126,7 @@ def _session_notes(trace: Trace) -> tuple[str, ...]:
 def _unsimulated_notes(trace: Trace) -> tuple[str, ...]:
     """Return what requests have that the engine knows nothing of."""
     guided = int(trace.column("guided").fillna(False).sum())
-    late = int(trace.column("deadline_us").notna().sum())
-    return (
-        *((f"guided: {guided:,} answers are held to a grammar; no time is added for it",) if guided else ()),
-        *((f"deadline_us: {late:,} requests have one; none is given up in the simulation",) if late else ()),
-    )
+    return (f"guided: {guided:,} answers are held to a grammar; no time is added for it",) if guided else ()
 
 
 def _network_notes(trace: Trace, pacing: Pacing | None) -> tuple[str, ...]:

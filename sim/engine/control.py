@@ -6,18 +6,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.compile import engine_entry
-from sim.engine.dtypes import ABORTED, NEVER, PENDING, PREEMPTED, REJECTED, RUNNING, WAITING
-from sim.engine.kv_cache.blocks import free_blocks
-from sim.engine.preemption import remove_running_at
+from sim.engine.abort import abort
+from sim.engine.deadlines import add_deadline
+from sim.engine.dtypes import NEVER, REJECTED
 from sim.engine.state import State
-from sim.engine.waiting import add_pending, drop_pending, release_held, remove_request
+from sim.engine.waiting import add_pending, drop_pending, release_held
 
 
 @engine_entry
-def join_requests(s: State, order: NDArray[np.int64]) -> None:
-    """Let requests join at their ``queued_us``; ``order`` is sorted by it, ties by number."""
+def join_requests(s: State, order: NDArray[np.int64], by_deadline: NDArray[np.int64]) -> None:
+    """Let requests join at their ``queued_us``; ``order`` is sorted by it, ties by number.
+
+    ``by_deadline``: those of them that have one, sorted by it.
+    """
     for request in order:
         add_pending(s, request)
+    for request in by_deadline:
+        add_deadline(s, request)
 
 
 @engine_entry
@@ -40,6 +45,12 @@ def hold_requests(
             drop_pending(s, request)
             s.requests[request].queued_us -= s.requests[request].arrival_us
         request = after
+    num_left = 0
+    for i in range(queues.num_deadlines):
+        if rank[s.deadlines[i]] < concurrency:
+            s.deadlines[num_left] = s.deadlines[i]
+            num_left += 1
+    queues.num_deadlines = num_left
     for i in range(min(concurrency, queues.num_requests)):
         request = s.held[i]
         if s.requests[request].status == REJECTED:
@@ -49,18 +60,6 @@ def hold_requests(
 @engine_entry
 def abort_request(s: State, request: int) -> None:
     """Drop a request wherever it is; results of it that are still in flight are passed over."""
-    queues, r = s.engine[0].queues, s.requests[request]
-    if r.status == RUNNING:
-        for i in range(queues.num_running):
-            if s.running[i] == request:
-                remove_running_at(s, i)
-                break
-        free_blocks(s, request)
-    elif r.status == WAITING or r.status == PREEMPTED:  # noqa: PLR1714 - numba compares scalars
-        remove_request(s, request)
-    elif r.status != PENDING:
-        return
-    r.status = ABORTED
-    queues.is_blocked = 0
-    queues.fruitless_since = NEVER
-    queues.has_finished_ids = 1
+    if s.engine[0].settings.has_deadlines:
+        s.deadline_us[request] = NEVER  # it went before
+    abort(s, request)

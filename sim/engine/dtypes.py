@@ -132,10 +132,12 @@ SETTINGS = np.dtype(
         ("is_closed_loop", np.int64),
         ("think_time_us", np.int64),
         ("is_capped", np.int64),  # closed loop of a cap: a request arrives no sooner than it was due
+        ("has_deadlines", np.int64),
         ("log_steps", np.int64),
         ("log_blocks", np.int64),
         ("log_tokens", np.int64),
         ("log_spans", np.int64),
+        ("count_steps", np.int64),
         ("log_completions", np.int64),
         ("pauses_at_completions", np.int64),  # `run` returns as soon as the log of completions holds any
     ],
@@ -163,6 +165,8 @@ QUEUES = np.dtype(
         ("last_pending", np.int64),  # its end, worthless when it is empty
         ("num_added", np.int64),  # to that list
         ("num_joined", np.int64),  # how many of those have gone on to the waiting queue
+        ("num_deadlines", np.int64),  # how many of `deadlines` are filled
+        ("num_deadlines_taken", np.int64),  # how many of those have passed, or matter no more
         ("next_held", np.int64),  # closed loop: the place in `held` of the next request to be released
         ("num_waiting", np.int64),
         ("first_waiting", np.int64),

@@ -10,6 +10,7 @@ import numpy as np
 from sim.config import UNBOUNDED, EngineConfig, Record
 from sim.engine import dtypes as dt
 from sim.engine import state as st
+from sim.engine.log import NUM_BINS
 from sim.engine.optional import blis
 from sim.latency.model import LatencyModel
 from sim.policies import age_weight_per_us, urgency
@@ -86,6 +87,9 @@ def first_state(
         terms=latency.engine_terms(),
         requests=st.records(0, dt.REQUEST),
         held=np.zeros(0, np.int64),
+        deadline_us=np.zeros(0, np.int64),
+        deadlines=np.zeros(0, np.int64),
+        preempted_us=np.zeros(0, np.int64),
         running=np.zeros(seats + 1, np.uint32),
         heap=np.zeros(0, np.int64),
         blocks=_new_blocks(num_blocks),
@@ -112,6 +116,8 @@ def first_state(
         spans=st.records(FIRST_LOG_LENGTH if record == "spans" else 0, dt.SPAN),
         pauses=st.records(FIRST_LOG_LENGTH if record == "spans" else 0, dt.PAUSE),
         tokens=st.records(FIRST_LOG_LENGTH if settings.log_tokens[0] else 0, dt.TOKEN),
+        batch_sizes=np.zeros(seats + 1 if settings.count_steps[0] else 0, np.int64),
+        step_times=np.zeros(NUM_BINS if settings.count_steps[0] else 0, np.int64),
         completions=st.records(0, dt.COMPLETION),
     )
 
@@ -134,6 +140,7 @@ def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) ->
     settings["log_blocks"] = record == "blocks"
     settings["log_tokens"] = record == "tokens" or from_tokens
     settings["log_spans"] = record == "spans" and not from_tokens
+    settings["count_steps"] = record != "none"
     if config.has_cpu_tier:
         _set_cpu_tier(settings, config)
     if config.compatibility == "blis":

@@ -9,11 +9,12 @@ would have done it. Taking ``m`` steps at once and taking them singly give the s
 
 from __future__ import annotations
 
-from sim.compile import part
+from sim.compile import part, phase
+from sim.engine.deadlines import next_deadline_us
 from sim.engine.dtypes import FCFS, GOT_FIRST_TOKEN, IS_DECODE, NEVER, SAMPLES
 from sim.engine.kv_cache.allocate_slots import append_new_block
 from sim.engine.kv_cache.prefix_cache import has_hashes_past, hash_of_block, remember_hash
-from sim.engine.log import log_completion, log_pause, log_span, note_schedule
+from sim.engine.log import count_steps, log_completion, log_pause, log_span, note_schedule
 from sim.engine.optional.blis import least_step_us
 from sim.engine.state import State
 from sim.engine.step_duration import blackbox_us, output_delay_us, take_step
@@ -212,6 +213,22 @@ def log_jump_spans(s: State, num_steps: int) -> None:
         at = last
 
 
+@phase
+def count_jump_steps(s: State, num_steps: int, start_us: int) -> None:
+    """Count the steps of a jump whose first starts at ``start_us``, those of equal duration at once."""
+    settings, num_seqs = s.engine[0].settings, s.engine[0].queues.num_running
+    step_us, num_equal = NEVER, 0
+    for j in range(num_steps):
+        end_us = s.ends_us[j + settings.async_scheduling]
+        if end_us - start_us != step_us:
+            if num_equal > 0:
+                count_steps(s, num_seqs, step_us, num_equal)
+            step_us, num_equal = end_us - start_us, 0
+        num_equal += 1
+        start_us = end_us
+    count_steps(s, num_seqs, step_us, num_equal)
+
+
 @part
 def room_in_the_logs(s: State) -> int:
     """Return how many steps of the running requests the scratch and the token log have room for."""
@@ -271,6 +288,9 @@ def start_jump(s: State, until_us: int, start_us: int) -> int:
     arrival_us = next_queued_us(s)
     if arrival_us != NEVER and arrivals_matter(s):
         until_us = min(until_us, arrival_us)
+    deadline_us = next_deadline_us(s)
+    if deadline_us != NEVER:
+        until_us = min(until_us, deadline_us)
     duty, duty_time_us = clock.compute_duty, clock.duty_time_us
     num_steps = hand_out_blocks(s, plan_steps(s, most, until_us, start_us))
     if settings.latency_kind == EXTENDED:
@@ -280,6 +300,8 @@ def start_jump(s: State, until_us: int, start_us: int) -> int:
                 s.duties[num_steps - 1],
                 s.ends_us[num_steps - 1 + settings.async_scheduling],
             )
+    if settings.count_steps and num_steps > 0:
+        count_jump_steps(s, num_steps, start_us)
     return num_steps
 
 

@@ -14,6 +14,11 @@ SCHEDULED, UPDATED = 1, 2
 """Kinds of entries in the step log; each is followed by its length in words."""
 
 
+BINS_PER_DOUBLING = 256
+NUM_BINS = 32 * BINS_PER_DOUBLING
+"""Of ``State.step_times``, see ``bin_of``."""
+
+
 @part
 def words_needed(s: State) -> int:
     """Return an upper bound on what two entries of the step log take."""
@@ -64,6 +69,26 @@ def log_span(s: State, first_end_us: int, step_us: int, num_steps: int) -> None:
         span = s.spans[fill.num_spans]
         span.first_end_us, span.step_us, span.num_steps = first_end_us, step_us, num_steps
         fill.num_spans += 1
+
+
+@phase
+def bin_of(duration_us: int) -> int:
+    """Return the bin of a duration: one per µs below 512, then 256 to each doubling, so that none is wider than 0.4 %.
+
+    Days share the last.
+    """
+    shift = 0
+    while duration_us >> shift >= 2 * BINS_PER_DOUBLING:
+        shift += 1
+    return min(shift * BINS_PER_DOUBLING + (duration_us >> shift), NUM_BINS - 1)
+
+
+@part
+def count_steps(s: State, num_seqs: int, duration_us: int, num_steps: int) -> None:
+    """Count steps of one size and one duration."""
+    if s.engine[0].settings.count_steps:
+        s.batch_sizes[num_seqs] += num_steps
+        s.step_times[bin_of(duration_us)] += num_steps
 
 
 @part

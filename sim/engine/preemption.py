@@ -62,6 +62,13 @@ def remove_running_at(s: State, index: int) -> int:
 
 
 @part
+def end_preemption(s: State, request: int) -> None:
+    """Count the time since a request was preempted, if it is."""
+    if s.requests[request].status == PREEMPTED and request < len(s.preempted_us):
+        s.preempted_us[request] += s.engine[0].clock.now_us
+
+
+@part
 def preempt(s: State, request: int) -> None:
     """Free a request's blocks and put it back into the queue; its outputs stay, all of it is computed again."""
     current, totals, r = s.engine[0].current_step, s.engine[0].totals, s.requests[request]
@@ -70,6 +77,8 @@ def preempt(s: State, request: int) -> None:
     drop_drafts(s, request)
     forget_outputs(s, request)
     r.status = PREEMPTED
+    if request < len(s.preempted_us):  # a fleet's engines go without
+        s.preempted_us[request] -= s.engine[0].clock.now_us
     r.num_computed_tokens = 0
     r.num_stale_output_tokens = r.num_in_flight_tokens
     r.num_output_placeholders = 0

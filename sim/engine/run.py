@@ -7,16 +7,18 @@ Python has to make an array larger.
 from __future__ import annotations
 
 from sim.compile import engine_entry, part
+from sim.engine.abort import drop_requests_past_their_deadline
+from sim.engine.deadlines import next_deadline_us
 from sim.engine.dtypes import NEVER, PENDING, SAMPLES, WAITING
 from sim.engine.jump import jump_async, jump_sync
-from sim.engine.log import has_room, log_schedule, log_update
+from sim.engine.log import count_steps, has_room, log_schedule, log_update
 from sim.engine.optional.blis import least_step_us, repeats_preempting_all
 from sim.engine.schedule import schedule
 from sim.engine.state import State
 from sim.engine.step_duration import take_step
 from sim.engine.step_sums import sums_of
 from sim.engine.update import update_from_output
-from sim.engine.waiting import add_request, next_queued_us, take_first_pending
+from sim.engine.waiting import add_request, earlier, next_queued_us, take_first_pending
 
 REACHED, IDLE, NEEDS_ROOM, PAUSED = 0, 1, 2, 3
 """Why ``run`` returned: the time is up, nothing can happen before another request comes, an array is full, requests
@@ -45,14 +47,14 @@ def add_arrivals(s: State) -> None:
 
 @part
 def wait_for_arrival(s: State, until_us: int) -> int:
-    """Move the clock to the next arrival; return NEVER, or why it cannot be waited for."""
+    """Move the clock to the next arrival, or deadline; return NEVER, or why it cannot be waited for."""
     clock = s.engine[0].clock
-    arrival_us = next_queued_us(s)
-    if arrival_us == NEVER:
+    event_us = earlier(next_queued_us(s), next_deadline_us(s))
+    if event_us == NEVER:
         return IDLE
-    if arrival_us >= until_us:
+    if event_us >= until_us or clock.now_us >= until_us:
         return REACHED
-    clock.now_us = max(clock.now_us, arrival_us)
+    clock.now_us = max(clock.now_us, event_us)
     return NEVER
 
 
@@ -70,11 +72,13 @@ def has_unfinished(s: State) -> bool:
 
 @part
 def duration_of(s: State, batch: int, start_us: int) -> int:
-    """Return how long a batch takes that starts at ``start_us``, the KV blocks it brings back included."""
+    """Return how long a batch takes that starts at ``start_us``, the KV blocks it brings back included; count it."""
     compute_us = take_step(s, sums_of(s, batch), start_us, s.batches[batch].step)
-    return max(
-        compute_us + s.engine[0].current_step.step_reload_us, least_step_us(s, s.batches[batch].num_entries)
-    )
+    num_seqs = s.batches[batch].num_entries
+    duration_us = max(compute_us + s.engine[0].current_step.step_reload_us, least_step_us(s, num_seqs))
+    if num_seqs > 0:
+        count_steps(s, num_seqs, duration_us, 1)
+    return duration_us
 
 
 @part
@@ -128,6 +132,7 @@ def run_sync(s: State, until_us: int, coalesce: bool) -> int:
             return NEEDS_ROOM
         if is_paused(s):
             return PAUSED
+        drop_requests_past_their_deadline(s, until_us)
         add_arrivals(s)
         if not has_unfinished(s) or queues.is_blocked:
             answer = wait_for_arrival(s, until_us)
@@ -213,6 +218,7 @@ def run_async(s: State, until_us: int, coalesce: bool) -> int:
             return NEEDS_ROOM
         if is_paused(s):
             return PAUSED
+        drop_requests_past_their_deadline(s, until_us)
         add_arrivals(s)
         if clock.num_batches == 0 and (not has_unfinished(s) or queues.is_blocked):
             answer = wait_for_arrival(s, until_us)

@@ -21,7 +21,7 @@ from sim.engine.optional.speculative import (
     padding_of_admission,
     take_new_drafts,
 )
-from sim.engine.preemption import preempt_until_it_fits
+from sim.engine.preemption import end_preemption, preempt_until_it_fits
 from sim.engine.state import State
 from sim.engine.step_sums import add_share, clear_sums
 from sim.engine.waiting import peek_request, remove_request
@@ -123,6 +123,7 @@ def record_admission(s: State, request: int) -> None:
     hit = s.hits[current.num_hits]
     hit.request, hit.computed = request, r.num_computed_tokens
     current.num_hits += 1
+    end_preemption(s, request)
     if r.scheduled_us == NEVER:
         r.scheduled_us = clock.now_us
         r.num_cached_tokens = r.num_computed_tokens

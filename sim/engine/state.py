@@ -18,6 +18,9 @@ class State(NamedTuple):
     terms: NDArray[np.float64]  # every other latency model's coefficients
     requests: Records  # REQUEST[capacity]
     held: NDArray[np.int64]  # closed loop: request numbers in the order in which they may go
+    deadline_us: NDArray[np.int64]  # per request: when its client gives up, NEVER; empty where nobody does
+    deadlines: NDArray[np.int64]  # request numbers by (deadline_us, number)
+    preempted_us: NDArray[np.int64]  # per request: time preempted; while it is, minus when that began
     running: NDArray[np.uint32]  # request numbers in admission order
     heap: NDArray[np.int64]  # waiting requests of every policy but fcfs
     blocks: Records  # BLOCK[num_gpu_blocks]
@@ -44,6 +47,8 @@ class State(NamedTuple):
     spans: Records  # SPAN[capacity]
     pauses: Records  # PAUSE[capacity]
     tokens: Records  # TOKEN[capacity]
+    batch_sizes: NDArray[np.int64]  # how many steps had so many requests
+    step_times: NDArray[np.int64]  # how many steps fell into each bin of durations
     completions: Records  # COMPLETION[capacity]
 
 

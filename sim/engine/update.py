@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from sim.compile import part, phase
+from sim.engine.deadlines import learnt_us
 from sim.engine.dtypes import ABORTED, COMPLETED, FINISHED, GOT_FIRST_TOKEN, RUNNING, SAMPLES
 from sim.engine.kv_cache.blocks import free_blocks
 from sim.engine.kv_cache.prefix_cache import cache_full_blocks
 from sim.engine.log import log_completion, log_pause, log_span, log_token
 from sim.engine.optional.speculative import verify_drafts
+from sim.engine.preemption import end_preemption
 from sim.engine.state import State
 from sim.engine.step_duration import output_delay_us
 from sim.engine.waiting import release_held, remove_request
@@ -42,6 +44,7 @@ def finish(s: State, request: int) -> None:
     r = s.requests[request]
     free_blocks(s, request)
     if r.status != RUNNING:
+        end_preemption(s, request)
         remove_request(s, request)
     r.status = FINISHED
     s.finished[current.num_finished] = request
@@ -52,7 +55,7 @@ def finish(s: State, request: int) -> None:
         seen_us = r.last_token_us + output_delay_us(s.latency, r.num_tokens - r.num_prompt_tokens)
         log_completion(s, request, seen_us, COMPLETED)
         if settings.is_closed_loop:
-            release_held(s, seen_us)
+            release_held(s, learnt_us(s, request, seen_us))
 
 
 @part

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sim.compile import part
+from sim.engine.deadlines import add_deadline
 from sim.engine.dtypes import FCFS, NEVER, REJECTED
 from sim.engine.state import State
 
@@ -126,6 +127,14 @@ def next_queued_us(s: State) -> int:
 
 
 @part
+def earlier(a_us: int, b_us: int) -> int:
+    """Return the earlier of two times, either of which may be NEVER."""
+    if a_us == NEVER or (b_us != NEVER and b_us < a_us):
+        return b_us
+    return a_us
+
+
+@part
 def add_pending(s: State, request: int) -> None:
     """Let a request join the queue at its ``queued_us``, behind those of the same time."""
     queues, r = s.engine[0].queues, s.requests[request]
@@ -190,6 +199,10 @@ def release_held(s: State, seen_us: int) -> None:
         r.urgency += settings.age_weight_per_us * (r.arrival_us - held_us)
         r.queued_us += r.arrival_us  # it held its own delay
         add_pending(s, request)
+        if settings.has_deadlines and s.deadline_us[request] != NEVER:
+            if not settings.is_capped:  # it has as long from its arrival as it had
+                s.deadline_us[request] += r.arrival_us - held_us
+            add_deadline(s, request)
         queues.next_held += 1
         if r.status != REJECTED:
             return

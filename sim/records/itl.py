@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.compile import entry
+from sim.records.histograms import percentile
 
 Int64s = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -37,15 +38,7 @@ class InterTokenLatencies:
 
     def pooled_percentile_us(self, percent: float) -> float:
         """Return a percentile over all gaps, interpolated linearly as numpy does, NaN when there is none."""
-        total = int(self.counts.sum())
-        if total == 0:
-            return float("nan")
-        rank = percent / 100 * (total - 1)
-        below = int(rank)
-        ends = np.cumsum(self.counts)
-        low = self.gaps_us[np.searchsorted(ends, below, side="right")]
-        high = self.gaps_us[np.searchsorted(ends, min(below + 1, total - 1), side="right")]
-        return float(low + (rank - below) * (high - low))
+        return percentile(self.gaps_us, self.counts, percent)
 
 
 @entry

@@ -9,9 +9,11 @@ import numpy as np
 from sim.config import EngineConfig, Record
 from sim.engine import dtypes as dt
 from sim.engine.initial_state import gives_gaps_from_tokens
+from sim.engine.log import BINS_PER_DOUBLING
 from sim.engine.state import State
 from sim.latency.batch import StepBatch
 from sim.latency.model import LatencyModel
+from sim.records.histograms import Histogram, histogram_of
 from sim.records.itl import InterTokenLatencies, inter_token_latencies, latencies_of_tokens
 from sim.records.steps import Step, decode_steps, step_batches
 from sim.requests import Int64s, Outcomes, Status
@@ -88,6 +90,20 @@ def outcomes_of(state: State, latency: LatencyModel, requests: slice = slice(Non
     got_tokens = num_outputs > 0
     first_delay = latency.output_delay_us(np.minimum(num_outputs, 1))
     last_delay = latency.output_delay_us(num_outputs)
+    first_seen_us = np.where(got_tokens, rows["first_token_us"] + first_delay, dt.NEVER)
+    last_seen_us = np.where(got_tokens, rows["last_token_us"] + last_delay, dt.NEVER)
+    if len(state.deadline_us):
+        deadline_us = state.deadline_us[: queues.num_requests][requests]
+        gave_up = (rows["status"] == dt.ABORTED) | (
+            (rows["status"] == dt.FINISHED) & (last_seen_us > deadline_us)
+        )
+        gave_up &= deadline_us != dt.NEVER
+        status[gave_up] = Status.TIMEOUT
+        first_seen_us[gave_up & (first_seen_us > deadline_us)] = dt.NEVER
+    preempted_us = np.zeros(len(rows), np.int64)
+    if len(state.preempted_us):
+        preempted_us += state.preempted_us[: queues.num_requests][requests]
+        preempted_us[rows["status"] == dt.PREEMPTED] += state.engine[0].clock.now_us
     arrival_us, queued_us = rows["arrival_us"].copy(), rows["queued_us"].copy()
     if state.engine[0].settings.is_closed_loop:
         is_held = np.zeros(queues.num_requests, bool)
@@ -98,12 +114,50 @@ def outcomes_of(state: State, latency: LatencyModel, requests: slice = slice(Non
         arrival_us=arrival_us,
         queued_us=queued_us,
         scheduled_us=rows["scheduled_us"].copy(),
-        first_token_us=np.where(got_tokens, rows["first_token_us"] + first_delay, dt.NEVER),
-        last_token_us=np.where(got_tokens, rows["last_token_us"] + last_delay, dt.NEVER),
+        first_token_us=first_seen_us,
+        last_token_us=last_seen_us,
         num_output_tokens=num_outputs,
         num_preemptions=rows["num_preemptions"].copy(),
+        preempted_us=preempted_us,
         num_cached_tokens=rows["num_cached_tokens"].copy(),
     )
+
+
+def cut_off(state: State, outcomes: Outcomes, *, until_us: int) -> tuple[int, int]:
+    """Take back what lies past a horizon; return how many requests were running at it, and how many waiting.
+
+    Who arrives at the horizon or later has not arrived; who has not seen its last token by then is UNFINISHED, or
+    TIMEOUT where its deadline came before.
+    """
+    rows, status = state.requests[: len(outcomes.status)], outcomes.status
+    deadline_us = (
+        state.deadline_us[: len(status)] if len(state.deadline_us) else np.full(len(status), dt.NEVER)
+    )
+    gave_up = (deadline_us != dt.NEVER) & (deadline_us < until_us)
+    is_held = (outcomes.arrival_us == dt.NEVER) & (rows["status"] == dt.REJECTED)
+    is_absent = is_held | (outcomes.arrival_us >= until_us)
+    is_late = (rows["status"] == dt.FINISHED) & (outcomes.last_token_us > until_us)
+    status[is_absent | (is_late & ~gave_up)] = Status.UNFINISHED
+    status[(status == Status.UNFINISHED) & gave_up & ~is_absent] = Status.TIMEOUT
+    outcomes.arrival_us[is_absent] = outcomes.queued_us[is_absent] = dt.NEVER
+    outcomes.first_token_us[outcomes.first_token_us > until_us] = dt.NEVER
+    is_cut = status == Status.UNFINISHED
+    is_running = is_cut & ((rows["status"] == dt.RUNNING) | is_late)
+    is_waiting = is_cut & ~is_running & (outcomes.arrival_us != dt.NEVER)
+    return int(is_running.sum()), int(is_waiting.sum())
+
+
+def batch_sizes_of(state: State) -> Histogram:
+    """Return how many steps had how many requests."""
+    return histogram_of(state.batch_sizes, np.arange(len(state.batch_sizes), dtype=np.float64))
+
+
+def step_times_of(state: State) -> Histogram:
+    """Return how many steps took how long, µs: each at the middle of its bin (``sim/engine/log.py:bin_of``)."""
+    bins = np.arange(len(state.step_times))
+    shift = np.maximum(bins // BINS_PER_DOUBLING - 1, 0)
+    first = (bins - shift * BINS_PER_DOUBLING) << shift
+    return histogram_of(state.step_times, first + ((1 << shift) - 1) / 2)
 
 
 def gaps_of(state: State, latency: LatencyModel, *, from_tokens: bool) -> InterTokenLatencies:

@@ -6,7 +6,7 @@ import pytest
 import vtwin
 from replay import dump_config, load_config, read_defaults
 from tests.calibrate.known_servers import GUESS, observed, workload
-from traces import write_trace
+from traces import read_trace, write_trace
 
 
 @pytest.fixture
@@ -197,3 +197,16 @@ def test_circumstances_that_cannot_be_are_refused_before_anything_is_written(
     assert run("low", "--config", "guess.yaml", "--report", "r", *arguments) == code
     assert message in capsys.readouterr().err
     assert not (here / "r").exists()
+
+
+def test_what_the_simulation_does_not_follow_is_told_and_in_the_report(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = read_trace(here / "low")
+    write_trace(trace.with_columns(image_tokens=[5] * len(trace)), here / "pictures")
+    assert run("pictures", "--config", "guess.yaml", "--report", "report") == 0
+    said = "image tokens count as prompt tokens (input_tokens)"
+    assert f"note: pictures: {said}" in capsys.readouterr().err
+    document = json.loads((here / "report" / "report.json").read_text())
+    assert any(note.startswith(said) for note in document["traces"][0]["notes"])
+    assert said in (here / "report" / "report.md").read_text()

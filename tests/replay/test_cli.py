@@ -64,10 +64,12 @@ def test_the_document_has_the_contracts_keys(capsys: pytest.CaptureFixture[str])
     summary = document(capsys, *REPLAY)
     assert list(summary) == [
         *("schema_version", "tool_version", "num_requests", "num_by_status", "num_warmup"),
-        *("num_length_capped", "duration_us", "measured"),
-        *("request_throughput", "output_token_throughput", "prefix_hit_frac", "num_preemptions"),
-        *("engine_cpu_s", "num_steps", "num_jumps", "ttft_us", "e2e_us", "itl_us", "tpot_us", "queue_us"),
-        *("speculative", "kv_offload", "goodput", "operator_times", "latency", "warnings"),
+        *("num_length_capped", "incomplete", "duration_us", "measured", "request_throughput"),
+        *("output_token_throughput", "prefix_hit_frac", "num_preemptions", "engine_cpu_s", "num_steps"),
+        *("num_jumps", "steps", "ttft_us", "e2e_us", "itl_us"),
+        *("tpot_us", "queue_us", "preempted_us", "speculative", "kv_offload"),
+        *("goodput", "operator_times"),
+        *("latency", "warnings"),
     ]
     for name in ("ttft_us", "e2e_us", "itl_us", "tpot_us", "queue_us"):
         assert list(summary[name]) == ["mean", "p50", "p90", "p95", "p99"]  # type: ignore[call-overload]

@@ -28,6 +28,7 @@ JSON = st.recursive(
     max_leaves=6,
 )
 FIELDS = (
+    *("response_format", "structured_outputs", "tools"),
     "prompt",
     "messages",
     "max_tokens",
@@ -148,6 +149,43 @@ def test_lengths_that_cannot_be_are_refused(prompt: int, asked: dict[str, object
     with pytest.raises(Refusal) as caught:
         plan_answer(job(**asked), np.arange(prompt), max_model_len=4096)
     assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("fields", "guided"),
+    [
+        ({}, False),
+        ({"response_format": None, "structured_outputs": None, "tools": []}, False),
+        ({"response_format": {"type": "text"}}, False),
+        ({"response_format": {"type": "json_object"}}, True),
+        ({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}}, True),
+        ({"structured_outputs": {"regex": "a+"}}, True),
+        ({"structured_outputs": {"json": {"type": "object"}}, "response_format": {"type": "text"}}, True),
+    ],
+)
+def test_a_request_for_a_grammar_is_known(fields: dict[str, object], guided: bool) -> None:
+    assert job(**fields).guided is guided
+    assert parse_chat({"messages": [USER], **fields}).guided is guided
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"response_format": {"type": "structural_tag"}}, "response_format"),
+        ({"response_format": "json"}, "response_format"),
+        ({"response_format": {"type": "json_schema"}}, "response_format"),
+        ({"structured_outputs": {}}, "structured_outputs"),
+        ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs"),
+        ({"structured_outputs": {"structural_tag": "{}"}}, "structured_outputs"),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"functions": [{"name": "f"}]}, "functions"),
+    ],
+)
+def test_grammars_and_tools_that_are_not_emulated_are_refused(fields: dict[str, object], param: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        parse_chat({"messages": [USER], **fields})
+    assert (caught.value.status, caught.value.param) == (400, param)
 
 
 def test_without_max_tokens_an_answer_ends_by_itself_unless_eos_is_ignored() -> None:

@@ -13,7 +13,7 @@ import pytest
 import vtwin
 from replay import TwinConfig, pacing_of, simulate_trace
 from replay.serve.metrics import Metrics, exposition
-from replay.trace.measured_window import Measured, parse_measured
+from replay.trace.measured_window import Measured, parse_horizon, parse_measured
 from replay.trace.requests import requests_from_trace
 from replay.trace.simulation_summary import summarize, table
 from replay.trace.trace_notes import trace_notes
@@ -300,3 +300,87 @@ def test_what_is_not_simulated_is_told() -> None:
     begins = ["model: ", "instance: ", "image tokens ", "adapter: 1 LoRA adapter;", "streaming: 1 requests"]
     assert [note.startswith(begin) for note, begin in zip(notes, begins, strict=True)] == [True] * 5
     assert trace_notes(workload(), replace(twin(), seed=3)) == ()
+
+
+# -- deadlines and horizons -----------------------------------------------------------------------------------
+
+
+def test_who_is_late_is_given_up_and_counted(replayed: Replayed) -> None:
+    """Two at a time, 5 ms a step, ten tokens: the last pairs are past their 120 ms."""
+    n = 8
+    crowd = make_trace(
+        Header(mode="generated"),
+        {
+            "request_id": [str(i) for i in range(n)],
+            "arrival_time_us": np.zeros(n, np.int64),
+            "input_tokens": np.full(n, 10),
+            "output_tokens": np.full(n, 10),
+            "deadline_us": np.full(n, 120_000),
+        },
+    )
+    shown, simulated, notes = replayed(crowd)
+    assert shown["num_by_status"] == {"ok": 4, "timeout": 4}
+    late = simulated.column("status") == "timeout"
+    assert simulated.column("last_token_time_us")[late].isna().all()
+    assert (simulated.column("last_token_time_us")[~late] <= 120_000).all()
+    assert "deadline" not in notes
+
+
+def test_the_deadline_is_the_client_s_beyond_its_network() -> None:
+    """Alone the answer takes 25,980 µs at the server, and 200,000 back and forth."""
+    for deadline_us, status in ((225_979, "timeout"), (225_980, "ok")):
+        late = workload(
+            network_rtt_us=[200_000] * 4,
+            arrival_time_us=np.arange(4) * 1_000_000,
+            deadline_us=[deadline_us, None, None, None],
+        )
+        simulated, _ = simulate_trace(late, twin())
+        assert simulated.column("status").tolist() == [status, "ok", "ok", "ok"]
+
+
+def test_a_horizon_leaves_the_rest_incomplete_and_says_what_it_was_doing(replayed: Replayed) -> None:
+    later = workload(
+        arrival_time_us=[0, 0, 0, 500_000], output_tokens=[5, 40, 40, 40], input_tokens=[1, 64, 64, 64]
+    )
+    shown, simulated, _ = replayed(later, "--horizon", "100ms")
+    assert shown["num_by_status"] == {"incomplete": 3, "ok": 1}
+    assert shown["incomplete"] == {"num_running": 2, "num_waiting": 0, "num_unsent": 1}
+    assert shown["duration_us"] == 100_000
+    assert simulated.column("send_time_us").isna().tolist() == [False, False, False, True]
+    assert simulated.column("arrival_time_us").tolist() == [0, 0, 0, 500_000]
+
+
+def test_a_horizon_beyond_the_end_changes_nothing(replayed: Replayed) -> None:
+    shown, _, _ = replayed(workload(), "--horizon", "10m")
+    plain, _, _ = replayed(workload())
+    assert shown | {"engine_cpu_s": 0} == plain | {"engine_cpu_s": 0}
+    assert shown["incomplete"] is None
+
+
+@pytest.mark.parametrize("text", ["0", "soon"])
+def test_a_horizon_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--horizon: got"):
+        parse_horizon(text)
+
+
+def test_steps_are_described() -> None:
+    """Alone: one prefill of 64 tokens and four decodes; each of four requests, far apart."""
+    trace, simulation = simulate_trace(workload(arrival_time_us=np.arange(4) * 1_000_000), twin())
+    steps = summarize(simulation, trace)["steps"]
+    assert steps["num_seqs"]["mean"] == 1
+    assert steps["duration_us"]["p50"] == pytest.approx(5010, rel=0.002)
+    assert steps["duration_us"]["p99"] == pytest.approx(5640, rel=0.002)
+    assert steps["duration_us"]["mean"] == pytest.approx((5640 + 4 * 5010) / 5, rel=0.002)
+
+
+def test_time_preempted_is_in_the_trace_and_the_summary() -> None:
+    config = twin(num_gpu_blocks=11, scheduler_reserve_full_isl=False, enable_prefix_caching=False)
+    trace, simulation = simulate_trace(workload(output_tokens=[60] * 4), config)
+    gone = (trace.column("num_preemptions") > 0).to_numpy(dtype=bool)
+    assert gone.any()
+    assert not gone.all()
+    preempted_us = trace.column("preempted_us").to_numpy(np.int64)
+    assert (preempted_us[gone] > 0).all()
+    assert (preempted_us[~gone] == 0).all()
+    summary = summarize(simulation, trace)
+    assert summary["preempted_us"]["mean"] == pytest.approx(preempted_us[gone].mean())

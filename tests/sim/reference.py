@@ -31,6 +31,10 @@ class Request:
     hash_ids: list[int]
     is_refused: bool
     num_tokens: int
+    deadline_us: int | None = None
+    place: int = 0  # among those of one deadline
+    preempted_us: int = 0
+    preempted_since_us: int = NEVER
     has_arrived: bool = True
     computed: int = 0
     placeholders: int = 0
@@ -126,7 +130,7 @@ class Reference:
         self.waiting: list[Request] = []
         self.pool = Blocks(config.num_gpu_blocks)
         self.steps: list[dict[str, Any]] = []
-        self.clock = self.num_steps = 0
+        self.clock = self.end_us = self.num_steps = 0
         self.is_blocked = self.has_finished = False
         self.fruitless_since: tuple[int, int] | None = None  # tokens given, and who was to come
         self.num_fruitless = 0
@@ -137,6 +141,7 @@ class Reference:
         if self.config.frontend == "openai":
             is_refused = prompt >= limit or asked > limit
             asked = min(asked, limit - prompt)
+        deadline_us = NEVER if requests.deadline_us is None else int(requests.deadline_us[i])
         ids = requests.hash_ids[requests.hash_offsets[i] : requests.hash_offsets[i + 1]].tolist()
         is_refused = is_refused or prompt < 1 or asked < 1
         return Request(
@@ -149,6 +154,8 @@ class Reference:
             hash_ids=ids,
             is_refused=is_refused,
             num_tokens=prompt,
+            deadline_us=None if deadline_us == NEVER else deadline_us,
+            place=i,
             status=Status.REJECTED if is_refused else Status.UNFINISHED,
         )
 
@@ -209,6 +216,7 @@ class Reference:
         victim.blocks, victim.num_cached, victim.computed, victim.placeholders = [], 0, 0, 0
         victim.stale = victim.in_flight
         victim.num_preemptions += 1
+        victim.preempted_since_us = self.clock
         batch.row["preempted"].append(victim.number)
         self.waiting.insert(0, victim)
 
@@ -226,6 +234,7 @@ class Reference:
             if not self.fits(head, hits, n):
                 return
             self.running.append(self.waiting.pop(0))
+            self.end_preemption(head)
             for block in hits:
                 self.pool.share(block)
             head.blocks, head.num_cached = hits, len(hits)
@@ -326,9 +335,44 @@ class Reference:
     def finish(self, request: Request, batch: Batch) -> None:
         self.pool.release(request.blocks)
         request.blocks, request.status, self.has_finished = [], Status.OK, True
+        self.end_preemption(request)
         (self.running if request in self.running else self.waiting).remove(request)
         batch.row["finished"].append(request.number)
-        self.release_held(self.seen_us(request, len(request.token_times)))
+        seen_us = self.seen_us(request, len(request.token_times))
+        if request.deadline_us is not None and request.deadline_us < seen_us:
+            request.status = Status.TIMEOUT
+            seen_us = min(seen_us, max(request.deadline_us, request.arrival_us))
+        self.release_held(seen_us)
+
+    def end_preemption(self, request: Request) -> None:
+        if request.preempted_since_us != NEVER:
+            request.preempted_us += self.clock - request.preempted_since_us
+            request.preempted_since_us = NEVER
+
+    # -- clients that give up ---------------------------------------------------------------------------------
+
+    def with_deadlines(self) -> list[Request]:
+        """Return those whose clients may yet give up, the next one first."""
+        live = [r for r in self.requests if r.has_arrived and r.status == Status.UNFINISHED]
+        return sorted(
+            (r for r in live if r.deadline_us is not None), key=lambda r: (r.deadline_us or 0, r.place)
+        )
+
+    def give_up(self) -> None:
+        while (first := self.with_deadlines()) and (first[0].deadline_us or 0) <= self.clock:
+            self.abort(first[0])
+
+    def abort(self, request: Request) -> None:
+        self.end_preemption(request)
+        if request in self.running:
+            self.running.remove(request)
+            self.pool.release(request.blocks)
+            request.blocks = []
+        elif request in self.waiting:
+            self.waiting.remove(request)
+        request.status, self.has_finished, self.is_blocked = Status.TIMEOUT, True, False
+        self.fruitless_since = None
+        self.release_held(max(request.deadline_us or 0, request.arrival_us))
 
     def seen_us(self, request: Request, number: int) -> int:
         """Return when the client sees a request's output token, the first being number 1."""
@@ -340,7 +384,11 @@ class Reference:
         """A user has an answer: after a think time the next request arrives; one refused is an answer too."""
         while self.held:
             r = self.held.popleft()
+            before_us = r.arrival_us
             r.arrival_us, r.has_arrived = seen_us + self.think_us, True
+            if r.deadline_us is not None:
+                r.deadline_us += r.arrival_us - before_us
+            r.place += len(self.requests)
             self.pending.append(r)
             self.pending.sort(key=lambda r: r.queued_us)
             if not r.is_refused:
@@ -353,20 +401,25 @@ class Reference:
         self.run_async() if self.config.async_scheduling else self.run_sync()
         for r in self.requests:
             r.status = Status.STUCK if r.status == Status.UNFINISHED else r.status
+            self.clock = self.end_us
+            self.end_preemption(r)
         return self
 
     def join(self) -> None:
         while self.pending and self.pending[0].queued_us <= self.clock:
             request = self.pending.pop(0)
             self.is_blocked = False
-            if not request.is_refused:
+            if request.status == Status.UNFINISHED:
                 self.waiting.append(request)
 
     def waits_for_arrival(self) -> bool:
         """Move the clock on to the next arrival when nothing can run before it; return whether it did."""
         if (self.running or self.waiting) and not self.is_blocked:
             return False
-        self.clock = max(self.clock, self.pending[0].queued_us) if self.pending else NEVER
+        events = [r.queued_us for r in self.pending[:1]]
+        events += [r.deadline_us or 0 for r in self.with_deadlines()[:1]]
+        self.end_us = self.clock
+        self.clock = max(self.clock, min(events)) if events else NEVER
         return True
 
     def preempts_without_end(self, *batches: Batch) -> bool:
@@ -381,6 +434,7 @@ class Reference:
 
     def run_sync(self) -> None:
         while self.clock != NEVER:
+            self.give_up()
             self.join()
             if self.waits_for_arrival():
                 continue
@@ -395,6 +449,7 @@ class Reference:
         flight: deque[Batch] = deque()
         device_free_us = 0
         while self.clock != NEVER:
+            self.give_up()
             self.join()
             if not flight and self.waits_for_arrival():
                 continue

@@ -70,6 +70,7 @@ class Case:
     latency: LatencyModel
     closed_loop: tuple[int, int] | None = None
     max_concurrency: int | None = None
+    until_us: int | None = None
 
     def run(self, *, coalesce: bool = True, record: Record = "none") -> Simulation:
         """Simulate it."""
@@ -81,6 +82,7 @@ class Case:
             record=record,
             closed_loop=self.closed_loop,
             max_concurrency=self.max_concurrency,
+            until_us=self.until_us,
         )
 
     def under(self, **changes: Setting) -> Case:
@@ -330,15 +332,28 @@ def cases(
     is_async: bool | None = None,
     closed: bool | None = False,
     model: Callable[[Pick], LatencyModel] = blackbox,
+    impatient: bool = False,
 ) -> Case:
-    """Draw a whole case; ``closed`` None draws open and closed loops."""
+    """Draw a whole case; ``closed`` None draws open and closed loops; ``impatient``: with deadlines, half the time."""
     pick = draw(picks())
     block_size = pick((4, 8, 16, 3, 2, 1))
     rows = request_rows(pick, block_size=block_size)
     config = config_for(pick, rows, block_size=block_size, is_async=is_async)
     is_closed = pick((False, True)) if closed is None else closed
     loop = (pick((1, 2, 3, 4)), pick((0, 1, 100, 777))) if is_closed else None
-    return Case(requests=requests_of(rows), config=config, latency=model(pick), closed_loop=loop)
+    case = Case(requests=requests_of(rows), config=config, latency=model(pick), closed_loop=loop)
+    if impatient and pick((True, False)):
+        return replace(case, requests=replace(case.requests, deadline_us=deadlines(pick, case)))
+    return case
+
+
+def deadlines(pick: Pick, case: Case) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Pick until when each client waits, -1 for ever: about as long as all requests take together, or much less."""
+    outcomes = case.run().outcomes
+    span_us = max(8, int(outcomes.last_token_us.max(initial=0)))
+    patience = (-1, span_us, span_us // 2, span_us // 4, span_us // 8, 100, 10, 0)
+    own = [(pick(patience), int(arrival_us)) for arrival_us in case.requests.arrival_us]
+    return np.array([-1 if wait < 0 else arrival_us + wait for wait, arrival_us in own], np.int64)
 
 
 def assert_same_outcomes(ours: Outcomes, theirs: Outcomes) -> None:

@@ -7,8 +7,8 @@ from dataclasses import fields
 import numpy as np
 from hypothesis import given
 
-from sim import Outcomes, Step
-from tests.sim.reference import NEVER, Reference
+from sim import Outcomes, Status, Step
+from tests.sim.reference import NEVER, Reference, Request
 from tests.sim.strategies import Case, assert_same_outcomes, cases, examples
 
 MANY_BLOCKS = 200
@@ -25,15 +25,23 @@ def reference_outcomes(reference: Reference) -> Outcomes:
             "arrival_us": r.arrival_us if r.has_arrived else NEVER,
             "queued_us": r.queued_us if r.has_arrived else NEVER,
             "scheduled_us": r.scheduled_us,
-            "first_token_us": reference.seen_us(r, 1),
+            "first_token_us": first_seen_us(reference, r),
             "last_token_us": reference.seen_us(r, len(r.token_times)),
             "num_output_tokens": len(r.token_times),
             "num_preemptions": r.num_preemptions,
+            "preempted_us": r.preempted_us,
             "num_cached_tokens": r.hit,
         }
         for r in reference.requests
     ]
     return Outcomes(**{field.name: np.array([row[field.name] for row in rows]) for field in fields(Outcomes)})
+
+
+def first_seen_us(reference: Reference, request: Request) -> int:
+    """Return when the client saw the first token, which it did not after it had given up."""
+    seen_us = reference.seen_us(request, 1)
+    gave_up = request.status == Status.TIMEOUT and seen_us > (request.deadline_us or 0)
+    return NEVER if gave_up else seen_us
 
 
 def run_reference(case: Case) -> Reference:
@@ -46,7 +54,7 @@ def bounded(case: Case) -> Case:
 
 
 @examples(200)
-@given(cases(closed=None))
+@given(cases(closed=None, impatient=True))
 def test_every_step_and_every_block_is_the_reference_s(case: Case) -> None:
     case = bounded(case)
     reference, simulation = run_reference(case), case.run(record="blocks")
@@ -58,6 +66,6 @@ def test_every_step_and_every_block_is_the_reference_s(case: Case) -> None:
 
 
 @examples(200)
-@given(cases(closed=None))
+@given(cases(closed=None, impatient=True))
 def test_jumps_and_the_unbounded_cache_end_as_the_reference_does(case: Case) -> None:
     assert_same_outcomes(case.run().outcomes, reference_outcomes(run_reference(bounded(case))))

@@ -14,7 +14,9 @@ from scipy import stats
 import vtwin
 from traces import ConfigError, TraceError, check_trace, read_trace, write_trace
 from traces.conversion import convert
-from traces.workload.servegen import Cut
+from traces.workload import synth
+from traces.workload.servegen_data import Cut
+from traces.workload.spec.read import load_spec
 
 TRACE = "0,0,0,,0,0\n600,5,1.0,Gamma,1.0,0.2\n1200,20,2.0,Gamma,0.25,0.2\n1800,0,0,,0,0\n"
 OTHER = "0,0,0,,0,0\n600,2,9.0,Weibull,0.2,0.1\n1200,0,0,,0,0\n1800,0,0,,0,0\n"
@@ -133,6 +135,52 @@ def test_a_folder_without_its_files_is_refused(folder: Path) -> None:
     (folder / "empty").mkdir()
     with pytest.raises(TraceError, match="got none of its files"):
         convert("servegen", folder / "empty")
+
+
+SPEC = "servegen_data: {path: data, span_start: 600, span_end: 1800, rate_scale: 0.5}\nseed: 3\n"
+
+
+def test_a_specification_draws_what_the_conversion_draws(folder: Path) -> None:
+    (folder.parent / "spec.yaml").write_text(SPEC)
+    drawn = synth(load_spec(folder.parent / "spec.yaml"), seed=3)
+    converted = convert("servegen", folder, cut=Cut(start_s=600, span_s=1200, scale=0.5, seed=3))
+    assert drawn.requests.equals(converted.requests)
+    assert drawn.column("reason_ratio").notna().any()
+
+
+def test_an_aggregate_rate_takes_the_datas_rates_as_shares(folder: Path) -> None:
+    (folder.parent / "spec.yaml").write_text(SPEC + "aggregate_rate: 10\nhorizon: 600000000\n")
+    drawn = synth(load_spec(folder.parent / "spec.yaml"), seed=3)
+    assert len(drawn) == pytest.approx(6000, rel=0.1)  # of 5 and 2 per second in the data's first 600 s
+    shares = drawn.column("client_id").value_counts(normalize=True)
+    assert shares["chunk-3"] == pytest.approx(5 / 7, abs=0.15)  # gaps of a cv of 10
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ("{path: none}", r"servegen_data: .*got no folder"),
+        (
+            "{path: data, span_start: 9000}",
+            r"servegen_data\.span_start: got 9000 s, in which no client sends",
+        ),
+        (
+            "{path: data, span_start: 9, span_end: 9}",
+            r"servegen_data\.?.*span_end: got 9, expected seconds > span",
+        ),
+        ("{path: data, rate_scale: 0}", r"rate_scale: got 0, expected a number > 0"),
+        (
+            "{path: data}\nclients: [{id: a, input_distribution: {type: constant, params: {value: 1}}}]",
+            "clients: got",
+        ),
+    ],
+)
+def test_a_specification_that_cannot_be_drawn_from_the_data_is_refused(
+    folder: Path, section: str, said: str
+) -> None:
+    (folder.parent / "spec.yaml").write_text(f"servegen_data: {section}\n")
+    with pytest.raises(ConfigError, match=said):
+        load_spec(folder.parent / "spec.yaml")
 
 
 @pytest.mark.skipif("VTWIN_DATA" not in os.environ, reason="VTWIN_DATA names no folder of public data")

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from traces.workload.draw import draw_tokens, uniforms
 from traces.workload.invalid import InvalidWorkload
-from traces.workload.lengths import Separate
+from traces.workload.lengths import Separate, Shares
 from traces.workload.model import Client, Modalities, Parts
 
 Floats = npt.NDArray[np.float64]
@@ -33,10 +33,20 @@ def draw_content(client: Client, *, seed: int, stream: str, n: int) -> dict[str,
     if client.reason_percent is not None:
         percent = draw_tokens(client.reason_percent, seed=seed, stream=f"{stream}/reasoning", n=n)
         columns["reason_ratio"] = np.clip(percent / 100, 0.0, 1.0)
+    if client.reason_shares is not None:
+        drawn = _shares(client.reason_shares, seed=seed, stream=f"{stream}/reasoning", n=n)
+        columns["reason_ratio"] = np.clip(drawn, 0.0, 1.0)
     if client.guided_frac > 0:
         drawn = uniforms(seed, f"{stream}/guided", n=n)[:, 0]
         columns["guided"] = (drawn < client.guided_frac).astype(np.float64)
     return columns
+
+
+def _shares(shares: Shares, *, seed: int, stream: str, n: int) -> Floats:
+    cumulative = np.cumsum(shares.weights)
+    drawn = uniforms(seed, stream, n=n)[:, 0] * cumulative[-1]
+    values: Floats = np.array(shares.values)[np.searchsorted(cumulative, drawn, side="right")]
+    return values
 
 
 def prompt_of(columns: dict[str, Floats]) -> Ints | None:

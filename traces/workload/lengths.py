@@ -128,6 +128,14 @@ class Empirical:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """One of ``values`` in [0, 1], ascending, in proportion to ``weights``."""
+
+    values: tuple[float, ...]
+    weights: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Uniform:
     """Every whole number in [min, max] alike."""
 

@@ -14,7 +14,7 @@ from typing import Final, Literal, get_args
 
 from traces.header import SLOTarget
 from traces.workload.invalid import require
-from traces.workload.lengths import Distribution, Lengths
+from traces.workload.lengths import Distribution, Lengths, Shares
 
 ArrivalProcess = Literal["poisson", "constant", "gamma", "weibull"]
 SloClass = Literal["critical", "standard", "sheddable", "batch", "background"]
@@ -59,6 +59,14 @@ class Arrival:
             require(low <= self.cv <= high, f"cv: got {self.cv:g}, expected a number in [{low:g}, {high:g}]")
 
 
+def cv_of_shape(process: ArrivalProcess, shape: float) -> float:
+    """Return the coefficient of variation of a gamma or Weibull distribution of this shape, which is above 0."""
+    if process == "gamma":
+        return 1 / math.sqrt(shape)
+    log_ratio = math.lgamma(1 + 2 / shape) - 2 * math.lgamma(1 + 1 / shape)
+    return math.sqrt(math.expm1(min(log_ratio, 100.0)))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
     """(start_us, end_us]: a client is active; what it gives replaces the client's own.
@@ -74,6 +82,7 @@ class Window:
     arrival: Arrival | None = None
     prompt: Distribution | None = None
     output: Distribution | None = None
+    reason_shares: Shares | None = None
 
     def __post_init__(self) -> None:
         """Check the times and the rate."""
@@ -90,7 +99,8 @@ class Window:
     @property
     def overrides(self) -> bool:
         """True if the window draws otherwise than its client."""
-        return self.arrival is not None or self.prompt is not None or self.output is not None
+        given = (self.arrival, self.prompt, self.output, self.reason_shares)
+        return any(each is not None for each in given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +193,8 @@ class NetworkPath:
 class Client:
     """One source of requests. Its random streams bear its ``id``: no other client moves when it changes.
 
-    ``reason_percent``: how much of an answer is reasoning, in per cent. ``guided_frac``: the share of requests whose
+    ``reason_percent``: how much of an answer is reasoning, in per cent; ``reason_shares``: the same as a histogram of
+    shares. ``guided_frac``: the share of requests whose
     answers are held to a grammar.
     """
 
@@ -205,6 +216,7 @@ class Client:
     rounds: Rounds = ONE_ROUND
     modalities: Modalities | None = None
     reason_percent: Distribution | None = None
+    reason_shares: Shares | None = None
     guided_frac: float = 0.0
     network: NetworkPath | None = None
 

@@ -27,6 +27,7 @@ from traces.workload.spec.sections import (
     WINDOW,
     params_of,
 )
+from traces.workload.spec.servegen import SERVEGEN
 
 INTRODUCTION: Final = """\
 # Workload specifications
@@ -111,6 +112,7 @@ SECTIONS: Final[tuple[tuple[str, str, Section], ...]] = (
     ("inference_perf", "Stages and users become clients as BLIS makes them.", INFERENCE_PERF),
     ("A stage", "", STAGE),
     ("Its shared_prefix", "", SHARED_PREFIX),
+    ("servegen_data", "The folders that github.com/alibaba/ServeGen publishes.", SERVEGEN),
     ("Targets of a service class", "", SLO_TARGET),
 )
 

@@ -246,7 +246,13 @@ def _as_in(window: Window, client: Client) -> Client:
     if isinstance(lengths, Separate):
         prompt, output = window.prompt or lengths.prompt, window.output or lengths.output
         lengths = Separate(prompt=prompt, output=output)
-    return replace(client, windows=(window,), lengths=lengths, arrival=window.arrival or client.arrival)
+    return replace(
+        client,
+        windows=(window,),
+        lengths=lengths,
+        arrival=window.arrival or client.arrival,
+        reason_shares=window.reason_shares or client.reason_shares,
+    )
 
 
 def _arrivals_until_enough(

@@ -121,8 +121,8 @@ def test_the_peers_specification_is_drawn_as_it_says() -> None:
         ("seed", "x", "seed: got 'x', expected an integer"),
         (
             "servegen_data",
-            {"path": "x"},
-            "servegen_data: got a mapping, expected the key to be absent: not sup",
+            {"path": "x", "time_window": "morning"},
+            "servegen_data.time_window: got 'morning', expected the key to be absent: not sup",
         ),
         (
             "inference_perf",

@@ -57,7 +57,16 @@ OTHERWISE: Final[Mapping[str, Coverage]] = {
 }
 
 DRAWN: Final[Mapping[str, tuple[str, ...]]] = {
-    "The file": ("seed", "aggregate_rate", "num_requests", "horizon", "clients", "cohorts", "inference_perf"),
+    "The file": (
+        "seed",
+        "aggregate_rate",
+        "num_requests",
+        "horizon",
+        "clients",
+        "cohorts",
+        "inference_perf",
+        "servegen_data",
+    ),
     "A client": (*("rate_fraction", "network", "multimodal", "reasoning", "closed_loop", "lifecycle"),),
     "A cohort": ("population", "prefix_sharing", "diurnal", "spike", "drain"),
     "A cohort's diurnal": ("peak_hour", "peak_to_trough_ratio"),
@@ -76,6 +85,7 @@ DRAWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A window": ("start_us", "end_us", "trace_rate", "arrival", "input_distribution", "output_distribution"),
     "inference_perf": ("stages", "shared_prefix"),
     "A stage": ("rate", "duration"),
+    "servegen_data": ("path", "span_start", "span_end", "rate_scale"),
     "Its shared_prefix": (
         *("num_unique_system_prompts", "num_users_per_system_prompt", "system_prompt_len", "question_len"),
         *("output_len", "enable_multi_turn_chat"),

@@ -25,12 +25,12 @@ from traces.workload.spec.fields import (
     one_of,
     read_section,
     shown,
-    unsupported,
     within,
 )
 from traces.workload.spec.files import LengthFiles
 from traces.workload.spec.inference_perf import Expanded, read_inference_perf
 from traces.workload.spec.sections import build_client, prefix_lengths, read_client
+from traces.workload.spec.servegen import population_of, read_servegen_data
 
 
 def load_spec(path: str | Path) -> Workload:
@@ -97,8 +97,11 @@ SPEC: Final[Section] = {
     "goodput_slo_targets": key(
         _slo_targets, "mapping", "Targets by service class, carried in the trace's header."
     ),
-    "servegen_data": unsupported(
-        "ServeGen's data folders: vtwin trace convert --from servegen, then --trace"
+    "servegen_data": key(
+        read_servegen_data,
+        "mapping",
+        "ServeGen's data, see below, in place of clients. With an aggregate_rate above 0 the data's rates are shares "
+        "of it, else they hold as they are.",
     ),
     "inference_perf": key(
         read_inference_perf, "mapping", "Stages and users of inference-perf, see below, in place of clients."
@@ -108,7 +111,7 @@ SPEC: Final[Section] = {
 
 def _expanded(given: dict[str, Any], expanded: Expanded, source: str) -> Workload:
     """Return the workload of inference_perf; the specification's own bounds stand where it has some."""
-    for name in ("clients", "cohorts", "aggregate_rate"):
+    for name in ("clients", "cohorts", "aggregate_rate", "servegen_data"):
         require(not given.get(name), f"{name}: got it together with inference_perf, expected one of them")
     return Workload(
         clients=expanded.clients,
@@ -121,9 +124,30 @@ def _expanded(given: dict[str, Any], expanded: Expanded, source: str) -> Workloa
     )
 
 
+def _of_servegen(given: dict[str, Any], source: str) -> Workload:
+    """Return the workload of servegen_data: as long as the data's span, unless the specification is shorter."""
+    for name in ("clients", "cohorts"):
+        require(not given.get(name), f"{name}: got it together with servegen_data, expected one of them")
+    found = population_of(given["servegen_data"], folder=Path(source).parent)
+    rate = given.get("aggregate_rate") or None
+    require(rate is None or rate > 0, f"aggregate_rate: got {rate}, expected requests per second >= 0")
+    span_us = round(found.span_s * 1_000_000)
+    return Workload(
+        clients=found.clients,
+        load=OpenLoop(rate_per_s=rate),
+        num_requests=given.get("num_requests") or None,
+        duration_us=min(given.get("horizon") or span_us, span_us),
+        seed=given.get("seed"),
+        source=source,
+        goodput_slo_targets=given.get("goodput_slo_targets", {}),
+    )
+
+
 def _workload(given: dict[str, Any], source: str) -> Workload:
     if "inference_perf" in given:
         return _expanded(given, given["inference_perf"], source)
+    if "servegen_data" in given:
+        return _of_servegen(given, source)
     members = [*given.get("clients", ()), *given.get("cohorts", ())]
     require(len(members) > 0, "clients: got none, expected at least one client or cohort")
     clients = _clients(given, prefixes=prefix_lengths(members), files=LengthFiles(folder=Path(source).parent))

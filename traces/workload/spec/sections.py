@@ -39,6 +39,7 @@ from traces.workload.model import (
     Rounds,
     SloClass,
     Window,
+    cv_of_shape,
 )
 from traces.workload.spec.fields import (
     Section,
@@ -157,14 +158,6 @@ def _arrival(value: object) -> Arrival:
     if cv is None:
         raise InvalidWorkload(f"cv: got none, expected one for process {process}")
     return Arrival(process=process, cv=cv, rate_per_s=rate)
-
-
-def cv_of_shape(process: ArrivalProcess, shape: float) -> float:
-    """Return the coefficient of variation of a gamma or Weibull distribution of this shape, which is above 0."""
-    if process == "gamma":
-        return 1 / math.sqrt(shape)
-    log_ratio = math.lgamma(1 + 2 / shape) - 2 * math.lgamma(1 + 1 / shape)
-    return math.sqrt(math.expm1(min(log_ratio, 100.0)))
 
 
 def _checked_cv_of_shape(process: ArrivalProcess, shape: float) -> float:

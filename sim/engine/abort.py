@@ -1,0 +1,56 @@
+"""Requests whose client goes away: dropped between two steps, blocks freed (vLLM's scheduler.py:finish_requests)."""
+
+from __future__ import annotations
+
+from sim.compile import part, phase
+from sim.engine.deadlines import first_deadline_us, gives_up_us, next_deadline_us
+from sim.engine.dtypes import ABORTED, NEVER, PENDING, PREEMPTED, RUNNING, WAITING
+from sim.engine.kv_cache.blocks import free_blocks
+from sim.engine.preemption import end_preemption, remove_running_at
+from sim.engine.state import State
+from sim.engine.waiting import release_held, remove_request
+
+
+@phase
+def abort(s: State, request: int) -> None:
+    """Drop a request wherever it is; results of it that are still in flight are passed over."""
+    queues, r = s.engine[0].queues, s.requests[request]
+    if r.status == RUNNING:
+        for i in range(queues.num_running):
+            if s.running[i] == request:
+                remove_running_at(s, i)
+                break
+        free_blocks(s, request)
+    elif r.status == WAITING or r.status == PREEMPTED:  # noqa: PLR1714 - numba compares scalars
+        end_preemption(s, request)
+        remove_request(s, request)
+    elif r.status != PENDING:
+        return
+    r.status = ABORTED
+    queues.is_blocked = 0
+    queues.fruitless_since = NEVER
+    queues.has_finished_ids = 1
+
+
+@phase
+def drop_overdue(s: State) -> None:
+    """Abort every request whose deadline has come; in a closed loop its place goes to the next."""
+    settings, clock, queues = s.engine[0].settings, s.engine[0].clock, s.engine[0].queues
+    while True:
+        due_us = first_deadline_us(s)
+        if due_us == NEVER or due_us > clock.now_us:
+            return
+        request = s.deadlines[queues.num_deadlines_taken]
+        queues.num_deadlines_taken += 1
+        abort(s, request)
+        if settings.is_closed_loop:
+            release_held(s, gives_up_us(s, request))
+
+
+@part
+def drop_requests_past_their_deadline(s: State, until_us: int) -> None:
+    """Abort what is overdue before the next step, unless that starts at ``until_us`` or later."""
+    clock = s.engine[0].clock
+    due_us = next_deadline_us(s)
+    if due_us != NEVER and due_us <= clock.now_us < until_us:
+        drop_overdue(s)

@@ -1,0 +1,63 @@
+"""When clients give up: the requests with a deadline in the order in which it passes."""
+
+from __future__ import annotations
+
+from sim.compile import part, phase
+from sim.engine.dtypes import ABORTED, FINISHED, NEVER
+from sim.engine.state import State
+
+
+@part
+def is_over(s: State, request: int) -> bool:
+    """Return whether a request was finished, refused or dropped."""
+    return FINISHED <= s.requests[request].status <= ABORTED
+
+
+@phase
+def first_deadline_us(s: State) -> int:
+    """Return when the first client that still waits gives up, NEVER when none will; passes over the others."""
+    queues = s.engine[0].queues
+    while queues.num_deadlines_taken < queues.num_deadlines:
+        request = s.deadlines[queues.num_deadlines_taken]
+        if not is_over(s, request):
+            return s.deadline_us[request]
+        queues.num_deadlines_taken += 1
+    return NEVER
+
+
+@part
+def next_deadline_us(s: State) -> int:
+    """Return when the next client gives up, NEVER when none will."""
+    queues = s.engine[0].queues
+    if queues.num_deadlines_taken >= queues.num_deadlines:
+        return NEVER
+    return first_deadline_us(s)
+
+
+@phase
+def add_deadline(s: State, request: int) -> None:
+    """Remember when a request's client gives up, if it does, behind those of the same time."""
+    queues = s.engine[0].queues
+    due_us = s.deadline_us[request]
+    if due_us == NEVER:
+        return
+    at = queues.num_deadlines
+    while at > queues.num_deadlines_taken and s.deadline_us[s.deadlines[at - 1]] > due_us:
+        s.deadlines[at] = s.deadlines[at - 1]
+        at -= 1
+    s.deadlines[at] = request
+    queues.num_deadlines += 1
+
+
+@part
+def gives_up_us(s: State, request: int) -> int:
+    """Return when a client with a deadline gives up: then, or when it sends, if that is later."""
+    return max(s.deadline_us[request], s.requests[request].arrival_us)
+
+
+@part
+def learnt_us(s: State, request: int, seen_us: int) -> int:
+    """Return when a client's place is free: it has seen its last token at ``seen_us``, or gave up before."""
+    if s.engine[0].settings.has_deadlines and s.deadline_us[request] != NEVER:
+        return min(seen_us, gives_up_us(s, request))
+    return seen_us

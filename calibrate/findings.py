@@ -50,7 +50,8 @@ class Options:
     ``gpu`` and ``tp``: where the traces' headers do not say, or say otherwise; what they imply of the extended model's
     coefficients is the fit's prior.
     ``network``: given to what is simulated. ``slo_us``: the limits of a good request (``--slo``). ``margins``: by
-    metric, within which ratio of means two sides are equivalent; ``""`` is that of all others.
+    metric, within which ratio of means two sides are equivalent; ``""`` is that of all others. ``max_concurrency``: the
+    cap of the client that recorded the traces, where their headers do not say it.
     """
 
     pair_by: PairBy = "request_id"
@@ -65,6 +66,7 @@ class Options:
     network: Network | None = None
     slo_us: Mapping[str, float] = field(default_factory=dict)
     margins: Mapping[str, float] = field(default_factory=dict)
+    max_concurrency: int | None = None
 
     def bootstrap(self) -> Bootstrap:
         """Return how intervals are drawn."""

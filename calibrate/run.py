@@ -103,6 +103,7 @@ def calibrate(
             name=source.name,
             chosen=None if halves is None else halves[i],
             steps=source.steps,
+            max_concurrency=options.max_concurrency,
         )
         for i, source in enumerate(observed)
     ]

@@ -13,6 +13,9 @@ BAD_LOSS = 1.5
 """A normal spread of one noise has a mean loss of 0.7. Twice that says that the noise, measured at the middle of the
 errors, does not describe their tails: some of the traces are not explained."""
 
+MUCH = 0.02
+"""A mean E2E that may be off by less at 1.5 times the highest fitted load is no warning; the fit's section says it."""
+
 
 def warnings_of(calibration: Calibration) -> tuple[str, ...]:
     """Return the warnings, a line each."""
@@ -93,8 +96,9 @@ def _extrapolated(calibration: Calibration) -> list[str]:
 
 
 def _beyond(calibration: Calibration) -> list[str]:
-    """Return the line that says what a slowdown could do beyond the highest fitted load."""
-    return [] if calibration.beyond is None else [calibration.beyond.text()]
+    """Return the line that says what a slowdown could do beyond the highest fitted load, where that is much."""
+    beyond = calibration.beyond
+    return [] if beyond is None or max(-beyond.low, beyond.high) < MUCH else [beyond.text()]
 
 
 def _near_capacity(calibration: Calibration) -> list[str]:

@@ -22,6 +22,8 @@ from tests.calibrate.known_servers import GUESS, SERVER, observed, workload
 
 FITS = 200
 NOISE = 0.08
+PROGRESS = 50
+"""Fits after which the table so far is shown."""
 NUM_REQUESTS = 100
 PROMPTS = {"blackbox": (250, 0.7), "extended": (600, 0.8)}
 """Median and spread of the prompts' lengths: those of the second keep the server busy for half of the time."""
@@ -86,16 +88,19 @@ def main() -> None:
                 widths[each.name].append((each.high - each.low) / value)
                 off[each.name].append(each.value / value - 1)
                 led[each.name].append(each.is_prior_led)
-    print(
-        f"{number} fits\n\n| coefficient | coverage | median width | median of value | spread | prior-led |"
-    )
-    print("|---|---|---|---|---|---|")
-    for name, inside in held.items():
-        print(
-            f"| {name} | {np.mean(inside):.3f} | {100 * np.median(widths[name]):.1f} % "
-            f"| {100 * np.median(off[name]):+.1f} % | {100 * np.std(off[name]):.1f} % | {np.mean(led[name]):.2f} |"
-        )
-    print(f"| all | {np.mean([each for inside in held.values() for each in inside]):.3f} | | | | |")
+        if (seed + 1) % PROGRESS == 0 or seed + 1 == number:
+            print(
+                f"{seed + 1} fits\n\n| coefficient | coverage | median width | median of value | spread | prior-led |"
+            )
+            print("|---|---|---|---|---|---|")
+            for name, inside in held.items():
+                print(
+                    f"| {name} | {np.mean(inside):.3f} | {100 * np.median(widths[name]):.1f} % | "
+                    f"{100 * np.median(off[name]):+.1f} % | {100 * np.std(off[name]):.1f} % | "
+                    f"{np.mean(led[name]):.2f} |"
+                )
+            everything = [each for inside in held.values() for each in inside]
+            print(f"| all | {np.mean(everything):.3f} | | | | |\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from calibrate.fit.objective.fit_trace import fit_trace
 from calibrate.fit.objective.priors import SLOWDOWN
 from calibrate.fit.uncertainty import Coefficient
 from calibrate.report.document import document_of
+from calibrate.report.markdown import markdown_of
 from calibrate.report.warnings import warnings_of
 from calibrate.run import calibrate, compare_with_twin
 from calibrate.save import write_config
@@ -81,8 +82,11 @@ def test_report_and_written_twin_say_what_was_fitted_and_what_goes_beyond(
 ) -> None:
     said = "\n".join(warnings_of(found))
     assert "busier: extrapolated beyond the fit: load by a factor" in said
-    assert "beyond the highest fitted load" in said
-    assert "of which no fitted trace shows anything" in said
+    assert found.beyond is not None
+    assert "beyond the highest fitted load" not in said  # it is little here, and stands with the fit
+    much = replace(found, beyond=replace(found.beyond, high=0.2))
+    assert any("of which no fitted trace shows anything" in line for line in warnings_of(much))
+    assert f"Note: {found.beyond.text()}." in markdown_of(found, command="")
     document = json.loads(json.dumps(document_of(found, command="")))
     assert document["beyond_load"]["factor"] == FACTOR
     assert document["config"]["latency"]["fitted_range"]["rate_per_s"][1] == pytest.approx(6, rel=0.3)

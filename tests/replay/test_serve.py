@@ -367,3 +367,17 @@ async def test_the_metrics_say_the_flags_that_a_twin_needs() -> None:
     assert 'max_num_batched_tokens="96"' in line
     assert 'scheduling_policy="priority"' in line
     assert 'async_scheduling="False"' in line
+
+
+async def test_an_answer_held_to_a_grammar_takes_the_grammars_time() -> None:
+    engine = {"guided_compile_us": 30_000, "guided_mask_us": 2000.0}
+    async with served(engine=engine, request_metrics=True) as (_, client):
+        body = {"prompt": [7] * 20, "max_tokens": 6}
+        plain = await (await client.post("/v1/completions", json=body)).json()
+        body["response_format"] = {"type": "json_object"}
+        guided = await (await client.post("/v1/completions", json=body)).json()
+    assert guided["choices"] == plain["choices"]
+    without, with_grammar = plain["metrics"], guided["metrics"]
+    assert with_grammar["queue_time_ms"] - without["queue_time_ms"] >= 30
+    longer = with_grammar["generation_time_ms"] - without["generation_time_ms"]
+    assert longer == pytest.approx(5 * 2.0, abs=0.01)

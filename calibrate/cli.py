@@ -55,6 +55,15 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
             "rtt=measured takes the round trip that the trace recorded.",
         ),
     ] = None,
+    max_concurrency: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="The traces' client sent with at most N requests in flight, and their headers do not say it: simulate "
+            "from due times, with this cap.",
+        ),
+    ] = None,
     margin: Annotated[
         float | None,
         typer.Option(
@@ -218,6 +227,7 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         tp=tp,
         names=COEFFICIENTS if fit_alpha2 else FITTED,
         slo_us={} if slo is None else parse_slo(slo),
+        max_concurrency=max_concurrency,
         margins=margins_of(margin, None if gate is None else gate[0]),
     )
     traces = read_traces(observed, simulated, held_out, repeat or [])

@@ -214,6 +214,40 @@ PROFILED_KEYS: tuple[Key, ...] = (
     ),
 )
 
+FITTED_RANGE_KEYS: tuple[Key, ...] = (
+    Key(
+        path="latency.fitted_range",
+        kind="mapping",
+        default="none",
+        meaning="What the coefficients were fitted on; `vtwin calibrate --write-config` writes it. `run`, `replay` and "
+        "`calibrate` say by which factor a run goes beyond it. Each value is a pair, [low, high].",
+    ),
+    Key(
+        path="latency.fitted_range.rate_per_s",
+        kind="numbers",
+        default="none",
+        meaning="Mean request rates of the fitted traces, requests/s.",
+    ),
+    Key(
+        path="latency.fitted_range.prompt_tokens",
+        kind="numbers",
+        default="none",
+        meaning="Prompt lengths, 1st to 99th percentile.",
+    ),
+    Key(
+        path="latency.fitted_range.output_tokens",
+        kind="numbers",
+        default="none",
+        meaning="Output lengths, 1st to 99th percentile.",
+    ),
+    Key(
+        path="latency.fitted_range.concurrency",
+        kind="numbers",
+        default="none",
+        meaning="Requests in flight when one is sent, 1st to 99th percentile.",
+    ),
+)
+
 LATENCY_KEYS: tuple[Key, ...] = (
     Key(
         path="latency.model",
@@ -293,6 +327,7 @@ LATENCY_KEYS: tuple[Key, ...] = (
     ),
     *extended_keys(),
     *PROFILED_KEYS,
+    *FITTED_RANGE_KEYS,
     Key(
         path="latency.defaults",
         kind="mapping",

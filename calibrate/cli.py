@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -52,6 +53,15 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
             metavar="NETWORK",
             help="Add the client's network to the simulated side: rtt=2ms,bandwidth=100 (Mbit/s). "
             "rtt=measured takes the round trip that the trace recorded.",
+        ),
+    ] = None,
+    max_concurrency: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="The traces' client sent with at most N requests in flight, and their headers do not say it: simulate "
+            "from due times, with this cap.",
         ),
     ] = None,
     margin: Annotated[
@@ -132,6 +142,15 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         Literal["request_id", "order"],
         typer.Option(help="How requests are matched: by id, or by order of arrival."),
     ] = "request_id",
+    fit_guided: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PLAIN",
+            help="Find what grammars cost: the trace has guided requests, PLAIN the same requests without. With "
+            "--config; --write-config writes the cost.",
+            show_default=False,
+        ),
+    ] = None,
     seed: Annotated[
         int,
         typer.Option(min=0, help="Seed of the bootstrap and the search (physics draws nothing)."),
@@ -148,6 +167,13 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
     ] = "vtwin",
 ) -> object:
     """Compare an observed trace with the simulated one, fit the twin, and write a report."""
+    if fit_guided is not None:
+        from calibrate.guided_command import fit_guided_cost
+
+        _check_guided(observed, {"--fit": fit, "--simulated": simulated, "--holdout": holdout})
+        runs = (observed[0], fit_guided)
+        fit_guided_cost(runs, config, report, write_config=write_config, as_json=as_json, seed=seed)
+        return None
     from calibrate.ci.run_gate import announce, gate_of, margins_of, verdict_on
     from calibrate.command import (
         calibration_of,
@@ -201,6 +227,7 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         tp=tp,
         names=COEFFICIENTS if fit_alpha2 else FITTED,
         slo_us={} if slo is None else parse_slo(slo),
+        max_concurrency=max_concurrency,
         margins=margins_of(margin, None if gate is None else gate[0]),
     )
     traces = read_traces(observed, simulated, held_out, repeat or [])
@@ -226,3 +253,13 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
     if verdict is not None:
         announce(verdict, calibration, junit=junit, is_stdout_free=not as_json)
     return calibration
+
+
+def _check_guided(observed: Sequence[Path], others: Mapping[str, object]) -> None:
+    """Raise ConfigError where --fit-guided stands beside what asks for another fit."""
+    from traces.errors import ConfigError
+
+    given = [name for name, value in others.items() if value]
+    if given or len(observed) != 1:
+        got = ", ".join(given) or f"{len(observed)} traces"
+        raise ConfigError(f"--fit-guided: got it together with {got}, expected one trace and --config alone")

@@ -19,9 +19,11 @@ from calibrate.compare.worst_requests import WorstRequest
 from calibrate.fit.objective.coefficients import FITTED
 
 if TYPE_CHECKING:
+    from calibrate.fit.beyond import BeyondLoad
     from calibrate.fit.model_selection import LatencyModel
     from calibrate.fit.result import Fit
     from replay import TwinConfig
+    from replay.trace.near_capacity import NearCapacity
     from traces import Trace
 
 Role = Literal["compared", "fitted", "first half fitted, second half held out", "held out"]
@@ -48,7 +50,8 @@ class Options:
     ``gpu`` and ``tp``: where the traces' headers do not say, or say otherwise; what they imply of the extended model's
     coefficients is the fit's prior.
     ``network``: given to what is simulated. ``slo_us``: the limits of a good request (``--slo``). ``margins``: by
-    metric, within which ratio of means two sides are equivalent; ``""`` is that of all others.
+    metric, within which ratio of means two sides are equivalent; ``""`` is that of all others. ``max_concurrency``: the
+    cap of the client that recorded the traces, where their headers do not say it.
     """
 
     pair_by: PairBy = "request_id"
@@ -63,6 +66,7 @@ class Options:
     network: Network | None = None
     slo_us: Mapping[str, float] = field(default_factory=dict)
     margins: Mapping[str, float] = field(default_factory=dict)
+    max_concurrency: int | None = None
 
     def bootstrap(self) -> Bootstrap:
         """Return how intervals are drawn."""
@@ -71,7 +75,10 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One observed trace with its simulation; ``partner``: the trace that it was compared with, if given."""
+    """One observed trace with its simulation; ``partner``: the trace that it was compared with, if given.
+
+    ``near_capacity``: where the twin of it came close to saturation.
+    """
 
     source: Source
     role: Role
@@ -80,6 +87,7 @@ class Compared:
     saturation: Saturation
     counters: Counters = field(default_factory=Counters)
     steps: StepErrors | None = None
+    near_capacity: NearCapacity | None = None
     partner: Source | None = None
 
     @property
@@ -116,7 +124,7 @@ class Calibration:
     """What ``calibrate`` found out. ``unseen``: how the requests behind ``holdout`` came to be unseen.
 
     ``fitted_on`` and ``held_out``: errors in sample and held out; where nothing was fitted they are the same.
-    ``noise``: None without a repeat run.
+    ``noise``: None without a repeat run. ``beyond``: what a slowdown could do to loads above the fitted ones.
     """
 
     fit: Fit | None
@@ -134,6 +142,7 @@ class Calibration:
     notes: tuple[str, ...]
     bootstrap: Bootstrap
     options: Options
+    beyond: BeyondLoad | None = None
 
     @property
     def in_sample(self) -> dict[str, MetricErrors]:

@@ -27,12 +27,14 @@ from calibrate.findings import (
     Role,
     Source,
 )
+from calibrate.fit.beyond import beyond_load
 from calibrate.fit.objective.fit_trace import fit_trace
 from calibrate.fit.objective.priors import Prior, known_priors
 from calibrate.fit.pipeline import fit
 from calibrate.fit.search import Report
 from calibrate.noise_floor import couples_of, noise_pairs
 from calibrate.simulated_side import against_trace, against_twin
+from replay.twin.fitted_range import range_of
 from sim import Physics
 from traces.errors import ConfigError, TraceError
 
@@ -101,6 +103,7 @@ def calibrate(
             name=source.name,
             chosen=None if halves is None else halves[i],
             steps=source.steps,
+            max_concurrency=options.max_concurrency,
         )
         for i, source in enumerate(observed)
     ]
@@ -114,6 +117,8 @@ def calibrate(
         priors=_priors(observed[0].trace, config, options),
         report=report,
     )
+    seen = range_of([source.trace for source in observed], halves or [None] * len(observed))
+    found = replace(found, config=replace(found.config, fitted=seen))
     if halves is None:
         fitted = _all_pairs(
             [against_twin(source, found.config, options, role="fitted") for source in observed]
@@ -130,7 +135,8 @@ def calibrate(
     calibration = _assembled(
         held_out, fitted, options=options, repeats=repeats, config=found.config, unseen=how
     )
-    return replace(calibration, fit=found)
+    priors = _priors(observed[0].trace, config, options)
+    return replace(calibration, fit=found, beyond=beyond_load(found, ready, priors=priors))
 
 
 def _priors(trace: Trace, config: TwinConfig, options: Options) -> dict[str, Prior]:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from calibrate import number_format
 from calibrate.findings import Calibration
+from calibrate.fit.objective.coefficients import decimals_of
+from calibrate.fit.pipeline import SPARE_DECIMALS
 from calibrate.fit.result import Fit
 from calibrate.report.warnings import unknown_flags, warnings_of
 from sim.config import UNBOUNDED
@@ -77,6 +79,7 @@ def defaults_entry(calibration: Calibration, *, server: Server) -> DefaultsEntry
         vllm_version=recorded.version or fit.config.vllm_version,
         coefficients=_on_record(fit),
         latency_model="extended" if fit.model == "extended" else "blackbox",
+        blackbox=_blackbox_of(fit),
         num_gpu_blocks=blocks,
         block_size=None if blocks is None else engine.block_size,
         provenance=Provenance(
@@ -119,6 +122,12 @@ def _on_record(fit: Fit) -> dict[str, Decimal]:
 
     names = (*COEFFICIENTS, *(EXTENDED_MEANINGS if fit.model == "extended" else ()))
     return {name: Decimal(str(getattr(fit.config.latency, name))) for name in names}
+
+
+def _blackbox_of(fit: Fit) -> dict[str, Decimal] | None:
+    """Return blackbox's coefficients where they were found beside the chosen model's."""
+    decimals = {each.name: decimals_of(each.name) - SPARE_DECIMALS for each in fit.blackbox}
+    return {each.name: Decimal(str(round(each.value, decimals[each.name]))) for each in fit.blackbox} or None
 
 
 def _identification(fit: Fit) -> Literal["weak", "partial", "good"]:

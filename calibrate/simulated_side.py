@@ -47,14 +47,16 @@ def against_trace(observed: Source, simulated: Source, options: Options) -> Comp
 def against_twin(source: Source, config: TwinConfig, options: Options, *, role: Role) -> Compared:
     """Return a trace compared with what the twin makes of it."""
     from replay import check_fits, pacing_of, simulate_trace
+    from replay.trace.near_capacity import near_capacity
     from replay.trace.trace_notes import trace_notes as simulation_notes
 
     check_fits(config, source.trace)
     met = source.trace if options.network is None else server_view(source.trace, options.network)
-    simulated, simulation = simulate_trace(met, config, record="tokens")
+    cap = options.max_concurrency
+    simulated, simulation = simulate_trace(met, config, record="tokens", max_concurrency=cap)
     if options.network is not None:
         simulated = client_view(simulated, options.network)
-    steps = _steps(source, met, config=config, simulation=simulation)
+    steps = _steps(source, met, config=config, simulation=simulation, max_concurrency=cap)
     alike = _with_queue_of(source.trace, simulated)
     side = _timed(side_of(alike), simulation.outcomes, steps, source.trace)
     pairs = pair_sides(side_of(source.trace), side, by=options.pair_by)
@@ -63,11 +65,12 @@ def against_twin(source: Source, config: TwinConfig, options: Options, *, role: 
         role=role,
         pairs=pairs,
         notes=(
-            *trace_notes(source.trace, pairs),
-            *simulation_notes(source.trace, config, pacing_of(source.trace)),
+            *trace_notes(source.trace, pairs, max_concurrency=cap),
+            *simulation_notes(source.trace, config, pacing_of(source.trace, max_concurrency=cap)),
         ),
         saturation=saturation_of(source.trace, seed=options.seed),
         counters=_counters(source.trace, simulation.outcomes, simulated),
+        near_capacity=near_capacity(met, config, simulation, pacing_of(met, max_concurrency=cap)),
         steps=None if source.steps is None else step_errors(source.steps, config, simulated=steps or []),
     )
 
@@ -82,14 +85,21 @@ def _with_queue_of(observed: Trace, simulated: Trace) -> Trace:
     return replace(simulated, requests=simulated.requests.drop(columns="server_queue_us", errors="ignore"))
 
 
-def _steps(source: Source, met: Trace, *, config: TwinConfig, simulation: Simulation) -> list[Step] | None:
+def _steps(
+    source: Source,
+    met: Trace,
+    *,
+    config: TwinConfig,
+    simulation: Simulation,
+    max_concurrency: int | None,
+) -> list[Step] | None:
     """Return every simulated step where something is compared with them: the server's own times, or its log."""
     from replay import simulate_trace
 
     is_wanted = source.steps is not None or bool(source.trace.column("server_queue_us").notna().any())
     if not is_wanted or simulation.num_steps > MOST_STEPS:
         return None
-    return simulate_trace(met, config, record="steps")[1].steps()
+    return simulate_trace(met, config, record="steps", max_concurrency=max_concurrency)[1].steps()
 
 
 def _timed(side: Side, outcomes: Outcomes, steps: list[Step] | None, observed: Trace) -> Side:
@@ -137,7 +147,7 @@ def _counted(trace: Trace, name: str) -> float | None:
     return sum(grown) if grown else None
 
 
-def trace_notes(trace: Trace, pairs: Pairs) -> tuple[str, ...]:
+def trace_notes(trace: Trace, pairs: Pairs, *, max_concurrency: int | None = None) -> tuple[str, ...]:
     """Return what a reader must know about one trace's comparison."""
     from replay import pacing_of
     from traces import metric_notes
@@ -151,6 +161,6 @@ def trace_notes(trace: Trace, pairs: Pairs) -> tuple[str, ...]:
         lines.append(
             f"{pairs.num_token_mismatch} pairs disagree on their token counts and are compared all the same"
         )
-    if (paced := pacing_of(trace).note()) is not None:
+    if (paced := pacing_of(trace, max_concurrency=max_concurrency).note()) is not None:
         lines.append(paced)
     return tuple(lines)

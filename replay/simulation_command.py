@@ -16,6 +16,7 @@ import typer
 
 if TYPE_CHECKING:
     from replay.trace.measured_window import Measured
+    from replay.trace.pacing import Pacing
     from replay.trace.simulation_summary import Summary
     from replay.twin.config import TwinConfig
     from sim import Simulation
@@ -71,10 +72,11 @@ def simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, options:
         single = _one_step_at_a_time(trace, twin, options=options)
         if options.operator_times:
             summary["operator_times"] = times_of(single, twin)
+    beyond = _limits_of(trace, simulated, simulation, twin, pacing)
     simulated = _with_origin(simulated, twin)
     with working(f"writing {output}"):
         write_trace(simulated, output, dialect=options.dialect, events=options.itl)
-    _show(summary, twin, as_json=options.as_json, warnings=(*twin.notes, *notes))
+    _show(summary, twin, as_json=options.as_json, warnings=(*twin.notes, *notes, *beyond))
     if len(trace) and not summary["num_by_status"].get("ok"):
         typer.echo(why_none_finished(summary, twin.engine), err=True)
         raise typer.Exit(1)
@@ -121,6 +123,24 @@ def _one_step_at_a_time(trace: Trace, twin: TwinConfig, *, options: SimulationOp
         if options.steps is not None:
             write_steps(options.steps, single.steps())
     return single
+
+
+def _limits_of(
+    trace: Trace, simulated: Trace, simulation: Simulation, twin: TwinConfig, pacing: Pacing
+) -> tuple[str, ...]:
+    """Tell and return where the run goes beyond the fitted loads and lengths, and how near it is to saturation."""
+    from replay.trace.near_capacity import near_capacity
+    from replay.twin.fitted_range import extrapolation_note, range_of
+
+    found = []
+    if twin.fitted is not None:
+        found.append(extrapolation_note(twin.fitted, range_of([simulated], [None])))
+    near = near_capacity(trace, twin, simulation, pacing)
+    found.append(None if near is None else near.text())
+    notes = tuple(note for note in found if note is not None)
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
+    return notes
 
 
 def _with_origin(simulated: Trace, twin: TwinConfig) -> Trace:

@@ -49,6 +49,11 @@ class EngineConfig:
     ``kv_offload_threshold``, a share of the GPU's blocks; ``kv_transfer_bandwidth`` in tokens per µs,
     ``kv_transfer_base_latency`` in µs. It stays empty where nothing can be evicted: unbounded, or without caching.
 
+    Time beyond a latency model's, none of it by default (``sim/engine/optional/added_time.py`` has the rules): a batch
+    holds ``max_loras`` adapters at most (0: any number), ``lora_load_us`` for loading one, ``lora_step_factor`` >= 1 on
+    steps with any; ``guided_compile_us`` before a guided request can run, ``guided_mask_us`` per guided request and
+    step; ``draft_us`` per drafted token and step; ``encoder_token_us`` per multimodal token.
+
     ``compatibility`` blis takes on the peer's deviations (``sim/engine/optional/blis.py`` has them).
     Raises InvalidConfig on a value the engine cannot run with.
     """
@@ -76,6 +81,13 @@ class EngineConfig:
     kv_offload_threshold: float = 0.9
     kv_transfer_bandwidth: float = 100.0
     kv_transfer_base_latency: int = 0
+    max_loras: int = 0
+    lora_load_us: int = 0
+    lora_step_factor: float = 1.0
+    guided_compile_us: int = 0
+    guided_mask_us: float = 0.0
+    draft_us: float = 0.0
+    encoder_token_us: float = 0.0
     seed: int = 42
     compatibility: Compatibility = "vllm"
     vllm_version: str = DEFAULT_VERSION
@@ -114,6 +126,7 @@ class EngineConfig:
         _check_version(self)
         _check_speculation(self)
         _check_tiers(self)
+        _check_added_time(self)
         if self.compatibility == "blis":
             _check_blis(self)
 
@@ -124,6 +137,12 @@ class EngineConfig:
         if len(rates) == 1:
             return tuple(rates[0] ** i for i in range(1, self.num_speculative_tokens + 1))
         return rates
+
+    @property
+    def charges_traits(self) -> bool:
+        """Whether grammars, adapters or encoders cost anything."""
+        costs = (self.max_loras, self.lora_load_us, self.guided_compile_us, self.guided_mask_us)
+        return any(costs) or self.encoder_token_us > 0 or self.lora_step_factor != 1
 
     @property
     def has_cpu_tier(self) -> bool:
@@ -188,6 +207,19 @@ def _check_tiers(config: EngineConfig) -> None:
         raise InvalidConfig(
             f"kv_transfer_bandwidth: got {config.kv_transfer_bandwidth!r}, expected a number > 0"
         )
+
+
+def _check_added_time(config: EngineConfig) -> None:
+    """Raise InvalidConfig on times that are none, or a factor that makes steps shorter."""
+    for name, least in (
+        ("guided_mask_us", 0),
+        ("draft_us", 0),
+        ("encoder_token_us", 0),
+        ("lora_step_factor", 1),
+    ):
+        value = getattr(config, name)
+        if not isinstance(value, int | float) or not least <= value < math.inf:
+            raise InvalidConfig(f"{name}: got {value!r}, expected a number >= {least}")
 
 
 def _check_blis(config: EngineConfig) -> None:

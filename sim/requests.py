@@ -40,6 +40,9 @@ class Requests:
     ``deadline_us``: when its client gives up unless it has seen its last token, -1 never; None: nobody does. In a
     closed loop a request that a completion releases has as long from its arrival as from ``arrival_us`` here; under a
     cap the time stays.
+    ``is_guided``: the answer is held to a grammar. ``encoder_tokens``: the prompt's tokens that an encoder makes.
+    ``adapter``: LoRA adapters as dense integers 0..A-1, -1 none. All three cost time only where the engine's settings
+    say so, and None is nobody.
     """
 
     arrival_us: Int64s
@@ -49,6 +52,9 @@ class Requests:
     hash_offsets: Int64s
     hash_ids: Int64s
     deadline_us: Int64s | None = None
+    is_guided: NDArray[np.bool_] | None = None
+    encoder_tokens: Int64s | None = None
+    adapter: Int64s | None = None
 
     def __len__(self) -> int:
         """Return the number of requests."""
@@ -67,6 +73,9 @@ class Requests:
             hash_offsets=offsets,
             hash_ids=self.hash_ids[places],
             deadline_us=None if self.deadline_us is None else self.deadline_us[rows],
+            is_guided=None if self.is_guided is None else self.is_guided[rows],
+            encoder_tokens=None if self.encoder_tokens is None else self.encoder_tokens[rows],
+            adapter=None if self.adapter is None else self.adapter[rows],
         )
 
 

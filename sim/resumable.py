@@ -9,7 +9,7 @@ import numpy as np
 from sim.config import EngineConfig, Record
 from sim.engine.control import abort_request, hold_requests, join_requests
 from sim.engine.dtypes import ABORTED, FINISHED, NEVER
-from sim.engine.initial_state import first_state, longer, request_records, size_for
+from sim.engine.initial_state import first_state, longer, request_records, size_for, trait_records
 from sim.engine.more_room import longer_hashes, with_more_room
 from sim.engine.run import NEEDS_ROOM, run
 from sim.latency.model import LatencyModel
@@ -90,9 +90,39 @@ class Engine:
             )
         state.requests[first:needed] = rows
         state.engine.queues["num_requests"] = needed
+        self._add_traits(requests, first)
         by_deadline = self._add_deadlines(requests, first)
         order = np.argsort(rows["queued_us"], kind="stable") + first
         join_requests(self._state, order, by_deadline)
+
+    def _add_traits(self, requests: Requests, first: int) -> None:
+        """Note what costs time beyond lengths, if the settings ask for it, of the requests from number ``first`` on."""
+        given = (requests.is_guided, requests.encoder_tokens, requests.adapter)
+        has_any = any(column is not None for column in given) and self._config.charges_traits
+        state, settings = self._state, self._state.engine["settings"]
+        if not has_any and len(state.traits) == 0:
+            return
+        capacity = len(state.requests)
+        if len(state.traits) < capacity:
+            traits = longer(state.traits, capacity)
+            traits["adapter"][len(state.traits) :] = NEVER
+            state = self._state = state._replace(traits=traits, skipped=longer(state.skipped, capacity))
+        state.traits[first : first + len(requests)] = trait_records(requests)
+        settings["has_traits"] = settings["adds_time"] = 1
+        num_adapters = int(state.traits["adapter"].max(initial=NEVER)) + 1
+        settings["limits_adapters"] = self._config.max_loras > 0 and num_adapters > 0
+        self._make_room_for_adapters(num_adapters)
+
+    def _make_room_for_adapters(self, num_adapters: int) -> None:
+        """Let so many adapters be counted, and have their places on the GPU."""
+        state = self._state
+        num_places = self._config.max_loras or num_adapters
+        if num_adapters <= len(state.adapter_steps) and num_places <= len(state.lora_places):
+            return
+        places, steps = longer(state.lora_places, num_places), longer(state.adapter_steps, num_adapters)
+        places["adapter"][len(state.lora_places) :] = places["last_step"][len(state.lora_places) :] = NEVER
+        steps[len(state.adapter_steps) :] = NEVER
+        self._state = state._replace(lora_places=places, adapter_steps=steps)
 
     def _add_deadlines(self, requests: Requests, first: int) -> Int64s:
         """Note when clients of the requests from number ``first`` on give up; return those that do, in this order."""
@@ -125,11 +155,12 @@ class Engine:
         priority: int = 0,
         hash_ids: Sequence[int] = (),
         deadline_us: int | None = None,
+        is_guided: bool = False,
     ) -> int:
         """Add a request that arrives at ``arrival_us``, not before the time advanced to; return its number.
 
         ``hash_ids``: the content of its leading full blocks as dense integers that the caller handed out.
-        ``deadline_us``: when its client gives up.
+        ``deadline_us``: when its client gives up. ``is_guided``: a grammar holds its answer.
         """
         known = self._num_known_hashes
         self._append_hashes(np.asarray(hash_ids, np.int64))
@@ -143,6 +174,7 @@ class Engine:
                 hash_offsets=np.array([known, self._num_known_hashes], np.int64),
                 hash_ids=NO_HASH_IDS,  # they are in place
                 deadline_us=None if deadline_us is None else np.array([deadline_us], np.int64),
+                is_guided=np.array([True]) if is_guided else None,
             )
         )
         return number

@@ -210,6 +210,17 @@ def test_a_clients_network_delays_first_and_last_tokens_and_nothing_of_the_serve
     assert last.loc[b.requests["request_id"].tolist()].tolist() == b.column("last_token_time_us").tolist()
 
 
+def test_a_client_gives_up_before_it_has_seen_what_is_on_its_way() -> None:
+    near = workload()
+    last = simulate_trace(near, TWIN)[0].column("last_token_time_us")
+    on_time = near.with_columns(deadline_us=last + 1)
+    assert set(simulate_trace(on_time, TWIN)[0].column("status")) == {"ok"}
+    far = on_time.with_columns(network_rtt_us=[40_000] * 4)
+    assert "timeout" in set(simulate_trace(far, TWIN)[0].column("status"))
+    patient = far.with_columns(deadline_us=last + 40_001)
+    assert set(simulate_trace(patient, TWIN)[0].column("status")) == {"ok"}
+
+
 def test_a_network_where_answers_set_the_pace_is_told() -> None:
     given = workload().with_columns(network_rtt_us=[10_000] * 4)
     pacing = pacing_of(given, max_concurrency=1)

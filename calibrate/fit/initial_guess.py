@@ -85,7 +85,9 @@ def initial_guess(objective: Objective) -> Floats:
         columns = exposure_columns(trace.observed_timeline, trace.requests.prompt_tokens.astype(np.float64))
         held = sum(columns[name] * value for name, value in objective.held().items())
         matrix = np.stack([columns[name] for name in objective.names], axis=-1)
-        relative = trace.observed_us[:, :, None] * objective.noise[:, None, None]
+        # A time of 0, which clocks of whole milliseconds give, has no relative error.
+        positive = np.where(trace.observed_us > 0, trace.observed_us, np.nan)
+        relative = positive[:, :, None] * objective.noise[:, None, None]
         rows.append((matrix / relative).reshape(-1, len(objective.names)))
         targets.append(((trace.observed_us - held) / relative[:, :, 0]).ravel())
         weights.append(weight.ravel())

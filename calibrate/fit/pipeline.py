@@ -97,14 +97,21 @@ def fit(
     )
     schedule: ScheduleChoice | None = None
     candidates: tuple[Candidate, ...] = ()
+    blackbox: tuple[Coefficient, ...] = ()
     if infer_async:
         task, schedule = better_schedule(task)
     if latency_model == "auto":
-        refined, candidates = selected_model(task)
+        refined, candidates, blackbox = selected_model(task)
     else:
         refined = configured_model(task)
     fitted = _result(refined, task, num_requests=num_requests)
-    return replace(fitted, schedule=schedule, candidates=candidates, seconds=time.monotonic() - started)
+    return replace(
+        fitted,
+        schedule=schedule,
+        candidates=candidates,
+        blackbox=blackbox if isinstance(fitted.config.latency, Extended) else (),
+        seconds=time.monotonic() - started,
+    )
 
 
 def configured_model(task: Task) -> Refined:
@@ -115,8 +122,11 @@ def configured_model(task: Task) -> Refined:
     return refine(start.objective, start.theta, seed=task.seed, report=task.report)
 
 
-def selected_model(task: Task) -> tuple[Refined, tuple[Candidate, ...]]:
-    """Return the optimum of the model that predicts held-out requests best, and all candidates in order of TERMS."""
+def selected_model(task: Task) -> tuple[Refined, tuple[Candidate, ...], tuple[Coefficient, ...]]:
+    """Return the optimum of the model that predicts held-out requests best, all candidates, and blackbox's optimum.
+
+    The candidates are in order of TERMS; blackbox's coefficients are those of the traces' first requests.
+    """
     blackbox, heads = search_blackbox(task), task.heads()
     starts, refined = {}, {}
     for name, terms in TERMS.items():
@@ -135,7 +145,8 @@ def selected_model(task: Task) -> tuple[Refined, tuple[Candidate, ...]]:
     candidates = select(scores, known=set(task.priors))
     chosen = next(each.name for each in candidates if each.chosen)
     objective, theta = starts[chosen].objective, refined[chosen].theta
-    return refine(objective, theta, seed=task.seed, report=task.report), candidates
+    chosen_one = refine(objective, theta, seed=task.seed, report=task.report)
+    return chosen_one, candidates, _blackbox_beside(refined["blackbox"], seed=task.seed)
 
 
 def search_blackbox(task: Task) -> Start:
@@ -264,6 +275,17 @@ def _result(found: Refined, task: Task, *, num_requests: int) -> Fit:
     )
 
 
+def _blackbox_beside(found: Refined, *, seed: int) -> tuple[Coefficient, ...]:
+    """Return blackbox's six coefficients with their intervals."""
+    objective = found.objective
+    spread = uncertainty(objective, found.theta, surface=found.surface, seed=seed, scatter=found.scatter)
+    fitted = coefficients_of(
+        objective.names, found.theta, spread=spread, scale=objective.scale, priors=objective.priors
+    )
+    by_name = {each.name: each for each in fitted}
+    return tuple(by_name[name] if name in by_name else _held(name, objective.base) for name in COEFFICIENTS)
+
+
 def _scatter(objective: Objective, theta: Floats, *, seed: int) -> Coefficient | None:
     """Return sigma, 0 unless its interval is clear of 0; None where the traces cannot tell."""
     found = step_scatter(objective, theta, seed=seed)
@@ -280,7 +302,7 @@ def _scatter(objective: Objective, theta: Floats, *, seed: int) -> Coefficient |
         identifiable=is_seen,
         reason=None
         if is_seen
-        else "answers are too alike in length, or other scatter drowns that of single steps",
+        else "too small to measure: outputs are too alike in length, or other variation is larger",
     )
 
 

@@ -28,7 +28,7 @@ class Fit:
 
     ``correlation`` [p, p] of the fitted coefficients ``names``. ``noise``: relative spread that the fit
     leaves in one request's TTFT, E2E and TPOT. ``seconds``: wall time. ``candidates``: the models that were
-    compared, where the model was to be chosen.
+    compared, where the model was to be chosen. ``blackbox``: its coefficients where another of them was chosen.
     """
 
     config: TwinConfig
@@ -44,6 +44,7 @@ class Fit:
     seconds: float
     schedule: ScheduleChoice | None = None
     candidates: tuple[Candidate, ...] = ()
+    blackbox: tuple[Coefficient, ...] = ()
 
     @property
     def model(self) -> str:

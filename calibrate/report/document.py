@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 from calibrate.findings import Calibration, Compared
 from calibrate.fit.objective.coefficients import UNITS
 from calibrate.fit.result import Fit
+from calibrate.fit.uncertainty import Coefficient
 from calibrate.gate.verdict import Verdict
 from calibrate.report.findings_json import (
     Json,
@@ -61,6 +63,7 @@ def document_of(
         "strata": [stratum_json(stratum) for stratum in calibration.strata],
         "traces": [trace_json(each) for each in calibration.traces],
         "config": config_json(calibration),
+        "beyond_load": None if calibration.beyond is None else asdict(calibration.beyond),
         "cautions": list(warnings_of(calibration)),
         "notes": list(calibration.notes),
         "provenance": provenance_json(calibration, command=command, now=now or datetime.now(UTC)),
@@ -68,24 +71,30 @@ def document_of(
     return found
 
 
+def coefficients_json(coefficients: Iterable[Coefficient]) -> Json:
+    """Return coefficients with intervals, units, priors and what the traces cannot tell, by name."""
+    return {
+        each.name: {
+            "value": each.value,
+            "low": each.low,
+            "high": each.high,
+            "unit": UNITS[each.name],
+            "fitted": each.fitted,
+            "identifiable": each.identifiable,
+            "reason": each.reason,
+            "prior": None if each.prior is None else {**asdict(each.prior), "leads": each.is_prior_led},
+        }
+        for each in coefficients
+    }
+
+
 def fit_json(fit: Fit) -> Json:
     """Return the fit: coefficients with intervals, correlations by name, the condition number."""
     names = fit.names
     return {
         "model": fit.model,
-        "coefficients": {
-            each.name: {
-                "value": each.value,
-                "low": each.low,
-                "high": each.high,
-                "unit": UNITS[each.name],
-                "fitted": each.fitted,
-                "identifiable": each.identifiable,
-                "reason": each.reason,
-                "prior": None if each.prior is None else {**asdict(each.prior), "leads": each.is_prior_led},
-            }
-            for each in fit.coefficients
-        },
+        "coefficients": coefficients_json(fit.coefficients),
+        "blackbox": coefficients_json(fit.blackbox) or None,
         "correlation": {
             row: {column: float(fit.correlation[i, j]) for j, column in enumerate(names)}
             for i, row in enumerate(names)
@@ -120,6 +129,7 @@ def trace_json(compared: Compared) -> Json:
         "arrival_span_us": span_us,
         "arrival_rate_per_s": (len(pairs) - 1) / span_us * 1e6 if span_us else None,
         "saturation": saturation_json(compared.saturation),
+        "near_capacity": None if compared.near_capacity is None else asdict(compared.near_capacity),
         "steps": steps_json(compared.steps),
         "server": {
             "model": server.model,

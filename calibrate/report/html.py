@@ -38,7 +38,7 @@ def page_of(
         *([html_runs.origin(calibration)] if calibration.origin or calibration.worst else []),
         html_runs.load(calibration),
         *(
-            [html_fit.coefficients(calibration.fit, suggested_runs(calibration))]
+            [html_fit.coefficients(calibration.fit, suggested_runs(calibration), calibration.beyond)]
             if calibration.fit is not None
             else []
         ),

@@ -6,6 +6,7 @@ from html import escape
 
 from calibrate import number_format
 from calibrate.findings import Calibration
+from calibrate.fit.beyond import BeyondLoad
 from calibrate.fit.objective.coefficients import UNITS
 from calibrate.fit.result import Fit
 from calibrate.report import pictures_runs, tables
@@ -25,7 +26,7 @@ LEADS = {
 }
 
 
-def coefficients(fit: Fit, suggested: tuple[SuggestedRun, ...]) -> Section:
+def coefficients(fit: Fit, suggested: tuple[SuggestedRun, ...], beyond: BeyondLoad | None) -> Section:
     """Return the coefficients with their intervals, correlations, and what could not be seen."""
     rows: list[list[str | Cell]] = []
     for each in fit.coefficients:
@@ -69,9 +70,11 @@ def coefficients(fit: Fit, suggested: tuple[SuggestedRun, ...]) -> Section:
         parts=[
             Table(head=head, rows=rows, align="lrrcnl"),
             *_candidates(fit),
+            *_blackbox(fit),
             *(part for run in suggested for part in _suggested(run)),
             _correlations(fit),
             Prose(markup=told),
+            *([] if beyond is None else [Prose(markup=f"Note: {escape(beyond.text())}.")]),
         ],
     )
 
@@ -86,6 +89,15 @@ def _candidates(fit: Fit) -> list[Table]:
     return (
         [Table(head=list(tables.CANDIDATE_HEAD), rows=rows, align="lrrrrl", caption=caption)] if rows else []
     )
+
+
+def _blackbox(fit: Fit) -> list[Table]:
+    """Return the table of blackbox's coefficients where another model was chosen."""
+    rows: list[list[str | Cell]] = [list(row) for row in tables.blackbox_rows(fit)]
+    caption = (
+        "Blackbox, fitted to the first requests of each trace, for comparison and for stored coefficients."
+    )
+    return [Table(head=list(tables.BLACKBOX_HEAD), rows=rows, align="lrrl", caption=caption)] if rows else []
 
 
 def _correlations(fit: Fit) -> Table:

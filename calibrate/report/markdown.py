@@ -40,6 +40,7 @@ def markdown_of(calibration: Calibration, *, command: str, verdict: Verdict | No
         parts.append(table(*tables.equivalence_table(calibration)))
     if calibration.fit is not None:
         parts += ["## Fit", _fit(calibration.fit)]
+        parts += [f"Note: {each.text()}." for each in (calibration.beyond,) if each is not None]
         parts += [_suggested(each) for each in suggested_runs(calibration)]
         parts += ["## In-sample errors", headline_table(calibration.in_sample, noise=noise)]
     parts += _origin(calibration)
@@ -198,6 +199,8 @@ def _fit(fit: Fit) -> str:
     ]
     if compared := tables.candidate_rows(fit):
         lines.append(table(tables.CANDIDATE_HEAD, compared))
+    if beside := tables.blackbox_rows(fit):
+        lines.append(table(tables.BLACKBOX_HEAD, beside))
     return "\n\n".join(lines)
 
 

@@ -199,11 +199,15 @@ def _seen(traces: Sequence[Compared], column: str) -> tuple[int, int]:
 
 
 def _highest_rate(traces: Sequence[Compared]) -> float:
-    """Return the highest rate at which any of the traces arrived, requests/s; 1 where none tells."""
+    """Return the highest rate at which any of the traces arrived, requests/s; 1 where none tells.
+
+    A load that was sent at once, before the first answer, has no rate.
+    """
     rates = []
     for each in traces:
         arrival = each.pairs.requests["arrival_us"].to_numpy()
         span = float(np.ptp(arrival)) if len(arrival) > 1 else 0.0
-        if span > 0:
+        e2e = each.pairs.observed["e2e_us"].to_numpy(dtype=np.float64)
+        if span > (np.nanmedian(e2e) if np.isfinite(e2e).any() else 0.0):
             rates.append((len(arrival) - 1) / span * 1e6)
     return max(rates, default=1.0)

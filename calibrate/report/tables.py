@@ -11,6 +11,7 @@ from calibrate.compare.errors import MetricErrors
 from calibrate.compare.phases import PHASE_NAMES
 from calibrate.compare.rates import Rate
 from calibrate.findings import Calibration
+from calibrate.fit.objective.coefficients import UNITS
 from calibrate.fit.result import Fit
 
 TextTable = tuple[list[str], list[list[str]]]
@@ -35,6 +36,24 @@ def candidate_rows(fit: Fit) -> list[list[str]]:
             "chosen" if each.chosen else "",
         ]
         for each in fit.candidates
+    ]
+
+
+BLACKBOX_HEAD = ("blackbox, not chosen", "value", "interval", "unit")
+
+
+def blackbox_rows(fit: Fit) -> list[list[str]]:
+    """Return blackbox's coefficients where another model was chosen; empty otherwise."""
+    return [
+        [
+            each.name,
+            number_format.coefficient(each.value),
+            number_format.NONE
+            if each.low is None
+            else f"{number_format.coefficient(each.low)} … {number_format.coefficient(each.high)}",
+            UNITS[each.name],
+        ]
+        for each in fit.blackbox
     ]
 
 

@@ -28,6 +28,8 @@ def tables_of(calibration: Calibration) -> list[Table]:
         found.append(_coefficients(calibration.fit))
         if compared := tables.candidate_rows(calibration.fit):
             found.append(_table("latency models compared", tables.CANDIDATE_HEAD, compared))
+        if beside := tables.blackbox_rows(calibration.fit):
+            found.append(_table("blackbox, not chosen", ("", *tables.BLACKBOX_HEAD[1:]), beside))
     if calibration.excluded:
         left_out = [
             (number_format.reason(name), f"{count:,}") for name, count in calibration.excluded.items()

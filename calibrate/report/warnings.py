@@ -13,10 +13,20 @@ BAD_LOSS = 1.5
 """A normal spread of one noise has a mean loss of 0.7. Twice that says that the noise, measured at the middle of the
 errors, does not describe their tails: some of the traces are not explained."""
 
+MUCH = 0.05
+"""A mean E2E that may be off by less at 1.5 times the highest fitted load is no warning; the fit's section says it."""
+
 
 def warnings_of(calibration: Calibration) -> tuple[str, ...]:
     """Return the warnings, a line each."""
-    return (*_assumed(calibration), *_misfit(calibration), *_limited(calibration))
+    return (
+        *_assumed(calibration),
+        *_misfit(calibration),
+        *_limited(calibration),
+        *_extrapolated(calibration),
+        *_near_capacity(calibration),
+        *_beyond(calibration),
+    )
 
 
 def unknown_flags(calibration: Calibration) -> tuple[str, ...]:
@@ -68,3 +78,33 @@ def _limited(calibration: Calibration) -> list[str]:
                 "partly the client's"
             )
     return lines
+
+
+def _extrapolated(calibration: Calibration) -> list[str]:
+    """Return a line per trace that goes beyond the loads and lengths that the twin was fitted on."""
+    from replay.twin.fitted_range import extrapolation_note, range_of
+
+    config = calibration.config
+    if config is None or config.fitted is None:
+        return []
+    notes = [
+        (each.source.name, extrapolation_note(config.fitted, range_of([each.source.trace], [None])))
+        for each in calibration.traces
+        if each.role in ("compared", "held out")
+    ]
+    return [f"{name}: {note}" for name, note in notes if note is not None]
+
+
+def _beyond(calibration: Calibration) -> list[str]:
+    """Return the line that says what a slowdown could do beyond the highest fitted load, where that is much."""
+    beyond = calibration.beyond
+    return [] if beyond is None or max(-beyond.low, beyond.high) < MUCH else [beyond.text()]
+
+
+def _near_capacity(calibration: Calibration) -> list[str]:
+    """Return a line per trace whose twin came close to saturation, where a queue amplifies every error."""
+    return [
+        f"{each.source.name}: {each.near_capacity.text()}"
+        for each in calibration.traces
+        if each.near_capacity is not None
+    ]

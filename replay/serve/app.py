@@ -162,7 +162,14 @@ async def _generate(request: web.Request, job: Job) -> web.StreamResponse:
     answers = [plan_answer(job, prompt, max_model_len=engine.max_model_len) for prompt in job.prompts]
     changed = asyncio.Event()
     generations = [
-        site.twin.start(prompt, answer, changed=changed, priority=job.priority, salt=job.cache_salt)
+        site.twin.start(
+            prompt,
+            answer,
+            changed=changed,
+            priority=job.priority,
+            salt=job.cache_salt,
+            guided=job.guided,
+        )
         for prompt, answer in zip(job.prompts, answers, strict=True)
     ]
     reply = Reply(id=_reply_id(request, job), model=site.model, created=int(time.time()), chat=job.chat)

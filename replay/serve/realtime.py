@@ -21,6 +21,7 @@ class SimulatedEngine(Protocol):
         output_tokens: int,
         priority: int = 0,
         hash_ids: Sequence[int] = (),
+        is_guided: bool = False,
     ) -> int:
         """Add a request, return its number."""
 
@@ -61,6 +62,7 @@ class RealtimeEngine:
         output_tokens: int,
         priority: int = 0,
         hash_ids: Sequence[int] = (),
+        is_guided: bool = False,
     ) -> tuple[int, int]:
         """Give the engine a request that arrives now; return its number and the arrival it was given.
 
@@ -74,6 +76,7 @@ class RealtimeEngine:
             output_tokens=output_tokens,
             priority=priority,
             hash_ids=hash_ids,
+            is_guided=is_guided,
         )
         return number, arrival_us
 

@@ -77,9 +77,16 @@ class Twin:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(
-        self, prompt: Tokens, answer: Answer, *, changed: asyncio.Event, priority: int = 0, salt: str = ""
+        self,
+        prompt: Tokens,
+        answer: Answer,
+        *,
+        changed: asyncio.Event,
+        priority: int = 0,
+        salt: str = "",
+        guided: bool = False,
     ) -> Generation:
-        """Give the engine a request that arrives now."""
+        """Give the engine a request that arrives now; ``guided``: a grammar takes its time."""
         hash_ids: list[int] = []
         if self._config.enable_prefix_caching:
             hash_ids = self._blocks.of(np.concatenate([prompt, answer.tokens]), salt=salt)
@@ -89,6 +96,7 @@ class Twin:
             output_tokens=len(answer.texts),
             priority=priority,
             hash_ids=hash_ids,
+            is_guided=guided,
         )
         generation = Generation(
             number=number,

@@ -40,15 +40,19 @@ COLUMN_COVERAGE: Final[Mapping[str, Coverage]] = {
     **_each("kept", "part of input_tokens", "text_tokens"),
     **_each(
         "noted",
-        "part of input_tokens; no encoder's time is added",
+        "part of input_tokens; an encoder's time with engine.encoder_token_us",
         "image_tokens",
         "audio_tokens",
         "video_tokens",
     ),
     "reason_ratio": Coverage("kept", "reasoning tokens are output tokens, one as long as another"),
     "model": Coverage("noted", "no prefix is shared between models; several run on one simulated server"),
-    "adapter": Coverage("noted", "no prefix is shared between adapters; no time is added for them"),
-    "guided": Coverage("noted", "no time is added for grammars"),
+    "adapter": Coverage(
+        "noted",
+        "no prefix is shared between adapters; their time and number with engine.lora_load_us, lora_step_factor and "
+        "max_loras",
+    ),
+    "guided": Coverage("noted", "a grammar's time with engine.guided_compile_us and guided_mask_us"),
     "deadline_us": Coverage(
         "modelled", "the request is given up then; where an answer lets it go, as long after it is sent"
     ),
@@ -91,7 +95,10 @@ HEADER_COVERAGE: Final[Mapping[str, Coverage]] = {
     ),
     "network": Coverage("kept", "`calibrate --network rtt=measured` takes it"),
     "goodput_slo_targets": Coverage("modelled", "goodput by class"),
-    "kv_offload": Coverage("noted", "where the twin has no second KV tier"),
+    "kv_offload": Coverage(
+        "noted",
+        "where the twin has no second KV tier; `config from-serve --from-trace` makes one of its size",
+    ),
     "observed_kv_metrics": Coverage("kept", "a server's own counters"),
     "start_unix_us": Coverage("kept", "when the recorded run began"),
     "closed_loop": Coverage(

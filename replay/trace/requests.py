@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 At = Literal["auto", "send", "arrival"]
 Int64s = NDArray[np.int64]
 
+MODALITIES = ("image", "audio", "video")
+
 
 def requests_from_trace(
     trace: Trace, *, block_size: int, at: At = "auto", closed_loop: bool = False
@@ -38,7 +40,29 @@ def requests_from_trace(
         hash_offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(num_hashes)]),
         hash_ids=hash_ids,
         deadline_us=_deadline_us(trace),
+        is_guided=_is_guided(trace),
+        encoder_tokens=_encoder_tokens(trace),
+        adapter=_adapter(trace),
     )
+
+
+def _is_guided(trace: Trace) -> NDArray[np.bool_] | None:
+    """Return which answers are held to a grammar, None where none is."""
+    guided = trace.column("guided").fillna(False).to_numpy(dtype=bool)
+    return guided if guided.any() else None
+
+
+def _encoder_tokens(trace: Trace) -> Int64s | None:
+    """Return how many tokens of each prompt are an image's, a sound's or a film's; None where none is."""
+    columns = [trace.column(f"{name}_tokens").fillna(0).to_numpy(np.int64) for name in MODALITIES]
+    tokens: Int64s = np.sum(columns, axis=0)
+    return tokens if tokens.any() else None
+
+
+def _adapter(trace: Trace) -> Int64s | None:
+    """Return each request's LoRA adapter as a dense integer, -1 for none; None where none has one."""
+    codes, names = trace.column("adapter").factorize()
+    return codes.astype(np.int64) if len(names) else None
 
 
 def _deadline_us(trace: Trace) -> Int64s | None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from replay.trace.client_network import paced_by_answers, says_network
 from replay.trace.pacing import has_rounds
+from replay.trace.requests import MODALITIES
 from traces.priorities import PRIORITY_OF_CLASS, by_class, priorities
 
 if TYPE_CHECKING:
@@ -26,12 +27,12 @@ def trace_notes(trace: Trace, config: TwinConfig, pacing: Pacing | None = None) 
     return (
         *_priority_notes(trace, config),
         *_one_server_notes(trace),
-        *_multimodal_notes(trace),
-        *_adapter_notes(trace),
+        *_multimodal_notes(trace, config),
+        *_adapter_notes(trace, config),
         *_unstreamed_notes(trace),
         *_sharing_notes(trace),
         *_session_notes(trace),
-        *_unsimulated_notes(trace),
+        *_guided_notes(trace, config),
         *_network_notes(trace, pacing),
         *_header_notes(trace, config),
     )
@@ -68,25 +69,33 @@ def _one_server_notes(trace: Trace) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _multimodal_notes(trace: Trace) -> tuple[str, ...]:
+def _multimodal_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
     kinds = [
         name
-        for name in ("image", "audio", "video")
+        for name in MODALITIES
         if (trace.column(f"{name}_tokens").fillna(0) > 0).to_numpy(dtype=bool).any()
     ]
     if not kinds:
         return ()
-    return (f"{', '.join(kinds)} tokens count as prompt tokens (input_tokens); no encoder's time is added",)
-
-
-def _adapter_notes(trace: Trace) -> tuple[str, ...]:
-    number = trace.column("adapter").nunique()
-    if number == 0:
+    if config.engine.encoder_token_us > 0:
         return ()
     return (
-        f"adapter: {number} LoRA adapter{'s' if number > 1 else ''}; prefixes are shared within one only, and no "
-        "time is added for loading or computing them",
+        f"{', '.join(kinds)} tokens count as prompt tokens (input_tokens); no encoder's time is added "
+        "(engine.encoder_token_us is 0)",
     )
+
+
+def _adapter_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
+    number = trace.column("adapter").nunique()
+    engine = config.engine
+    has_cost = engine.lora_load_us > 0 or engine.lora_step_factor != 1
+    if number == 0 or (has_cost and engine.max_loras > 0):
+        return ()
+    missing = (
+        [] if has_cost else ["no time is added for loading or computing them (engine.lora_load_us is 0)"]
+    )
+    missing += [] if engine.max_loras else ["a step may hold any number of them (engine.max_loras is 0)"]
+    return (f"adapter: {number} LoRA adapter{'s' if number > 1 else ''}; {', and '.join(missing)}",)
 
 
 def _unstreamed_notes(trace: Trace) -> tuple[str, ...]:
@@ -123,10 +132,17 @@ def _session_notes(trace: Trace) -> tuple[str, ...]:
     )
 
 
-def _unsimulated_notes(trace: Trace) -> tuple[str, ...]:
-    """Return what requests have that the engine knows nothing of."""
+def _guided_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
+    """Return that grammars take no time."""
+    if config.engine.guided_compile_us or config.engine.guided_mask_us:
+        return ()
     guided = int(trace.column("guided").fillna(False).sum())
-    return (f"guided: {guided:,} answers are held to a grammar; no time is added for it",) if guided else ()
+    if guided == 0:
+        return ()
+    return (
+        f"guided: {guided:,} answers are held to a grammar; no time is added for it (engine.guided_compile_us and "
+        "guided_mask_us are 0)",
+    )
 
 
 def _network_notes(trace: Trace, pacing: Pacing | None) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from replay.twin.config_keys import (
 )
 from replay.twin.defaults import DefaultsEntry
 from replay.twin.engine_defaults import LIMITS, Server, with_defaults
+from replay.twin.fitted_range import FittedRange, read_fitted_range
 from replay.twin.hardware import Hardware, capacity_of, read_hardware, window_notes
 from replay.twin.kv_offload import with_offload
 from replay.twin.latency import Chosen, check_keys, read_latency
@@ -38,14 +39,16 @@ _TOP = ("vllm_version", "compatibility", "engine", "latency", "hardware", "seed"
 class TwinConfig:
     """What a TWIN.yaml says, defaults filled in.
 
-    ``assumed``: flags that bear on every busy step and that the file does not give. ``latency_reason``: why
-    ``latency.model: auto`` is this one. ``source`` is the file it was read from, ``notes`` the lines to tell the user
+    ``fitted``: the loads and lengths of the traces behind the coefficients, where they were fitted. ``assumed``: flags
+    that bear on every busy step and that the file does not give. ``latency_reason``: why ``latency.model: auto`` is
+    this one. ``source`` is the file it was read from, ``notes`` the lines to tell the user
     before a run (assumptions made, things vLLM would refuse); none of them counts when two configurations are compared.
     """
 
     engine: EngineConfig
     latency: LatencyModel
     seed: int = DEFAULT_SEED
+    fitted: FittedRange | None = None
     assumed: tuple[str, ...] = field(default=(), compare=False)
     latency_reason: str = field(default="", compare=False)
     source: Path | None = field(default=None, compare=False)
@@ -94,6 +97,7 @@ def load_config(
         engine=engine,
         latency=chosen.model,
         seed=seed,
+        fitted=None if latency_model else read_fitted_range(root.section("latency")),
         assumed=_assumed(root) if server.gpu is None else (),
         latency_reason=chosen.reason,
         source=path,

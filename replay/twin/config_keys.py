@@ -79,6 +79,15 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "kv_offload_threshold": "Share of the GPU's blocks in use above which evicted contents go to that tier.",
     "kv_transfer_bandwidth": "Tokens per µs that come back from it; `hardware.kv_offload_gb_per_s` says it in GB/s.",
     "kv_transfer_base_latency": "µs that each block's way back takes in addition.",
+    "max_loras": "LoRA adapters that a step may hold, and places for them on the GPU: a request whose adapter would be "
+    "one too many waits, those behind it go by. 0: any number; vLLM's own default is 1.",
+    "lora_load_us": "µs that a step waits for each adapter that has no place on the GPU yet.",
+    "lora_step_factor": "Factor on the time of steps that hold any request with an adapter, at least 1.",
+    "guided_compile_us": "µs that the grammar of a guided request (structured outputs) takes to compile. The request "
+    "waits that long, others do not.",
+    "guided_mask_us": "µs per guided request and step, for its bitmask.",
+    "draft_us": "µs per drafted token and step: speculative decoding with k drafts adds k times as much to each step.",
+    "encoder_token_us": "µs per image, audio or video token, in the step in which its request is first scheduled.",
     "frontend": "The API server's checks and clamps of prompt and output length; `none`: the engine alone.",
 }
 """What each field of sim.EngineConfig means; its name, default and type are taken from the dataclass."""
@@ -205,6 +214,40 @@ PROFILED_KEYS: tuple[Key, ...] = (
     ),
 )
 
+FITTED_RANGE_KEYS: tuple[Key, ...] = (
+    Key(
+        path="latency.fitted_range",
+        kind="mapping",
+        default="none",
+        meaning="What the coefficients were fitted on; `vtwin calibrate --write-config` writes it. `run`, `replay` and "
+        "`calibrate` say by which factor a run goes beyond it. Each value is a pair, [low, high].",
+    ),
+    Key(
+        path="latency.fitted_range.rate_per_s",
+        kind="numbers",
+        default="none",
+        meaning="Mean request rates of the fitted traces, requests/s.",
+    ),
+    Key(
+        path="latency.fitted_range.prompt_tokens",
+        kind="numbers",
+        default="none",
+        meaning="Prompt lengths, 1st to 99th percentile.",
+    ),
+    Key(
+        path="latency.fitted_range.output_tokens",
+        kind="numbers",
+        default="none",
+        meaning="Output lengths, 1st to 99th percentile.",
+    ),
+    Key(
+        path="latency.fitted_range.concurrency",
+        kind="numbers",
+        default="none",
+        meaning="Requests in flight when one is sent, 1st to 99th percentile.",
+    ),
+)
+
 LATENCY_KEYS: tuple[Key, ...] = (
     Key(
         path="latency.model",
@@ -284,6 +327,7 @@ LATENCY_KEYS: tuple[Key, ...] = (
     ),
     *extended_keys(),
     *PROFILED_KEYS,
+    *FITTED_RANGE_KEYS,
     Key(
         path="latency.defaults",
         kind="mapping",

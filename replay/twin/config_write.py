@@ -34,6 +34,7 @@ def dump_config(config: TwinConfig) -> str:
         "latency:",
         f"  model: {name_of(config.latency)}",
         *_latency_lines(config.latency),
+        *(config.fitted.lines() if config.fitted is not None and not config.fitted.is_empty() else ()),
         f"seed: {config.seed}",
     ]
     return "\n".join(lines) + "\n"

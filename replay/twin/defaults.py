@@ -36,6 +36,7 @@ _ENTRY_KEYS = (
     "vllm_version",
     "latency_model",
     "coefficients",
+    "blackbox",
     "num_gpu_blocks",
     "block_size",
     "provenance",
@@ -88,7 +89,8 @@ class DefaultsEntry:
     """One server's coefficients; ``num_gpu_blocks`` as vLLM counts, of ``block_size`` tokens each.
 
     ``coefficients``: blackbox's six, and with ``latency_model`` extended those of its own that are not at their
-    default, in the units of ``sim.Extended``.
+    default, in the units of ``sim.Extended``. ``blackbox``: the same server's six for ``model: blackbox``, where
+    ``coefficients`` are the extended model's.
     """
 
     model: str
@@ -98,6 +100,7 @@ class DefaultsEntry:
     coefficients: Mapping[str, Decimal]
     provenance: Provenance
     latency_model: FittedModel = "blackbox"
+    blackbox: Mapping[str, Decimal] | None = None
     num_gpu_blocks: int | None = None
     block_size: int | None = None
 
@@ -243,6 +246,7 @@ def _entry(section: Section) -> DefaultsEntry:
         if is_extended
         else read_coefficients(coefficients),
         latency_model="extended" if is_extended else "blackbox",
+        blackbox=None if (beside := section.section("blackbox")) is None else read_coefficients(beside),
         num_gpu_blocks=section.integer("num_gpu_blocks", least=2),
         block_size=section.integer("block_size", least=1),
         provenance=_provenance(provenance),

@@ -59,6 +59,7 @@ def render_entry(entry: DefaultsEntry, *, column: int = 2) -> list[str]:
         f"vllm_version: {quoted(version_text(entry.vllm_version))}",
         *([] if entry.latency_model == "blackbox" else [f"latency_model: {entry.latency_model}"]),
         f"coefficients: {flow(_numbers(entry))}",
+        *([] if entry.blackbox is None else [f"blackbox: {flow(_plain_numbers(entry.blackbox))}"]),
         *([f"num_gpu_blocks: {entry.num_gpu_blocks}"] if entry.num_gpu_blocks is not None else []),
         *([f"block_size: {entry.block_size}"] if entry.block_size is not None else []),
         "provenance:",
@@ -74,7 +75,12 @@ def _numbers(entry: DefaultsEntry) -> dict[str, str]:
         for name, value in entry.coefficients.items()
         if name not in COEFFICIENTS
     }
-    return {name: number(entry.coefficients[name]) for name in COEFFICIENTS} | own
+    return _plain_numbers(entry.coefficients) | own
+
+
+def _plain_numbers(coefficients: Mapping[str, Decimal]) -> dict[str, str]:
+    """Return blackbox's six coefficients as YAML."""
+    return {name: number(coefficients[name]) for name in COEFFICIENTS}
 
 
 def _provenance_lines(where: Provenance) -> list[str]:

@@ -142,6 +142,8 @@ def _read_fitted(asked: Asked) -> Chosen:
 
 def _on_record(asked: Asked, entry: DefaultsEntry) -> Chosen:
     """Return an entry's model; raises ConfigError where TWIN.yaml names another."""
+    if asked.latency.text("model") == "blackbox" and entry.blackbox is not None:
+        return Chosen(model=Blackbox(**entry.blackbox), entry=entry, shape=asked.shape)
     if asked.latency.text("model") not in (entry.latency_model, "auto"):
         asked.latency.fail(
             "model",

@@ -104,6 +104,13 @@ def simulate_cluster(
         len(forced) != len(work.requests) or forced.max(initial=-1) >= config.num_instances
     ):
         raise InvalidConfig("forced: expected an instance's number, or -1, per request")
+    asked = (work.requests.adapter, work.requests.is_guided, work.requests.encoder_tokens)
+    if any(pool.engine.charges_traits for pool in config.pools) and any(
+        column is not None for column in asked
+    ):
+        raise InvalidConfig(
+            "engine: time for adapters, grammars and encoders is not simulated in a cluster yet"
+        )
     started = time.process_time()
     world, states = new_world(work, config, record=record, records_decisions=records_decisions, forced=forced)
     if not coalesce:
@@ -246,5 +253,12 @@ def _decisions(world: World) -> DecisionLog | None:
     """Return the decisions in the order in which they were taken, None if they were not recorded."""
     if not world.loop[0].records_decisions:
         return None
-    num = int(world.loop[0].num_decisions)
-    return DecisionLog(*(column[:num] for column in world.log))
+    num, log = int(world.loop[0].num_decisions), world.log
+    return DecisionLog(
+        decisions=log.decisions[:num],
+        scores=log.scores[:num],
+        num_in_flight=log.num_in_flight[:num],
+        num_waiting=log.num_waiting[:num],
+        num_running=log.num_running[:num],
+        kv_usage=log.kv_usage[:num],
+    )

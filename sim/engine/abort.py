@@ -34,12 +34,12 @@ def abort(s: State, request: int) -> None:
 
 
 @phase
-def drop_overdue(s: State) -> None:
-    """Abort every request whose deadline has come; in a closed loop its place goes to the next."""
+def drop_overdue(s: State, until_us: int) -> None:
+    """Abort every request whose deadline has come before ``until_us``; in a closed loop its place goes to the next."""
     settings, clock, queues = s.engine[0].settings, s.engine[0].clock, s.engine[0].queues
     while True:
         due_us = first_deadline_us(s)
-        if due_us == NEVER or due_us > clock.now_us:
+        if due_us == NEVER or due_us > clock.now_us or due_us >= until_us:
             return
         request = s.deadlines[queues.num_deadlines_taken]
         queues.num_deadlines_taken += 1
@@ -51,8 +51,8 @@ def drop_overdue(s: State) -> None:
 
 @part
 def drop_requests_past_their_deadline(s: State, until_us: int) -> None:
-    """Abort what is overdue before the next step, unless that starts at ``until_us`` or later."""
+    """Abort what is overdue, and was so before ``until_us``, before the next step."""
     clock = s.engine[0].clock
     due_us = next_deadline_us(s)
-    if due_us != NEVER and due_us <= clock.now_us < until_us:
-        drop_overdue(s)
+    if due_us != NEVER and due_us <= clock.now_us and due_us < until_us:
+        drop_overdue(s, until_us)

@@ -100,6 +100,14 @@ BATCH = np.dtype(
 )
 """A step that was scheduled; its requests stand in ``State.entries``."""
 
+TRAIT = np.dtype(
+    [("adapter", np.int32), ("num_encoder_tokens", np.int32), ("is_guided", np.int64)], align=True
+)
+"""What costs time beyond a request's lengths (``sim/engine/optional/added_time.py``)."""
+
+LORA_PLACE = np.dtype([("adapter", np.int64), ("last_step", np.int64)], align=True)
+"""A place for an adapter on the GPU, and the last step that used it."""
+
 SETTINGS = np.dtype(
     [
         ("max_num_seqs", np.int64),
@@ -138,6 +146,16 @@ SETTINGS = np.dtype(
         ("log_tokens", np.int64),
         ("log_spans", np.int64),
         ("count_steps", np.int64),
+        ("adds_time", np.int64),  # from here on: sim/engine/optional/added_time.py
+        ("has_traits", np.int64),
+        ("limits_adapters", np.int64),
+        ("max_loras", np.int64),
+        ("lora_load_us", np.int64),
+        ("lora_step_factor", np.float64),
+        ("guided_compile_us", np.int64),
+        ("guided_mask_us", np.float64),
+        ("draft_us", np.float64),
+        ("encoder_token_us", np.float64),
         ("log_completions", np.int64),
         ("pauses_at_completions", np.int64),  # `run` returns as soon as the log of completions holds any
     ],
@@ -197,6 +215,11 @@ CURRENT_STEP = np.dtype(
         ("step_reload_us", np.int64),  # what its reloads add to its duration
         ("decode_context_tokens", np.int64),  # of a jump: KV entries that its first step reads
         ("must_enter_blocks", np.int64),  # a jump fills blocks that the hash table must know
+        ("num_encoder_tokens", np.int64),  # of those that are scheduled for the first time
+        ("num_adapters", np.int64),
+        ("num_skipped", np.int64),  # waiting requests, for their adapter
+        ("num_guided", np.int64),  # of a jump
+        ("has_adapter", np.int64),  # likewise
     ],
     align=True,
 )
@@ -216,6 +239,7 @@ TOTALS = np.dtype(
         ("num_kv_offloads", np.int64),
         ("num_kv_reloads", np.int64),
         ("num_kv_thrashings", np.int64),
+        ("num_lora_loads", np.int64),
     ],
     align=True,
 )

@@ -34,6 +34,13 @@ SAME_IN_CONFIG = (
     "num_speculative_tokens",
     "num_lookahead_tokens",
     "seed",
+    "max_loras",
+    "lora_load_us",
+    "lora_step_factor",
+    "guided_compile_us",
+    "guided_mask_us",
+    "draft_us",
+    "encoder_token_us",
 )
 """Settings that the engine takes as they are."""
 
@@ -102,6 +109,10 @@ def first_state(
         hit_blocks=np.zeros(width, np.uint32),
         num_drafts=np.zeros(0, np.int32),
         acceptance_rates=np.array(config.acceptance_rates, np.float64),
+        traits=st.records(0, dt.TRAIT),
+        lora_places=st.records(0, dt.LORA_PLACE),
+        adapter_steps=np.zeros(0, np.int64),
+        skipped=np.zeros(0, np.int64),
         preempted=np.zeros(seats + 1, np.int64),
         hits=st.records(seats, dt.ENTRY),
         finished=np.zeros(seats, np.int64),
@@ -141,6 +152,7 @@ def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) ->
     settings["log_tokens"] = record == "tokens" or from_tokens
     settings["log_spans"] = record == "spans" and not from_tokens
     settings["count_steps"] = record != "none"
+    settings["adds_time"] = config.draft_us > 0 and config.num_speculative_tokens > 0
     if config.has_cpu_tier:
         _set_cpu_tier(settings, config)
     if config.compatibility == "blis":
@@ -219,8 +231,19 @@ def request_records(requests: Requests, config: EngineConfig, latency: LatencyMo
     rows["urgency"] += age_weight_per_us(config) * requests.arrival_us
     rows["arrival_us"] = requests.arrival_us
     rows["queued_us"] = requests.arrival_us + latency.queue_delay_us(prompt)
+    if requests.is_guided is not None:
+        rows["queued_us"] += config.guided_compile_us * (requests.is_guided & ~refused)
     rows["hash_start"] = requests.hash_offsets[:-1]
     rows["num_hashes"] = np.diff(requests.hash_offsets)
+    return rows
+
+
+def trait_records(requests: Requests) -> st.Records:
+    """Return the engine's records of what costs time beyond the lengths."""
+    rows = st.records(len(requests), dt.TRAIT)
+    rows["adapter"] = dt.NEVER if requests.adapter is None else requests.adapter
+    rows["num_encoder_tokens"] = 0 if requests.encoder_tokens is None else requests.encoder_tokens
+    rows["is_guided"] = 0 if requests.is_guided is None else requests.is_guided
     return rows
 
 

@@ -15,6 +15,7 @@ from sim.engine.dtypes import FCFS, GOT_FIRST_TOKEN, IS_DECODE, NEVER, SAMPLES
 from sim.engine.kv_cache.allocate_slots import append_new_block
 from sim.engine.kv_cache.prefix_cache import has_hashes_past, hash_of_block, remember_hash
 from sim.engine.log import count_steps, log_completion, log_pause, log_span, note_schedule
+from sim.engine.optional.added_time import describe_running, with_time_added_in_jump
 from sim.engine.optional.blis import least_step_us
 from sim.engine.state import State
 from sim.engine.step_duration import blackbox_us, output_delay_us, take_step
@@ -48,7 +49,7 @@ def arrivals_matter(s: State) -> bool:
     settings, queues = s.engine[0].settings, s.engine[0].queues
     if queues.num_running >= settings.max_num_seqs or queues.num_running >= settings.max_num_batched_tokens:
         return False
-    return queues.num_waiting == 0 or settings.policy != FCFS
+    return queues.num_waiting == 0 or settings.policy != FCFS or settings.has_traits == 1
 
 
 @part
@@ -257,8 +258,10 @@ def plan_steps(s: State, most: int, limit_us: int, start_us: int) -> int:
     ahead = settings.async_scheduling
     s.ends_us[0] = start_us
     least_us = least_step_us(s, queues.num_running)
-    constant_us = max(blackbox_us(s.latency, 0, queues.num_running), least_us)
-    duration_us = constant_us
+    duration_us = least_us
+    if settings.latency_kind == BLACKBOX:
+        constant_us = with_time_added_in_jump(s, blackbox_us(s.latency, 0, queues.num_running))
+        duration_us = max(constant_us, least_us)
     for j in range(most):
         if j > 0 and s.ends_us[j - 1] >= limit_us:
             return j
@@ -267,7 +270,7 @@ def plan_steps(s: State, most: int, limit_us: int, start_us: int) -> int:
             duration_us = take_step(
                 s, sums_of_decodes(queues.num_running, context), start_us, totals.num_steps + j
             )
-            duration_us = max(duration_us, least_us)
+            duration_us = max(with_time_added_in_jump(s, duration_us), least_us)
             s.duties[j] = clock.compute_duty
         start_us += duration_us
         s.ends_us[j + ahead] = start_us
@@ -291,6 +294,8 @@ def start_jump(s: State, until_us: int, start_us: int) -> int:
     deadline_us = next_deadline_us(s)
     if deadline_us != NEVER:
         until_us = min(until_us, deadline_us)
+    if settings.has_traits and not describe_running(s, 0):
+        return 0
     duty, duty_time_us = clock.compute_duty, clock.duty_time_us
     num_steps = hand_out_blocks(s, plan_steps(s, most, until_us, start_us))
     if settings.latency_kind == EXTENDED:
@@ -300,6 +305,8 @@ def start_jump(s: State, until_us: int, start_us: int) -> int:
                 s.duties[num_steps - 1],
                 s.ends_us[num_steps - 1 + settings.async_scheduling],
             )
+    if settings.has_traits and num_steps > 0:
+        describe_running(s, num_steps)
     if settings.count_steps and num_steps > 0:
         count_jump_steps(s, num_steps, start_us)
     return num_steps

@@ -9,9 +9,10 @@ from __future__ import annotations
 from sim.compile import engine_entry, part
 from sim.engine.abort import drop_requests_past_their_deadline
 from sim.engine.deadlines import next_deadline_us
-from sim.engine.dtypes import NEVER, PENDING, SAMPLES, WAITING
+from sim.engine.dtypes import FCFS, NEVER, PENDING, SAMPLES, WAITING
 from sim.engine.jump import jump_async, jump_sync
 from sim.engine.log import count_steps, has_room, log_schedule, log_update
+from sim.engine.optional.added_time import move_to_its_place, with_added_time
 from sim.engine.optional.blis import least_step_us, repeats_preempting_all
 from sim.engine.schedule import schedule
 from sim.engine.state import State
@@ -32,7 +33,7 @@ in two thousand random cases."""
 @part
 def add_arrivals(s: State) -> None:
     """Let everybody join the queue who is due by now."""
-    clock, queues = s.engine[0].clock, s.engine[0].queues
+    settings, clock, queues = s.engine[0].settings, s.engine[0].clock, s.engine[0].queues
     while queues.first_pending != NEVER:
         request = queues.first_pending
         r = s.requests[request]
@@ -43,6 +44,8 @@ def add_arrivals(s: State) -> None:
         if r.status == PENDING:
             r.status = WAITING
             add_request(s, request)
+            if settings.has_traits and settings.policy == FCFS:
+                move_to_its_place(s, request)
 
 
 @part
@@ -75,6 +78,8 @@ def duration_of(s: State, batch: int, start_us: int) -> int:
     """Return how long a batch takes that starts at ``start_us``, the KV blocks it brings back included; count it."""
     compute_us = take_step(s, sums_of(s, batch), start_us, s.batches[batch].step)
     num_seqs = s.batches[batch].num_entries
+    if s.engine[0].settings.adds_time and num_seqs > 0:
+        compute_us = with_added_time(s, batch, compute_us)
     duration_us = max(compute_us + s.engine[0].current_step.step_reload_us, least_step_us(s, num_seqs))
     if num_seqs > 0:
         count_steps(s, num_seqs, duration_us, 1)

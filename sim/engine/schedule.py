@@ -14,6 +14,13 @@ from sim.engine.kv_cache.allocate_slots import (
     get_computed_blocks,
 )
 from sim.engine.log import note_schedule
+from sim.engine.optional.added_time import (
+    note_adapter,
+    note_adapters,
+    note_first_schedule,
+    put_skipped_back,
+    skips_for_adapter,
+)
 from sim.engine.optional.speculative import (
     mark_padding,
     note_running,
@@ -126,6 +133,7 @@ def record_admission(s: State, request: int) -> None:
     end_preemption(s, request)
     if r.scheduled_us == NEVER:
         r.scheduled_us = clock.now_us
+        note_first_schedule(s, request)
         r.num_cached_tokens = r.num_computed_tokens
         totals.num_cache_queries += r.num_prompt_tokens
         totals.num_cache_hits += r.num_computed_tokens
@@ -136,8 +144,12 @@ def schedule_waiting(s: State, batch: int, threshold: int) -> None:
     """Admit waiting requests from the head; the first that does not fit stops the rest."""
     settings, queues, current = s.engine[0].settings, s.engine[0].queues, s.engine[0].current_step
     has_company = s.batches[batch].num_entries > 0
+    if settings.limits_adapters:
+        note_adapters(s, batch)
     while current.token_budget > 0 and queues.num_waiting > 0 and queues.num_running < settings.max_num_seqs:
         request = peek_request(s)
+        if settings.limits_adapters and skips_for_adapter(s, batch, request):
+            continue
         r = s.requests[request]
         num_evictable = get_computed_blocks(s, request)
         num_tokens = r.num_tokens - current.num_hit_blocks * settings.block_size
@@ -147,7 +159,7 @@ def schedule_waiting(s: State, batch: int, threshold: int) -> None:
             break
         num_tokens = min(num_tokens, current.token_budget)
         if not fits(s, request, num_tokens, num_evictable=num_evictable):
-            queues.head_is_blocked = 1
+            queues.head_is_blocked = not settings.limits_adapters  # else another may be the first to be asked
             break
         remove_request(s, request)
         admit(s, request, num_tokens)
@@ -157,6 +169,10 @@ def schedule_waiting(s: State, batch: int, threshold: int) -> None:
         queues.num_running += 1
         add_to_batch(s, batch, request, num_tokens)
         mark_padding(s, batch, padding)
+        if settings.limits_adapters:
+            note_adapter(s, batch, request)
+    if settings.limits_adapters:
+        put_skipped_back(s)
 
 
 @part
@@ -174,6 +190,7 @@ def schedule(s: State, batch: int) -> None:
     b.num_entries = 0
     clear_sums(s, batch)
     current.num_preempted = current.num_hits = current.step_reload_us = current.has_prefill = 0
+    current.num_encoder_tokens = 0
     queues.head_is_blocked = 0
     current.token_budget = settings.max_num_batched_tokens
     threshold = effective_long_prefill_threshold(s)

@@ -33,6 +33,10 @@ class State(NamedTuple):
     hit_blocks: NDArray[np.uint32]  # the lookup in hand; 0: the CPU tier has it
     num_drafts: NDArray[np.int32]  # per request: speculated tokens in hand
     acceptance_rates: NDArray[np.float64]  # [num_speculative_tokens]
+    traits: Records  # TRAIT[capacity], empty where no setting asks for them
+    lora_places: Records  # LORA_PLACE[max_loras, or as many as there are adapters]
+    adapter_steps: NDArray[np.int64]  # per adapter: the last step whose batch it was counted in
+    skipped: NDArray[np.int64]  # requests that the step in hand passed over
     preempted: NDArray[np.int64]  # of the step in hand
     hits: Records  # ENTRY[max_num_seqs]: admitted in the step in hand
     finished: NDArray[np.int64]

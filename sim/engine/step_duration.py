@@ -32,6 +32,12 @@ def half_even(scaled: int) -> int:
 
 
 @part
+def lengthened_us(duration_us: int, factor: float, added_us: float) -> int:
+    """Return a duration times a factor, and what comes on top of it."""
+    return int(np.rint(duration_us * factor + added_us))
+
+
+@part
 def blackbox_us(latency: NDArray[np.int64], num_prefill_tokens: int, num_decode_tokens: int) -> int:
     """Return Blackbox's duration of a step that has tokens."""
     return half_even(

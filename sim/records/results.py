@@ -35,6 +35,7 @@ class Totals:
     num_kv_offloads: int
     num_kv_reloads: int
     num_kv_thrashings: int
+    num_lora_loads: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +106,11 @@ def outcomes_of(state: State, latency: LatencyModel, requests: slice = slice(Non
         preempted_us += state.preempted_us[: queues.num_requests][requests]
         preempted_us[rows["status"] == dt.PREEMPTED] += state.engine[0].clock.now_us
     arrival_us, queued_us = rows["arrival_us"].copy(), rows["queued_us"].copy()
+    if len(state.traits):  # in vLLM a request is in the queue while its grammar compiles
+        is_guided = state.traits["is_guided"][: queues.num_requests][requests] * (
+            rows["status"] != dt.REJECTED
+        )
+        queued_us -= state.engine[0].settings.guided_compile_us * is_guided
     if state.engine[0].settings.is_closed_loop:
         is_held = np.zeros(queues.num_requests, bool)
         is_held[state.held[queues.next_held :]] = True

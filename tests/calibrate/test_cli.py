@@ -210,3 +210,32 @@ def test_what_the_simulation_does_not_follow_is_told_and_in_the_report(
     document = json.loads((here / "report" / "report.json").read_text())
     assert any(note.startswith(said) for note in document["traces"][0]["notes"])
     assert said in (here / "report" / "report.md").read_text()
+
+
+def test_a_cap_that_no_header_says_can_be_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from calibrate.findings import Options
+    from calibrate.run import calibrate as fitted
+    from calibrate.run import compare_with_twin
+    from replay import simulate_trace
+    from tests.calibrate.known_servers import GUESS, SERVER, source, workload
+
+    due = workload(80, rate=12, seed=4)
+    capped, _ = simulate_trace(due, SERVER, max_concurrency=3)
+    unsaid = source("capped", capped)
+    errors = {
+        cap: compare_with_twin([unsaid], SERVER, Options(replicates=60, max_concurrency=cap))
+        .holdout["e2e_us"]
+        .mape.value
+        for cap in (None, 3)
+    }
+    assert errors[3] == pytest.approx(0, abs=1e-3)
+    found = fitted([unsaid], GUESS, Options(replicates=60, max_concurrency=3, latency_model="blackbox"))
+    assert any("at most 3 in flight" in note for each in found.traces for note in each.notes)
+    assert found.holdout["e2e_us"].mape.value == pytest.approx(0, abs=0.02)
+    monkeypatch.chdir(tmp_path)
+    write_trace(capped, tmp_path / "capped")
+    (tmp_path / "twin.yaml").write_text(dump_config(SERVER))
+    told = ["calibrate", "capped", "--config", "twin.yaml", "--report", "r", "--max-concurrency", "3"]
+    assert vtwin.main(told) == 0
+    report = json.loads((tmp_path / "r" / "report.json").read_text())
+    assert report["holdout"]["e2e_us"]["mape"]["value"] == pytest.approx(0, abs=1e-3)

@@ -5,7 +5,7 @@ import pytest
 
 from calibrate.compare.engine_steps import EngineSteps
 from calibrate.compare.pair import pair as pair_traces
-from calibrate.fit.initial_guess import guess_of_steps
+from calibrate.fit.initial_guess import guess_of_steps, initial_guess
 from calibrate.fit.objective.coefficients import FITTED
 from calibrate.fit.objective.fit_trace import fit_trace
 from calibrate.fit.pipeline import fit
@@ -166,3 +166,18 @@ def test_a_log_of_the_engine_s_steps_gives_a_start_with_the_true_cost_of_a_step(
     assert by_name["alpha0"] == 7.0
     for name in ("beta0", "beta1", "beta2"):
         assert by_name[name] == pytest.approx(TRUTH[name], rel=0.02)
+
+
+def test_observed_times_of_0_are_passed_over_in_the_initial_guess() -> None:
+    trace = observed(workload(60, rate=4, seed=2))
+    first = trace.column("content_first_time_us").to_numpy(np.int64).copy()
+    last = trace.column("last_token_time_us").to_numpy(np.int64).copy()
+    last[:5] = first[:5]  # a clock too coarse: the whole answer at once, TPOT 0
+    coarse = trace.with_columns(last_token_time_us=last, last_chunk_time_us=last)
+    ready = fit_trace(coarse, GUESS, name="a")
+    assert (ready.observed_us[2] == 0).any()
+    task = Task(traces=(ready,), config=GUESS, names=FITTED, priors={}, seed=1, report=lambda _s, _l: None)
+    with np.errstate(all="raise"):
+        guess = initial_guess(task.objective(FITTED))
+    assert (guess >= 0).all()
+    assert np.isfinite(guess).all()

@@ -16,7 +16,7 @@ from calibrate.report.suggested_runs import (
     run_for,
     suggested_runs,
 )
-from calibrate.run import calibrate
+from calibrate.run import calibrate, compare_with_twin
 from tests.calibrate.known_servers import GUESS, observed, source, workload
 
 RUNS = {run.name: run for run in (*RUN_FOR.values(), *RUN_TO_SEPARATE.values())}
@@ -80,3 +80,16 @@ def test_coefficients_that_stand_in_for_each_other_are_not_blamed_on_the_lengths
         "alpha1 and beta1 both delay a request's own first token per prompt token; only prefills that delay other "
         "requests, too rare here, show beta1 alone (correlation with beta1 -0.97)"
     )
+
+
+def test_a_load_sent_at_once_suggests_no_rate() -> None:
+    burst, calm = (
+        compare_with_twin(
+            [source("a", observed(workload(60, rate=rate, seed=1)))], GUESS, Options(replicates=60)
+        )
+        for rate in (2000, 4)
+    )
+    words = shlex.split(command_of(RUNS["busy"], traces=burst.traces))
+    assert float(words[words.index("--rate") + 1]) == 1.5
+    words = shlex.split(command_of(RUNS["busy"], traces=[*burst.traces, *calm.traces]))
+    assert float(words[words.index("--rate") + 1]) == pytest.approx(6, rel=0.3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -267,6 +268,9 @@ def test_drafts_are_counted_in_the_summary_and_at_metrics() -> None:
     page = exposition(Metrics(), engine.view(), engine=config.engine, model="m")
     assert "vllm:spec_decode_num_draft_tokens_total{" in page
     assert "vllm:spec_decode_num_accepted_tokens_total{" in page
+    drafts = re.search(r"vllm:spec_decode_num_drafts_total\{.*\} ([\d.]+)", page)
+    assert drafts is not None
+    assert float(drafts[1]) == engine.view().num_draft_tokens / 3
 
 
 @pytest.mark.parametrize("column", ["adapter", "model"])
@@ -384,3 +388,33 @@ def test_time_preempted_is_in_the_trace_and_the_summary() -> None:
     assert (preempted_us[~gone] == 0).all()
     summary = summarize(simulation, trace)
     assert summary["preempted_us"]["mean"] == pytest.approx(preempted_us[gone].mean())
+
+
+# -- grammars, adapters, encoders -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("column", "settings"),
+    [
+        ("guided", {"guided_compile_us": 40_000}),
+        ("guided", {"guided_mask_us": 900.0}),
+        ("image_tokens", {"encoder_token_us": 100.0}),
+        ("video_tokens", {"encoder_token_us": 100.0}),
+        ("adapter", {"max_loras": 1, "lora_load_us": 9000}),
+        ("adapter", {"max_loras": 1, "lora_step_factor": 1.5}),
+    ],
+)
+def test_what_a_trace_says_costs_what_the_settings_say_and_is_noted_where_they_say_nothing(
+    column: str, settings: dict[str, object]
+) -> None:
+    values = {"guided": [True, False, True, False], "adapter": ["a", "b", None, "a"]}
+    trace = workload(**{column: values.get(column, [30, 0, 0, 30])})
+    free, _ = simulate_trace(trace, twin())
+    costly, _ = simulate_trace(trace, twin(**settings))
+    ends = [each.column("last_token_time_us").to_numpy(np.int64) for each in (free, costly)]
+    assert ends[1].max() > ends[0].max()
+    name = "image tokens" if column == "image_tokens" else column.replace("_", " ")
+    assert [note for note in trace_notes(trace, twin()) if note.startswith(name)]
+    assert trace_notes(trace, twin(**settings)) == ()
+    plain = simulate_trace(workload(), twin(**settings))[0].column("last_token_time_us")
+    assert plain.tolist() == simulate_trace(workload(), twin())[0].column("last_token_time_us").tolist()

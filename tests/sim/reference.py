@@ -32,6 +32,9 @@ class Request:
     is_refused: bool
     num_tokens: int
     deadline_us: int | None = None
+    is_guided: bool = False
+    num_encoder_tokens: int = 0
+    adapter: int = NEVER
     place: int = 0  # among those of one deadline
     preempted_us: int = 0
     preempted_since_us: int = NEVER
@@ -101,6 +104,7 @@ class Batch:
     shares: dict[Request, int]
     samples: set[Request]
     end_us: int = 0
+    num_encoder_tokens: int = 0
 
 
 class Reference:
@@ -126,6 +130,8 @@ class Reference:
             for r in self.requests[: self.concurrency]:
                 if r.is_refused:
                     self.release_held(r.queued_us)
+        num_places = config.max_loras or len(requests)
+        self.places = [[NEVER, NEVER] for _ in range(num_places)]
         self.running: list[Request] = []
         self.waiting: list[Request] = []
         self.pool = Blocks(config.num_gpu_blocks)
@@ -144,10 +150,12 @@ class Reference:
         deadline_us = NEVER if requests.deadline_us is None else int(requests.deadline_us[i])
         ids = requests.hash_ids[requests.hash_offsets[i] : requests.hash_offsets[i + 1]].tolist()
         is_refused = is_refused or prompt < 1 or asked < 1
+        compile_us = self.config.guided_compile_us
+        is_late = not is_refused and requests.is_guided is not None and bool(requests.is_guided[i])
         return Request(
             number=i,
             arrival_us=int(requests.arrival_us[i]),
-            delay_us=round(self.us["alpha0"] + self.us["alpha1"] * prompt),
+            delay_us=round(self.us["alpha0"] + self.us["alpha1"] * prompt) + compile_us * is_late,
             num_prompt=prompt,
             max_tokens=asked,
             priority=int(requests.priority[i]),
@@ -155,6 +163,9 @@ class Reference:
             is_refused=is_refused,
             num_tokens=prompt,
             deadline_us=None if deadline_us == NEVER else deadline_us,
+            is_guided=requests.is_guided is not None and bool(requests.is_guided[i]),
+            num_encoder_tokens=0 if requests.encoder_tokens is None else int(requests.encoder_tokens[i]),
+            adapter=NEVER if requests.adapter is None else int(requests.adapter[i]),
             place=i,
             status=Status.REJECTED if is_refused else Status.UNFINISHED,
         )
@@ -221,11 +232,25 @@ class Reference:
         self.waiting.insert(0, victim)
 
     def schedule_waiting(self, batch: Batch) -> None:
+        skipped: list[Request] = []
+        self.admit(batch, skipped)
+        self.waiting[:0] = skipped
+
+    def skips(self, batch: Batch, request: Request) -> bool:
+        """Return whether a request's adapter is one too many for the batch."""
+        adapters = {r.adapter for r in batch.shares} - {NEVER}
+        is_full = 0 < self.config.max_loras <= len(adapters)
+        return request.adapter != NEVER and is_full and request.adapter not in adapters
+
+    def admit(self, batch: Batch, skipped: list[Request]) -> None:
         config = self.config
         while self.budget > 0 and self.waiting and len(self.running) < config.max_num_seqs:
             if config.scheduling_policy != "fcfs":
                 self.waiting.sort(key=self.urgency)
             head = self.waiting[0]
+            if self.skips(batch, head):
+                skipped.append(self.waiting.pop(0))
+                continue
             hits = self.lookup(head)
             n = min(head.num_tokens - len(hits) * config.block_size, self.cap)
             if n > self.budget and not config.enable_chunked_prefill:
@@ -243,6 +268,7 @@ class Reference:
             batch.row["hits"].append((head.number, head.computed))
             if head.scheduled_us == NEVER:
                 head.scheduled_us, head.hit = self.clock, head.computed
+                batch.num_encoder_tokens += head.num_encoder_tokens
             batch.shares[head] = n
             self.budget -= n
 
@@ -297,7 +323,7 @@ class Reference:
         row.update(
             step=self.num_steps,
             t=self.clock,
-            dur=round(duration) if entries else 0,
+            dur=self.with_added_time(batch, round(duration)) if entries else 0,
             P=num_prefill,
             D=num_decode,
             sched=entries,
@@ -312,6 +338,25 @@ class Reference:
             r.computed += n
             r.in_flight += n
             r.placeholders += self.config.async_scheduling and r in batch.samples
+
+    def with_added_time(self, batch: Batch, compute_us: int) -> int:
+        config = self.config
+        factor = config.lora_step_factor if any(r.adapter != NEVER for r in batch.shares) else 1.0
+        added = Fraction(config.encoder_token_us) * batch.num_encoder_tokens
+        added += Fraction(config.guided_mask_us) * sum(r.is_guided for r in batch.samples)
+        loads = sum(self.load(r.adapter) for r in batch.shares if r.adapter != NEVER)
+        return round(compute_us * Fraction(factor) + added) + loads * config.lora_load_us
+
+    def load(self, adapter: int) -> bool:
+        """Use an adapter in this step; return whether it had to be loaded, in the place of the longest unused."""
+        if all(place[0] != adapter for place in self.places):
+            oldest = min(self.places, key=lambda place: place[1])
+            oldest[0] = adapter
+            is_new = True
+        else:
+            is_new = False
+        next(place for place in self.places if place[0] == adapter)[1] = self.num_steps
+        return is_new
 
     # -- update -----------------------------------------------------------------------------------------------
 
@@ -410,7 +455,24 @@ class Reference:
             request = self.pending.pop(0)
             self.is_blocked = False
             if request.status == Status.UNFINISHED:
-                self.waiting.append(request)
+                self.waiting.insert(self.place_in_queue(request), request)
+
+    def came_us(self, request: Request) -> int:
+        return request.queued_us - self.config.guided_compile_us * request.is_guided
+
+    def place_in_queue(self, request: Request) -> int:
+        """Return where a request stands: at the end; after a grammar has compiled, before those who came later."""
+        at = len(self.waiting)
+        if not request.is_guided or self.config.guided_compile_us == 0:
+            return at
+        own = (self.came_us(request), request.number)
+        while (
+            at > 0
+            and self.waiting[at - 1].num_preemptions == 0
+            and (self.came_us(self.waiting[at - 1]), self.waiting[at - 1].number) > own
+        ):
+            at -= 1
+        return at
 
     def waits_for_arrival(self) -> bool:
         """Move the clock on to the next arrival when nothing can run before it; return whether it did."""

@@ -333,8 +333,11 @@ def cases(
     closed: bool | None = False,
     model: Callable[[Pick], LatencyModel] = blackbox,
     impatient: bool = False,
+    costly: bool = False,
 ) -> Case:
-    """Draw a whole case; ``closed`` None draws open and closed loops; ``impatient``: with deadlines, half the time."""
+    """Draw a whole case; ``closed`` None draws open and closed loops; ``impatient``: with deadlines, half the time.
+    ``costly``: with grammars, adapters and encoders that take time, half the time.
+    """
     pick = draw(picks())
     block_size = pick((4, 8, 16, 3, 2, 1))
     rows = request_rows(pick, block_size=block_size)
@@ -342,9 +345,31 @@ def cases(
     is_closed = pick((False, True)) if closed is None else closed
     loop = (pick((1, 2, 3, 4)), pick((0, 1, 100, 777))) if is_closed else None
     case = Case(requests=requests_of(rows), config=config, latency=model(pick), closed_loop=loop)
+    if costly and pick((True, False)):
+        case = with_added_time(pick, case)
     if impatient and pick((True, False)):
         return replace(case, requests=replace(case.requests, deadline_us=deadlines(pick, case)))
     return case
+
+
+def with_added_time(pick: Pick, case: Case) -> Case:
+    """Pick traits of requests and what they cost, in sums of powers of two: no order of adding matters."""
+    n = len(case.requests)
+    requests = replace(
+        case.requests,
+        is_guided=np.array([pick((False, True)) for _ in range(n)], np.bool_),
+        encoder_tokens=np.array([pick((0, 3, 10)) for _ in range(n)], np.int64),
+        adapter=np.array([pick((-1, 0, 1, 2)) for _ in range(n)], np.int64),
+    )
+    costly = case.under(
+        max_loras=pick((0, 1, 2, 1)),
+        lora_load_us=pick((0, 130)),
+        lora_step_factor=pick((1.0, 1.25, 1.5)),
+        guided_compile_us=pick((0, 70, 700, 3000)),
+        guided_mask_us=pick((0.0, 0.5, 2.25)),
+        encoder_token_us=pick((0.0, 1.5)),
+    )
+    return replace(costly, requests=requests)
 
 
 def deadlines(pick: Pick, case: Case) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -27,7 +27,7 @@ def assert_same_totals(jumped: Simulation, stepped: Simulation) -> None:
 
 
 @examples(250)
-@given(cases(closed=None, model=any_model, impatient=True))
+@given(cases(closed=None, model=any_model, impatient=True, costly=True))
 def test_jumps_change_no_outcome_and_no_total(case: Case) -> None:
     jumped, stepped = case.run(), case.run(coalesce=False)
     assert_same_outcomes(jumped.outcomes, stepped.outcomes)
@@ -36,7 +36,7 @@ def test_jumps_change_no_outcome_and_no_total(case: Case) -> None:
 
 
 @examples(100)
-@given(cases(closed=None, model=any_model, impatient=True))
+@given(cases(closed=None, model=any_model, impatient=True, costly=True))
 def test_jumps_change_no_token_s_time_nor_the_order_of_tokens(case: Case) -> None:
     (jumped, jumped_us), (stepped, stepped_us) = (
         case.run(coalesce=is_on, record="tokens").tokens() for is_on in (True, False)
@@ -46,7 +46,7 @@ def test_jumps_change_no_token_s_time_nor_the_order_of_tokens(case: Case) -> Non
 
 
 @examples(100)
-@given(cases(closed=None, model=any_model, impatient=True))
+@given(cases(closed=None, model=any_model, impatient=True, costly=True))
 def test_jumps_change_no_inter_token_latency(case: Case) -> None:
     jumped, stepped = (
         case.run(coalesce=is_on, record="spans").inter_token_latencies() for is_on in (True, False)
@@ -115,7 +115,7 @@ def what_lasts(state: State) -> dict[str, np.ndarray]:
 
 @examples(200)
 @given(
-    cases(closed=None, model=any_model, impatient=True),
+    cases(closed=None, model=any_model, impatient=True, costly=True),
     st.lists(st.integers(0, 2000), min_size=1, max_size=5),
 )
 def test_jumps_leave_the_very_state_that_steps_leave(case: Case, slices: list[int]) -> None:

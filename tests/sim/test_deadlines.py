@@ -113,7 +113,7 @@ def test_a_cap_s_slot_is_free_at_the_deadline_which_stays_where_it_is() -> None:
 
 
 @examples(150)
-@given(cases(closed=None, model=blackbox, impatient=True))
+@given(cases(closed=None, model=blackbox, impatient=True, costly=True))
 def test_no_block_is_lost_by_those_who_go(case: Case) -> None:
     engine = Engine.holding(case.requests, case.config, case.latency)
     if case.closed_loop is not None:
@@ -126,7 +126,7 @@ def test_no_block_is_lost_by_those_who_go(case: Case) -> None:
 
 
 @examples(150)
-@given(cases(closed=None, model=any_model, impatient=True))
+@given(cases(closed=None, model=any_model, impatient=True, costly=True))
 def test_who_is_in_time_and_who_is_not(case: Case) -> None:
     """Of an open loop: nobody is OK past its deadline, nobody else is TIMEOUT."""
     assume(case.closed_loop is None and case.requests.deadline_us is not None)
@@ -143,7 +143,7 @@ def test_who_is_in_time_and_who_is_not(case: Case) -> None:
 def test_deadlines_that_nobody_misses_change_nothing(case: Case) -> None:
     plain = case.run().outcomes
     assume(bool((plain.status == Status.OK).all()))
-    patient = replace(case.requests, deadline_us=plain.last_token_us)
+    patient = replace(case.requests, deadline_us=plain.last_token_us + 1)
     assert_same_outcomes(replace(case, requests=patient).run().outcomes, plain)
 
 
@@ -152,7 +152,7 @@ def test_the_drawn_cases_time_out_in_every_state() -> None:
     seen: Counter[str] = Counter()
 
     @examples(300)
-    @given(cases(closed=None, impatient=True))
+    @given(cases(closed=None, impatient=True, costly=True))
     def count(case: Case) -> None:
         if case.requests.deadline_us is None:
             return
@@ -164,7 +164,7 @@ def test_the_drawn_cases_time_out_in_every_state() -> None:
             seen["all tokens"] += outcomes.num_output_tokens[i] == case.requests.output_tokens[i]
 
     count()
-    assert all(seen[name] >= 10 for name in ("never scheduled", "with tokens", "preempted", "all tokens")), (
+    assert all(seen[name] >= 5 for name in ("never scheduled", "with tokens", "preempted", "all tokens")), (
         seen
     )
 
@@ -173,7 +173,7 @@ def test_the_drawn_cases_time_out_in_every_state() -> None:
 
 
 @examples(200)
-@given(cases(closed=None, model=any_model, impatient=True), picks(), st.booleans())
+@given(cases(closed=None, model=any_model, impatient=True, costly=True), picks(), st.booleans())
 def test_a_horizon_cuts_a_run_and_changes_nothing_before_it(case: Case, pick: Pick, coalesce: bool) -> None:
     whole = case.run()
     until_us = max(1, int(whole.duration_us * pick((0.5, 0.25, 0.75, 0.1, 0.9, 1.0, 2.0))))
@@ -197,7 +197,7 @@ def test_a_horizon_cuts_a_run_and_changes_nothing_before_it(case: Case, pick: Pi
 
 
 @examples(100)
-@given(cases(closed=None, model=any_model, impatient=True), picks())
+@given(cases(closed=None, model=any_model, impatient=True, costly=True), picks())
 def test_jumps_change_nothing_of_a_run_that_is_cut(case: Case, pick: Pick) -> None:
     until_us = max(1, int(case.run().duration_us * pick((0.5, 0.25, 0.75, 0.9))))
     jumped, stepped = (replace(case, until_us=until_us).run(coalesce=is_on) for is_on in (True, False))
@@ -236,7 +236,7 @@ def test_a_horizon_of_no_time_is_refused() -> None:
 
 
 @examples(100)
-@given(cases(closed=None, model=any_model, impatient=True))
+@given(cases(closed=None, model=any_model, impatient=True, costly=True))
 def test_every_step_with_requests_is_counted_once(case: Case) -> None:
     """Jumps count all their steps; recorded step by step they are the same, and each duration is its bin's."""
     jumped, stepped = case.run(record="spans"), case.run(record="steps")

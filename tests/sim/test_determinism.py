@@ -95,8 +95,14 @@ def test_the_engine_as_plain_python_gives_the_same_bytes() -> None:
 
 def test_a_simulation_changes_nothing_of_what_it_is_given() -> None:
     case = hard_case(is_async=True, latency=Blackbox(beta0=10), num_requests=50)
-    patient = replace(case.requests, deadline_us=case.requests.arrival_us + 5000)
-    case = replace(case, requests=patient)
+    patient = replace(
+        case.requests,
+        deadline_us=case.requests.arrival_us + 5000,
+        is_guided=case.requests.priority == 0,
+        encoder_tokens=case.requests.prompt_tokens // 2,
+        adapter=case.requests.priority,
+    )
+    case = replace(case, requests=patient).under(max_loras=2, guided_mask_us=3.5, encoder_token_us=1.5)
     before = [getattr(case.requests, field.name).copy() for field in fields(case.requests)]
     first, second = case.run(), case.run()
     for field, column in zip(fields(case.requests), before, strict=True):

@@ -61,14 +61,16 @@ def fit_trace(
     name: str,
     chosen: NDArray[np.bool_] | None = None,
     steps: EngineSteps | None = None,
+    max_concurrency: int | None = None,
 ) -> FitTrace:
     """Return a trace made ready: all rows are simulated, the latencies of the ``chosen`` enter the loss.
 
-    ``steps``: the engine's own log of its steps, from which the initial guess is made.
+    ``steps``: the engine's own log of its steps, from which the initial guess is made. ``max_concurrency``: the
+    client's cap, where the trace's header does not say it.
     """
     from replay import paced_requests, pacing_of
 
-    pacing = pacing_of(trace)
+    pacing = pacing_of(trace, max_concurrency=max_concurrency)
     side = side_of(trace).table
     counted = ~side["warmup"].to_numpy()
     if chosen is not None:

@@ -142,8 +142,10 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
     "cpu-offload-gb": _told("weights in host memory: in the coefficients, if at all"),
     "swap-space": _told("vLLM's engine does not swap: it preempts and computes anew"),
     "stream-interval": _told("a simulated answer streams every token"),
-    "enable-lora": _told("adapters share no prefixes; no time is added for them", kind="switch"),
-    "max-loras": _told("as many adapters as a trace has run at a time"),
+    "enable-lora": _told(
+        "`engine.lora_load_us` and `lora_step_factor` add the time of adapters", kind="switch"
+    ),
+    "max-loras": _engine("max_loras"),
     "max-lora-rank": _told(SPEED),
     "lora-modules": _told("a trace says which request has which adapter"),
     "limit-mm-per-prompt": _told("a trace says how many tokens of images, audio and video a prompt has"),

@@ -1,0 +1,148 @@
+"""Whether a run comes so close to the simulated server's capacity that its TTFT cannot be trusted.
+
+Near capacity a queue amplifies: a server one per cent slower than the twin may make first tokens several times later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sim import Requests, Simulation, Status, simulate
+from traces.errors import TraceError
+
+if TYPE_CHECKING:
+    from replay.trace.pacing import Pacing
+    from replay.twin.config import TwinConfig
+    from traces import Trace
+
+MARGIN = 0.05
+"""How close to capacity a run has to come, and how far off a twin's capacity may well be."""
+LEAST = 20
+"""Fewer requests have no capacity to speak of."""
+QUEUEING = 2.0
+"""Where nine of ten requests wait less than so many steps for their seat, and half of the seats stay free, the server
+is not near its capacity, and nothing more is simulated."""
+MIDDLE = (0.1, 0.9)
+"""Shares of the answers between which the capacity is taken: the run's beginning and end are not full."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NearCapacity:
+    """How near a run is, and its mean TTFT (µs) with 5 % less and 5 % more load.
+
+    ``utilization``: its request rate over the simulated capacity; None where it is the seats that are taken.
+    """
+
+    utilization: float | None
+    capacity_per_s: float
+    seats: int
+    num_seats: int
+    ttft_us: float
+    low_us: float
+    high_us: float
+
+    def text(self) -> str:
+        """Return what a reader must know, as a line."""
+        where = (
+            f"{self.seats} of {self.num_seats} seats taken"
+            if self.utilization is None
+            else f"{self.utilization:.0%} of the simulated capacity of {self.capacity_per_s:.3g} requests/s"
+        )
+        own, low, high = (f"{value / 1e3:,.4g}" for value in (self.ttft_us, self.low_us, self.high_us))
+        return (
+            f"near saturation ({where}): do not trust TTFT here. A capacity {MARGIN:.0%} off moves its mean of {own} "
+            f"ms to between {low} and {high} ms"
+        )
+
+
+def near_capacity(
+    trace: Trace, config: TwinConfig, simulation: Simulation, pacing: Pacing
+) -> NearCapacity | None:
+    """Return how near a simulated run came to saturation; None where it did not, or where answers set its pace."""
+    from replay.trace.pacing import paced_requests
+
+    if pacing.closed_loop is not None or pacing.max_concurrency is not None or len(trace) < LEAST:
+        return None
+    seats = _most_running(simulation)
+    num_seats = config.engine.max_num_seqs
+    if not _is_queueing(simulation) and seats < num_seats / 2:
+        return None
+    try:
+        requests = paced_requests(trace, pacing, block_size=config.engine.block_size)
+    except TraceError:
+        return None
+    rate = _rate(requests)
+    if rate is None:
+        return None
+    capacity = _capacity(requests, config)
+    is_full = seats >= (1 - MARGIN) * num_seats
+    if capacity <= 0 or not (is_full or rate >= (1 - MARGIN) * capacity):
+        return None
+    fewer, more = (_mean_ttft(_run(_faster(requests, 1 + by), config)) for by in (-MARGIN, MARGIN))
+    own = _mean_ttft(simulation)
+    return NearCapacity(
+        utilization=rate / capacity if rate >= (1 - MARGIN) * capacity else None,
+        capacity_per_s=capacity,
+        seats=seats,
+        num_seats=num_seats,
+        ttft_us=own,
+        low_us=min(fewer, own),
+        high_us=max(more, own),
+    )
+
+
+def _most_running(simulation: Simulation) -> int:
+    """Return the largest number of requests that ran at once."""
+    outcomes = simulation.outcomes
+    ran = (outcomes.scheduled_us >= 0) & (outcomes.status == Status.OK)
+    begin, end = np.sort(outcomes.scheduled_us[ran]), np.sort(outcomes.last_token_us[ran])
+    if len(begin) == 0:
+        return 0
+    return int((np.arange(1, len(begin) + 1) - np.searchsorted(end, begin, side="right")).max())
+
+
+def _is_queueing(simulation: Simulation) -> bool:
+    """Return whether a good part of the requests waits for longer than for the step in progress."""
+    outcomes = simulation.outcomes
+    ok = outcomes.status == Status.OK
+    if not ok.any():
+        return False
+    waited = (outcomes.scheduled_us - outcomes.queued_us)[ok]
+    gaps = np.maximum(outcomes.num_output_tokens[ok] - 1, 1)
+    step = float(((outcomes.last_token_us - outcomes.first_token_us)[ok] / gaps).mean())
+    return bool(np.quantile(waited, 0.9) > QUEUEING * max(step, 1.0))
+
+
+def _rate(requests: Requests) -> float | None:
+    """Return the mean rate of arrivals, requests/s; None where all come at once."""
+    span = float(np.ptp(requests.arrival_us))
+    return (len(requests) - 1) / span * 1e6 if span > 0 else None
+
+
+def _capacity(requests: Requests, config: TwinConfig) -> float:
+    """Return how many of such requests the server answers per second when all are there from the beginning."""
+    outcomes = _run(replace(requests, arrival_us=np.zeros_like(requests.arrival_us)), config).outcomes
+    done = np.sort(outcomes.last_token_us[outcomes.status == Status.OK])
+    if len(done) < LEAST:
+        return 0.0
+    first, last = (int(share * (len(done) - 1)) for share in MIDDLE)
+    return float((last - first) / max(done[last] - done[first], 1) * 1e6)
+
+
+def _faster(requests: Requests, factor: float) -> Requests:
+    arrival = requests.arrival_us
+    start = int(arrival.min())
+    return replace(requests, arrival_us=start + np.rint((arrival - start) / factor).astype(np.int64))
+
+
+def _run(requests: Requests, config: TwinConfig) -> Simulation:
+    return simulate(requests, config.engine, config.latency)
+
+
+def _mean_ttft(simulation: Simulation) -> float:
+    outcomes = simulation.outcomes
+    ok = outcomes.status == Status.OK
+    return float((outcomes.first_token_us - outcomes.arrival_us)[ok].mean()) if ok.any() else 0.0

@@ -1,0 +1,157 @@
+"""The loads and lengths that a twin was fitted on, and by which factor a run goes beyond them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from traces.strict.yaml_nodes import scalar_of, shown
+
+if TYPE_CHECKING:
+    from traces import Trace
+    from traces.strict.section import Section
+
+Range = tuple[float, float]
+
+BEYOND = 1.1
+"""A run that goes beyond the fitted range by a smaller factor is not said to: draws of one load differ by as much."""
+INNER = (1, 99)
+"""Percentiles that stand for the shortest and the longest: a single request is no range."""
+NAMES = {
+    "rate_per_s": ("load", "requests/s"),
+    "prompt_tokens": ("prompts", "tokens"),
+    "output_tokens": ("outputs", "tokens"),
+    "concurrency": ("concurrency", "in flight"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedRange:
+    """From where to where the fitted traces, or a run, go; None where that is not known.
+
+    ``rate_per_s``: mean request rates, of runs whose requests were not sent at once and not paced by answers.
+    ``prompt_tokens``, ``output_tokens`` and ``concurrency`` (requests in flight when one is sent): 1st to 99th
+    percentile.
+    """
+
+    rate_per_s: Range | None = None
+    prompt_tokens: Range | None = None
+    output_tokens: Range | None = None
+    concurrency: Range | None = None
+
+    def lines(self) -> list[str]:
+        """Return the range as lines of TWIN.yaml's latency section."""
+        rows = [(each.name, getattr(self, each.name)) for each in fields(self)]
+        return [
+            "  fitted_range:",
+            *(f"    {name}: [{low!r}, {high!r}]" for name, (low, high) in _known(rows)),
+        ]
+
+    def is_empty(self) -> bool:
+        """Return whether nothing is known."""
+        return all(getattr(self, each.name) is None for each in fields(self))
+
+
+def _known(rows: Iterable[tuple[str, Range | None]]) -> list[tuple[str, Range]]:
+    return [(name, each) for name, each in rows if each is not None]
+
+
+def range_of(traces: Iterable[Trace], chosen: Iterable[NDArray[np.bool_] | None]) -> FittedRange:
+    """Return the range that observed or simulated traces span together; ``chosen``: rows of each, None for all."""
+    parts = [_of_one(trace, rows) for trace, rows in zip(traces, chosen, strict=True)]
+    spans: dict[str, Range | None] = {}
+    for each in fields(FittedRange):
+        known = [span for part in parts if (span := getattr(part, each.name)) is not None]
+        spans[each.name] = (min(low for low, _ in known), max(high for _, high in known)) if known else None
+    return FittedRange(**spans)
+
+
+def extrapolation_note(fitted: FittedRange | None, run: FittedRange) -> str | None:
+    """Return the line that says by which factors a run goes beyond the fitted range; None where it does not."""
+    if fitted is None:
+        return None
+    found = []
+    for name, (what, unit) in NAMES.items():
+        seen, asked = getattr(fitted, name), getattr(run, name)
+        if seen is None or asked is None or seen[1] <= 0 or asked[1] < BEYOND * seen[1]:
+            continue
+        factor = asked[1] / seen[1]
+        found.append(f"{what} by a factor {factor:.1f} ({asked[1]:.4g} {unit}, fitted up to {seen[1]:.4g})")
+    return f"extrapolated beyond the fit: {', '.join(found)}" if found else None
+
+
+def read_fitted_range(latency: Section | None) -> FittedRange | None:
+    """Return ``latency.fitted_range``; raises ConfigError on what is not pairs of numbers."""
+    section = None if latency is None else latency.section("fitted_range")
+    if section is None:
+        return None
+    section.refuse_unknown([each.name for each in fields(FittedRange)])
+    return FittedRange(**{each.name: _pair(section, each.name) for each in fields(FittedRange)})
+
+
+def _pair(section: Section, key: str) -> Range | None:
+    if key not in section:
+        return None
+    nodes = section.items(key, expected="[low, high]")
+    values = [scalar_of(node) if isinstance(node, yaml.ScalarNode) else None for node in nodes]
+    numbers = [float(each) for each in values if isinstance(each, int | float) and not isinstance(each, bool)]
+    if len(values) != 2 or len(numbers) != 2 or not 0 <= numbers[0] <= numbers[1] < np.inf:
+        section.fail(
+            key,
+            got=f"[{', '.join(map(shown, nodes))}]",
+            expected="[low, high], two numbers, 0 <= low <= high",
+        )
+    return numbers[0], numbers[1]
+
+
+def _of_one(trace: Trace, rows: NDArray[np.bool_] | None) -> FittedRange:
+    """Return the span of one trace's finished requests."""
+    from traces import finished_ok, prompt_tokens, request_metrics, send_or_arrival_us
+
+    kept = finished_ok(trace) if rows is None else finished_ok(trace) & rows
+    if not kept.any():
+        return FittedRange()
+    start = np.asarray(send_or_arrival_us(trace), np.float64)
+    e2e = request_metrics(trace)["e2e_us"].to_numpy(np.float64)
+    outputs = trace.column("output_tokens").to_numpy(np.float64, na_value=np.nan)
+    is_paced = trace.header.closed_loop is not None or trace.column("session_id").notna().any()
+    return FittedRange(
+        rate_per_s=None if is_paced else _rate(start[kept], e2e[kept]),
+        prompt_tokens=_inner(prompt_tokens(trace)[kept].astype(np.float64)),
+        output_tokens=_inner(outputs[kept]),
+        concurrency=_inner(_in_flight(start, start + e2e)[kept]),
+    )
+
+
+def _rate(start: NDArray[np.float64], e2e: NDArray[np.float64]) -> Range | None:
+    """Return the mean request rate twice; None where almost all requests were sent before the first was answered."""
+    span = float(np.ptp(start))
+    if len(start) < 2 or span <= float(np.nanmedian(e2e)):
+        return None
+    rate = _rounded((len(start) - 1) / span * 1e6)
+    return rate, rate
+
+
+def _in_flight(start: NDArray[np.float64], end: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return, per request, how many are in flight when it is sent, itself included."""
+    done = np.sort(end[np.isfinite(end)])
+    sent = np.sort(start)
+    counts = np.searchsorted(sent, start, side="right") - np.searchsorted(done, start, side="right")
+    return np.asarray(np.maximum(counts, 1), np.float64)
+
+
+def _inner(values: NDArray[np.float64]) -> Range | None:
+    known = values[np.isfinite(values)]
+    if len(known) == 0:
+        return None
+    low, high = (_rounded(float(value)) for value in np.percentile(known, INNER))
+    return low, high
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")

@@ -1,0 +1,212 @@
+"""Time that a step takes beyond its latency model, and requests that cost it: grammars, adapters, encoders, drafts.
+
+Off unless both the configuration and some request say so. Of a step:
+
+- each guided request that samples in it: ``guided_mask_us``, for its bitmask;
+- a request that is scheduled for the first time: ``encoder_token_us`` for each of its multimodal tokens;
+- drafting: ``draft_us`` for each of the k tokens that are drafted for all requests at once, where any sampled;
+- requests with LoRA adapters: the latency model's time times ``lora_step_factor``, and ``lora_load_us`` for each
+  adapter that has no place on the GPU yet. There are ``max_loras`` places, as many as adapters where that is 0; the
+  adapter goes whose last step is longest ago (vLLM's LRUCacheLoRAModelManager).
+
+A batch holds ``max_loras`` adapters at most: a waiting request of another is passed over and keeps its place (vllm
+0.32.0 v1/core/sched/scheduler.py:schedule).
+"""
+
+from __future__ import annotations
+
+from sim.compile import part, phase
+from sim.engine.dtypes import NEVER, SAMPLES
+from sim.engine.state import State
+from sim.engine.step_duration import lengthened_us
+from sim.engine.waiting import prepend_request, remove_request
+from sim.latency.model import EXTENDED
+
+
+@part
+def adapter_of(s: State, request: int) -> int:
+    """Return a request's adapter, NEVER where it has none."""
+    return s.traits[request].adapter
+
+
+@phase
+def place_of(s: State, adapter: int) -> int:
+    """Return which place on the GPU an adapter has, NEVER where it has none."""
+    for i in range(len(s.lora_places)):
+        if s.lora_places[i].adapter == adapter:
+            return i
+    return NEVER
+
+
+@phase
+def load_adapter(s: State, adapter: int, step: int) -> int:
+    """Use an adapter in a step; return what loading it takes, 0 when it has its place already."""
+    at = place_of(s, adapter)
+    takes_us = 0
+    if at == NEVER:
+        at = 0
+        for i in range(1, len(s.lora_places)):
+            if s.lora_places[i].last_step < s.lora_places[at].last_step:
+                at = i
+        s.lora_places[at].adapter = adapter
+        takes_us = s.engine[0].settings.lora_load_us
+        s.engine[0].totals.num_lora_loads += 1
+    s.lora_places[at].last_step = step
+    return takes_us
+
+
+@part
+def hold_duty(s: State, added_us: int) -> None:
+    """Let a latency model's slow state stay as it is for added time."""
+    if s.engine[0].settings.latency_kind == EXTENDED:
+        s.engine[0].clock.duty_time_us += added_us
+
+
+@phase
+def with_added_time(s: State, batch: int, compute_us: int) -> int:
+    """Return how long a batch takes that its latency model gives ``compute_us``."""
+    settings, current, b = s.engine[0].settings, s.engine[0].current_step, s.batches[batch]
+    num_guided = num_samples = load_us = 0
+    has_adapter = False
+    for i in range(b.num_entries):
+        entry = s.entries[batch, i]
+        is_sampled = entry.kind & SAMPLES != 0
+        num_samples += is_sampled
+        if settings.has_traits:
+            num_guided += is_sampled and s.traits[entry.request].is_guided == 1
+            adapter = adapter_of(s, entry.request)
+            if adapter != NEVER:
+                has_adapter = True
+                load_us += load_adapter(s, adapter, b.step)
+    added = settings.guided_mask_us * num_guided + settings.encoder_token_us * current.num_encoder_tokens
+    if num_samples > 0:
+        added += settings.draft_us * settings.num_speculative_tokens
+    duration_us = (
+        lengthened_us(compute_us, settings.lora_step_factor if has_adapter else 1.0, added) + load_us
+    )
+    hold_duty(s, duration_us - compute_us)
+    return duration_us
+
+
+@phase
+def describe_running(s: State, num_steps: int) -> bool:
+    """Note what a jump of the running requests adds to each of its steps; return False when it would load an adapter.
+
+    With ``num_steps`` > 0 the jump is taken: their adapters were used in its last step.
+    """
+    queues, current, totals = s.engine[0].queues, s.engine[0].current_step, s.engine[0].totals
+    current.num_guided = current.has_adapter = 0
+    for i in range(queues.num_running):
+        t = s.traits[s.running[i]]
+        current.num_guided += t.is_guided
+        if t.adapter != NEVER:
+            current.has_adapter = 1
+            at = place_of(s, t.adapter)
+            if at == NEVER:
+                return False
+            if num_steps > 0:
+                s.lora_places[at].last_step = totals.num_steps + num_steps - 1
+    return True
+
+
+@part
+def with_time_added_in_jump(s: State, compute_us: int) -> int:
+    """Return how long a step of a jump takes that its latency model gives ``compute_us``."""
+    settings, current = s.engine[0].settings, s.engine[0].current_step
+    if not settings.adds_time:
+        return compute_us
+    factor = settings.lora_step_factor if current.has_adapter else 1.0
+    duration_us = lengthened_us(compute_us, factor, settings.guided_mask_us * current.num_guided)
+    hold_duty(s, duration_us - compute_us)
+    return duration_us
+
+
+@part
+def note_first_schedule(s: State, request: int) -> None:
+    """Count what an encoder computes for a request that is scheduled for the first time."""
+    if s.engine[0].settings.has_traits:
+        s.engine[0].current_step.num_encoder_tokens += s.traits[request].num_encoder_tokens
+
+
+# -- adapters of a batch --------------------------------------------------------------------------------------
+
+
+@phase
+def note_adapter(s: State, batch: int, request: int) -> None:
+    """Count a request's adapter among those of a batch."""
+    adapter, step = adapter_of(s, request), s.batches[batch].step
+    if adapter != NEVER and s.adapter_steps[adapter] != step:
+        s.adapter_steps[adapter] = step
+        s.engine[0].current_step.num_adapters += 1
+
+
+@phase
+def note_adapters(s: State, batch: int) -> None:
+    """Count the adapters of a batch that holds running requests only."""
+    current = s.engine[0].current_step
+    current.num_adapters = current.num_skipped = 0
+    for i in range(s.batches[batch].num_entries):
+        note_adapter(s, batch, s.entries[batch, i].request)
+
+
+@phase
+def skips_for_adapter(s: State, batch: int, request: int) -> bool:
+    """Pass over the head of the queue if its adapter is one too many for a batch; return whether it was."""
+    settings, current = s.engine[0].settings, s.engine[0].current_step
+    adapter = adapter_of(s, request)
+    if (
+        adapter == NEVER
+        or current.num_adapters < settings.max_loras
+        or s.adapter_steps[adapter] == s.batches[batch].step
+    ):
+        return False
+    remove_request(s, request)
+    s.skipped[current.num_skipped] = request
+    current.num_skipped += 1
+    return True
+
+
+@phase
+def put_skipped_back(s: State) -> None:
+    """Put those who were passed over back where they stood."""
+    current = s.engine[0].current_step
+    for i in range(current.num_skipped - 1, -1, -1):
+        prepend_request(s, s.skipped[i])
+
+
+# -- grammars that compile ------------------------------------------------------------------------------------
+
+
+@part
+def came_us(s: State, request: int) -> int:
+    """Return when a request came to the queue; it is in it only once its grammar is there."""
+    settings = s.engine[0].settings
+    return s.requests[request].queued_us - s.traits[request].is_guided * settings.guided_compile_us
+
+
+@phase
+def move_to_its_place(s: State, request: int) -> None:
+    """Move a request whose grammar has compiled forward to where it stood: before those who came later.
+
+    Of fcfs's queue, at whose end it is. vLLM keeps such a request in the queue and passes over it.
+    """
+    settings, queues, r = s.engine[0].settings, s.engine[0].queues, s.requests[request]
+    if settings.guided_compile_us == 0 or not s.traits[request].is_guided:
+        return
+    before = r.previous_waiting
+    while before != NEVER and s.requests[before].status == r.status:
+        others_us, own_us = came_us(s, before), came_us(s, request)
+        if others_us < own_us or (others_us == own_us and before < request):
+            break
+        before = s.requests[before].previous_waiting
+    if before == r.previous_waiting:
+        return
+    remove_request(s, request)
+    after = queues.first_waiting if before == NEVER else s.requests[before].next_waiting
+    r.previous_waiting, r.next_waiting = before, after
+    s.requests[after].previous_waiting = request
+    if before == NEVER:
+        queues.first_waiting = request
+    else:
+        s.requests[before].next_waiting = request
+    queues.num_waiting += 1

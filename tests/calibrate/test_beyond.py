@@ -1,0 +1,103 @@
+"""Beyond the highest fitted load: what a slowdown that nothing shows could do, and what the report says of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calibrate.findings import Calibration, Options
+from calibrate.fit.beyond import FACTOR, beyond_load, duty
+from calibrate.fit.objective.fit_trace import fit_trace
+from calibrate.fit.objective.priors import SLOWDOWN
+from calibrate.fit.uncertainty import Coefficient
+from calibrate.report.document import document_of
+from calibrate.report.markdown import markdown_of
+from calibrate.report.warnings import warnings_of
+from calibrate.run import calibrate, compare_with_twin
+from calibrate.save import write_config
+from replay import load_config, simulate_trace
+from sim import Extended
+from tests.calibrate.known_servers import GUESS, SERVER, observed, source, workload
+from traces import request_metrics
+
+
+@pytest.fixture(scope="module")
+def found() -> Calibration:
+    traces = [source(f"load{rate}", observed(workload(60, rate=rate, seed=rate))) for rate in (2, 6)]
+    beyond = source("busier", observed(workload(90, rate=11, seed=3)))
+    return calibrate(traces, GUESS, Options(latency_model="blackbox"), holdout=[beyond])
+
+
+def test_the_bounds_hold_a_server_that_slows_down_above_what_was_fitted(found: Calibration) -> None:
+    assert found.beyond is not None
+    assert found.beyond.trace == "load6"
+    assert not found.beyond.is_seen
+    assert found.beyond.low <= 0 < found.beyond.high
+    assert found.fit is not None
+    latency = found.fit.config.latency
+    six = {name: float(getattr(latency, name)) for name in ("alpha0", "alpha1", "beta0", "beta1", "beta2")}
+    trace = workload(60, rate=6, seed=6)
+    faster = trace.with_columns(
+        arrival_time_us=np.rint(trace.column("arrival_time_us").to_numpy(np.float64) / FACTOR).astype(
+            np.int64
+        )
+    )
+    at = duty(Extended(**six), fit_trace(observed(trace), GUESS, name="a"))
+    means = [
+        request_metrics(
+            simulate_trace(faster, replace(GUESS, latency=Extended(**six, kappa=kappa, u0=at)))[0]
+        )["e2e_us"].mean()
+        for kappa in (0.0, SLOWDOWN.centre)
+    ]
+    assert 0 < means[1] / means[0] - 1 <= found.beyond.high
+
+
+def test_the_bounds_are_those_of_the_interval_where_the_traces_show_a_slowdown(found: Calibration) -> None:
+    assert found.fit is not None
+    six = {
+        name: float(getattr(found.fit.config.latency, name)) for name in ("alpha0", "beta0", "beta1", "beta2")
+    }
+    model = Extended(**six, kappa=0.5, u0=0.05)
+    seen = Coefficient(
+        name="kappa", value=0.5, low=0.3, high=0.7, fitted=True, identifiable=True, reason=None
+    )
+    fit = replace(found.fit, config=replace(found.fit.config, latency=model), coefficients=(seen,))
+    ready = [fit_trace(observed(workload(60, rate=6, seed=6)), GUESS, name="a")]
+    bounds = beyond_load(fit, ready, priors={})
+    assert bounds is not None
+    assert bounds.is_seen
+    assert bounds.low < 0 < bounds.high
+    unseen = replace(fit, coefficients=(replace(seen, is_prior_led=True),))
+    other = beyond_load(unseen, ready, priors={})
+    assert other is not None
+    assert not other.is_seen
+
+
+def test_report_and_written_twin_say_what_was_fitted_and_what_goes_beyond(
+    found: Calibration, tmp_path: Path
+) -> None:
+    said = "\n".join(warnings_of(found))
+    assert "busier: extrapolated beyond the fit: load by a factor" in said
+    assert found.beyond is not None
+    assert "beyond the highest fitted load" not in said  # it is little here, and stands with the fit
+    much = replace(found, beyond=replace(found.beyond, high=0.2))
+    assert any("of which no fitted trace shows anything" in line for line in warnings_of(much))
+    assert f"Note: {found.beyond.text()}." in markdown_of(found, command="")
+    document = json.loads(json.dumps(document_of(found, command="")))
+    assert document["beyond_load"]["factor"] == FACTOR
+    assert document["config"]["latency"]["fitted_range"]["rate_per_s"][1] == pytest.approx(6, rel=0.3)
+    write_config(found, tmp_path / "twin.yaml")
+    twin = load_config(tmp_path / "twin.yaml")
+    assert twin.fitted is not None
+    again = compare_with_twin([source("busier", observed(workload(90, rate=11, seed=3)))], twin, Options())
+    assert any("extrapolated beyond the fit" in line for line in warnings_of(again))
+
+
+def test_a_held_out_trace_at_its_twin_s_capacity_is_told() -> None:
+    swamped = source("swamped", observed(workload(200, rate=60, seed=3)))
+    told = warnings_of(compare_with_twin([swamped], SERVER, Options()))
+    assert any(line.startswith("swamped: near saturation") for line in told)

@@ -1,0 +1,108 @@
+"""What grammars cost is found from a pair of runs, whatever else the twin gets wrong."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import vtwin
+from calibrate.fit.guided import fit_guided
+from replay import TwinConfig, dump_config, load_config, simulate_trace
+from sim import EngineConfig
+from sim.latency import Extended
+from traces import Header, Trace, TraceError, make_trace, write_trace
+
+COMPILE_US, MASK_US = 40_000, 250.0
+TRUTH = TwinConfig(
+    engine=EngineConfig(max_num_seqs=64, num_gpu_blocks=20_000),
+    latency=Extended(alpha0=2000, beta0=6000, beta1=30, beta2=150, sigma=0.03, seed=1),
+)
+WRONG = replace(TRUTH, latency=Extended(alpha0=4000, beta0=6600, beta1=27, beta2=140))
+
+
+def workload(n: int = 400) -> Trace:
+    rng = np.random.default_rng(5)
+    columns = {
+        "request_id": [str(i) for i in range(n)],
+        "arrival_time_us": np.cumsum(rng.exponential(90_000, n)).astype(np.int64),
+        "input_tokens": rng.integers(50, 900, n),
+        "output_tokens": rng.integers(20, 250, n),
+    }
+    return make_trace(Header(mode="generated"), columns)
+
+
+def observed(trace: Trace, *, seed: int) -> Trace:
+    """Return a run of the true server, its steps scattered anew."""
+    engine = replace(TRUTH.engine, guided_compile_us=COMPILE_US, guided_mask_us=MASK_US)
+    latency = replace(TRUTH.latency, seed=seed)
+    simulated, _ = simulate_trace(trace, replace(TRUTH, engine=engine, latency=latency))
+    return simulated.with_header(mode="real")
+
+
+@pytest.fixture(scope="module")
+def runs() -> tuple[Trace, Trace]:
+    """Return (without, with) guided requests, half of all."""
+    plain = workload()
+    half = np.random.default_rng(6).random(len(plain)) < 0.5
+    return observed(plain, seed=11), observed(plain.with_columns(guided=half), seed=12)
+
+
+def test_both_costs_lie_in_their_intervals_though_the_twin_is_wrong(runs: tuple[Trace, Trace]) -> None:
+    cost = fit_guided(*runs, WRONG)
+    for found, truth in ((cost.compile_us, COMPILE_US), (cost.mask_us, MASK_US)):
+        assert found.value == pytest.approx(truth, rel=0.15)
+        assert found.low is not None
+        assert found.high is not None
+        assert found.low < found.high
+        assert found.low * 0.93 <= truth <= found.high * 1.07
+    assert abs(cost.unexplained_us["tpot_us"]) < 100
+    assert 150 < cost.num_guided < 250
+
+
+def test_where_grammars_cost_nothing_almost_nothing_is_found() -> None:
+    plain = workload(200)
+    free = simulate_trace(plain, TRUTH)[0]
+    again = simulate_trace(plain, replace(TRUTH, latency=replace(TRUTH.latency, seed=3)))[0]
+    cost = fit_guided(free, again.with_columns(guided=[True] * len(plain)), TRUTH)
+    assert cost.compile_us.value is not None
+    assert cost.mask_us.value is not None
+    assert cost.compile_us.value < 3000
+    assert cost.mask_us.value < 15
+
+
+def test_runs_that_are_not_equal_but_for_grammars_are_refused(runs: tuple[Trace, Trace]) -> None:
+    plain, guided = runs
+    with pytest.raises(TraceError, match="without guided requests"):
+        fit_guided(plain, plain, WRONG)
+    with pytest.raises(TraceError, match="a plain run with guided requests"):
+        fit_guided(guided, guided, WRONG)
+    other = guided.with_columns(request_id=[f"x{i}" for i in range(len(guided))])
+    with pytest.raises(TraceError, match="two traces of different requests"):
+        fit_guided(plain, other, WRONG)
+
+
+def test_the_command_shows_the_costs_and_writes_the_twin(
+    runs: tuple[Trace, Trace],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, trace in zip(("plain", "guided"), runs, strict=True):
+        write_trace(trace, tmp_path / name)
+    (tmp_path / "twin.yaml").write_text(dump_config(WRONG))
+    command = ["calibrate", "guided", "--fit-guided", "plain", "--config", "twin.yaml", "--report", "report"]
+    assert vtwin.main([*command, "--write-config", "new.yaml", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown == json.loads((tmp_path / "report" / "guided.json").read_text())
+    engine = load_config(tmp_path / "new.yaml").engine
+    assert engine.guided_compile_us == round(shown["compile_us"]["value"])
+    assert engine.guided_mask_us == pytest.approx(shown["mask_us"]["value"], abs=1e-3)
+    assert vtwin.main(command) == 0
+    assert "guided_mask_us" in capsys.readouterr().out
+    assert vtwin.main([*command, "--fit"]) == 2
+    assert "--fit-guided: got it together with --fit, expected one trace" in capsys.readouterr().err

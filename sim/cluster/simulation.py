@@ -27,7 +27,7 @@ from sim.cluster.run.tables import point_to, table_of
 from sim.cluster.run.world import FOREVER, NEVER, DecisionLog, Exit, World
 from sim.config import InvalidConfig, Record
 from sim.engine import dtypes as dt
-from sim.engine.more_room import with_more_room
+from sim.engine.initial_state import with_more_room
 from sim.engine.run import NEEDS_ROOM, run
 from sim.engine.state import State
 from sim.records.results import EngineRecord, Totals, outcomes_of, totals_of
@@ -61,7 +61,7 @@ class ClusterSimulation:
 
     ``outcomes``: as of a single engine; ``queued_us``, ``scheduled_us`` are the instance's. ``instance``: int32, its
     number. ``exit``: int16, an ``Exit``. ``admitted_us``, ``dispatched_us`` (left the gateway's queue), ``routed_us``.
-    ``left_us``: when the gateway knew that the request was gone. ``engine_cpu_s``: CPU time of this process.
+    ``left_us``: when the gateway knew that the request was gone. ``engine_cpu_s``: CPU time of this thread.
     """
 
     outcomes: Outcomes
@@ -111,13 +111,13 @@ def simulate_cluster(
         raise InvalidConfig(
             "engine: time for adapters, grammars and encoders is not simulated in a cluster yet"
         )
-    started = time.process_time()
+    started = time.thread_time()
     world, states = new_world(work, config, record=record, records_decisions=records_decisions, forced=forced)
     if not coalesce:
         world.coalesces[:] = 0
     world = _run_events(world, states, config)
     _finish_engines(world, states)
-    cpu_s = time.process_time() - started
+    cpu_s = time.thread_time() - started
     return _results(world, states, config, record=record, cpu_s=cpu_s)
 
 

@@ -20,7 +20,7 @@ from sim import Blackbox, EngineConfig
 from tests.docs.coverage import coverage_page
 from traces import Header, Trace, make_trace
 from traces.errors import ConfigError
-from traces.header import KVOffload, SpecDecode
+from traces.header import KVOffload, ServerInfo, SpecDecode
 from traces.schema import FIELDS
 from traces.workload import synth
 from traces.workload.reference import SECTIONS
@@ -187,6 +187,16 @@ def test_what_the_header_notes_is_told() -> None:
         assert any(line.startswith(f"{name}: ") for line in told(given))
 
 
+def test_a_server_of_other_flags_is_told() -> None:
+    server = ServerInfo(max_num_seqs=2, block_size=32, enable_prefix_caching=False, model="m")
+    measured = workload().with_header(mode="real", server=server)
+    (note,) = set(told(measured)) - set(told(workload().with_header(mode="real")))
+    assert note == (
+        "server: the trace's server had block_size 32, enable_prefix_caching false; the twin has 16, true"
+    )
+    assert not any(line.startswith("server:") for line in told(workload().with_header(server=server)))
+
+
 # the network of a client
 
 
@@ -208,6 +218,17 @@ def test_a_clients_network_delays_first_and_last_tokens_and_nothing_of_the_serve
     assert b.events is not None
     last = b.events.groupby("request_id")["timestamp_us"].max()
     assert last.loc[b.requests["request_id"].tolist()].tolist() == b.column("last_token_time_us").tolist()
+
+
+def test_a_client_gives_up_before_it_has_seen_what_is_on_its_way() -> None:
+    near = workload()
+    last = simulate_trace(near, TWIN)[0].column("last_token_time_us")
+    on_time = near.with_columns(deadline_us=last + 1)
+    assert set(simulate_trace(on_time, TWIN)[0].column("status")) == {"ok"}
+    far = on_time.with_columns(network_rtt_us=[40_000] * 4)
+    assert "timeout" in set(simulate_trace(far, TWIN)[0].column("status"))
+    patient = far.with_columns(deadline_us=last + 40_001)
+    assert set(simulate_trace(patient, TWIN)[0].column("status")) == {"ok"}
 
 
 def test_a_network_where_answers_set_the_pace_is_told() -> None:

@@ -73,7 +73,7 @@ def exposition(metrics: Metrics, view: View, *, engine: EngineConfig, model: str
     """Return the page that /metrics serves."""
     labels = {"engine": "0", "model_name": model}
     lines: list[str] = []
-    for name, kind, text, value in _scalars(metrics, view):
+    for name, kind, text, value in _scalars(metrics, view, drafts_each=engine.num_speculative_tokens):
         lines += [*_head(name, kind, text), f"{name}{_labels(labels)} {float(value)}"]
     name = "vllm:request_success_total"
     lines += _head(name, "counter", "Finished requests by reason.")
@@ -85,15 +85,18 @@ def exposition(metrics: Metrics, view: View, *, engine: EngineConfig, model: str
     return "\n".join(lines) + "\n"
 
 
-def _scalars(metrics: Metrics, view: View) -> Iterable[tuple[str, str, str, float]]:
+def _scalars(metrics: Metrics, view: View, *, drafts_each: int) -> Iterable[tuple[str, str, str, float]]:
+    """Yield counters and gauges; ``drafts_each``: tokens that are drafted at a time, 0 for none."""
     yield "vllm:num_requests_running", "gauge", "Requests in the running batch.", view.num_running
     yield "vllm:num_requests_waiting", "gauge", "Requests waiting to be scheduled.", view.num_waiting
     yield "vllm:kv_cache_usage_perc", "gauge", "Share of KV blocks in use, 0 to 1.", view.kv_cache_usage_frac
     queries, hits = view.prefix_cache_queries, view.prefix_cache_hits
     yield "vllm:prefix_cache_queries_total", "counter", "Tokens looked up in the prefix cache.", queries
     yield "vllm:prefix_cache_hits_total", "counter", "Tokens found in the prefix cache.", hits
-    if view.num_draft_tokens:
+    if drafts_each:
         drafted, accepted = view.num_draft_tokens, view.num_accepted_tokens
+        num_drafts = round(drafted / drafts_each)
+        yield "vllm:spec_decode_num_drafts_total", "counter", "Times that tokens were drafted.", num_drafts
         yield "vllm:spec_decode_num_draft_tokens_total", "counter", "Tokens drafted and verified.", drafted
         yield "vllm:spec_decode_num_accepted_tokens_total", "counter", "Drafted tokens accepted.", accepted
     yield "vllm:num_preemptions_total", "counter", "Preemptions.", view.num_preemptions

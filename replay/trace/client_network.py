@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Int64s = NDArray[np.int64]
 
 BITS_PER_TOKEN = 32
+NEVER = -1
+"""A deadline that there is none of (``sim.Requests``)."""
 COLUMNS = ("network_rtt_us", "network_bandwidth_mbps")
 FIRST = ("first_chunk_time_us", "content_first_time_us")
 LAST = ("last_chunk_time_us", "last_token_time_us")

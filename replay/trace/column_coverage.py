@@ -91,11 +91,14 @@ HEADER_COVERAGE: Final[Mapping[str, Coverage]] = {
     "warm_up_requests": Coverage("modelled", "as many rows are warm-up"),
     "session_context_growth": Coverage("kept", "new_input_tokens says it of each row"),
     "server": Coverage(
-        "modelled", "`config from-serve --from-trace` makes a TWIN.yaml of it; replay goes by its own"
+        "noted", "where the twin has other flags; `config from-serve --from-trace` makes a TWIN.yaml of it"
     ),
     "network": Coverage("kept", "`calibrate --network rtt=measured` takes it"),
     "goodput_slo_targets": Coverage("modelled", "goodput by class"),
-    "kv_offload": Coverage("noted", "where the twin has no second KV tier"),
+    "kv_offload": Coverage(
+        "noted",
+        "where the twin has no second KV tier; `config from-serve --from-trace` makes one of its size",
+    ),
     "observed_kv_metrics": Coverage("kept", "a server's own counters"),
     "start_unix_us": Coverage("kept", "when the recorded run began"),
     "closed_loop": Coverage(

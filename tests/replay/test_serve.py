@@ -17,10 +17,14 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from observe.server.prometheus_text import parse_metrics
+from observe.server.server_metrics import counter_deltas, spec_decode
 from replay.serve import Listening, serving
-from replay.twin.config import TwinConfig
+from replay.twin.config import TwinConfig, load_config
+from replay.twin.start.from_serve import start_from_header, twin_text
 from sim import Blackbox, EngineConfig
 from traces.errors import ConfigError
+from traces.header import Header
 
 LATENCY = Blackbox(alpha0=1000, alpha1=1, alpha2=0, beta0=2000, beta1=2, beta2=5)
 
@@ -381,3 +385,19 @@ async def test_an_answer_held_to_a_grammar_takes_the_grammars_time() -> None:
     assert with_grammar["queue_time_ms"] - without["queue_time_ms"] >= 30
     longer = with_grammar["generation_time_ms"] - without["generation_time_ms"]
     assert longer == pytest.approx(5 * 2.0, abs=0.01)
+
+
+async def test_a_servers_acceptance_is_learned_by_observing_it(tmp_path: Path) -> None:
+    engine = {"num_speculative_tokens": 3, "num_lookahead_tokens": 3, "synthetic_acceptance_rates": (0.8,)}
+    async with served(engine=engine) as (listening, client):
+        before = parse_metrics(await (await client.get("/metrics")).text())
+        for place in range(12):
+            body = {"prompt": [place] * 8, "max_tokens": 60, "ignore_eos": True}
+            assert (await client.post("/v1/completions", json=body)).status == 200
+        after = parse_metrics(await (await client.get("/metrics")).text())
+    assert listening.url
+    header = Header(spec_decode=spec_decode(counter_deltas(before, after)))
+    (tmp_path / "twin.yaml").write_text(twin_text(start_from_header(header, name="it"))[0])
+    learned = load_config(tmp_path / "twin.yaml").engine
+    assert learned.num_speculative_tokens == 3
+    assert learned.acceptance_rates[0] == pytest.approx(0.8, abs=0.1)

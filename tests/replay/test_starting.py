@@ -10,7 +10,7 @@ from replay.twin.start.serve_flags import parse_serve
 from sim.config import EngineConfig
 from traces import Header, make_trace, write_trace
 from traces.errors import ConfigError
-from traces.header import ServerInfo, SpecDecode
+from traces.header import KVOffload, ServerInfo, SpecDecode
 
 ALL = (
     "vllm serve org/model --max-num-seqs 128 --max-num-batched-tokens=4096 --max_model_len 8K --block-size 32 "
@@ -233,3 +233,15 @@ def test_a_header_s_share_of_memory_and_experts_reach_the_hardware() -> None:
     text, _ = twin_text(start_from_server(server, name="monday"), gpu="H100")
     assert "  gpu_memory_utilization: 0.8\n" in text
     assert "  enable_expert_parallel: true\n" in text
+
+
+def test_a_header_s_second_tier_and_a_server_s_adapters_have_their_sizes(tmp_path: Path) -> None:
+    tier = KVOffload(cpu_bytes_to_use=10_000_000, per_block_bytes=4_000)
+    text, notes = twin_text(start_from_header(Header(kv_offload=tier), name="monday"))
+    assert loaded(text, tmp_path).engine.num_cpu_blocks == 2500
+    assert any(note.startswith("num_cpu_blocks: 2500") for note in notes)
+    text, notes = twin_text(start_from_serve("vllm serve m --enable-lora"))
+    assert loaded(text, tmp_path).engine.max_loras == 1
+    assert "max_loras not given: 1, vLLM's own; a step holds one adapter at a time" in notes
+    assert start_from_serve("vllm serve m --enable-lora --max-loras 4").engine["max_loras"] == 4
+    assert "max_loras" not in start_from_serve("vllm serve m").engine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -267,6 +268,9 @@ def test_drafts_are_counted_in_the_summary_and_at_metrics() -> None:
     page = exposition(Metrics(), engine.view(), engine=config.engine, model="m")
     assert "vllm:spec_decode_num_draft_tokens_total{" in page
     assert "vllm:spec_decode_num_accepted_tokens_total{" in page
+    drafts = re.search(r"vllm:spec_decode_num_drafts_total\{.*\} ([\d.]+)", page)
+    assert drafts is not None
+    assert float(drafts[1]) == engine.view().num_draft_tokens / 3
 
 
 @pytest.mark.parametrize("column", ["adapter", "model"])

@@ -99,10 +99,15 @@ def start_from_server(server: ServerInfo, *, name: str) -> Start:
 def start_from_header(header: Header, *, name: str) -> Start:
     """Return what a trace's header says: of its server, and of how its drafts were accepted."""
     start = start_from_server(header.server, name=name)
-    if header.spec_decode is None:
-        return start
-    found = from_counters(header.spec_decode)
-    return replace(start, engine={**start.engine, **found.engine}, notes=(*start.notes, *found.notes))
+    if header.spec_decode is not None:
+        found = from_counters(header.spec_decode)
+        start = replace(start, engine={**start.engine, **found.engine}, notes=(*start.notes, *found.notes))
+    tier = header.kv_offload
+    if tier is not None and tier.cpu_bytes_to_use and tier.per_block_bytes:
+        blocks = tier.cpu_bytes_to_use // tier.per_block_bytes
+        note = f"num_cpu_blocks: {blocks}, by the header's kv_offload; kv_transfer_bandwidth is not known from it"
+        start = replace(start, engine={**start.engine, "num_cpu_blocks": blocks}, notes=(*start.notes, note))
+    return start
 
 
 def twin_text(start: Start, *, gpu: str | None = None) -> tuple[str, tuple[str, ...]]:

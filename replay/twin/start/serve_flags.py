@@ -69,6 +69,7 @@ def parse_serve(command: str) -> Served:
             value = words.pop(0) if next_is_value and not takes_none else ""
             has_value = "=" if value else ""
         _take(served, written, name=name, value=value if has_value else None)
+    _take_implied(served)
     if served.model is None:
         raise ConfigError("command: got no model, expected vllm serve MODEL --flags …, the model first")
     return served
@@ -118,6 +119,14 @@ def _take(served: Served, written: str, *, name: str, value: str | None) -> None
         served.others.append(Flag(name=written, value=value, reason=known.how, key=known.name))
     else:
         served.others.append(Flag(name=written, value=value, reason=known.how))
+
+
+def _take_implied(served: Served) -> None:
+    """Add what vLLM takes for a flag that another one calls for (vllm 0.32.0 config/lora.py:LoRAConfig.max_loras)."""
+    has_lora = any(flag.name.endswith("enable-lora") and "no-" not in flag.name for flag in served.others)
+    if has_lora and "max_loras" not in served.engine:
+        served.engine["max_loras"] = 1
+        served.notes.append("max_loras not given: 1, vLLM's own; a step holds one adapter at a time")
 
 
 def _value(known: KnownFlag, written: str, *, value: str | None, is_on: bool) -> object:

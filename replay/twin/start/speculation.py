@@ -57,7 +57,7 @@ def from_config(flag: str, value: str | None) -> Speculation:
         "num_lookahead_tokens": 0 if method in WITHOUT_LOOKAHEAD else number,
     }
     notes = [
-        f"{flag}: {name} {json.dumps(item)} is in the time that drafting takes, if at all"
+        f"{flag}: {name} {json.dumps(item)} is in the time that drafting takes, if at all (engine.draft_us)"
         for name, item in given.items()
         if name not in MODELLED
     ]

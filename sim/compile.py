@@ -81,6 +81,16 @@ def engine_entry(function: Function) -> Function:
     return _compile(function, _nrt=False, error_model="numpy")
 
 
+def callback(signature: str, function: Function) -> Any:
+    """Compile a function of the cluster, cached, that compiled code calls by its address."""
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(CLUSTER_CACHE_DIRECTORY)
+    try:
+        return numba.cfunc(signature, cache=True, _nrt=False, error_model="numpy")(function)
+    finally:
+        numba.config.CACHE_DIR = before
+
+
 INTERNAL = {
     "nogil": True,
     "_nrt": False,  # the engine makes no arrays: without reference counting, an atomic operation per array and call

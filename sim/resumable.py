@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from sim.config import EngineConfig, Record
 from sim.engine.control import abort_request, hold_requests, join_requests
 from sim.engine.dtypes import ABORTED, FINISHED, NEVER
-from sim.engine.initial_state import (
-    LONGEST_JUMP,
-    first_state,
-    longer,
-    request_records,
-    size_for,
-    trait_records,
-)
+from sim.engine.initial_state import first_state, longer, request_records, size_for, trait_records
+from sim.engine.more_room import longer_hashes, with_more_room
 from sim.engine.run import NEEDS_ROOM, run
 from sim.latency.model import LatencyModel
 from sim.records.itl import InterTokenLatencies
@@ -200,18 +193,12 @@ class Engine:
         self._key_of_id[new_ids] = queues.num_keys + np.arange(len(new_ids))
         queues.num_keys += len(new_ids)
         if queues.num_keys > len(state.hashes):
-            state = state._replace(**self._longer_hashes(2 * int(queues.num_keys)))
+            state = state._replace(**longer_hashes(state, 2 * int(queues.num_keys)))
         first, self._num_known_hashes = self._num_known_hashes, self._num_known_hashes + len(hash_ids)
         if self._num_known_hashes > len(state.hash_ids):
             state = state._replace(hash_ids=longer(state.hash_ids, 2 * self._num_known_hashes))
         state.hash_ids[first : self._num_known_hashes] = self._key_of_id[hash_ids]
         self._state = state
-
-    def _longer_hashes(self, length: int) -> dict[str, Any]:
-        """Return the hash table, and where the CPU tier has its contents, with room for ``length`` keys."""
-        state = self._state
-        slots = longer(state.cpu_slot_of_key, length if self._config.has_cpu_tier else 0)
-        return {"hashes": longer(state.hashes, length), "cpu_slot_of_key": slots}
 
     def abort(self, request: int) -> None:
         """Drop a request at the present clock, as vLLM does when its client goes away; its blocks are freed.
@@ -235,30 +222,7 @@ class Engine:
     def advance(self, until_us: int = FOREVER) -> None:
         """Take every step that starts before ``until_us``."""
         while run(self._state, until_us, self._coalesce) == NEEDS_ROOM:
-            self._make_room()
-
-    def _make_room(self) -> None:
-        """Double every log that is more than half full, and the hash table."""
-        state, fill = self._state, self._state.engine[0].log_fill
-        seats = self._config.max_num_seqs
-        changes: dict[str, Any] = {}
-        for name, used in (
-            ("log", fill.num_log_words),
-            ("spans", fill.num_spans),
-            ("pauses", fill.num_pauses),
-            ("tokens", fill.num_logged_tokens),
-        ):
-            array = getattr(state, name)
-            if len(array):
-                step = len(state.blocks) * 4 + seats * (state.block_table.shape[1] + 8) * 2 + 64
-                width = 2 * seats * (1 + self._config.num_speculative_tokens)
-                most = step if name == "log" else width + LONGEST_JUMP
-                if 2 * used + most > len(array):
-                    changes[name] = longer(array, 2 * len(array) + most)
-        most_ids = seats * (state.block_table.shape[1] + 1)
-        if state.engine[0].queues.num_keys + most_ids > len(state.hashes):
-            changes |= self._longer_hashes(2 * len(state.hashes) + most_ids)
-        self._state = state._replace(**changes)
+            self._state = with_more_room(self._state)
 
     # -- looking at it ----------------------------------------------------------------------------------------
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from sim.compile import part, phase
 from sim.engine.deadlines import first_deadline_us, gives_up_us, next_deadline_us
-from sim.engine.dtypes import ABORTED, NEVER, PENDING, PREEMPTED, RUNNING, WAITING
+from sim.engine.dtypes import ABORTED, GAVE_UP, NEVER, PENDING, PREEMPTED, RUNNING, WAITING
 from sim.engine.kv_cache.blocks import free_blocks
+from sim.engine.log import log_completion
 from sim.engine.preemption import end_preemption, remove_running_at
 from sim.engine.state import State
 from sim.engine.waiting import release_held, remove_request
@@ -43,6 +44,7 @@ def drop_overdue(s: State, until_us: int) -> None:
         request = s.deadlines[queues.num_deadlines_taken]
         queues.num_deadlines_taken += 1
         abort(s, request)
+        log_completion(s, request, clock.now_us, GAVE_UP)
         if settings.is_closed_loop:
             release_held(s, gives_up_us(s, request))
 

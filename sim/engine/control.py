@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.compile import engine_entry
+from sim.compile import engine_entry, part, phase
 from sim.engine.abort import abort
 from sim.engine.deadlines import add_deadline
 from sim.engine.dtypes import NEVER, REJECTED
@@ -57,9 +57,27 @@ def hold_requests(
             release_held(s, s.requests[request].queued_us)
 
 
-@engine_entry
-def abort_request(s: State, request: int) -> None:
+@part
+def inject(s: State, request: int, at_us: int, delay_us: int) -> None:
+    """Hand a request of the table over at ``at_us``; it joins the queue ``delay_us`` later. Of constant cost."""
+    r = s.requests[request]
+    r.urgency += s.engine[0].settings.age_weight_per_us * (at_us - r.arrival_us)
+    r.arrival_us = at_us
+    r.queued_us = at_us + delay_us
+    add_pending(s, request)
+    if s.engine[0].settings.has_deadlines:
+        add_deadline(s, request)
+
+
+@phase
+def drop_request(s: State, request: int) -> None:
     """Drop a request wherever it is; results of it that are still in flight are passed over."""
     if s.engine[0].settings.has_deadlines:
         s.deadline_us[request] = NEVER  # it went before
     abort(s, request)
+
+
+@engine_entry
+def abort_request(s: State, request: int) -> None:
+    """Call ``drop_request``."""
+    drop_request(s, request)

@@ -286,7 +286,7 @@ PAUSE = np.dtype(
 
 TOKEN = np.dtype([("request", np.int64), ("time_us", np.int64)], align=True)
 
-GOT_FIRST_TOKEN, COMPLETED = 0, 1
+GOT_FIRST_TOKEN, COMPLETED, GAVE_UP = 0, 1, 2
 """Kinds of entries in the log of completions."""
 
 COMPLETION = np.dtype([("time_us", np.int64), ("request", np.int64), ("kind", np.int64)], align=True)

@@ -137,6 +137,8 @@ def run_sync(s: State, until_us: int, coalesce: bool) -> int:
             return NEEDS_ROOM
         if is_paused(s):
             return PAUSED
+        if clock.now_us >= until_us:
+            return REACHED
         drop_requests_past_their_deadline(s, until_us)
         add_arrivals(s)
         if not has_unfinished(s) or queues.is_blocked:
@@ -144,8 +146,6 @@ def run_sync(s: State, until_us: int, coalesce: bool) -> int:
             if answer != NEVER:
                 return answer
             continue
-        if clock.now_us >= until_us:
-            return REACHED
         if coalesce and queues.num_running > 0 and jump_sync(s, until_us):
             continue
         schedule(s, 0)
@@ -223,6 +223,8 @@ def run_async(s: State, until_us: int, coalesce: bool) -> int:
             return NEEDS_ROOM
         if is_paused(s):
             return PAUSED
+        if clock.now_us >= until_us:
+            return REACHED
         drop_requests_past_their_deadline(s, until_us)
         add_arrivals(s)
         if clock.num_batches == 0 and (not has_unfinished(s) or queues.is_blocked):
@@ -230,8 +232,6 @@ def run_async(s: State, until_us: int, coalesce: bool) -> int:
             if answer != NEVER:
                 return answer
             continue
-        if clock.now_us >= until_us:
-            return REACHED
         if coalesce and queues.num_running > 0 and jump_async(s, until_us):
             continue
         if has_unfinished(s) or queues.has_finished_ids:

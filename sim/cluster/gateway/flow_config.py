@@ -29,7 +29,8 @@ class FlowControl:
 
     ``capacity``, ``band_capacity``: requests in all, and in each band; 0 has no limit. Whoever finds no place is
     rejected; with ``sheds``, where the whole queue is full, the newest of the lowest sheddable band makes place
-    for a request of a higher one. ``ttl_us``: a request that has waited so long expires; 0: never.
+    for a request of a higher one. With ``evicts``, while the fleet is saturated and a request that may not be shed waits, a
+    sheddable one in flight is taken off its instance. ``ttl_us``: a request that has waited so long expires; 0: never.
     """
 
     order: Order = "priority"
@@ -42,6 +43,7 @@ class FlowControl:
     capacity: int = 0
     band_capacity: int = 0
     sheds: bool = False
+    evicts: bool = False
     ttl_us: int = 0
     slo_targets_us: Mapping[str, int] = field(default_factory=dict)
 
@@ -57,5 +59,6 @@ class FlowControl:
         for name in ("capacity", "band_capacity", "ttl_us"):
             check_integer(name, getattr(self, name), least=0)
         check_flag("sheds", self.sheds)
+        check_flag("evicts", self.evicts)
         for slo_class, target_us in self.slo_targets_us.items():
             check_integer(f"slo_targets_us.{slo_class}", target_us, least=0)

@@ -27,16 +27,22 @@ def choose_at_random(r: Router, f: Fleet, request: int) -> int:
     return f.candidates[pick(r.settings[0].seed, request, 0, f.counts[0].num_candidates)]
 
 
-@phase
-def choose_of_two(r: Router, f: Fleet, request: int) -> int:
-    """Return the less loaded of two different candidates, the first drawn in a tie."""
+@part
+def draw_two(r: Router, f: Fleet, request: int) -> tuple[int, int]:
+    """Return two different candidates at random, in the order drawn; the same twice where there is but one."""
     num = f.counts[0].num_candidates
     if num == 1:
-        return f.candidates[0]
+        return f.candidates[0], f.candidates[0]
     place = pick(r.settings[0].seed, request, 0, num)
     other = pick(r.settings[0].seed, request, 1, num - 1)
     other += int(other >= place)
-    first, second = f.candidates[place], f.candidates[other]
+    return f.candidates[place], f.candidates[other]
+
+
+@phase
+def choose_of_two(r: Router, f: Fleet, request: int) -> int:
+    """Return the less loaded of two different candidates, the first drawn in a tie."""
+    first, second = draw_two(r, f, request)
     return first if load_seen(r, f, first) <= load_seen(r, f, second) else second
 
 

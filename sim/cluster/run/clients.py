@@ -1,0 +1,38 @@
+"""Clients whose next request depends on an answer: closed loops and caps, sessions, waves."""
+
+from __future__ import annotations
+
+from sim.cluster.events import EventRank, plan
+from sim.cluster.run.world import NEVER, World
+from sim.compile import part, phase
+
+ARRIVAL = int(EventRank.ARRIVAL)
+
+
+@part
+def send(w: World, request: int, time_us: int) -> None:
+    """Let a request arrive at ``time_us``, or when it is due if that is later."""
+    at_us = max(time_us, w.clients.due_us[request])
+    plan(w.events, at_us, ARRIVAL, request, request)
+
+
+@phase
+def note_answered(w: World, request: int, time_us: int) -> None:
+    """Let what waited for this request's answer go; a refusal is an answer too."""
+    c = w.clients.counts[0]
+    if c.has_sessions:
+        successor = w.clients.successor[request]
+        if successor != NEVER:
+            send(w, successor, time_us + w.clients.think_us[successor])
+            return
+    if c.has_loop:
+        if c.next_held < len(w.clients.held):
+            held = w.clients.held[c.next_held]
+            c.next_held += 1
+            send(w, held, time_us + w.clients.think_us[held])
+    elif c.has_waves:
+        wave = w.clients.wave[request]
+        w.clients.wave_open[wave] -= 1
+        if w.clients.wave_open[wave] == 0 and wave + 1 < len(w.clients.wave_open):
+            for i in range(w.clients.wave_start[wave + 1], w.clients.wave_start[wave + 2]):
+                send(w, w.clients.held[i], time_us + c.wave_pause_us)

@@ -1,0 +1,49 @@
+"""How requests leave: by whichever way, everybody who counts them is told once."""
+
+from __future__ import annotations
+
+from sim.cluster.gateway.admission import note_gone
+from sim.cluster.gateway.eviction import note_departed
+from sim.cluster.routing.decide import note_finished, note_first_token
+from sim.cluster.run.clients import note_answered
+from sim.cluster.run.planning import plan_dispatch
+from sim.cluster.run.world import Exit, World
+from sim.compile import part, phase
+from sim.engine import dtypes as dt
+
+COMPLETED, TIMED_OUT = int(Exit.COMPLETED), int(Exit.TIMED_OUT)
+
+
+@part
+def leave(w: World, request: int, way: int, time_us: int) -> None:
+    """A request is gone, by whichever way; its client knows at once."""
+    j = w.journeys[request]
+    j.exit, j.left_us = way, time_us
+    w.loop[0].num_open -= 1
+    if w.loop[0].has_clients:
+        note_answered(w, request, time_us)
+
+
+@part
+def leave_admitted(w: World, request: int, way: int, time_us: int) -> None:
+    """A request that had been admitted is gone."""
+    note_gone(w.admission, w.requests, request)
+    leave(w, request, way, time_us)
+
+
+@phase
+def hear(w: World, request: int, kind: int, time_us: int) -> None:
+    """The gateway sees a request's first token, or its end."""
+    j = w.journeys[request]
+    if j.exit != 0:  # evicted with its last token on the way
+        return
+    if not j.got_first_token:
+        j.got_first_token = 1
+        note_first_token(w.router, w.requests, request, j.instance)
+    if kind == dt.GOT_FIRST_TOKEN:
+        return
+    note_finished(w.router, w.fleet, w.requests, request, j.instance)
+    if w.loop[0].has_queue:
+        note_departed(w.sheddable, request)
+    leave_admitted(w, request, TIMED_OUT if kind == dt.GAVE_UP else COMPLETED, time_us)
+    plan_dispatch(w, time_us)

@@ -1,0 +1,115 @@
+"""One instance among many: let its time pass, look at it, hand it a request, hear what it has finished."""
+
+from __future__ import annotations
+
+from sim.cluster.arrays import NOWHERE
+from sim.cluster.fleet import num_prompt_ids
+from sim.cluster.run.tables import engine_at, run_engine
+from sim.cluster.run.world import NEVER, World
+from sim.compile import part, phase
+from sim.engine import dtypes as dt
+from sim.engine.control import inject
+from sim.engine.run import NEEDS_ROOM
+from sim.engine.state import State
+
+
+@part
+def runs_past(s: State, time_us: int) -> bool:
+    """Return whether the last step taken ends after ``time_us``: what it gives has not happened yet."""
+    return s.engine[0].clock.now_us > time_us
+
+
+@phase
+def run_until(w: World, instance: int, until_us: int) -> bool:
+    """Take an instance's steps that start before ``until_us``; False when Python must make room first."""
+    loop = w.loop[0]
+    if run_engine(loop.run_address, w.engines, instance, until_us, w.coalesces[instance]) == NEEDS_ROOM:
+        loop.waits_for = instance
+        return False
+    return True
+
+
+@phase
+def next_step_us(w: World, instance: int) -> int:
+    """Return when an instance's next step starts, NEVER when it has nothing to do."""
+    s = engine_at(w.engines, instance)
+    clock, queues = s.engine[0].clock, s.engine[0].queues
+    if clock.num_batches > 0 or (queues.num_running + queues.num_waiting > 0 and not queues.is_blocked):
+        return clock.now_us
+    if queues.first_pending == dt.NEVER:
+        return NEVER
+    return max(clock.now_us, s.requests[queues.first_pending].queued_us)
+
+
+@phase
+def hand_over(w: World, request: int, instance: int, time_us: int) -> bool:
+    """Give a request to an instance; False when its front end refuses it."""
+    pool = w.pool_of[instance]
+    if w.entries[pool, request] == NEVER:
+        w.rows[request].status = dt.REJECTED
+        w.rows[request].queued_us = time_us + w.delays_us[pool, request]
+        return False
+    s = engine_at(w.engines, instance)
+    w.rows[request].status = dt.PENDING
+    w.rows[request].max_total_tokens = w.entries[pool, request]
+    inject(s, request, time_us, w.delays_us[pool, request])
+    return True
+
+
+@phase
+def see_queue(w: World, instance: int, time_us: int) -> None:
+    """Note how many of an instance's requests wait and run at ``time_us``, up to which its steps were taken."""
+    s, seen = engine_at(w.engines, instance), w.fleet.instances[instance]
+    queues = s.engine[0].queues
+    if runs_past(s, time_us):
+        last = s.engine[0].last_schedule
+        seen.num_running, seen.num_waiting = last.num_running, last.num_waiting
+    else:
+        seen.num_running, seen.num_waiting = queues.num_running, queues.num_waiting
+    request = queues.first_pending
+    while request != dt.NEVER and s.requests[request].queued_us <= time_us:
+        seen.num_waiting += 1
+        request = s.requests[request].next_waiting
+
+
+@phase
+def see_kv(w: World, instance: int, time_us: int) -> None:
+    """Note the share of an instance's KV blocks that are in use at ``time_us``."""
+    s = engine_at(w.engines, instance)
+    num_free = s.engine[0].queues.num_free_blocks
+    if runs_past(s, time_us):
+        num_free = s.engine[0].last_schedule.num_free_blocks
+    w.fleet.instances[instance].kv_usage = 1.0 - num_free / (len(s.blocks) - 1)
+
+
+@phase
+def see_cache(w: World, instance: int) -> None:
+    """Note which contents an instance has cached, for decisions until the next snapshot."""
+    s = engine_at(w.engines, instance)
+    for key in range(w.cached.shape[1]):
+        w.cached[instance, key] = s.hashes[key].oldest != 0
+
+
+@phase
+def see_prompt(w: World, request: int, instance: int) -> None:
+    """Note how many leading blocks of a prompt an instance has cached, and how many more in host memory."""
+    s, seen = engine_at(w.engines, instance), w.fleet.instances[instance]
+    first, num = w.requests.hash_offsets[request], num_prompt_ids(w.fleet, w.requests, request)
+    is_stale = w.loop[0].cache_interval_us > 0
+    hits = 0
+    while hits < num:
+        key = w.requests.hash_ids[first + hits]
+        if (w.cached[instance, key] == 0) if is_stale else (s.hashes[key].oldest == 0):
+            break
+        hits += 1
+    seen.num_cached_blocks, seen.num_host_blocks = hits, 0
+    if len(s.cpu_slot_of_key) > 0:
+        while hits < num and s.cpu_slot_of_key[w.requests.hash_ids[first + hits]] != 0:
+            hits += 1
+            seen.num_host_blocks += 1
+
+
+@part
+def is_on(w: World, instance: int) -> bool:
+    """Return whether an instance may get requests."""
+    return instance != NOWHERE and w.fleet.instances[instance].is_candidate == 1

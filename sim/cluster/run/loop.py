@@ -1,0 +1,145 @@
+"""The cluster's loop: one event after another in the order (time, rank, sequence), from the first arrival to the last answer."""
+
+from __future__ import annotations
+
+from sim.cluster.events import EventRank, drop_next, plan
+from sim.cluster.run.departures import hear
+from sim.cluster.run.pipeline import (
+    DONE,
+    EVENTS_NEED_ROOM,
+    NUM_KINDS,
+    admit_or_reject,
+    arrive,
+    dispatch_next,
+    expire,
+    route,
+    take_step,
+)
+from sim.cluster.run.planning import next_arrival_us, plan_dispatch
+from sim.cluster.run.snapshots import see_signals
+from sim.cluster.run.tables import Table, world_at
+from sim.cluster.run.world import FOREVER, World
+from sim.compile import engine_entry, part, phase
+
+STEP_ENDED, SNAPSHOT, ARRIVAL, ADMISSION, DISPATCH, ROUTING, EXPIRY = (
+    int(rank)
+    for rank in (
+        EventRank.STEP_ENDED,
+        EventRank.SNAPSHOT,
+        EventRank.ARRIVAL,
+        EventRank.ADMISSION,
+        EventRank.DISPATCH,
+        EventRank.ROUTING,
+        EventRank.EXPIRY,
+    )
+)
+
+
+@part
+def take_arrival(w: World) -> None:
+    """Take the next request that arrives by itself in hand."""
+    loop = w.loop[0]
+    loop.hand_us = next_arrival_us(w)
+    loop.hand_rank, loop.hand_subject = ARRIVAL, w.arrivals[loop.next_arrival]
+    loop.has_hand = 1
+    loop.next_arrival += 1
+
+
+@part
+def take_planned(w: World) -> None:
+    """Take the next planned event in hand."""
+    loop, event = w.loop[0], w.events.heap[0]
+    loop.hand_us, loop.hand_rank, loop.hand_subject = event.time_us, event.rank, event.subject
+    loop.has_hand = 1
+    drop_next(w.events)
+
+
+@part
+def arrival_comes_first(w: World) -> bool:
+    """Return whether the next arrival comes before every planned event."""
+    loop = w.loop[0]
+    if loop.next_arrival >= len(w.arrivals):
+        return False
+    if w.events.counts[0].num_planned == 0:
+        return True
+    event, arrival_us = w.events.heap[0], next_arrival_us(w)
+    if event.time_us != arrival_us:
+        return arrival_us < event.time_us
+    if event.rank != ARRIVAL:
+        return event.rank > ARRIVAL
+    return w.arrivals[loop.next_arrival] < event.sequence
+
+
+@part
+def take_next_event(w: World) -> bool:
+    """Take what happens next in hand; False when nothing does."""
+    if arrival_comes_first(w):
+        take_arrival(w)
+    elif w.events.counts[0].num_planned > 0:
+        take_planned(w)
+    else:
+        return False
+    return True
+
+
+@phase
+def take_snapshot(w: World, time_us: int) -> int:
+    """Look at the signals whose interval ends now, and plan the next look while anything else is to come."""
+    loop = w.loop[0]
+    queues = loop.sees_queues != 0 and loop.queue_interval_us > 0 and time_us % loop.queue_interval_us == 0
+    kv = loop.sees_kv != 0 and loop.kv_interval_us > 0 and time_us % loop.kv_interval_us == 0
+    caches = loop.sees_caches != 0 and loop.cache_interval_us > 0 and time_us % loop.cache_interval_us == 0
+    see_signals(w, time_us, queues, kv, caches)
+    goes_on = w.events.counts[0].num_planned > 0 or loop.next_arrival < len(w.arrivals)
+    plan_dispatch(w, time_us)
+    if goes_on:
+        next_us = FOREVER
+        for interval_us in (loop.queue_interval_us, loop.kv_interval_us, loop.cache_interval_us):
+            if interval_us > 0:
+                next_us = min(next_us, (time_us // interval_us + 1) * interval_us)
+        plan(w.events, next_us, SNAPSHOT, 0, 0)
+    return DONE
+
+
+@phase
+def handle(w: World, time_us: int, rank: int, subject: int) -> int:
+    """Do the work of one event."""
+    if rank == ARRIVAL:
+        return arrive(w, subject, time_us)
+    if rank == ADMISSION:
+        return admit_or_reject(w, subject, time_us)
+    if rank == ROUTING:
+        return route(w, subject, time_us)
+    if rank == STEP_ENDED:
+        hear(w, subject // NUM_KINDS, subject % NUM_KINDS, time_us)
+        return DONE
+    if rank == DISPATCH:
+        return dispatch_next(w, time_us)
+    if rank == SNAPSHOT:
+        return take_snapshot(w, time_us)
+    if rank == EXPIRY:
+        return expire(w, subject, time_us)
+    return take_step(w, subject, time_us)
+
+
+@engine_entry
+def run_cluster(table: Table, until_us: int, margin: int) -> int:
+    """Let every event before ``until_us`` happen; return DONE, or what Python must do before it goes on.
+
+    ``margin``: how many events one event can plan at most.
+    """
+    w = world_at(table, 0)
+    loop = w.loop[0]
+    while True:
+        if w.events.counts[0].num_planned + margin > len(w.events.heap):
+            return EVENTS_NEED_ROOM
+        if not loop.has_hand and not take_next_event(w):
+            return DONE
+        if loop.hand_us >= until_us:
+            return DONE
+        time_us, rank, subject = loop.hand_us, loop.hand_rank, loop.hand_subject
+        loop.now_us, loop.has_hand = time_us, 0
+        answer = handle(w, time_us, rank, subject)
+        if answer != DONE:
+            loop.hand_us, loop.hand_rank, loop.hand_subject, loop.has_hand = time_us, rank, subject, 1
+            return answer

@@ -1,0 +1,239 @@
+"""The way of a request: arrival, admission, the gateway's queue, routing, its instance, and out; a handler per event.
+
+A handler does one event's work at its time. Engines come first in each: where one needs room that only Python can
+make, nothing has changed yet and the same event is taken up again (``waits_for``).
+"""
+
+from __future__ import annotations
+
+from sim.cluster.arrays import NOWHERE
+from sim.cluster.events import EventRank, plan
+from sim.cluster.gateway.admission import is_admitted, note_admitted
+from sim.cluster.gateway.eviction import note_dispatched, take_victim
+from sim.cluster.gateway.queue import QUEUED, fleet_saturation, offer, take_next, withdraw
+from sim.cluster.gateway.saturation import CONCURRENCY
+from sim.cluster.routing.decide import choose_instance, has_room, note_finished, note_first_token, note_routed
+from sim.cluster.run.departures import leave, leave_admitted
+from sim.cluster.run.instances import hand_over, is_on, run_until
+from sim.cluster.run.planning import follow, next_event_us, plan_dispatch, plan_step
+from sim.cluster.run.snapshots import see_fleet, see_prompts, see_two
+from sim.cluster.run.tables import engine_at
+from sim.cluster.run.world import NEVER, UNDECIDED, Exit, World
+from sim.compile import part, phase
+from sim.engine import dtypes as dt
+from sim.engine.control import drop_request
+
+DONE, ENGINE_NEEDS_ROOM, ROUTER_NEEDS_ROOM, NEEDS_DECISION, EVENTS_NEED_ROOM, LOG_NEEDS_ROOM = range(6)
+"""What a handler, or the loop, says: the event's work is done, or what Python has to do first."""
+
+NUM_KINDS = 3
+"""Of what a gateway hears of a request: first token, completion, its client gave up."""
+
+STEP_ENDED, ADMISSION, ROUTING, EXPIRY = (
+    int(rank) for rank in (EventRank.STEP_ENDED, EventRank.ADMISSION, EventRank.ROUTING, EventRank.EXPIRY)
+)
+REJECTED, QUEUE_FULL, SHED, EXPIRED, EVICTED, REFUSED, DROPPED = (
+    int(way)
+    for way in (
+        Exit.REJECTED,
+        Exit.QUEUE_FULL,
+        Exit.SHED,
+        Exit.EXPIRED,
+        Exit.EVICTED,
+        Exit.REFUSED,
+        Exit.DROPPED,
+    )
+)
+
+
+# -- in --------------------------------------------------------------------------------------------------------
+
+
+@phase
+def arrive(w: World, request: int, time_us: int) -> int:
+    """A request reaches the gateway."""
+    w.journeys[request].arrival_us = time_us
+    follow(w, time_us + w.loop[0].admission_us, ADMISSION, request)
+    return DONE
+
+
+@phase
+def admit_or_reject(w: World, request: int, time_us: int) -> int:
+    """The gateway takes a request, or not; it goes to the queue if there is one."""
+    loop = w.loop[0]
+    if loop.admission_looks and not see_fleet(w, time_us):
+        return ENGINE_NEEDS_ROOM
+    if not is_admitted(w.admission, w.fleet, w.requests, request, time_us):
+        leave(w, request, REJECTED, time_us)
+        return DONE
+    note_admitted(w.admission, w.requests, request)
+    w.journeys[request].admitted_us = time_us
+    if loop.has_queue:
+        enter_queue(w, request, time_us)
+    else:
+        follow(w, time_us + loop.routing_us, ROUTING, request)
+    return DONE
+
+
+@part
+def enter_queue(w: World, request: int, time_us: int) -> None:
+    """Put an admitted request into the gateway's queue."""
+    if offer(w.queue, w.requests, request, time_us) != QUEUED:
+        leave_admitted(w, request, QUEUE_FULL, time_us)
+        return
+    if w.queue.counts[0].last_shed != NOWHERE:
+        leave_admitted(w, w.queue.counts[0].last_shed, SHED, time_us)
+    if w.queue.counts[0].ttl_us > 0:
+        plan(w.events, time_us + w.queue.counts[0].ttl_us, EXPIRY, request, request)
+    plan_dispatch(w, time_us)
+
+
+@phase
+def expire(w: World, request: int, time_us: int) -> int:
+    """A request's time in the gateway's queue is up, if it is still there."""
+    if withdraw(w.queue, request):
+        leave_admitted(w, request, EXPIRED, time_us)
+    return DONE
+
+
+@part
+def saturation_now(w: World) -> float:
+    """Return how full the fleet is; what is on its way to an instance counts as being there."""
+    c = w.queue.counts[0]
+    saturation = fleet_saturation(w.queue, w.fleet)
+    if c.detector == CONCURRENCY and w.fleet.counts[0].num_candidates > 0:
+        saturation += w.loop[0].num_in_transit / (c.max_concurrency * w.fleet.counts[0].num_candidates)
+    return saturation
+
+
+@phase
+def dispatch_next(w: World, time_us: int) -> int:
+    """The gateway's queue hands over the request that goes next, if the fleet has room for it."""
+    loop = w.loop[0]
+    if w.queue.counts[0].num_queued > 0 and not see_fleet(w, time_us):
+        return ENGINE_NEEDS_ROOM
+    loop.dispatch_planned_us = NEVER
+    if w.queue.counts[0].num_queued == 0:
+        return DONE
+    if loop.evicts:
+        victim = take_victim(w.sheddable, w.queue, saturation_now(w))
+        if victim != NOWHERE:
+            evict(w, victim, time_us)
+    request = take_next(w.queue, saturation_now(w))
+    if request == NOWHERE:
+        return DONE
+    w.journeys[request].dispatched_us = time_us
+    loop.num_in_transit += 1
+    if loop.routing_us > 0:
+        plan_dispatch(w, time_us)
+    plan(w.events, time_us + loop.routing_us, ROUTING, request, request)
+    return DONE
+
+
+@part
+def evict(w: World, request: int, time_us: int) -> None:
+    """Take a request off its instance."""
+    instance = w.journeys[request].instance
+    s = engine_at(w.engines, instance)
+    if s.requests[request].status == dt.FINISHED:  # in the step that is under way: it comes to its end
+        return
+    drop_request(s, request)
+    note_finished(w.router, w.fleet, w.requests, request, instance)
+    leave_admitted(w, request, EVICTED, time_us)
+    plan_step(w, instance)
+
+
+# -- to an instance --------------------------------------------------------------------------------------------
+
+
+@phase
+def route(w: World, request: int, time_us: int) -> int:
+    """A request is sent to the instance that the policy chooses, or that it was told to choose."""
+    loop = w.loop[0]
+    if loop.records_decisions and loop.num_decisions >= len(w.log.decisions):
+        return LOG_NEEDS_ROOM
+    if not has_room(w.router, w.fleet, w.requests, request):
+        loop.waits_for = request
+        return ROUTER_NEEDS_ROOM
+    if loop.looks_at_all:
+        if not see_fleet(w, time_us):
+            return ENGINE_NEEDS_ROOM
+        see_prompts(w, request)
+    elif loop.looks_at_two and not see_two(w, request, time_us):
+        return ENGINE_NEEDS_ROOM
+    if loop.has_own_policy:
+        if loop.chosen == UNDECIDED:
+            loop.waits_for = request
+            return NEEDS_DECISION
+        instance, loop.chosen = loop.chosen, UNDECIDED
+    else:
+        instance = choose_instance(w.router, w.fleet, w.requests, request, time_us)
+    if len(w.forced) > 0 and is_on(w, w.forced[request]):
+        instance = w.forced[request]
+    if loop.records_decisions:
+        log_decision(w, request, instance, time_us)
+    send_to(w, request, instance, time_us)
+    return DONE
+
+
+@part
+def send_to(w: World, request: int, instance: int, time_us: int) -> None:
+    """Hand a routed request over."""
+    loop, j = w.loop[0], w.journeys[request]
+    loop.num_in_transit -= loop.has_queue
+    j.routed_us = time_us
+    if instance == NOWHERE:
+        leave_admitted(w, request, DROPPED, time_us)
+        return
+    j.instance = instance
+    note_routed(w.router, w.fleet, w.requests, request, instance)
+    if not hand_over(w, request, instance, time_us):
+        note_first_token(w.router, w.requests, request, instance)
+        note_finished(w.router, w.fleet, w.requests, request, instance)
+        leave_admitted(w, request, REFUSED, time_us)
+        return
+    if loop.has_queue:
+        note_dispatched(w.sheddable, w.requests, request)
+        if loop.routing_us == 0:
+            plan_dispatch(w, time_us)
+    if loop.is_coupled:
+        plan_step(w, instance)
+
+
+@part
+def log_decision(w: World, request: int, instance: int, time_us: int) -> None:
+    """Write down a decision and what it was based on."""
+    place = w.loop[0].num_decisions
+    w.loop[0].num_decisions += 1
+    d = w.log.decisions[place]
+    d.time_us, d.request, d.instance = time_us, request, instance
+    for i in range(len(w.fleet.instances)):
+        seen = w.fleet.instances[i]
+        w.log.scores[place, i] = w.router.scores[i]
+        w.log.num_in_flight[place, i] = seen.num_in_flight
+        w.log.num_waiting[place, i] = seen.num_waiting
+        w.log.num_running[place, i] = seen.num_running
+        w.log.kv_usage[place, i] = seen.kv_usage
+
+
+# -- on an instance ------------------------------------------------------------------------------------------
+
+
+@phase
+def take_step(w: World, instance: int, time_us: int) -> int:
+    """An instance takes its next step, and further ones for as long as nothing else can happen."""
+    if w.stepping_us[instance] != time_us:
+        return DONE
+    if not run_until(w, instance, max(next_event_us(w), time_us + 1)):
+        return ENGINE_NEEDS_ROOM
+    s = engine_at(w.engines, instance)
+    fill = s.engine[0].log_fill
+    for i in range(fill.num_completions):
+        seen = s.completions[i]
+        plan(w.events, seen.time_us, STEP_ENDED, seen.request, NUM_KINDS * seen.request + seen.kind)
+    fill.num_completions = 0
+    w.stepping_us[instance] = NEVER
+    plan_step(w, instance)
+    if w.stepping_us[instance] != NEVER and w.loop[0].sees_queues + w.loop[0].sees_kv > 0:
+        plan_dispatch(w, w.stepping_us[instance])
+    return DONE

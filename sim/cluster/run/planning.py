@@ -1,0 +1,54 @@
+"""What happens next: the arrivals that are known beforehand, the events that are planned, and the one in hand."""
+
+from __future__ import annotations
+
+from sim.cluster.events import EventRank, plan
+from sim.cluster.run.instances import next_step_us
+from sim.cluster.run.world import FOREVER, NEVER, World
+from sim.compile import part
+
+DISPATCH, STEP_STARTED = int(EventRank.DISPATCH), int(EventRank.STEP_STARTED)
+
+
+@part
+def next_arrival_us(w: World) -> int:
+    """Return when the next request arrives that arrives by itself."""
+    place = w.loop[0].next_arrival
+    return w.arrivals_us[place] if place < len(w.arrivals) else FOREVER
+
+
+@part
+def next_event_us(w: World) -> int:
+    """Return when something next happens, an engine's next planned step included."""
+    planned_us = w.events.heap[0].time_us if w.events.counts[0].num_planned > 0 else FOREVER
+    return min(planned_us, next_arrival_us(w))
+
+
+@part
+def follow(w: World, time_us: int, rank: int, subject: int) -> None:
+    """Let an event follow the one in hand: at once where nothing else comes before it, else in its turn."""
+    loop = w.loop[0]
+    if next_event_us(w) > time_us and not loop.has_hand:
+        loop.has_hand, loop.hand_us, loop.hand_rank, loop.hand_subject = 1, time_us, rank, subject
+    else:
+        plan(w.events, time_us, rank, subject, subject)
+
+
+@part
+def plan_step(w: World, instance: int) -> None:
+    """Plan an instance's next step, unless it is planned for no later."""
+    step_us = next_step_us(w, instance)
+    if step_us != NEVER and (w.stepping_us[instance] == NEVER or w.stepping_us[instance] > step_us):
+        w.stepping_us[instance] = step_us
+        plan(w.events, step_us, STEP_STARTED, instance, instance)
+
+
+@part
+def plan_dispatch(w: World, time_us: int) -> None:
+    """Let the gateway's queue hand over at ``time_us``, once."""
+    loop = w.loop[0]
+    if not loop.has_queue or w.queue.counts[0].num_queued == 0:
+        return
+    if loop.dispatch_planned_us == NEVER or loop.dispatch_planned_us > time_us:
+        loop.dispatch_planned_us = time_us
+        plan(w.events, time_us, DISPATCH, 0, 0)

@@ -1,0 +1,320 @@
+"""A cluster before its first event: engines that share one table of requests, the gateway, what is to arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.cluster.arrays import records
+from sim.cluster.client_plans import ClientPlan
+from sim.cluster.config import ClusterConfig, Pool
+from sim.cluster.events import EventQueue, EventRank, new_event_queue, plan_event
+from sim.cluster.fleet import RequestTable, new_fleet, request_table
+from sim.cluster.gateway.admission import AlwaysAdmit, RejectAll, TokenBucket, new_admission
+from sim.cluster.gateway.eviction import new_sheddable_in_flight
+from sim.cluster.gateway.flow_config import FlowControl
+from sim.cluster.gateway.queue import new_queue
+from sim.cluster.routing.policies import (
+    KvCost,
+    OwnPolicy,
+    PowerOfTwo,
+    RandomChoice,
+    RoundRobin,
+    Session,
+    VllmDp,
+    Weighted,
+)
+from sim.cluster.routing.state import new_router
+from sim.cluster.run.tables import address_of_run, table_of
+from sim.cluster.run.world import (
+    CLIENTS,
+    DECISION,
+    JOURNEY,
+    LOOP,
+    NEVER,
+    UNDECIDED,
+    Clients,
+    DecisionLog,
+    World,
+)
+from sim.config import Record
+from sim.engine import dtypes as dt
+from sim.engine.initial_state import first_state, longer, request_records, size_for
+from sim.engine.state import Records, State
+from sim.engine.state import records as aligned_records
+from sim.requests import Int64s, Requests
+
+SEES_KV = ("kv-utilization", "load-balance")
+SEES_QUEUES = ("queue-depth", "running-requests", "load-aware", "vllm-dp")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterWork:
+    """What a cluster is given: requests, and what decisions may know of them; columns of int64, -1 where absent.
+
+    ``session``, ``tenant``, ``adapter``: dense numbers from 0; ``tenants`` names the tenants. ``slo_priority``: higher
+    matters more, below 0 may be shed (``sim.cluster.slo``). ``slo_target_us``: of the first token.
+    ``clients`` None: every request arrives at its ``arrival_us``.
+    """
+
+    requests: Requests
+    session: Int64s | None = None
+    tenant: Int64s | None = None
+    tenants: Sequence[str] = ()
+    adapter: Int64s | None = None
+    slo_priority: Int64s | None = None
+    slo_target_us: Int64s | None = None
+    clients: ClientPlan | None = None
+
+    def table(self) -> RequestTable:
+        """Return the columns that decisions look at."""
+        return request_table(
+            self.requests,
+            session=self.session,
+            tenant=self.tenant,
+            adapter=self.adapter,
+            slo_priority=self.slo_priority,
+            slo_target_us=self.slo_target_us,
+        )
+
+
+def new_world(
+    work: ClusterWork,
+    config: ClusterConfig,
+    *,
+    record: Record = "none",
+    records_decisions: bool = False,
+    forced: Int64s | None = None,
+) -> tuple[World, list[State]]:
+    """Return a cluster at its beginning, and its engines' states, which must live as long as it does."""
+    table, n = work.table(), len(work.requests)
+    rows, delays_us, entries = shared_rows(work.requests, config)
+    loop = loop_of(config, work, records_decisions=records_decisions)
+    hears = bool(
+        loop["is_coupled"][0]
+        or loop["looks_at_all"][0]
+        or loop["looks_at_two"][0]
+        or loop["admission_looks"][0]
+    )
+    states = engine_states(
+        work.requests, rows, config, record=record, hears=hears, pauses=bool(loop["is_coupled"][0])
+    )
+    engines = table_of(states)
+    loop["run_address"] = address_of_run()
+    fleet = new_fleet(
+        config.num_instances,
+        block_size=config.pools[0].engine.block_size,
+        num_adapters=0 if work.adapter is None else int(work.adapter.max(initial=-1)) + 1,
+    )
+    policy = RoundRobin() if isinstance(config.routing, OwnPolicy) else config.routing
+    num_seats = sum(pool.instances * pool.engine.max_num_seqs for pool in config.pools)
+    flow = config.flow_control or FlowControl()
+    order = np.argsort(work.requests.arrival_us, kind="stable")
+    if work.clients is not None:
+        order = order[work.clients.arrives[order]]
+    world = World(
+        loop=loop,
+        engines=engines,
+        coalesces=np.array(
+            [can_jump(pool, record) for pool in config.pools for _ in range(pool.instances)], np.int64
+        ),
+        pool_of=np.repeat(np.arange(len(config.pools)), [pool.instances for pool in config.pools]),
+        stepping_us=np.full(config.num_instances, NEVER, np.int64),
+        rows=rows,
+        delays_us=delays_us,
+        entries=entries,
+        fleet=fleet,
+        requests=table,
+        router=new_router(policy, fleet, table, seed=config.seed, compatibility=config.compatibility),
+        admission=new_admission(
+            config.admission, num_seats=num_seats, tenants=work.tenants, compatibility=config.compatibility
+        ),
+        queue=new_queue(flow, table if config.flow_control else empty_table(), num_tenants=len(work.tenants)),
+        sheddable=new_sheddable_in_flight(n if config.flow_control else 0),
+        events=first_events(loop, n, config.num_instances),
+        arrivals=order,
+        arrivals_us=work.requests.arrival_us[order].astype(np.int64),
+        journeys=new_journeys(work.requests),
+        forced=np.zeros(0, np.int64) if forced is None else forced.astype(np.int64),
+        cached=new_cache_snapshot(loop, config.num_instances, work.requests),
+        clients=clients_of(work.clients),
+        log=new_decision_log(n if records_decisions else 0, config.num_instances),
+    )
+    return world, states
+
+
+def can_jump(pool: Pool, record: Record) -> bool:
+    """Return whether an engine may take many decode steps at once."""
+    return not (pool.engine.num_speculative_tokens or pool.engine.has_cpu_tier) and record not in (
+        "steps",
+        "blocks",
+    )
+
+
+def shared_rows(requests: Requests, config: ClusterConfig) -> tuple[Records, Int64s, Int64s]:
+    """Return the table of requests, and per pool how long each takes to join and how long it may become."""
+    delays, entries, first = [], [], None
+    for pool in config.pools:
+        rows = request_records(requests, pool.engine, pool.latency)
+        first = rows if first is None else first
+        delays.append(rows["queued_us"] - rows["arrival_us"])
+        entries.append(np.where(rows["status"] == dt.REJECTED, NEVER, rows["max_total_tokens"]))
+    assert first is not None  # noqa: S101 - a cluster has a pool
+    return first, np.array(delays, np.int64), np.array(entries, np.int64)
+
+
+def engine_states(
+    requests: Requests, rows: Records, config: ClusterConfig, *, record: Record, hears: bool, pauses: bool
+) -> list[State]:
+    """Return an engine per instance; they share the table of requests and the ids of their blocks."""
+    states: list[State] = []
+    preempted_us, deadline_us = np.zeros(len(rows), np.int64), deadlines_of(requests)
+    shares_outputs = bool(
+        np.any(rows["num_hashes"] * config.pools[0].engine.block_size > rows["num_prompt_tokens"])
+    )
+    for pool in config.pools:
+        size = size_for(pool.engine, requests)
+        num_drafts = np.zeros(len(rows) if pool.engine.num_speculative_tokens else 0, np.int32)
+        for _ in range(pool.instances):
+            state = first_state(pool.engine, pool.latency, requests.hash_ids, size=size, record=record)
+            state = state._replace(
+                requests=rows,
+                hash_ids=states[0].hash_ids if states else state.hash_ids,
+                num_drafts=num_drafts,
+                preempted_us=preempted_us,
+                deadline_us=deadline_us,
+                deadlines=np.zeros(len(deadline_us), np.int64),
+                heap=longer(state.heap, 64),
+            )
+            if hears:
+                state = state._replace(
+                    completions=aligned_records(8 * pool.engine.max_num_seqs + 64, dt.COMPLETION)
+                )
+            state.engine.queues["num_requests"] = len(rows)
+            state.engine.settings["outputs_are_shared"] = shares_outputs
+            state.engine.settings["has_deadlines"] = len(deadline_us) > 0
+            state.engine.settings["log_completions"] = hears
+            state.engine.settings["pauses_at_completions"] = pauses
+            states.append(state)
+    return states
+
+
+def deadlines_of(requests: Requests) -> Int64s:
+    """Return when each request's client gives up; nothing where none ever does."""
+    if requests.deadline_us is None or (requests.deadline_us == NEVER).all():
+        return np.zeros(0, np.int64)
+    return requests.deadline_us.astype(np.int64)
+
+
+def loop_of(config: ClusterConfig, work: ClusterWork, *, records_decisions: bool) -> Records:
+    """Return the loop's settings: what decisions look at decides which engines must keep step with the clock."""
+    loop = records(1, LOOP)
+    policy, admission, flow = config.routing, config.admission, config.flow_control
+    loop["admission_us"], loop["routing_us"] = config.latency.admission_us, config.latency.routing_us
+    intervals = config.snapshot_interval_us
+    loop["queue_interval_us"], loop["kv_interval_us"] = intervals.queue, intervals.kv
+    loop["cache_interval_us"] = intervals.cache
+    loop["has_queue"] = flow is not None
+    loop["evicts"] = flow is not None and flow.evicts
+    loop["has_own_policy"] = is_own = isinstance(policy, OwnPolicy)
+    loop["has_clients"] = work.clients is not None
+    loop["is_coupled"] = flow is not None or work.clients is not None
+    loop["looks_at_two"] = (
+        isinstance(policy, PowerOfTwo) and config.compatibility == "vllm" and not records_decisions
+    )
+    blind = isinstance(policy, RoundRobin | RandomChoice | Session) and not records_decisions
+    loop["looks_at_all"] = not (blind or loop["looks_at_two"][0])
+    loop["admission_looks"] = not isinstance(admission, AlwaysAdmit | RejectAll | TokenBucket)
+    scorers = (
+        {name for name, weight in policy.scorers.items() if weight > 0}
+        if isinstance(policy, Weighted)
+        else set()
+    )
+    sees_all = is_own or records_decisions or config.compatibility == "blis" or loop["admission_looks"][0]
+    uses_detector = flow is not None and (flow.detector == "utilization")
+    loop["sees_queues"] = (
+        sees_all or uses_detector or isinstance(policy, VllmDp) or not scorers.isdisjoint(SEES_QUEUES)
+    )
+    loop["sees_kv"] = (
+        sees_all or uses_detector or isinstance(policy, VllmDp) or not scorers.isdisjoint(SEES_KV)
+    )
+    loop["sees_caches"] = is_own or isinstance(policy, KvCost) or "precise-prefix-cache" in scorers
+    loop["records_decisions"] = records_decisions
+    for name in ("queues_seen_us", "kv_seen_us", "caches_seen_us", "dispatch_planned_us"):
+        loop[name] = NEVER
+    loop["num_open"] = len(work.requests)
+    loop["chosen"] = UNDECIDED
+    return loop
+
+
+def first_events(loop: Records, num_requests: int, num_instances: int) -> EventQueue:
+    """Return the queue of events; where engines keep step, with the first snapshot."""
+    is_coupled = bool(loop["is_coupled"][0])
+    events = new_event_queue(4 * num_instances + 1024 + (num_requests if is_coupled else 0))
+    sees = (
+        (loop["sees_queues"][0] and loop["queue_interval_us"][0] > 0)
+        or (loop["sees_kv"][0] and loop["kv_interval_us"][0] > 0)
+        or (loop["sees_caches"][0] and loop["cache_interval_us"][0] > 0)
+    )
+    if is_coupled and sees:
+        plan_event(events, 0, int(EventRank.SNAPSHOT), 0, 0)
+    return events
+
+
+def new_journeys(requests: Requests) -> Records:
+    """Return the journeys of requests that have not arrived."""
+    journeys = records(len(requests), JOURNEY)
+    for name in ("arrival_us", "admitted_us", "dispatched_us", "routed_us", "left_us", "instance"):
+        journeys[name] = NEVER
+    return journeys
+
+
+def new_cache_snapshot(loop: Records, num_instances: int, requests: Requests) -> NDArray[np.int8]:
+    """Return what instances have cached: nothing; no rows where caches are seen as they are."""
+    is_stale = loop["sees_caches"][0] and loop["cache_interval_us"][0] > 0
+    return np.zeros((num_instances, int(requests.hash_ids.max(initial=-1)) + 1 if is_stale else 0), np.int8)
+
+
+def empty_table() -> RequestTable:
+    """Return a table of no requests, for a gateway without a queue."""
+    none = np.zeros(0, np.int64)
+    return RequestTable(none, np.zeros(1, np.int64), none, none, none, none, none, none)
+
+
+def clients_of(plan: ClientPlan | None) -> Clients:
+    """Return a plan as compiled code reads it."""
+    counts, none = records(1, CLIENTS), np.zeros(0, np.int64)
+    if plan is None:
+        return Clients(counts, none, none, none, none, none, none, none)
+    wave = none if plan.wave is None else plan.wave
+    sizes = np.bincount(wave, minlength=1) if len(wave) else none
+    counts["has_waves"] = plan.wave is not None
+    counts["has_loop"] = plan.wave is None and len(plan.held) > 0
+    counts["has_sessions"] = plan.successor is not None
+    counts["wave_pause_us"] = plan.wave_pause_us
+    return Clients(
+        counts=counts,
+        held=plan.held.astype(np.int64),
+        due_us=plan.due_us.astype(np.int64),
+        successor=none if plan.successor is None else plan.successor.astype(np.int64),
+        think_us=plan.think_us.astype(np.int64),
+        wave=wave,
+        wave_start=np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]).astype(np.int64),
+        wave_open=sizes.astype(np.int64),
+    )
+
+
+def new_decision_log(capacity: int, num_instances: int) -> DecisionLog:
+    """Return an empty log of decisions."""
+    shape = (capacity, num_instances if capacity else 0)
+    return DecisionLog(
+        decisions=records(capacity, DECISION),
+        scores=np.zeros(shape),
+        num_in_flight=np.zeros(shape, np.int32),
+        num_waiting=np.zeros(shape, np.int32),
+        num_running=np.zeros(shape, np.int32),
+        kv_usage=np.zeros(shape, np.float32),
+    )

@@ -1,0 +1,123 @@
+"""What decisions see of the fleet: as it is, or as the last snapshot of each signal shows it, and never its future."""
+
+from __future__ import annotations
+
+from sim.cluster.routing.decide import note_snapshot
+from sim.cluster.routing.simple import draw_two
+from sim.cluster.run.departures import hear
+from sim.cluster.run.instances import run_until, see_cache, see_kv, see_prompt, see_queue
+from sim.cluster.run.tables import engine_at
+from sim.cluster.run.world import FOREVER, World
+from sim.compile import part, phase
+
+
+@phase
+def bring(w: World, instance: int, time_us: int) -> bool:
+    """Let an instance's time pass up to ``time_us`` and hear what it has finished; False when it needs room.
+
+    Where engines keep step (``is_coupled``) they are there already, and what they finish is an event of its own.
+    """
+    if w.loop[0].is_coupled:
+        return True
+    if not run_until(w, instance, time_us):
+        return False
+    s = engine_at(w.engines, instance)
+    fill = s.engine[0].log_fill
+    num_heard = 0
+    while num_heard < fill.num_completions and s.completions[num_heard].time_us <= time_us:
+        seen = s.completions[num_heard]
+        hear(w, seen.request, seen.kind, seen.time_us)
+        num_heard += 1
+    if num_heard > 0:
+        for i in range(num_heard, fill.num_completions):
+            s.completions[i - num_heard] = s.completions[i]
+        fill.num_completions -= num_heard
+    return True
+
+
+@part
+def bring_all(w: World, time_us: int) -> bool:
+    """Let the time of every instance pass up to ``time_us``."""
+    for instance in range(len(w.fleet.instances)):  # noqa: SIM110 - numba compiles no generators
+        if not bring(w, instance, time_us):
+            return False
+    return True
+
+
+@phase
+def see_two(w: World, request: int, time_us: int) -> bool:
+    """Let time pass for the two instances that power-of-two draws for a request."""
+    first, second = draw_two(w.router, w.fleet, request)
+    return bring(w, first, time_us) and bring(w, second, time_us)
+
+
+@phase
+def see_signals(w: World, time_us: int, queues: bool, kv: bool, caches: bool) -> None:
+    """Take a snapshot of some signals of every instance, whose steps were taken up to ``time_us``."""
+    loop = w.loop[0]
+    for instance in range(len(w.fleet.instances)):
+        if queues:
+            see_queue(w, instance, time_us)
+        if kv:
+            see_kv(w, instance, time_us)
+        if caches:
+            see_cache(w, instance)
+    if queues:
+        loop.queues_seen_us = time_us
+        note_snapshot(w.router, w.fleet)
+    if kv:
+        loop.kv_seen_us = time_us
+    if caches:
+        loop.caches_seen_us = time_us
+
+
+@part
+def due_us(interval_us: int, seen_us: int, time_us: int) -> int:
+    """Return when the last snapshot by ``time_us`` was due, FOREVER if it has been taken, or none is."""
+    if interval_us == 0:
+        return FOREVER
+    tick_us = time_us // interval_us * interval_us
+    return tick_us if tick_us > seen_us else FOREVER
+
+
+@phase
+def take_due_snapshots(w: World, time_us: int) -> bool:
+    """Take the snapshots that were due by ``time_us``, each signal's last one, in the order of their times."""
+    loop = w.loop[0]
+    while True:
+        queues_us = (
+            due_us(loop.queue_interval_us, loop.queues_seen_us, time_us) if loop.sees_queues else FOREVER
+        )
+        kv_us = due_us(loop.kv_interval_us, loop.kv_seen_us, time_us) if loop.sees_kv else FOREVER
+        caches_us = (
+            due_us(loop.cache_interval_us, loop.caches_seen_us, time_us) if loop.sees_caches else FOREVER
+        )
+        first_us = min(queues_us, kv_us, caches_us)
+        if first_us == FOREVER:
+            return True
+        if not bring_all(w, first_us):
+            return False
+        see_signals(w, first_us, queues_us == first_us, kv_us == first_us, caches_us == first_us)
+
+
+@phase
+def see_fleet(w: World, time_us: int) -> bool:
+    """Let ``Fleet`` show what a decision at ``time_us`` may see; False when an engine needs room first."""
+    loop = w.loop[0]
+    if not loop.is_coupled and not take_due_snapshots(w, time_us):
+        return False
+    if not bring_all(w, time_us):
+        return False
+    sees_queues = loop.sees_queues != 0 and loop.queue_interval_us == 0
+    sees_kv = loop.sees_kv != 0 and loop.kv_interval_us == 0
+    if sees_queues or sees_kv:
+        see_signals(w, time_us, sees_queues, sees_kv, False)
+    return True
+
+
+@part
+def see_prompts(w: World, request: int) -> None:
+    """Note what each instance has cached of a prompt, where the policy asks."""
+    if w.loop[0].sees_caches:
+        for instance in range(len(w.fleet.instances)):
+            see_prompt(w, request, instance)

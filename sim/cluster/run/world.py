@@ -1,0 +1,176 @@
+"""All that a running cluster is made of, as compiled functions take it: engines, gateway, requests, what is planned."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.cluster.arrays import Records
+from sim.cluster.events import EventQueue
+from sim.cluster.fleet import Fleet, RequestTable
+from sim.cluster.gateway.admission import Admission
+from sim.cluster.gateway.eviction import SheddableInFlight
+from sim.cluster.gateway.queue import GatewayQueue
+from sim.cluster.routing.state import Router
+from sim.requests import Int64s
+
+NEVER = -1
+FOREVER = 1 << 62
+
+
+class Exit(IntEnum):
+    """How a request left the cluster; every request has exactly one way out."""
+
+    UNDER_WAY = 0
+    COMPLETED = 1
+    REJECTED = 2
+    QUEUE_FULL = 3
+    SHED = 4
+    EXPIRED = 5
+    EVICTED = 6
+    REFUSED = 7
+    DROPPED = 8
+    TIMED_OUT = 9
+    NOT_SENT = 10
+
+
+EXIT_MEANINGS = {
+    Exit.UNDER_WAY: "still queued or running when the run ended",
+    Exit.COMPLETED: "has all its tokens",
+    Exit.REJECTED: "not admitted",
+    Exit.QUEUE_FULL: "found no place in the gateway's queue",
+    Exit.SHED: "gave its place in the gateway's queue to a more important one",
+    Exit.EXPIRED: "waited in the gateway's queue as long as it may",
+    Exit.EVICTED: "was taken off its instance for a more important one",
+    Exit.REFUSED: "the instance's front end refused it: too long, or empty",
+    Exit.DROPPED: "there was no instance to send it to",
+    Exit.TIMED_OUT: "passed its deadline",
+    Exit.NOT_SENT: "waited for an answer that never came",
+}
+
+JOURNEY = np.dtype(
+    [
+        ("arrival_us", np.int64),
+        ("admitted_us", np.int64),
+        ("dispatched_us", np.int64),  # left the gateway's queue
+        ("routed_us", np.int64),
+        ("left_us", np.int64),
+        ("instance", np.int32),
+        ("exit", np.int16),
+        ("got_first_token", np.int16),
+    ],
+    align=True,
+)
+"""What happened to a request, and when; NEVER where it did not."""
+
+LOOP = np.dtype(
+    [
+        # what the cluster was configured with
+        ("admission_us", np.int64),
+        ("routing_us", np.int64),
+        ("queue_interval_us", np.int64),
+        ("kv_interval_us", np.int64),
+        ("cache_interval_us", np.int64),
+        ("has_queue", np.int64),
+        ("evicts", np.int64),
+        ("has_own_policy", np.int64),
+        ("is_coupled", np.int64),  # a completion may cause an arrival or a hand-over: engines keep step
+        ("looks_at_all", np.int64),  # a routing decision looks at every candidate, two of them, or
+        ("looks_at_two", np.int64),  # none
+        ("admission_looks", np.int64),
+        ("sees_queues", np.int64),  # decisions read what instances report of their queues,
+        ("sees_kv", np.int64),  # their KV usage,
+        ("sees_caches", np.int64),  # and what of the prompt they have cached
+        ("has_clients", np.int64),
+        ("records_decisions", np.int64),
+        ("run_address", np.int64),  # of the engine's ``run``
+        # where it stands
+        ("now_us", np.int64),
+        ("next_arrival", np.int64),  # place in `arrivals`
+        ("has_hand", np.int64),  # the event in hand; what could not be finished is taken up again
+        ("hand_us", np.int64),
+        ("hand_rank", np.int64),
+        ("hand_subject", np.int64),
+        ("queues_seen_us", np.int64),
+        ("kv_seen_us", np.int64),
+        ("caches_seen_us", np.int64),
+        ("dispatch_planned_us", np.int64),
+        ("snapshot_planned_us", np.int64),
+        ("num_in_transit", np.int64),  # left the gateway's queue, not routed yet
+        ("num_open", np.int64),  # arrived and not gone, or still to arrive
+        ("num_decisions", np.int64),
+        ("waits_for", np.int64),  # the engine, or the request, for which Python must do something
+        ("chosen", np.int64),  # by a user's policy for the event in hand, UNDECIDED before
+    ],
+    align=True,
+)
+
+UNDECIDED = -3
+
+DECISION = np.dtype([("time_us", np.int64), ("request", np.int64), ("instance", np.int64)], align=True)
+
+
+class DecisionLog(NamedTuple):
+    """Every routing decision with what was seen of each instance; arrays of no rows where nothing is recorded."""
+
+    decisions: Records  # DECISION[capacity]
+    scores: NDArray[np.float64]  # [capacity, num_instances]
+    num_in_flight: NDArray[np.int32]
+    num_waiting: NDArray[np.int32]
+    num_running: NDArray[np.int32]
+    kv_usage: NDArray[np.float32]
+
+
+class Clients(NamedTuple):
+    """Who sends what after an answer: a closed loop or cap, sessions, waves. Arrays of no rows where nobody does."""
+
+    counts: Records  # CLIENTS[1]
+    held: Int64s  # requests in the order in which a loop or cap lets them go
+    due_us: Int64s  # per request: it arrives no sooner
+    successor: Int64s  # per request: the next of its session, NEVER at its end
+    think_us: Int64s  # per request: from the answer before it to its arrival
+    wave: Int64s  # per request
+    wave_start: Int64s  # where in `held` each wave begins, and the end
+    wave_open: Int64s  # per wave: requests that are not gone
+
+
+CLIENTS = np.dtype(
+    [
+        ("has_loop", np.int64),
+        ("next_held", np.int64),
+        ("has_sessions", np.int64),
+        ("has_waves", np.int64),
+        ("wave_pause_us", np.int64),
+    ],
+    align=True,
+)
+
+
+class World(NamedTuple):
+    """The whole; compiled functions take it and change it in place."""
+
+    loop: Records  # LOOP[1]
+    engines: NDArray[np.int64]  # a table of states (``tables``)
+    coalesces: Int64s  # per instance
+    pool_of: Int64s  # per instance
+    stepping_us: Int64s  # per instance: when its next step is planned, NEVER if none is
+    rows: Records  # REQUEST[n], shared by all engines
+    delays_us: Int64s  # [num_pools, n]: from being handed over to joining the queue
+    entries: Int64s  # [num_pools, n]: max_total_tokens, NEVER where the front end refuses
+    fleet: Fleet
+    requests: RequestTable
+    router: Router
+    admission: Admission
+    queue: GatewayQueue
+    sheddable: SheddableInFlight
+    events: EventQueue
+    arrivals: Int64s  # requests that arrive by themselves, by (arrival, number)
+    arrivals_us: Int64s
+    journeys: Records  # JOURNEY[n]
+    forced: Int64s  # per request: the instance it must go to, NEVER where the policy decides; or of no rows
+    cached: NDArray[np.int8]  # [num_instances, num hashes]: the snapshot of the prefix caches; or of no rows
+    clients: Clients
+    log: DecisionLog

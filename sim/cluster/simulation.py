@@ -1,0 +1,250 @@
+"""Simulating a cluster in one call."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.cluster.config import ClusterConfig
+from sim.cluster.events import with_room_for_events
+from sim.cluster.routing.own import FleetView, choose_by_own
+from sim.cluster.routing.policies import OwnPolicy
+from sim.cluster.routing.state import with_room_for
+from sim.cluster.run.loop import run_cluster
+from sim.cluster.run.pipeline import (
+    DONE,
+    ENGINE_NEEDS_ROOM,
+    EVENTS_NEED_ROOM,
+    NEEDS_DECISION,
+    ROUTER_NEEDS_ROOM,
+)
+from sim.cluster.run.prepare import ClusterWork, new_world
+from sim.cluster.run.tables import point_to, table_of
+from sim.cluster.run.world import FOREVER, NEVER, DecisionLog, Exit, World
+from sim.config import InvalidConfig, Record
+from sim.engine import dtypes as dt
+from sim.engine.more_room import with_more_room
+from sim.engine.run import NEEDS_ROOM, run
+from sim.engine.state import State
+from sim.records.results import EngineRecord, Totals, outcomes_of, totals_of
+from sim.requests import Int64s, Outcomes, Status
+
+STATUS_OF_EXIT = {
+    Exit.REJECTED: Status.REJECTED,
+    Exit.QUEUE_FULL: Status.REJECTED,
+    Exit.SHED: Status.REJECTED,
+    Exit.EXPIRED: Status.REJECTED,
+    Exit.DROPPED: Status.REJECTED,
+    Exit.REFUSED: Status.REJECTED,
+    Exit.EVICTED: Status.ABORTED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance(Totals):
+    """One engine of a finished run: its name, its pool, and what it did."""
+
+    name: str
+    pool: int
+    written: EngineRecord
+    num_cache_queries: int
+    num_cache_hits: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSimulation:
+    """What became of n requests in a cluster; columns in the order of the requests, times in µs, -1 where never.
+
+    ``outcomes``: as of a single engine; ``queued_us``, ``scheduled_us`` are the instance's. ``instance``: int32, its
+    number. ``exit``: int16, an ``Exit``. ``admitted_us``, ``dispatched_us`` (left the gateway's queue), ``routed_us``.
+    ``left_us``: when the gateway knew that the request was gone. ``engine_cpu_s``: CPU time of this process.
+    """
+
+    outcomes: Outcomes
+    instance: NDArray[np.int32]
+    exit: NDArray[np.int16]
+    admitted_us: Int64s
+    dispatched_us: Int64s
+    routed_us: Int64s
+    instances: tuple[Instance, ...]
+    decisions: DecisionLog | None
+    duration_us: int
+    engine_cpu_s: float
+
+    @property
+    def num_by_exit(self) -> dict[Exit, int]:
+        """How many requests left by each way; their sum is the number of requests."""
+        return {way: int((self.exit == way).sum()) for way in Exit}
+
+
+def simulate_cluster(
+    work: ClusterWork,
+    config: ClusterConfig,
+    *,
+    record: Record = "none",
+    records_decisions: bool = False,
+    forced: Int64s | None = None,
+    coalesce: bool = True,
+) -> ClusterSimulation:
+    """Run requests through a cluster to the end; deterministic, inputs unchanged.
+
+    ``record``: as ``simulate``'s, of each engine. ``records_decisions``: keep what each routing decision saw.
+    ``forced``: int64 per request, the instance it must go to whatever the policy chooses, -1 where the policy decides.
+    Raises InvalidConfig on what cannot be simulated.
+    """
+    if any(pool.role != "shared" for pool in config.pools):
+        raise InvalidConfig(
+            "pools: got roles prefill and decode, expected shared: transfers of KV are not simulated yet"
+        )
+    if forced is not None and (
+        len(forced) != len(work.requests) or forced.max(initial=-1) >= config.num_instances
+    ):
+        raise InvalidConfig("forced: expected an instance's number, or -1, per request")
+    started = time.process_time()
+    world, states = new_world(work, config, record=record, records_decisions=records_decisions, forced=forced)
+    if not coalesce:
+        world.coalesces[:] = 0
+    world = _run_events(world, states, config)
+    _finish_engines(world, states)
+    cpu_s = time.process_time() - started
+    return _results(world, states, config, record=record, cpu_s=cpu_s)
+
+
+def _run_events(world: World, states: list[State], config: ClusterConfig) -> World:
+    """Let all events happen, and do what compiled code asks of Python in between."""
+    decide = _decider(world, config)
+    margin = 64 + 4 * max(pool.engine.max_num_seqs for pool in config.pools)
+    if len(world.clients.wave_open):
+        margin += int(world.clients.wave_open.max())
+    whole = table_of([world])
+    while True:
+        answer = run_cluster(whole, FOREVER, margin)
+        loop = world.loop[0]
+        if answer == DONE:
+            return world
+        if answer == ENGINE_NEEDS_ROOM:
+            states[loop.waits_for] = with_more_room(states[loop.waits_for])
+            point_to(world.engines, loop.waits_for, states[loop.waits_for])
+        elif answer == ROUTER_NEEDS_ROOM:
+            first, end = world.requests.hash_offsets[loop.waits_for : loop.waits_for + 2]
+            world = world._replace(router=with_room_for(world.router, int(end - first)))
+        elif answer == EVENTS_NEED_ROOM:
+            capacity = 2 * len(world.events.heap) + margin
+            world = world._replace(events=with_room_for_events(world.events, capacity))
+        elif answer == NEEDS_DECISION:
+            loop.chosen = decide(int(loop.waits_for), int(loop.hand_us))
+        else:
+            raise AssertionError(f"the cluster's loop answered {answer}")
+        point_to(whole, 0, world)
+
+
+def _decider(world: World, config: ClusterConfig) -> Callable[[int, int], int]:
+    """Return what asks a user's own policy: one call per decision."""
+    policy = config.routing
+    view = FleetView(world.fleet)
+
+    def decide(request: int, time_us: int) -> int:
+        """Return the instance that the user's function chooses."""
+        assert isinstance(policy, OwnPolicy)  # noqa: S101 - nobody else asks
+        return choose_by_own(
+            policy, view, world.requests, fleet=world.fleet, request=request, time_us=time_us
+        )
+
+    return decide
+
+
+def _finish_engines(world: World, states: list[State]) -> None:
+    """Let every engine run to its end; nothing depends on what it finishes any more."""
+    for number, engine in enumerate(states):
+        state = engine
+        state.engine.settings["log_completions"] = state.engine.settings["pauses_at_completions"] = 0
+        while run(state, FOREVER, bool(world.coalesces[number])) == NEEDS_ROOM:
+            state = with_more_room(state)
+        states[number] = state
+
+
+def _results(
+    world: World,
+    states: list[State],
+    config: ClusterConfig,
+    *,
+    record: Record,
+    cpu_s: float,
+) -> ClusterSimulation:
+    """Return what became of everything."""
+    journeys = world.journeys
+    outcomes = _outcomes(world, states, config)
+    ways = np.where(
+        (journeys["exit"] == Exit.UNDER_WAY) & (world.rows["status"] == dt.FINISHED),
+        Exit.COMPLETED,
+        journeys["exit"],
+    )
+    ways = np.where((ways == Exit.UNDER_WAY) & (journeys["arrival_us"] == NEVER), Exit.NOT_SENT, ways).astype(
+        np.int16
+    )
+    for way, status in STATUS_OF_EXIT.items():
+        outcomes.status[ways == way] = status
+    outcomes.status[outcomes.status == Status.UNFINISHED] = Status.STUCK
+    clocks = [int(state.engine[0].clock.now_us) for state in states]
+    return ClusterSimulation(
+        outcomes=outcomes,
+        instance=journeys["instance"].copy(),
+        exit=ways,
+        admitted_us=journeys["admitted_us"].copy(),
+        dispatched_us=journeys["dispatched_us"].copy(),
+        routed_us=journeys["routed_us"].copy(),
+        instances=tuple(_instances(world, states, config, record=record)),
+        decisions=_decisions(world),
+        duration_us=int(max(*clocks, outcomes.last_token_us.max(initial=0), world.loop[0].now_us)),
+        engine_cpu_s=cpu_s,
+    )
+
+
+def _outcomes(world: World, states: list[State], config: ClusterConfig) -> Outcomes:
+    """Return the engines' outcomes; what depends on the latency model is each request's own pool's."""
+    per_pool, first = [], 0
+    for pool in config.pools:
+        per_pool.append(outcomes_of(states[first], pool.latency))
+        first += pool.instances
+    chosen, pool_of = per_pool[0], world.pool_of[np.maximum(world.journeys["instance"], 0)]
+    for number in range(1, len(per_pool)):
+        is_there = pool_of == number
+        for name in ("first_token_us", "last_token_us"):
+            getattr(chosen, name)[is_there] = getattr(per_pool[number], name)[is_there]
+    is_unsent = world.journeys["arrival_us"] == NEVER
+    never_came = world.journeys["instance"] == NEVER
+    chosen.arrival_us[:] = np.where(is_unsent, NEVER, world.journeys["arrival_us"])
+    chosen.queued_us[never_came] = NEVER
+    return chosen
+
+
+def _instances(world: World, states: list[State], config: ClusterConfig, *, record: Record) -> list[Instance]:
+    """Return what each engine did."""
+    found = []
+    for number, (name, state) in enumerate(zip(config.instance_names, states, strict=True)):
+        pool = config.pools[int(world.pool_of[number])]
+        totals = state.engine[0].totals
+        written = EngineRecord(state=state, config=pool.engine, latency=pool.latency, record=record)
+        found.append(
+            Instance(
+                name=name,
+                pool=int(world.pool_of[number]),
+                written=written,
+                num_cache_queries=int(totals.num_cache_queries),
+                num_cache_hits=int(totals.num_cache_hits),
+                **totals_of(state),
+            )
+        )
+    return found
+
+
+def _decisions(world: World) -> DecisionLog | None:
+    """Return the decisions in the order in which they were taken, None if they were not recorded."""
+    if not world.loop[0].records_decisions:
+        return None
+    num = int(world.loop[0].num_decisions)
+    return DecisionLog(*(column[:num] for column in world.log))

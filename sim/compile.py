@@ -81,7 +81,7 @@ def engine_entry(function: Function) -> Function:
     return _compile(function, _nrt=False, error_model="numpy")
 
 
-def callback(signature: str, function: Function) -> Any:
+def callback(signature: str, function: Callable[..., int]) -> Any:  # noqa: ANN401 - numba is untyped
     """Compile a function of the cluster, cached, that compiled code calls by its address."""
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(CLUSTER_CACHE_DIRECTORY)

@@ -9,8 +9,15 @@ import numpy as np
 from sim.config import EngineConfig, Record
 from sim.engine.control import abort_request, hold_requests, join_requests
 from sim.engine.dtypes import ABORTED, FINISHED, NEVER
-from sim.engine.initial_state import first_state, longer, request_records, size_for, trait_records
-from sim.engine.more_room import longer_hashes, with_more_room
+from sim.engine.initial_state import (
+    first_state,
+    longer,
+    longer_hashes,
+    request_records,
+    size_for,
+    trait_records,
+    with_more_room,
+)
 from sim.engine.run import NEEDS_ROOM, run
 from sim.latency.model import LatencyModel
 from sim.records.itl import InterTokenLatencies

@@ -20,7 +20,7 @@ from sim import Blackbox, EngineConfig
 from tests.docs.coverage import coverage_page
 from traces import Header, Trace, make_trace
 from traces.errors import ConfigError
-from traces.header import KVOffload, SpecDecode
+from traces.header import KVOffload, ServerInfo, SpecDecode
 from traces.schema import FIELDS
 from traces.workload import synth
 from traces.workload.reference import SECTIONS
@@ -185,6 +185,16 @@ def test_what_the_header_notes_is_told() -> None:
     for name, value in (("spec_decode", drafts), ("kv_offload", KVOffload(cpu_bytes_to_use=1))):
         given = workload().with_header(**{name: value})  # type: ignore[arg-type]
         assert any(line.startswith(f"{name}: ") for line in told(given))
+
+
+def test_a_server_of_other_flags_is_told() -> None:
+    server = ServerInfo(max_num_seqs=2, block_size=32, enable_prefix_caching=False, model="m")
+    measured = workload().with_header(mode="real", server=server)
+    (note,) = set(told(measured)) - set(told(workload().with_header(mode="real")))
+    assert note == (
+        "server: the trace's server had block_size 32, enable_prefix_caching false; the twin has 16, true"
+    )
+    assert not any(line.startswith("server:") for line in told(workload().with_header(server=server)))
 
 
 # the network of a client

@@ -38,7 +38,12 @@ SIM_MODULES = {
     "typing",
 }
 # Except: the cache of machine code is a folder, and a run says what it cost. No outcome depends on either.
-SIM_EXCEPTIONS = {"sim/compile.py": {"hashlib", "os", "pathlib", "sys"}, "sim/simulation.py": {"time"}}
+SIM_EXCEPTIONS = {
+    "sim/compile.py": {"hashlib", "os", "pathlib", "sys"},
+    "sim/simulation.py": {"time"},
+    "sim/cluster/simulation.py": {"time"},
+    "sim/cluster/run/tables.py": {"llvmlite"},  # what numba writes its code with
+}
 MOST_MODULES = 15
 """In one folder, beside its sub-packages and its ``__init__``: what a newcomer can take in at a glance."""
 SIM_CALLS_FORBIDDEN = {"open", "print", "input", "breakpoint"}

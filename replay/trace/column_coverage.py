@@ -91,7 +91,7 @@ HEADER_COVERAGE: Final[Mapping[str, Coverage]] = {
     "warm_up_requests": Coverage("modelled", "as many rows are warm-up"),
     "session_context_growth": Coverage("kept", "new_input_tokens says it of each row"),
     "server": Coverage(
-        "modelled", "`config from-serve --from-trace` makes a TWIN.yaml of it; replay goes by its own"
+        "noted", "where the twin has other flags; `config from-serve --from-trace` makes a TWIN.yaml of it"
     ),
     "network": Coverage("kept", "`calibrate --network rtt=measured` takes it"),
     "goodput_slo_targets": Coverage("modelled", "goodput by class"),

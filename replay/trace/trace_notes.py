@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -154,9 +155,31 @@ def _network_notes(trace: Trace, pacing: Pacing | None) -> tuple[str, ...]:
     )
 
 
+def _server_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
+    """Return which of the flags that a measured trace's server had are others in the twin."""
+    if trace.header.mode != "real":
+        return ()
+    server = trace.header.server
+    had = {each.name: getattr(server, each.name, None) for each in fields(config.engine)}
+    others = {
+        name: value
+        for name, value in had.items()
+        if value is not None and value != getattr(config.engine, name)
+    }
+    if not others:
+        return ()
+    said = ", ".join(f"{name} {_shown(value)}" for name, value in others.items())
+    has = ", ".join(_shown(getattr(config.engine, name)) for name in others)
+    return (f"server: the trace's server had {said}; the twin has {has}",)
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _header_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
     """Return what the header says of the server that the twin's settings do not."""
-    engine, notes = config.engine, []
+    engine, notes = config.engine, list(_server_notes(trace, config))
     if trace.header.spec_decode is not None and engine.num_speculative_tokens == 0:
         notes.append(
             "spec_decode: the trace's server decoded speculatively "

@@ -257,9 +257,7 @@ LOG_FILL = np.dtype(
 )
 """How full the logs are."""
 
-LAST_SCHEDULE = np.dtype(
-    [("num_running", np.int64), ("num_waiting", np.int64), ("num_free_blocks", np.int64)], align=True
-)
+LAST_SCHEDULE = np.dtype([("num_running", np.int64), ("num_free_blocks", np.int64)], align=True)
 """What the last step left when it was scheduled: the engine as it is while that step runs."""
 
 ENGINE = np.dtype(

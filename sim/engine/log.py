@@ -130,8 +130,7 @@ def log_completion(s: State, request: int, time_us: int, kind: int) -> None:
 def note_schedule(s: State) -> None:
     """Note what the engine is like while the step that has just been scheduled runs."""
     queues, seen = s.engine[0].queues, s.engine[0].last_schedule
-    seen.num_running, seen.num_waiting = queues.num_running, queues.num_waiting
-    seen.num_free_blocks = queues.num_free_blocks
+    seen.num_running, seen.num_free_blocks = queues.num_running, queues.num_free_blocks
 
 
 @part

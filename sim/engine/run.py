@@ -31,13 +31,13 @@ in two thousand random cases."""
 
 
 @part
-def add_arrivals(s: State) -> None:
-    """Let everybody join the queue who is due by now."""
-    settings, clock, queues = s.engine[0].settings, s.engine[0].clock, s.engine[0].queues
+def add_arrivals(s: State, by_us: int) -> None:
+    """Let everybody join the queue who is due by a time."""
+    settings, queues = s.engine[0].settings, s.engine[0].queues
     while queues.first_pending != NEVER:
         request = queues.first_pending
         r = s.requests[request]
-        if r.queued_us > clock.now_us:
+        if r.queued_us > by_us:
             break
         take_first_pending(s)
         queues.is_blocked = 0
@@ -138,9 +138,10 @@ def run_sync(s: State, until_us: int, coalesce: bool) -> int:
         if is_paused(s):
             return PAUSED
         if clock.now_us >= until_us:
+            add_arrivals(s, until_us - 1)
             return REACHED
         drop_requests_past_their_deadline(s, until_us)
-        add_arrivals(s)
+        add_arrivals(s, clock.now_us)
         if not has_unfinished(s) or queues.is_blocked:
             answer = wait_for_arrival(s, until_us)
             if answer != NEVER:
@@ -224,9 +225,10 @@ def run_async(s: State, until_us: int, coalesce: bool) -> int:
         if is_paused(s):
             return PAUSED
         if clock.now_us >= until_us:
+            add_arrivals(s, until_us - 1)
             return REACHED
         drop_requests_past_their_deadline(s, until_us)
-        add_arrivals(s)
+        add_arrivals(s, clock.now_us)
         if clock.num_batches == 0 and (not has_unfinished(s) or queues.is_blocked):
             answer = wait_for_arrival(s, until_us)
             if answer != NEVER:

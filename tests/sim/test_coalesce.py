@@ -95,7 +95,10 @@ def what_lasts(state: State) -> dict[str, np.ndarray]:
     queues = state.engine[0].queues
     lasting = {
         name: array[name]
-        for array in (state.engine[part] for part in ("settings", "clock", "queues", "totals", "log_fill"))
+        for array in (
+            state.engine[part]
+            for part in ("settings", "clock", "queues", "totals", "log_fill", "last_schedule")
+        )
         for name in array.dtype.names
         if name not in NOT_COMPARED
     }

@@ -80,7 +80,7 @@ def fitted_errors(server: Server, data: Path, work: Path, model: str) -> dict[st
     twin.write_text(f"engine: {{{server.engine}}}\nlatency: {{model: {configured}, coefficients: {START}}}\n")
     report = work / f"{stem.name}-{model}"
     for arguments in (
-        ["trace", "convert", "--from", "llmservingsim", str(requests), "--output", str(stem)],
+        ["trace", "convert", "--from", "llmservingsim", str(requests), "--output", str(stem), "--overwrite"],
         [
             "calibrate",
             str(stem),

@@ -29,8 +29,9 @@ class FlowControl:
 
     ``capacity``, ``band_capacity``: requests in all, and in each band; 0 has no limit. Whoever finds no place is
     rejected; with ``sheds``, where the whole queue is full, the newest of the lowest sheddable band makes place
-    for a request of a higher one. With ``evicts``, while the fleet is saturated and a request that may not be shed waits, a
-    sheddable one in flight is taken off its instance. ``ttl_us``: a request that has waited so long expires; 0: never.
+    for a request of a higher one. With ``evicts``, while the fleet is saturated and a request that may not be shed
+    waits, a sheddable one in flight is taken off its instance.
+    ``ttl_us``: a request that has waited so long expires; 0: never.
     """
 
     order: Order = "priority"

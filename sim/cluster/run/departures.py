@@ -16,7 +16,7 @@ COMPLETED, TIMED_OUT = int(Exit.COMPLETED), int(Exit.TIMED_OUT)
 
 @part
 def leave(w: World, request: int, way: int, time_us: int) -> None:
-    """A request is gone, by whichever way; its client knows at once."""
+    """Let a request be gone, by whichever way; its client knows at once."""
     j = w.journeys[request]
     j.exit, j.left_us = way, time_us
     w.loop[0].num_open -= 1
@@ -26,14 +26,14 @@ def leave(w: World, request: int, way: int, time_us: int) -> None:
 
 @part
 def leave_admitted(w: World, request: int, way: int, time_us: int) -> None:
-    """A request that had been admitted is gone."""
+    """Let a request be gone that had been admitted."""
     note_gone(w.admission, w.requests, request)
     leave(w, request, way, time_us)
 
 
 @phase
 def hear(w: World, request: int, kind: int, time_us: int) -> None:
-    """The gateway sees a request's first token, or its end."""
+    """Let the gateway know of a request's first token, or of its end."""
     j = w.journeys[request]
     if j.exit != 0:  # evicted with its last token on the way
         return

@@ -61,11 +61,10 @@ def see_queue(w: World, instance: int, time_us: int) -> None:
     """Note how many of an instance's requests wait and run at ``time_us``, up to which its steps were taken."""
     s, seen = engine_at(w.engines, instance), w.fleet.instances[instance]
     queues = s.engine[0].queues
+    seen.num_running = queues.num_running
     if runs_past(s, time_us):
-        last = s.engine[0].last_schedule
-        seen.num_running, seen.num_waiting = last.num_running, last.num_waiting
-    else:
-        seen.num_running, seen.num_waiting = queues.num_running, queues.num_waiting
+        seen.num_running = s.engine[0].last_schedule.num_running
+    seen.num_waiting = queues.num_waiting
     request = queues.first_pending
     while request != dt.NEVER and s.requests[request].queued_us <= time_us:
         seen.num_waiting += 1

@@ -1,4 +1,4 @@
-"""The cluster's loop: one event after another in the order (time, rank, sequence), from the first arrival to the last answer."""
+"""The cluster's loop: one event after another in the order (time, rank, sequence), from arrival to answer."""
 
 from __future__ import annotations
 
@@ -104,22 +104,24 @@ def take_snapshot(w: World, time_us: int) -> int:
 @phase
 def handle(w: World, time_us: int, rank: int, subject: int) -> int:
     """Do the work of one event."""
+    answer = DONE
     if rank == ARRIVAL:
-        return arrive(w, subject, time_us)
-    if rank == ADMISSION:
-        return admit_or_reject(w, subject, time_us)
-    if rank == ROUTING:
-        return route(w, subject, time_us)
-    if rank == STEP_ENDED:
+        answer = arrive(w, subject, time_us)
+    elif rank == ADMISSION:
+        answer = admit_or_reject(w, subject, time_us)
+    elif rank == ROUTING:
+        answer = route(w, subject, time_us)
+    elif rank == STEP_ENDED:
         hear(w, subject // NUM_KINDS, subject % NUM_KINDS, time_us)
-        return DONE
-    if rank == DISPATCH:
-        return dispatch_next(w, time_us)
-    if rank == SNAPSHOT:
-        return take_snapshot(w, time_us)
-    if rank == EXPIRY:
-        return expire(w, subject, time_us)
-    return take_step(w, subject, time_us)
+    elif rank == DISPATCH:
+        answer = dispatch_next(w, time_us)
+    elif rank == SNAPSHOT:
+        answer = take_snapshot(w, time_us)
+    elif rank == EXPIRY:
+        answer = expire(w, subject, time_us)
+    else:
+        answer = take_step(w, subject, time_us)
+    return answer
 
 
 @engine_entry

@@ -51,7 +51,7 @@ REJECTED, QUEUE_FULL, SHED, EXPIRED, EVICTED, REFUSED, DROPPED = (
 
 @phase
 def arrive(w: World, request: int, time_us: int) -> int:
-    """A request reaches the gateway."""
+    """Let a request reach the gateway."""
     w.journeys[request].arrival_us = time_us
     follow(w, time_us + w.loop[0].admission_us, ADMISSION, request)
     return DONE
@@ -59,7 +59,7 @@ def arrive(w: World, request: int, time_us: int) -> int:
 
 @phase
 def admit_or_reject(w: World, request: int, time_us: int) -> int:
-    """The gateway takes a request, or not; it goes to the queue if there is one."""
+    """Take a request in, or reject it; it goes to the queue if there is one."""
     loop = w.loop[0]
     if loop.admission_looks and not see_fleet(w, time_us):
         return ENGINE_NEEDS_ROOM
@@ -90,7 +90,7 @@ def enter_queue(w: World, request: int, time_us: int) -> None:
 
 @phase
 def expire(w: World, request: int, time_us: int) -> int:
-    """A request's time in the gateway's queue is up, if it is still there."""
+    """End a request's time in the gateway's queue, if it is still there."""
     if withdraw(w.queue, request):
         leave_admitted(w, request, EXPIRED, time_us)
     return DONE
@@ -108,7 +108,7 @@ def saturation_now(w: World) -> float:
 
 @phase
 def dispatch_next(w: World, time_us: int) -> int:
-    """The gateway's queue hands over the request that goes next, if the fleet has room for it."""
+    """Hand over the request of the gateway's queue that goes next, if the fleet has room for it."""
     loop = w.loop[0]
     if w.queue.counts[0].num_queued > 0 and not see_fleet(w, time_us):
         return ENGINE_NEEDS_ROOM
@@ -148,7 +148,7 @@ def evict(w: World, request: int, time_us: int) -> None:
 
 @phase
 def route(w: World, request: int, time_us: int) -> int:
-    """A request is sent to the instance that the policy chooses, or that it was told to choose."""
+    """Send a request to the instance that the policy chooses, or that it was told to choose."""
     loop = w.loop[0]
     if loop.records_decisions and loop.num_decisions >= len(w.log.decisions):
         return LOG_NEEDS_ROOM
@@ -221,7 +221,7 @@ def log_decision(w: World, request: int, instance: int, time_us: int) -> None:
 
 @phase
 def take_step(w: World, instance: int, time_us: int) -> int:
-    """An instance takes its next step, and further ones for as long as nothing else can happen."""
+    """Let an instance take its next step, and further ones for as long as nothing else can happen."""
     if w.stepping_us[instance] != time_us:
         return DONE
     if not run_until(w, instance, max(next_event_us(w), time_us + 1)):

@@ -1,9 +1,9 @@
 """Tuples of arrays that compiled code finds through a table: every engine's ``State``, and the ``World`` itself.
 
-numba has no list of tuples that costs nothing to index, and hands a tuple over array by array: a function that takes the
-``World`` would have eight hundred parameters. Here a tuple is a row of addresses and shapes. ``world_at`` gives a
-reference to a row, one word, whose attributes are put together from the row when they are asked for; ``state_at`` gives
-the whole ``State``, as the engine takes it. No reference counts, any number of engines of any sizes. Whoever replaces an
+numba has no list of tuples that costs nothing to index, and hands a tuple over array by array: a function that takes
+the ``World`` would have eight hundred parameters. Here a tuple is a row of addresses and shapes. ``world_at`` and
+``engine_at`` give a reference to a row, one word, whose attributes are put together from the row when they are asked
+for. ``run_engine`` lets an engine run. No reference counts, any number of engines of any sizes. Whoever replaces an
 array must call ``point_to`` again, and keep the tuples alive while their table is used.
 """
 
@@ -37,7 +37,7 @@ _TYPES: dict[type, Any] = {}
 """numba's type of each kind of tuple, which is the same for all of a kind; known before anything is compiled for it."""
 
 
-def table_of(tuples: Sequence[State] | Sequence[World]) -> Table:
+def table_of(tuples: Sequence[State | World]) -> Table:
     """Return the table of tuples of one kind, at least one."""
     if numba.config.DISABLE_JIT:
         return list(tuples)
@@ -67,7 +67,7 @@ def arrays_of(arrays: Any) -> Iterator[Any]:
             yield each
 
 
-class Reference(types.Type):  # type: ignore[misc] # numba is untyped
+class Reference(types.Type):
     """numba's type of a reference to a row that stands for a tuple."""
 
     def __init__(self, tuple_type: Any) -> None:
@@ -95,7 +95,7 @@ class _ReferenceAttributes(AttributeTemplate):  # type: ignore[misc] # numba is 
         return reference.tuple_type.types[fields.index(name)] if name in fields else None
 
 
-@lower_getattr_generic(Reference)
+@lower_getattr_generic(Reference)  # type: ignore[untyped-decorator] # numba is untyped
 def _load_field(context: Any, builder: Any, reference: Any, address: Any, name: str) -> Any:
     """Put a field together from the row."""
     members, place = reference.tuple_type.types, reference.tuple_type.fields.index(name)
@@ -109,32 +109,27 @@ def _num_arrays(type_: Any) -> int:
     return 1 if isinstance(type_, types.Array) else sum(map(_num_arrays, type_.types))
 
 
-def _reader_of(kind: type, *, as_reference: bool) -> Callable[[Table, int], Any]:
-    """Return the function that gives a row's tuple, to compiled code or to plain Python."""
+def _reader_of(kind: type) -> Callable[[Table, int], Any]:
+    """Return the function that gives a reference to a row, or in plain Python the tuple itself."""
     if numba.config.DISABLE_JIT:
         return lambda table, row: table[row]
 
-    @intrinsic
-    def read(typing_context: Any, table: Any, row: Any) -> Any:  # type: ignore[misc] # numba's own protocol
-        tuple_type = _TYPES[kind]
-
+    @intrinsic  # type: ignore[untyped-decorator] # numba is untyped
+    def read(typing_context: Any, table: Any, row: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             rows = make_array(signature.args[0])(context, builder, arguments[0])
             number = context.cast(builder, arguments[1], signature.args[1], types.int64)
             width = cgutils.unpack_tuple(builder, rows.shape)[1]
-            first = builder.gep(rows.data, [builder.mul(number, width)])
-            if as_reference:
-                return builder.ptrtoint(first, ir.IntType(64))
-            return _load(context, builder, first, places=iter(range(1 << 20)), type_=tuple_type)
+            return builder.ptrtoint(builder.gep(rows.data, [builder.mul(number, width)]), ir.IntType(64))
 
-        return (Reference(tuple_type) if as_reference else tuple_type)(table, row), generate
+        return Reference(_TYPES[kind])(table, row), generate
 
     reader: Callable[[Table, int], Any] = read
     return reader
 
 
 def _load(context: Any, builder: Any, first: Any, *, places: Iterator[int], type_: Any) -> Any:
-    """Return an array, or a tuple of them, that stands in the words from ``first`` on, each at the next of ``places``."""
+    """Return an array, or a tuple of them, in the words from ``first`` on, each at the next of ``places``."""
     if isinstance(type_, types.Array):
         return _load_array(context, builder, first, at=WORDS * next(places), array_type=type_)
     members = [_load(context, builder, first, places=places, type_=each) for each in type_.types]
@@ -159,13 +154,10 @@ def _load_array(context: Any, builder: Any, first: Any, *, at: int, array_type: 
     return array._getvalue()
 
 
-state_at = _reader_of(State, as_reference=False)
-"""(table, engine) to its ``State``."""
-
-engine_at = _reader_of(State, as_reference=True)
+engine_at = _reader_of(State)
 """(table, engine) to a reference to its ``State``, for who looks at a few fields."""
 
-world_at = _reader_of(World, as_reference=True)
+world_at = _reader_of(World)
 """(table, 0) to a reference to the ``World``."""
 
 
@@ -177,8 +169,8 @@ def _run_at(address: int, until_us: int, coalesce: int) -> int:
     return int(run(_state_behind(address), until_us, coalesce != 0))
 
 
-@intrinsic
-def _state_behind(typing_context: Any, address: Any) -> Any:  # type: ignore[misc] # numba's own protocol
+@intrinsic  # type: ignore[untyped-decorator] # numba is untyped
+def _state_behind(typing_context: Any, address: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         first = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
         return _load(context, builder, first, places=iter(range(1 << 20)), type_=_TYPES[State])
@@ -206,8 +198,8 @@ if numba.config.DISABLE_JIT:
 
 else:
 
-    @intrinsic
-    def run_engine(  # type: ignore[misc] # numba's own protocol
+    @intrinsic  # type: ignore[untyped-decorator] # numba is untyped
+    def run_engine(
         typing_context: Any, address: Any, table: Any, engine: Any, until_us: Any, coalesce: Any
     ) -> Any:
         """Call ``run`` for an engine, at its address."""

@@ -483,11 +483,6 @@ HARDWARE_KEYS: tuple[Key, ...] = (
     ),
 )
 
-RESERVED: Mapping[str, str] = {
-    "cluster": "not yet supported: expected a single engine",
-}
-"""Sections with a meaning to come: refused in words that say so."""
-
 FOREIGN_NAMES: Mapping[str, str] = {
     "total_kv_blocks": "engine.num_gpu_blocks",
     "num_gpu_blocks_override": "engine.num_gpu_blocks",
@@ -505,6 +500,8 @@ FOREIGN_NAMES: Mapping[str, str] = {
 
 def all_keys() -> tuple[Key, ...]:
     """Return every key in the order of the file."""
+    from replay.twin.cluster_keys import CLUSTER_KEYS  # it imports Key from here
+
     top = {key.path: key for key in TOP_KEYS}
     return (
         top["vllm_version"],
@@ -512,6 +509,7 @@ def all_keys() -> tuple[Key, ...]:
         *engine_keys(),
         *LATENCY_KEYS,
         *HARDWARE_KEYS,
+        *CLUSTER_KEYS,
         top["seed"],
     )
 
@@ -545,7 +543,8 @@ D decode tokens lasts `beta0 + beta1·P + beta2·D`, rounded half to even. With 
 `s = 1 + kappa·max(0, u - u0)`: A pairs, C entries and Q requests as above, u the share of recent time spent on the
 terms with s; T = P + D where there is a floor, else P; hypot(a, b) is the root of a² + b².
 
-`cluster` is reserved: a file with it is refused for now.
+`cluster` is for `vtwin run` and `vtwin replay` (docs/how-to/compare-routers.md); other commands refuse it. Its
+`disaggregation` and `autoscaler` are reserved: a file with them is refused for now.
 """
     return head + "\n".join(rows) + tail
 

@@ -68,6 +68,11 @@ def simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, options:
     for note in notes:
         typer.echo(f"note: {note}", err=True)
     load_engine()
+    if twin.cluster is not None:
+        from replay.cluster.ready import compile_cluster
+
+        with working("compiling the cluster once, up to a minute"):
+            compile_cluster()
     with working(f"simulating {len(trace):,} requests"):
         simulated, simulation, fleet = _simulated(trace, twin, pacing, options=options)
         summary = summarize(

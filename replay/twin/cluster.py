@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
 
-from replay.twin.cluster_keys import CLUSTER_KEYS, NOT_YET
 from replay.twin.custom_model import load_function, place_of_function
+from replay.twin.keys.cluster import CLUSTER_KEYS, NOT_YET
 from sim.config import Compatibility, EngineConfig, InvalidConfig
 from sim.latency import LatencyModel
 from traces.errors import ConfigError

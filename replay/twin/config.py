@@ -12,13 +12,13 @@ from replay.twin.config_keys import (
     DEFAULT_SEED,
     FOREIGN_NAMES,
     RULES_VERSION,
-    Key,
     engine_keys,
 )
 from replay.twin.defaults import DefaultsEntry
 from replay.twin.engine_defaults import LIMITS, Server, with_defaults
 from replay.twin.fitted_range import FittedRange, read_fitted_range
 from replay.twin.hardware import Hardware, capacity_of, read_hardware, window_notes
+from replay.twin.keys.key import Key
 from replay.twin.kv_offload import with_offload
 from replay.twin.latency import Chosen, check_keys, read_latency
 from replay.twin.on_record import shape_of_shipped

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, fields
-from typing import Literal, get_args, get_type_hints
+from dataclasses import Field, fields
+from typing import get_args, get_type_hints
 
 from replay.model.layout import ONE_NODE, All2AllBackend
+from replay.twin.keys.cluster import CLUSTER_KEYS
+from replay.twin.keys.key import Key, Kind
 from sim.config import EngineConfig, InvalidConfig
 from sim.latency import Blackbox, Extended, LatencyModel, Physics, Profiled, Roofline
 from sim.versions import DEFAULT_VERSION, KNOWN_VERSIONS, all_versions, rules_of
-
-Kind = Literal["integer", "boolean", "fraction", "number", "numbers", "choice", "text", "decimal", "mapping"]
 
 FITTED: Mapping[str, type[Blackbox]] = {"blackbox": Blackbox, "extended": Extended}
 """Models whose coefficients come from a fit, by the name that TWIN.yaml gives them."""
@@ -25,25 +25,6 @@ RULES_VERSION = DEFAULT_VERSION
 """The vLLM version whose scheduling rules the engine follows where a file names none."""
 
 DEFAULT_SEED = 42
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
-    """One key: where it stands, what it may hold, what holds without it, and what it means."""
-
-    path: str
-    kind: Kind
-    default: str
-    meaning: str
-    choices: tuple[str, ...] = ()
-    least: int = 0
-
-    @property
-    def expected(self) -> str:
-        """What the reference page says a value may be."""
-        if self.choices:
-            return " or ".join(f"`{choice}`" for choice in self.choices)
-        return f"{self.kind}, at least {self.least}" if self.kind == "integer" else self.kind
 
 
 ENGINE_MEANINGS: Mapping[str, str] = {
@@ -500,8 +481,6 @@ FOREIGN_NAMES: Mapping[str, str] = {
 
 def all_keys() -> tuple[Key, ...]:
     """Return every key in the order of the file."""
-    from replay.twin.cluster_keys import CLUSTER_KEYS  # it imports Key from here
-
     top = {key.path: key for key in TOP_KEYS}
     return (
         top["vllm_version"],

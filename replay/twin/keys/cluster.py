@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from replay.twin.config_keys import Key
+from replay.twin.keys.key import Key
 
 ROUTING_NAMES = (
     "round-robin",

@@ -73,6 +73,42 @@ HorizonOption = Annotated[
     ),
 ]
 
+InstancesOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Simulate N such servers behind a router, in place of the file's number.",
+        show_default=False,
+    ),
+]
+RoutingOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="POLICY",
+        help="How the router chooses, in place of the file's cluster.routing: round-robin, least-loaded, power-of-two, "
+        "weighted, … (docs/reference/config.md).",
+        show_default=False,
+    ),
+]
+DecisionsOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write every routing decision and what the router saw, as FILE.jsonl or FILE.parquet.",
+    ),
+]
+CounterfactualOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Simulate again with one routing decision changed to its runner-up, for N of them drawn by the seed: "
+        "what each was worth (--json).",
+        show_default=False,
+    ),
+]
+
 OperatorTimesOption = Annotated[
     bool,
     typer.Option(
@@ -126,6 +162,10 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     itl: ItlOption = False,
     operator_times: OperatorTimesOption = False,
     steps: StepsOption = None,
+    instances: InstancesOption = None,
+    routing: RoutingOption = None,
+    decisions: DecisionsOption = None,
+    counterfactual: CounterfactualOption = None,
     dialect: DialectOption = "vtwin",
     defaults: DefaultsOption = None,
     overwrite: OverwriteOption = False,
@@ -134,7 +174,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from replay.trace.measured_window import parse_horizon, parse_measured
     from traces.slo import parse_slo
 
-    twin = _load(config, defaults)
+    twin = _load(config, defaults, instances=instances, routing=routing)
     from traces import read_trace
     from traces.errors import TraceError
 
@@ -152,6 +192,8 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         itl=itl,
         operator_times=operator_times,
         steps=steps,
+        decisions=decisions,
+        counterfactual=counterfactual,
         dialect=dialect,
         as_json=as_json,
         measured=parse_measured(measure, warmup_frac),
@@ -175,6 +217,10 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     itl: ItlOption = False,
     operator_times: OperatorTimesOption = False,
     steps: StepsOption = None,
+    instances: InstancesOption = None,
+    routing: RoutingOption = None,
+    decisions: DecisionsOption = None,
+    counterfactual: CounterfactualOption = None,
     dialect: DialectOption = "vtwin",
     defaults: DefaultsOption = None,
     overwrite: OverwriteOption = False,
@@ -183,7 +229,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from replay.trace.measured_window import parse_horizon, parse_measured
     from traces.slo import parse_slo
 
-    twin = _load(config, defaults)
+    twin = _load(config, defaults, instances=instances, routing=routing)
     from traces.workload import trace_from_options
 
     _tell_replaced(output, overwrite=overwrite)
@@ -195,6 +241,8 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         itl=itl,
         operator_times=operator_times,
         steps=steps,
+        decisions=decisions,
+        counterfactual=counterfactual,
         dialect=dialect,
         as_json=as_json,
         measured=parse_measured(measure, warmup_frac),
@@ -221,7 +269,7 @@ def serve(
     defaults: DefaultsOption = None,
 ) -> None:
     """Serve the simulated engine over HTTP in real time, as vLLM does: an OpenAI-compatible endpoint."""
-    twin = _load(config, defaults)
+    twin = _load(config, defaults, allows_cluster=False)
     load_engine()
     from replay.serve import run_server
 
@@ -298,11 +346,19 @@ def from_serve(
     typer.echo(text, nl=False)
 
 
-def _load(config: Path, defaults: Path | None) -> TwinConfig:
+def _load(
+    config: Path,
+    defaults: Path | None,
+    *,
+    allows_cluster: bool = True,
+    instances: int | None = None,
+    routing: str | None = None,
+) -> TwinConfig:
     """Return the configuration, its notes told."""
-    from replay.twin.config import load_config
+    from replay.twin.config import load_config, with_cluster
 
-    twin = load_config(config, defaults=defaults)
+    twin = load_config(config, defaults=defaults, allows_cluster=allows_cluster)
+    twin = with_cluster(twin, instances=instances, routing=routing)
     for note in twin.notes:
         typer.echo(f"note: {note}", err=True)
     return twin

@@ -6,20 +6,22 @@ import json
 import shlex
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import typer
 
 if TYPE_CHECKING:
+    from replay.cluster.simulate import FleetRun
     from replay.trace.measured_window import Measured
     from replay.trace.pacing import Pacing
     from replay.trace.simulation_summary import Summary
     from replay.twin.config import TwinConfig
-    from sim import Simulation
+    from sim import Outcomes, Requests, Simulation
+    from sim.config import Record
     from traces import Trace
 
 PATIENCE_S = 2.0
@@ -44,6 +46,8 @@ class SimulationOptions:
     max_concurrency: int | None = None
     horizon_us: int | None = None
     operator_times: bool = False
+    decisions: Path | None = None
+    counterfactual: int | None = None
 
 
 def simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, options: SimulationOptions) -> None:
@@ -56,6 +60,7 @@ def simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, options:
     from traces import write_trace
 
     check_fits(twin, trace)
+    _check_options(twin, options)
     if options.operator_times:
         check_has_operators(twin)
     pacing = pacing_of(trace, options.loop, at=options.at, max_concurrency=options.max_concurrency)
@@ -63,8 +68,13 @@ def simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, options:
     for note in notes:
         typer.echo(f"note: {note}", err=True)
     load_engine()
+    if twin.cluster is not None:
+        from replay.cluster.ready import compile_cluster
+
+        with working("compiling the cluster once, up to a minute"):
+            compile_cluster()
     with working(f"simulating {len(trace):,} requests"):
-        simulated, simulation = _simulated(trace, twin, options=options)
+        simulated, simulation, fleet = _simulated(trace, twin, pacing, options=options)
         summary = summarize(
             simulation, simulated, engine=twin.engine, slo_us=options.slo_us, measured=options.measured
         )
@@ -72,37 +82,96 @@ def simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, options:
         single = _one_step_at_a_time(trace, twin, options=options)
         if options.operator_times:
             summary["operator_times"] = times_of(single, twin)
-    beyond = _limits_of(trace, simulated, simulation, twin, pacing)
+    beyond = _limits_of(trace, simulated, simulation, twin, pacing, fleet)
+    of_cluster = {} if fleet is None else _of_cluster(fleet, twin, options=options)
     simulated = _with_origin(simulated, twin)
     with working(f"writing {output}"):
         write_trace(simulated, output, dialect=options.dialect, events=options.itl)
-    _show(summary, twin, as_json=options.as_json, warnings=(*twin.notes, *notes, *beyond))
+    _show(summary, twin, of_cluster, as_json=options.as_json, warnings=(*twin.notes, *notes, *beyond))
     if len(trace) and not summary["num_by_status"].get("ok"):
         typer.echo(why_none_finished(summary, twin.engine), err=True)
         raise typer.Exit(1)
 
 
-def _simulated(trace: Trace, twin: TwinConfig, *, options: SimulationOptions) -> tuple[Trace, Simulation]:
-    """Return the simulated trace, with its tokens' times where they are wanted or some requests are not measured."""
+def _check_options(twin: TwinConfig, options: SimulationOptions) -> None:
+    """Raise ConfigError on what a cluster cannot do yet, and on what only a cluster can."""
+    from traces.errors import ConfigError
+
+    if twin.cluster is None:
+        for name, given in (("--decisions", options.decisions), ("--counterfactual", options.counterfactual)):
+            if given is not None:
+                raise ConfigError(
+                    f"{name}: got it without a cluster, expected cluster in TWIN.yaml or --instances"
+                )
+        return
+    for name, given in (
+        ("--steps", options.steps),
+        ("--operator-times", options.operator_times or None),
+        ("--horizon", options.horizon_us),
+    ):
+        if given is not None:
+            raise ConfigError(
+                f"{name}: got it with a cluster, expected one server: not simulated for clusters yet"
+            )
+    if options.decisions is not None:
+        from replay.cluster.decisions import check_suffix
+
+        check_suffix(options.decisions)
+
+
+def _simulated(
+    trace: Trace, twin: TwinConfig, pacing: Pacing, *, options: SimulationOptions
+) -> tuple[Trace, Simulation, FleetRun | None]:
+    """Return the simulated trace, with its tokens' times where they are wanted or some requests are not measured.
+
+    Last comes what is known of a cluster beyond that, None without one.
+    """
     from replay.trace.measured_window import leaves_something_out
     from replay.trace.simulate import simulate_trace
     from traces import request_metrics
 
     with_tokens = options.itl or leaves_something_out(trace, options.measured)
-    simulated, simulation = simulate_trace(
-        trace,
-        twin,
-        at=options.at,
-        closed_loop=options.loop,
-        record="tokens" if with_tokens else "spans",
-        max_concurrency=options.max_concurrency,
-        horizon_us=options.horizon_us,
-    )
+    record: Record = "tokens" if with_tokens else "spans"
+    fleet = None
+    if twin.cluster is None:
+        simulated, simulation = simulate_trace(
+            trace,
+            twin,
+            at=options.at,
+            closed_loop=options.loop,
+            record=record,
+            max_concurrency=options.max_concurrency,
+            horizon_us=options.horizon_us,
+        )
+    else:
+        from replay.cluster.simulate import simulate_fleet
+
+        decides = options.decisions is not None or options.counterfactual is not None
+        fleet = simulate_fleet(trace, twin.cluster, pacing, record=record, records_decisions=decides)
+        simulated, simulation = fleet.trace, fleet.simulation
     if not with_tokens:
-        return simulated, simulation
+        return simulated, simulation, fleet
     gaps = request_metrics(simulated)  # the columns that a simulation without token times brings itself
     columns = {name: gaps[name].round(3).to_numpy() for name in ("itl_mean_us", "itl_p99_us")}
-    return simulated.with_columns(**columns), simulation
+    return simulated.with_columns(**columns), simulation, fleet
+
+
+def _of_cluster(fleet: FleetRun, twin: TwinConfig, *, options: SimulationOptions) -> dict[str, object]:
+    """Return what a cluster adds to the document, its decisions written where asked."""
+    from replay.cluster.counterfactual import counterfactuals
+    from replay.cluster.decisions import write_decisions
+    from replay.cluster.summary import summarize_cluster
+
+    assert twin.cluster is not None  # noqa: S101 - it was simulated
+    added: dict[str, object] = {**summarize_cluster(fleet, twin.cluster)}
+    if options.decisions is not None:
+        write_decisions(options.decisions, fleet, twin.cluster)
+    if options.counterfactual is not None:
+        with working("simulating with other decisions"):
+            added["counterfactuals"] = counterfactuals(
+                fleet, twin.cluster, num=options.counterfactual, seed=twin.seed
+            )
+    return added
 
 
 def _one_step_at_a_time(trace: Trace, twin: TwinConfig, *, options: SimulationOptions) -> Simulation:
@@ -126,7 +195,12 @@ def _one_step_at_a_time(trace: Trace, twin: TwinConfig, *, options: SimulationOp
 
 
 def _limits_of(
-    trace: Trace, simulated: Trace, simulation: Simulation, twin: TwinConfig, pacing: Pacing
+    trace: Trace,
+    simulated: Trace,
+    simulation: Simulation,
+    twin: TwinConfig,
+    pacing: Pacing,
+    fleet: FleetRun | None,
 ) -> tuple[str, ...]:
     """Tell and return where the run goes beyond the fitted loads and lengths, and how near it is to saturation."""
     from replay.trace.near_capacity import near_capacity
@@ -135,12 +209,23 @@ def _limits_of(
     found = []
     if twin.fitted is not None:
         found.append(extrapolation_note(twin.fitted, range_of([simulated], [None])))
-    near = near_capacity(trace, twin, simulation, pacing)
+    near = near_capacity(
+        trace, twin, simulation, pacing, run=None if fleet is None else _serves_again(fleet, twin)
+    )
     found.append(None if near is None else near.text())
     notes = tuple(note for note in found if note is not None)
     for note in notes:
         typer.echo(f"note: {note}", err=True)
     return notes
+
+
+def _serves_again(fleet: FleetRun, twin: TwinConfig) -> Callable[[Requests], Outcomes]:
+    """Return what serves the same requests by the same cluster, arriving at other times."""
+    from sim.cluster.simulation import simulate_cluster
+
+    assert twin.cluster is not None  # noqa: S101 - it was simulated
+    cluster = twin.cluster
+    return lambda requests: simulate_cluster(replace(fleet.work, requests=requests), cluster).outcomes
 
 
 def _with_origin(simulated: Trace, twin: TwinConfig) -> Trace:
@@ -150,16 +235,27 @@ def _with_origin(simulated: Trace, twin: TwinConfig) -> Trace:
     return simulated.with_header(command=command, config_digest=config_digest(twin), seed=twin.seed)
 
 
-def _show(summary: Summary, twin: TwinConfig, *, as_json: bool, warnings: tuple[str, ...]) -> None:
+def _show(
+    summary: Summary,
+    twin: TwinConfig,
+    of_cluster: Mapping[str, object],
+    *,
+    as_json: bool,
+    warnings: tuple[str, ...],
+) -> None:
     """Print the result on stdout: the table, or the JSON document with the warnings that were told."""
     from replay.trace.simulation_summary import table
     from replay.twin.config_write import name_of
 
     if not as_json:
         typer.echo(table(summary))
+        if of_cluster:
+            from replay.cluster.summary import ClusterSummary, cluster_table
+
+            typer.echo(cluster_table(cast("ClusterSummary", of_cluster)))
         return
     latency = {"model": name_of(twin.latency), "reason": twin.latency_reason or None}
-    document = {**summary, "latency": latency, "warnings": list(warnings)}
+    document = {**summary, **of_cluster, "latency": latency, "warnings": list(warnings)}
     typer.echo(json.dumps(document, indent=2, allow_nan=False))
 
 

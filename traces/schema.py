@@ -290,7 +290,8 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
         "Prompt tokens found in the simulator's prefix cache when first scheduled.",
         unit="tokens",
     ),
-    _text("instance", "vtwin", "Replica that served the request."),
+    _text("instance", "vtwin", "Instance that the request was sent to: its number, or `pool/number`."),
+    _time("gateway_queue_us", "vtwin", "Time in the queue in front of a cluster's instances."),
     Field(
         name="itl_mean_us",
         dtype="float",

@@ -92,6 +92,7 @@ COLUMN_COVERAGE: Final[Mapping[str, ColumnCoverage]] = {
                 "preempted_us",
                 "num_cached_tokens",
                 "instance",
+                "gateway_queue_us",
                 "itl_mean_us",
                 "itl_p99_us",
             ),

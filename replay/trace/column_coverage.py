@@ -16,7 +16,8 @@ LABEL = "a server does not go by it"
 
 COLUMN_COVERAGE: Final[Mapping[str, Coverage]] = {
     **_each("kept", "names the row", "request_id"),
-    **_each("kept", LABEL, "client_id", "tenant_id", "x_request_id"),
+    **_each("kept", LABEL, "client_id", "x_request_id"),
+    "tenant_id": Coverage("kept", f"{LABEL}; a cluster's budgets and fairness do"),
     "slo_class": Coverage("modelled", "priority where the policy goes by it; targets and goodput by class"),
     "vllm_priority": Coverage(
         "modelled", "where the policy goes by priority; fcfs ignores it, which is noted"
@@ -69,7 +70,8 @@ COLUMN_COVERAGE: Final[Mapping[str, Coverage]] = {
     ),
     "phase": Coverage("modelled", "warm-up is simulated, and in no latency"),
     "attempt": Coverage("kept", "the last time's send time counts"),
-    "instance": Coverage("noted", "one server is simulated for all"),
+    "instance": Coverage("noted", "one server is simulated for all; with a cluster where the router sent it"),
+    "gateway_queue_us": Coverage("filled", "as simulated, with a cluster whose gateway has a queue"),
     **_each("filled", "as simulated", "first_chunk_time_us", "content_first_time_us", "last_chunk_time_us"),
     **_each("filled", "as simulated", "last_token_time_us", "status", "finish_reason", "length_capped"),
     **_each("filled", "as simulated", "server_queue_us", "server_prefill_us", "server_decode_us"),

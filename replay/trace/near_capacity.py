@@ -5,12 +5,13 @@ Near capacity a queue amplifies: a server one per cent slower than the twin may 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sim import Requests, Simulation, Status, simulate
+from sim import Outcomes, Requests, Simulation, Status, simulate
 from traces.errors import TraceError
 
 if TYPE_CHECKING:
@@ -59,15 +60,23 @@ class NearCapacity:
 
 
 def near_capacity(
-    trace: Trace, config: TwinConfig, simulation: Simulation, pacing: Pacing
+    trace: Trace,
+    config: TwinConfig,
+    simulation: Simulation,
+    pacing: Pacing,
+    *,
+    run: Callable[[Requests], Outcomes] | None = None,
 ) -> NearCapacity | None:
-    """Return how near a simulated run came to saturation; None where it did not, or where answers set its pace."""
+    """Return how near a simulated run came to saturation; None where it did not, or where answers set its pace.
+
+    ``run``: what serves requests, where that is not one such engine.
+    """
     from replay.trace.pacing import paced_requests
 
     if pacing.closed_loop is not None or pacing.max_concurrency is not None or len(trace) < LEAST:
         return None
     seats = _most_running(simulation)
-    num_seats = config.engine.max_num_seqs
+    num_seats = config.num_seats
     if not _is_queueing(simulation) and seats < num_seats / 2:
         return None
     try:
@@ -77,12 +86,14 @@ def near_capacity(
     rate = _rate(requests)
     if rate is None:
         return None
-    capacity = _capacity(requests, config)
+    if run is None:
+        run = _one_engine(config)
+    capacity = _capacity(requests, run)
     is_full = seats >= (1 - MARGIN) * num_seats
     if capacity <= 0 or not (is_full or rate >= (1 - MARGIN) * capacity):
         return None
-    fewer, more = (_mean_ttft(_run(_faster(requests, 1 + by), config)) for by in (-MARGIN, MARGIN))
-    own = _mean_ttft(simulation)
+    fewer, more = (_mean_ttft(run(_faster(requests, 1 + by))) for by in (-MARGIN, MARGIN))
+    own = _mean_ttft(simulation.outcomes)
     return NearCapacity(
         utilization=rate / capacity if rate >= (1 - MARGIN) * capacity else None,
         capacity_per_s=capacity,
@@ -122,9 +133,9 @@ def _rate(requests: Requests) -> float | None:
     return (len(requests) - 1) / span * 1e6 if span > 0 else None
 
 
-def _capacity(requests: Requests, config: TwinConfig) -> float:
+def _capacity(requests: Requests, run: Callable[[Requests], Outcomes]) -> float:
     """Return how many of such requests the server answers per second when all are there from the beginning."""
-    outcomes = _run(replace(requests, arrival_us=np.zeros_like(requests.arrival_us)), config).outcomes
+    outcomes = run(replace(requests, arrival_us=np.zeros_like(requests.arrival_us)))
     done = np.sort(outcomes.last_token_us[outcomes.status == Status.OK])
     if len(done) < LEAST:
         return 0.0
@@ -138,11 +149,10 @@ def _faster(requests: Requests, factor: float) -> Requests:
     return replace(requests, arrival_us=start + np.rint((arrival - start) / factor).astype(np.int64))
 
 
-def _run(requests: Requests, config: TwinConfig) -> Simulation:
-    return simulate(requests, config.engine, config.latency)
+def _one_engine(config: TwinConfig) -> Callable[[Requests], Outcomes]:
+    return lambda requests: simulate(requests, config.engine, config.latency).outcomes
 
 
-def _mean_ttft(simulation: Simulation) -> float:
-    outcomes = simulation.outcomes
+def _mean_ttft(outcomes: Outcomes) -> float:
     ok = outcomes.status == Status.OK
     return float((outcomes.first_token_us - outcomes.arrival_us)[ok].mean()) if ok.any() else 0.0

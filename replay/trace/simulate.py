@@ -121,8 +121,9 @@ OBSERVED_ONLY = (
     "dispatch_lag_us",
     "connection_wait_us",
     "first_byte_time_us",
+    "gateway_queue_us",
 )
-"""Columns that only a live server can fill; a simulated trace is without them."""
+"""Columns that only a live server can fill, or only a cluster; a simulated trace is without them."""
 
 
 def _events(trace: Trace, simulation: Simulation) -> pd.DataFrame:

@@ -27,7 +27,7 @@ def trace_notes(trace: Trace, config: TwinConfig, pacing: Pacing | None = None) 
     """
     return (
         *_priority_notes(trace, config),
-        *_one_server_notes(trace),
+        *_one_server_notes(trace, config),
         *_multimodal_notes(trace, config),
         *_adapter_notes(trace, config),
         *_unstreamed_notes(trace),
@@ -59,14 +59,13 @@ def _priority_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
     return ()
 
 
-def _one_server_notes(trace: Trace) -> tuple[str, ...]:
+def _one_server_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
     notes = []
+    who = "one server is simulated for all of them" if config.cluster is None else "the router passes it over"
     for column, what in (("model", "models"), ("instance", "instances")):
         number = trace.column(column).nunique()
         if number > 1:
-            notes.append(
-                f"{column}: the trace names {number} {what}; one server is simulated for all of them"
-            )
+            notes.append(f"{column}: the trace names {number} {what}; {who}")
     return tuple(notes)
 
 

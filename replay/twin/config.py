@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from replay.model.gpus import shipped_gpus
+from replay.twin.cluster import read_cluster, server_roots, with_overrides
 from replay.twin.config_keys import (
     DEFAULT_SEED,
     FOREIGN_NAMES,
-    RESERVED,
     RULES_VERSION,
-    Key,
     engine_keys,
 )
 from replay.twin.defaults import DefaultsEntry
 from replay.twin.engine_defaults import LIMITS, Server, with_defaults
 from replay.twin.fitted_range import FittedRange, read_fitted_range
 from replay.twin.hardware import Hardware, capacity_of, read_hardware, window_notes
+from replay.twin.keys.key import Key
 from replay.twin.kv_offload import with_offload
 from replay.twin.latency import Chosen, check_keys, read_latency
 from replay.twin.on_record import shape_of_shipped
@@ -30,15 +30,17 @@ from traces.errors import ConfigError
 from traces.strict.section import Section, read_section
 
 if TYPE_CHECKING:
+    from sim.cluster.config import ClusterConfig
     from traces import Trace
 
-_TOP = ("vllm_version", "compatibility", "engine", "latency", "hardware", "seed")
+_TOP = ("vllm_version", "compatibility", "engine", "latency", "hardware", "cluster", "seed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwinConfig:
     """What a TWIN.yaml says, defaults filled in.
 
+    ``cluster``: several servers; None: one. ``engine`` and ``latency`` are then those of its first pool.
     ``fitted``: the loads and lengths of the traces behind the coefficients, where they were fitted. ``assumed``: flags
     that bear on every busy step and that the file does not give. ``latency_reason``: why ``latency.model: auto`` is
     this one. ``source`` is the file it was read from, ``notes`` the lines to tell the user
@@ -48,6 +50,7 @@ class TwinConfig:
     engine: EngineConfig
     latency: LatencyModel
     seed: int = DEFAULT_SEED
+    cluster: ClusterConfig | None = None
     fitted: FittedRange | None = None
     assumed: tuple[str, ...] = field(default=(), compare=False)
     latency_reason: str = field(default="", compare=False)
@@ -60,33 +63,80 @@ class TwinConfig:
         return self.engine.vllm_version
 
     @property
+    def num_seats(self) -> int:
+        """How many requests may run at once, on all servers together."""
+        if self.cluster is None:
+            return self.engine.max_num_seqs
+        return sum(pool.instances * pool.engine.max_num_seqs for pool in self.cluster.pools)
+
+    @property
     def compatibility(self) -> Compatibility:
         """Whose scheduler the engine follows."""
         return self.engine.compatibility
 
 
 def load_config(
-    path: str | Path, *, defaults: str | Path | None = None, latency_model: str | None = None
+    path: str | Path,
+    *,
+    defaults: str | Path | None = None,
+    latency_model: str | None = None,
+    allows_cluster: bool = False,
 ) -> TwinConfig:
     """Return what the TWIN.yaml at ``path`` says; ``defaults`` is a defaults file to look in first.
 
     ``latency_model``: another than the file names, with its own coefficients in place of the file's.
+    ``allows_cluster``: whoever calls simulates the ``cluster`` section; else a file with one is refused.
 
     Raises ConfigError, one line with file and line number, at the first thing that is wrong.
     """
     path = Path(path)
     root = read_section(path)
-    for key, reason in RESERVED.items():
-        if key in root:
-            raise ConfigError(f"{key}: {reason} ({root.file}:{root.key_lines[key]})")
+    if "cluster" in root and not allows_cluster:
+        line = root.key_lines["cluster"]
+        raise ConfigError(
+            f"cluster: got one, expected a single engine here: run and replay simulate clusters ({root.file}:{line})"
+        )
     root.refuse_unknown(_TOP, elsewhere=_other_places())
     seed = root.integer("seed", least=0)
     seed = DEFAULT_SEED if seed is None else seed
+    servers = [
+        _read_server(each, folder=path.parent, defaults=defaults, seed=seed, latency_model=latency_model)
+        for each in server_roots(root)
+    ]
+    first = servers[0]
+    cluster = read_cluster(
+        root,
+        [(server.engine, server.latency) for server in servers],
+        seed=seed,
+        compatibility=first.compatibility,
+        vllm_version=first.vllm_version,
+        folder=path.parent,
+    )
+    notes = tuple(dict.fromkeys(note for server in servers for note in server.notes))
+    return replace(first, cluster=cluster, source=path, notes=notes)
+
+
+def with_cluster(config: TwinConfig, *, instances: int | None, routing: str | None) -> TwinConfig:
+    """Return the configuration with ``--instances`` and ``--routing`` in place of the file's. Raises ConfigError."""
+    cluster = with_overrides(
+        config.cluster,
+        engine=config.engine,
+        latency=config.latency,
+        seed=config.seed,
+        instances=instances,
+        routing=routing,
+        folder=Path() if config.source is None else config.source.parent,
+    )
+    return replace(config, cluster=cluster)
+
+
+def _read_server(
+    root: Section, *, folder: Path, defaults: str | Path | None, seed: int, latency_model: str | None
+) -> TwinConfig:
+    """Return what a file says of one server, or of one pool's."""
     hardware = read_hardware(root)
     check_keys(root, _other_places())
-    chosen = read_latency(
-        root, hardware, folder=path.parent, defaults=defaults, seed=seed, model=latency_model
-    )
+    chosen = read_latency(root, hardware, folder=folder, defaults=defaults, seed=seed, model=latency_model)
     version = _read_version(root)
     server = _server(chosen, hardware, vllm_version=version)
     engine, limits = _read_engine(root, server, seed=seed)
@@ -100,7 +150,6 @@ def load_config(
         fitted=None if latency_model else read_fitted_range(root.section("latency")),
         assumed=_assumed(root) if server.gpu is None else (),
         latency_reason=chosen.reason,
-        source=path,
         notes=(
             *reasons,
             *chosen.notes,
@@ -120,11 +169,12 @@ def check_fits(config: TwinConfig, trace: Trace) -> None:
     """Raise ConfigError when not even the trace's smallest prompt fits in the KV cache."""
     from traces import prompt_tokens
 
-    engine = config.engine
     prompts = prompt_tokens(trace)
-    if engine.num_gpu_blocks == UNBOUNDED or len(prompts) == 0:
+    pools = (config,) if config.cluster is None else config.cluster.pools
+    if len(prompts) == 0 or any(pool.engine.num_gpu_blocks == UNBOUNDED for pool in pools):
         return
     smallest = int(prompts.min())
+    engine = max((pool.engine for pool in pools), key=lambda engine: engine.num_gpu_blocks)
     needed = -(-smallest // engine.block_size)
     usable = engine.num_gpu_blocks - 1
     if needed > usable:

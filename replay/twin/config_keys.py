@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, fields
-from typing import Literal, get_args, get_type_hints
+from dataclasses import Field, fields
+from typing import get_args, get_type_hints
 
 from replay.model.layout import ONE_NODE, All2AllBackend
+from replay.twin.keys.cluster import CLUSTER_KEYS
+from replay.twin.keys.key import Key, Kind
 from sim.config import EngineConfig, InvalidConfig
 from sim.latency import Blackbox, Extended, LatencyModel, Physics, Profiled, Roofline
 from sim.versions import DEFAULT_VERSION, KNOWN_VERSIONS, all_versions, rules_of
-
-Kind = Literal["integer", "boolean", "fraction", "number", "numbers", "choice", "text", "decimal", "mapping"]
 
 FITTED: Mapping[str, type[Blackbox]] = {"blackbox": Blackbox, "extended": Extended}
 """Models whose coefficients come from a fit, by the name that TWIN.yaml gives them."""
@@ -25,25 +25,6 @@ RULES_VERSION = DEFAULT_VERSION
 """The vLLM version whose scheduling rules the engine follows where a file names none."""
 
 DEFAULT_SEED = 42
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
-    """One key: where it stands, what it may hold, what holds without it, and what it means."""
-
-    path: str
-    kind: Kind
-    default: str
-    meaning: str
-    choices: tuple[str, ...] = ()
-    least: int = 0
-
-    @property
-    def expected(self) -> str:
-        """What the reference page says a value may be."""
-        if self.choices:
-            return " or ".join(f"`{choice}`" for choice in self.choices)
-        return f"{self.kind}, at least {self.least}" if self.kind == "integer" else self.kind
 
 
 ENGINE_MEANINGS: Mapping[str, str] = {
@@ -483,11 +464,6 @@ HARDWARE_KEYS: tuple[Key, ...] = (
     ),
 )
 
-RESERVED: Mapping[str, str] = {
-    "cluster": "not yet supported: expected a single engine",
-}
-"""Sections with a meaning to come: refused in words that say so."""
-
 FOREIGN_NAMES: Mapping[str, str] = {
     "total_kv_blocks": "engine.num_gpu_blocks",
     "num_gpu_blocks_override": "engine.num_gpu_blocks",
@@ -512,6 +488,7 @@ def all_keys() -> tuple[Key, ...]:
         *engine_keys(),
         *LATENCY_KEYS,
         *HARDWARE_KEYS,
+        *CLUSTER_KEYS,
         top["seed"],
     )
 
@@ -545,7 +522,8 @@ D decode tokens lasts `beta0 + beta1·P + beta2·D`, rounded half to even. With 
 `s = 1 + kappa·max(0, u - u0)`: A pairs, C entries and Q requests as above, u the share of recent time spent on the
 terms with s; T = P + D where there is a floor, else P; hypot(a, b) is the root of a² + b².
 
-`cluster` is reserved: a file with it is refused for now.
+`cluster` is for `vtwin run` and `vtwin replay` (docs/how-to/compare-routers.md); other commands refuse it. Its
+`disaggregation` and `autoscaler` are reserved: a file with them is refused for now.
 """
     return head + "\n".join(rows) + tail
 

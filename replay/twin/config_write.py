@@ -6,13 +6,14 @@ import hashlib
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from replay.twin.cluster import cluster_lines
 from replay.twin.config_keys import EXTENDED_MEANINGS, LATENCY_CLASSES, engine_fields
 from replay.twin.custom_model import place_of
 from replay.twin.defaults import COEFFICIENTS
 from replay.twin.defaults_write import number, quoted
 from replay.twin.hardware import peak_lines
 from replay.twin.latency import ALPHAS, analytic_coefficients
-from sim.config import UNBOUNDED
+from sim.config import UNBOUNDED, EngineConfig
 from sim.latency import Blackbox, Extended, LatencyModel, Profiled
 
 if TYPE_CHECKING:
@@ -21,23 +22,25 @@ if TYPE_CHECKING:
 
 def dump_config(config: TwinConfig) -> str:
     """Return a configuration as TWIN.yaml text, every key written out; loading it gives an equal one."""
-    engine = [
-        f"  {item.name}: {_scalar(getattr(config.engine, item.name))}"
-        for item in engine_fields()
-        if not (item.name == "num_gpu_blocks" and config.engine.num_gpu_blocks == UNBOUNDED)
-    ]
     lines = [
         f"vllm_version: {quoted(config.vllm_version)}",
         f"compatibility: {config.compatibility}",
-        "engine:",
-        *engine,
-        "latency:",
-        f"  model: {name_of(config.latency)}",
-        *_latency_lines(config.latency),
+        *_server_lines(config.engine, config.latency),
         *(config.fitted.lines() if config.fitted is not None and not config.fitted.is_empty() else ()),
+        *(cluster_lines(config.cluster, _server_lines) if config.cluster is not None else ()),
         f"seed: {config.seed}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _server_lines(engine: EngineConfig, latency: LatencyModel) -> list[str]:
+    """Return one server's ``engine`` and ``latency``."""
+    settings = [
+        f"  {item.name}: {_scalar(getattr(engine, item.name))}"
+        for item in engine_fields()
+        if not (item.name == "num_gpu_blocks" and engine.num_gpu_blocks == UNBOUNDED)
+    ]
+    return ["engine:", *settings, "latency:", f"  model: {name_of(latency)}", *_latency_lines(latency)]
 
 
 def name_of(latency: LatencyModel) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
@@ -17,10 +18,34 @@ from traces.strict.section import Section
 _PLACES: dict[type[LatencyModel], str] = {}
 """Where the classes that were loaded came from, so that a configuration can be written out again."""
 
+_FUNCTION_PLACES: dict[Callable[..., object], str] = {}
+"""Likewise the functions."""
+
 
 def place_of(model: type[LatencyModel]) -> str:
     """Return what ``latency.model`` said for a class that was loaded from there."""
     return _PLACES.get(model, f"{model.__module__}:{model.__qualname__}")
+
+
+def place_of_function(function: Callable[..., object]) -> str:
+    """Return what ``cluster.routing.policy`` said for a function that was loaded from there."""
+    return _FUNCTION_PLACES.get(function, f"{function.__module__}:{function.__qualname__}")
+
+
+def load_function(place: str, *, folder: Path) -> Callable[..., int]:
+    """Return the function that ``FILE.py:function`` or ``module:function`` names. Raises InvalidConfig."""
+    module_name, _, attribute = place.rpartition(":")
+    expected = "FILE.py:function in the folder of TWIN.yaml, or module:function"
+    try:
+        module = _module_of(module_name, folder=folder)
+    except ImportError as error:
+        raise InvalidConfig(f"routing.policy: got {place} ({error}), expected {expected}") from error
+    found: Callable[..., int] | None = getattr(module, attribute, None)
+    if not callable(found):
+        raise InvalidConfig(f"routing.policy: got {place}, expected {expected}")
+    file = folder / module_name
+    _FUNCTION_PLACES[found] = f"{file.resolve()}:{attribute}" if module_name.endswith(".py") else place
+    return found
 
 
 def load_class(latency: Section, *, folder: Path) -> type[LatencyModel]:

@@ -117,7 +117,10 @@ def test_without_an_engine_section_vllms_defaults_hold_and_the_unbounded_cache_i
             "hardware: {gpus: H100}\n",
             "hardware.gpus: unknown key, did you mean hardware.gpu? (FILE:1)",
         ),
-        ("cluster: {replicas: 2}\n", "cluster: not yet supported: expected a single engine (FILE:1)"),
+        (
+            "cluster: {instances: 2}\n",
+            "cluster: got one, expected a single engine here: run and replay simulate clusters (FILE:1)",
+        ),
         (
             "compatibility: blis\nengine: {async_scheduling: true}\n",
             "engine.async_scheduling: got true with compatibility blis, expected false: it has none (FILE:2)",

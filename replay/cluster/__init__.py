@@ -1,0 +1,1 @@
+"""A trace through several servers behind a router."""

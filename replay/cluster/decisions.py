@@ -1,0 +1,103 @@
+"""Every routing decision with what the router saw of each instance, as JSON lines or Parquet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sim.cluster.routing.policies import AlwaysBusiest, KvCost, LeastLoaded, VllmDp, Weighted
+from sim.cluster.run.world import DecisionLog
+from traces.atomic import atomic_file
+from traces.errors import ConfigError
+from traces.tables.csv_parquet import write_parquet
+
+if TYPE_CHECKING:
+    from replay.cluster.simulate import FleetRun
+    from sim.cluster.config import ClusterConfig
+
+SCORING = (Weighted, LeastLoaded, AlwaysBusiest, VllmDp, KvCost)
+"""Policies that give every candidate a score, the highest of which is chosen."""
+
+SIGNALS = ("num_in_flight", "num_waiting", "num_running", "kv_usage")
+
+SUFFIXES = (".jsonl", ".parquet")
+
+
+def check_suffix(path: Path) -> None:
+    """Raise ConfigError on a name that says neither format."""
+    if path.suffix not in SUFFIXES:
+        raise ConfigError(f"--decisions: got {path}, expected a name that ends in .jsonl or .parquet")
+
+
+def has_scores(cluster: ClusterConfig) -> bool:
+    """Return whether the policy scores its candidates."""
+    return isinstance(cluster.routing, SCORING)
+
+
+def write_decisions(path: Path, run: FleetRun, cluster: ClusterConfig) -> None:
+    """Write every decision in the order in which they were taken. Raises ConfigError where the file cannot be written.
+
+    A decision: ``time_us``, ``request_id``, ``instance`` (None: there was none), ``candidates``; of a candidate:
+    ``instance``, ``score`` (None where the policy gives none), and what the router saw of it, as stale as configured.
+    """
+    log = run.result.decisions
+    assert log is not None  # noqa: S101 - the run recorded them
+    ids = run.trace.requests["request_id"].to_numpy()
+    names = np.array([*cluster.instance_names, None], dtype=object)
+    with atomic_file(path, option="--decisions", is_durable=False) as temporary:
+        if path.suffix == ".parquet":
+            write_parquet(_table(log, ids, names, has_scores=has_scores(cluster)), temporary)
+            return
+        with temporary.open("w", encoding="utf-8") as file:
+            file.writelines(_lines(log, ids, names, has_scores=has_scores(cluster)))
+
+
+def _lines(log: DecisionLog, ids: NDArray[Any], names: NDArray[Any], *, has_scores: bool) -> Iterator[str]:
+    """Yield a line of JSON per decision."""
+    for number, decision in enumerate(log.decisions):
+        candidates = [
+            {
+                "instance": names[i],
+                "score": float(log.scores[number, i]) if has_scores else None,
+                "num_in_flight": int(log.num_in_flight[number, i]),
+                "num_waiting": int(log.num_waiting[number, i]),
+                "num_running": int(log.num_running[number, i]),
+                "kv_usage": round(float(log.kv_usage[number, i]), 6),
+            }
+            for i in range(len(names) - 1)
+        ]
+        row = {
+            "time_us": int(decision["time_us"]),
+            "request_id": str(ids[decision["request"]]),
+            "instance": names[decision["instance"]],
+            "candidates": candidates,
+        }
+        yield json.dumps(row, separators=(",", ":")) + "\n"
+
+
+def _table(log: DecisionLog, ids: NDArray[Any], names: NDArray[Any], *, has_scores: bool) -> pa.Table:
+    """Return the decisions as a table; a candidate is an entry of a list, as in the JSON."""
+    num_decisions, num_instances = log.scores.shape
+    values: dict[str, pa.Array] = {
+        "instance": pa.array(np.tile(names[:-1], num_decisions), pa.string()),
+        "score": pa.array(log.scores.ravel()) if has_scores else pa.nulls(log.scores.size, pa.float64()),
+        **{name: pa.array(getattr(log, name).ravel()) for name in SIGNALS},
+    }
+    offsets = pa.array(np.arange(num_decisions + 1, dtype=np.int32) * num_instances)
+    candidates = pa.ListArray.from_arrays(
+        offsets, pa.StructArray.from_arrays(list(values.values()), names=list(values))
+    )
+    return pa.table(
+        {
+            "time_us": pa.array(np.ascontiguousarray(log.decisions["time_us"])),
+            "request_id": pa.array(ids[log.decisions["request"]].astype(str)),
+            "instance": pa.array(names[log.decisions["instance"]], pa.string()),
+            "candidates": candidates,
+        }
+    )

@@ -1,0 +1,86 @@
+"""A trace in, a trace simulated by a cluster out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from replay.cluster.record import as_simulation
+from replay.cluster.work import cluster_work
+from replay.trace.client_network import at_client, client_network
+from replay.trace.pacing import Pacing
+from replay.trace.simulate import simulated_trace
+from sim import Simulation
+from sim.cluster.run.world import EXIT_MEANINGS, Exit
+from sim.cluster.simulation import ClusterSimulation, simulate_cluster
+
+if TYPE_CHECKING:
+    from sim.cluster.config import ClusterConfig
+    from sim.cluster.run.prepare import ClusterWork
+    from sim.config import Record
+    from traces import Trace
+
+AT_THE_GATEWAY = (
+    Exit.REJECTED,
+    Exit.QUEUE_FULL,
+    Exit.SHED,
+    Exit.EXPIRED,
+    Exit.EVICTED,
+    Exit.DROPPED,
+    Exit.NOT_SENT,
+)
+"""Ways out that are the gateway's doing, not the server's; a trace says which in ``error_message``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetRun:
+    """A trace that a cluster served: ``trace`` with its outcomes, the run as one ``simulation`` and as it is."""
+
+    trace: Trace
+    simulation: Simulation
+    result: ClusterSimulation
+    work: ClusterWork
+
+
+def simulate_fleet(
+    trace: Trace,
+    cluster: ClusterConfig,
+    pacing: Pacing,
+    *,
+    record: Record = "spans",
+    records_decisions: bool = False,
+) -> FleetRun:
+    """Return the trace as a cluster serves it. Raises TraceError where a row lacks a time or a length.
+
+    As ``replay.trace.simulate.simulate_trace``; besides, each request has the ``instance`` that it was sent to, where
+    the gateway has a queue its time there, and where the gateway ended it the reason as ``error_message``.
+    """
+    work = cluster_work(trace, pacing, cluster)
+    result = simulate_cluster(work, cluster, record=record, records_decisions=records_decisions)
+    simulation = as_simulation(result)
+    simulated = simulated_trace(trace, simulation, is_closed_loop=pacing.closed_loop is not None)
+    simulated = simulated.with_columns(**_gateway_columns(result, cluster))
+    simulated = at_client(simulated, client_network(trace, pacing))
+    return FleetRun(trace=simulated, simulation=simulation, result=result, work=work)
+
+
+def _gateway_columns(result: ClusterSimulation, cluster: ClusterConfig) -> dict[str, object]:
+    """Return the columns that only a cluster has."""
+    names = np.array([*cluster.instance_names, None], dtype=object)
+    columns: dict[str, object] = {"instance": pd.array(names[result.instance], dtype="string")}
+    if cluster.flow_control is not None:
+        waited = pd.Series(pd.array(result.dispatched_us - result.admitted_us, dtype="Int64"))
+        columns["gateway_queue_us"] = waited.where(result.dispatched_us >= 0)
+    ended = np.isin(result.exit, [int(way) for way in AT_THE_GATEWAY])
+    if ended.any():
+        reasons = {int(way): f"{exit_name(way)}: {EXIT_MEANINGS[way]}" for way in AT_THE_GATEWAY}
+        columns["error_message"] = pd.array([reasons.get(int(way)) for way in result.exit], dtype="string")
+    return columns
+
+
+def exit_name(way: Exit) -> str:
+    """Return a way out as the JSON names it."""
+    return way.name.lower()

@@ -1,0 +1,147 @@
+"""What each instance of a cluster did: for the JSON of ``replay`` and ``run``, and as a table."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+import numpy as np
+
+from replay.cluster.simulate import FleetRun, exit_name
+from replay.twin.cluster import routing_name
+from sim import Status
+from sim.cluster.config import ClusterConfig
+from sim.cluster.run.world import EXIT_MEANINGS, Exit
+from sim.cluster.simulation import Instance
+from sim.records.results import step_times_of
+from sim.requests import Int64s
+from traces import prompt_tokens
+
+MOST_SHOWN = 16
+"""Instances that the terminal's table shows."""
+
+
+class InstanceSummary(TypedDict):
+    """One instance. ``num_requests``: sent to it; ``num_ok``: finished. Times in µs, None where nothing is known.
+
+    ``prefix_hit_frac``: as in the whole document, over its own requests. ``busy_frac``: its steps' time over the run's.
+    """
+
+    name: str
+    num_requests: int
+    num_ok: int
+    output_tokens: int
+    prefix_hit_frac: float | None
+    num_preemptions: int
+    num_steps: int
+    busy_frac: float | None
+    ttft_mean_us: float | None
+    e2e_mean_us: float | None
+
+
+class ClusterSummary(TypedDict):
+    """What a cluster adds to the document.
+
+    ``jain_fairness``: of requests over instances, (sum x)^2 / (n sum x^2): 1 where all got as many, 1/n where one got
+    all (Jain, Chiu, Hawe, "A quantitative measure of fairness", 1984). ``num_by_exit``: every way out that was taken.
+    """
+
+    routing_policy: str
+    num_by_exit: dict[str, int]
+    jain_fairness: float | None
+    instances: list[InstanceSummary]
+
+
+def summarize_cluster(run: FleetRun, cluster: ClusterConfig) -> ClusterSummary:
+    """Return what a run adds to the document; its ways out add up to its requests."""
+    order = np.argsort(run.result.instance, kind="stable")
+    numbers = np.arange(len(run.result.instances))
+    sorted_instance = run.result.instance[order]
+    starts, ends = (np.searchsorted(sorted_instance, numbers, side=side) for side in ("left", "right"))
+    prompts = prompt_tokens(run.trace)
+    instances = [
+        _instance(run, each, order[start:end], prompts=prompts)
+        for each, start, end in zip(run.result.instances, starts, ends, strict=True)
+    ]
+    return ClusterSummary(
+        routing_policy=routing_name(cluster.routing),
+        num_by_exit={exit_name(way): count for way, count in run.result.num_by_exit.items() if count},
+        jain_fairness=jain_fairness(ends - starts),
+        instances=instances,
+    )
+
+
+def jain_fairness(counts: Int64s) -> float | None:
+    """Return Jain's index of counts, None where all are 0."""
+    squares = float((counts.astype(np.float64) ** 2).sum())
+    return float(counts.sum()) ** 2 / (len(counts) * squares) if squares else None
+
+
+def _instance(run: FleetRun, instance: Instance, rows: Int64s, *, prompts: Int64s) -> InstanceSummary:
+    outcomes = run.result.outcomes
+    scheduled = rows[outcomes.scheduled_us[rows] >= 0]
+    ok = rows[outcomes.status[rows] == Status.OK]
+    num_prompt = float(prompts[scheduled].sum())
+    cached = float(outcomes.num_cached_tokens[scheduled].sum())
+    return InstanceSummary(
+        name=instance.name,
+        num_requests=len(rows),
+        num_ok=len(ok),
+        output_tokens=int(outcomes.num_output_tokens[rows].sum()),
+        prefix_hit_frac=cached / num_prompt if num_prompt else None,
+        num_preemptions=instance.num_preemptions,
+        num_steps=instance.num_steps,
+        busy_frac=_busy_frac(instance, run.result.duration_us),
+        ttft_mean_us=_mean((outcomes.first_token_us - outcomes.arrival_us)[ok]),
+        e2e_mean_us=_mean((outcomes.last_token_us - outcomes.arrival_us)[ok]),
+    )
+
+
+def _mean(values: Int64s) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def _busy_frac(instance: Instance, duration_us: int) -> float | None:
+    """Return the share of the run in which an instance computed; step times above 512 µs are known within 0.2 %."""
+    if duration_us == 0:
+        return None
+    times = step_times_of(instance.written.state)
+    busy_us = float((times.values * times.counts).sum())
+    return min(busy_us / duration_us, 1.0)
+
+
+def cluster_table(summary: ClusterSummary) -> str:
+    """Return the lines of a terminal: the router, how even it was, a row per instance."""
+    fairness = summary["jain_fairness"]
+    even = "" if fairness is None else f", Jain's fairness of requests {fairness:.3f}"
+    instances = summary["instances"]
+    lines = ["", f"{'routing':<12}{summary['routing_policy']}{even}"]
+    unusual = {name: n for name, n in summary["num_by_exit"].items() if name != exit_name(Exit.COMPLETED)}
+    for name, count in unusual.items():
+        lines.append(f"{name.replace('_', ' '):<12}{count:,} ({EXIT_MEANINGS[Exit[name.upper()]]})")
+    width = max(12, *(len(each["name"]) + 2 for each in instances))
+    heads = ("requests", "prefix hits", "preemptions", "busy", "TTFT, ms", "E2E, ms")
+    lines.append(f"{'instance':<{width}}" + "".join(f"{head:>12}" for head in heads))
+    lines += [_row(each, width) for each in instances[:MOST_SHOWN]]
+    if len(instances) > MOST_SHOWN:
+        lines.append(f"… and {len(instances) - MOST_SHOWN:,} instances more (--json has all)")
+    return "\n".join(lines)
+
+
+def _row(each: InstanceSummary, width: int) -> str:
+    cells = (
+        f"{each['num_requests']:,}",
+        _percent(each["prefix_hit_frac"]),
+        f"{each['num_preemptions']:,}",
+        _percent(each["busy_frac"]),
+        _ms(each["ttft_mean_us"]),
+        _ms(each["e2e_mean_us"]),
+    )
+    return f"{each['name']:<{width}}" + "".join(f"{cell:>12}" for cell in cells)
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value / 1e3:,.3f}"

@@ -1,0 +1,66 @@
+"""A trace as the work of a cluster: its requests, what routers may know of them, and who sends when."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from replay.trace.client_network import at_server, client_network
+from replay.trace.pacing import Pacing, paced_requests
+from sim.cluster.client_plans import ClientPlan, capped, closed_loop
+from sim.cluster.run.prepare import ClusterWork
+from sim.cluster.slo import slo_priority
+from sim.requests import Int64s, Requests
+
+if TYPE_CHECKING:
+    from sim.cluster.config import ClusterConfig
+    from traces import Trace
+
+
+def cluster_work(trace: Trace, pacing: Pacing, cluster: ClusterConfig) -> ClusterWork:
+    """Return a trace's requests as they reach the gateway, in the trace's order.
+
+    Sessions, tenants and adapters become dense numbers, -1 where a row has none. Raises TraceError where a row lacks a
+    time or a length.
+    """
+    block_size = cluster.pools[0].engine.block_size
+    requests = paced_requests(trace, pacing, block_size=block_size)
+    requests = at_server(requests, client_network(trace, pacing))
+    tenant, tenants = _numbered(trace, "tenant_id")
+    session, _ = _numbered(trace, "session_id")
+    return ClusterWork(
+        requests=requests,
+        session=session,
+        tenant=tenant,
+        tenants=tenants,
+        adapter=requests.adapter,
+        slo_priority=_slo_priorities(trace, cluster),
+        slo_target_us=trace.column("slo_target_us").fillna(-1).to_numpy(np.int64),
+        clients=_clients(requests, pacing),
+    )
+
+
+def _numbered(trace: Trace, column: str) -> tuple[Int64s | None, tuple[str, ...]]:
+    """Return a column's texts as dense numbers in the order of their first rows, and the texts; None without any."""
+    codes, names = trace.column(column).factorize()
+    return (codes.astype(np.int64) if len(names) else None), tuple(map(str, names))
+
+
+def _slo_priorities(trace: Trace, cluster: ClusterConfig) -> Int64s:
+    """Return how much each request matters, by its service class."""
+    codes, names = trace.column("slo_class").factorize()
+    known = [slo_priority(str(name), cluster.slo_priorities) for name in names]
+    of_none = slo_priority(None, cluster.slo_priorities)
+    priorities: Int64s = np.array([*known, of_none], np.int64)[codes]  # code -1 is the last, of no class
+    return priorities
+
+
+def _clients(requests: Requests, pacing: Pacing) -> ClientPlan | None:
+    """Return who waits for answers, None where every request comes by itself."""
+    if pacing.closed_loop is not None:
+        concurrency, think_time_us = pacing.closed_loop
+        return closed_loop(len(requests), concurrency=concurrency, think_time_us=think_time_us)
+    if pacing.max_concurrency is not None:
+        return capped(requests.arrival_us, max_concurrency=pacing.max_concurrency)
+    return None

@@ -1,0 +1,362 @@
+"""``cluster:`` of TWIN.yaml: pools as servers of their own, and what stands in front of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import yaml
+
+from replay.twin.custom_model import load_function, place_of_function
+from replay.twin.keys.cluster import CLUSTER_KEYS, NOT_YET
+from sim.config import Compatibility, EngineConfig, InvalidConfig
+from sim.latency import LatencyModel
+from traces.errors import ConfigError
+from traces.strict.section import Section
+from traces.strict.yaml_nodes import line_of, place, scalar_of
+
+if TYPE_CHECKING:
+    from sim.cluster.config import ClusterConfig, SnapshotIntervals
+    from sim.cluster.gateway.admission import AdmissionPolicy
+    from sim.cluster.routing.policies import RoutingPolicy
+
+Built = TypeVar("Built")
+
+PER_POOL = ("engine", "latency", "hardware")
+"""Sections of the top level of which a pool may have its own keys."""
+
+OF_A_MODEL = ("coefficients", "defaults", "table", "peak", "fitted_range")
+"""Keys of ``latency`` that belong to the model that they stand with."""
+
+
+def names_under(path: str) -> list[str]:
+    """Return the keys that the table has directly under a section."""
+    start = f"{path}."
+    return [
+        key.path.removeprefix(start)
+        for key in CLUSTER_KEYS
+        if key.path.startswith(start) and "." not in key.path.removeprefix(start)
+    ]
+
+
+# -- pools ----------------------------------------------------------------------------------------------------
+
+
+def server_roots(root: Section) -> list[Section]:
+    """Return the file as each pool sees it: with the pool's own keys over the top level's; one without pools."""
+    section = root.section("cluster")
+    if section is None:
+        return [root]
+    for key, reason in NOT_YET.items():
+        if key in section:
+            section.fail(key, got="it", expected=f"none: {reason}")
+    section.refuse_unknown(names_under("cluster"))
+    pools = list(section.sections("pools"))
+    if "pools" not in section:
+        return [root]
+    if not pools:
+        section.fail("pools", got="none", expected="a list of at least one")
+    if "instances" in section:
+        section.fail("instances", got="it together with pools", expected="one or the other")
+    for pool in pools:
+        pool.refuse_unknown(names_under("cluster.pools"))
+        role = pool.text("role", choices=("shared", "prefill", "decode"))
+        if role in ("prefill", "decode"):
+            pool.fail("role", got=role, expected=f"shared: {NOT_YET['disaggregation']}")
+    return [_overlaid(root, pool) for pool in pools]
+
+
+def _overlaid(root: Section, pool: Section) -> Section:
+    """Return the top level with a pool's keys in place of its own."""
+    nodes = dict(root.nodes)
+    for name in PER_POOL:
+        if name in pool:
+            own = pool.nodes[name]
+            if not isinstance(_as_mapping(own, name), yaml.MappingNode):
+                pool.section(name)
+            nodes[name] = _merged(nodes.get(name), own, name)
+    lines = {**root.key_lines, **{name: pool.key_lines[name] for name in PER_POOL if name in pool}}
+    return replace(root, nodes=nodes, key_lines=lines)
+
+
+def _as_mapping(node: yaml.Node, name: str) -> yaml.Node:
+    """Return ``hardware: H100`` as ``{gpu: H100}``, anything else as it is."""
+    if name != "hardware" or not isinstance(node, yaml.ScalarNode):
+        return node
+    key = yaml.ScalarNode("tag:yaml.org,2002:str", "gpu", node.start_mark, node.end_mark)
+    return yaml.MappingNode("tag:yaml.org,2002:map", [(key, node)], node.start_mark, node.end_mark)
+
+
+def _merged(below: yaml.Node | None, above: yaml.Node, name: str) -> yaml.Node:
+    """Return one mapping over another, mappings in them likewise; a model brings its own numbers."""
+    above = _as_mapping(above, name)
+    below = None if below is None else _as_mapping(below, name)
+    if not isinstance(below, yaml.MappingNode) or not isinstance(above, yaml.MappingNode):
+        return above
+    own = {key.value: (key, value) for key, value in above.value}
+    kept = {key.value: (key, value) for key, value in below.value}
+    if name == "latency":
+        is_other = "model" in own and "model" in kept and own["model"][1].value != kept["model"][1].value
+        gone = OF_A_MODEL if is_other else [each for each in ("coefficients", "defaults") if each in own]
+        kept = {key: pair for key, pair in kept.items() if key not in gone or (key in own and not is_other)}
+    for key, (node, value) in own.items():
+        inherited = kept[key][1] if key in kept else None
+        kept[key] = (node, _merged(inherited, value, f"{name}.{key}"))
+    pairs = list(kept.values())
+    return yaml.MappingNode(above.tag, pairs, above.start_mark, above.end_mark)
+
+
+# -- the whole ------------------------------------------------------------------------------------------------
+
+
+def read_cluster(
+    root: Section,
+    servers: Sequence[tuple[EngineConfig, LatencyModel]],
+    *,
+    seed: int,
+    compatibility: Compatibility,
+    vllm_version: str,
+    folder: Path,
+) -> ClusterConfig | None:
+    """Return the ``cluster`` section, None without one; ``servers``: each pool's engine and latency model.
+
+    Raises ConfigError, one line with file and line number.
+    """
+    section = root.section("cluster")
+    if section is None:
+        return None
+    from sim.cluster.config import ClusterConfig, PipelineLatency, Pool
+
+    pools = list(section.sections("pools")) or [section]
+    latency = section.section("latency")
+    priorities = section.section("slo_priorities")
+
+    def build() -> ClusterConfig:
+        return ClusterConfig(
+            pools=tuple(
+                Pool(
+                    engine=engine,
+                    latency=model,
+                    instances=pool.integer("instances", least=1) or 1,
+                    name=(pool.text("name") or "") if pool is not section else "",
+                )
+                for pool, (engine, model) in zip(pools, servers, strict=True)
+            ),
+            routing=_read_routing(section, folder=folder, vllm_version=vllm_version),
+            admission=_read_admission(section),
+            flow_control=_read_flow_control(section),
+            snapshot_interval_us=_read_intervals(section),
+            latency=PipelineLatency() if latency is None else _built(PipelineLatency, latency),
+            slo_priorities={} if priorities is None else plain_section(priorities),
+            compatibility=compatibility,
+            seed=seed,
+        )
+
+    return _translated(build, section)
+
+
+def with_overrides(
+    cluster: ClusterConfig | None,
+    *,
+    engine: EngineConfig,
+    latency: LatencyModel,
+    seed: int,
+    instances: int | None,
+    routing: str | None,
+    folder: Path,
+) -> ClusterConfig | None:
+    """Return the cluster with ``--instances`` and ``--routing`` in place of the file's. Raises ConfigError."""
+    if instances is None and routing is None:
+        return cluster
+    from sim.cluster.config import ClusterConfig, Pool
+
+    if cluster is None:
+        cluster = ClusterConfig(
+            pools=(Pool(engine=engine, latency=latency),), seed=seed, compatibility=engine.compatibility
+        )
+    if instances is not None:
+        if len(cluster.pools) > 1:
+            raise ConfigError(f"--instances: got a file with {len(cluster.pools)} pools, expected one pool")
+        cluster = replace(cluster, pools=(replace(cluster.pools[0], instances=instances),))
+    if routing is not None and routing != routing_name(cluster.routing):
+        settings = _with_version({"policy": routing}, engine.vllm_version)
+        try:
+            cluster = replace(cluster, routing=_routing_of(settings, folder=folder))
+        except InvalidConfig as error:
+            raise ConfigError(f"--routing: {str(error).removeprefix('routing.policy: ')}") from error
+    return cluster
+
+
+def _read_routing(section: Section, *, folder: Path, vllm_version: str) -> RoutingPolicy:
+    from sim.cluster.routing.policies import ROUTING_POLICIES, RoundRobin
+
+    routing = section.section("routing")
+    if routing is None:
+        return RoundRobin()
+    _refuse_unknown(routing, "cluster.routing")
+    settings = plain_section(routing)
+    _check_required(routing, settings, ROUTING_POLICIES)
+    return _translated(lambda: _routing_of(_with_version(settings, vllm_version), folder=folder), routing)
+
+
+def _with_version(settings: Mapping[str, Any], vllm_version: str) -> dict[str, Any]:
+    """Return the settings with the server's version, where vLLM's own balancer has none of its own."""
+    given = {"vllm_version": vllm_version} if settings.get("policy") == "vllm-dp" else {}
+    return {**given, **settings}
+
+
+def _routing_of(settings: dict[str, Any], *, folder: Path) -> RoutingPolicy:
+    """Return the policy that settings ask for. Raises InvalidConfig."""
+    from sim.cluster.routing.policies import OwnPolicy, routing_policy
+
+    name = settings.get("policy")
+    if not isinstance(name, str) or ":" not in name:
+        return routing_policy(settings)
+    if len(settings) > 1:
+        other = next(key for key in settings if key != "policy")
+        raise InvalidConfig(f"routing.{other}: unknown with policy {name}, expected no setting")
+    return OwnPolicy(choose=load_function(name, folder=folder))
+
+
+def _read_admission(section: Section) -> AdmissionPolicy:
+    from sim.cluster.gateway.admission import ADMISSION_POLICIES, AlwaysAdmit, admission_policy
+
+    admission = section.section("admission")
+    if admission is None:
+        return AlwaysAdmit()
+    _refuse_unknown(admission, "cluster.admission")
+    settings = plain_section(admission)
+    _check_required(admission, settings, ADMISSION_POLICIES)
+    return _translated(lambda: admission_policy(settings), admission)
+
+
+def _read_flow_control(section: Section) -> Any:  # noqa: ANN401 - FlowControl | None, whose import compiles
+    from sim.cluster.gateway.flow_config import FlowControl
+
+    flow = section.section("flow_control")
+    return None if flow is None else _built(FlowControl, flow)
+
+
+def _read_intervals(section: Section) -> SnapshotIntervals:
+    from sim.cluster.config import SnapshotIntervals
+
+    node = section.nodes.get("snapshot_interval_us")
+    if isinstance(node, yaml.MappingNode):
+        intervals = section.section("snapshot_interval_us")
+        assert intervals is not None  # noqa: S101 - it is there
+        return _built(SnapshotIntervals, intervals)
+    return SnapshotIntervals.every(section.integer("snapshot_interval_us", least=0) or 0)
+
+
+def _refuse_unknown(section: Section, path: str) -> None:
+    """Refuse keys that no policy has; one of another policy the simulator refuses in words of its own."""
+    section.refuse_unknown(names_under(path))
+
+
+def _check_required(
+    section: Section, settings: Mapping[str, Any], registry: Mapping[str, Callable[..., object]]
+) -> None:
+    """Refuse a policy without a setting that it cannot do without, or no policy at all."""
+    if "policy" not in settings:
+        section.fail("policy", got="nothing", expected=f"one of {', '.join(registry)}")
+    policy = registry.get(str(settings["policy"]))
+    for item in fields(policy) if policy is not None else ():  # type: ignore[arg-type] # all are dataclasses
+        has_default = item.default is not MISSING or item.default_factory is not MISSING
+        if not has_default and item.name not in settings:
+            section.fail(item.name, got="nothing", expected=f"it with policy {settings['policy']}")
+
+
+def _built(cls: Callable[..., Built], section: Section) -> Built:
+    """Return settings that are all of one section."""
+    section.refuse_unknown([item.name for item in fields(cls)])  # type: ignore[arg-type] # all are dataclasses
+    return _translated(lambda: cls(**plain_section(section)), section)
+
+
+def _translated(build: Callable[[], Built], section: Section) -> Built:
+    """Return what is built, the simulator's complaint told with the key's full path, the file and the line."""
+    try:
+        return build()
+    except InvalidConfig as error:
+        name, _, complaint = str(error).partition(": ")
+        own = section.where.rpartition(".")[2]
+        name = name.removeprefix(f"{own}.")
+        line = section.key_lines.get(name.partition(".")[0], section.line)
+        raise ConfigError(f"{section.path(name)}: {complaint} ({place(section.file, line)})") from error
+
+
+# -- values of a file -----------------------------------------------------------------------------------------
+
+
+def plain_section(section: Section) -> dict[str, Any]:
+    """Return a section's values as Python's, numbers as numbers."""
+    return {key: _plain(node, section) for key, node in section.nodes.items()}
+
+
+def _plain(node: yaml.Node, section: Section) -> Any:  # noqa: ANN401 - whatever the file says
+    if isinstance(node, yaml.MappingNode):
+        return {str(key.value): _plain(value, section) for key, value in node.value}
+    if isinstance(node, yaml.ScalarNode):
+        return scalar_of(node)
+    got = "a list"
+    raise ConfigError(
+        f"{section.where}: got {got}, expected a value or a mapping ({place(section.file, line_of(node))})"
+    )
+
+
+def routing_name(policy: RoutingPolicy) -> str:
+    """Return what ``routing.policy`` says of a policy."""
+    from sim.cluster.routing.policies import OwnPolicy
+
+    return place_of_function(policy.choose) if isinstance(policy, OwnPolicy) else policy.name
+
+
+# -- written back ---------------------------------------------------------------------------------------------
+
+
+def cluster_lines(
+    cluster: ClusterConfig, pool_lines: Callable[[EngineConfig, LatencyModel], Iterable[str]]
+) -> list[str]:
+    """Return ``cluster`` as lines of TWIN.yaml; ``pool_lines``: a pool's engine and latency where pools differ."""
+    from sim.cluster.config import PipelineLatency
+    from sim.cluster.routing.policies import OwnPolicy
+
+    first, *others = cluster.pools
+    lines = ["cluster:"]
+    if not others and not first.name:
+        lines.append(f"  instances: {first.instances}")
+    else:
+        lines.append("  pools:")
+        for pool in cluster.pools:
+            lines.append(f"    - instances: {pool.instances}")
+            lines += [f"      name: {flow_text(pool.name)}"] if pool.name else []
+            if (pool.engine, pool.latency) != (first.engine, first.latency):
+                lines += [f"      {line}" for line in pool_lines(pool.engine, pool.latency)]
+    routing = {"policy": routing_name(cluster.routing)}
+    if not isinstance(cluster.routing, OwnPolicy):
+        routing |= _settings(cluster.routing)
+    lines.append(f"  routing: {flow_text(routing)}")
+    lines.append(f"  snapshot_interval_us: {flow_text(_settings(cluster.snapshot_interval_us))}")
+    lines.append(
+        f"  admission: {flow_text({'policy': cluster.admission.name} | _settings(cluster.admission))}"
+    )
+    if cluster.latency != PipelineLatency():
+        lines.append(f"  latency: {flow_text(_settings(cluster.latency))}")
+    if cluster.flow_control is not None:
+        lines.append(f"  flow_control: {flow_text(_settings(cluster.flow_control))}")
+    if cluster.slo_priorities:
+        lines.append(f"  slo_priorities: {flow_text(dict(cluster.slo_priorities))}")
+    return lines
+
+
+def _settings(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any dataclass of settings
+    return {item.name: getattr(value, item.name) for item in fields(value)}
+
+
+def flow_text(value: object) -> str:
+    """Return a value as YAML in one line."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{flow_text(key)}: {flow_text(item)}" for key, item in value.items()) + "}"
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=1_000_000)
+    return text.removesuffix("\n").removesuffix("\n...")

@@ -1,0 +1,182 @@
+"""``cluster:`` in ``vtwin run`` and ``vtwin replay``."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from replay.cluster.summary import jain_fairness
+from traces import Trace, read_trace
+from vtwin import main
+
+ENGINE = "engine: {max_num_seqs: 16, max_num_batched_tokens: 512, num_gpu_blocks: 300, max_model_len: 4096}\n"
+LATENCY = (
+    "latency: {model: blackbox, coefficients: {alpha0: 800, alpha1: 1.0, alpha2: 3, beta0: 5000, beta1: 20, "
+    "beta2: 31}}\n"
+)
+ONE = ENGINE + LATENCY
+WORKLOAD = (
+    "--rate",
+    "20",
+    "--num-requests",
+    "80",
+    "--prompt-tokens",
+    "200",
+    "--output-tokens",
+    "40",
+    "--seed",
+    "7",
+)
+
+
+def run(tmp_path: Path, twin: str, *options: str, command: tuple[str, ...] = ("run", *WORKLOAD)) -> Trace:
+    """Return the trace that a command gives for a TWIN.yaml."""
+    config, stem = tmp_path / "twin.yaml", tmp_path / "out"
+    config.write_text(twin)
+    code = main([*command, "--config", str(config), "--output", str(stem), "--overwrite", *options])
+    assert code == 0
+    return read_trace(stem)
+
+
+def document(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def without_instance(path: Path) -> pd.DataFrame:
+    return pd.read_csv(path, dtype=str).drop(columns="instance", errors="ignore")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--rate", "20"),
+        ("--rate", "20", "--itl"),
+        ("--rate", "20", "--warmup-frac", "0.2"),
+        ("--rate", "2"),
+    ],
+    ids=["open", "itl", "warm-up", "light"],
+)
+def test_a_cluster_of_one_writes_the_bytes_of_no_cluster_but_for_instance(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    command = ("run", *WORKLOAD[2:], *options)
+    run(tmp_path, ONE, command=command)
+    single = without_instance(tmp_path / "out.csv")
+    tokens = (tmp_path / "out.itl.csv").read_bytes() if "--itl" in options else b""
+    cluster = run(tmp_path, ONE + "cluster: {instances: 1}\n", command=command)
+    pd.testing.assert_frame_equal(without_instance(tmp_path / "out.csv"), single)
+    assert set(cluster.column("instance")) == {"0"}
+    assert tokens == ((tmp_path / "out.itl.csv").read_bytes() if tokens else b"")
+
+
+WITHOUT_ALPHA2 = ONE.replace("alpha2: 3", "alpha2: 0")
+"""With it, answers that end in one step are seen apart, and one server lets the next ones go in another order."""
+
+
+def test_a_closed_loop_on_one_instance_is_one_on_one_server(tmp_path: Path) -> None:
+    command = ("run", *WORKLOAD[2:], "--concurrency", "6")
+    run(tmp_path, WITHOUT_ALPHA2, command=command)
+    single = without_instance(tmp_path / "out.csv")
+    run(tmp_path, WITHOUT_ALPHA2 + "cluster: {}\n", command=command)
+    pd.testing.assert_frame_equal(without_instance(tmp_path / "out.csv"), single)
+
+
+def test_a_capped_client_of_one_instance_sends_as_to_one_server(tmp_path: Path) -> None:
+    drawn = run(tmp_path, WITHOUT_ALPHA2)
+    for suffix in (".yaml", ".csv"):
+        (tmp_path / f"out{suffix}").rename(tmp_path / f"in{suffix}")
+    command = ("replay", str(tmp_path / "in"), "--max-concurrency", "6")
+    run(tmp_path, WITHOUT_ALPHA2, command=command)
+    single = without_instance(tmp_path / "out.csv")
+    capped = run(tmp_path, WITHOUT_ALPHA2 + "cluster: {}\n", command=command)
+    pd.testing.assert_frame_equal(without_instance(tmp_path / "out.csv"), single)
+    assert not capped.column("send_time_us").equals(drawn.column("send_time_us"))
+
+
+def test_round_robin_gives_every_instance_its_share_in_turn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = run(tmp_path, ONE, "--instances", "3", "--json")
+    order = np.argsort(trace.column("arrival_time_us").to_numpy(np.int64), kind="stable")
+    assert list(trace.column("instance").to_numpy()[order]) == [str(i % 3) for i in range(80)]
+    found = document(capsys)
+    assert [each["num_requests"] for each in found["instances"]] == [27, 27, 26]
+    assert found["routing_policy"] == "round-robin"
+    assert found["num_by_exit"] == {"completed": 80}
+    assert found["jain_fairness"] == pytest.approx(80**2 / (3 * (27**2 + 27**2 + 26**2)))
+
+
+def test_inter_token_latencies_of_several_instances_are_those_of_their_tokens(tmp_path: Path) -> None:
+    """The engine's spans, mapped to the requests of each instance, against the times of single tokens."""
+    by_spans = run(tmp_path, ONE, "--instances", "3", "--routing", "least-loaded")
+    by_tokens = run(tmp_path, ONE, "--instances", "3", "--routing", "least-loaded", "--itl")
+    for name in ("itl_mean_us", "itl_p99_us"):
+        np.testing.assert_allclose(by_spans.column(name), by_tokens.column(name), atol=1.01)
+    assert by_spans.column("itl_p99_us").nunique() > 10
+
+
+def test_ways_out_add_up_to_the_requests_and_say_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    twin = (
+        ONE
+        + "cluster: {instances: 2, flow_control: {detector: concurrency, max_concurrency: 3, capacity: 4}}\n"
+    )
+    trace = run(tmp_path, twin, "--json")
+    found = document(capsys)
+    assert found["num_by_exit"]["queue_full"] > 0
+    assert sum(found["num_by_exit"].values()) == found["num_requests"] == 80
+    assert found["num_by_exit"]["queue_full"] == found["num_by_status"]["rejected"]
+    reasons = Counter(trace.column("error_message").dropna())
+    assert reasons == {
+        "queue_full: found no place in the gateway's queue": found["num_by_exit"]["queue_full"]
+    }
+    turned_away = trace.column("status") == "rejected"
+    assert trace.column("instance")[turned_away].isna().all()
+    assert (trace.column("gateway_queue_us")[~turned_away] >= 0).all()
+    assert trace.column("gateway_queue_us").max() > 0
+
+
+def test_pools_override_keys_and_name_their_instances(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pools = "[{name: big}, {name: small, instances: 2, latency: {coefficients: {beta0: 20000}}}]"
+    trace = run(tmp_path, ONE + f"cluster: {{pools: {pools}}}\n", "--json")
+    assert set(trace.column("instance")) == {"big/0", "small/0", "small/1"}
+    big, small, _ = document(capsys)["instances"]
+    assert small["e2e_mean_us"] > 2 * big["e2e_mean_us"]
+
+
+def test_a_table_shows_sixteen_instances_and_says_how_many_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(tmp_path, ONE, "--instances", "20")
+    lines = capsys.readouterr().out.splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("instance"))
+    assert len(lines[first + 1 :]) == 17
+    assert lines[-1] == "… and 4 instances more (--json has all)"
+
+
+def test_jains_index_is_one_where_all_get_as_many_and_one_nth_where_one_gets_all() -> None:
+    assert jain_fairness(np.array([5, 5, 5])) == 1
+    assert jain_fairness(np.array([0, 0, 0, 9])) == 0.25
+    assert jain_fairness(np.array([0, 0])) is None
+
+
+def test_sessions_stay_where_they_began(tmp_path: Path) -> None:
+    run(tmp_path, ONE)
+    table = pd.read_csv(tmp_path / "out.csv", dtype=str)
+    table["session_id"] = [f"s{row % 9}" for row in range(len(table))]
+    table.to_csv(tmp_path / "in.csv", index=False)
+    (tmp_path / "out.yaml").rename(tmp_path / "in.yaml")
+    command = ("replay", str(tmp_path / "in"))
+    trace = run(tmp_path, ONE, "--instances", "4", "--routing", "session", command=command)
+    assert (trace.requests.groupby("session_id")["instance"].nunique() == 1).all()
+    assert trace.column("instance").nunique() > 1

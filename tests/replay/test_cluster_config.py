@@ -1,0 +1,236 @@
+"""``cluster:`` of TWIN.yaml: what is read, what is refused, and the one table of its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from replay.twin.config import TwinConfig, load_config, with_cluster
+from replay.twin.config_write import dump_config
+from replay.twin.keys.cluster import ADMISSION_NAMES, CLUSTER_KEYS, ROUTING_NAMES
+from sim.cluster.config import PipelineLatency, SnapshotIntervals
+from sim.cluster.gateway.admission import ADMISSION_POLICIES
+from sim.cluster.gateway.flow_config import FlowControl
+from sim.cluster.routing.policies import ROUTING_POLICIES
+from traces.errors import ConfigError
+from vtwin import main
+
+SERVER = """\
+engine: {max_num_seqs: 16, max_num_batched_tokens: 512, num_gpu_blocks: 300, max_model_len: 4096}
+latency: {model: blackbox, coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 5000, beta1: 20, beta2: 31}}
+"""
+POOLS = (
+    "{name: a, instances: 2}, {name: b, engine: {max_num_seqs: 8}, latency: {coefficients: {beta0: 9000}}}"
+)
+
+
+def load(tmp_path: Path, text: str) -> TwinConfig:
+    path = tmp_path / "twin.yaml"
+    path.write_text(SERVER + text)
+    return load_config(path, allows_cluster=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{replicas: 2}", "cluster.replicas: unknown key, did you mean cluster."),
+        ("{instance: 2}", "cluster.instance: unknown key, did you mean cluster.instances? (FILE:3)"),
+        ("{instances: 0}", "cluster.instances: got 0, expected an integer >= 1 (FILE:3)"),
+        (
+            "{instances: 2, pools: [{}]}",
+            "cluster.instances: got it together with pools, expected one or the other",
+        ),
+        ("{pools: []}", "cluster.pools: got none, expected a list of at least one (FILE:3)"),
+        (
+            "{pools: [{nam: a}]}",
+            "cluster.pools[0].nam: unknown key, did you mean cluster.pools[0].name? (FILE:3)",
+        ),
+        (
+            "{pools: [{name: a}, {name: a}]}",
+            "cluster.pools: got 'a' twice, expected different names (FILE:3)",
+        ),
+        (
+            "{pools: [{engine: {max_num_seq: 3}}]}",
+            "engine.max_num_seq: unknown key, did you mean engine.max_num_seqs? (FILE:3)",
+        ),
+        (
+            "{pools: [{role: prefill}, {role: decode}]}",
+            "cluster.pools[0].role: got prefill, expected shared: prefill and decode on different instances are not "
+            "simulated yet (FILE:3)",
+        ),
+        (
+            "{disaggregation: {decider: always}}",
+            "cluster.disaggregation: got it, expected none: prefill and decode",
+        ),
+        (
+            "{autoscaler: {}}",
+            "cluster.autoscaler: got it, expected none: a number of instances that changes is not",
+        ),
+        (
+            "{routing: {policy: robin}}",
+            "cluster.routing.policy: got 'robin', expected one of round-robin, random",
+        ),
+        ("{routing: {}}", "cluster.routing.policy: got nothing, expected one of round-robin"),
+        (
+            "{routing: {policy: weighted, scorer: {}}}",
+            "cluster.routing.scorer: unknown key, did you mean cluster.routing.scorers? (FILE:3)",
+        ),
+        (
+            "{routing: {policy: random, owner: creator}}",
+            "cluster.routing.owner: unknown with policy random, expected no setting (FILE:3)",
+        ),
+        (
+            "{routing: {policy: weighted, scorers: {prefix: 1}}}",
+            "cluster.routing.scorers: got 'prefix', expected one of prefix-affinity",
+        ),
+        ("{routing: {policy: 'no.py:f'}}", "cluster.routing.policy: got no.py:f (no file"),
+        (
+            "{snapshot_interval_us: -1}",
+            "cluster.snapshot_interval_us: got -1, expected an integer >= 0 (FILE:3)",
+        ),
+        (
+            "{snapshot_interval_us: {queues: 1}}",
+            "cluster.snapshot_interval_us.queues: unknown key, did you mean cluster.snapshot_interval_us.queue?",
+        ),
+        (
+            "{snapshot_interval_us: {kv: -1}}",
+            "cluster.snapshot_interval_us.kv: got -1, expected an integer >= 0 (FILE:3)",
+        ),
+        (
+            "{admission: {policy: token-bucket, capacity: 10}}",
+            "cluster.admission.refill_per_s: got nothing, expected it with policy token-bucket (FILE:3)",
+        ),
+        (
+            "{latency: {routing_us: x}}",
+            "cluster.latency.routing_us: got 'x', expected an integer >= 0 (FILE:3)",
+        ),
+        (
+            "{flow_control: {order: lifo}}",
+            "cluster.flow_control.order: got 'lifo', expected one of fifo, priority",
+        ),
+        ("{slo_priorities: {gold: 1000}}", "cluster.slo_priorities.gold: got 1000, expected an integer in"),
+    ],
+)
+def test_a_wrong_key_is_one_line_with_its_place(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, f"cluster: {text}\n")
+    said = str(caught.value).replace(str(tmp_path / "twin.yaml"), "FILE")
+    assert said.startswith(message)
+    assert "\n" not in said
+    assert said.endswith("(FILE:3)")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{instances: 4}",
+        f"{{pools: [{POOLS}]}}",
+        "{instances: 2, routing: {policy: weighted, scorers: {prefix-affinity: 3, queue-depth: 2}}}",
+        "{instances: 2, routing: {policy: 'sim.cluster.draws:draw'}}",
+        "{instances: 2, snapshot_interval_us: {queue: 5000}, latency: {admission_us: 3}, slo_priorities: {gold: 9}}",
+        "{instances: 2, admission: {policy: tenant-budget, budgets: {a: 0.5}}, flow_control: {ttl_us: 100}}",
+    ],
+)
+def test_a_cluster_written_out_reads_as_the_same(tmp_path: Path, text: str) -> None:
+    config = load(tmp_path, f"cluster: {text}\n")
+    (tmp_path / "again.yaml").write_text(dump_config(config))
+    assert load_config(tmp_path / "again.yaml", allows_cluster=True) == config
+
+
+def test_a_pool_has_the_top_level_but_for_its_own_keys(tmp_path: Path) -> None:
+    config = load(tmp_path, f"cluster: {{pools: [{POOLS}]}}\n")
+    assert config.cluster is not None
+    a, b = config.cluster.pools
+    assert (config.engine, config.latency) == (a.engine, a.latency)
+    assert (a.engine.max_num_seqs, b.engine.max_num_seqs) == (16, 8)
+    assert b.engine.max_num_batched_tokens == 512
+    assert (a.latency.beta0, b.latency.beta0, b.latency.beta1) == (5000, 9000, 20)  # type: ignore[attr-defined]
+
+
+def test_options_take_the_place_of_the_file(tmp_path: Path) -> None:
+    config = load(tmp_path, "cluster: {instances: 4, latency: {routing_us: 3}}\n")
+    changed = with_cluster(config, instances=2, routing="power-of-two").cluster
+    assert changed is not None
+    assert (changed.num_instances, changed.routing.name, changed.latency.routing_us) == (2, "power-of-two", 3)
+    assert with_cluster(load(tmp_path, ""), instances=None, routing=None).cluster is None
+    with pytest.raises(ConfigError, match="--routing: got 'best', expected one of round-robin"):
+        with_cluster(config, instances=None, routing="best")
+    pools = load(tmp_path, f"cluster: {{pools: [{POOLS}]}}\n")
+    with pytest.raises(ConfigError, match="--instances: got a file with 2 pools"):
+        with_cluster(pools, instances=2, routing=None)
+
+
+@pytest.mark.parametrize("option", [("--steps", "s.jsonl"), ("--operator-times",), ("--horizon", "3s")])
+def test_what_a_cluster_cannot_do_yet_is_refused(
+    tmp_path: Path, option: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "twin.yaml").write_text(SERVER)
+    arguments = ["run", "--config", str(tmp_path / "twin.yaml"), "--output", str(tmp_path / "out")]
+    assert main([*arguments, "--rate", "1", "--instances", "2", *option]) == 2
+    assert f"{option[0]}: got it with a cluster, expected one server" in capsys.readouterr().err
+
+
+def test_decisions_without_a_cluster_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "twin.yaml").write_text(SERVER)
+    arguments = [
+        "run",
+        "--config",
+        str(tmp_path / "twin.yaml"),
+        "--output",
+        str(tmp_path / "out"),
+        "--rate",
+        "1",
+    ]
+    assert main([*arguments, "--decisions", "d.jsonl"]) == 2
+    assert "--decisions: got it without a cluster" in capsys.readouterr().err
+    assert main([*arguments, "--instances", "2", "--decisions", "d.csv"]) == 2
+    assert "--decisions: got d.csv, expected a name that ends in .jsonl" in capsys.readouterr().err
+
+
+def test_serve_refuses_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "twin.yaml").write_text(SERVER + "cluster: {instances: 2}\n")
+    assert main(["serve", "--config", str(tmp_path / "twin.yaml"), "--port", "0"]) == 2
+    assert "cluster: got one, expected a single engine here" in capsys.readouterr().err
+
+
+def keys_under(path: str) -> set[str]:
+    start = f"cluster.{path}."
+    return {key.path.removeprefix(start) for key in CLUSTER_KEYS if key.path.startswith(start)}
+
+
+def settings_of(registry: Mapping[str, Callable[..., object]]) -> set[str]:
+    return {item.name for policy in registry.values() for item in fields(policy)}  # type: ignore[arg-type]
+
+
+def test_the_table_has_every_setting_of_the_simulator() -> None:
+    assert tuple(ROUTING_POLICIES) == ROUTING_NAMES
+    assert tuple(ADMISSION_POLICIES) == ADMISSION_NAMES
+    assert keys_under("routing") == {"policy"} | settings_of(ROUTING_POLICIES)
+    assert keys_under("admission") == {"policy"} | settings_of(ADMISSION_POLICIES)
+    for path, settings in (
+        ("flow_control", FlowControl),
+        ("latency", PipelineLatency),
+        ("snapshot_interval_us", SnapshotIntervals),
+    ):
+        assert keys_under(path) == {item.name for item in fields(settings)}
+
+
+def test_defaults_and_choices_of_the_table_are_the_simulators() -> None:
+    table = {key.path: key for key in CLUSTER_KEYS}
+    for path, cls in [("flow_control", FlowControl)] + [
+        ("routing", each) for each in ROUTING_POLICIES.values()
+    ]:
+        for item in fields(cls):  # type: ignore[arg-type]
+            key = table[f"cluster.{path}.{item.name}"]
+            if key.kind in ("integer", "number"):
+                assert float(key.default) == item.default
+            elif key.choices:
+                assert key.default == item.default
+    for name, choices in (("order", "Order"), ("fairness", "Fairness"), ("detector", "Detector")):
+        import sim.cluster.gateway.flow_config as flow
+
+        assert set(table[f"cluster.flow_control.{name}"].choices) == set(get_args(getattr(flow, choices)))

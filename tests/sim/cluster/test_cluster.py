@@ -373,7 +373,7 @@ def erlang_c(servers: int, load: float) -> float:
 
 
 def single_seats(number: int, *, load: float, seed: int) -> tuple[Requests, EngineConfig, Blackbox]:
-    """Return ``load`` requests a second of exponential service, mean 1 s in steps of 5 ms, and an engine of one seat."""
+    """Return ``load`` requests a second, exponential service of 1 s in steps of 5 ms, and an engine of one seat."""
     rng = np.random.default_rng(seed)
     service = np.maximum(1, rng.exponential(200, number)).astype(np.int64)
     requests = replace(

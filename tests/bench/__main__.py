@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from tests.bench.cluster import cluster_table, measure_clusters
 from tests.bench.commands import commands_table, measure_commands
 from tests.bench.engine import as_table, machine, measure_all
 
@@ -15,10 +16,12 @@ def main() -> None:
     """Measure everything."""
     engine = measure_all()
     print(as_table(engine), end="\n\n")
+    clusters = measure_clusters()
+    print(cluster_table(clusters), end="\n\n")
     commands = measure_commands()
     print(commands_table(commands))
     RESULTS.parent.mkdir(exist_ok=True)
-    document = {"machine": machine(), "engine": engine, "commands": commands}
+    document = {"machine": machine(), "engine": engine, "clusters": clusters, "commands": commands}
     RESULTS.write_text(json.dumps(document, indent=2) + "\n")
 
 

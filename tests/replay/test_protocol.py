@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from replay.serve.protocol import (
@@ -101,6 +101,9 @@ def test_a_body_that_is_no_json_object_is_refused(raw: bytes) -> None:
         parse_body(raw)
 
 
+@settings(
+    suppress_health_check=[HealthCheck.too_slow]
+)  # the first draw compiles its strategies, slowly on a busy machine
 @given(st.dictionaries(st.sampled_from(FIELDS), JSON))
 def test_whatever_a_body_holds_it_is_read_or_refused(body: dict[str, object]) -> None:
     for parse in (parse_completion, parse_chat):

@@ -16,6 +16,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar, get_type_hints
@@ -63,7 +64,15 @@ def _length(suffix: str, text: str) -> Any:  # noqa: ANN401 - typer's
 
 Tokens = int | None
 Mean = Annotated[Tokens, _length("", "Mean; the shared prefix (--prefix-tokens) not counted.")]
-Stdev = Annotated[Tokens, _length("_stdev", "Standard deviation before clipping; 0: all alike.")]
+Stdev = Annotated[
+    Tokens,
+    _option(
+        LENGTHS,
+        "Standard deviation before clipping; 0: all alike.",
+        default=f"0 beside a mean, else {DEFAULT_TOKENS['_stdev']} or the preset's",
+        metavar="TOKENS",
+    ),
+]
 Least = Annotated[Tokens, _length("_min", "Minimum length; shorter samples are raised to it.")]
 Most = Annotated[Tokens, _length("_max", "Maximum length; longer samples are cut to it.")]
 Seconds = float | None
@@ -273,6 +282,7 @@ def with_workload_options(command: Callable[..., Returned]) -> Callable[..., Ret
         options = WorkloadOptions(**{name: given.pop(name) for name in names})
         if given.get("output") is not None:
             check_output(options, Path(given["output"]))
+        _tell_clipping(options)
         return command(**given, **{target: options})
 
     parameters: list[inspect.Parameter] = []
@@ -291,6 +301,18 @@ def with_workload_options(command: Callable[..., Returned]) -> Callable[..., Ret
         command.__module__,
     )
     return wrapper
+
+
+def _tell_clipping(options: WorkloadOptions) -> None:
+    """Say on stderr where many lengths would be clipped. Options that do not hold together are left to the command."""
+    given = any(getattr(options, name) is not None for name in LENGTH_NAMES)
+    recorded = options.trace is not None or options.lengths_from is not None or options.workload is not None
+    if given and not recorded:
+        from traces.workload.resolve import clipping_notes
+
+        with suppress(ConfigError):
+            for note in clipping_notes(options):
+                typer.echo(f"warning: {note}", err=True)
 
 
 def _parameters() -> list[inspect.Parameter]:

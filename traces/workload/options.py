@@ -16,7 +16,6 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar, get_type_hints
@@ -282,7 +281,6 @@ def with_workload_options(command: Callable[..., Returned]) -> Callable[..., Ret
         options = WorkloadOptions(**{name: given.pop(name) for name in names})
         if given.get("output") is not None:
             check_output(options, Path(given["output"]))
-        _tell_clipping(options)
         return command(**given, **{target: options})
 
     parameters: list[inspect.Parameter] = []
@@ -301,18 +299,6 @@ def with_workload_options(command: Callable[..., Returned]) -> Callable[..., Ret
         command.__module__,
     )
     return wrapper
-
-
-def _tell_clipping(options: WorkloadOptions) -> None:
-    """Say on stderr where many lengths would be clipped. Options that do not hold together are left to the command."""
-    given = any(getattr(options, name) is not None for name in LENGTH_NAMES)
-    recorded = options.trace is not None or options.lengths_from is not None or options.workload is not None
-    if given and not recorded:
-        from traces.workload.resolve import clipping_notes
-
-        with suppress(ConfigError):
-            for note in clipping_notes(options):
-                typer.echo(f"warning: {note}", err=True)
 
 
 def _parameters() -> list[inspect.Parameter]:

@@ -185,9 +185,11 @@ MAX_CLIPPED_FRAC: Final = 0.05
 def clipping_notes(options: WorkloadOptions) -> list[str]:
     """Return a line for each side of which more than 5 % of the lengths are expected to be clipped.
 
-    Raises ConfigError where the lengths cannot be.
+    There is none for recorded lengths or a specification's. Raises ConfigError where the lengths cannot be.
     """
-    notes = []
+    notes: list[str] = []
+    if options.trace is not None or options.lengths_from is not None or options.workload is not None:
+        return notes
     for side in ("prompt", "output"):
         drawn = _gaussian(options, side)
         clipped = _clipped_frac(drawn)

@@ -311,14 +311,17 @@ def test_many_clipped_lengths_are_warned_of() -> None:
     assert clipping_notes(options(rate=1.0, output_tokens=40)) == []
 
 
-def test_every_command_with_these_options_warns() -> None:
-    app = typer.Typer()
-
-    @app.command()
-    @with_workload_options
-    def synth(workload: WorkloadOptions) -> None:
-        """Draw."""
-
-    result = CliRunner().invoke(app, ["--rate", "1", "--output-tokens", "40", "--output-tokens-stdev", "256"])
-    assert result.exit_code == 0
-    assert "warning: about 44% of the output lengths are clipped" in result.stderr
+def test_synth_warns_of_clipped_lengths(tmp_path: Path) -> None:
+    load = [
+        "--rate",
+        "1",
+        "--output-tokens",
+        "40",
+        "--output-tokens-stdev",
+        "256",
+        "--output",
+        tmp_path / "w",
+    ]
+    command = [sys.executable, "-m", "vtwin", "trace", "synth", *map(str, load)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "warning: about 44% of the output lengths are clipped" in done.stderr

@@ -190,6 +190,8 @@ def _results(
         Exit.COMPLETED,
         journeys["exit"],
     )
+    is_late = (outcomes.status == Status.TIMEOUT) & np.isin(ways, (Exit.UNDER_WAY, Exit.COMPLETED))
+    ways = np.where(is_late, Exit.TIMED_OUT, ways)
     ways = np.where((ways == Exit.UNDER_WAY) & (journeys["arrival_us"] == NEVER), Exit.NOT_SENT, ways).astype(
         np.int16
     )
@@ -222,6 +224,9 @@ def _outcomes(world: World, states: list[State], config: ClusterConfig) -> Outco
         is_there = pool_of == number
         for name in ("first_token_us", "last_token_us"):
             getattr(chosen, name)[is_there] = getattr(per_pool[number], name)[is_there]
+    is_preempted = world.rows["status"] == dt.PREEMPTED
+    clocks = np.array([state.engine[0].clock.now_us for state in states], np.int64)
+    chosen.preempted_us[is_preempted] += (clocks[world.journeys["instance"]] - clocks[0])[is_preempted]
     is_unsent = world.journeys["arrival_us"] == NEVER
     never_came = world.journeys["instance"] == NEVER
     chosen.arrival_us[:] = np.where(is_unsent, NEVER, world.journeys["arrival_us"])

@@ -9,6 +9,7 @@ from sim.cluster.run.world import NEVER, World
 from sim.compile import part, phase
 from sim.engine import dtypes as dt
 from sim.engine.control import inject
+from sim.engine.deadlines import next_deadline_us
 from sim.engine.run import NEEDS_ROOM
 from sim.engine.state import State
 
@@ -31,14 +32,16 @@ def run_until(w: World, instance: int, until_us: int) -> bool:
 
 @phase
 def next_step_us(w: World, instance: int) -> int:
-    """Return when an instance's next step starts, NEVER when it has nothing to do."""
+    """Return when an instance's next step starts, or a client of it gives up; NEVER when it has nothing to do."""
     s = engine_at(w.engines, instance)
     clock, queues = s.engine[0].clock, s.engine[0].queues
     if clock.num_batches > 0 or (queues.num_running + queues.num_waiting > 0 and not queues.is_blocked):
         return clock.now_us
-    if queues.first_pending == dt.NEVER:
-        return NEVER
-    return max(clock.now_us, s.requests[queues.first_pending].queued_us)
+    event_us = next_deadline_us(s)
+    if queues.first_pending != dt.NEVER:
+        queued_us = s.requests[queues.first_pending].queued_us
+        event_us = queued_us if event_us == NEVER else min(event_us, queued_us)
+    return NEVER if event_us == NEVER else max(clock.now_us, event_us)
 
 
 @phase

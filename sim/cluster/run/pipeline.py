@@ -29,6 +29,9 @@ DONE, ENGINE_NEEDS_ROOM, ROUTER_NEEDS_ROOM, NEEDS_DECISION, EVENTS_NEED_ROOM, LO
 NUM_KINDS = 3
 """Of what a gateway hears of a request: first token, completion, its client gave up."""
 
+MOST_COMPLETIONS = 1 << 32
+"""More than a log of completions holds: those of one time are heard by instance, then in their order."""
+
 STEP_ENDED, ADMISSION, ROUTING, EXPIRY = (
     int(rank) for rank in (EventRank.STEP_ENDED, EventRank.ADMISSION, EventRank.ROUTING, EventRank.EXPIRY)
 )
@@ -190,7 +193,7 @@ def send_to(w: World, request: int, instance: int, time_us: int) -> None:
     if not hand_over(w, request, instance, time_us):
         note_first_token(w.router, w.requests, request, instance)
         note_finished(w.router, w.fleet, w.requests, request, instance)
-        leave_admitted(w, request, REFUSED, time_us)
+        leave_admitted(w, request, REFUSED, w.rows[request].queued_us)
         return
     if loop.has_queue:
         note_dispatched(w.sheddable, w.requests, request)
@@ -230,7 +233,8 @@ def take_step(w: World, instance: int, time_us: int) -> int:
     fill = s.engine[0].log_fill
     for i in range(fill.num_completions):
         seen = s.completions[i]
-        plan(w.events, seen.time_us, STEP_ENDED, seen.request, NUM_KINDS * seen.request + seen.kind)
+        sequence = instance * MOST_COMPLETIONS + i
+        plan(w.events, seen.time_us, STEP_ENDED, sequence, NUM_KINDS * seen.request + seen.kind)
     fill.num_completions = 0
     w.stepping_us[instance] = NEVER
     plan_step(w, instance)

@@ -1,0 +1,421 @@
+"""A whole cluster against single engines, against itself by another way, and against what must always hold."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim import Blackbox, EngineConfig, InvalidConfig, LatencyModel, Outcomes, Requests, simulate
+from sim.cluster.client_plans import ClientPlan, capped, closed_loop, sessions, waves
+from sim.cluster.config import ClusterConfig, PipelineLatency, Pool, SnapshotIntervals
+from sim.cluster.gateway.admission import TierShed, TokenBucket, UtilizationShed
+from sim.cluster.gateway.flow_config import FlowControl
+from sim.cluster.routing.policies import (
+    AlwaysBusiest,
+    CacheAware,
+    KvCost,
+    LeastLoaded,
+    OwnPolicy,
+    PowerOfTwo,
+    RandomChoice,
+    RoundRobin,
+    RoutingPolicy,
+    VllmDp,
+    Weighted,
+)
+from sim.cluster.run.prepare import ClusterWork
+from sim.cluster.run.world import Exit
+from sim.cluster.simulation import ClusterSimulation, simulate_cluster
+from tests.sim.strategies import Case, Pick, any_model, assert_same_outcomes, cases, examples
+
+POLICIES: tuple[RoutingPolicy, ...] = (
+    RoundRobin(),
+    RandomChoice(),
+    PowerOfTwo(),
+    LeastLoaded(),
+    LeastLoaded(ties="random"),
+    AlwaysBusiest(),
+    Weighted(),
+    Weighted(scorers={"prefix-affinity": 3, "queue-depth": 2, "kv-utilization": 2}),
+    Weighted(scorers={"precise-prefix-cache": 2, "running-requests": 1}),
+    VllmDp(),
+    CacheAware(balance_abs_threshold=2),
+    KvCost(),
+)
+
+LATENCY = Blackbox(alpha0=500, alpha2=3, beta0=6000, beta1=20, beta2=30)
+
+
+def alike(case: Case, instances: int = 1, **settings: object) -> ClusterConfig:
+    """Return a cluster of engines that are configured as the case's."""
+    pool = Pool(engine=case.config, latency=case.latency, instances=instances)
+    return ClusterConfig(pools=(pool,), **settings)  # type: ignore[arg-type] # checked by the class
+
+
+def rows_of(outcomes: Outcomes, rows: np.ndarray) -> Outcomes:
+    return Outcomes(**{field.name: getattr(outcomes, field.name)[rows] for field in fields(Outcomes)})
+
+
+def keeping_step(requests: Requests) -> ClientPlan:
+    """Return clients of whom none waits for an answer: engines keep step, and nothing else changes."""
+    n = len(requests)
+    none = np.zeros(n, np.int64)
+    return ClientPlan(
+        arrives=np.ones(n, bool), held=np.zeros(0, np.int64), due_us=none, think_us=none, successor=none - 1
+    )
+
+
+def assert_same_run(ours: ClusterSimulation, theirs: ClusterSimulation) -> None:
+    assert_same_outcomes(ours.outcomes, theirs.outcomes)
+    for name in ("instance", "exit", "admitted_us", "dispatched_us", "routed_us"):
+        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), err_msg=name)
+
+
+def seen_at_once(pick: Pick) -> LatencyModel:
+    """Return a model whose tokens are seen as they are made: a loop's places are then handed on in one order."""
+    return replace(any_model(pick), alpha2=0)
+
+
+open_cases = cases(model=any_model, impatient=True)
+
+
+@examples(100)
+@given(open_cases)
+def test_a_cluster_of_one_is_the_single_engine(case: Case) -> None:
+    ours = simulate_cluster(ClusterWork(requests=case.requests), alike(case))
+    assert_same_outcomes(ours.outcomes, case.run().outcomes)
+
+
+@examples(100)
+@given(open_cases, st.integers(2, 4))
+def test_round_robin_over_n_is_n_single_runs(case: Case, num_instances: int) -> None:
+    ours = simulate_cluster(ClusterWork(requests=case.requests), alike(case, num_instances))
+    order = np.argsort(case.requests.arrival_us, kind="stable")
+    for number in range(num_instances):
+        rows = np.sort(order[number::num_instances])
+        if len(rows):
+            alone = simulate(case.requests.take(rows), case.config, case.latency)
+            assert_same_outcomes(rows_of(ours.outcomes, rows), alone.outcomes)
+            assert (ours.instance[rows] == number).all()
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+def test_engines_that_run_ahead_and_engines_that_keep_step_are_one_cluster(policy: RoutingPolicy) -> None:
+    @examples(25)
+    @given(open_cases, st.integers(1, 4), st.sampled_from([0, 0, 70, 1000]), st.sampled_from([0, 40]))
+    def is_one(case: Case, num_instances: int, interval_us: int, latency_us: int) -> None:
+        config = alike(
+            case,
+            num_instances,
+            routing=policy,
+            snapshot_interval_us=SnapshotIntervals.every(interval_us),
+            latency=PipelineLatency(admission_us=latency_us, routing_us=latency_us),
+        )
+        ahead = simulate_cluster(ClusterWork(requests=case.requests), config, records_decisions=True)
+        stepping = simulate_cluster(
+            ClusterWork(requests=case.requests, clients=keeping_step(case.requests)),
+            config,
+            records_decisions=True,
+        )
+        assert_same_run(ahead, stepping)
+        assert ahead.decisions is not None
+        assert stepping.decisions is not None
+        for name in ("scores", "num_in_flight", "num_waiting", "num_running", "kv_usage"):
+            ours, theirs = getattr(ahead.decisions, name), getattr(stepping.decisions, name)
+            np.testing.assert_array_equal(ours, theirs, err_msg=name)
+
+    is_one()
+
+
+@examples(50)
+@given(open_cases, st.integers(1, 3), st.sampled_from(POLICIES))
+def test_jumps_change_nothing_in_a_cluster(case: Case, num_instances: int, policy: RoutingPolicy) -> None:
+    config = alike(case, num_instances, routing=policy)
+    work = ClusterWork(requests=case.requests)
+    assert_same_run(simulate_cluster(work, config), simulate_cluster(work, config, coalesce=False))
+
+
+@examples(100)
+@given(cases(model=seen_at_once), st.integers(1, 4), st.sampled_from([0, 3, 500]))
+def test_a_closed_loop_over_one_is_the_engine_s_own(case: Case, concurrency: int, think_us: int) -> None:
+    plan = closed_loop(len(case.requests), concurrency=concurrency, think_time_us=think_us)
+    ours = simulate_cluster(ClusterWork(requests=case.requests, clients=plan), alike(case))
+    theirs = simulate(case.requests, case.config, case.latency, closed_loop=(concurrency, think_us))
+    assert_same_outcomes(ours.outcomes, theirs.outcomes)
+
+
+@examples(100)
+@given(cases(model=seen_at_once), st.integers(1, 4))
+def test_a_cap_over_one_is_the_engine_s_own(case: Case, most: int) -> None:
+    plan = capped(case.requests.arrival_us, max_concurrency=most)
+    ours = simulate_cluster(ClusterWork(requests=case.requests, clients=plan), alike(case))
+    theirs = simulate(case.requests, case.config, case.latency, max_concurrency=most)
+    assert_same_outcomes(ours.outcomes, theirs.outcomes)
+
+
+def some_requests(
+    number: int, *, per_s: float, prompt: int = 200, output: int = 40, seed: int = 1
+) -> Requests:
+    rng = np.random.default_rng(seed)
+    return Requests(
+        arrival_us=np.cumsum(rng.exponential(1e6 / per_s, number)).astype(np.int64),
+        prompt_tokens=np.maximum(1, rng.normal(prompt, prompt / 2, number)).astype(np.int64),
+        output_tokens=np.maximum(1, rng.normal(output, output / 2, number)).astype(np.int64),
+        priority=np.zeros(number, np.int64),
+        hash_offsets=np.zeros(number + 1, np.int64),
+        hash_ids=np.zeros(0, np.int64),
+    )
+
+
+def cluster(instances: int = 3, **settings: object) -> ClusterConfig:
+    engine = EngineConfig(max_num_seqs=8, num_gpu_blocks=400, max_model_len=4096)
+    pool = Pool(engine=engine, latency=LATENCY, instances=instances)
+    return ClusterConfig(pools=(pool,), **settings)  # type: ignore[arg-type] # checked by the class
+
+
+GATEWAYS = {
+    "queue": FlowControl(detector="concurrency", max_concurrency=4),
+    "small queue": FlowControl(detector="concurrency", max_concurrency=4, capacity=20),
+    "shedding": FlowControl(detector="concurrency", max_concurrency=4, capacity=20, sheds=True, evicts=True),
+    "impatient": FlowControl(detector="utilization", queue_threshold=1, ttl_us=300_000),
+}
+
+
+@pytest.mark.parametrize("name", GATEWAYS)
+def test_every_request_leaves_by_one_way_and_every_block_comes_back(name: str) -> None:
+    requests = some_requests(600, per_s=200)
+    classes = np.random.default_rng(3).choice([4, 3, -1, -3], len(requests)).astype(np.int64)
+    ours = simulate_cluster(
+        ClusterWork(requests=requests, slo_priority=classes),
+        cluster(flow_control=GATEWAYS[name], routing=LeastLoaded()),
+    )
+    counts = {way: number for way, number in ours.num_by_exit.items() if number}
+    assert sum(counts.values()) == len(requests)
+    expected = {
+        "queue": {Exit.COMPLETED},
+        "small queue": {Exit.COMPLETED, Exit.QUEUE_FULL},
+        "shedding": {Exit.COMPLETED, Exit.QUEUE_FULL, Exit.SHED, Exit.EVICTED},
+        "impatient": {Exit.COMPLETED, Exit.EXPIRED},
+    }
+    assert set(counts) == expected[name]
+    for instance in ours.instances:
+        state = instance.written.state
+        assert state.engine[0].queues.num_free_blocks == len(state.blocks) - 1
+    sent = ours.instance >= 0
+    assert (ours.routed_us[sent] >= ours.dispatched_us[sent]).all()
+    assert (ours.dispatched_us[sent] >= ours.admitted_us[sent]).all()
+    assert (ours.admitted_us >= requests.arrival_us).all()
+    done = ours.exit == Exit.COMPLETED
+    assert (ours.outcomes.queued_us[done] >= ours.routed_us[done]).all()
+    if name == "shedding":
+        assert (classes[ours.exit == Exit.EVICTED] < 0).all()
+        assert (classes[ours.exit == Exit.SHED] < 0).all()
+
+
+def test_the_queue_in_front_never_lets_more_through_than_it_may() -> None:
+    requests = some_requests(300, per_s=500)
+    flow = FlowControl(detector="concurrency", max_concurrency=2)
+    ours = simulate_cluster(ClusterWork(requests=requests), cluster(flow_control=flow, routing=LeastLoaded()))
+    starts, ends = np.sort(ours.routed_us), np.sort(ours.outcomes.last_token_us)
+    under_way = np.arange(1, len(starts) + 1) - np.searchsorted(ends, starts, side="right")
+    assert under_way.max() == 3 * 2
+
+
+def test_critical_requests_overtake_in_the_gateway_s_queue() -> None:
+    requests = some_requests(400, per_s=300)
+    classes = np.where(np.arange(400) % 4 == 0, 4, -1)
+    means = {}
+    for order in ("fifo", "priority"):
+        flow = FlowControl(detector="concurrency", max_concurrency=8, order=order)  # type: ignore[arg-type]
+        ours = simulate_cluster(
+            ClusterWork(requests=requests, slo_priority=classes),
+            cluster(flow_control=flow, routing=LeastLoaded()),
+        )
+        ttft_us = ours.outcomes.first_token_us - ours.outcomes.arrival_us
+        means[order] = (ttft_us[classes == 4].mean(), ttft_us[classes == -1].mean())
+    assert means["priority"][0] < 0.2 * means["fifo"][0]
+    assert means["priority"][1] > means["fifo"][1]
+
+
+def test_admission_looks_at_the_fleet_as_it_is() -> None:
+    requests = some_requests(400, per_s=300)
+    classes = np.where(np.arange(400) % 2 == 0, 4, -1)
+    work = ClusterWork(requests=requests, slo_priority=classes)
+    for admission in (TierShed(max_load=8), UtilizationShed(queue_threshold=1)):
+        ours = simulate_cluster(work, cluster(admission=admission, routing=LeastLoaded()))
+        rejected = ours.exit == Exit.REJECTED
+        assert 0 < rejected.sum() < 200
+        assert (classes[rejected] == -1).all()
+    bucket = simulate_cluster(work, cluster(admission=TokenBucket(capacity=1000, refill_per_s=10_000)))
+    admitted = bucket.exit != Exit.REJECTED
+    spent = np.cumsum(requests.prompt_tokens * admitted)
+    assert (spent <= 1000 + requests.arrival_us / 100 + 1).all()
+
+
+def test_a_round_of_a_session_waits_for_the_answer_before_it() -> None:
+    requests = some_requests(300, per_s=100)
+    session, number = np.arange(300) // 5, np.arange(300) % 5
+    think_us = np.full(300, 20_000)
+    plan = sessions(session, number, think_us=think_us, concurrency=7)
+    ours = simulate_cluster(ClusterWork(requests=requests, session=session, clients=plan), cluster())
+    arrival_us, end_us = ours.outcomes.arrival_us, ours.outcomes.last_token_us
+    later = np.flatnonzero(number > 0)
+    np.testing.assert_array_equal(arrival_us[later], end_us[later - 1] + 20_000)
+    first, last = arrival_us[number == 0], end_us[number == 4]
+    assert max(int((first <= t).sum() - (last <= t - 20_000).sum()) for t in first) == 7
+
+
+def test_a_wave_begins_when_the_one_before_it_is_answered() -> None:
+    requests = some_requests(60, per_s=1e5)
+    wave = np.arange(60) // 20
+    plan = waves(wave, pause_us=1000)
+    ours = simulate_cluster(ClusterWork(requests=requests, clients=plan), cluster())
+    for number in (1, 2):
+        began = ours.outcomes.arrival_us[wave == number]
+        assert (began == ours.outcomes.last_token_us[wave == number - 1].max() + 1000).all()
+
+
+def test_a_forced_decision_changes_nothing_before_it() -> None:
+    requests = some_requests(300, per_s=80)
+    config = cluster(routing=LeastLoaded())
+    plain = simulate_cluster(ClusterWork(requests=requests), config)
+    forced = np.full(300, -1)
+    forced[150] = (plain.instance[150] + 1) % 3
+    changed = simulate_cluster(ClusterWork(requests=requests), config, forced=forced)
+    assert changed.instance[150] == forced[150]
+    np.testing.assert_array_equal(changed.instance[:150], plain.instance[:150])
+    ended = plain.outcomes.last_token_us < plain.routed_us[150]
+    assert ended.sum() > 100
+    assert_same_outcomes(rows_of(changed.outcomes, ended), rows_of(plain.outcomes, ended))
+    assert (changed.outcomes.last_token_us != plain.outcomes.last_token_us).any()
+
+
+def test_what_the_least_loaded_policy_saw_is_what_it_chose_by() -> None:
+    requests = some_requests(300, per_s=80)
+    ours = simulate_cluster(
+        ClusterWork(requests=requests), cluster(routing=LeastLoaded()), records_decisions=True
+    )
+    log = ours.decisions
+    assert log is not None
+    assert len(log.decisions) == 300
+    np.testing.assert_array_equal(log.decisions["instance"], np.argmin(log.num_in_flight, axis=1))
+    np.testing.assert_array_equal(ours.instance[log.decisions["request"]], log.decisions["instance"])
+
+
+def test_a_user_s_own_policy_is_asked_once_per_request() -> None:
+    asked = []
+
+    def fewest(fleet: object, request: object, _time_us: int) -> int:
+        asked.append(request.number)  # type: ignore[attr-defined]
+        return int(np.argmin(fleet.num_in_flight))  # type: ignore[attr-defined]
+
+    requests = some_requests(200, per_s=80)
+    own = simulate_cluster(ClusterWork(requests=requests), cluster(routing=OwnPolicy(choose=fewest)))
+    built_in = simulate_cluster(ClusterWork(requests=requests), cluster(routing=LeastLoaded()))
+    assert asked == list(range(200))
+    np.testing.assert_array_equal(own.instance, built_in.instance)
+
+
+def test_stale_snapshots_herd() -> None:
+    requests = some_requests(600, per_s=60)
+    queue_depth = Weighted(scorers={"queue-depth": 1, "running-requests": 1})
+    spread = []
+    for interval_us in (0, 500_000):
+        config = cluster(4, routing=queue_depth, snapshot_interval_us=SnapshotIntervals.every(interval_us))
+        ours = simulate_cluster(ClusterWork(requests=requests), config)
+        wait_us = ours.outcomes.scheduled_us - ours.outcomes.queued_us
+        spread.append(wait_us.mean())
+    assert spread[1] > 3 * spread[0]
+
+
+def test_pools_may_differ() -> None:
+    fast = Pool(
+        name="fast", engine=EngineConfig(max_model_len=4096), latency=Blackbox(beta0=2000), instances=1
+    )
+    slow = Pool(
+        name="slow",
+        engine=EngineConfig(max_model_len=300),
+        latency=Blackbox(beta0=9000, alpha0=7),
+        instances=2,
+    )
+    requests = some_requests(300, per_s=40)
+    ours = simulate_cluster(ClusterWork(requests=requests), ClusterConfig(pools=(fast, slow)))
+    for number, pool in enumerate((fast, slow, slow)):
+        rows = np.flatnonzero(ours.instance == number)
+        alone = simulate(requests.take(rows), pool.engine, pool.latency)
+        assert_same_outcomes(rows_of(ours.outcomes, rows), alone.outcomes)
+    assert ours.num_by_exit[Exit.REFUSED] > 0
+
+
+def test_what_a_cluster_cannot_do_yet_is_refused() -> None:
+    engine = EngineConfig()
+    pools = tuple(
+        Pool(name=role, role=role, engine=engine, latency=LATENCY) for role in ("prefill", "decode")
+    )  # type: ignore[arg-type]
+    with pytest.raises(InvalidConfig, match="not simulated yet"):
+        simulate_cluster(ClusterWork(requests=some_requests(3, per_s=1)), ClusterConfig(pools=pools))
+    costly = replace(some_requests(3, per_s=1), is_guided=np.ones(3, bool))
+    pool = Pool(engine=EngineConfig(guided_compile_us=5), latency=LATENCY)
+    with pytest.raises(InvalidConfig, match="not simulated in a cluster yet"):
+        simulate_cluster(ClusterWork(requests=costly), ClusterConfig(pools=(pool,)))
+
+
+def erlang_c(servers: int, load: float) -> float:
+    """Return the chance to wait in M/M/c (Erlang's second formula, by the recursion of his first)."""
+    blocked = 1.0
+    for number in range(1, servers + 1):
+        blocked = load * blocked / (number + load * blocked)
+    return blocked / (1 - load / servers * (1 - blocked))
+
+
+def single_seats(number: int, *, load: float, seed: int) -> tuple[Requests, EngineConfig, Blackbox]:
+    """Return ``load`` requests a second, exponential service of 1 s in steps of 5 ms, and an engine of one seat."""
+    rng = np.random.default_rng(seed)
+    service = np.maximum(1, rng.exponential(200, number)).astype(np.int64)
+    requests = replace(
+        some_requests(number, per_s=load, seed=seed + 1000),
+        prompt_tokens=np.ones(number, np.int64),
+        output_tokens=service,
+    )
+    engine = EngineConfig(
+        max_num_seqs=1, max_model_len=20_000, async_scheduling=False, enable_prefix_caching=False
+    )
+    return requests, engine, Blackbox(beta0=5000)
+
+
+def test_one_queue_before_c_seats_is_m_m_c() -> None:
+    servers, load = 4, 3.2
+    means = []
+    for seed in range(8):
+        requests, engine, latency = single_seats(10_000, load=load, seed=seed)
+        config = ClusterConfig(
+            pools=(Pool(engine=engine, latency=latency, instances=servers),),
+            routing=LeastLoaded(),
+            flow_control=FlowControl(detector="concurrency", max_concurrency=1),
+        )
+        ours = simulate_cluster(ClusterWork(requests=requests), config)
+        means.append((ours.dispatched_us - ours.outcomes.arrival_us)[1000:].mean() / 1e6)
+    expected = erlang_c(servers, load) / (servers - load)
+    error = np.std(means, ddof=1) / np.sqrt(len(means))
+    assert abs(np.mean(means) - expected) < 3 * error + 0.01 * expected
+
+
+def test_the_power_of_two_choices_is_the_supermarket_model() -> None:
+    """Mean time in the system in the limit of many servers: the sum of load^(2^i - 2) from i = 1 on."""
+    load, servers = 0.9, 200
+    requests, engine, latency = single_seats(60_000, load=load * servers, seed=5)
+    means = {}
+    for policy in (RandomChoice(), PowerOfTwo()):
+        config = ClusterConfig(
+            pools=(Pool(engine=engine, latency=latency, instances=servers),), routing=policy
+        )
+        ours = simulate_cluster(ClusterWork(requests=requests), config)
+        e2e_us = ours.outcomes.last_token_us - ours.outcomes.arrival_us
+        means[policy.name] = e2e_us[20_000:50_000].mean() / 1e6
+    expected = sum(load ** (2**i - 2) for i in range(1, 12))
+    assert means["power-of-two"] == pytest.approx(expected, rel=0.05)
+    assert means["random"] > 2.5 * means["power-of-two"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 from replay.cluster.summary import jain_fairness
@@ -180,3 +181,95 @@ def test_sessions_stay_where_they_began(tmp_path: Path) -> None:
     trace = run(tmp_path, ONE, "--instances", "4", "--routing", "session", command=command)
     assert (trace.requests.groupby("session_id")["instance"].nunique() == 1).all()
     assert trace.column("instance").nunique() > 1
+
+
+def shared_prefixes(tmp_path: Path) -> tuple[str, ...]:
+    """Return a command that replays requests of six prefix groups."""
+    run(tmp_path, ONE)
+    table = pd.read_csv(tmp_path / "out.csv", dtype=str)
+    table["prefix_group"] = [f"g{row * row // 5 % 6}" for row in range(len(table))]
+    table["prefix_length"] = "320"
+    table.to_csv(tmp_path / "in.csv", index=False)
+    (tmp_path / "out.yaml").rename(tmp_path / "in.yaml")
+    return ("replay", str(tmp_path / "in"))
+
+
+def test_every_decision_is_written_with_what_the_router_saw(tmp_path: Path) -> None:
+    """The scores explain the choice, and what is in flight is what the trace says."""
+    command = shared_prefixes(tmp_path)
+    options = ("--instances", "3", "--routing", "least-loaded", "--decisions")
+    trace = run(tmp_path, ONE, *options, str(tmp_path / "d.jsonl"), command=command)
+    rows = trace.requests.set_index("request_id")
+    decisions = [json.loads(line) for line in (tmp_path / "d.jsonl").read_text().splitlines()]
+    assert sorted(each["request_id"] for each in decisions) == sorted(rows.index)
+    for each in decisions:
+        assert each["instance"] == rows.loc[each["request_id"], "instance"]
+        assert each["time_us"] == rows.loc[each["request_id"], "send_time_us"]
+        scores = {candidate["instance"]: candidate["score"] for candidate in each["candidates"]}
+        assert scores[each["instance"]] == max(scores.values())
+        for candidate in each["candidates"]:
+            there = rows[rows["instance"] == candidate["instance"]]
+            sent = (there["send_time_us"] < each["time_us"]).sum()
+            answered = (there["last_token_time_us"] <= each["time_us"]).sum()
+            assert candidate["num_in_flight"] == -candidate["score"] == sent - answered
+            assert 0 <= candidate["num_running"] + candidate["num_waiting"] <= candidate["num_in_flight"] + 1
+
+
+def test_decisions_in_parquet_are_those_in_json(tmp_path: Path) -> None:
+    command = shared_prefixes(tmp_path)
+    for policy in ("weighted", "round-robin"):
+        options = ("--instances", "2", "--routing", policy, "--decisions")
+        run(tmp_path, ONE, *options, str(tmp_path / "d.jsonl"), command=command)
+        run(tmp_path, ONE, *options, str(tmp_path / "d.parquet"), command=command)
+        lines = [json.loads(line) for line in (tmp_path / "d.jsonl").read_text().splitlines()]
+        rows = pq.read_table(tmp_path / "d.parquet").to_pylist()
+        for row in rows:
+            for candidate in row["candidates"]:
+                candidate["kv_usage"] = round(candidate["kv_usage"], 6)
+        assert rows == lines
+        has_scores = [candidate["score"] is not None for row in rows for candidate in row["candidates"]]
+        assert all(has_scores) if policy == "weighted" else not any(has_scores)
+
+
+def test_a_counterfactual_is_the_run_with_that_one_decision_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Round robin decides the same for all others, so the run is that of a policy that knows the one exception."""
+    command = shared_prefixes(tmp_path)
+    capsys.readouterr()
+    options = ("--instances", "2", "--json")
+    before = run(tmp_path, ONE, *options, "--counterfactual", "4", command=command)
+    found = document(capsys)["counterfactuals"]
+    assert len(found) == 4
+    assert [each["time_us"] for each in found] == sorted(each["time_us"] for each in found)
+    rows = before.requests["request_id"].tolist()
+    for each in found:
+        assert {each["instance"], each["alternative"]} == {"0", "1"}
+        assert (each["score"], each["num_moved"]) == (None, 0)
+        policy = tmp_path / "exception.py"
+        place = rows.index(each["request_id"])
+        policy.write_text(
+            f"def choose(fleet, request, time_us):\n"
+            f"    usual = {before.column('instance').astype(int).tolist()}[request.number]\n"
+            f"    return 1 - usual if request.number == {place} else usual\n"
+        )
+        after = run(tmp_path, ONE, *options, "--routing", "exception.py:choose", command=command)
+        capsys.readouterr()
+        for name, column in (("ttft_us", "first_chunk_time_us"), ("e2e_us", "last_token_time_us")):
+            change = (after.column(column) - before.column(column)).to_numpy(np.float64)
+            assert each["request"][name] == change[place]
+            assert each["all"][name] == pytest.approx(change.mean())
+    assert any(each["all"]["e2e_us"] != 0 for each in found)
+
+
+def test_prefix_routing_finds_more_in_the_caches_than_round_robin(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = shared_prefixes(tmp_path)
+    capsys.readouterr()
+    hits = {}
+    for policy in ("round-robin", "weighted", "cache-aware"):
+        run(tmp_path, ONE, "--instances", "3", "--routing", policy, "--json", command=command)
+        hits[policy] = document(capsys)["prefix_hit_frac"]
+    assert hits["round-robin"] < hits["weighted"]
+    assert hits["round-robin"] < hits["cache-aware"]

@@ -7,7 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from tests.validation import cpu, operators, production, servers, silicon, silicon_profiled
+from tests.validation import clusters, cpu, operators, production, servers, silicon, silicon_profiled
 
 DEFAULT_DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
 
@@ -18,7 +18,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("VTWIN_DATA", DEFAULT_DATA)))
     parser.add_argument("--models", nargs="+", default=["blackbox", "extended", "auto"])
     parser.add_argument(
-        "--only", choices=("production", "cpu", "servers", "unfitted", "silicon", "operators", "profiled")
+        "--only",
+        choices=("production", "cpu", "servers", "unfitted", "silicon", "operators", "profiled", "clusters"),
     )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
@@ -31,6 +32,7 @@ def main() -> None:
             "unfitted": lambda: servers.unfitted_table(bench, Path(work), unfitted),
             "silicon": lambda: silicon.table(options.data / "aiconfigurator_silicon"),
             "operators": lambda: operators.table(options.data),
+            "clusters": lambda: clusters.table(options.data, Path(work)),
             "profiled": lambda: silicon_profiled.table(options.data),
         }
         for name, make in tables.items():

@@ -222,7 +222,8 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             min=0,
             max=1,
             metavar="FRAC",
-            help="Stop with exit code 1 when more than this fraction of the last 50 requests failed.",
+            help="Exit code 1 if more than this fraction of the requests failed; default: 0.01. If given, the run "
+            "also stops as soon as more of the last 50 failed. 1: never.",
             show_default=False,
             rich_help_panel=LIMITS,
         ),

@@ -16,7 +16,7 @@ from observe.result.json_document import summarize_observed
 from observe.result.summary_table import table
 from observe.run.panel import show
 from traces.files.overwrite import note_replaced
-from traces.workload import trace_from_options
+from traces.workload import clipping_notes, trace_from_options
 
 if TYPE_CHECKING:
     from observe.settings import Settings
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 EXIT_NEGATIVE = 1
 EXIT_INTERRUPTED = 130
+DEFAULT_MAX_ERROR_FRAC = 0.01
+"""A run in which more of the requests failed is no measurement of the load, unless --max-error-rate says otherwise."""
 
 
 def observe_once(
@@ -40,11 +42,17 @@ def observe_once(
     """Observe one load into ``output`` and print the result; exit as it demands."""
     requests = trace_from_options(workload)
     printed: list[str] = []
+    _tell_clipping(workload)
     if (note := note_replaced(output, overwrite=overwrite)) is not None:
         typer.echo(f"observe: {note}", err=True)
     observation = run_on_fastest_loop(lambda: _observe(requests, settings, output=output, printed=printed))
     _report(observation, as_json=as_json, printed=printed, slo_us=slo_us)
-    _exit(observation, strict=strict)
+    _exit(observation, strict=strict, max_error_frac=settings.max_error_frac)
+
+
+def _tell_clipping(workload: WorkloadOptions) -> None:
+    for note in clipping_notes(workload):
+        typer.echo(f"observe: warning: {note}", err=True)
 
 
 async def _observe(requests: Trace, settings: Settings, *, output: Path, printed: list[str]) -> Observation:
@@ -86,16 +94,28 @@ def observe_loads(
     strict: bool,
 ) -> None:
     """Observe a list of loads into ``folder``, print the results, and exit as the worst of them demands."""
+    _tell_clipping(workload)
     outcomes = run_on_fastest_loop(lambda: observe_list(workload, settings, options=options, folder=folder))
     report_list(outcomes, slo_us=slo_us, as_json=as_json)
     seen = [outcome.observation for outcome in outcomes if outcome.observation is not None]
     for observation in sorted(seen, key=lambda each: not each.interrupted):
-        _exit(observation, strict=strict)
+        _exit(observation, strict=strict, max_error_frac=settings.max_error_frac)
 
 
-def _exit(observation: Observation, *, strict: bool) -> None:
-    """Exit as the outcome demands; return when all is well."""
+def _exit(observation: Observation, *, strict: bool, max_error_frac: float | None) -> None:
+    """Exit as the outcome demands; return when all is well. ``max_error_frac``: None for 1 %."""
     if observation.interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
+    most = DEFAULT_MAX_ERROR_FRAC if max_error_frac is None else max_error_frac
+    number = len(observation.trace)
+    num_failed = number - observation.num_ok
+    if num_failed > most * number:
+        share = num_failed / number
+        typer.echo(
+            f"observe: {num_failed:,} of {number:,} requests failed ({share:.1%}, more than {most:.1%}): exit code 1. "
+            "--max-error-rate FRAC allows more",
+            err=True,
+        )
+        raise typer.Exit(EXIT_NEGATIVE)
     if observation.num_ok == 0 or observation.fault or (strict and observation.client_limited):
         raise typer.Exit(EXIT_NEGATIVE)

@@ -230,11 +230,13 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from traces.slo import parse_slo
 
     twin = _load(config, defaults, instances=instances, routing=routing)
-    from traces.workload import trace_from_options
+    from traces.workload import clipping_notes, trace_from_options
 
     _tell_replaced(output, overwrite=overwrite)
     with working("drawing the workload"):
         drawn = trace_from_options(workload)
+    for note in clipping_notes(workload):
+        typer.echo(f"warning: {note}", err=True)
     options = SimulationOptions(
         at="arrival",
         loop="auto",

@@ -205,9 +205,12 @@ def synth(
     overwrite: OverwriteOption = False,
 ) -> None:
     """Draw a workload into a trace without outcomes, to be observed or simulated later."""
-    from traces.workload import trace_from_options
+    from traces.workload import clipping_notes, trace_from_options
 
-    _write(trace_from_options(workload), output, dialect=dialect, overwrite=overwrite)
+    drawn = trace_from_options(workload)
+    for note in clipping_notes(workload):
+        typer.echo(f"warning: {note}", err=True)
+    _write(drawn, output, dialect=dialect, overwrite=overwrite)
 
 
 def describe(summary: Summary) -> list[str]:

@@ -185,7 +185,10 @@ class Candidate:
 
 
 def candidates(num_features: int, names: Collection[str] = ()) -> tuple[Candidate, ...]:
-    """Return what is tried on an operator of that many features; only those in ``names``, where any are."""
+    """Return what is tried on an operator of that many features; only those in ``names``, where any are.
+
+    Raises ConfigError where none of ``names`` fits that many features.
+    """
     every: tuple[Candidate, ...] = (
         Candidate(name="grid", estimator=GridTimes(), grid={}),
         Candidate(name="polynomial", estimator=PolynomialTimes(), grid={"degree": (1, 2, 3)}),
@@ -196,7 +199,14 @@ def candidates(num_features: int, names: Collection[str] = ()) -> tuple[Candidat
             Candidate(name="spline", estimator=SplineTimes(), grid={"num_knots": (4, 8, 16, 32)}),
             Candidate(name="isotonic", estimator=IsotonicTimes(), grid={}),
         )
-    return tuple(each for each in every if not names or each.name in names)
+    chosen = tuple(each for each in every if not names or each.name in names)
+    if not chosen:
+        given = ", ".join(names)
+        raise ConfigError(
+            f"--estimator: got only {given}, for operators of one feature, but this profile has one of {num_features} "
+            f"(attention); expected one of {', '.join(each.name for each in every)} beside it"
+        )
+    return chosen
 
 
 ESTIMATORS = ("grid", "polynomial", "forest", "spline", "isotonic")

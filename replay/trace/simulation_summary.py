@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 
 
 class Distribution(TypedDict):
-    """A metric over the finished requests (or, for ITL, over all gaps), µs; None when there is none."""
+    """A metric over the finished requests (or, for ITL, over all gaps), µs or tokens; None when there is none."""
 
     mean: float | None
     p50: float | None
@@ -114,6 +114,8 @@ class Summary(TypedDict):
     num_steps: int
     num_jumps: int
     steps: StepDistribution
+    prompt_tokens: Distribution
+    output_tokens: Distribution
     ttft_us: Distribution
     e2e_us: Distribution
     itl_us: Distribution
@@ -169,6 +171,10 @@ def summarize(
         steps=StepDistribution(
             num_seqs=_of_histogram(simulation.batch_sizes()),
             duration_us=_of_histogram(simulation.step_times()),
+        ),
+        prompt_tokens=distribution(prompt_tokens(chosen)[finished_ok(chosen)].astype(np.float64)),
+        output_tokens=distribution(
+            chosen.column("output_tokens").to_numpy(np.float64, na_value=np.nan)[finished_ok(chosen)]
         ),
         ttft_us=distribution(metrics["ttft_us"].to_numpy(dtype=np.float64)),
         e2e_us=distribution(metrics["e2e_us"].to_numpy(dtype=np.float64)),
@@ -274,6 +280,8 @@ def table(summary: Summary) -> str:
         _row("ITL, ms", summary["itl_us"]),
         _row("TPOT, ms", summary["tpot_us"]),
         _row("queue, ms", summary["queue_us"]),
+        _row("prompt tok.", summary["prompt_tokens"], divisor=1),
+        _row("output tok.", summary["output_tokens"], divisor=1),
     ]
     head = " " * 12 + "".join(f"{name:>12}" for name in ("mean", "p50", "p90", "p95", "p99"))
     lines = [*(f"{name:<12}{text}" for name, text in facts), head, *rows, *_goodput_lines(summary)]
@@ -381,9 +389,9 @@ def _shown(value: float | None) -> str:
     return "-" if value is None else f"{value:,.3f}"
 
 
-def _row(name: str, values: Distribution) -> str:
-    ms = [None if value is None else value / 1e3 for value in (values["mean"], *_percentiles(values))]
-    return f"{name:<12}" + "".join(f"{_shown(value):>12}" for value in ms)
+def _row(name: str, values: Distribution, *, divisor: float = 1e3) -> str:
+    shown = [None if value is None else value / divisor for value in (values["mean"], *_percentiles(values))]
+    return f"{name:<12}" + "".join(f"{_shown(value):>12}" for value in shown)
 
 
 def _percentiles(values: Distribution) -> tuple[float | None, ...]:

@@ -56,3 +56,24 @@ def test_a_changed_fingerprint_is_exit_1(tmp_path: Path, capsys: pytest.CaptureF
             vtwin.main(["observe", "--url", server.url, *arguments, "--output", str(tmp_path / "run")]) == 1
         )
     assert "the server changed during the run: system_fingerprint fp-1 then fp-2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("failed", "more", "code"),
+    [
+        (2, [], 1),  # 2 of 20: 10 %
+        (1, [], 1),  # 5 %
+        (0, [], 0),
+        (2, ["--max-error-rate", "0.1"], 0),  # 10 % is not more
+        (2, ["--max-error-rate", "0.09"], 1),
+    ],
+)
+def test_too_large_a_share_of_failures_is_exit_1(
+    failed: int, more: list[str], code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load = ["--rate", "400", "--num-requests", "20", "--prompt-tokens", "5", "--output-tokens", "2", *more]
+    fault_on = frozenset(range(5, 5 + failed))
+    with serving_in_thread(Behaviour(fault="status 500", fault_on=fault_on)) as server:
+        assert vtwin.main(["observe", "--url", server.url, *load, "--output", str(tmp_path / "run")]) == code
+    said = f"observe: {failed} of 20 requests failed ({failed / 20:.1%}, more than"
+    assert (said in capsys.readouterr().err) == (code == 1)

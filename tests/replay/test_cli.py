@@ -66,7 +66,7 @@ def test_the_document_has_the_contracts_keys(capsys: pytest.CaptureFixture[str])
         *("schema_version", "tool_version", "num_requests", "num_by_status", "num_warmup"),
         *("num_length_capped", "incomplete", "duration_us", "measured", "request_throughput"),
         *("output_token_throughput", "prefix_hit_frac", "num_preemptions", "engine_cpu_s", "num_steps"),
-        *("num_jumps", "steps", "ttft_us", "e2e_us", "itl_us"),
+        *("num_jumps", "steps", "prompt_tokens", "output_tokens", "ttft_us", "e2e_us", "itl_us"),
         *("tpot_us", "queue_us", "preempted_us", "speculative", "kv_offload"),
         *("goodput", "operator_times"),
         *("latency", "warnings"),
@@ -240,6 +240,18 @@ def test_config_show_prints_what_loads_again(folder: Path, capsys: pytest.Captur
     assert vtwin.main(["config", "show", "--config", "again.yaml"]) == 0
     assert capsys.readouterr().out == shown
     assert vtwin.main(["config", "show"]) == 2
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_summary_says_how_long_prompts_and_outputs_were(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["run", *LOAD, "--prompt-tokens", "60", "--output-tokens", "12", "--config", "twin.yaml"]
+    summary = document(capsys, *command, "--output", "s")
+    assert summary["prompt_tokens"] == dict.fromkeys(("mean", "p50", "p90", "p95", "p99"), 60.0)
+    assert summary["output_tokens"] == dict.fromkeys(("mean", "p50", "p90", "p95", "p99"), 12.0)
+    assert vtwin.main([*command, "--output", "again"]) == 0
+    shown = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["prompt", "tok.", *["60.000"] * 5] in shown
+    assert ["output", "tok.", *["12.000"] * 5] in shown
 
 
 def test_a_run_in_which_nothing_finishes_says_why(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from traces.workload.model import Workload
     from traces.workload.options import WorkloadOptions, check_options, with_workload_options
     from traces.workload.recorded.from_trace import workload_of
-    from traces.workload.resolve import PRESETS, preset, workload_from_options
+    from traces.workload.resolve import PRESETS, clipping_notes, preset, workload_from_options
     from traces.workload.spec.read import load_spec
     from traces.workload.synthesis import synth, trace_from_options
 
@@ -25,6 +25,7 @@ __all__ = [
     "Workload",
     "WorkloadOptions",
     "check_options",
+    "clipping_notes",
     "load_spec",
     "preset",
     "synth",
@@ -40,6 +41,7 @@ _HOMES = {
     "check_options": "options",
     "with_workload_options": "options",
     "PRESETS": "resolve",
+    "clipping_notes": "resolve",
     "preset": "resolve",
     "workload_from_options": "resolve",
     "load_spec": "spec.read",

@@ -63,7 +63,15 @@ def _length(suffix: str, text: str) -> Any:  # noqa: ANN401 - typer's
 
 Tokens = int | None
 Mean = Annotated[Tokens, _length("", "Mean; the shared prefix (--prefix-tokens) not counted.")]
-Stdev = Annotated[Tokens, _length("_stdev", "Standard deviation before clipping; 0: all alike.")]
+Stdev = Annotated[
+    Tokens,
+    _option(
+        LENGTHS,
+        "Standard deviation before clipping; 0: all alike.",
+        default=f"0 beside a mean, else {DEFAULT_TOKENS['_stdev']} or the preset's",
+        metavar="TOKENS",
+    ),
+]
 Least = Annotated[Tokens, _length("_min", "Minimum length; shorter samples are raised to it.")]
 Most = Annotated[Tokens, _length("_max", "Maximum length; longer samples are cut to it.")]
 Seconds = float | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from statistics import NormalDist
 from typing import Final
 
 from traces.errors import ConfigError
@@ -177,13 +178,52 @@ def _arrival(options: WorkloadOptions) -> Arrival:
     return Arrival(process=options.arrival or "gamma", cv=burstiness**-0.5)
 
 
+MAX_CLIPPED_FRAC: Final = 0.05
+"""Where more of the draws are clipped, the mean is no longer the one that was asked for."""
+
+
+def clipping_notes(options: WorkloadOptions) -> list[str]:
+    """Return a line for each side of which more than 5 % of the lengths are expected to be clipped.
+
+    There is none for recorded lengths or a specification's. Raises ConfigError where the lengths cannot be.
+    """
+    notes: list[str] = []
+    if options.trace is not None or options.lengths_from is not None or options.workload is not None:
+        return notes
+    for side in ("prompt", "output"):
+        drawn = _gaussian(options, side)
+        clipped = _clipped_frac(drawn)
+        if clipped > MAX_CLIPPED_FRAC:
+            name = flag(f"{side}_tokens")
+            notes.append(
+                f"about {clipped:.0%} of the {side} lengths are clipped to [{drawn.min}, {drawn.max}], so their mean "
+                f"is not {drawn.mean:g}: lower {name}-stdev ({drawn.std_dev:g}) or widen {name}-min and {name}-max"
+            )
+    return notes
+
+
+def _clipped_frac(drawn: Gaussian) -> float:
+    """Return the share of the draws outside the bounds, by the normal distribution's own function."""
+    if drawn.std_dev == 0 or drawn.max is None:
+        return 0.0
+    bounds = NormalDist(mu=drawn.mean, sigma=drawn.std_dev)
+    return (
+        bounds.cdf(drawn.min - 0.5) + 1 - bounds.cdf(drawn.max + 0.5)
+    )  # half a token is rounded to the bound
+
+
 def _gaussian(options: WorkloadOptions, side: str) -> Gaussian:
-    """Return the lengths of one side: each number from its option, else the preset, else the default."""
+    """Return the lengths of one side: each number from its option, else the preset, else the default.
+
+    A mean without a standard deviation is the length of every request; default bounds then make room for it.
+    """
     defaults = list(DEFAULT_TOKENS.values())
     if options.preset is not None:
         prompt, output = PRESETS[options.preset]
         defaults = list(prompt if side == "prompt" else output)
     given = [getattr(options, f"{side}_tokens{suffix}") for suffix in LENGTH_SUFFIXES]
+    if given[0] is not None and given[1] is None:
+        defaults = [given[0], 0, min(defaults[2], given[0]), max(defaults[3], given[0])]
     mean, stdev, low, high = (d if g is None else g for g, d in zip(given, defaults, strict=True))
     name = flag(f"{side}_tokens")
     if low > high:

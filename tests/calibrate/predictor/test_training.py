@@ -133,3 +133,15 @@ def test_an_unknown_regression_is_refused_with_the_nearest() -> None:
         ConfigError, match=r"--estimator: got 'splines', expected one of .* \(nearest: spline\)"
     ):
         check_names(["grid", "splines"])
+
+
+@pytest.mark.parametrize("name", ["spline", "isotonic"])
+def test_a_regression_of_one_feature_is_refused_for_two_in_one_line(name: str) -> None:
+    table = operator_table("x", {"batch_size": TOKENS, "kv_tokens": TOKENS}, TOKENS, source="s")
+    with pytest.raises(ConfigError) as caught:
+        train_operator(table, names=[name])
+    line = str(caught.value)
+    assert "\n" not in line
+    assert line.startswith(f"--estimator: got only {name}, for operators of one feature")
+    assert line.endswith("expected one of grid, polynomial, forest beside it")
+    assert train_operator(table, names=[name, "grid"]).report.estimator == "grid"

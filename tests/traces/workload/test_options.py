@@ -17,6 +17,7 @@ from traces.workload import WorkloadOptions, check_options, with_workload_option
 from traces.workload.lengths import Gaussian, Separate
 from traces.workload.model import CV_RANGE, Arrival, ClosedLoop, OpenLoop
 from traces.workload.options import BURSTINESS_RANGE, flag
+from traces.workload.resolve import clipping_notes
 
 BLIS_SAMPLE = Path(__file__).parent / "data" / "workload_v2.yaml"
 
@@ -81,7 +82,7 @@ def refusal(**given: object) -> str:
         ({"rate": 1.0, "prompt_tokens_stdev": -1}, "--prompt-tokens-stdev: got -1, expected a number >= 0"),
         ({"rate": 1.0, "output_tokens_min": 0}, "--output-tokens-min: got 0, expected an integer >= 1"),
         (
-            {"rate": 1.0, "prompt_tokens": 9000},
+            {"rate": 1.0, "prompt_tokens": 9000, "prompt_tokens_stdev": 10},
             "got 9000, expected a mean in [--prompt-tokens-min, --prompt-tokens-max] = [2, 7000]",
         ),
         (
@@ -267,3 +268,60 @@ def test_a_command_with_an_output_never_overwrites_what_it_reads(tmp_path: Path)
     fine = ["stem", "--workload", str(spec), "--output", str(tmp_path / "other")]
     assert CliRunner().invoke(app, fine).exit_code == 0
     assert len(calls) == 1
+
+
+# ── a mean alone
+
+
+def lengths_of(**given: object) -> tuple[Gaussian, Gaussian]:
+    (client,) = workload_from_options(options(rate=1.0, **given)).clients
+    assert isinstance(client.lengths, Separate)
+    assert isinstance(client.lengths.prompt, Gaussian)
+    assert isinstance(client.lengths.output, Gaussian)
+    return client.lengths.prompt, client.lengths.output
+
+
+@pytest.mark.parametrize("length", [1, 40, 9000])  # 1 and 9000 lie outside the default bounds
+@pytest.mark.parametrize("preset", [None, "chatbot"])
+def test_a_mean_without_a_standard_deviation_is_every_requests_length(
+    length: int, preset: str | None
+) -> None:
+    prompt, output = lengths_of(output_tokens=length, preset=preset)
+    assert (output.mean, output.std_dev) == (length, 0)
+    assert output.min <= length <= (output.max or math.inf)
+    assert prompt.std_dev > 0  # nothing was said of it
+    prompt, output = lengths_of(prompt_tokens=length, preset=preset)
+    assert (prompt.mean, prompt.std_dev) == (length, 0)
+    assert output.std_dev > 0
+
+
+def test_a_standard_deviation_beside_the_mean_holds() -> None:
+    _, output = lengths_of(output_tokens=40, output_tokens_stdev=8)
+    assert (output.mean, output.std_dev) == (40, 8)
+
+
+def test_many_clipped_lengths_are_warned_of() -> None:
+    (note,) = clipping_notes(options(rate=1.0, output_tokens=40, output_tokens_stdev=256))
+    # P(draw < 1.5) = Phi((1.5 - 40) / 256) = 0.440; above 7000: none
+    assert note.startswith(
+        "about 44% of the output lengths are clipped to [2, 7000], so their mean is not 40:"
+    )
+    assert clipping_notes(options(rate=1.0, output_tokens=40, output_tokens_stdev=20)) == []
+    assert clipping_notes(options(rate=1.0)) == []
+    assert clipping_notes(options(rate=1.0, output_tokens=40)) == []
+
+
+def test_synth_warns_of_clipped_lengths(tmp_path: Path) -> None:
+    load = [
+        "--rate",
+        "1",
+        "--output-tokens",
+        "40",
+        "--output-tokens-stdev",
+        "256",
+        "--output",
+        tmp_path / "w",
+    ]
+    command = [sys.executable, "-m", "vtwin", "trace", "synth", *map(str, load)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "warning: about 44% of the output lengths are clipped" in done.stderr

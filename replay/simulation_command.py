@@ -63,7 +63,13 @@ def simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, options:
     _check_options(twin, options)
     if options.operator_times:
         check_has_operators(twin)
-    pacing = pacing_of(trace, options.loop, at=options.at, max_concurrency=options.max_concurrency)
+    pacing = pacing_of(
+        trace,
+        options.loop,
+        at=options.at,
+        max_concurrency=options.max_concurrency,
+        simulates_rounds=twin.cluster is not None,
+    )
     notes = trace_notes(trace, twin, pacing)
     for note in notes:
         typer.echo(f"note: {note}", err=True)

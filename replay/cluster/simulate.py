@@ -61,7 +61,7 @@ def simulate_fleet(
     work = cluster_work(trace, pacing, cluster)
     result = simulate_cluster(work, cluster, record=record, records_decisions=records_decisions)
     simulation = as_simulation(result)
-    simulated = simulated_trace(trace, simulation, is_closed_loop=pacing.closed_loop is not None)
+    simulated = simulated_trace(trace, simulation, is_closed_loop=pacing.leaves_times_open)
     simulated = simulated.with_columns(**_gateway_columns(result, cluster))
     simulated = at_client(simulated, client_network(trace, pacing))
     return FleetRun(trace=simulated, simulation=simulation, result=result, work=work)

@@ -8,7 +8,7 @@ import numpy as np
 
 from replay.trace.client_network import at_server, client_network
 from replay.trace.pacing import Pacing, paced_requests
-from sim.cluster.client_plans import ClientPlan, capped, closed_loop
+from sim.cluster.client_plans import ClientPlan, capped, closed_loop, sessions, waves
 from sim.cluster.run.prepare import ClusterWork
 from sim.cluster.slo import slo_priority
 from sim.requests import Int64s, Requests
@@ -37,7 +37,7 @@ def cluster_work(trace: Trace, pacing: Pacing, cluster: ClusterConfig) -> Cluste
         adapter=requests.adapter,
         slo_priority=_slo_priorities(trace, cluster),
         slo_target_us=trace.column("slo_target_us").fillna(-1).to_numpy(np.int64),
-        clients=_clients(requests, pacing),
+        clients=_clients(trace, requests, pacing, session=session),
     )
 
 
@@ -56,8 +56,20 @@ def _slo_priorities(trace: Trace, cluster: ClusterConfig) -> Int64s:
     return priorities
 
 
-def _clients(requests: Requests, pacing: Pacing) -> ClientPlan | None:
+def _clients(
+    trace: Trace, requests: Requests, pacing: Pacing, *, session: Int64s | None
+) -> ClientPlan | None:
     """Return who waits for answers, None where every request comes by itself."""
+    if pacing.waves is not None:
+        size, pause_us = pacing.waves
+        return waves(np.arange(len(requests), dtype=np.int64) // size, pause_us=pause_us)
+    if pacing.users is not None and session is not None:
+        return sessions(
+            session,
+            trace.column("round_index").fillna(0).to_numpy(np.int64),
+            think_us=trace.column("think_time_us").fillna(0).to_numpy(np.int64),
+            concurrency=pacing.users or None,
+        )
     if pacing.closed_loop is not None:
         concurrency, think_time_us = pacing.closed_loop
         return closed_loop(len(requests), concurrency=concurrency, think_time_us=think_time_us)

@@ -66,7 +66,7 @@ def says_network(trace: Trace) -> bool:
 
 def paced_by_answers(pacing: Pacing) -> bool:
     """Return whether answers decide when requests are sent."""
-    return pacing.closed_loop is not None or pacing.max_concurrency is not None
+    return pacing.is_by_answers
 
 
 def at_server(requests: Requests, network: ClientNetwork | None) -> Requests:

@@ -23,7 +23,9 @@ COLUMN_COVERAGE: Final[Mapping[str, Coverage]] = {
         "modelled", "where the policy goes by priority; fcfs ignores it, which is noted"
     ),
     "session_id": Coverage(
-        "noted", "rounds share what was said before; they are sent at their recorded times, refused without"
+        "noted",
+        "rounds share what was said before; they are sent at their recorded times; without, refused for one server, "
+        "in a cluster sent after the simulated answers",
     ),
     "round_index": Coverage("noted", "order within the session; as session_id"),
     "think_time_us": Coverage("noted", "in the recorded times; as session_id"),

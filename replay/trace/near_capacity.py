@@ -73,7 +73,7 @@ def near_capacity(
     """
     from replay.trace.pacing import paced_requests
 
-    if pacing.closed_loop is not None or pacing.max_concurrency is not None or len(trace) < LEAST:
+    if pacing.is_by_answers or len(trace) < LEAST:
         return None
     seats = _most_running(simulation)
     num_seats = config.num_seats

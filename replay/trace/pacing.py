@@ -20,12 +20,27 @@ class Pacing:
     """Who decides when a trace's requests reach the engine: their times alone, or the engine's answers, too.
 
     ``closed_loop``: (concurrency, think_time_us) of users who wait for answers. ``max_concurrency``: the cap of a
-    client that sends what is due once fewer are in flight. At most one of them; ``at``: which of a row's times counts.
+    client that sends what is due once fewer are in flight. ``users``: rounds of sessions wait for the answers before
+    them; there are so many users, 0: whoever begins a conversation does so at its time. ``waves``: (requests in each,
+    pause in µs) of a client that sends the next when all of one are answered. At most one of the four; ``at``: which of
+    a row's times counts.
     """
 
     at: At = "auto"
     closed_loop: tuple[int, int] | None = None
     max_concurrency: int | None = None
+    users: int | None = None
+    waves: tuple[int, int] | None = None
+
+    @property
+    def leaves_times_open(self) -> bool:
+        """Whether rows may have no time, since an answer decides it."""
+        return self.closed_loop is not None or self.users is not None or self.waves is not None
+
+    @property
+    def is_by_answers(self) -> bool:
+        """Whether answers decide when requests are sent."""
+        return self.leaves_times_open or self.max_concurrency is not None
 
     def note(self) -> str | None:
         """Return how answers set the pace, None where they do not."""
@@ -36,18 +51,30 @@ class Pacing:
                 f"sent with at most {self.max_concurrency} in flight, simulated as such: from due times, "
                 "the simulated answers letting the next ones go"
             )
+        if self.users is not None:
+            return "sessions, each round sent its think time after the simulated answer to the one before it"
+        if self.waves is not None:
+            return f"waves of {self.waves[0]}, each sent when the one before it is answered"
         return None
 
 
 def pacing_of(
-    trace: Trace, loop: Loop = "auto", *, at: At = "auto", max_concurrency: int | None = None
+    trace: Trace,
+    loop: Loop = "auto",
+    *,
+    at: At = "auto",
+    max_concurrency: int | None = None,
+    simulates_rounds: bool = False,
 ) -> Pacing:
     """Return how a trace is to be replayed; ``max_concurrency``: the client's cap, in place of the header's.
 
     ``auto``: as its header says it was run: a closed loop, a client with a cap, or neither; ``at="send"`` asks for the
     recorded times of a capped run, which are the real answers' doing. ``open``: by the rows' times alone. ``closed``
-    needs a header that says how many were in flight. Waves and users with sessions are replayed as they were sent.
+    needs a header that says how many were in flight. Waves and users with sessions are replayed as they were sent;
+    with ``simulates_rounds``, which a cluster does, those that were not sent yet wait for simulated answers.
     """
+    if simulates_rounds and max_concurrency is None and (waiting := _by_answers(trace, loop)) is not None:
+        return waiting
     _refuse_what_has_no_times(trace)
     recorded, client = trace.header.closed_loop, trace.header.client
     if max_concurrency is not None:
@@ -71,6 +98,23 @@ def pacing_of(
     return Pacing(at=at, max_concurrency=cap)
 
 
+def _by_answers(trace: Trace, loop: Loop) -> Pacing | None:
+    """Return the pacing of sessions and waves that were not sent yet; None for anything else."""
+    untimed = trace.column("send_time_us").isna() & trace.column("arrival_time_us").isna()
+    recorded = trace.header.closed_loop
+    is_in_waves = recorded is not None and bool(recorded.in_waves)
+    if not untimed.any() or not (has_rounds(trace) or is_in_waves):
+        return None
+    if loop == "open":
+        raise ConfigError(
+            "--open-loop: got requests without times of their own, expected a trace that has them"
+        )
+    if has_rounds(trace):
+        return Pacing(at="arrival", users=0 if recorded is None else recorded.concurrency)
+    assert recorded is not None  # noqa: S101 - it says that there are waves
+    return Pacing(at="arrival", waves=(recorded.concurrency, recorded.think_time_us))
+
+
 def _capped(trace: Trace, loop: Loop, *, at: At, max_concurrency: int) -> Pacing:
     """Return the pacing of a client that sends what is due once fewer than the cap are in flight."""
     for given, name in (
@@ -89,7 +133,8 @@ def _refuse_what_has_no_times(trace: Trace) -> None:
     if has_rounds(trace) and untimed.any():
         raise ConfigError(
             f"sessions: got {int(untimed.sum())} rounds whose times are the answers' doing, which are not simulated "
-            "yet; expected a trace that was observed, or rounds with times of their own (closed_loop: false)"
+            "yet; expected a trace that was observed, or rounds with times of their own (closed_loop: false), or a "
+            "cluster (--instances 1), whose answers decide them"
         )
 
 
@@ -98,7 +143,8 @@ def _as_sent(trace: Trace, loop: Loop, *, at: At) -> Pacing:
     if loop == "closed" or trace.column("send_time_us").isna().any():
         raise ConfigError(
             "closed_loop: got waves, or users with sessions, to be paced by simulated answers, which is not "
-            "there yet; expected a trace that was observed, replayed at the times it was sent"
+            "there yet; expected a trace that was observed, replayed at the times it was sent, or a workload and a "
+            "cluster (--instances 1)"
         )
     return Pacing(at="send" if at == "auto" else at)
 
@@ -106,7 +152,10 @@ def _as_sent(trace: Trace, loop: Loop, *, at: At) -> Pacing:
 def paced_requests(trace: Trace, pacing: Pacing, *, block_size: int) -> Requests:
     """Return a trace's requests as the engine's columns, arriving as the pacing wants them to."""
     return requests_from_trace(
-        trace, block_size=block_size, at=pacing.at, closed_loop=pacing.closed_loop is not None
+        trace,
+        block_size=block_size,
+        at=pacing.at,
+        closed_loop=pacing.leaves_times_open,
     )
 
 

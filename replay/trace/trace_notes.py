@@ -32,7 +32,7 @@ def trace_notes(trace: Trace, config: TwinConfig, pacing: Pacing | None = None) 
         *_adapter_notes(trace, config),
         *_unstreamed_notes(trace),
         *_sharing_notes(trace),
-        *_session_notes(trace),
+        *_session_notes(trace, pacing),
         *_guided_notes(trace, config),
         *_network_notes(trace, pacing),
         *_header_notes(trace, config),
@@ -121,9 +121,9 @@ def _sharing_notes(trace: Trace) -> tuple[str, ...]:
     )
 
 
-def _session_notes(trace: Trace) -> tuple[str, ...]:
+def _session_notes(trace: Trace, pacing: Pacing | None) -> tuple[str, ...]:
     """Return that rounds do not wait for the simulated answers before them."""
-    if not has_rounds(trace):
+    if not has_rounds(trace) or (pacing is not None and pacing.users is not None):
         return ()
     number = int(((trace.column("round_index") > 0).fillna(False) & trace.column("session_id").notna()).sum())
     return (

@@ -273,3 +273,25 @@ def test_prefix_routing_finds_more_in_the_caches_than_round_robin(
         hits[policy] = document(capsys)["prefix_hit_frac"]
     assert hits["round-robin"] < hits["weighted"]
     assert hits["round-robin"] < hits["cache-aware"]
+
+
+def test_a_round_is_sent_its_think_time_after_the_answer_to_the_one_before_it(tmp_path: Path) -> None:
+    command = ("run", *WORKLOAD[2:], "--concurrency", "5", "--rounds", "4", "--think-time", "300ms")
+    trace = run(tmp_path, ONE, "--instances", "2", "--routing", "session", command=command)
+    rows = trace.requests.sort_values(["session_id", "round_index"])
+    by_session = rows.groupby("session_id")
+    gaps = rows["send_time_us"] - by_session["last_token_time_us"].shift()
+    assert set(gaps.dropna()) == {300_000}
+    assert len(gaps.dropna()) == 60
+    assert (by_session["instance"].nunique() == 1).all()
+    begin, end = by_session["send_time_us"].min(), by_session["last_token_time_us"].max()
+    assert max(((begin <= time) & (end > time)).sum() for time in begin) == 5
+    assert (trace.column("num_cached_tokens")[trace.column("round_index") > 0] > 0).any()
+
+
+def test_a_wave_is_sent_when_all_of_the_one_before_it_are_answered(tmp_path: Path) -> None:
+    trace = run(tmp_path, ONE, "--instances", "2", command=("run", "--batch", "6", "--waves", "5"))
+    sent = trace.column("send_time_us").to_numpy(np.int64).reshape(5, 6)
+    answered = trace.column("last_token_time_us").to_numpy(np.int64).reshape(5, 6)
+    assert (sent == sent[:, :1]).all()
+    assert sent[1:, 0].tolist() == answered[:-1].max(axis=1).tolist()

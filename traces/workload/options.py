@@ -157,6 +157,15 @@ class WorkloadOptions:
             metavar="B",
         ),
     ] = None
+    arrival_scaling: Annotated[
+        Literal["rate", "none"] | None,
+        _option(
+            WHEN,
+            "rate: scale the drawn gaps so that the run as a whole has exactly --rate, as vllm bench does. none: as "
+            "drawn, so that a short run is off by chance.",
+            default="none",
+        ),
+    ] = None
 
     rounds: Annotated[
         int | None,
@@ -379,8 +388,21 @@ def check_options(options: WorkloadOptions) -> None:
         raise ConfigError("--context-growth: got it without --rounds, expected sessions of several rounds")
     if options.waves is not None and options.batch is None:
         raise ConfigError("--waves: got it without --batch, expected --batch N, the requests of a wave")
+    if options.arrival_scaling == "rate":
+        _check_scaling(options)
     _check_numbers(options)
     _check_arrival(options)
+
+
+def _check_scaling(options: WorkloadOptions) -> None:
+    """Raise ConfigError where there is no one rate that gaps could be scaled to."""
+    clash = next((name for name in ("workload", "rounds") if getattr(options, name) is not None), None)
+    if clash is not None:
+        raise ConfigError(
+            f"--arrival-scaling rate: got it together with {flag(clash)}, expected --rate alone"
+        )
+    if options.rate is None or options.rate == math.inf:
+        raise ConfigError("--arrival-scaling rate: got no rate to scale to, expected --rate R")
 
 
 def flag(name: str) -> str:

@@ -169,7 +169,21 @@ def _rounds(options: WorkloadOptions) -> Rounds:
 
 
 def _arrival(options: WorkloadOptions) -> Arrival:
-    """Return the gaps as asked: gamma's shape is the burstiness b, their coefficient of variation is b^-½."""
+    """Return the gaps as asked, scaled to the run's rate where that is asked for, too."""
+    drawn = _gaps(options)
+    if options.arrival_scaling != "rate":
+        return drawn
+    assert options.rate is not None  # noqa: S101 - check_options has looked
+    if options.num_requests is None and options.duration is not None:
+        number, span_s = max(1, round(options.rate * options.duration)), options.duration
+    else:
+        number = options.num_requests or DEFAULT_NUM_REQUESTS
+        span_s = number / options.rate
+    return replace(drawn, exactly=(number, max(1, to_us(span_s))))
+
+
+def _gaps(options: WorkloadOptions) -> Arrival:
+    """Return the gaps' family: gamma's shape is the burstiness b, their coefficient of variation is b^-½."""
     burstiness = options.burstiness
     if options.arrival == "constant" or burstiness == math.inf:
         return Arrival(process="constant", cv=0.0)

@@ -89,6 +89,9 @@ def refusal(**given: object) -> str:
             {"rate": 1.0, "output_tokens_max": 100, "output_tokens_min": 200},
             "--output-tokens-max: got 100, expected >= --output-tokens-min (200)",
         ),
+        ({"concurrency": 1, "arrival_scaling": "rate"}, "--arrival-scaling rate: got no rate to scale to"),
+        ({"rate": math.inf, "arrival_scaling": "rate"}, "--arrival-scaling rate: got no rate to scale to"),
+        ({"rate": 1.0, "rounds": 2, "arrival_scaling": "rate"}, "got it together with --rounds"),
         ({"rate": 1.0, "arrival": "gamma"}, "--arrival gamma: got no --burstiness"),
         ({"rate": 1.0, "arrival": "weibull"}, "--arrival weibull: got no --burstiness"),
         (
@@ -219,7 +222,7 @@ def test_a_command_takes_every_option_by_the_name_of_its_field() -> None:
         field.name: ["chat" if field.name == "api" else "chatbot" if field.name == "preset" else "3"]
         for field in fields(WorkloadOptions)
     }
-    given |= {"arrival": ["gamma"], "context_growth": ["none"]}
+    given |= {"arrival": ["gamma"], "arrival_scaling": ["none"], "context_growth": ["none"]}
     words = [word for name, values in given.items() for word in (flag(name), *values)]
     result = CliRunner().invoke(app, ["stem", *words, "--output", "out"], catch_exceptions=False)
     assert result.exit_code == 0, result.output

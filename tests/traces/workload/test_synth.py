@@ -296,3 +296,24 @@ def test_the_burstiest_process_is_drawn_to_the_end_of_its_time(seed: int) -> Non
     )
     long = arrivals(synth(counted, seed=seed))
     assert arrivals(synth(timed, seed=seed)).tolist() == long[long <= 20 * S].tolist()
+
+
+@pytest.mark.parametrize("seed", [1, 2, 42])
+@pytest.mark.parametrize("burstiness", [None, 0.3])
+def test_scaled_gaps_meet_the_rate_exactly_and_keep_their_proportions(
+    seed: int, burstiness: float | None
+) -> None:
+    raw, scaled = (
+        plain(rate=20.0, num_requests=60, burstiness=burstiness, arrival_scaling=how, seed=seed)
+        .requests["arrival_time_us"]
+        .to_numpy(dtype=float)
+        for how in ("none", "rate")
+    )
+    assert scaled[-1] == 3_000_000  # 60 requests at 20 per second, as vllm bench scales them
+    assert scaled == pytest.approx(raw * (scaled[-1] / raw[-1]), abs=3.0)  # both are rounded
+    assert raw[-1] != scaled[-1]
+
+
+def test_scaled_gaps_fill_a_duration() -> None:
+    arrivals = plain(rate=20.0, duration=2.0, arrival_scaling="rate").requests["arrival_time_us"]
+    assert (len(arrivals), arrivals.iloc[-1]) == (40, 2_000_000)

@@ -13,15 +13,10 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from calibrate.compare.network import Network
     from calibrate.findings import Calibration, Options, Source
     from calibrate.gate.verdict import Verdict
     from replay import TwinConfig
-
-LOG_WIDTH = 112
-"""Characters of a line where the output is not a terminal."""
 
 
 def check_writing(*, fit: bool, asked: Path | None, infer: bool) -> None:
@@ -183,12 +178,12 @@ LINEAR = (
 def summarise(calibration: Calibration, report: Path, *, is_stdout_free: bool) -> None:
     """Print the errors and coefficients on stdout, or on stderr where stdout holds JSON; the advice on stderr."""
     from calibrate.report.suggested_runs import suggested_runs
-    from calibrate.report.terminal import headline, tables_of
+    from calibrate.report.terminal import console_of, headline, print_table, tables_of
     from calibrate.report.warnings import warnings_of
 
-    results, advice = _console(stderr=not is_stdout_free), _console(stderr=True)
+    results, advice = console_of(stderr=not is_stdout_free), console_of(stderr=True)
     for table in tables_of(calibration):
-        results.print(table)
+        print_table(results, table)
     for each in calibration.traces:
         if each.saturation.state != "stable":
             results.print(
@@ -203,11 +198,3 @@ def summarise(calibration: Calibration, report: Path, *, is_stdout_free: bool) -
     for line in warnings_of(calibration):
         advice.print(f"warning: {line}", soft_wrap=True, markup=False)
     advice.print(f"report: {report / 'report.html'}", soft_wrap=True)
-
-
-def _console(*, stderr: bool) -> Console:
-    """Return a console; without a terminal it is wide enough that a log loses no column."""
-    from rich.console import Console
-
-    stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, highlight=False, width=None if stream.isatty() else LOG_WIDTH)

@@ -30,10 +30,9 @@ def compare_models(
     as_json: bool,
 ) -> None:
     """Write a report per latency model and a table of all; print the table."""
-    from rich.console import Console
-
     from calibrate.command import calibration_of, write_all
     from calibrate.latency_table import models_in, row_of, table_of, twin_for, unable, write_rows
+    from calibrate.report.terminal import console_of, print_table
 
     if config is None:
         raise ConfigError(
@@ -60,7 +59,7 @@ def compare_models(
         )
         rows.append(row_of(model, calibration, reason=twin.latency_reason))
     document = write_rows(rows, report)
-    Console(stderr=as_json, highlight=False).print(table_of(rows))
+    print_table(console_of(stderr=as_json), table_of(rows))
     if as_json:
         typer.echo(json.dumps(document, indent=2, allow_nan=False))
 

@@ -93,7 +93,7 @@ def table_of(rows: Sequence[Row]) -> Table:
 
     table = Table(title="latency models: error per request (of the mean), per cent", title_justify="left")
     for column in ("model", "n", *SHOWN.values(), ""):
-        table.add_column(column, justify="left" if column in ("model", "") else "right")
+        table.add_column(column, justify="left" if column in ("model", "") else "right", no_wrap=column != "")
     for row in rows:
         figures = [_shown(row.mape.get(name), row.mean_error.get(name)) for name in SHOWN]
         note = " ".join(filter(None, ("fitted" if row.is_fitted else "", row.note)))

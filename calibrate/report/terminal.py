@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,51 @@ from calibrate.fit.result import Fit
 from calibrate.report import tables
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
+
+PIPED_WIDTH = 10_000
+"""A pipe or a file has no width: no line is wrapped and no column dropped."""
+
+_WRAPPED_WIDTH = 20
+"""Room for a column of text that wraps, below which other columns make way for it."""
+
+
+def console_of(*, stderr: bool) -> Console:
+    """Return a console as wide as the terminal, or without a width where there is none."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(stderr=stderr, highlight=False, width=None if stream.isatty() else PIPED_WIDTH)
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Print a table with every figure whole: where it is too wide, the last columns are left out and named."""
+    dropped: list[str] = []
+    while _natural_width(console, table) > console.width:
+        last = next((i for i in range(len(table.columns) - 1, 1, -1) if table.columns[i].no_wrap), None)
+        if last is None:
+            break
+        dropped.insert(0, str(table.columns.pop(last).header))
+    console.print(table)
+    if dropped:
+        console.print(f"not shown, for want of width: {', '.join(dropped)}", soft_wrap=True)
+
+
+def _natural_width(console: Console, table: Table) -> int:
+    """Return the width at which no cell is cut, text that may wrap taken as ``_WRAPPED_WIDTH``."""
+    from rich.measure import Measurement
+
+    wrapping = [column for column in table.columns if not column.no_wrap]
+    title, caption = table.title, table.caption
+    table.title = table.caption = None
+    for column in wrapping:
+        column.max_width = _WRAPPED_WIDTH
+    width = Measurement.get(console, console.options.update(width=PIPED_WIDTH), table).maximum
+    for column in wrapping:
+        column.max_width = None
+    table.title, table.caption = title, caption
+    return width
 
 
 def tables_of(calibration: Calibration) -> list[Table]:

@@ -116,8 +116,22 @@ def test_round_robin_gives_every_instance_its_share_in_turn(
 
 def test_inter_token_latencies_of_several_instances_are_those_of_their_tokens(tmp_path: Path) -> None:
     """The engine's spans, mapped to the requests of each instance, against the times of single tokens."""
-    by_spans = run(tmp_path, ONE, "--instances", "3", "--routing", "least-loaded")
-    by_tokens = run(tmp_path, ONE, "--instances", "3", "--routing", "least-loaded", "--itl")
+    command = (
+        "run",
+        *WORKLOAD,
+        "--rate",
+        "400",
+        "--num-requests",
+        "300",
+        "--routing",
+        "least-loaded",
+        "--instances",
+        "3",
+    )
+    tight = ONE.replace("num_gpu_blocks: 300", "num_gpu_blocks: 150")
+    by_spans = run(tmp_path, tight, command=command)
+    by_tokens = run(tmp_path, tight, "--itl", command=command)
+    assert by_spans.column("num_preemptions").sum() > 0  # whose pauses the spans have listed
     for name in ("itl_mean_us", "itl_p99_us"):
         np.testing.assert_allclose(by_spans.column(name), by_tokens.column(name), atol=1.01)
     assert by_spans.column("itl_p99_us").nunique() > 10

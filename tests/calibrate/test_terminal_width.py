@@ -1,0 +1,59 @@
+"""The terminal's tables: a figure is whole or not there, whatever the width."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from calibrate.report.terminal import PIPED_WIDTH, _table, console_of, print_table
+
+HEAD = ["metric", "n", "observed", "simulated", "error", "MAPE", "90 %", "noise", "bias per request", "R"]
+ROW = [
+    "E2E",
+    "120",
+    "593.1 ms",
+    "612.4 ms",
+    "+12.6 %",
+    "14.2 %",
+    "11.3 … 17.9 %",
+    "2.1 %",
+    "+1.25 %",
+    "0.987",
+]
+
+
+def printed(width: int, head: list[str], row: list[str]) -> str:
+    stream = io.StringIO()
+    print_table(Console(file=stream, width=width, highlight=False), _table("errors", head, [row]))
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, PIPED_WIDTH])
+def test_every_figure_is_whole_or_its_column_is_named_as_left_out(width: int) -> None:
+    text = printed(width, HEAD, ROW)
+    lines = text.splitlines()
+    (line,) = [line for line in lines if "E2E" in line]
+    left_out = next((line for line in lines if line.startswith("not shown, for want of width: ")), "")
+    names = [name for name in left_out.partition(": ")[2].split(", ") if name]
+    assert line.split() == " ".join(ROW[: len(ROW) - len(names)]).split()
+    assert names == HEAD[len(HEAD) - len(names) :]
+    assert len(line) <= width
+    assert ROW[4] in line  # the error of the mean fits into 60 columns
+    if width >= 120:
+        assert names == []
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_reason_wraps_before_a_figure_is_cut(width: int) -> None:
+    head = ["", "value", "90 %", "unit", "not identifiable"]
+    reason = "no request was long enough to tell it from the constant part of a step"
+    text = printed(width, head, ["beta1", "123.456789", "101.2 … 145.7", "µs/token", reason])
+    assert "123.456789" in text
+    assert "101.2 … 145.7" in text
+    assert all(word in text for word in reason.split())
+
+
+def test_a_pipe_has_no_width() -> None:
+    assert console_of(stderr=False).width == PIPED_WIDTH

@@ -81,7 +81,7 @@ def row(name: str, router: str, instances: int, document: dict[str, Any]) -> str
 
 
 def table(data: Path, work: Path) -> str:
-    """Return the table of both traces over eight replicas, and of Mooncake over four and sixteen for Dynamo's figures."""
+    """Return the table of both traces over eight replicas, and of Mooncake over 4 and 16 for Dynamo's figures."""
     lines = [
         "| trace, replicas | router | mean TTFT ms | p99 TTFT ms | mean E2E ms | hits % | requests per replica |",
         "|---|---|---|---|---|---|---|",

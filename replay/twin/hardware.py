@@ -63,12 +63,18 @@ class Hardware:
             named = ", ".join(f"hardware.{name}" for name in written)
             said = f"{named}: in the latency's coefficients, if at all; here it bears on the KV cache alone"
             return (said,) if written else ()
-        if self.layout.dp == 1:
-            return ()
-        return (
-            f"hardware.dp {self.layout.dp}: one engine of {self.layout.dp} is simulated; the others, whose tokens pass "
-            "the same experts, are taken to be as loaded and in step",
-        )
+        notes = []
+        if self.pp > 1:
+            notes.append(
+                f"hardware.pp {self.pp}: the requests of one step are computed as {self.pp} batches in flight; vLLM "
+                f"schedules up to {self.pp} batches by themselves, so that times near saturation may differ"
+            )
+        if self.layout.dp > 1:
+            notes.append(
+                f"hardware.dp {self.layout.dp}: one engine of {self.layout.dp} is simulated; the others, whose tokens "
+                "pass the same experts, are taken to be as loaded and in step"
+            )
+        return tuple(notes)
 
 
 def read_hardware(root: Section) -> Hardware | None:

@@ -116,6 +116,13 @@ def test_what_gpus_wait_for_each_other_is_in_the_step(model: type[Roofline] | ty
 TWIN = "hardware: {gpu: H100, tp: 2, KEYS}\nlatency: {model: roofline, model_config: Qwen/Qwen3-30B-A3B}\n"
 
 
+def test_pipeline_stages_are_told_to_share_one_schedule(tmp_path: Path) -> None:
+    path = tmp_path / "twin.yaml"
+    for keys, is_told in (("pp: 2", True), ("pp: 1", False)):
+        path.write_text(TWIN.replace("KEYS", keys))
+        assert any(note.startswith("hardware.pp 2: ") for note in load_config(path).notes) == is_told
+
+
 def test_the_keys_of_hardware_are_read_written_back_and_told(tmp_path: Path) -> None:
     path = tmp_path / "twin.yaml"
     keys = "dp: 4, enable_expert_parallel: true, gpus_per_node: 4, network_gb_per_s: 25, nccl_launch_us: 9"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sim.cluster.arrays import NOWHERE
+from sim.cluster.fleet import ACTIVE_ADAPTER, NO_ADAPTER, WAITING_ADAPTER
 from sim.cluster.gateway.admission import note_gone
 from sim.cluster.gateway.eviction import note_departed
 from sim.cluster.routing.decide import note_finished, note_first_token
@@ -31,6 +33,31 @@ def leave_admitted(w: World, request: int, way: int, time_us: int) -> None:
     leave(w, request, way, time_us)
 
 
+@part
+def hold_adapter(w: World, request: int, instance: int) -> None:
+    """Note that a request with an adapter has been handed over: the instance will need it."""
+    adapter = w.requests.adapter[request]
+    if adapter == NOWHERE:
+        return
+    w.num_with_adapter[instance, adapter] += 1
+    if w.fleet.adapters[instance, adapter] == NO_ADAPTER:
+        w.fleet.adapters[instance, adapter] = WAITING_ADAPTER
+        w.fleet.instances[instance].num_adapters += 1
+
+
+@part
+def leave_instance(w: World, request: int, instance: int) -> None:
+    """Let nobody count a request on an instance any more."""
+    note_finished(w.router, w.fleet, w.requests, request, instance)
+    adapter = w.requests.adapter[request]
+    if adapter == NOWHERE:
+        return
+    w.num_with_adapter[instance, adapter] -= 1
+    if w.num_with_adapter[instance, adapter] == 0:
+        w.fleet.adapters[instance, adapter] = NO_ADAPTER
+        w.fleet.instances[instance].num_adapters -= 1
+
+
 @phase
 def hear(w: World, request: int, kind: int, time_us: int) -> None:
     """Let the gateway know of a request's first token, or of its end."""
@@ -40,9 +67,11 @@ def hear(w: World, request: int, kind: int, time_us: int) -> None:
     if not j.got_first_token:
         j.got_first_token = 1
         note_first_token(w.router, w.requests, request, j.instance)
+        if w.requests.adapter[request] != NOWHERE:
+            w.fleet.adapters[j.instance, w.requests.adapter[request]] = ACTIVE_ADAPTER
     if kind == dt.GOT_FIRST_TOKEN:
         return
-    note_finished(w.router, w.fleet, w.requests, request, j.instance)
+    leave_instance(w, request, j.instance)
     if w.loop[0].has_queue:
         note_departed(w.sheddable, request)
     leave_admitted(w, request, TIMED_OUT if kind == dt.GAVE_UP else COMPLETED, time_us)

@@ -12,8 +12,8 @@ from sim.cluster.gateway.admission import is_admitted, note_admitted
 from sim.cluster.gateway.eviction import note_dispatched, take_victim
 from sim.cluster.gateway.queue import QUEUED, fleet_saturation, offer, take_next, withdraw
 from sim.cluster.gateway.saturation import CONCURRENCY
-from sim.cluster.routing.decide import choose_instance, has_room, note_finished, note_first_token, note_routed
-from sim.cluster.run.departures import leave, leave_admitted
+from sim.cluster.routing.decide import choose_instance, has_room, note_first_token, note_routed
+from sim.cluster.run.departures import hold_adapter, leave, leave_admitted, leave_instance
 from sim.cluster.run.instances import hand_over, is_on, run_until
 from sim.cluster.run.planning import follow, next_event_us, plan_dispatch, plan_step
 from sim.cluster.run.snapshots import see_fleet, see_prompts, see_two
@@ -141,7 +141,7 @@ def evict(w: World, request: int, time_us: int) -> None:
     if s.requests[request].status == dt.FINISHED:  # in the step that is under way: it comes to its end
         return
     drop_request(s, request)
-    note_finished(w.router, w.fleet, w.requests, request, instance)
+    leave_instance(w, request, instance)
     leave_admitted(w, request, EVICTED, time_us)
     plan_step(w, instance)
 
@@ -190,9 +190,10 @@ def send_to(w: World, request: int, instance: int, time_us: int) -> None:
         return
     j.instance = instance
     note_routed(w.router, w.fleet, w.requests, request, instance)
+    hold_adapter(w, request, instance)
     if not hand_over(w, request, instance, time_us):
         note_first_token(w.router, w.requests, request, instance)
-        note_finished(w.router, w.fleet, w.requests, request, instance)
+        leave_instance(w, request, instance)
         leave_admitted(w, request, REFUSED, w.rows[request].queued_us)
         return
     if loop.has_queue:

@@ -47,6 +47,9 @@ from sim.engine.state import Records, State
 from sim.engine.state import records as aligned_records
 from sim.requests import Int64s, Requests
 
+NO_LIMIT = 1 << 31
+"""Of adapters on an instance."""
+
 SEES_KV = ("kv-utilization", "load-balance")
 SEES_QUEUES = ("queue-depth", "running-requests", "load-aware", "vllm-dp")
 
@@ -109,6 +112,8 @@ def new_world(
         block_size=config.pools[0].engine.block_size,
         num_adapters=0 if work.adapter is None else int(work.adapter.max(initial=-1)) + 1,
     )
+    most = [pool.engine.max_loras or NO_LIMIT for pool in config.pools for _ in range(pool.instances)]
+    fleet.instances["max_adapters"] = most
     policy = RoundRobin() if isinstance(config.routing, OwnPolicy) else config.routing
     num_seats = sum(pool.instances * pool.engine.max_num_seqs for pool in config.pools)
     flow = config.flow_control or FlowControl()
@@ -139,6 +144,7 @@ def new_world(
         arrivals_us=work.requests.arrival_us[order].astype(np.int64),
         journeys=new_journeys(work.requests),
         forced=np.zeros(0, np.int64) if forced is None else forced.astype(np.int64),
+        num_with_adapter=np.zeros(fleet.adapters.shape, np.int64),
         cached=new_cache_snapshot(loop, config.num_instances, work.requests),
         clients=clients_of(work.clients),
         log=new_decision_log(n if records_decisions else 0, config.num_instances),

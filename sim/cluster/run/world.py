@@ -171,6 +171,7 @@ class World(NamedTuple):
     arrivals_us: Int64s
     journeys: Records  # JOURNEY[n]
     forced: Int64s  # per request: the instance it must go to, NEVER where the policy decides; or of no rows
+    num_with_adapter: Int64s  # [num_instances, num_adapters]: requests in flight
     cached: NDArray[np.int8]  # [num_instances, num hashes]: the snapshot of the prefix caches; or of no rows
     clients: Clients
     log: DecisionLog

@@ -332,6 +332,21 @@ def test_stale_snapshots_herd() -> None:
     assert spread[1] > 3 * spread[0]
 
 
+def test_requests_of_an_adapter_go_where_it_is_in_use() -> None:
+    requests = some_requests(400, per_s=60)
+    adapter = np.random.default_rng(2).integers(0, 4, 400)
+    shares = {}
+    for name in ("lora-affinity", "load-balance"):
+        config = cluster(4, routing=Weighted(scorers={name: 1}))
+        ours = simulate_cluster(
+            ClusterWork(requests=requests, adapter=adapter), config, records_decisions=True
+        )
+        pairs = np.bincount(ours.instance * 4 + adapter, minlength=16).reshape(4, 4)
+        shares[name] = pairs.max(axis=0).sum() / 400
+    assert shares["lora-affinity"] > 0.7
+    assert shares["load-balance"] < 0.5
+
+
 def test_pools_may_differ() -> None:
     fast = Pool(
         name="fast", engine=EngineConfig(max_model_len=4096), latency=Blackbox(beta0=2000), instances=1

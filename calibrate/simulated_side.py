@@ -105,7 +105,9 @@ def _steps(
 def _timed(side: Side, outcomes: Outcomes, steps: list[Step] | None, observed: Trace) -> Side:
     """Return the simulated side with its phases; where the server timed its queue, by the server's own clock."""
     starts: NDArray[np.int64] | None = None
-    if steps is not None:
+    if (
+        steps is not None and observed.header.mode != "replayed"
+    ):  # a simulated trace counts the step under way
         starts = np.array([step.t for step in steps], dtype=np.int64)
     phases = simulated_phases(outcomes, e2e_us=side.table["e2e_us"].to_numpy(), step_starts_us=starts)
     table = side.table.assign(**{name: phases[name].to_numpy() for name in PHASES})

@@ -52,6 +52,7 @@ class SimulationOptions:
 
 def simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, options: SimulationOptions) -> None:
     """Simulate, write the trace (and the steps), show the summary. Raises typer.Exit(1) where nothing finished."""
+    from replay.cluster.summary import why_none_completed
     from replay.trace.operator_times import check_has_operators, times_of
     from replay.trace.pacing import pacing_of
     from replay.trace.simulation_summary import summarize, why_none_finished
@@ -88,14 +89,17 @@ def simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, options:
         single = _one_step_at_a_time(trace, twin, options=options)
         if options.operator_times:
             summary["operator_times"] = times_of(single, twin)
-    beyond = _limits_of(trace, simulated, simulation, twin, pacing, fleet)
+    beyond = _limits_of(
+        trace, simulated, simulation, twin, pacing, fleet, is_whole=summary["incomplete"] is None
+    )
     of_cluster = {} if fleet is None else _of_cluster(fleet, twin, options=options)
     simulated = _with_origin(simulated, twin)
     with working(f"writing {output}"):
         write_trace(simulated, output, dialect=options.dialect, events=options.itl)
     _show(summary, twin, of_cluster, as_json=options.as_json, warnings=(*twin.notes, *notes, *beyond))
     if len(trace) and not summary["num_by_status"].get("ok"):
-        typer.echo(why_none_finished(summary, twin.engine), err=True)
+        why = why_none_finished(summary, twin.engine) if fleet is None else why_none_completed(fleet)
+        typer.echo(why, err=True)
         raise typer.Exit(1)
 
 
@@ -207,31 +211,43 @@ def _limits_of(
     twin: TwinConfig,
     pacing: Pacing,
     fleet: FleetRun | None,
+    *,
+    is_whole: bool,
 ) -> tuple[str, ...]:
-    """Tell and return where the run goes beyond the fitted loads and lengths, and how near it is to saturation."""
+    """Tell and return where the run goes beyond the fitted loads and lengths, and how near it is to saturation.
+
+    ``is_whole``: no horizon cut it; what is cut has no capacity.
+    """
     from replay.trace.near_capacity import near_capacity
     from replay.twin.fitted_range import extrapolation_note, range_of
 
     found = []
     if twin.fitted is not None:
         found.append(extrapolation_note(twin.fitted, range_of([simulated], [None])))
-    near = near_capacity(
-        trace, twin, simulation, pacing, run=None if fleet is None else _serves_again(fleet, twin)
-    )
-    found.append(None if near is None else near.text())
+    if is_whole:
+        run, at_once = (None, None) if fleet is None else _serves_again(fleet, twin)
+        near = near_capacity(trace, twin, simulation, pacing, run=run, run_at_once=at_once)
+        found.append(None if near is None else near.text())
     notes = tuple(note for note in found if note is not None)
     for note in notes:
         typer.echo(f"note: {note}", err=True)
     return notes
 
 
-def _serves_again(fleet: FleetRun, twin: TwinConfig) -> Callable[[Requests], Outcomes]:
-    """Return what serves the same requests by the same cluster, arriving at other times."""
+def _serves_again(
+    fleet: FleetRun, twin: TwinConfig
+) -> tuple[Callable[[Requests], Outcomes], Callable[[Requests], Outcomes]]:
+    """Return what serves the same requests by the same cluster, arriving at other times; and by one that takes all."""
+    from sim.cluster.gateway.admission import AlwaysAdmit
     from sim.cluster.simulation import simulate_cluster
 
     assert twin.cluster is not None  # noqa: S101 - it was simulated
     cluster = twin.cluster
-    return lambda requests: simulate_cluster(replace(fleet.work, requests=requests), cluster).outcomes
+    takes_all = replace(cluster, admission=AlwaysAdmit(), flow_control=None)
+    return (
+        lambda requests: simulate_cluster(replace(fleet.work, requests=requests), cluster).outcomes,
+        lambda requests: simulate_cluster(replace(fleet.work, requests=requests), takes_all).outcomes,
+    )
 
 
 def _with_origin(simulated: Trace, twin: TwinConfig) -> Trace:

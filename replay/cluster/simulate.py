@@ -16,6 +16,8 @@ from replay.trace.simulate import simulated_trace
 from sim import Simulation
 from sim.cluster.run.world import EXIT_MEANINGS, Exit
 from sim.cluster.simulation import ClusterSimulation, simulate_cluster
+from sim.config import InvalidConfig
+from traces.errors import ConfigError
 
 if TYPE_CHECKING:
     from sim.cluster.config import ClusterConfig
@@ -59,7 +61,10 @@ def simulate_fleet(
     the gateway has a queue its time there, and where the gateway ended it the reason as ``error_message``.
     """
     work = cluster_work(trace, pacing, cluster)
-    result = simulate_cluster(work, cluster, record=record, records_decisions=records_decisions)
+    try:
+        result = simulate_cluster(work, cluster, record=record, records_decisions=records_decisions)
+    except InvalidConfig as error:  # of a user's own policy, or what a cluster cannot do
+        raise ConfigError(f"cluster: {error}") from error
     simulation = as_simulation(result)
     simulated = simulated_trace(trace, simulation, is_closed_loop=pacing.leaves_times_open)
     simulated = simulated.with_columns(**_gateway_columns(result, cluster))

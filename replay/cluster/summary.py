@@ -145,3 +145,10 @@ def _percent(value: float | None) -> str:
 
 def _ms(value: float | None) -> str:
     return "-" if value is None else f"{value / 1e3:,.3f}"
+
+
+def why_none_completed(run: FleetRun) -> str:
+    """Return the line that says why no request of a cluster finished, by the ways in which they left."""
+    ways = ((way, count) for way, count in run.result.num_by_exit.items() if count)
+    parts = [f"{count:,} {exit_name(way).replace('_', ' ')} ({EXIT_MEANINGS[way]})" for way, count in ways]
+    return f"no request finished: {', '.join(parts)}"

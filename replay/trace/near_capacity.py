@@ -66,10 +66,12 @@ def near_capacity(
     pacing: Pacing,
     *,
     run: Callable[[Requests], Outcomes] | None = None,
+    run_at_once: Callable[[Requests], Outcomes] | None = None,
 ) -> NearCapacity | None:
     """Return how near a simulated run came to saturation; None where it did not, or where answers set its pace.
 
-    ``run``: what serves requests, where that is not one such engine.
+    ``run``: what serves requests, where that is not one such engine; ``run_at_once``: what does so when all come at
+    once, and nobody may be turned away.
     """
     from replay.trace.pacing import paced_requests
 
@@ -88,7 +90,7 @@ def near_capacity(
         return None
     if run is None:
         run = _one_engine(config)
-    capacity = _capacity(requests, run)
+    capacity = _capacity(requests, run_at_once or run)
     is_full = seats >= (1 - MARGIN) * num_seats
     if capacity <= 0 or not (is_full or rate >= (1 - MARGIN) * capacity):
         return None
@@ -135,7 +137,7 @@ def _rate(requests: Requests) -> float | None:
 
 def _capacity(requests: Requests, run: Callable[[Requests], Outcomes]) -> float:
     """Return how many of such requests the server answers per second when all are there from the beginning."""
-    outcomes = run(replace(requests, arrival_us=np.zeros_like(requests.arrival_us)))
+    outcomes = run(replace(requests, arrival_us=np.zeros_like(requests.arrival_us), deadline_us=None))
     done = np.sort(outcomes.last_token_us[outcomes.status == Status.OK])
     if len(done) < LEAST:
         return 0.0

@@ -208,7 +208,9 @@ def _results(
         routed_us=journeys["routed_us"].copy(),
         instances=tuple(_instances(world, states, config, record=record)),
         decisions=_decisions(world),
-        duration_us=int(max(*clocks, outcomes.last_token_us.max(initial=0), world.loop[0].now_us)),
+        duration_us=int(
+            max(*clocks, outcomes.last_token_us.max(initial=0), journeys["left_us"].max(initial=0))
+        ),
         engine_cpu_s=cpu_s,
     )
 

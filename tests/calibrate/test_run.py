@@ -64,10 +64,17 @@ def test_queue_times_are_compared_by_the_servers_clock_which_starts_between_two_
     taken_in = [min(step.t for step in steps if step.t >= time) for time in joined]
     told = trace.with_columns(
         server_queue_us=pd.array(trace.requests["scheduled_time_us"] - taken_in, dtype="Int64")
-    )
+    ).with_header(mode="real")
     found = compare_with_twin([source("a", told)], SERVER, QUICK).holdout["queue_us"]
     assert found.error["mean"].value == pytest.approx(0, abs=1)
     assert found.observed["p50"] == 0  # a request that finds a seat waits for nothing but the step under way
+
+
+def test_queue_times_of_a_simulated_trace_are_compared_by_its_own_clock() -> None:
+    simulated, _ = simulate_trace(workload(40, rate=20, seed=7), SERVER, record="spans")
+    found = compare_with_twin([source("a", simulated)], SERVER, QUICK).holdout["queue_us"]
+    assert found.observed["p50"] > 0
+    assert found.error["mean"].value == pytest.approx(0, abs=1)
 
 
 def test_two_traces_can_be_compared_without_a_twin() -> None:

@@ -94,7 +94,12 @@ def choose_by_own(
     """Return what a user's function chooses: one call. Raises InvalidConfig if it is no candidate."""
     if fleet.counts["num_candidates"][0] == 0:
         return NOWHERE
-    chosen = policy.choose(view, request_view(fleet, requests, request), time_us)
+    try:
+        chosen = policy.choose(view, request_view(fleet, requests, request), time_us)
+    except Exception as error:  # whatever a user's function raises
+        raise InvalidConfig(
+            f"routing.policy: got {type(error).__name__} for request {request} ({error}), expected an instance number"
+        ) from error
     if isinstance(chosen, bool) or not isinstance(chosen, int | np.integer):
         raise InvalidConfig(
             f"routing.policy: got {chosen!r} for request {request}, expected an instance number"

@@ -38,7 +38,7 @@ class Exit(IntEnum):
 
 
 EXIT_MEANINGS = {
-    Exit.UNDER_WAY: "still queued or running when the run ended",
+    Exit.UNDER_WAY: "never finished: its instance could not run it, or it never got to one",
     Exit.COMPLETED: "has all its tokens",
     Exit.REJECTED: "not admitted",
     Exit.QUEUE_FULL: "found no place in the gateway's queue",

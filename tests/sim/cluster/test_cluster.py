@@ -320,6 +320,35 @@ def test_a_user_s_own_policy_is_asked_once_per_request() -> None:
     np.testing.assert_array_equal(own.instance, built_in.instance)
 
 
+@pytest.mark.parametrize("answer", [99, None, True, 1 / 3])
+def test_a_user_s_own_policy_that_names_no_instance_is_told_so(answer: object) -> None:
+    policy = OwnPolicy(choose=lambda _fleet, _request, _time_us: answer)  # type: ignore[arg-type,return-value]
+    with pytest.raises(InvalidConfig, match="for request 0, expected"):
+        simulate_cluster(ClusterWork(requests=some_requests(3, per_s=1)), cluster(routing=policy))
+
+
+def test_a_user_s_own_policy_that_fails_is_told_with_its_request() -> None:
+    def fails(_fleet: object, request: object, _time_us: int) -> int:
+        return 1 // (2 - request.number)  # type: ignore[attr-defined,no-any-return]
+
+    with pytest.raises(InvalidConfig, match="got ZeroDivisionError for request 2"):
+        simulate_cluster(
+            ClusterWork(requests=some_requests(5, per_s=1)), cluster(routing=OwnPolicy(choose=fails))
+        )
+
+
+def test_a_run_ends_with_its_last_answer_however_long_others_might_have_waited() -> None:
+    requests = some_requests(100, per_s=50)
+    ends = [
+        simulate_cluster(
+            ClusterWork(requests=requests),
+            cluster(flow_control=FlowControl(detector="concurrency", max_concurrency=8, ttl_us=ttl_us)),
+        )
+        for ttl_us in (0, 60_000_000)
+    ]
+    assert ends[0].duration_us == ends[1].duration_us == ends[0].outcomes.last_token_us.max()
+
+
 def test_stale_snapshots_herd() -> None:
     requests = some_requests(600, per_s=60)
     queue_depth = Weighted(scorers={"queue-depth": 1, "running-requests": 1})

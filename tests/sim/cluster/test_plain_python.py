@@ -1,0 +1,57 @@
+"""A cluster's loop as plain Python, without the tables of addresses, gives the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+
+from sim import Outcomes
+from sim.cluster.gateway.flow_config import FlowControl
+from sim.cluster.routing.policies import LeastLoaded, PowerOfTwo, Weighted
+from sim.cluster.run.prepare import ClusterWork
+from sim.cluster.simulation import simulate_cluster
+from tests.sim.cluster.test_cluster import cluster, some_requests
+
+ROOT = Path(__file__).parents[3]
+
+
+def digest() -> str:
+    """Return a digest of what three clusters make of the same requests."""
+    found = hashlib.sha256()
+    queue = FlowControl(detector="concurrency", max_concurrency=2)
+    for config in (
+        cluster(routing=Weighted()),
+        cluster(routing=PowerOfTwo()),
+        cluster(routing=LeastLoaded(), flow_control=queue),
+    ):
+        done = simulate_cluster(ClusterWork(requests=some_requests(60, per_s=100, output=8)), config)
+        found.update(done.instance.tobytes())
+        for field in fields(Outcomes):
+            found.update(np.ascontiguousarray(getattr(done.outcomes, field.name)).tobytes())
+    return found.hexdigest()
+
+
+def test_the_cluster_as_plain_python_gives_the_same_bytes() -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-c",
+            f"from {__name__} import digest; print(digest())",
+        ],
+        cwd=ROOT,
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == digest()

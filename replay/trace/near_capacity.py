@@ -52,11 +52,17 @@ class NearCapacity:
             if self.utilization is None
             else f"{self.utilization:.0%} of the simulated capacity of {self.capacity_per_s:.3g} requests/s"
         )
-        own, low, high = (f"{value / 1e3:,.4g}" for value in (self.ttft_us, self.low_us, self.high_us))
+        own, low, high = (_milliseconds(value) for value in (self.ttft_us, self.low_us, self.high_us))
         return (
             f"near saturation ({where}): do not trust TTFT here. A capacity {MARGIN:.0%} off moves its mean of {own} "
             f"ms to between {low} and {high} ms"
         )
+
+
+def _milliseconds(value_us: float) -> str:
+    """Return a time in ms with four digits, and all of those before the point."""
+    milliseconds = value_us / 1e3
+    return f"{milliseconds:,.0f}" if milliseconds >= 1000 else f"{milliseconds:.4g}"
 
 
 def near_capacity(

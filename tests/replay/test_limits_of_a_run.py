@@ -158,3 +158,16 @@ def test_replay_says_that_ttft_is_not_to_be_trusted(
     out, err = capsys.readouterr()
     assert any("do not trust TTFT" in line for line in json.loads(out)["warnings"])
     assert "do not trust TTFT" in err
+
+
+def test_a_long_time_is_told_in_whole_milliseconds() -> None:
+    near = NearCapacity(
+        utilization=1.2,
+        capacity_per_s=3.0,
+        seats=4,
+        num_seats=8,
+        ttft_us=7.5e6,
+        low_us=812_345.0,
+        high_us=1.234567e7,
+    )
+    assert near.text().endswith("moves its mean of 7,500 ms to between 812.3 and 12,346 ms")

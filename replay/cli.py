@@ -178,7 +178,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from traces import read_trace
     from traces.errors import TraceError
 
-    _tell_replaced(output, overwrite=overwrite)
+    _tell_replaced(output, overwrite=overwrite, read=trace)
     with working(f"reading {trace}"):
         recorded = read_trace(trace)
     if len(recorded) == 0:
@@ -366,9 +366,15 @@ def _load(
     return twin
 
 
-def _tell_replaced(output: Path, *, overwrite: bool) -> None:
-    """Say what the simulated trace replaces. Raises ConfigError where that was measured."""
+def _tell_replaced(output: Path, *, overwrite: bool, read: Path | None = None) -> None:
+    """Say what the simulated trace replaces. Raises ConfigError where that was measured, or is what is ``read``."""
+    from traces.errors import ConfigError
     from traces.files.overwrite import note_replaced
+    from traces.tables.paths import stem_of
 
+    if read is not None and not overwrite and stem_of(output).resolve() == stem_of(read).resolve():
+        raise ConfigError(
+            f"--output: {output} is the trace that is simulated, expected another place, or --overwrite to replace it"
+        )
     if (note := note_replaced(output, overwrite=overwrite)) is not None:
         typer.echo(f"note: {note}", err=True)

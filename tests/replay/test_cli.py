@@ -296,3 +296,14 @@ def test_a_trace_without_requests_is_refused(folder: Path, capsys: pytest.Captur
     printed = capsys.readouterr()
     assert "without rows" in printed.out
     assert printed.err == "w: 1 problem\n"
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("output", ["w", "w.csv", "./w"])
+def test_a_trace_is_not_replaced_by_its_own_simulation(
+    output: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = Path("w.csv").read_bytes()
+    assert vtwin.main(["replay", "w", "--config", "twin.yaml", "--output", output]) == 2
+    assert "is the trace that is simulated, expected another place" in capsys.readouterr().err
+    assert Path("w.csv").read_bytes() == before

@@ -76,7 +76,7 @@ def simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, options:
         typer.echo(f"note: {note}", err=True)
     load_engine()
     if twin.cluster is not None:
-        from replay.cluster.ready import compile_cluster
+        from sim.cluster.ready import compile_cluster
 
         with working("compiling the cluster once, up to a minute"):
             compile_cluster()

@@ -21,7 +21,6 @@ def leave(w: World, request: int, way: int, time_us: int) -> None:
     """Let a request be gone, by whichever way; its client knows at once."""
     j = w.journeys[request]
     j.exit, j.left_us = way, time_us
-    w.loop[0].num_open -= 1
     if w.loop[0].has_clients:
         note_answered(w, request, time_us)
 

@@ -140,7 +140,7 @@ def run_cluster(table: Table, until_us: int, margin: int) -> int:
         if loop.hand_us >= until_us:
             return DONE
         time_us, rank, subject = loop.hand_us, loop.hand_rank, loop.hand_subject
-        loop.now_us, loop.has_hand = time_us, 0
+        loop.has_hand = 0
         answer = handle(w, time_us, rank, subject)
         if answer != DONE:
             loop.hand_us, loop.hand_rank, loop.hand_subject, loop.has_hand = time_us, rank, subject, 1

@@ -251,7 +251,6 @@ def loop_of(config: ClusterConfig, work: ClusterWork, *, records_decisions: bool
     loop["records_decisions"] = records_decisions
     for name in ("queues_seen_us", "kv_seen_us", "caches_seen_us", "dispatch_planned_us"):
         loop[name] = NEVER
-    loop["num_open"] = len(work.requests)
     loop["chosen"] = UNDECIDED
     return loop
 

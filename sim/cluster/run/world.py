@@ -88,7 +88,6 @@ LOOP = np.dtype(
         ("records_decisions", np.int64),
         ("run_address", np.int64),  # of the engine's ``run``
         # where it stands
-        ("now_us", np.int64),
         ("next_arrival", np.int64),  # place in `arrivals`
         ("has_hand", np.int64),  # the event in hand; what could not be finished is taken up again
         ("hand_us", np.int64),
@@ -100,7 +99,6 @@ LOOP = np.dtype(
         ("dispatch_planned_us", np.int64),
         ("snapshot_planned_us", np.int64),
         ("num_in_transit", np.int64),  # left the gateway's queue, not routed yet
-        ("num_open", np.int64),  # arrived and not gone, or still to arrive
         ("num_decisions", np.int64),
         ("waits_for", np.int64),  # the engine, or the request, for which Python must do something
         ("chosen", np.int64),  # by a user's policy for the event in hand, UNDECIDED before

@@ -374,7 +374,8 @@ def _tell_replaced(output: Path, *, overwrite: bool, read: Path | None = None) -
 
     if read is not None and not overwrite and stem_of(output).resolve() == stem_of(read).resolve():
         raise ConfigError(
-            f"--output: {stem_of(output)}.yaml is the trace that is simulated, expected another place, or --overwrite to replace it"
+            f"--output: {stem_of(output)}.yaml is the trace that is simulated, expected another place, "
+            "or --overwrite to replace it"
         )
     if (note := note_replaced(output, overwrite=overwrite)) is not None:
         typer.echo(f"note: {note}", err=True)

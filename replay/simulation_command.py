@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, cast
 import typer
 
 if TYPE_CHECKING:
+    from replay.cluster.counterfactual import Counterfactual
     from replay.cluster.simulate import FleetRun
     from replay.trace.measured_window import Measured
     from replay.trace.pacing import Pacing
@@ -124,9 +125,9 @@ def _check_options(twin: TwinConfig, options: SimulationOptions) -> None:
                 f"{name}: got it with a cluster, expected one server: not simulated for clusters yet"
             )
     if options.decisions is not None:
-        from replay.cluster.decisions import check_suffix
+        from replay.cluster.decisions import check_can_write
 
-        check_suffix(options.decisions)
+        check_can_write(options.decisions)
 
 
 def _simulated(
@@ -173,7 +174,7 @@ def _of_cluster(fleet: FleetRun, twin: TwinConfig, *, options: SimulationOptions
     from replay.cluster.summary import summarize_cluster
 
     assert twin.cluster is not None  # noqa: S101 - it was simulated
-    added: dict[str, object] = {**summarize_cluster(fleet, twin.cluster)}
+    added: dict[str, object] = {**summarize_cluster(fleet, twin.cluster, measured=options.measured)}
     if options.decisions is not None:
         write_decisions(options.decisions, fleet, twin.cluster)
     if options.counterfactual is not None:
@@ -272,9 +273,14 @@ def _show(
     if not as_json:
         typer.echo(table(summary))
         if of_cluster:
+            from replay.cluster.counterfactual import counterfactual_lines
             from replay.cluster.summary import ClusterSummary, cluster_table
 
             typer.echo(cluster_table(cast("ClusterSummary", of_cluster)))
+            for line in counterfactual_lines(
+                cast("list[Counterfactual]", of_cluster.get("counterfactuals", []))
+            ):
+                typer.echo(line)
         return
     latency = {"model": name_of(twin.latency), "reason": twin.latency_reason or None}
     document = {**summary, **of_cluster, "latency": latency, "warnings": list(warnings)}

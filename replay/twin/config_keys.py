@@ -80,7 +80,7 @@ FOLLOWING: Mapping[str, str] = {
     "max_num_seqs": "vLLM's for the GPU, else 256",
     "max_num_batched_tokens": "vLLM's for the GPU, else 2048",
     "max_model_len": "the model's, else 32768",
-    "pipeline_parallel_size": "`hardware.pp`, else 1",
+    "pipeline_parallel_size": "the hardware's, else 1",
 }
 """Defaults that follow what the file says elsewhere: ``hardware``, ``latency.model_config``, ``latency.defaults``."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from replay.plan.capacity import STEP_TIME, THROUGHPUT, Binding, Capacity
 from replay.plan.evaluation import FAILED, SETTLING, Evaluation
+from replay.plan.units import shown_time
 from traces.run_slo import RunLimit
 
 if TYPE_CHECKING:
@@ -24,6 +25,13 @@ RESOURCE_NAMES = {
     STEP_TIME: "the time of a step",
 }
 
+SHORT_NAMES = {
+    "seats": "seats",
+    "kv_blocks": "KV blocks",
+    "token_budget": "token budget",
+    "all": "all together",
+    STEP_TIME: "step time",
+}
 TWICE = {"seats": "seats", "kv_blocks": "KV blocks", "token_budget": "token budget", "all": "all"}
 
 
@@ -101,6 +109,22 @@ def facts_of(
     if (method := interval_method(found)) is not None:
         facts.append(("interval", method))
     return facts
+
+
+def column(found: Capacity, limits: Sequence[RunLimit]) -> dict[str, str]:
+    """Return a capacity as a column beside others."""
+    has = found.rate_per_s is not None
+    at = found.at_capacity
+    return {
+        "capacity, requests/s": f"{found.rate_per_s:.4g}" if has else "none",
+        "  from": "-" if found.low is None else f"{found.low:.4g}",
+        "  to": "-" if found.high is None else f"{found.high:.4g}",
+        "breaks first": found.limiting,
+        "bound by": "-" if found.binding is None else SHORT_NAMES[found.binding.resource],
+        "serves at most": f"{found.ceiling_per_s:.4g}",
+        **{each.name: marked(at, each) for each in limits},
+        "output tokens/s": f"{at.output_tokens_per_s:,.0f}" if has else "-",
+    }
 
 
 def _answer(found: Capacity) -> str:
@@ -181,14 +205,3 @@ def marked(each: Evaluation, limit: RunLimit) -> str:
 
 def _mark(is_met: bool) -> str:
     return "✓" if is_met else "✗"
-
-
-def shown_time(value_us: float) -> str:
-    """Return a time in the unit in which people read it, three digits."""
-    if math.isnan(value_us):
-        return "-"
-    if value_us >= 6e7:
-        return f"{value_us / 6e7:.3g} min"
-    if value_us >= 1e6:
-        return f"{value_us / 1e6:.3g} s"
-    return f"{value_us / 1e3:.3g} ms"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +11,6 @@ import typer
 from traces.workload.options import WorkloadOptions, with_workload_options
 
 if TYPE_CHECKING:
-    from replay.twin.config import TwinConfig
     from traces import Trace
 
 DEFAULT_NUM_REQUESTS = 5000
@@ -60,6 +58,15 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         str | None,
         typer.Option(metavar="POLICY", help="How the router chooses, as in run.", show_default=False),
     ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A key of TWIN.yaml in place of the file's, as in run; several values give a table of capacities.",
+            show_default=False,
+        ),
+    ] = None,
     report: Annotated[
         Path | None,
         typer.Option(metavar="FILE.html", help="Also write a page with the curves.", show_default=False),
@@ -75,41 +82,28 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     The workload is drawn once per seed and simulated at many rates, 5,000 requests each unless --num-requests says
     otherwise. Exit code 1 if no rate meets the limits.
     """
-    from replay.plan.capacity import find_capacity
-    from replay.plan.capacity_text import document, lines
-    from replay.simulation_command import working
-    from replay.twin.config import load_config, with_cluster
-    from traces.files.write import tool_version
+    from replay.plan.capacity_command import show_one, show_several
+    from replay.plan.variants_command import variants_from
+    from replay.simulation_command import load_twins, prepare_engine
+    from traces.errors import ConfigError
     from traces.run_slo import parse_run_slo
 
     limits = parse_run_slo(slo)
     options = _searchable(workload, like)
-    twin = with_cluster(
-        load_config(config, defaults=defaults, allows_cluster=True), instances=instances, routing=routing
-    )
+    twins = load_twins(config, defaults, settings, instances=instances, routing=routing)
+    if len(twins) > 1 and report is not None:
+        raise ConfigError("--report: got it with several variants, expected one")
     traces = _draws(options, seeds)
-    warnings = [*twin.notes, *_few(traces[0], twin)]
-    for note in warnings:
-        typer.echo(f"note: {note}", err=True)
-    _load(twin)
-    with working("simulating at many rates"):
-        found = find_capacity(traces, twin, limits, with_binding=not no_binding)
-    if found.rate_per_s is not None and (beyond := _beyond(twin, found.rate_per_s)) is not None:
-        typer.echo(f"note: {beyond}", err=True)
-        warnings.append(beyond)
-    told = document(
-        found, limits, num_requests=len(traces[0]), tool_version=tool_version(), warnings=warnings
-    )
-    if report is not None:
-        from replay.plan.capacity_page import write_page
-
-        write_page(report, found, limits, engine=twin.engine, num_requests=len(traces[0]), notes=warnings)
-        typer.echo(f"wrote {report}", err=True)
-    if as_json:
-        typer.echo(json.dumps(told, indent=2, allow_nan=False))
+    for _, twin in twins:
+        prepare_engine(twin)
+    if len(twins) == 1:
+        is_met = show_one(
+            traces, twins[0][1], limits, with_binding=not no_binding, report=report, as_json=as_json
+        )
     else:
-        typer.echo("\n".join(lines(found, limits, engine=twin.engine, num_requests=len(traces[0]))))
-    if found.rate_per_s is None:
+        variants = variants_from(twins, [("", "", traces[0])])
+        is_met = show_several(traces, variants, limits, with_binding=not no_binding, as_json=as_json)
+    if not is_met:
         raise typer.Exit(1)
 
 
@@ -144,33 +138,3 @@ def _draws(options: WorkloadOptions, seeds: int) -> list[Trace]:
         return [first]
     start = first.header.seed if first.header.seed is not None else 0
     return [first, *(trace_from_options(replace(options, seed=start + i)) for i in range(1, seeds))]
-
-
-def _few(trace: Trace, twin: TwinConfig) -> list[str]:
-    """Return the warning that a run is too short to fill the server."""
-    least = 10 * twin.num_seats
-    if len(trace) >= least:
-        return []
-    return [
-        f"{len(trace):,} requests are few for {twin.num_seats:,} seats: a full server may not show within a run. "
-        f"--num-requests {least:,} is better"
-    ]
-
-
-def _load(twin: TwinConfig) -> None:
-    """Have compiled code ready, so that its time is not the simulation's."""
-    from replay.simulation_command import load_engine, working
-
-    load_engine()
-    if twin.cluster is not None:
-        from sim.cluster.ready import compile_cluster
-
-        with working("compiling the cluster once, up to a minute"):
-            compile_cluster()
-
-
-def _beyond(twin: TwinConfig, rate_per_s: float) -> str | None:
-    """Return the line that the capacity lies beyond the loads that the twin was fitted on."""
-    from replay.twin.fitted_range import FittedRange, extrapolation_note
-
-    return extrapolation_note(twin.fitted, FittedRange(rate_per_s=(rate_per_s, rate_per_s)))

@@ -19,6 +19,7 @@ from replay.twin.engine_defaults import LIMITS, Server, with_defaults
 from replay.twin.fitted_range import FittedRange, read_fitted_range
 from replay.twin.hardware import Hardware, capacity_of, read_hardware, stages_notes, window_notes
 from replay.twin.keys.key import Key
+from replay.twin.keys.overlay import Setting, named, overlaid
 from replay.twin.kv_offload import with_offload
 from replay.twin.latency import Chosen, check_keys, read_latency
 from replay.twin.on_record import shape_of_shipped
@@ -30,6 +31,8 @@ from traces.errors import ConfigError
 from traces.strict.section import Section, read_section
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sim.cluster.config import ClusterConfig
     from traces import Trace
 
@@ -81,8 +84,11 @@ def load_config(
     defaults: str | Path | None = None,
     latency_model: str | None = None,
     allows_cluster: bool = False,
+    settings: Sequence[Setting] = (),
 ) -> TwinConfig:
     """Return what the TWIN.yaml at ``path`` says; ``defaults`` is a defaults file to look in first.
+
+    ``settings``: keys in place of the file's own, or beside them.
 
     ``latency_model``: another than the file names, with its own coefficients in place of the file's.
     ``allows_cluster``: whoever calls simulates the ``cluster`` section; else a file with one is refused.
@@ -91,6 +97,28 @@ def load_config(
     """
     path = Path(path)
     root = read_section(path)
+    if not settings:
+        return _read(
+            root, path, defaults=defaults, latency_model=latency_model, allows_cluster=allows_cluster
+        )
+    root = overlaid(root, settings)
+    try:
+        return _read(
+            root, path, defaults=defaults, latency_model=latency_model, allows_cluster=allows_cluster
+        )
+    except ConfigError as error:
+        raise named(error, settings) from error
+
+
+def _read(
+    root: Section,
+    path: Path,
+    *,
+    defaults: str | Path | None,
+    latency_model: str | None,
+    allows_cluster: bool,
+) -> TwinConfig:
+    """Return what a file's root says."""
     if "cluster" in root and not allows_cluster:
         line = root.key_lines["cluster"]
         raise ConfigError(

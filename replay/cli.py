@@ -197,12 +197,11 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     overwrite: OverwriteOption = False,
 ) -> None:
     """Simulate the requests of a trace."""
-    from replay.trace.measured_window import parse_horizon, parse_measured
-    from traces.slo import parse_slo
-
     twins = load_twins(config, defaults, settings, instances=instances, routing=routing)
+    from replay.trace.measured_window import parse_horizon, parse_measured
     from traces import read_trace
     from traces.errors import TraceError
+    from traces.slo import parse_slo
 
     if len(twins) == 1:
         _tell_replaced(output, overwrite=overwrite, read=trace)
@@ -255,10 +254,10 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     overwrite: OverwriteOption = False,
 ) -> None:
     """Draw a workload and simulate it."""
+    _check_load(workload, sweep)
+    twins = load_twins(config, defaults, settings, instances=instances, routing=routing)
     from replay.trace.measured_window import parse_horizon, parse_measured
     from traces.slo import parse_slo
-
-    twins = load_twins(config, defaults, settings, instances=instances, routing=routing)
     from traces.workload import clipping_notes
 
     if len(twins) == 1 and sweep is None:
@@ -394,6 +393,15 @@ def _load(
     for note in twin.notes:
         typer.echo(f"note: {note}", err=True)
     return twin
+
+
+def _check_load(workload: WorkloadOptions, sweep: str | None) -> None:
+    """Raise ConfigError for options that contradict each other, before anything large is imported."""
+    from traces.workload.options import check_options
+    from traces.workload.sweep import sweep_options
+
+    for options in [workload] if sweep is None else [each for _, _, each in sweep_options(workload, sweep)]:
+        check_options(options)
 
 
 def _loads(workload: WorkloadOptions, sweep: str | None) -> list[tuple[str, str, Trace]]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from replay.plan.side_by_side import side_by_side
 from replay.plan.units import shown_time
-from replay.simulation_command import SimulationOptions, judge, simulated_trace_of
+from replay.simulation_command import SimulationOptions, judge, simulated_of
 from replay.trace.distribution import Distribution
 from replay.trace.pacing import pacing_of
 from replay.trace.simulation_summary import Summary, summarize
@@ -61,11 +61,12 @@ def simulate_variant(variant: Variant, options: SimulationOptions) -> VariantRes
         max_concurrency=options.max_concurrency,
         simulates_rounds=twin.cluster is not None,
     )
-    simulated, simulation, fleet = simulated_trace_of(trace, twin, pacing, options=options)
+    done = simulated_of(trace, twin, pacing, options=options)
+    simulated, simulation = done.trace, done.simulation
     summary = summarize(
         simulation, simulated, engine=twin.engine, slo_us=options.slo_us, measured=options.measured
     )
-    judge(summary, (trace, simulated), simulation, twin, pacing, fleet)
+    judge(summary, trace, done, twin, pacing)
     duration_us = simulation.duration_us
     if twin.cluster is None:
         usage = watched(trace, twin, pacing, duration_us=duration_us)

@@ -47,6 +47,13 @@ StepsOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE.jsonl", help="Write every step of the engine, one JSON object a line."),
 ]
+TraceEventsOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.json",
+        help="Write steps and requests as Trace Event Format JSON, for ui.perfetto.dev or chrome://tracing.",
+    ),
+]
 DialectOption = Annotated[
     Literal["vtwin", "blis"],
     typer.Option(help="blis: only the columns and keys that BLIS reads."),
@@ -151,7 +158,13 @@ config_app = typer.Typer(
 
 
 def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
-    trace: Annotated[Path, typer.Argument(metavar="STEM", help="The trace's stem, header or table.")],
+    trace: Annotated[
+        Path,
+        typer.Argument(
+            metavar="STEM",
+            help="The trace's stem, header or table; also a file of Azure, BurstGPT, Mooncake, vllm bench, guidellm, …",
+        ),
+    ],
     config: ConfigOption,
     output: OutputOption = None,
     settings: SetOption = None,
@@ -188,6 +201,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     itl: ItlOption = False,
     operator_times: OperatorTimesOption = False,
     steps: StepsOption = None,
+    trace_events: TraceEventsOption = None,
     instances: InstancesOption = None,
     routing: RoutingOption = None,
     decisions: DecisionsOption = None,
@@ -199,14 +213,14 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     """Simulate the requests of a trace."""
     twins = load_twins(config, defaults, settings, instances=instances, routing=routing)
     from replay.trace.measured_window import parse_horizon, parse_measured
-    from traces import read_trace
     from traces.errors import TraceError
+    from traces.importers.recorded import read_recorded
     from traces.slo import parse_slo
 
     if len(twins) == 1:
         _tell_replaced(output, overwrite=overwrite, read=trace)
     with working(f"reading {trace}"):
-        recorded = read_trace(trace)
+        recorded = read_recorded(trace, events=True)
     if len(recorded) == 0:
         raise TraceError(f"{trace}: got a trace without requests, expected one at least")
     loop: Literal["auto", "closed", "open"] = (
@@ -218,6 +232,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         itl=itl,
         operator_times=operator_times,
         steps=steps,
+        trace_events=trace_events,
         decisions=decisions,
         counterfactual=counterfactual,
         dialect=dialect,
@@ -244,6 +259,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     itl: ItlOption = False,
     operator_times: OperatorTimesOption = False,
     steps: StepsOption = None,
+    trace_events: TraceEventsOption = None,
     instances: InstancesOption = None,
     routing: RoutingOption = None,
     decisions: DecisionsOption = None,
@@ -272,6 +288,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         itl=itl,
         operator_times=operator_times,
         steps=steps,
+        trace_events=trace_events,
         decisions=decisions,
         counterfactual=counterfactual,
         dialect=dialect,

@@ -50,6 +50,7 @@ class SimulationOptions:
     slo_us: Mapping[str, float] = field(default_factory=dict)
     max_concurrency: int | None = None
     horizon_us: int | None = None
+    trace_events: Path | None = None
     operator_times: bool = False
     decisions: Path | None = None
     counterfactual: int | None = None
@@ -87,6 +88,8 @@ def simulate_and_write(
         summary = summarize(
             simulation, simulated, engine=twin.engine, slo_us=options.slo_us, measured=options.measured
         )
+    if options.trace_events is not None:
+        _write_trace_events(options.trace_events, trace, twin, pacing, done, options=options)
     if options.steps is not None or options.operator_times:
         single = _one_step_at_a_time(trace, twin, options=options)
         if options.operator_times:
@@ -251,6 +254,44 @@ def _verdict(near: NearCapacity | None) -> Verdict:
     if near is None:
         return "stable"
     return "overloaded" if near.is_overloaded else "near saturation"
+
+
+def _write_trace_events(
+    path: Path, trace: Trace, twin: TwinConfig, pacing: Pacing, done: Simulated, *, options: SimulationOptions
+) -> None:
+    """Take the steps one at a time, of every engine, and write them with the requests for a viewer."""
+    from replay.timeline.trace_events import EngineSteps, write_trace_events
+    from replay.trace.simulate import simulate_trace
+
+    with working("taking the steps one at a time"):
+        if twin.cluster is None:
+            single = simulate_trace(
+                trace,
+                twin,
+                at=options.at,
+                closed_loop=options.loop,
+                record="steps",
+                max_concurrency=options.max_concurrency,
+                horizon_us=options.horizon_us,
+                requests=done.requests,
+            )[1]
+            engines = [
+                EngineSteps(name="engine", steps=single.steps(), num_blocks=twin.engine.num_gpu_blocks)
+            ]
+        else:
+            from replay.cluster.simulate import simulate_fleet
+
+            run = simulate_fleet(trace, twin.cluster, pacing, record="steps")
+            pools = twin.cluster.pools
+            engines = [
+                EngineSteps(
+                    name=each.name,
+                    steps=each.written.steps(),
+                    num_blocks=pools[each.pool].engine.num_gpu_blocks,
+                )
+                for each in run.result.instances
+            ]
+        write_trace_events(path, engines, done.trace, done.simulation.outcomes)
 
 
 def _limits_of(simulated: Trace, twin: TwinConfig, near: NearCapacity | None) -> tuple[str, ...]:

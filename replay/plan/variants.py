@@ -12,10 +12,10 @@ import numpy as np
 from replay.plan.side_by_side import side_by_side
 from replay.plan.units import shown_time
 from replay.simulation_command import SimulationOptions, judge, simulated_of
+from replay.timeline.watch import Usage, counted, watched
 from replay.trace.distribution import Distribution
 from replay.trace.pacing import pacing_of
 from replay.trace.simulation_summary import Summary, summarize
-from replay.trace.watch import Usage, counted, watched
 from replay.twin.config import check_fits
 from traces.errors import ConfigError
 
@@ -79,6 +79,7 @@ def check_for_variants(options: SimulationOptions) -> None:
     """Raise ConfigError on what only a single simulation writes."""
     for name, given in (
         ("--steps", options.steps),
+        ("--trace-events", options.trace_events),
         ("--decisions", options.decisions),
         ("--counterfactual", options.counterfactual),
         ("--operator-times", options.operator_times or None),

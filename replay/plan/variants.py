@@ -12,8 +12,9 @@ import numpy as np
 from replay.plan.side_by_side import side_by_side
 from replay.plan.units import shown_time
 from replay.simulation_command import SimulationOptions, simulated_trace_of
+from replay.trace.distribution import Distribution
 from replay.trace.pacing import pacing_of
-from replay.trace.simulation_summary import Distribution, Summary, summarize
+from replay.trace.simulation_summary import Summary, summarize
 from replay.trace.watch import Usage, counted, watched
 from replay.twin.config import check_fits
 from traces.errors import ConfigError

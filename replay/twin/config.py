@@ -17,7 +17,7 @@ from replay.twin.config_keys import (
 from replay.twin.defaults import DefaultsEntry
 from replay.twin.engine_defaults import LIMITS, Server, with_defaults
 from replay.twin.fitted_range import FittedRange, read_fitted_range
-from replay.twin.hardware import Hardware, capacity_of, read_hardware, window_notes
+from replay.twin.hardware import Hardware, capacity_of, read_hardware, stages_notes, window_notes
 from replay.twin.keys.key import Key
 from replay.twin.keys.overlay import Setting, named, overlaid
 from replay.twin.kv_offload import with_offload
@@ -103,11 +103,15 @@ def load_config(
         )
     root = overlaid(root, settings)
     try:
-        return _read(
+        found = _read(
             root, path, defaults=defaults, latency_model=latency_model, allows_cluster=allows_cluster
         )
     except ConfigError as error:
         raise named(error, settings) from error
+    if not any(each.key in ("engine", "engine.async_scheduling") for each in settings):
+        return found
+    own = load_config(path, defaults=defaults, latency_model=latency_model, allows_cluster=allows_cluster)
+    return replace(found, notes=(*found.notes, *_async_notes(found.engine, own.engine)))
 
 
 def _read(
@@ -167,7 +171,7 @@ def _read_server(
     chosen = read_latency(root, hardware, folder=folder, defaults=defaults, seed=seed, model=latency_model)
     version = _read_version(root)
     server = _server(chosen, hardware, vllm_version=version)
-    engine, limits = _read_engine(root, server, seed=seed)
+    engine, limits = _read_engine(root, server, seed=seed, num_stages=_num_stages(chosen, hardware))
     engine, notes = _with_blocks(engine, chosen, hardware=hardware, vllm_version=version)
     engine, offload = with_offload(engine, root, shape=chosen.shape, hardware=hardware)
     reasons = (chosen.reason,) if chosen.reason else ()
@@ -182,6 +186,7 @@ def _read_server(
             *reasons,
             *chosen.notes,
             *(hardware.notes(chosen.model) if hardware else ()),
+            *stages_notes(engine, chosen.model),
             *_entry_notes(chosen.entry),
             *(f"model config: {note}" for note in (chosen.shape.left_out if chosen.shape else ())),
             *limits,
@@ -231,7 +236,15 @@ def _server(chosen: Chosen, hardware: Hardware | None, *, vllm_version: str) -> 
     return Server(vllm_version=vllm_version, gpu=gpu, shape=shape)
 
 
-def _read_engine(root: Section, server: Server, *, seed: int) -> tuple[EngineConfig, tuple[str, ...]]:
+def _num_stages(chosen: Chosen, hardware: Hardware | None) -> int:
+    """Return how many pipeline stages the hardware has, or the peak times that the file writes out."""
+    at_peak = getattr(chosen.model, "peak", None)
+    return hardware.pp if hardware else at_peak.pp if at_peak else 1
+
+
+def _read_engine(
+    root: Section, server: Server, *, seed: int, num_stages: int
+) -> tuple[EngineConfig, tuple[str, ...]]:
     """Return the engine section, with vLLM's own limits where it has none, and lines that say so."""
     section = root.section("engine")
     given: dict[str, object] = {}
@@ -245,7 +258,12 @@ def _read_engine(root: Section, server: Server, *, seed: int) -> tuple[EngineCon
     if given.get("num_speculative_tokens"):
         given["seed"] = seed
     said = {name: value for name, value in given.items() if value is not None}
-    settings = {**engine_defaults(server.vllm_version), "vllm_version": server.vllm_version, **said}
+    if given.get("compatibility") != "blis":
+        said.setdefault("pipeline_parallel_size", num_stages)
+    stages = said.get("pipeline_parallel_size", 1)
+    assert isinstance(stages, int)  # noqa: S101 - the reader has seen to it
+    defaults = engine_defaults(server.vllm_version, num_stages=stages)
+    settings = {**defaults, "vllm_version": server.vllm_version, **said}
     if settings.get("compatibility") == "blis":
         return _engine_from(settings, section), ()
     settings, notes = with_defaults(settings, server)
@@ -316,6 +334,18 @@ def _entry_notes(entry: DefaultsEntry | None) -> tuple[str, ...]:
     where = entry.provenance
     trust = {"weak": "weakly identified", "partial": "partly identified", "good": "identified"}
     return (f"latency of the entry {entry} ({where.source}, {where.date}, {trust[where.identification]})",)
+
+
+def _async_notes(engine: EngineConfig, own: EngineConfig) -> tuple[str, ...]:
+    """Return that the coefficients do not know what async scheduling hides, where a setting switches it."""
+    if engine.async_scheduling == own.async_scheduling:
+        return ()
+    now, measured = ("on", "off") if engine.async_scheduling else ("off", "on")
+    return (
+        f"engine.async_scheduling: switched {now}, with the step times of a server that had it {measured}. The CPU's "
+        "work between steps, which async scheduling hides, is not known apart from them: this question has no "
+        "answer here. Measure a server with the other setting and fit it",
+    )
 
 
 def _startup_notes(engine: EngineConfig) -> tuple[str, ...]:

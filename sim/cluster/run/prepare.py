@@ -154,10 +154,9 @@ def new_world(
 
 def can_jump(pool: Pool, record: Record) -> bool:
     """Return whether an engine may take many decode steps at once."""
-    return not (pool.engine.num_speculative_tokens or pool.engine.has_cpu_tier) and record not in (
-        "steps",
-        "blocks",
-    )
+    engine = pool.engine
+    steps_singly = engine.num_speculative_tokens or engine.has_cpu_tier or engine.pipeline_parallel_size > 1
+    return not steps_singly and record not in ("steps", "blocks")
 
 
 def shared_rows(requests: Requests, config: ClusterConfig) -> tuple[Records, Int64s, Int64s]:
@@ -184,6 +183,7 @@ def engine_states(
     for pool in config.pools:
         size = size_for(pool.engine, requests)
         num_drafts = np.zeros(len(rows) if pool.engine.num_speculative_tokens else 0, np.int32)
+        num_staged = len(rows) if pool.engine.pipeline_parallel_size > 1 else 0
         for _ in range(pool.instances):
             state = first_state(pool.engine, pool.latency, requests.hash_ids, size=size, record=record)
             state = state._replace(
@@ -194,6 +194,9 @@ def engine_states(
                 deadline_us=deadline_us,
                 deadlines=np.zeros(len(deadline_us), np.int64),
                 heap=longer(state.heap, 64),
+                token_us=np.zeros(num_staged, np.int64),
+                next_decode_step=np.zeros(num_staged, np.int64),
+                skipped=np.zeros(num_staged, np.int64),
             )
             if hears:
                 state = state._replace(

@@ -30,6 +30,20 @@ def words_needed(s: State) -> int:
 
 
 @part
+def num_slots_needed(s: State) -> int:
+    """Return an upper bound on the rows of the block table that a step can hand out, where KV is transferred.
+
+    Everybody who waits may be given blocks for its KV, at least one each.
+    """
+    settings, queues = s.engine[0].settings, s.engine[0].queues
+    most = settings.max_num_seqs - queues.num_running
+    if not settings.is_kv_producer:
+        most_waiting = queues.num_waiting + queues.num_added - queues.num_joined
+        most += min(most_waiting, queues.num_free_blocks)
+    return most
+
+
+@part
 def has_room(s: State) -> bool:
     """Return whether the logs and the hash table can take another step."""
     settings, queues, fill = s.engine[0].settings, s.engine[0].queues, s.engine[0].log_fill
@@ -44,6 +58,8 @@ def has_room(s: State) -> bool:
     if settings.log_tokens and fill.num_logged_tokens + most_tokens > len(s.tokens):
         return False
     if settings.log_completions and fill.num_completions + 4 * settings.max_num_seqs > len(s.completions):
+        return False
+    if settings.has_kv_transfers and num_slots_needed(s) > queues.num_free_slots:
         return False
     most_waiting = queues.num_waiting + queues.num_added - queues.num_joined + queues.num_running
     if settings.policy != FCFS and most_waiting > len(s.heap):
@@ -170,7 +186,7 @@ def log_schedule(s: State, batch: int, duration_us: int, exec_start_us: int) -> 
     put(s, b.num_prefill_tokens)
     put(s, b.num_decode_tokens)
     put(s, queues.num_running)
-    put(s, queues.num_waiting)
+    put(s, queues.num_waiting + s.engine[0].kv_transfers.num_holding)
     put(s, queues.num_free_blocks)
     put(s, exec_start_us)
     put(s, b.num_entries)

@@ -23,8 +23,8 @@ Role = Literal["shared", "prefill", "decode"]
 class Pool:
     """``instances`` engines that are alike.
 
-    ``role``: a shared pool's instances serve requests whole. A decode pool's do, too, where no prefill instance computes
-    the prompt; a prefill pool's compute prompts and nothing else.
+    ``role``: a shared pool's instances serve requests whole. A decode pool's do, too, where no prefill instance
+    computes the prompt; a prefill pool's compute prompts and nothing else.
     """
 
     engine: EngineConfig
@@ -80,8 +80,9 @@ class ClusterConfig:
     """A fleet of engines behind a gateway.
 
     ``prefill_routing``: which prefill instance gets a prompt, None: by the policy of ``routing``. ``disaggregation``
-    None: prompts are computed where their answers are. ``flow_control`` None: no gateway queue. ``slo_priorities`` override those of ``sim.cluster.slo``. Under
-    ``compatibility`` blis loads are counted as the peer documents them. ``seed``: of every draw of the gateway.
+    None: prompts are computed where their answers are. ``flow_control`` None: no gateway queue. ``slo_priorities``
+    override those of ``sim.cluster.slo``. Under ``compatibility`` blis loads are counted as the peer documents them.
+    ``seed``: of every draw of the gateway.
     Raises InvalidConfig on what cannot be.
     """
 
@@ -166,7 +167,9 @@ def check_disaggregation(config: ClusterConfig) -> None:
         raise InvalidConfig("disaggregation.kv_bytes_per_token: got nothing, expected an integer >= 0")
     for policy in (config.routing, config.prefill_routing):
         if isinstance(policy, OwnPolicy):
-            raise InvalidConfig("routing.policy: got a function, expected a built-in policy with disaggregation")
+            raise InvalidConfig(
+                "routing.policy: got a function, expected a built-in policy with disaggregation"
+            )
     for pool in config.pools:
         check_engine(pool)
 

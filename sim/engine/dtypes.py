@@ -11,7 +11,16 @@ import numpy as np
 
 from sim.latency.batch import STEP_SUMS
 
-WAITING, RUNNING, PREEMPTED, FINISHED, REJECTED, ABORTED, PENDING, WAITING_FOR_REMOTE_KVS = 0, 1, 2, 3, 4, 5, 6, 7
+WAITING, RUNNING, PREEMPTED, FINISHED, REJECTED, ABORTED, PENDING, WAITING_FOR_REMOTE_KVS = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+)
 """Where a request is. PENDING: not yet in the engine's queue. WAITING_FOR_REMOTE_KVS: it has its blocks, and another
 engine fills them."""
 
@@ -95,7 +104,10 @@ BATCH = np.dtype(
         ("step", np.int64),
         ("num_entries", np.int64),
         ("exec_end_us", np.int64),
-        ("num_polled", np.int64),  # ends of KV transfers that its results bring, those of earlier batches included
+        (
+            "num_polled",
+            np.int64,
+        ),  # ends of KV transfers that its results bring, those of earlier batches included
         *((name, np.int64) for name in STEP_SUMS),
     ],
     align=True,
@@ -272,7 +284,10 @@ TRANSFER = np.dtype(
         ("is_held", np.int32),  # it stands in `holding`
         ("is_received", np.int32),  # its KV is there
         ("is_prefill_chunk", np.int32),  # the step that it was in last did not complete its known tokens
-        ("num_local_tokens", np.int32),  # found in the engine's own prefix cache when its blocks were handed out
+        (
+            "num_local_tokens",
+            np.int32,
+        ),  # found in the engine's own prefix cache when its blocks were handed out
         ("num_external_computed_tokens", np.int32),  # beyond those, from the other engine
         ("num_blocks", np.int32),  # that these take
     ],

@@ -308,19 +308,19 @@ def with_more_room(state: st.State) -> st.State:
     seats, width = int(settings.max_num_seqs), state.block_table.shape[1]
     tokens_per_step = 2 * seats * (1 + int(settings.num_speculative_tokens))
     changes: dict[str, Any] = {}
+    most_loads = int(queues.num_waiting + queues.num_added - queues.num_joined) + seats
     for name, used, most in (
         ("log", fill.num_log_words, len(state.blocks) * 4 + seats * (width + 8) * 2 + 64),
         ("spans", fill.num_spans, tokens_per_step + LONGEST_JUMP),
         ("pauses", fill.num_pauses, tokens_per_step + LONGEST_JUMP),
         ("tokens", fill.num_logged_tokens, tokens_per_step + LONGEST_JUMP),
-        ("completions", fill.num_completions, 4 * seats),
+        ("completions", fill.num_completions, 4 * seats + (most_loads if settings.has_kv_transfers else 0)),
     ):
         array = getattr(state, name)
         if len(array) and 2 * used + most > len(array):
             changes[name] = longer(array, 2 * len(array) + most)
-    most_loads = queues.num_waiting + queues.num_added - queues.num_joined
-    if settings.has_kv_transfers and seats + most_loads > queues.num_free_slots:
-        changes |= more_slots(state, 2 * len(state.block_table) + seats + int(most_loads))
+    if settings.has_kv_transfers and most_loads > queues.num_free_slots:
+        changes |= more_slots(state, 2 * len(state.block_table) + most_loads)
     most_ids = seats * (width + 1)
     if queues.num_keys + most_ids > len(state.hashes):
         changes |= longer_hashes(state, 2 * len(state.hashes) + most_ids)

@@ -57,9 +57,11 @@ def has_room(s: State) -> bool:
     most_tokens = 2 * settings.max_num_seqs * (1 + settings.num_speculative_tokens)
     if settings.log_tokens and fill.num_logged_tokens + most_tokens > len(s.tokens):
         return False
-    if settings.log_completions and fill.num_completions + 4 * settings.max_num_seqs > len(s.completions):
-        return False
-    if settings.has_kv_transfers and num_slots_needed(s) > queues.num_free_slots:
+    num_loads = num_slots_needed(s) if settings.has_kv_transfers else 0
+    most_completions = fill.num_completions + 4 * settings.max_num_seqs + num_loads
+    if num_loads > queues.num_free_slots or (
+        settings.log_completions and most_completions > len(s.completions)
+    ):
         return False
     most_waiting = queues.num_waiting + queues.num_added - queues.num_joined + queues.num_running
     if settings.policy != FCFS and most_waiting > len(s.heap):

@@ -55,7 +55,9 @@ class State(NamedTuple):
     step_times: NDArray[np.int64]  # how many steps fell into each bin of durations
     completions: Records  # COMPLETION[capacity]
     transfers: Records  # TRANSFER[capacity], empty where no KV is transferred
-    holding: NDArray[np.int64]  # requests that hold blocks and do not run, in the order in which they are asked
+    holding: NDArray[
+        np.int64
+    ]  # requests that hold blocks and do not run, in the order in which they are asked
     kv_events: Records  # KV_EVENT[rows of block_table]: a ring of ended transfers
 
 

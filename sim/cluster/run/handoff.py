@@ -38,7 +38,11 @@ NOBODY, EVERYBODY, WHO_LACKS_A_PREFIX = 0, 1, 2
 def is_split(w: World, request: int, instance: int) -> bool:
     """Return whether a prefill instance computes the prompt of a request that this instance will decode."""
     loop = w.loop[0]
-    if loop.decider == NOBODY or w.roles[instance] != DECODE or w.entries[w.pool_of[instance], request] == NEVER:
+    if (
+        loop.decider == NOBODY
+        or w.roles[instance] != DECODE
+        or w.entries[w.pool_of[instance], request] == NEVER
+    ):
         return False
     if loop.decider == EVERYBODY:
         return True

@@ -162,10 +162,9 @@ def route(w: World, request: int, time_us: int) -> int:
     loop = w.loop[0]
     if loop.records_decisions and loop.num_decisions >= len(w.log.decisions):
         return LOG_NEEDS_ROOM
-    if not has_room(w.router, w.fleet, w.requests, request):
-        loop.waits_for = request
-        return ROUTER_NEEDS_ROOM
-    if loop.decider != NOBODY and not has_room(w.prefill_router, w.prefill_fleet, w.requests, request):
+    if not has_room(w.router, w.fleet, w.requests, request) or (
+        loop.decider != NOBODY and not has_room(w.prefill_router, w.prefill_fleet, w.requests, request)
+    ):
         loop.waits_for = request
         return ROUTER_NEEDS_ROOM
     if loop.looks_at_all:

@@ -333,7 +333,13 @@ def loop_of(config: ClusterConfig, work: ClusterWork, *, records_decisions: bool
     loop["sees_caches"] = is_own or isinstance(policy, KvCost) or "precise-prefix-cache" in scorers
     loop["sees_caches"] |= asks_decode_caches
     loop["records_decisions"] = records_decisions
-    for name in ("queues_seen_us", "kv_seen_us", "caches_seen_us", "dispatch_planned_us", "transfer_planned_us"):
+    for name in (
+        "queues_seen_us",
+        "kv_seen_us",
+        "caches_seen_us",
+        "dispatch_planned_us",
+        "transfer_planned_us",
+    ):
         loop[name] = NEVER
     loop["chosen"] = UNDECIDED
     return loop
@@ -356,7 +362,16 @@ def first_events(loop: Records, num_requests: int, num_instances: int) -> EventQ
 def new_journeys(requests: Requests) -> Records:
     """Return the journeys of requests that have not arrived."""
     journeys = records(len(requests), JOURNEY)
-    for name in ("arrival_us", "admitted_us", "dispatched_us", "routed_us", "left_us", "instance", "prefill_instance", "prefilled_us"):
+    for name in (
+        "arrival_us",
+        "admitted_us",
+        "dispatched_us",
+        "routed_us",
+        "left_us",
+        "instance",
+        "prefill_instance",
+        "prefilled_us",
+    ):
         journeys[name] = NEVER
     return journeys
 

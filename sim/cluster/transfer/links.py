@@ -137,9 +137,7 @@ def begin_moving(links: Links, time_us: int) -> None:
 
 
 @phase
-def start_flow(
-    links: Links, request: int, sender: int, receiver: int, num_blocks: int, time_us: int
-) -> None:
+def start_flow(links: Links, request: int, sender: int, receiver: int, num_blocks: int, time_us: int) -> None:
     """Start a request's transfer at ``time_us``, no earlier than anything before it."""
     c, flow = links.counts[0], links.flows[request]
     advance(links, time_us)

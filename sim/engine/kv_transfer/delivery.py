@@ -62,7 +62,7 @@ def brings_news(s: State, batch: int) -> bool:
 
 @phase
 def hear_of_transfers(s: State, batch: int) -> None:
-    """Take in what a batch's results say: blocks that were read are free, requests whose blocks are filled are ready."""
+    """Take in what a batch's results say: blocks that were read are free, who has all its KV is ready."""
     kv = s.engine[0].kv_transfers
     kv.num_heard = 0
     while brings_news(s, batch):
@@ -82,9 +82,7 @@ def hear_of_transfers(s: State, batch: int) -> None:
 @phase
 def abort_held(s: State, request: int) -> None:
     """Drop a request that holds blocks and does not run; blocks that are being filled are free only once they are."""
-    is_loading = (
-        s.requests[request].status == WAITING_FOR_REMOTE_KVS and not s.transfers[request].is_received
-    )
+    is_loading = s.requests[request].status == WAITING_FOR_REMOTE_KVS and not s.transfers[request].is_received
     drop_held(s, request)
     s.requests[request].status = ABORTED
     if is_loading:

@@ -1,4 +1,4 @@
-"""A request whose prompt was computed elsewhere: it gets its blocks at once, waits aside while they are filled, and joins.
+"""A request whose prompt was computed elsewhere: it gets its blocks, waits aside while they are filled, and joins.
 
 It asks in its turn in the queue, and all of its prompt must fit beside what partial prefills still need. Its blocks are
 not in the prefix cache before they are filled, and it counts against neither seats nor token budget. Once its KV is

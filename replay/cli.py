@@ -8,18 +8,35 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from replay.simulation_command import SimulationOptions, load_engine, simulate_and_write, working
+from replay.simulation_command import SimulationOptions, load_engine, load_twins, simulate_and_write, working
 from traces.workload.options import WorkloadOptions, with_workload_options
 
 if TYPE_CHECKING:
     from replay.serve import Listening
     from replay.twin.config import TwinConfig
+    from replay.twin.keys.overlay import Setting
+    from traces import Trace
 
 ConfigOption = Annotated[
     Path, typer.Option(metavar="TWIN.yaml", help="What to simulate (docs/reference/config.md).")
 ]
 OutputOption = Annotated[
-    Path, typer.Option(metavar="STEM", help="The simulated trace; Parquet if it ends in .parquet, else CSV.")
+    Path | None,
+    typer.Option(
+        metavar="STEM",
+        help="Write the simulated trace: Parquet if it ends in .parquet, else CSV. With several variants: a folder.",
+        show_default=False,
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="A key of TWIN.yaml in place of the file's: engine.max_num_seqs=64. Several values, with commas between, "
+        "give variants side by side; a list stands in brackets. Repeatable.",
+        show_default=False,
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 ItlOption = Annotated[bool, typer.Option("--itl", help="Also write the time of every token (STEM.itl.csv).")]
@@ -108,6 +125,14 @@ CounterfactualOption = Annotated[
         show_default=False,
     ),
 ]
+SweepOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="VALUES",
+        help="One simulation per value, side by side: rates (1,2,4) or numbers of users (concurrency=8,16).",
+        show_default=False,
+    ),
+]
 
 OperatorTimesOption = Annotated[
     bool,
@@ -128,7 +153,8 @@ config_app = typer.Typer(
 def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     trace: Annotated[Path, typer.Argument(metavar="STEM", help="The trace's stem, header or table.")],
     config: ConfigOption,
-    output: OutputOption,
+    output: OutputOption = None,
+    settings: SetOption = None,
     as_json: JsonOption = False,
     at: Annotated[
         Literal["auto", "arrival", "send"],
@@ -174,11 +200,12 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from replay.trace.measured_window import parse_horizon, parse_measured
     from traces.slo import parse_slo
 
-    twin = _load(config, defaults, instances=instances, routing=routing)
+    twins = load_twins(config, defaults, settings, instances=instances, routing=routing)
     from traces import read_trace
     from traces.errors import TraceError
 
-    _tell_replaced(output, overwrite=overwrite, read=trace)
+    if len(twins) == 1:
+        _tell_replaced(output, overwrite=overwrite, read=trace)
     with working(f"reading {trace}"):
         recorded = read_trace(trace)
     if len(recorded) == 0:
@@ -201,14 +228,15 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         slo_us=parse_slo(slo) if slo else {},
         max_concurrency=max_concurrency,
     )
-    simulate_and_write(recorded, twin, output=output, options=options)
+    _simulate(twins, [("", "", recorded)], output=output, overwrite=overwrite, options=options)
 
 
 @with_workload_options
 def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     workload: WorkloadOptions,
     config: ConfigOption,
-    output: OutputOption,
+    output: OutputOption = None,
+    settings: SetOption = None,
     as_json: JsonOption = False,
     slo: SloOption = None,
     measure: MeasureOption = None,
@@ -222,6 +250,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     decisions: DecisionsOption = None,
     counterfactual: CounterfactualOption = None,
     dialect: DialectOption = "vtwin",
+    sweep: SweepOption = None,
     defaults: DefaultsOption = None,
     overwrite: OverwriteOption = False,
 ) -> None:
@@ -229,12 +258,13 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from replay.trace.measured_window import parse_horizon, parse_measured
     from traces.slo import parse_slo
 
-    twin = _load(config, defaults, instances=instances, routing=routing)
-    from traces.workload import clipping_notes, trace_from_options
+    twins = load_twins(config, defaults, settings, instances=instances, routing=routing)
+    from traces.workload import clipping_notes
 
-    _tell_replaced(output, overwrite=overwrite)
+    if len(twins) == 1 and sweep is None:
+        _tell_replaced(output, overwrite=overwrite)
     with working("drawing the workload"):
-        drawn = trace_from_options(workload)
+        loads = _loads(workload, sweep)
     for note in clipping_notes(workload):
         typer.echo(f"warning: {note}", err=True)
     options = SimulationOptions(
@@ -251,7 +281,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         horizon_us=parse_horizon(horizon),
         slo_us=parse_slo(slo) if slo else {},
     )
-    simulate_and_write(drawn, twin, output=output, options=options)
+    _simulate(twins, loads, output=output, overwrite=overwrite, options=options)
 
 
 def serve(
@@ -366,15 +396,47 @@ def _load(
     return twin
 
 
-def _tell_replaced(output: Path, *, overwrite: bool, read: Path | None = None) -> None:
+def _loads(workload: WorkloadOptions, sweep: str | None) -> list[tuple[str, str, Trace]]:
+    """Return the workload as one load without a name, or one per value of a sweep."""
+    from traces.workload import trace_from_options
+    from traces.workload.sweep import sweep_options
+
+    if sweep is None:
+        return [("", "", trace_from_options(workload))]
+    return [
+        (what, f"{value:g}", trace_from_options(each)) for what, value, each in sweep_options(workload, sweep)
+    ]
+
+
+def _simulate(
+    twins: list[tuple[tuple[Setting, ...], TwinConfig]],
+    loads: list[tuple[str, str, Trace]],
+    *,
+    output: Path | None,
+    overwrite: bool,
+    options: SimulationOptions,
+) -> None:
+    """Simulate one twin and load in full, or several of them side by side."""
+    if len(twins) == 1 and not loads[0][0]:
+        simulate_and_write(loads[0][2], twins[0][1], output=output, options=options)
+        return
+    from replay.plan.variants_command import simulate_variants, variants_from
+
+    simulate_variants(variants_from(twins, loads), output=output, overwrite=overwrite, options=options)
+
+
+def _tell_replaced(output: Path | None, *, overwrite: bool, read: Path | None = None) -> None:
     """Say what the simulated trace replaces. Raises ConfigError where that was measured, or is what is ``read``."""
     from traces.errors import ConfigError
     from traces.files.overwrite import note_replaced
     from traces.tables.paths import stem_of
 
+    if output is None:
+        return
     if read is not None and not overwrite and stem_of(output).resolve() == stem_of(read).resolve():
         raise ConfigError(
-            f"--output: {stem_of(output)}.yaml is the trace that is simulated, expected another place, or --overwrite to replace it"
+            f"--output: {stem_of(output)}.yaml is the trace that is simulated, expected another place, "
+            "or --overwrite to replace it"
         )
     if (note := note_replaced(output, overwrite=overwrite)) is not None:
         typer.echo(f"note: {note}", err=True)

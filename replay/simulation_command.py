@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Literal, cast
 import typer
 
 if TYPE_CHECKING:
+    from replay.cluster.counterfactual import Counterfactual
     from replay.cluster.simulate import FleetRun
     from replay.trace.measured_window import Measured
     from replay.trace.pacing import Pacing
     from replay.trace.simulation_summary import Summary
     from replay.twin.config import TwinConfig
+    from replay.twin.keys.overlay import Setting
     from sim import Outcomes, Requests, Simulation
     from sim.config import Record
     from traces import Trace
@@ -50,7 +52,9 @@ class SimulationOptions:
     counterfactual: int | None = None
 
 
-def simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, options: SimulationOptions) -> None:
+def simulate_and_write(
+    trace: Trace, twin: TwinConfig, *, output: Path | None, options: SimulationOptions
+) -> None:
     """Simulate, write the trace (and the steps), show the summary. Raises typer.Exit(1) where nothing finished."""
     from replay.cluster.summary import why_none_completed
     from replay.trace.operator_times import check_has_operators, times_of
@@ -74,14 +78,9 @@ def simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, options:
     notes = trace_notes(trace, twin, pacing)
     for note in notes:
         typer.echo(f"note: {note}", err=True)
-    load_engine()
-    if twin.cluster is not None:
-        from sim.cluster.ready import compile_cluster
-
-        with working("compiling the cluster once, up to a minute"):
-            compile_cluster()
+    prepare_engine(twin)
     with working(f"simulating {len(trace):,} requests"):
-        simulated, simulation, fleet = _simulated(trace, twin, pacing, options=options)
+        simulated, simulation, fleet = simulated_trace_of(trace, twin, pacing, options=options)
         summary = summarize(
             simulation, simulated, engine=twin.engine, slo_us=options.slo_us, measured=options.measured
         )
@@ -93,9 +92,9 @@ def simulate_and_write(trace: Trace, twin: TwinConfig, *, output: Path, options:
         trace, simulated, simulation, twin, pacing, fleet, is_whole=summary["incomplete"] is None
     )
     of_cluster = {} if fleet is None else _of_cluster(fleet, twin, options=options)
-    simulated = _with_origin(simulated, twin)
-    with working(f"writing {output}"):
-        write_trace(simulated, output, dialect=options.dialect, events=options.itl)
+    if output is not None:
+        with working(f"writing {output}"):
+            write_trace(with_origin(simulated, twin), output, dialect=options.dialect, events=options.itl)
     _show(summary, twin, of_cluster, as_json=options.as_json, warnings=(*twin.notes, *notes, *beyond))
     if len(trace) and not summary["num_by_status"].get("ok"):
         why = why_none_finished(summary, twin.engine) if fleet is None else why_none_completed(fleet)
@@ -124,12 +123,12 @@ def _check_options(twin: TwinConfig, options: SimulationOptions) -> None:
                 f"{name}: got it with a cluster, expected one server: not simulated for clusters yet"
             )
     if options.decisions is not None:
-        from replay.cluster.decisions import check_suffix
+        from replay.cluster.decisions import check_can_write
 
-        check_suffix(options.decisions)
+        check_can_write(options.decisions)
 
 
-def _simulated(
+def simulated_trace_of(
     trace: Trace, twin: TwinConfig, pacing: Pacing, *, options: SimulationOptions
 ) -> tuple[Trace, Simulation, FleetRun | None]:
     """Return the simulated trace, with its tokens' times where they are wanted or some requests are not measured.
@@ -173,7 +172,7 @@ def _of_cluster(fleet: FleetRun, twin: TwinConfig, *, options: SimulationOptions
     from replay.cluster.summary import summarize_cluster
 
     assert twin.cluster is not None  # noqa: S101 - it was simulated
-    added: dict[str, object] = {**summarize_cluster(fleet, twin.cluster)}
+    added: dict[str, object] = {**summarize_cluster(fleet, twin.cluster, measured=options.measured)}
     if options.decisions is not None:
         write_decisions(options.decisions, fleet, twin.cluster)
     if options.counterfactual is not None:
@@ -250,7 +249,8 @@ def _serves_again(
     )
 
 
-def _with_origin(simulated: Trace, twin: TwinConfig) -> Trace:
+def with_origin(simulated: Trace, twin: TwinConfig) -> Trace:
+    """Return a simulated trace whose header says how it was made."""
     from replay.twin.config_write import config_digest
 
     command = shlex.join(["vtwin", *sys.argv[1:]])
@@ -272,13 +272,39 @@ def _show(
     if not as_json:
         typer.echo(table(summary))
         if of_cluster:
+            from replay.cluster.counterfactual import counterfactual_lines
             from replay.cluster.summary import ClusterSummary, cluster_table
 
             typer.echo(cluster_table(cast("ClusterSummary", of_cluster)))
+            for line in counterfactual_lines(
+                cast("list[Counterfactual]", of_cluster.get("counterfactuals", []))
+            ):
+                typer.echo(line)
         return
     latency = {"model": name_of(twin.latency), "reason": twin.latency_reason or None}
     document = {**summary, **of_cluster, "latency": latency, "warnings": list(warnings)}
     typer.echo(json.dumps(document, indent=2, allow_nan=False))
+
+
+def load_twins(
+    config: Path,
+    defaults: Path | None,
+    settings: Sequence[str] | None,
+    *,
+    instances: int | None = None,
+    routing: str | None = None,
+) -> list[tuple[tuple[Setting, ...], TwinConfig]]:
+    """Return a configuration once for every combination of ``--set`` values, notes told once. Raises ConfigError."""
+    from replay.twin.config import load_config, with_cluster
+    from replay.twin.keys.overlay import parse_settings, variants_of
+
+    found = []
+    for each in variants_of(parse_settings(settings or ())):
+        twin = load_config(config, defaults=defaults, allows_cluster=True, settings=each)
+        found.append((each, with_cluster(twin, instances=instances, routing=routing)))
+    for note in dict.fromkeys(note for _, twin in found for note in twin.notes):
+        typer.echo(f"note: {note}", err=True)
+    return found
 
 
 def load_engine() -> None:
@@ -289,6 +315,16 @@ def load_engine() -> None:
     if not is_compiled():
         typer.echo("compiling the engine once, up to a minute …", err=True)
     compile_engine()
+
+
+def prepare_engine(twin: TwinConfig) -> None:
+    """Have all compiled code ready that a twin needs."""
+    load_engine()
+    if twin.cluster is not None:
+        from sim.cluster.ready import compile_cluster
+
+        with working("compiling the cluster once, up to a minute"):
+            compile_cluster()
 
 
 @contextmanager

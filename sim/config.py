@@ -36,6 +36,9 @@ class EngineConfig:
     ``num_gpu_blocks`` counts blocks as vLLM does, the null block included (usable = n - 1);
     0 means a KV cache that never binds. ``watermark`` is a fraction of ``num_gpu_blocks``.
 
+    ``pipeline_parallel_size`` p: stages that a batch passes one after the other, each working on another batch. Then p
+    batches are in flight, with async scheduling as many as the version has (``max_concurrent_batches``).
+
     Beyond vLLM: ``scheduling_policy`` sjf (shortest prompt first) and reverse-priority; ``priority_scoring`` lets a
     request's priority change with its age, by ``priority_age_weight`` per second: slo-based makes those who wait
     more urgent, inverted-slo less.
@@ -73,6 +76,7 @@ class EngineConfig:
     priority_scoring: PriorityScoring = "constant"
     priority_age_weight: float = 0.0
     async_scheduling: bool = True
+    pipeline_parallel_size: int = 1
     frontend: Frontend = "openai"
     num_speculative_tokens: int = 0
     synthetic_acceptance_rates: tuple[float, ...] = ()
@@ -98,7 +102,9 @@ class EngineConfig:
 
         Raises InvalidConfig.
         """
-        defaults = engine_defaults(version) if is_known(version) else {}
+        stages = settings.get("pipeline_parallel_size", 1)
+        num_stages = stages if isinstance(stages, int) else 1
+        defaults = engine_defaults(version, num_stages=num_stages) if is_known(version) else {}
         return cls(**{**defaults, "vllm_version": version, **settings})  # type: ignore[arg-type]  # checked there
 
     def __post_init__(self) -> None:
@@ -124,6 +130,7 @@ class EngineConfig:
             if value not in get_args(choices):
                 raise InvalidConfig(f"{name}: got {value!r}, expected one of {', '.join(get_args(choices))}")
         _check_version(self)
+        _check_pipeline(self)
         _check_speculation(self)
         _check_tiers(self)
         _check_added_time(self)
@@ -139,6 +146,15 @@ class EngineConfig:
         return rates
 
     @property
+    def max_concurrent_batches(self) -> int:
+        """How many batches may be in flight (vllm 0.32.0 config/vllm.py:max_concurrent_batches)."""
+        stages = self.pipeline_parallel_size
+        if not self.async_scheduling:
+            return stages
+        is_staggered = rules_of(self.vllm_version).async_pipeline == "staggered"
+        return stages + 1 if stages == 1 or is_staggered else stages
+
+    @property
     def charges_traits(self) -> bool:
         """Whether grammars, adapters or encoders cost anything."""
         costs = (self.max_loras, self.lora_load_us, self.guided_compile_us, self.guided_mask_us)
@@ -152,7 +168,8 @@ class EngineConfig:
 
 def _check_types(config: EngineConfig) -> None:
     """Raise InvalidConfig on a boolean that is none, or an integer that is none or too small."""
-    least = {"max_num_seqs": 1, "max_num_batched_tokens": 1, "block_size": 1, "max_model_len": 1}
+    at_least_one = ("max_num_seqs", "max_num_batched_tokens", "block_size", "max_model_len")
+    least = dict.fromkeys((*at_least_one, "pipeline_parallel_size"), 1)
     for field in fields(config):
         value = getattr(config, field.name)
         if field.type == "bool" and not isinstance(value, bool):
@@ -178,6 +195,24 @@ def _check_version(config: EngineConfig) -> None:
         if value and not is_there:
             shown = str(value).lower()
             raise InvalidConfig(f"{name}: got {shown}, expected {off}: vLLM {version} does not have it")
+
+
+def _check_pipeline(config: EngineConfig) -> None:
+    """Raise InvalidConfig on stages beside what is not simulated with them, or what the version cannot."""
+    if config.pipeline_parallel_size == 1:
+        return
+    got = f"pipeline_parallel_size: got {config.pipeline_parallel_size}"
+    if config.num_speculative_tokens:
+        raise InvalidConfig(
+            f"{got} with num_speculative_tokens, expected 1: the two are not simulated together"
+        )
+    if config.compatibility == "blis":
+        raise InvalidConfig(f"{got} with compatibility blis, expected 1: it has no stages")
+    if config.async_scheduling and rules_of(config.vllm_version).async_pipeline == "none":
+        raise InvalidConfig(
+            f"async_scheduling: got true with pipeline_parallel_size {config.pipeline_parallel_size}, expected "
+            f"false: vLLM {config.vllm_version} cannot do both"
+        )
 
 
 def _check_speculation(config: EngineConfig) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -74,7 +75,8 @@ class Engine:
         self._num_taken = np.zeros(0, np.int64)
         self._num_known_hashes = len(hash_ids)
         self._key_of_id = np.zeros(0, np.int64)
-        can_jump = not (config.num_speculative_tokens or config.has_cpu_tier)
+        has_stages = config.pipeline_parallel_size > 1
+        can_jump = not (config.num_speculative_tokens or config.has_cpu_tier or has_stages)
         self._coalesce = coalesce and can_jump and record not in ("steps", "blocks")
         self._state = first_state(config, latency, hash_ids, size=size, record=record)
 
@@ -94,6 +96,7 @@ class Engine:
                 heap=longer(state.heap, capacity + 1),
                 num_drafts=longer(state.num_drafts, capacity if self._config.num_speculative_tokens else 0),
                 preempted_us=longer(state.preempted_us, capacity),
+                **self._longer_of_stages(capacity),
             )
         state.requests[first:needed] = rows
         state.engine.queues["num_requests"] = needed
@@ -101,6 +104,13 @@ class Engine:
         by_deadline = self._add_deadlines(requests, first)
         order = np.argsort(rows["queued_us"], kind="stable") + first
         join_requests(self._state, order, by_deadline)
+
+    def _longer_of_stages(self, capacity: int) -> dict[str, Any]:
+        """Return the columns that only an engine with pipeline stages has, for so many requests."""
+        if self._config.pipeline_parallel_size == 1:
+            return {}
+        names = ("token_us", "next_decode_step", "skipped")
+        return {name: longer(getattr(self._state, name), capacity) for name in names}
 
     def _add_traits(self, requests: Requests, first: int) -> None:
         """Note what costs time beyond lengths, if the settings ask for it, of the requests from number ``first`` on."""

@@ -10,8 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Literal
 
 DEFAULT_VERSION = "0.32.0"
+
+AsyncPipeline = Literal["none", "waits for output", "every batch", "staggered"]
+"""What async scheduling does with pipeline stages, see ``VersionRules``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +34,14 @@ class VersionRules:
     - ``frees_unhashed_blocks_first``: freed blocks without a hash are handed out before all others; before, every
       freed block went to the back of the queue (block_pool.py:free_blocks, from 0.24.0).
 
+    - ``async_pipeline``: what async scheduling does with ``pipeline_parallel_size`` p > 1. ``none``: it is off (up to
+      0.14). ``waits for output``: p batches in flight, and a request whose token is in flight sits a step out (0.15;
+      sched/scheduler.py:schedule). ``every batch``: p batches in flight, each may hold every request, and the device
+      waits for the tokens that it needs (0.16 to 0.22). ``staggered``: p + 1 batches in flight, and a request that
+      samples decodes again p steps later (from 0.23.0, with model runner V2: config/vllm.py:max_concurrent_batches,
+      sched/async_scheduler.py:_update_after_schedule). Up to 0.30 model runner V1 serves most mixtures of experts, and
+      there ``every batch`` still holds, which is not simulated.
+
     Settings it knows: ``has_adaptive_threshold`` (from 0.31.0), ``has_watermark`` (from 0.24.0),
     ``has_full_isl_gate``: ``scheduler_reserve_full_isl``, on by default (from 0.19.0).
 
@@ -41,6 +53,7 @@ class VersionRules:
     lifts_threshold_for_lone_request: bool = False
     moves_cursor_for_every_victim: bool = False
     frees_unhashed_blocks_first: bool = False
+    async_pipeline: AsyncPipeline = "none"
     has_adaptive_threshold: bool = False
     has_watermark: bool = False
     has_full_isl_gate: bool = False
@@ -50,14 +63,17 @@ class VersionRules:
     batched_tokens_by_gib: tuple[tuple[int, int], ...] = ((70, 8192),)
 
 
-Changes = Mapping[str, bool | float | tuple[tuple[int, int], ...]]
+Changes = Mapping[str, bool | float | str | tuple[tuple[int, int], ...]]
 
 CHANGES: Mapping[int, Changes] = {
     12: {},
     14: {"async_scheduling": True},
+    15: {"async_pipeline": "waits for output"},
+    16: {"async_pipeline": "every batch"},
     19: {"has_full_isl_gate": True},
     20: {"gpu_memory_utilization": 0.92},
     21: {"counts_cuda_graphs": True},
+    23: {"async_pipeline": "staggered"},
     24: {"frees_unhashed_blocks_first": True, "has_watermark": True},
     28: {"moves_cursor_for_every_victim": True, "batched_tokens_by_gib": ((160, 16384), (70, 8192))},
     31: {"lifts_threshold_for_lone_request": True, "has_adaptive_threshold": True},
@@ -114,10 +130,14 @@ def nearest_rules(version: str) -> VersionRules:
     return _rules(NEWEST if minor is None else min(max(minor, OLDEST), NEWEST))
 
 
-def engine_defaults(version: str) -> dict[str, bool]:
-    """Return the settings of ``EngineConfig`` whose defaults go with the version. Raises ValueError as above."""
+def engine_defaults(version: str, *, num_stages: int = 1) -> dict[str, bool]:
+    """Return the settings of ``EngineConfig`` whose defaults go with the version and the number of pipeline stages.
+
+    Raises ValueError as above.
+    """
     rules = rules_of(version)
+    can_be_async = num_stages == 1 or rules.async_pipeline != "none"
     return {
-        "async_scheduling": rules.async_scheduling,
+        "async_scheduling": rules.async_scheduling and can_be_async,
         "scheduler_reserve_full_isl": rules.has_full_isl_gate,
     }

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from calibrate.compare.bootstrap import Floats
 from calibrate.fit.objective.objective import Objective
 from calibrate.fit.response_surface import (
@@ -46,6 +48,7 @@ def search(
             report(stage, min([loss, *(best for best, _ in found)]))
 
         best = _coarse_step(objective, start, seed=seed + number, relative=COARSE, report=tell)
+        best = in_order_of_arrival(objective, descend(objective, best, report=tell)[1])
         found.append(descend(objective, best, report=tell))
     return min(found, key=lambda pair: pair[0])
 
@@ -62,9 +65,27 @@ def search_on_surfaces(
             theta = _coarse_step(
                 objective, start, seed=seed + 10 * turn + number, relative=relative, report=None
             )
+            theta = in_order_of_arrival(objective, theta)
             found[number] = (objective.evaluate(theta), theta)
             report(stage, min(loss for loss, _ in found))
     return min(found, key=lambda pair: pair[0])
+
+
+def in_order_of_arrival(objective: Objective, theta: Floats) -> Floats:
+    """Return ``theta`` with alpha1 0 where that fits better, else as it is.
+
+    With alpha1 above 0 a short prompt overtakes a long one on its way into the queue. Where seats run out, which of two
+    comes first decides over seconds, however small alpha1 is: no slope leads to 0, it has to be tried.
+    """
+    if "alpha1" not in objective.names:
+        return theta
+    prompts = np.concatenate([trace.requests.prompt_tokens for trace in objective.traces])
+    number = objective.names.index("alpha1")
+    flat = theta.copy()
+    flat[number] = 0.0
+    if "alpha0" in objective.names:  # the usual prompt's way in stays as long
+        flat[objective.names.index("alpha0")] += theta[number] * float(prompts.mean())
+    return min((theta, flat), key=objective.evaluate)
 
 
 def _coarse_step(

@@ -47,7 +47,7 @@ def train(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         Path, typer.Option(metavar="FILE", help="The table of step times, JSON, for `latency.table`.")
     ],
     tp: Annotated[int, typer.Option(metavar="N", min=1, help="GPUs that share each layer.")] = 1,
-    pp: Annotated[int, typer.Option(metavar="N", min=1, help="Pipeline stages, one batch in flight.")] = 1,
+    pp: Annotated[int, typer.Option(metavar="N", min=1, help="Pipeline stages that a batch passes.")] = 1,
     model: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="The served model, as the profile of CPU costs names it."),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -55,42 +55,14 @@ class Pace:
         return self.constant_us + self.prompt_us * prompt_tokens(requests) + self.output_us * output
 
 
-def parse_sweep(text: str) -> tuple[Literal["rate", "concurrency"], list[float]]:
-    """Return what is swept and its values, ascending as given: ``1,2,4`` (rates) or ``concurrency=8,16``.
-
-    Raises ConfigError.
-    """
-    what, equals, values = text.partition("=")
-    if not equals:
-        what, values = "rate", text
-    what = what.strip()
-    try:
-        numbers = [float(value) for value in values.split(",")]
-    except ValueError:
-        numbers = []
-    whole = what == "rate" or all(number == int(number) for number in numbers if math.isfinite(number))
-    good = bool(numbers) and all(0 < number < math.inf for number in numbers) and whole
-    if what == "rate" and good:
-        return "rate", numbers
-    if what == "concurrency" and good:
-        return "concurrency", numbers
-    raise ConfigError(f"--sweep: got {text!r}, expected rates (1,2,4) or users (concurrency=8,16)")
-
-
 def sweep_loads(options: WorkloadOptions, text: str) -> list[Load]:
     """Return one load per value of the sweep, of the same lengths. Raises ConfigError."""
     from traces.workload import trace_from_options
+    from traces.workload.sweep import sweep_options
 
-    what, values = parse_sweep(text)
-    if options.rate is not None or options.concurrency is not None:
-        raise ConfigError("--sweep: got it together with --rate or --concurrency, expected --sweep alone")
-    if what == "rate":
-        variants = [replace(options, rate=value) for value in values]
-    else:
-        variants = [replace(options, concurrency=int(value)) for value in values]
     return [
         Load(name=f"{what}-{value:g}", requests=trace_from_options(variant), purpose=f"{what} {value:g}")
-        for value, variant in zip(values, variants, strict=True)
+        for what, value, variant in sweep_options(options, text)
     ]
 
 

@@ -89,6 +89,37 @@ def _each(
         )
 
 
+def counterfactual_lines(found: list[Counterfactual]) -> list[str]:
+    """Return a row per decision for a terminal: what the other choice would have changed; [] where there is none."""
+    if not found:
+        return []
+    heads = ("to", "instead of", "its TTFT", "its E2E", "mean TTFT", "mean E2E", "moved")
+    names = [name for each in found for name in (each["instance"], each["alternative"])]
+    width = max(12, *(len(name) + 2 for name in names))
+    lines = ["", f"{'other choice':<14}" + "".join(f"{head:>{width}}" for head in heads) + "  (ms)"]
+    for each in found:
+        changes = (
+            each["request"]["ttft_us"],
+            each["request"]["e2e_us"],
+            each["all"]["ttft_us"],
+            each["all"]["e2e_us"],
+        )
+        cells = (
+            each["alternative"],
+            each["instance"],
+            *(_ms(value) for value in changes),
+            f"{each['num_moved']:,}",
+        )
+        lines.append(
+            f"at {each['time_us'] / 1e6:,.3f} s".ljust(14) + "".join(f"{cell:>{width}}" for cell in cells)
+        )
+    return lines
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value / 1e3:+,.3f}"
+
+
 def runner_up(log: DecisionLog, number: int, instance: int, *, scored: bool) -> int:
     """Return the instance that would have been next; the first of several that are as good."""
     merit = log.scores[number].copy() if scored else -log.num_in_flight[number].astype(np.float64)

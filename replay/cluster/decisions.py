@@ -29,10 +29,12 @@ SIGNALS = ("num_in_flight", "num_waiting", "num_running", "kv_usage")
 SUFFIXES = (".jsonl", ".parquet")
 
 
-def check_suffix(path: Path) -> None:
-    """Raise ConfigError on a name that says neither format."""
+def check_can_write(path: Path) -> None:
+    """Raise ConfigError on a name that says neither format, and on a folder that is not there."""
     if path.suffix not in SUFFIXES:
         raise ConfigError(f"--decisions: got {path}, expected a name that ends in .jsonl or .parquet")
+    if not path.parent.is_dir():
+        raise ConfigError(f"--decisions: got {path}, expected a folder that exists: {path.parent} does not")
 
 
 def has_scores(cluster: ClusterConfig) -> bool:

@@ -6,7 +6,10 @@ from typing import TypedDict
 
 import numpy as np
 
+from replay.cluster.pathologies import Pathology, pathologies, pathology_lines
 from replay.cluster.simulate import FleetRun, exit_name
+from replay.trace.group_summary import jain_fairness
+from replay.trace.measured_window import EVERYTHING, Measured, measured_rows
 from replay.twin.cluster import routing_name
 from sim import Status
 from sim.cluster.config import ClusterConfig
@@ -49,14 +52,22 @@ class ClusterSummary(TypedDict):
     num_by_exit: dict[str, int]
     jain_fairness: float | None
     instances: list[InstanceSummary]
+    pathologies: list[Pathology]
 
 
-def summarize_cluster(run: FleetRun, cluster: ClusterConfig) -> ClusterSummary:
-    """Return what a run adds to the document; its ways out add up to its requests."""
-    order = np.argsort(run.result.instance, kind="stable")
+def summarize_cluster(
+    run: FleetRun, cluster: ClusterConfig, *, measured: Measured = EVERYTHING
+) -> ClusterSummary:
+    """Return what a run adds to the document; its ways out add up to its requests.
+
+    ``measured``: the requests that instances' latencies and counts of requests, tokens and hits are of; steps, busy
+    time, preemptions, ways out and pathologies are of the whole run.
+    """
+    counted = measured_rows(run.trace, measured.window(duration_us=run.result.duration_us))
+    instance = np.where(counted, run.result.instance, -1)
+    order = np.argsort(instance, kind="stable")
     numbers = np.arange(len(run.result.instances))
-    sorted_instance = run.result.instance[order]
-    starts, ends = (np.searchsorted(sorted_instance, numbers, side=side) for side in ("left", "right"))
+    starts, ends = (np.searchsorted(instance[order], numbers, side=side) for side in ("left", "right"))
     prompts = prompt_tokens(run.trace)
     instances = [
         _instance(run, each, order[start:end], prompts=prompts)
@@ -67,13 +78,8 @@ def summarize_cluster(run: FleetRun, cluster: ClusterConfig) -> ClusterSummary:
         num_by_exit={exit_name(way): count for way, count in run.result.num_by_exit.items() if count},
         jain_fairness=jain_fairness(ends - starts),
         instances=instances,
+        pathologies=pathologies(run, cluster),
     )
-
-
-def jain_fairness(counts: Int64s) -> float | None:
-    """Return Jain's index of counts, None where all are 0."""
-    squares = float((counts.astype(np.float64) ** 2).sum())
-    return float(counts.sum()) ** 2 / (len(counts) * squares) if squares else None
 
 
 def _instance(run: FleetRun, instance: Instance, rows: Int64s, *, prompts: Int64s) -> InstanceSummary:
@@ -124,7 +130,7 @@ def cluster_table(summary: ClusterSummary) -> str:
     lines += [_row(each, width) for each in instances[:MOST_SHOWN]]
     if len(instances) > MOST_SHOWN:
         lines.append(f"… and {len(instances) - MOST_SHOWN:,} instances more (--json has all)")
-    return "\n".join(lines)
+    return "\n".join([*lines, *pathology_lines(summary["pathologies"])])
 
 
 def _row(each: InstanceSummary, width: int) -> str:

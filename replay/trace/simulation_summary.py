@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 import numpy as np
-from numpy.typing import NDArray
 
+from replay.trace.distribution import PERCENTILES, Distribution, distribution
+from replay.trace.group_summary import Groups, group_lines, summarize_groups
 from replay.trace.measured_window import EVERYTHING, Measured, Window, measured_rows
 from replay.trace.operator_times import OperatorTimes, operator_lines
 from sim import EngineConfig, Histogram, InterTokenLatencies, Simulation, Status
@@ -25,19 +26,6 @@ from traces.files.write import tool_version
 from traces.slo import Goodput, goodput
 
 SCHEMA_VERSION = 1
-PERCENTILES = (50, 90, 95, 99)
-
-Floats = NDArray[np.float64]
-
-
-class Distribution(TypedDict):
-    """A metric over the finished requests (or, for ITL, over all gaps), µs or tokens; None when there is none."""
-
-    mean: float | None
-    p50: float | None
-    p90: float | None
-    p95: float | None
-    p99: float | None
 
 
 class Speculation(TypedDict):
@@ -94,6 +82,7 @@ class Summary(TypedDict):
     tokens of all requests that were; ``engine_cpu_s`` is the only value that differs from run to run.
     ``kv_offload``: None without a second tier. ``operator_times``: None unless asked for.
     ``num_length_capped``: requests whose answer max_model_len cut. ``measured``: None where all but the warm-up is.
+    ``groups``: the requests that are measured, by service class, tenant, model and adapter.
     Within a window, throughputs count what was finished in it, and latencies and goodput the requests sent in it.
     """
 
@@ -126,6 +115,7 @@ class Summary(TypedDict):
     kv_offload: KvOffload | None
     goodput: Goodput | None
     operator_times: OperatorTimes | None
+    groups: Groups
 
 
 def summarize(
@@ -186,6 +176,7 @@ def summarize(
         kv_offload=_kv_offload(simulation, trace, engine),
         goodput=goodput(chosen, slo_us, duration_us=span_us),
         operator_times=None,
+        groups=summarize_groups(chosen, span_us=span_us),
     )
 
 
@@ -248,15 +239,6 @@ def _kv_offload(simulation: Simulation, trace: Trace, engine: EngineConfig | Non
     )
 
 
-def distribution(values: Floats) -> Distribution:
-    """Return mean and percentiles (linear interpolation) of the values that are not NaN."""
-    known = values[~np.isnan(values)]
-    if len(known) == 0:
-        return Distribution(mean=None, p50=None, p90=None, p95=None, p99=None)
-    p50, p90, p95, p99 = (float(value) for value in np.percentile(known, PERCENTILES))
-    return Distribution(mean=float(known.mean()), p50=p50, p90=p90, p95=p95, p99=p99)
-
-
 def table(summary: Summary) -> str:
     """Return the summary as lines for a terminal."""
     counts = ", ".join(f"{count:,} {status}" for status, count in summary["num_by_status"].items())
@@ -285,6 +267,7 @@ def table(summary: Summary) -> str:
     ]
     head = " " * 12 + "".join(f"{name:>12}" for name in ("mean", "p50", "p90", "p95", "p99"))
     lines = [*(f"{name:<12}{text}" for name, text in facts), head, *rows, *_goodput_lines(summary)]
+    lines += group_lines(summary["groups"])
     times = summary["operator_times"]
     return "\n".join([*lines, *(operator_lines(times) if times is not None else ())])
 

@@ -17,8 +17,16 @@ from replay.twin.config_keys import (
 from replay.twin.defaults import DefaultsEntry
 from replay.twin.engine_defaults import LIMITS, Server, with_defaults
 from replay.twin.fitted_range import FittedRange, read_fitted_range
-from replay.twin.hardware import Hardware, capacity_of, read_hardware, window_notes
+from replay.twin.hardware import (
+    Hardware,
+    capacity_of,
+    kv_bytes_of,
+    read_hardware,
+    stages_notes,
+    window_notes,
+)
 from replay.twin.keys.key import Key
+from replay.twin.keys.overlay import Setting, named, overlaid
 from replay.twin.kv_offload import with_offload
 from replay.twin.latency import Chosen, check_keys, read_latency
 from replay.twin.on_record import shape_of_shipped
@@ -30,6 +38,8 @@ from traces.errors import ConfigError
 from traces.strict.section import Section, read_section
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sim.cluster.config import ClusterConfig
     from traces import Trace
 
@@ -43,8 +53,9 @@ class TwinConfig:
     ``cluster``: several servers; None: one. ``engine`` and ``latency`` are then those of its first pool.
     ``fitted``: the loads and lengths of the traces behind the coefficients, where they were fitted. ``assumed``: flags
     that bear on every busy step and that the file does not give. ``latency_reason``: why ``latency.model: auto`` is
-    this one. ``source`` is the file it was read from, ``notes`` the lines to tell the user
-    before a run (assumptions made, things vLLM would refuse); none of them counts when two configurations are compared.
+    this one. ``kv_bytes_per_token``: in all layers, on all GPUs; None where no model is named. ``source`` is the file
+    it was read from, ``notes`` the lines to tell the user before a run (assumptions made, things vLLM would refuse);
+    none of them counts when two configurations are compared.
     """
 
     engine: EngineConfig
@@ -55,6 +66,7 @@ class TwinConfig:
     assumed: tuple[str, ...] = field(default=(), compare=False)
     latency_reason: str = field(default="", compare=False)
     source: Path | None = field(default=None, compare=False)
+    kv_bytes_per_token: int | None = field(default=None, compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -81,8 +93,11 @@ def load_config(
     defaults: str | Path | None = None,
     latency_model: str | None = None,
     allows_cluster: bool = False,
+    settings: Sequence[Setting] = (),
 ) -> TwinConfig:
     """Return what the TWIN.yaml at ``path`` says; ``defaults`` is a defaults file to look in first.
+
+    ``settings``: keys in place of the file's own, or beside them.
 
     ``latency_model``: another than the file names, with its own coefficients in place of the file's.
     ``allows_cluster``: whoever calls simulates the ``cluster`` section; else a file with one is refused.
@@ -91,6 +106,28 @@ def load_config(
     """
     path = Path(path)
     root = read_section(path)
+    if not settings:
+        return _read(
+            root, path, defaults=defaults, latency_model=latency_model, allows_cluster=allows_cluster
+        )
+    root = overlaid(root, settings)
+    try:
+        return _read(
+            root, path, defaults=defaults, latency_model=latency_model, allows_cluster=allows_cluster
+        )
+    except ConfigError as error:
+        raise named(error, settings) from error
+
+
+def _read(
+    root: Section,
+    path: Path,
+    *,
+    defaults: str | Path | None,
+    latency_model: str | None,
+    allows_cluster: bool,
+) -> TwinConfig:
+    """Return what a file's root says."""
     if "cluster" in root and not allows_cluster:
         line = root.key_lines["cluster"]
         raise ConfigError(
@@ -111,6 +148,7 @@ def load_config(
         compatibility=first.compatibility,
         vllm_version=first.vllm_version,
         folder=path.parent,
+        kv_bytes_per_token=[server.kv_bytes_per_token for server in servers],
     )
     notes = tuple(dict.fromkeys(note for server in servers for note in server.notes))
     return replace(first, cluster=cluster, source=path, notes=notes)
@@ -139,7 +177,7 @@ def _read_server(
     chosen = read_latency(root, hardware, folder=folder, defaults=defaults, seed=seed, model=latency_model)
     version = _read_version(root)
     server = _server(chosen, hardware, vllm_version=version)
-    engine, limits = _read_engine(root, server, seed=seed)
+    engine, limits = _read_engine(root, server, seed=seed, num_stages=_num_stages(chosen, hardware))
     engine, notes = _with_blocks(engine, chosen, hardware=hardware, vllm_version=version)
     engine, offload = with_offload(engine, root, shape=chosen.shape, hardware=hardware)
     reasons = (chosen.reason,) if chosen.reason else ()
@@ -150,10 +188,12 @@ def _read_server(
         fitted=None if latency_model else read_fitted_range(root.section("latency")),
         assumed=_assumed(root) if server.gpu is None else (),
         latency_reason=chosen.reason,
+        kv_bytes_per_token=kv_bytes_of(chosen.shape, hardware),
         notes=(
             *reasons,
             *chosen.notes,
             *(hardware.notes(chosen.model) if hardware else ()),
+            *stages_notes(engine, chosen.model),
             *_entry_notes(chosen.entry),
             *(f"model config: {note}" for note in (chosen.shape.left_out if chosen.shape else ())),
             *limits,
@@ -203,7 +243,15 @@ def _server(chosen: Chosen, hardware: Hardware | None, *, vllm_version: str) -> 
     return Server(vllm_version=vllm_version, gpu=gpu, shape=shape)
 
 
-def _read_engine(root: Section, server: Server, *, seed: int) -> tuple[EngineConfig, tuple[str, ...]]:
+def _num_stages(chosen: Chosen, hardware: Hardware | None) -> int:
+    """Return how many pipeline stages the hardware has, or the peak times that the file writes out."""
+    at_peak = getattr(chosen.model, "peak", None)
+    return hardware.pp if hardware else at_peak.pp if at_peak else 1
+
+
+def _read_engine(
+    root: Section, server: Server, *, seed: int, num_stages: int
+) -> tuple[EngineConfig, tuple[str, ...]]:
     """Return the engine section, with vLLM's own limits where it has none, and lines that say so."""
     section = root.section("engine")
     given: dict[str, object] = {}
@@ -217,7 +265,12 @@ def _read_engine(root: Section, server: Server, *, seed: int) -> tuple[EngineCon
     if given.get("num_speculative_tokens"):
         given["seed"] = seed
     said = {name: value for name, value in given.items() if value is not None}
-    settings = {**engine_defaults(server.vllm_version), "vllm_version": server.vllm_version, **said}
+    if given.get("compatibility") != "blis":
+        said.setdefault("pipeline_parallel_size", num_stages)
+    stages = said.get("pipeline_parallel_size", 1)
+    assert isinstance(stages, int)  # noqa: S101 - the reader has seen to it
+    defaults = engine_defaults(server.vllm_version, num_stages=stages)
+    settings = {**defaults, "vllm_version": server.vllm_version, **said}
     if settings.get("compatibility") == "blis":
         return _engine_from(settings, section), ()
     settings, notes = with_defaults(settings, server)

@@ -49,6 +49,8 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "it more urgent, inverted-slo less.",
     "priority_age_weight": "Priority gained or lost per second of waiting.",
     "async_scheduling": "Schedule the next step while one runs: vLLM's default on GPUs; false on CPUs.",
+    "pipeline_parallel_size": "Pipeline stages: as many batches in flight, with async scheduling as the version has "
+    "it. Absent: `hardware.pp`.",
     "num_speculative_tokens": "Speculative decoding: tokens drafted per step and decoding request; 0: none. See "
     "docs/explanation/policies.md.",
     "synthetic_acceptance_rates": "For each i the chance that the first i drafts are all accepted, not increasing; or "
@@ -78,6 +80,7 @@ FOLLOWING: Mapping[str, str] = {
     "max_num_seqs": "vLLM's for the GPU, else 256",
     "max_num_batched_tokens": "vLLM's for the GPU, else 2048",
     "max_model_len": "the model's, else 32768",
+    "pipeline_parallel_size": "the hardware's, else 1",
 }
 """Defaults that follow what the file says elsewhere: ``hardware``, ``latency.model_config``, ``latency.defaults``."""
 
@@ -354,7 +357,13 @@ HARDWARE_KEYS: tuple[Key, ...] = (
         meaning="Its name; numbers next to it take the place of its own.",
     ),
     Key(path="hardware.tp", kind="integer", default="1", least=1, meaning="GPUs that share each layer."),
-    Key(path="hardware.pp", kind="integer", default="1", least=1, meaning="Pipeline stages."),
+    Key(
+        path="hardware.pp",
+        kind="integer",
+        default="1",
+        least=1,
+        meaning="Pipeline stages, for `engine.pipeline_parallel_size`.",
+    ),
     Key(
         path="hardware.dp",
         kind="integer",

@@ -59,16 +59,11 @@ class Hardware:
     def notes(self, model: LatencyModel) -> tuple[str, ...]:
         """Return what of it is assumed, and what of it a latency model does not go by."""
         if not hasattr(model, "peak"):
-            written = [name for name in LAYOUT_KEYS if name in self.written]
+            written = [name for name in LAYOUT_KEYS if name in self.written and name != "pp"]
             named = ", ".join(f"hardware.{name}" for name in written)
             said = f"{named}: in the latency's coefficients, if at all; here it bears on the KV cache alone"
             return (said,) if written else ()
         notes = []
-        if self.pp > 1:
-            notes.append(
-                f"hardware.pp {self.pp}: the requests of one step are computed as {self.pp} batches in flight; vLLM "
-                f"schedules up to {self.pp} batches by themselves, so that times near saturation may differ"
-            )
         if self.layout.dp > 1:
             notes.append(
                 f"hardware.dp {self.layout.dp}: one engine of {self.layout.dp} is simulated; the others, whose tokens "
@@ -78,13 +73,17 @@ class Hardware:
 
 
 def read_hardware(root: Section) -> Hardware | None:
-    """Return the ``hardware`` section: a name of the table, or a mapping; None where there is none."""
+    """Return the ``hardware`` section: a name of the table, or a mapping; None where there is none.
+
+    Pipeline stages that it does not name are ``engine.pipeline_parallel_size``'s.
+    """
+    stages = stages_of_engine(root)
     node = root.nodes.get("hardware")
     if node is None:
         return None
     where = f"hardware ({root.file}:{root.key_lines['hardware']})"
     if isinstance(node, yaml.ScalarNode):
-        return Hardware(gpu=find_gpu(str(node.value), where=where))
+        return Hardware(gpu=find_gpu(str(node.value), where=where), pp=stages or 1)
     section = root.section("hardware", expected="a GPU's name, or a mapping")
     assert section is not None  # noqa: S101 - the key is there
     section.refuse_unknown(HARDWARE_KEYS, elsewhere=FOREIGN_NAMES)
@@ -93,12 +92,40 @@ def read_hardware(root: Section) -> Hardware | None:
     return Hardware(
         gpu=read_gpu(section, base=find_gpu(named, where=where) if named else None),
         tp=section.integer("tp", least=1) or 1,
-        pp=section.integer("pp", least=1) or 1,
+        pp=_stages(section, stages),
         layout=_read_layout(section),
         gpu_memory_utilization=None if share is None else float(share),
         nccl_launch_us=_number(section, "nccl_launch_us", unit="µs", default=None),
         **{name: _positive(section, name) for name in OFFLOAD_KEYS},
         written=tuple(section.nodes),
+    )
+
+
+def stages_of_engine(root: Section) -> int | None:
+    """Return ``engine.pipeline_parallel_size``, None where it is not written."""
+    engine = root.section("engine")
+    return None if engine is None else engine.integer("pipeline_parallel_size", least=1)
+
+
+def _stages(section: Section, of_engine: int | None) -> int:
+    """Return ``hardware.pp``; it may not contradict the engine's. Raises ConfigError."""
+    stages = section.integer("pp", least=1)
+    if None not in (stages, of_engine) and stages != of_engine:
+        section.fail(
+            "pp", got=str(stages), expected=f"engine.pipeline_parallel_size's {of_engine}, or nothing"
+        )
+    return stages or of_engine or 1
+
+
+def stages_notes(engine: EngineConfig, model: LatencyModel) -> tuple[str, ...]:
+    """Return how a batch's time is divided among pipeline stages, where the latency model does not tell them apart."""
+    stages = engine.pipeline_parallel_size
+    at_peak = getattr(model, "peak", None)
+    if stages == 1 or (at_peak is not None and at_peak.pp == stages):
+        return ()
+    return (
+        f"engine.pipeline_parallel_size {stages}: a step's time is taken for that of a batch through all stages, and "
+        "divided evenly among them",
     )
 
 
@@ -157,6 +184,17 @@ def capacity_of(
     return kv_cache_size(
         shape, hardware.gpu, tp=hardware.tp, pp=hardware.pp, layout=hardware.layout, serving=serving
     )
+
+
+def kv_bytes_of(shape: ModelShape | None, hardware: Hardware | None) -> int | None:
+    """Return what a token's KV takes on all GPUs of a server, all layers together; None without a model.
+
+    Heads that several GPUs keep a copy of count for each. Layers with a window count as if they kept everything.
+    """
+    if shape is None:
+        return None
+    tp = hardware.tp if hardware else 1
+    return round(tp * (shape.kv_bytes_per_token(tp) + shape.kv_bytes_per_token(tp, windowed=True)))
 
 
 def window_notes(shape: ModelShape, engine: EngineConfig) -> tuple[str, ...]:

@@ -181,9 +181,11 @@ def check_engine(pool: Pool) -> None:
     for name, is_on in (
         ("num_speculative_tokens", pool.engine.num_speculative_tokens > 0),
         ("num_cpu_blocks", pool.engine.num_cpu_blocks > 0),
+        ("pipeline_parallel_size", pool.engine.pipeline_parallel_size > 1),
     ):
         if is_on:
+            least = 1 if name == "pipeline_parallel_size" else 0
             raise InvalidConfig(
-                f"engine.{name}: got {getattr(pool.engine, name)} in a {pool.role} pool, expected 0: not simulated "
-                "together with transfers of KV yet"
+                f"engine.{name}: got {getattr(pool.engine, name)} in a {pool.role} pool, expected {least}: not "
+                "simulated together with transfers of KV yet"
             )

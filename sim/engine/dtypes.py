@@ -137,6 +137,16 @@ SETTINGS = np.dtype(
         ("policy", np.int64),  # FCFS or BY_URGENCY
         ("age_weight_per_us", np.float64),
         ("async_scheduling", np.int64),
+        ("pipeline_parallel_size", np.int64),
+        ("max_concurrent_batches", np.int64),
+        (
+            "decode_stagger",
+            np.int64,
+        ),  # steps from one token of a request to its next, 0: no rule; sim/versions.py
+        (
+            "waits_for_output",
+            np.int64,
+        ),  # async with stages: a request whose token is in flight sits a step out
         ("latency_kind", np.int64),
         ("recycle_private_first", np.int64),  # unbounded cache: only shared content is remembered
         ("outputs_are_shared", np.int64),  # some request's hashes run on past its prompt
@@ -183,7 +193,7 @@ SETTINGS = np.dtype(
 CLOCK = np.dtype(
     [
         ("now_us", np.int64),
-        ("device_free_us", np.int64),  # async: when the newest batch in flight ends
+        ("device_free_us", np.int64),  # when the newest batch in flight ends
         ("num_batches", np.int64),  # in flight
         ("oldest_batch", np.int64),  # its row in ``State.batches``
         ("compute_duty", np.float64),  # share of recent time spent computing, at duty_time_us

@@ -32,6 +32,8 @@ SAME_IN_CONFIG = (
     "long_prefill_token_threshold_adaptive",
     "scheduler_reserve_full_isl",
     "async_scheduling",
+    "pipeline_parallel_size",
+    "max_concurrent_batches",
     "num_speculative_tokens",
     "num_lookahead_tokens",
     "seed",
@@ -64,11 +66,14 @@ def size_for(config: EngineConfig, requests: Requests | None) -> tuple[int, int]
     if requests is None:
         return (
             config.num_gpu_blocks or RESUMABLE_UNBOUNDED_BLOCKS,
-            config.max_model_len // config.block_size + 2,
+            (config.max_model_len + config.pipeline_parallel_size - 1) // config.block_size + 2,
         )
     longest = int((requests.prompt_tokens + requests.output_tokens).max(initial=1))
     longest += config.num_speculative_tokens + config.num_lookahead_tokens
-    width = min(longest, config.max_model_len) // config.block_size + 2
+    longest += (
+        config.pipeline_parallel_size - 1
+    )  # async: decodes for nobody, behind a last token that is in flight
+    width = min(longest, config.max_model_len + config.pipeline_parallel_size - 1) // config.block_size + 2
     if config.num_gpu_blocks != UNBOUNDED:
         return config.num_gpu_blocks, width
     return 1 + width * min(config.max_num_seqs, max(1, len(requests))) + len(requests.hash_ids), width
@@ -89,6 +94,7 @@ def first_state(
     engine["settings"] = settings = _settings(config, latency, record=record)
     engine["queues"] = _queues(config, num_blocks=num_blocks, num_hashes=num_hashes)
     seats, has_tier = config.max_num_seqs, config.has_cpu_tier
+    stages, num_batches = config.pipeline_parallel_size, max(2, config.max_concurrent_batches)
     return st.State(
         engine=engine,
         latency=latency.engine_coefficients(),
@@ -117,8 +123,11 @@ def first_state(
         preempted=np.zeros(seats + 1, np.int64),
         hits=st.records(seats, dt.ENTRY),
         finished=np.zeros(seats, np.int64),
-        batches=st.records(2, dt.BATCH),
-        entries=st.records(2 * seats, dt.ENTRY).reshape(2, seats),
+        batches=st.records(num_batches, dt.BATCH),
+        entries=st.records(num_batches * seats, dt.ENTRY).reshape(num_batches, seats),
+        stage_free_us=np.zeros(stages if stages > 1 else 0, np.int64),
+        token_us=np.zeros(0, np.int64),
+        next_decode_step=np.zeros(0, np.int64),
         first_in_round=np.zeros(config.block_size, np.uint32),
         last_in_round=np.zeros(config.block_size, np.uint32),
         next_in_round=np.zeros(seats + 1, np.uint32),
@@ -146,6 +155,10 @@ def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) ->
     rules = rules_of(config.vllm_version)
     for name in RULES:
         settings[name] = getattr(rules, name)
+    if config.async_scheduling and config.pipeline_parallel_size > 1:
+        is_staggered = rules.async_pipeline == "staggered"
+        settings["decode_stagger"] = config.pipeline_parallel_size if is_staggered else 0
+        settings["waits_for_output"] = rules.async_pipeline == "waits for output"
     settings["policy"] = dt.FCFS if config.scheduling_policy == "fcfs" else dt.BY_URGENCY
     settings["age_weight_per_us"] = age_weight_per_us(config)
     settings["watermark_blocks"] = int(config.watermark * config.num_gpu_blocks)
@@ -294,7 +307,7 @@ def with_kv_transfers(state: st.State, transfers: st.Records, *, is_producer: bo
     """Return the state of an engine with a KV connector; ``transfers``: of each request, shared by all engines."""
     settings, seats = state.engine.settings, len(state.block_table)
     settings["has_kv_transfers"], settings["is_kv_producer"] = 1, is_producer
-    settings["defers_block_frees"] = settings.async_scheduling & (not is_producer)
+    settings["defers_block_frees"] = (settings.max_concurrent_batches > 1) & (not is_producer)
     return state._replace(
         transfers=transfers,
         holding=np.zeros(seats, np.int64),
@@ -306,15 +319,19 @@ def with_more_room(state: st.State) -> st.State:
     """Return the state with every log doubled that is more than half full, likewise the hash table and the heap."""
     settings, fill, queues = state.engine[0].settings, state.engine[0].log_fill, state.engine[0].queues
     seats, width = int(settings.max_num_seqs), state.block_table.shape[1]
-    tokens_per_step = 2 * seats * (1 + int(settings.num_speculative_tokens))
+    tokens_per_step = len(state.batches) * seats * (1 + int(settings.num_speculative_tokens))
     changes: dict[str, Any] = {}
     most_loads = int(queues.num_waiting + queues.num_added - queues.num_joined) + seats
     for name, used, most in (
-        ("log", fill.num_log_words, len(state.blocks) * 4 + seats * (width + 8) * 2 + 64),
+        ("log", fill.num_log_words, len(state.blocks) * 4 + seats * (width + 8) * 2 + 128),
         ("spans", fill.num_spans, tokens_per_step + LONGEST_JUMP),
         ("pauses", fill.num_pauses, tokens_per_step + LONGEST_JUMP),
         ("tokens", fill.num_logged_tokens, tokens_per_step + LONGEST_JUMP),
-        ("completions", fill.num_completions, 4 * seats + (most_loads if settings.has_kv_transfers else 0)),
+        (
+            "completions",
+            fill.num_completions,
+            2 * len(state.batches) * seats + (most_loads if settings.has_kv_transfers else 0),
+        ),
     ):
         array = getattr(state, name)
         if len(array) and 2 * used + most > len(array):

@@ -21,9 +21,9 @@ NUM_BINS = 32 * BINS_PER_DOUBLING
 
 @part
 def words_needed(s: State) -> int:
-    """Return an upper bound on what two entries of the step log take."""
+    """Return an upper bound on what the entries of a step take in the step log, and of all that are in flight."""
     settings = s.engine[0].settings
-    words = 64 + 8 * settings.max_num_seqs
+    words = 64 + 8 * len(s.batches) + 8 * settings.max_num_seqs
     if settings.log_blocks:
         words += 2 * (len(s.blocks) + settings.max_num_seqs * (s.block_table.shape[1] + 2))
     return words
@@ -47,18 +47,18 @@ def num_slots_needed(s: State) -> int:
 def has_room(s: State) -> bool:
     """Return whether the logs and the hash table can take another step."""
     settings, queues, fill = s.engine[0].settings, s.engine[0].queues, s.engine[0].log_fill
+    most_in_flight = len(s.batches) * settings.max_num_seqs
     if settings.log_steps and fill.num_log_words + words_needed(s) > len(s.log):
         return False
     if settings.log_spans and (
-        fill.num_spans + len(s.ends_us) > len(s.spans)
-        or fill.num_pauses + 2 * settings.max_num_seqs > len(s.pauses)
+        fill.num_spans + len(s.ends_us) > len(s.spans) or fill.num_pauses + most_in_flight > len(s.pauses)
     ):
         return False
-    most_tokens = 2 * settings.max_num_seqs * (1 + settings.num_speculative_tokens)
+    most_tokens = most_in_flight * (1 + settings.num_speculative_tokens)
     if settings.log_tokens and fill.num_logged_tokens + most_tokens > len(s.tokens):
         return False
     num_loads = num_slots_needed(s) if settings.has_kv_transfers else 0
-    most_completions = fill.num_completions + 4 * settings.max_num_seqs + num_loads
+    most_completions = fill.num_completions + 2 * most_in_flight + num_loads
     if num_loads > queues.num_free_slots or (
         settings.log_completions and most_completions > len(s.completions)
     ):
@@ -191,6 +191,7 @@ def log_schedule(s: State, batch: int, duration_us: int, exec_start_us: int) -> 
     put(s, queues.num_waiting + s.engine[0].kv_transfers.num_holding)
     put(s, queues.num_free_blocks)
     put(s, exec_start_us)
+    put(s, b.exec_end_us)
     put(s, b.num_entries)
     put(s, current.num_preempted)
     put(s, current.num_hits)

@@ -1,4 +1,4 @@
-"""The engine's loop: add who has arrived, schedule, run, update; sync, or with two batches in flight.
+"""The engine's loop: add who has arrived, schedule, run, update; one batch at a time, or several in flight.
 
 ``run`` returns when the next step would start at ``until_us`` or later, when there is nothing left to do, or when
 Python has to make an array larger.
@@ -15,6 +15,7 @@ from sim.engine.kv_transfer.delivery import brings_news, has_news, next_kv_event
 from sim.engine.log import count_steps, has_room, log_schedule, log_update
 from sim.engine.optional.added_time import move_to_its_place, with_added_time
 from sim.engine.optional.blis import least_step_us, repeats_preempting_all
+from sim.engine.optional.pipeline import first_stage_starts_us, launch_in_stages
 from sim.engine.schedule import schedule
 from sim.engine.state import State
 from sim.engine.step_duration import take_step
@@ -105,6 +106,14 @@ def duration_of(s: State, batch: int, start_us: int) -> int:
 
 
 @part
+def in_flight(s: State, i: int) -> int:
+    """Return which row of ``State.batches`` the i-th batch in flight has, the oldest first; beyond them a free one."""
+    clock, length = s.engine[0].clock, s.engine[0].settings.max_concurrent_batches
+    at = clock.oldest_batch + i
+    return at if at < length else at - length
+
+
+@part
 def samples(s: State, batch: int) -> bool:
     """Return whether a batch will give somebody a token."""
     for i in range(s.batches[batch].num_entries):  # noqa: SIM110 - numba knows no any() of a generator
@@ -138,7 +147,10 @@ def preempts_without_end(s: State, batch: int) -> bool:
     queues.num_fruitless_steps += 1
     if queues.num_fruitless_steps < MOST_FRUITLESS_STEPS or samples(s, batch):
         return False
-    return clock.num_batches == 0 or not samples(s, clock.oldest_batch)
+    for i in range(clock.num_batches):  # noqa: SIM110 - numba knows no all() of a generator
+        if samples(s, in_flight(s, i)):
+            return False
+    return True
 
 
 @part
@@ -186,9 +198,14 @@ def run_sync(s: State, until_us: int, coalesce: bool) -> int:
 def launch(s: State, batch: int) -> None:
     """Put a scheduled batch behind the one on the device; an empty one takes no device time."""
     settings, clock, b = s.engine[0].settings, s.engine[0].clock, s.batches[batch]
-    start_us = max(clock.now_us, clock.device_free_us)
-    duration_us = duration_of(s, batch, start_us)
-    b.exec_end_us = start_us + duration_us
+    if settings.pipeline_parallel_size > 1:
+        start_us = first_stage_starts_us(s, batch)
+        duration_us = duration_of(s, batch, start_us)
+        launch_in_stages(s, batch, start_us, duration_us)
+    else:
+        start_us = max(clock.now_us, clock.device_free_us)
+        duration_us = duration_of(s, batch, start_us)
+        b.exec_end_us = start_us + duration_us
     if b.num_entries > 0:
         clock.device_free_us = b.exec_end_us
     if settings.log_steps:
@@ -202,7 +219,7 @@ def take_oldest(s: State) -> None:
     settings, clock = s.engine[0].settings, s.engine[0].clock
     batch = clock.oldest_batch
     clock.now_us = max(clock.now_us, s.batches[batch].exec_end_us)
-    clock.oldest_batch = 1 - batch
+    clock.oldest_batch = in_flight(s, 1)
     clock.num_batches -= 1
     update_from_output(s, batch, clock.now_us)
     if settings.log_steps:
@@ -211,9 +228,11 @@ def take_oldest(s: State) -> None:
 
 @part
 def nothing_is_in_flight(s: State) -> bool:
-    """Return whether no batch in flight, the newest one aside, computes anything."""
-    clock = s.engine[0].clock
-    return clock.num_batches == 0 or s.batches[clock.oldest_batch].num_entries == 0
+    """Return whether no batch in flight computes anything."""
+    for i in range(s.engine[0].clock.num_batches):  # noqa: SIM110 - numba knows no all() of a generator
+        if s.batches[in_flight(s, i)].num_entries > 0:
+            return False
+    return True
 
 
 @part
@@ -242,8 +261,9 @@ def drain_and_block(s: State) -> None:
 
 
 @part
-def run_async(s: State, until_us: int, coalesce: bool) -> int:
-    """Schedule a batch while its predecessor runs (vllm 0.32.0 v1/engine/core.py:step_with_batch_queue, size 2)."""
+def run_with_batch_queue(s: State, until_us: int, coalesce: bool) -> int:
+    """Schedule batches while their predecessors run (vllm 0.32.0 v1/engine/core.py:step_with_batch_queue)."""
+    most = s.engine[0].settings.max_concurrent_batches
     clock, queues, current = s.engine[0].clock, s.engine[0].queues, s.engine[0].current_step
     while True:
         if not has_room(s):
@@ -263,7 +283,7 @@ def run_async(s: State, until_us: int, coalesce: bool) -> int:
         if coalesce and queues.num_running > 0 and jump_async(s, until_us):
             continue
         if has_requests(s):
-            batch = (clock.oldest_batch + clock.num_batches) % 2
+            batch = in_flight(s, clock.num_batches)
             was_idle = nothing_is_in_flight(s)
             schedule(s, batch)
             b = s.batches[batch]
@@ -277,7 +297,7 @@ def run_async(s: State, until_us: int, coalesce: bool) -> int:
             if is_endless:
                 drain_and_block(s)
                 continue
-            if clock.num_batches < 2 and (b.num_entries > 0 or has_requests(s)):
+            if clock.num_batches < most and (b.num_entries > 0 or has_requests(s)):
                 continue
         take_oldest(s)
 
@@ -285,6 +305,6 @@ def run_async(s: State, until_us: int, coalesce: bool) -> int:
 @engine_entry
 def run(s: State, until_us: int, coalesce: bool) -> int:
     """Take every step that starts before ``until_us``; return REACHED, IDLE or NEEDS_ROOM."""
-    if s.engine[0].settings.async_scheduling:
-        return run_async(s, until_us, coalesce=coalesce)
+    if s.engine[0].settings.max_concurrent_batches > 1:
+        return run_with_batch_queue(s, until_us, coalesce=coalesce)
     return run_sync(s, until_us, coalesce=coalesce)

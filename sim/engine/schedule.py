@@ -20,9 +20,9 @@ from sim.engine.optional.added_time import (
     note_adapter,
     note_adapters,
     note_first_schedule,
-    put_skipped_back,
     skips_for_adapter,
 )
+from sim.engine.optional.pipeline import is_out_of_turn, skips_for_stale_output
 from sim.engine.optional.speculative import (
     mark_padding,
     note_running,
@@ -33,7 +33,7 @@ from sim.engine.optional.speculative import (
 from sim.engine.preemption import end_preemption, preempt_until_it_fits
 from sim.engine.state import State
 from sim.engine.step_sums import add_share, clear_sums
-from sim.engine.waiting import peek_request, remove_request
+from sim.engine.waiting import peek_request, put_skipped_back, remove_request
 
 
 @part
@@ -60,6 +60,8 @@ def num_new_tokens_of_running(s: State, request: int, threshold: int) -> int:
     """Return how many tokens a running request wants and may have, 0 when it has to sit this step out."""
     settings, current, r = s.engine[0].settings, s.engine[0].current_step, s.requests[request]
     in_flight = r.num_output_placeholders
+    if settings.pipeline_parallel_size > 1 and is_out_of_turn(s, request):
+        return 0
     last_token_is_in_flight = r.num_computed_tokens + 2 - in_flight >= r.max_total_tokens
     if in_flight > 0 and last_token_is_in_flight:
         return 0
@@ -183,12 +185,13 @@ def schedule_waiting(s: State, batch: int, threshold: int) -> None:
     """Admit waiting requests from the head; the first that does not fit stops the rest."""
     settings, queues, current = s.engine[0].settings, s.engine[0].queues, s.engine[0].current_step
     has_company = s.batches[batch].num_entries > 0
-    if settings.has_kv_transfers and not schedule_held(s, batch, threshold):
-        return
     if settings.limits_adapters:
         note_adapters(s, batch)
+    passes_over = settings.limits_adapters or settings.pipeline_parallel_size > 1
     while current.token_budget > 0 and queues.num_waiting > 0 and queues.num_running < settings.max_num_seqs:
         request = peek_request(s)
+        if settings.pipeline_parallel_size > 1 and skips_for_stale_output(s, request):
+            continue
         if settings.limits_adapters and skips_for_adapter(s, batch, request):
             continue
         r = s.requests[request]
@@ -205,15 +208,17 @@ def schedule_waiting(s: State, batch: int, threshold: int) -> None:
             break
         num_tokens = min(num_tokens, current.token_budget)
         if not fits(s, request, num_tokens, num_evictable=num_evictable):
-            queues.head_is_blocked = not settings.limits_adapters  # else another may be the first to be asked
+            queues.head_is_blocked = not passes_over  # else another may be the first to be asked
             break
         remove_request(s, request)
         admit(s, request, num_tokens)
+        if settings.pipeline_parallel_size > 1:
+            s.next_decode_step[request] = 0
         start_running(s, batch, request, num_tokens)
         mark_padding(s, batch, padding)
         if settings.limits_adapters:
             note_adapter(s, batch, request)
-    if settings.limits_adapters:
+    if passes_over:
         put_skipped_back(s)
 
 
@@ -232,14 +237,14 @@ def schedule(s: State, batch: int) -> None:
     b.num_entries = 0
     clear_sums(s, batch)
     current.num_preempted = current.num_hits = current.step_reload_us = current.has_prefill = 0
-    current.num_encoder_tokens = 0
+    current.num_encoder_tokens = current.num_skipped = 0
     queues.head_is_blocked = 0
     if settings.has_kv_transfers:
         poll_transfers(s, batch)
     current.token_budget = settings.max_num_batched_tokens
     threshold = effective_long_prefill_threshold(s)
     schedule_running(s, batch, threshold)
-    if current.num_preempted == 0:
+    if current.num_preempted == 0 and (not settings.has_kv_transfers or schedule_held(s, batch, threshold)):
         schedule_waiting(s, batch, threshold)
     queues.has_finished_ids = 0
     note_schedule(s)

@@ -40,8 +40,17 @@ class State(NamedTuple):
     preempted: NDArray[np.int64]  # of the step in hand
     hits: Records  # ENTRY[max_num_seqs]: admitted in the step in hand
     finished: NDArray[np.int64]
-    batches: Records  # BATCH[2]
-    entries: Records  # ENTRY[2, max_num_seqs]
+    batches: Records  # BATCH[max(2, max_concurrent_batches)], a ring
+    entries: Records  # ENTRY[as many, max_num_seqs]
+    stage_free_us: NDArray[
+        np.int64
+    ]  # per pipeline stage: when it has done with all that is in flight; empty: one
+    token_us: NDArray[
+        np.int64
+    ]  # per request: when its newest token, in flight or not, is sampled; empty: one stage
+    next_decode_step: NDArray[
+        np.int64
+    ]  # per request: the first step in which it may decode; empty: one stage
     first_in_round: NDArray[np.uint32]  # scratch of a jump: per step of its first block_size,
     last_in_round: NDArray[np.uint32]  # who needs a block in it, as linked lists of
     next_in_round: NDArray[np.uint32]  # positions in `running`

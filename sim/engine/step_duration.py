@@ -12,7 +12,7 @@ from sim.engine.state import State
 from sim.latency.batch import StepSums
 from sim.latency.lookup import profiled_us
 from sim.latency.model import BLACKBOX, PROFILED, SCALE, TABULATED
-from sim.latency.tabulated import tabulated_us
+from sim.latency.tabulated import stage_frac, tabulated_us
 
 BETA0, BETA1, BETA2, ALPHA2 = 0, 1, 2, 3
 """Where Blackbox's coefficients stand in ``State.latency``, in 10⁻⁶ µs."""
@@ -112,6 +112,18 @@ def extended_us(s: State, sums: StepSums, duty: float, noise: float) -> tuple[in
     return int(np.rint(total * noise)), (dense + attention) * noise
 
 
+@phase
+def stage_us(s: State, sums: StepSums, duration_us: int) -> int:
+    """Return how much of a step's duration each pipeline stage takes but the last, which has the rest.
+
+    Models that do not tell parts of a step apart have it divided evenly.
+    """
+    settings = s.engine[0].settings
+    if settings.latency_kind == TABULATED:
+        return int(duration_us * stage_frac(s.terms, sums, settings.pipeline_parallel_size))
+    return duration_us // settings.pipeline_parallel_size
+
+
 @part
 def take_step(s: State, sums: StepSums, start_us: int, step: int) -> int:
     """Return the duration of a step that starts at ``start_us``; a model with a slow state passes it through."""
@@ -133,8 +145,11 @@ def take_extended_step(s: State, sums: StepSums, start_us: int, step: int) -> in
     clock = s.engine[0].clock
     duty = duty_at(s, start_us)
     duration_us, compute_us = extended_us(s, sums, duty, step_noise(s.terms, step))
-    if s.terms[TAU] > 0.0 and duration_us > 0:
-        faded = math.exp(-duration_us / s.terms[TAU])
+    busy_us = (
+        duration_us // s.engine[0].settings.pipeline_parallel_size
+    )  # of the first stage, whose clock it is
+    if s.terms[TAU] > 0.0 and busy_us > 0:
+        faded = math.exp(-busy_us / s.terms[TAU])
         duty = duty * faded + (1.0 - faded) * min(1.0, compute_us / duration_us)
-    clock.compute_duty, clock.duty_time_us = duty, start_us + duration_us
+    clock.compute_duty, clock.duty_time_us = duty, start_us + busy_us
     return duration_us

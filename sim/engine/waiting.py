@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.compile import part
+from sim.compile import part, phase
 from sim.engine.deadlines import add_deadline
 from sim.engine.dtypes import FCFS, NEVER, REJECTED
 from sim.engine.state import State
@@ -117,6 +117,23 @@ def remove_request(s: State, request: int) -> None:
     else:
         s.requests[r.next_waiting].previous_waiting = r.previous_waiting
     queues.num_waiting -= 1
+
+
+@phase
+def skip_head(s: State, request: int) -> None:
+    """Pass over the head of the queue for the rest of a step."""
+    current = s.engine[0].current_step
+    remove_request(s, request)
+    s.skipped[current.num_skipped] = request
+    current.num_skipped += 1
+
+
+@phase
+def put_skipped_back(s: State) -> None:
+    """Put those who were passed over back where they stood."""
+    current = s.engine[0].current_step
+    for i in range(current.num_skipped - 1, -1, -1):
+        prepend_request(s, s.skipped[i])
 
 
 @part

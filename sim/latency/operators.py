@@ -64,9 +64,9 @@ def _of_analytic(model: Analytic, batch: StepBatch) -> Operators:
     parts["prefill_attention"] = table.prefills(batch)
     parts["decode_attention"] = table.decodes(batch)
     parts["requests"] = table.sequence * requests
-    gpu = np.sum(list(parts.values()), axis=0)
-    cpu = table.cpu_step + table.cpu_sequence * requests
-    parts["cpu"] = np.maximum(gpu, cpu) + table.cpu_exposed * np.minimum(gpu, cpu) - gpu
+    if table.stages > 1:
+        parts["overhead"] = parts["overhead"] + table.last
+    parts["cpu"] = np.maximum(table.durations(batch) - np.sum(list(parts.values()), axis=0), 0.0)
     return {name: np.where(has_tokens, part, 0.0) for name, part in parts.items()}
 
 

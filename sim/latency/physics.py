@@ -73,7 +73,7 @@ class Physics(Analytic):
             + per_moe_layer * at_peak.num_moe_layers
             + self.all_reduce_us * (at_peak.num_all_reduces + at_peak.num_all_to_alls + pp - 1)
             + at_peak.waiting
-            + self.step_us
+            + (self.step_us if pp == 1 else 0.0)
         )
         touched = at_peak.experts_read_frac(tokens)
         entry = max(self.decode_attention * at_peak.decode_entry, self.decode_kv * at_peak.kv_entry)
@@ -86,8 +86,8 @@ class Physics(Analytic):
             * at_peak.expert_tokens(tokens, tile=self.expert_tile),
             reading=self.weights * at_peak.weights + self.expert_weights * at_peak.expert_weights * touched,
             rest=per_token * tokens + fixed,
-            prefill=self.prefill_compute * at_peak.matmul / pp,
-            decode=self.decode_compute * at_peak.matmul / pp,
+            prefill=self.prefill_compute * at_peak.matmul,
+            decode=self.decode_compute * at_peak.matmul,
             exposed=self.exposed,
             sample=self.head * at_peak.head_matmul,
             sample_floor=self.head * at_peak.head_weights,
@@ -95,11 +95,13 @@ class Physics(Analytic):
             cpu_step=self.cpu_step_us,
             cpu_sequence=self.cpu_request_us,
             cpu_exposed=self.cpu_exposed,
-            pair=self.prefill_attention * at_peak.prefill_pair / pp,
-            pair_windowed=self.prefill_attention * at_peak.windowed_prefill_pair / pp,
-            keys=self.decode_kv * at_peak.kv_entry / pp,
-            keys_windowed=self.decode_kv * at_peak.windowed_kv_entry / pp,
-            entry=entry / pp,
-            entry_windowed=windowed / pp,
+            pair=self.prefill_attention * at_peak.prefill_pair,
+            pair_windowed=self.prefill_attention * at_peak.windowed_prefill_pair,
+            keys=self.decode_kv * at_peak.kv_entry,
+            keys_windowed=self.decode_kv * at_peak.windowed_kv_entry,
+            entry=entry,
+            entry_windowed=windowed,
             window=at_peak.window,
+            stages=pp,
+            last=self.step_us,
         )

@@ -59,13 +59,8 @@ class Analytic(LatencyModel):
         return np.where(has_tokens, np.rint(self.step_table().durations(batch)), 0).astype(np.int64)
 
     def computed_tokens(self) -> Floats:
-        """Return, for steps of 0, 1, 2, … tokens, how many a GPU computes at once.
-
-        With ``pp`` stages a step is cut into as many batches, all in flight: each token passes every layer in turn, and
-        each stage has its share of the layers; so the weights are read once per batch, all layers' in all.
-        """
-        tokens = np.arange(LARGEST_STEP_TOKENS + 1, dtype=np.float64)
-        return self.padded(np.ceil(tokens / self.peak.pp))
+        """Return, for steps of 0, 1, 2, … tokens, how many a GPU computes at once."""
+        return self.padded(np.arange(LARGEST_STEP_TOKENS + 1, dtype=np.float64))
 
     def padded(self, tokens: Floats) -> Floats:
         """Return how many tokens are computed: those of the next captured size, where there is one.
@@ -136,10 +131,10 @@ class Roofline(Analytic):
             + self.moe_layer_us * at_peak.num_moe_layers
             + self.all_reduce_us * (at_peak.num_all_reduces + at_peak.num_all_to_alls + pp - 1)
             + at_peak.waiting
-            + self.step_us
+            + (self.step_us if pp == 1 else 0.0)
         )
         decode_entry, windowed_entry = (
-            max(products / attention, reading / bandwidth) / pp
+            max(products / attention, reading / bandwidth)
             for products, reading in (
                 (at_peak.decode_entry, at_peak.kv_entry),
                 (at_peak.windowed_decode_entry, at_peak.windowed_kv_entry),
@@ -156,11 +151,13 @@ class Roofline(Analytic):
             cpu_sequence=self.cpu_sequence_us,
             cpu_exposed=self.cpu_exposed,
             batching=self.batching if at_peak.is_grouped else 0.0,
-            pair=at_peak.prefill_pair / attention / pp,
-            pair_windowed=at_peak.windowed_prefill_pair / attention / pp,
-            keys=at_peak.kv_entry / bandwidth / pp,
-            keys_windowed=at_peak.windowed_kv_entry / bandwidth / pp,
+            pair=at_peak.prefill_pair / attention,
+            pair_windowed=at_peak.windowed_prefill_pair / attention,
+            keys=at_peak.kv_entry / bandwidth,
+            keys_windowed=at_peak.windowed_kv_entry / bandwidth,
             entry=decode_entry,
             entry_windowed=windowed_entry,
             window=at_peak.window,
+            stages=pp,
+            last=self.step_us,
         )

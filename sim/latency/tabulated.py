@@ -38,10 +38,12 @@ Floats = NDArray[np.float64]
     ENTRY_WINDOWED,
     WINDOW,
     LENGTH,
-) = range(20)
+    STAGES,
+    LAST,
+) = range(22)
 """Where the numbers stand in ``State.terms``; SIGMA and SEED where Extended has them, too."""
 
-TABLE = 20
+TABLE = 22
 """Where the table begins: compute, reading and rest of 0 tokens, of 1 token, …"""
 
 COMPUTE, READING, REST, COLUMNS = 0, 1, 2, 3
@@ -61,6 +63,10 @@ class StepTable:
     window, that see at most ``window`` keys per query. Both take 1 + ``batching`` times as long where they have
     company. The CPU takes cpu_step + cpu_sequence·S; the step lasts as long as the longer of GPU and CPU and the share
     ``cpu_exposed`` of the shorter. Beyond the table's end straight lines go on.
+
+    With ``stages`` pipeline stages that is a batch's time through all of them: max(sample·S, sample_floor) +
+    sequence·S + ``last`` is the last one's alone, the rest of the GPU's time is divided evenly, and each stage has the
+    CPU's time.
     """
 
     compute: Floats
@@ -83,6 +89,8 @@ class StepTable:
     entry: float = 0.0
     entry_windowed: float = 0.0
     window: int = 0
+    stages: int = 1
+    last: float = 0.0
 
     def terms(self, *, sigma: float = 0.0, seed: int = 0) -> Floats:
         """Return it as ``State.terms``."""
@@ -102,7 +110,14 @@ class StepTable:
         y = looked_up_column(self.reading, tokens)
         dense = np.sqrt(x * x + y * y + 2.0 * self.exposed * x * y) + looked_up_column(self.rest, tokens)
         ends = np.maximum(self.sample * requests, self.sample_floor) + self.sequence * requests
-        gpu = dense + ends + self.prefills(batch) + self.decodes(batch)
+        if self.stages == 1:
+            return self._beside_the_cpu(dense + ends + self.prefills(batch) + self.decodes(batch), requests)
+        each = (dense + self.prefills(batch) + self.decodes(batch)) / self.stages
+        last = self._beside_the_cpu(each + ends + self.last, requests)
+        return np.asarray((self.stages - 1.0) * self._beside_the_cpu(each, requests) + last)
+
+    def _beside_the_cpu(self, gpu: Floats, requests: Floats) -> Floats:
+        """Return how long steps, or their stages, take that the GPU takes ``gpu`` for."""
         cpu = self.cpu_step + self.cpu_sequence * requests
         return np.asarray(np.maximum(gpu, cpu) + self.cpu_exposed * np.minimum(gpu, cpu))
 
@@ -152,6 +167,8 @@ _PLACES = {
     ENTRY: "entry",
     ENTRY_WINDOWED: "entry_windowed",
     WINDOW: "window",
+    STAGES: "stages",
+    LAST: "last",
 }
 
 
@@ -176,9 +193,16 @@ def prefills_us(c: Floats, sums: StepSums) -> float:
     return (full + windowed) * (1.0 + c[BATCHING] * (1.0 if q > 1 else 0.0))
 
 
-@phase
-def tabulated_us(c: Floats, sums: StepSums) -> float:
-    """Return what a step takes: ``StepTable.durations`` of one step, its operations in the same order."""
+@part
+def beside_the_cpu_us(c: Floats, gpu: float, requests: float) -> float:
+    """Return how long a step, or a stage of it, takes that the GPU takes ``gpu`` for."""
+    cpu = c[CPU_STEP] + c[CPU_SEQUENCE] * requests
+    return max(gpu, cpu) + c[CPU_EXPOSED] * min(gpu, cpu)
+
+
+@part
+def gpu_parts_us(c: Floats, sums: StepSums) -> tuple[float, float, float, float]:
+    """Return what the GPU takes for (products and what hangs on tokens, the ends, prefills, decodes)."""
     p, d, context, _, q, _ = sums
     requests = float(d + q)
     x = looked_up(c, COMPUTE, p + d) + c[PREFILL] * p + c[DECODE] * d
@@ -188,6 +212,34 @@ def tabulated_us(c: Floats, sums: StepSums) -> float:
     near = min(float(context), d * c[WINDOW])
     company = 1.0 + c[BATCHING] * (1.0 if d > 1 else 0.0)
     decodes = (c[ENTRY] * context + c[ENTRY_WINDOWED] * near) * company
-    gpu = dense + ends + prefills_us(c, sums) + decodes
-    cpu = c[CPU_STEP] + c[CPU_SEQUENCE] * requests
-    return max(gpu, cpu) + c[CPU_EXPOSED] * min(gpu, cpu)
+    return dense, ends, prefills_us(c, sums), decodes
+
+
+@phase
+def stages_us(c: Floats, sums: StepSums) -> tuple[float, float]:
+    """Return what (every stage but the last, the last) takes of a step."""
+    requests = float(sums.num_decode_tokens + sums.num_prefill_seqs)
+    dense, ends, prefills, decodes = gpu_parts_us(c, sums)
+    each = (dense + prefills + decodes) / c[STAGES]
+    return beside_the_cpu_us(c, each, requests), beside_the_cpu_us(c, each + ends + c[LAST], requests)
+
+
+@phase
+def tabulated_us(c: Floats, sums: StepSums) -> float:
+    """Return what a step takes: ``StepTable.durations`` of one step, its operations in the same order."""
+    if c[STAGES] > 1.0:
+        each, last = stages_us(c, sums)
+        return (c[STAGES] - 1.0) * each + last
+    requests = float(sums.num_decode_tokens + sums.num_prefill_seqs)
+    dense, ends, prefills, decodes = gpu_parts_us(c, sums)
+    return beside_the_cpu_us(c, dense + ends + prefills + decodes, requests)
+
+
+@phase
+def stage_frac(c: Floats, sums: StepSums, num_stages: int) -> float:
+    """Return which share of a step each of ``num_stages`` stages takes but the last; evenly, where it has others."""
+    if c[STAGES] != num_stages:
+        return 1.0 / num_stages
+    each, last = stages_us(c, sums)
+    total = (num_stages - 1.0) * each + last
+    return each / total if total > 0.0 else 0.0

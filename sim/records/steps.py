@@ -13,7 +13,7 @@ from sim.latency.batch import STEP_SUMS, StepBatch
 
 NOT_LAUNCHED = -1
 
-HEAD, ENTRY = 14, 4
+HEAD, ENTRY = 15, 4
 """Words of a log entry before its shares, its kind and length included; words of a share (``log_schedule``)."""
 
 
@@ -22,7 +22,8 @@ class Step:
     """One step. Names are the recordings' own (docs/reference/steps.md); times in µs.
 
     ``sched``: (request, tokens, computed before, "p" or "d") in schedule order. ``exec_start`` and ``exec_end``:
-    device times of an async engine's batch. ``block_ids`` and ``free_queue`` only when blocks were recorded.
+    device times of a batch of an engine that has several in flight. ``block_ids`` and ``free_queue`` only when blocks
+    were recorded.
     """
 
     step: int
@@ -45,9 +46,9 @@ class Step:
     free_end: int = -1
 
 
-def _decode_schedule(words: NDArray[np.int64], *, is_async: bool, with_blocks: bool) -> Step:
+def _decode_schedule(words: NDArray[np.int64], *, is_queued: bool, with_blocks: bool) -> Step:
     """Return the step whose scheduling decision ``words`` hold."""
-    head = [int(word) for word in words[:12]]
+    head = [int(word) for word in words[:13]]
     (
         step,
         t,
@@ -58,14 +59,15 @@ def _decode_schedule(words: NDArray[np.int64], *, is_async: bool, with_blocks: b
         waiting,
         free,
         exec_start,
+        exec_end,
         num_entries,
         num_preempted,
         num_hits,
     ) = head
-    entries_end = 12 + 4 * num_entries
+    entries_end = 13 + 4 * num_entries
     preempted_end = entries_end + num_preempted
     hits_end = preempted_end + 2 * num_hits
-    entries = words[12:entries_end].reshape(-1, 4).tolist()
+    entries = words[13:entries_end].reshape(-1, 4).tolist()
     decoded = Step(
         step=step,
         t=t,
@@ -79,8 +81,8 @@ def _decode_schedule(words: NDArray[np.int64], *, is_async: bool, with_blocks: b
         waiting=waiting,
         free=free,
     )
-    if is_async and exec_start != NOT_LAUNCHED:
-        decoded.exec_start, decoded.exec_end = exec_start, exec_start + dur
+    if is_queued and exec_start != NOT_LAUNCHED:
+        decoded.exec_start, decoded.exec_end = exec_start, exec_end
     if with_blocks:
         _decode_blocks(decoded, words[hits_end:].tolist())
     return decoded
@@ -104,7 +106,7 @@ def step_batches(log: NDArray[np.int64]) -> tuple[StepBatch, NDArray[np.int64]]:
         kind, length = int(log[at]), int(log[at + 1])
         if kind == SCHEDULED:
             durations.append(int(log[at + 4]))
-            entries = log[at + HEAD : at + HEAD + ENTRY * int(log[at + 11])].reshape(-1, ENTRY)
+            entries = log[at + HEAD : at + HEAD + ENTRY * int(log[at + 12])].reshape(-1, ENTRY)
             sums.append(_sums(entries))
         at += 2 + length
     columns = np.array(sums, np.int64).reshape(-1, len(STEP_SUMS)).T
@@ -126,7 +128,7 @@ def _sums(entries: NDArray[np.int64]) -> list[int]:
     ]
 
 
-def decode_steps(log: NDArray[np.int64], *, is_async: bool, with_blocks: bool = False) -> Iterator[Step]:
+def decode_steps(log: NDArray[np.int64], *, is_queued: bool, with_blocks: bool = False) -> Iterator[Step]:
     """Yield the steps of a log in the order in which their results came in."""
     in_flight: dict[int, Step] = {}
     at = 0
@@ -135,7 +137,7 @@ def decode_steps(log: NDArray[np.int64], *, is_async: bool, with_blocks: bool = 
         words = log[at + 2 : at + 2 + length]
         at += 2 + length
         if kind == SCHEDULED:
-            decoded = _decode_schedule(words, is_async=is_async, with_blocks=with_blocks)
+            decoded = _decode_schedule(words, is_queued=is_queued, with_blocks=with_blocks)
             in_flight[decoded.step] = decoded
             continue
         step = in_flight.pop(int(words[0]))

@@ -21,6 +21,7 @@ DEFAULTS: dict[str, Any] = {
     "policy": "fcfs",
     "enable_chunked_prefill": True,
     "async_scheduling": False,
+    "pipeline_parallel_size": 1,
     "watermark": 0.0,
     "scheduler_reserve_full_isl": True,
     "frontend": "openai",

@@ -19,6 +19,7 @@ Row = dict[str, Any]
 
 TRAITS = {
     "scheduling": {"sync": 20, "async": 20},
+    "stages": {"1": 25, "2": 7, "3": 4, "4": 4},
     "policy": {"fcfs": 26, "priority": 14},
     "block_size": {"1": 5, "2": 4, "3": 4, "7": 4, "8": 4, "16": 9, "32": 5, "64": 5},
     "token_budget": {"1 to 8": 5, "16 to 128": 13, "200 to 600": 12, "2048": 10},
@@ -75,6 +76,7 @@ def draw(seed: int, index: int) -> Case:
         "policy": traits["policy"],
         "block_size": int(traits["block_size"]),
         "async_scheduling": traits["scheduling"] == "async",
+        "pipeline_parallel_size": int(traits["stages"]),
         "enable_prefix_caching": traits["prefix_cache"] == "on",
         "enable_chunked_prefill": traits["chunked_prefill"] == "on",
         "scheduler_reserve_full_isl": traits["admission"] == "whole sequence",

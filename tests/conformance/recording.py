@@ -26,6 +26,7 @@ SETTINGS = (
     "enable_prefix_caching",
     "enable_chunked_prefill",
     "async_scheduling",
+    "pipeline_parallel_size",
     "watermark",
     "scheduler_reserve_full_isl",
     "frontend",
@@ -57,8 +58,15 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def is_async_steps(path: Path) -> bool:
-    """Return whether the steps of a file are an async engine's: some of them carry ``exec_start``."""
+    """Return whether the steps of a file are an async engine's.
+
+    Some of them carry ``exec_start``, and their case does not say that it is a sync one with pipeline stages.
+    """
     text = path.read_bytes()
+    config = path.parent / "config.json"
+    settings = DEFAULTS | (json.loads(config.read_text()) if config.is_file() else {})
+    if settings["pipeline_parallel_size"] > 1:
+        return bool(settings["async_scheduling"])
     return b'"exec_start"' in (gzip.decompress(text) if path.suffix == ".gz" else text)
 
 

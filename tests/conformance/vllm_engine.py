@@ -1,9 +1,9 @@
 """vLLM's own scheduler under a clock that is only a number: no model, no GPU, no waiting.
 
-Runs under a Python that has vLLM. The scheduler is vLLM's, untouched. Ours are the loop around it, which
-follows v1/engine/core.py (``step``, and ``step_with_batch_queue`` with a queue of two), and the model's
-output, which is made up: every request that samples gets one token. README.md has the conventions that this
-file carries out.
+Runs under a Python that has vLLM. The scheduler is vLLM's, untouched, and so is the length of the batch queue. Ours
+are the loop around it, which follows v1/engine/core.py (``step``, ``step_with_batch_queue``), the pipeline stages, and
+the model's output, which is made up: every request that samples gets one token. README.md has the conventions that
+this file carries out.
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ def vllm_config(settings: dict[str, Any], model: str) -> VllmConfig:
         ),
     )
     config.model_config.max_model_len = max_model_len
+    config.parallel_config.pipeline_parallel_size = settings["pipeline_parallel_size"]
     scheduler.max_num_batched_tokens = settings["max_num_batched_tokens"]
     scheduler.max_num_scheduled_tokens = None
     scheduler.enable_chunked_prefill = settings["enable_chunked_prefill"]
@@ -87,7 +88,10 @@ def vllm_config(settings: dict[str, Any], model: str) -> VllmConfig:
 
 def new_scheduler(settings: dict[str, Any], model: str) -> Scheduler:
     """Return vLLM's scheduler with a KV cache of one full-attention group."""
+    os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"  # the CPU has no other, and VllmConfig checks it
     config = vllm_config(settings, model)
+    if settings["pipeline_parallel_size"] > 1 and settings["async_scheduling"]:
+        os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1"  # the GPUs' one, whose rule the scheduler then follows
     block_size = settings["block_size"]
     attention = FullAttentionSpec(block_size=block_size, num_kv_heads=1, head_size=1, dtype=torch.float32)
     kv_cache = KVCacheConfig(
@@ -152,7 +156,8 @@ class VllmEngine:
     steps: list[dict[str, Any]] = field(init=False, default_factory=list)
     num_scheduled_steps: int = 0
     num_added: int = 0
-    device_free_us: int = 0
+    stages_free_us: list[int] = field(init=False)
+    sampled_us: dict[str, int] = field(init=False, default_factory=dict)
     fruitless_since: tuple[int, int] | None = None
     num_fruitless_steps: int = 0
     preempted: list[int] = field(init=False, default_factory=list)
@@ -162,6 +167,7 @@ class VllmEngine:
         init_none_hash(sha256)
         self.scheduler = new_scheduler(self.settings, self.model)
         self.outcomes = [Outcome() for _ in self.rows]
+        self.stages_free_us = [0] * self.settings["pipeline_parallel_size"]
         self._listen_to_preemptions()
 
     def _listen_to_preemptions(self) -> None:
@@ -358,8 +364,9 @@ class VllmEngine:
 
     def run(self) -> None:
         """Run to the end: nobody is left, or nobody who is left can ever run."""
-        if self.settings["async_scheduling"]:
-            self._run_async()
+        depth = self.scheduler.vllm_config.max_concurrent_batches
+        if depth > 1:
+            self._run_with_batch_queue(depth)
         else:
             self._run_sync()
 
@@ -378,8 +385,8 @@ class VllmEngine:
                     return
                 now_us = max(now_us, self.next_arrival_us)
 
-    def _run_async(self) -> None:
-        """Two batches in flight, the device never idle between them (step_with_batch_queue, queue of two)."""
+    def _run_with_batch_queue(self, depth: int) -> None:
+        """Several batches in flight, the device never idle between them (step_with_batch_queue)."""
         now_us = 0
         in_flight: list[Batch] = []  # oldest first
         while True:
@@ -403,18 +410,33 @@ class VllmEngine:
             if batch is not None:
                 self._launch(batch, now_us)
                 in_flight.append(batch)
-                if len(in_flight) < 2 and (batch.has_tokens or self.scheduler.has_requests()):
+                if len(in_flight) < depth and (batch.has_tokens or self.scheduler.has_requests()):
                     continue
             oldest = in_flight.pop(0)
             now_us = max(now_us, oldest.line["exec_end"])
             self.update(oldest, now_us)
 
     def _launch(self, batch: Batch, now_us: int) -> None:
-        """Put a batch behind the one on the device; scheduling takes no time, an empty batch no device."""
-        start_us = max(now_us, self.device_free_us)
-        batch.line["exec_start"], batch.line["exec_end"] = start_us, start_us + batch.line["dur"]
+        """Put a batch behind those on the device; scheduling takes no time, an empty batch no device.
+
+        The first stage waits for tokens that it is to read and that the last one has not sampled yet. A batch's time is
+        divided evenly among the stages, in whole microseconds; the last one has the rest.
+        """
+        start_us = max(now_us, self.stages_free_us[0])
+        for identity in batch.output.num_scheduled_tokens:
+            request = self.scheduler.requests[identity]
+            if request.num_computed_tokens > request.num_tokens:
+                start_us = max(start_us, self.sampled_us[identity])
+        batch.line["exec_start"] = end_us = start_us
+        last, each_us = len(self.stages_free_us) - 1, batch.line["dur"] // len(self.stages_free_us)
         if batch.has_tokens:
-            self.device_free_us = batch.line["exec_end"]
+            for stage, free_us in enumerate(self.stages_free_us):
+                end_us = max(end_us, free_us) + (
+                    each_us if stage < last else batch.line["dur"] - last * each_us
+                )
+                self.stages_free_us[stage] = end_us
+        batch.line["exec_end"] = max(end_us, self.stages_free_us[last])
+        self.sampled_us.update(dict.fromkeys(batch.sampling, end_us))
 
 
 def leads_nowhere(batch: Batch, in_flight: list[Batch]) -> bool:

@@ -15,7 +15,6 @@ from observe.plan.loads import (
     calibration_loads,
     estimate_s,
     pace_of_probe,
-    parse_sweep,
     probing_load,
     sweep_loads,
 )
@@ -24,6 +23,7 @@ from tests.observe.workloads import every, workload
 from traces import ConfigError, prompt_tokens, read_trace
 from traces.header import ClosedLoop
 from traces.workload import WorkloadOptions
+from traces.workload.sweep import parse_sweep
 
 SHORT = [
     "--prompt-tokens",

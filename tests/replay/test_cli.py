@@ -68,7 +68,7 @@ def test_the_document_has_the_contracts_keys(capsys: pytest.CaptureFixture[str])
         *("output_token_throughput", "prefix_hit_frac", "num_preemptions", "engine_cpu_s", "num_steps"),
         *("num_jumps", "steps", "prompt_tokens", "output_tokens", "ttft_us", "e2e_us", "itl_us"),
         *("tpot_us", "queue_us", "preempted_us", "speculative", "kv_offload"),
-        *("goodput", "operator_times"),
+        *("goodput", "operator_times", "groups"),
         *("latency", "warnings"),
     ]
     for name in ("ttft_us", "e2e_us", "itl_us", "tpot_us", "queue_us"):

@@ -339,7 +339,7 @@ def test_every_documented_key_is_accepted(tmp_path: Path) -> None:
     leaves = [key for key in all_keys() if key.path.startswith("engine.")]
     limits = {
         name: getattr(EngineConfig(), name)
-        for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len")
+        for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "pipeline_parallel_size")
     }
     values = {"num_gpu_blocks": "9000", "synthetic_acceptance_rates": "[]", **limits}
     engine = ", ".join(

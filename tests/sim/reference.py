@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from sim import Blackbox, EngineConfig, Requests, Status
+from sim.versions import rules_of
 
 NEVER = -1
 ENDLESS = 1 << 60
@@ -38,6 +39,8 @@ class Request:
     place: int = 0  # among those of one deadline
     preempted_us: int = 0
     preempted_since_us: int = NEVER
+    sampled_us: int = 0  # when the newest token comes out of the last stage
+    next_decode_step: int = 0
     has_arrived: bool = True
     computed: int = 0
     placeholders: int = 0
@@ -138,6 +141,10 @@ class Reference:
         self.steps: list[dict[str, Any]] = []
         self.clock = self.end_us = self.num_steps = 0
         self.is_blocked = self.has_finished = False
+        self.stages = [0] * config.pipeline_parallel_size  # when each has done with all that is in flight
+        self.async_pipeline = (
+            rules_of(config.vllm_version).async_pipeline if config.async_scheduling else "none"
+        )
         self.fruitless_since: tuple[int, int] | None = None  # tokens given, and who was to come
         self.num_fruitless = 0
 
@@ -206,8 +213,10 @@ class Reference:
                 return
             n = request.num_tokens + request.placeholders - request.computed
             n = min(n, self.cap, self.budget, self.config.max_model_len - request.computed - 1)
-            nth_output = request.num_tokens - request.num_prompt + request.placeholders
-            if n <= 0 or nth_output >= request.max_tokens:  # the last one is in flight
+            # vLLM takes a second token in flight for a draft, so that it does not see that the last one is among them
+            nth_output = request.num_tokens - request.num_prompt + min(1, request.placeholders)
+            is_last_in_flight = nth_output >= request.max_tokens
+            if n <= 0 or is_last_in_flight or self.is_out_of_turn(request):
                 skipped.add(request)
                 continue
             while not self.allocate(request, n):
@@ -219,6 +228,13 @@ class Reference:
                     return
             batch.shares[request] = n
             self.budget -= n
+
+    def is_out_of_turn(self, request: Request) -> bool:
+        if len(self.stages) == 1:
+            return False
+        if self.async_pipeline == "waits for output":
+            return request.placeholders > 0
+        return self.async_pipeline == "staggered" and self.num_steps < request.next_decode_step
 
     def preempt(self, victim: Request, batch: Batch) -> None:
         self.running.remove(victim)
@@ -248,7 +264,7 @@ class Reference:
             if config.scheduling_policy != "fcfs":
                 self.waiting.sort(key=self.urgency)
             head = self.waiting[0]
-            if self.skips(batch, head):
+            if head.stale or self.skips(batch, head):
                 skipped.append(self.waiting.pop(0))
                 continue
             hits = self.lookup(head)
@@ -443,7 +459,8 @@ class Reference:
     # -- the loop ---------------------------------------------------------------------------------------------
 
     def run(self) -> Reference:
-        self.run_async() if self.config.async_scheduling else self.run_sync()
+        depth = self.config.max_concurrent_batches
+        self.run_with_batch_queue(depth) if depth > 1 else self.run_sync()
         for r in self.requests:
             r.status = Status.STUCK if r.status == Status.UNFINISHED else r.status
             self.clock = self.end_us
@@ -506,10 +523,26 @@ class Reference:
             self.update(batch)
             self.is_blocked = is_endless or (not batch.shares and not batch.row["preempted"])
 
-    def run_async(self) -> None:
-        """Two batches in flight: the device runs one while the next is decided on."""
+    def launch(self, batch: Batch) -> None:
+        """Send a batch through the stages: each has done with the one before, and the tokens it reads are sampled."""
+        row, at_us = batch.row, max(self.clock, self.stages[0])
+        for r in batch.shares:
+            if r.computed > r.num_tokens:  # it reads a token that is in flight
+                at_us = max(at_us, r.sampled_us)
+        row["exec_start"] = row["exec_end"] = batch.end_us = at_us
+        num_stages = len(self.stages)
+        each_us = row["dur"] // num_stages
+        for stage in range(num_stages) if batch.shares else ():
+            at_us = max(at_us, self.stages[stage])
+            at_us += each_us if stage < num_stages - 1 else row["dur"] - each_us * (num_stages - 1)
+            self.stages[stage] = at_us
+        row["exec_end"] = batch.end_us = at_us if batch.shares else max(at_us, self.stages[-1])
+        for r in batch.samples:
+            r.sampled_us, r.next_decode_step = batch.end_us, row["step"] + num_stages
+
+    def run_with_batch_queue(self, depth: int) -> None:
+        """Several batches in flight: the device runs some while the next is decided on."""
         flight: deque[Batch] = deque()
-        device_free_us = 0
         while self.clock != NEVER:
             self.give_up()
             self.join()
@@ -523,10 +556,7 @@ class Reference:
                     flight.clear()
                     self.is_blocked = True
                     continue
-                start_us = max(self.clock, device_free_us)
-                batch.end_us = start_us + batch.row["dur"]
-                batch.row.update(exec_start=start_us, exec_end=batch.end_us)
-                device_free_us = batch.end_us if batch.shares else device_free_us
+                self.launch(batch)
                 flight.append(batch)
                 if self.preempts_without_end(*flight):
                     for useless in flight:
@@ -535,7 +565,9 @@ class Reference:
                     flight.clear()
                     self.is_blocked = True
                     continue
-                if len(flight) < 2 and (batch.shares or self.running or self.waiting or self.has_finished):
+                if len(flight) < depth and (
+                    batch.shares or self.running or self.waiting or self.has_finished
+                ):
                     continue
             batch = flight.popleft()
             self.clock = max(self.clock, batch.end_us)

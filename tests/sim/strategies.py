@@ -334,9 +334,11 @@ def cases(
     model: Callable[[Pick], LatencyModel] = blackbox,
     impatient: bool = False,
     costly: bool = False,
+    staged: bool = False,
 ) -> Case:
     """Draw a whole case; ``closed`` None draws open and closed loops; ``impatient``: with deadlines, half the time.
-    ``costly``: with grammars, adapters and encoders that take time, half the time.
+    ``costly``: with grammars, adapters and encoders that take time, half the time. ``staged``: with 2 to 4 pipeline
+    stages.
     """
     pick = draw(picks())
     block_size = pick((4, 8, 16, 3, 2, 1))
@@ -345,6 +347,8 @@ def cases(
     is_closed = pick((False, True)) if closed is None else closed
     loop = (pick((1, 2, 3, 4)), pick((0, 1, 100, 777))) if is_closed else None
     case = Case(requests=requests_of(rows), config=config, latency=model(pick), closed_loop=loop)
+    if staged:
+        case = case.under(pipeline_parallel_size=pick((2, 3, 4)))
     if costly and pick((True, False)):
         case = with_added_time(pick, case)
     if impatient and pick((True, False)):

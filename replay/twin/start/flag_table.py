@@ -85,9 +85,7 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
         "the drafting model is told",
     ),
     "tensor-parallel-size": _hardware("hardware.tp", "integer", otherwise=SPEED),
-    "pipeline-parallel-size": _hardware(
-        "hardware.pp", "integer", otherwise=f"{SPEED}; with --gpu under hardware"
-    ),
+    "pipeline-parallel-size": _engine("pipeline_parallel_size"),
     "data-parallel-size": _hardware("hardware.dp", "integer", otherwise="not simulated: one engine is"),
     "enable-expert-parallel": _hardware(
         "hardware.enable_expert_parallel", "switch", otherwise=f"{SPEED}; with --gpu under hardware"

@@ -26,7 +26,7 @@ GUESS = "{alpha0: 1000, alpha1: 1, alpha2: 0, beta0: 5000, beta1: 20, beta2: 100
 """µs, of no server: where the search of a fit starts."""
 
 OUTSIDE = (
-    *("model", "tensor_parallel", "pipeline_parallel", "data_parallel", "enable_expert_parallel", "dtype"),
+    *("model", "tensor_parallel", "data_parallel", "enable_expert_parallel", "dtype"),
     *("kv_cache_dtype", "gpu", "gpu_memory_utilization"),
 )
 """What a header knows of a server that bears on its speed, so on the coefficients, not on the scheduler."""
@@ -73,9 +73,9 @@ def start_from_serve(command: str) -> Start:
 def start_from_server(server: ServerInfo, *, name: str) -> Start:
     """Return what a trace's header says of its server."""
     known = {each.name: getattr(server, each.name, None) for each in fields(EngineConfig)}
+    known["pipeline_parallel_size"] = server.pipeline_parallel
     hardware = {
         "tp": server.tensor_parallel,
-        "pp": server.pipeline_parallel,
         "dp": server.data_parallel,
         "enable_expert_parallel": server.enable_expert_parallel,
         "gpu_memory_utilization": server.gpu_memory_utilization,

@@ -212,10 +212,9 @@ def connected(states: list[State], config: ClusterConfig, transfers: Records) ->
 
 def can_jump(pool: Pool, record: Record) -> bool:
     """Return whether an engine may take many decode steps at once."""
-    return not (pool.engine.num_speculative_tokens or pool.engine.has_cpu_tier) and record not in (
-        "steps",
-        "blocks",
-    )
+    engine = pool.engine
+    steps_singly = engine.num_speculative_tokens or engine.has_cpu_tier or engine.pipeline_parallel_size > 1
+    return not steps_singly and record not in ("steps", "blocks")
 
 
 def shared_rows(requests: Requests, config: ClusterConfig) -> tuple[Records, Int64s, Int64s]:
@@ -263,6 +262,7 @@ def engine_states(
             prefill_preempted_us = np.zeros(len(rows), np.int64)
         size = size_of(pool, asked_of(pool, requests))
         num_drafts = np.zeros(len(rows) if pool.engine.num_speculative_tokens else 0, np.int32)
+        num_staged = len(rows) if pool.engine.pipeline_parallel_size > 1 else 0
         for _ in range(pool.instances):
             state = first_state(pool.engine, pool.latency, requests.hash_ids, size=size, record=record)
             state = state._replace(
@@ -273,6 +273,9 @@ def engine_states(
                 deadline_us=deadline_us,
                 deadlines=np.zeros(len(deadline_us), np.int64),
                 heap=longer(state.heap, 64),
+                token_us=np.zeros(num_staged, np.int64),
+                next_decode_step=np.zeros(num_staged, np.int64),
+                skipped=np.zeros(num_staged, np.int64),
             )
             if hears:
                 state = state._replace(
@@ -298,6 +301,7 @@ def loop_of(config: ClusterConfig, work: ClusterWork, *, records_decisions: bool
     """Return the loop's settings: what decisions look at decides which engines must keep step with the clock."""
     loop = records(1, LOOP)
     policy, admission, flow = config.routing, config.admission, config.flow_control
+    policies = [each for each in (policy, config.prefill_routing) if each is not None]
     loop["admission_us"], loop["routing_us"] = config.latency.admission_us, config.latency.routing_us
     intervals = config.snapshot_interval_us
     loop["queue_interval_us"], loop["kv_interval_us"] = intervals.queue, intervals.kv
@@ -311,27 +315,30 @@ def loop_of(config: ClusterConfig, work: ClusterWork, *, records_decisions: bool
         loop["decider"] = DECIDER_CODES[config.disaggregation.decider]
         loop["prefix_threshold"] = config.disaggregation.prefix_threshold
     asks_decode_caches = loop["decider"][0] == WHO_LACKS_A_PREFIX
-    loop["looks_at_two"] = (
-        isinstance(policy, PowerOfTwo) and config.compatibility == "vllm" and not records_decisions
+    knows_loads = config.compatibility == "vllm" and not records_decisions
+    loop["looks_at_two"] = isinstance(policy, PowerOfTwo) and knows_loads
+    loop["looks_at_all"] = any(
+        not (
+            (isinstance(each, RoundRobin | RandomChoice | Session) and not records_decisions)
+            or (isinstance(each, PowerOfTwo) and knows_loads)
+        )
+        for each in policies
     )
-    blind = isinstance(policy, RoundRobin | RandomChoice | Session) and not records_decisions
-    loop["looks_at_all"] = not (blind or loop["looks_at_two"][0])
     loop["admission_looks"] = not isinstance(admission, AlwaysAdmit | RejectAll | TokenBucket)
-    scorers = (
-        {name for name, weight in policy.scorers.items() if weight > 0}
-        if isinstance(policy, Weighted)
-        else set()
-    )
+    scorers = {
+        name
+        for each in policies
+        if isinstance(each, Weighted)
+        for name, weight in each.scorers.items()
+        if weight > 0
+    }
+    follows_reports = any(isinstance(each, VllmDp) for each in policies)
     sees_all = is_own or records_decisions or config.compatibility == "blis" or loop["admission_looks"][0]
     uses_detector = flow is not None and (flow.detector == "utilization")
-    loop["sees_queues"] = (
-        sees_all or uses_detector or isinstance(policy, VllmDp) or not scorers.isdisjoint(SEES_QUEUES)
-    )
-    loop["sees_kv"] = (
-        sees_all or uses_detector or isinstance(policy, VllmDp) or not scorers.isdisjoint(SEES_KV)
-    )
-    loop["sees_caches"] = is_own or isinstance(policy, KvCost) or "precise-prefix-cache" in scorers
-    loop["sees_caches"] |= asks_decode_caches
+    loop["sees_queues"] = sees_all or uses_detector or follows_reports or not scorers.isdisjoint(SEES_QUEUES)
+    loop["sees_kv"] = sees_all or uses_detector or follows_reports or not scorers.isdisjoint(SEES_KV)
+    counts_hits = any(isinstance(each, KvCost) for each in policies)
+    loop["sees_caches"] = is_own or counts_hits or asks_decode_caches or "precise-prefix-cache" in scorers
     loop["records_decisions"] = records_decisions
     for name in (
         "queues_seen_us",

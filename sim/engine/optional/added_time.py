@@ -19,7 +19,7 @@ from sim.compile import part, phase
 from sim.engine.dtypes import NEVER, SAMPLES
 from sim.engine.state import State
 from sim.engine.step_duration import lengthened_us
-from sim.engine.waiting import prepend_request, remove_request
+from sim.engine.waiting import remove_request, skip_head
 from sim.latency.model import EXTENDED
 
 
@@ -59,7 +59,7 @@ def load_adapter(s: State, adapter: int, step: int) -> int:
 def hold_duty(s: State, added_us: int) -> None:
     """Let a latency model's slow state stay as it is for added time."""
     if s.engine[0].settings.latency_kind == EXTENDED:
-        s.engine[0].clock.duty_time_us += added_us
+        s.engine[0].clock.duty_time_us += added_us // s.engine[0].settings.pipeline_parallel_size
 
 
 @phase
@@ -144,7 +144,7 @@ def note_adapter(s: State, batch: int, request: int) -> None:
 def note_adapters(s: State, batch: int) -> None:
     """Count the adapters of a batch that holds running requests only."""
     current = s.engine[0].current_step
-    current.num_adapters = current.num_skipped = 0
+    current.num_adapters = 0
     for i in range(s.batches[batch].num_entries):
         note_adapter(s, batch, s.entries[batch, i].request)
 
@@ -160,18 +160,8 @@ def skips_for_adapter(s: State, batch: int, request: int) -> bool:
         or s.adapter_steps[adapter] == s.batches[batch].step
     ):
         return False
-    remove_request(s, request)
-    s.skipped[current.num_skipped] = request
-    current.num_skipped += 1
+    skip_head(s, request)
     return True
-
-
-@phase
-def put_skipped_back(s: State) -> None:
-    """Put those who were passed over back where they stood."""
-    current = s.engine[0].current_step
-    for i in range(current.num_skipped - 1, -1, -1):
-        prepend_request(s, s.skipped[i])
 
 
 # -- grammars that compile ------------------------------------------------------------------------------------

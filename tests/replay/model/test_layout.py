@@ -116,11 +116,31 @@ def test_what_gpus_wait_for_each_other_is_in_the_step(model: type[Roofline] | ty
 TWIN = "hardware: {gpu: H100, tp: 2, KEYS}\nlatency: {model: roofline, model_config: Qwen/Qwen3-30B-A3B}\n"
 
 
-def test_pipeline_stages_are_told_to_share_one_schedule(tmp_path: Path) -> None:
+def test_pipeline_stages_are_the_engine_s_wherever_they_are_written(tmp_path: Path) -> None:
     path = tmp_path / "twin.yaml"
-    for keys, is_told in (("pp: 2", True), ("pp: 1", False)):
-        path.write_text(TWIN.replace("KEYS", keys))
-        assert any(note.startswith("hardware.pp 2: ") for note in load_config(path).notes) == is_told
+    engine = "engine: {pipeline_parallel_size: 2}\n"
+    for text in (TWIN.replace("KEYS", "pp: 2"), engine + TWIN.replace(", KEYS", "")):
+        path.write_text(text)
+        config = load_config(path)
+        assert isinstance(config.latency, Roofline)
+        assert (config.engine.pipeline_parallel_size, config.latency.peak.pp) == (2, 2)
+        assert not any("stages" in note for note in config.notes)
+        path.write_text(dump_config(config))
+        assert load_config(path) == config
+    path.write_text(engine + TWIN.replace("KEYS", "pp: 3"))
+    with pytest.raises(
+        ConfigError, match=r"hardware\.pp: got 3, expected engine\.pipeline_parallel_size's 2"
+    ):
+        load_config(path)
+
+
+def test_a_fitted_model_s_time_is_divided_among_the_stages_and_that_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "twin.yaml"
+    path.write_text(
+        "engine: {pipeline_parallel_size: 2}\n"
+        "latency: {model: blackbox, coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 1, beta1: 1, beta2: 1}}\n"
+    )
+    assert any("divided evenly among them" in note for note in load_config(path).notes)
 
 
 def test_the_keys_of_hardware_are_read_written_back_and_told(tmp_path: Path) -> None:
@@ -166,7 +186,7 @@ def test_fitted_coefficients_have_the_layout_in_them_and_that_is_told(tmp_path: 
         "hardware: {gpu: H100, pp: 2, nccl_skew_us: 1}\n"
         "latency: {model: blackbox, coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 1, beta1: 1, beta2: 1}}\n"
     )
-    said = "hardware.pp, hardware.nccl_skew_us: in the latency's coefficients, if at all"
+    said = "hardware.nccl_skew_us: in the latency's coefficients, if at all"
     assert [note for note in load_config(tmp_path / "twin.yaml").notes if said in note]
 
 

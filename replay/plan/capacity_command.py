@@ -1,0 +1,106 @@
+"""What ``vtwin capacity`` does once it has the requests: search, and show one capacity or several side by side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from replay.plan.capacity import Capacity, find_capacity
+from replay.plan.capacity_text import column, document, lines
+from replay.plan.side_by_side import side_by_side, terminal_width
+from replay.plan.variants import Variant
+from replay.simulation_command import working
+from replay.twin.fitted_range import FittedRange, extrapolation_note
+from traces.files.write import tool_version
+from traces.run_slo import RunLimit
+
+if TYPE_CHECKING:
+    from replay.twin.config import TwinConfig
+    from traces import Trace
+
+
+def show_one(
+    traces: Sequence[Trace],
+    twin: TwinConfig,
+    limits: Sequence[RunLimit],
+    *,
+    with_binding: bool,
+    report: Path | None,
+    as_json: bool,
+) -> bool:
+    """Find a twin's capacity, print it, write its page where one is asked for; return whether there is one."""
+    found, notes = _search(traces, twin, limits, with_binding=with_binding)
+    warnings, num_requests = [*twin.notes, *notes], len(traces[0])
+    if report is not None:
+        from replay.plan.capacity_page import write_page
+
+        write_page(report, found, limits, engine=twin.engine, num_requests=num_requests, notes=warnings)
+        typer.echo(f"wrote {report}", err=True)
+    if as_json:
+        told = document(
+            found, limits, num_requests=num_requests, tool_version=tool_version(), warnings=warnings
+        )
+        typer.echo(json.dumps(told, indent=2, allow_nan=False))
+    else:
+        typer.echo("\n".join(lines(found, limits, engine=twin.engine, num_requests=num_requests)))
+    return found.rate_per_s is not None
+
+
+def show_several(
+    traces: Sequence[Trace],
+    variants: Sequence[Variant],
+    limits: Sequence[RunLimit],
+    *,
+    with_binding: bool,
+    as_json: bool,
+) -> bool:
+    """Find the capacity of each variant and print them side by side; return whether any has one."""
+    told, columns, rates = [], [], []
+    for variant in variants:
+        found, notes = _search(traces, variant.twin, limits, with_binding=with_binding)
+        rates.append(found.rate_per_s)
+        columns.append({**variant.varied, **column(found, limits)})
+        of_one = document(
+            found,
+            limits,
+            num_requests=len(traces[0]),
+            tool_version=tool_version(),
+            warnings=[*variant.twin.notes, *notes],
+        )
+        told.append({"name": variant.name, "set": dict(variant.settings), **of_one})
+    if as_json:
+        whole = {"schema_version": 1, "tool_version": tool_version(), "variants": told}
+        typer.echo(json.dumps(whole, indent=2, allow_nan=False))
+    else:
+        typer.echo(side_by_side(columns, width=terminal_width()))
+    return any(rate is not None for rate in rates)
+
+
+def _search(
+    traces: Sequence[Trace], twin: TwinConfig, limits: Sequence[RunLimit], *, with_binding: bool
+) -> tuple[Capacity, list[str]]:
+    """Return a twin's capacity, and what a reader must know of it, told on stderr."""
+    notes = _few(traces[0], twin)
+    with working("simulating at many rates"):
+        found = find_capacity(traces, twin, limits, with_binding=with_binding)
+    if found.rate_per_s is not None:
+        beyond = FittedRange(rate_per_s=(found.rate_per_s, found.rate_per_s))
+        notes += [note for note in [extrapolation_note(twin.fitted, beyond)] if note is not None]
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
+    return found, notes
+
+
+def _few(trace: Trace, twin: TwinConfig) -> list[str]:
+    """Return the warning that a run is too short to fill the server."""
+    least = 10 * twin.num_seats
+    if len(trace) >= least:
+        return []
+    return [
+        f"{len(trace):,} requests are few for {twin.num_seats:,} seats: a full server may not show within a run. "
+        f"--num-requests {least:,} is better"
+    ]

@@ -1,0 +1,140 @@
+"""``vtwin capacity``: its options. What is heavy is imported by the command."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from traces.workload.options import WorkloadOptions, with_workload_options
+
+if TYPE_CHECKING:
+    from traces import Trace
+
+DEFAULT_NUM_REQUESTS = 5000
+_SEARCHED = ("rate", "stages", "concurrency", "batch", "duration")
+"""What a search for a rate leaves no room for."""
+
+
+@with_workload_options
+def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
+    workload: WorkloadOptions,
+    config: Annotated[
+        Path, typer.Option(metavar="TWIN.yaml", help="What to simulate (docs/reference/config.md).")
+    ],
+    slo: Annotated[
+        str,
+        typer.Option(
+            metavar="LIMITS",
+            help="Latency limits over the run: ttft, tpot, itl or e2e with _p99 (any percentile) or _mean, as in "
+            "ttft_p99=500ms,tpot_p99=50ms.",
+        ),
+    ],
+    like: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="STEM", help="Take lengths and prefixes from this trace (short for --lengths-from)."
+        ),
+    ] = None,
+    seeds: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=50,
+            help="How many times to draw the workload. The interval comes from them; --trace needs none.",
+        ),
+    ] = 5,
+    no_binding: Annotated[
+        bool,
+        typer.Option("--no-binding", help="Do not look for the resource that limits the capacity."),
+    ] = False,
+    instances: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Simulate N such servers behind a router.", show_default=False),
+    ] = None,
+    routing: Annotated[
+        str | None,
+        typer.Option(metavar="POLICY", help="How the router chooses, as in run.", show_default=False),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A key of TWIN.yaml in place of the file's, as in run; several values give a table of capacities.",
+            show_default=False,
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.html", help="Also write a page with the curves.", show_default=False),
+    ] = None,
+    defaults: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Your own defaults.yaml, read before the built-in one."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> None:
+    """Find the highest rate at which a twin meets latency limits.
+
+    The workload is drawn once per seed and simulated at many rates, 5,000 requests each unless --num-requests says
+    otherwise. Exit code 1 if no rate meets the limits.
+    """
+    from replay.plan.capacity_command import show_one, show_several
+    from replay.plan.variants_command import variants_from
+    from replay.simulation_command import load_twins, prepare_engine
+    from traces.errors import ConfigError
+    from traces.run_slo import parse_run_slo
+
+    limits = parse_run_slo(slo)
+    options = _searchable(workload, like)
+    twins = load_twins(config, defaults, settings, instances=instances, routing=routing)
+    if len(twins) > 1 and report is not None:
+        raise ConfigError("--report: got it with several variants, expected one")
+    traces = _draws(options, seeds)
+    for _, twin in twins:
+        prepare_engine(twin)
+    if len(twins) == 1:
+        is_met = show_one(
+            traces, twins[0][1], limits, with_binding=not no_binding, report=report, as_json=as_json
+        )
+    else:
+        variants = variants_from(twins, [("", "", traces[0])])
+        is_met = show_several(traces, variants, limits, with_binding=not no_binding, as_json=as_json)
+    if not is_met:
+        raise typer.Exit(1)
+
+
+def _searchable(workload: WorkloadOptions, like: Path | None) -> WorkloadOptions:
+    """Return the workload at a rate of 1, with the number of requests of a search. Raises ConfigError."""
+    from traces.errors import ConfigError
+    from traces.workload.options import flag
+
+    for name in _SEARCHED:
+        if getattr(workload, name) is not None:
+            raise ConfigError(f"{flag(name)}: got it with capacity, expected none: it looks for the rate")
+    if like is not None:
+        if workload.lengths_from is not None:
+            raise ConfigError("--like: got it together with --lengths-from, expected one of them")
+        workload = replace(workload, lengths_from=like)
+    if workload.trace is not None:
+        return workload
+    if workload.workload is None:
+        workload = replace(workload, rate=1.0)
+    number = DEFAULT_NUM_REQUESTS if workload.num_requests is None else workload.num_requests
+    return replace(workload, num_requests=number)
+
+
+def _draws(options: WorkloadOptions, seeds: int) -> list[Trace]:
+    """Return the workload drawn with as many seeds, from the given one upwards; a recorded one as it is."""
+    from traces.workload import clipping_notes, trace_from_options
+
+    for note in clipping_notes(options):
+        typer.echo(f"warning: {note}", err=True)
+    first = trace_from_options(options)
+    if options.trace is not None or seeds == 1:
+        return [first]
+    start = first.header.seed if first.header.seed is not None else 0
+    return [first, *(trace_from_options(replace(options, seed=start + i)) for i in range(1, seeds))]

@@ -1,0 +1,183 @@
+"""One rate, simulated: the value of each latency limit, and whether all are met."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replay.plan.load import Load
+from sim import InterTokenLatencies, Outcomes, Status
+from traces.metrics import latencies_us
+from traces.run_slo import RunLimit
+
+if TYPE_CHECKING:
+    from sim.config import Record
+
+Floats = NDArray[np.float64]
+
+SETTLING = 0.1
+"""Share of the requests, the first to arrive, that is not measured: they find an empty server."""
+MOST_FAILED = 0.01
+"""A larger share of failed requests breaks an SLO that does not mention failures."""
+NUM_PARTS = 5
+"""Into so many stretches of time a single run is cut for the interval."""
+FAILED = "failed"
+CURVE = ("ttft", "tpot", "e2e")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """What a rate comes to. ``values_us``: by limit, the mean over the parts; ``parts_us``: of each seed, or stretch.
+
+    ``failed_frac``: of the measured requests, those without an answer. ``curve_us``: by metric, (median, 99th
+    percentile).
+    """
+
+    rate_per_s: float
+    values_us: dict[str, float]
+    parts_us: dict[str, list[float]]
+    failed_frac: float
+    output_tokens_per_s: float
+    num_preemptions: int
+    curve_us: dict[str, tuple[float, float]]
+
+    def ratios(self, limits: Sequence[RunLimit]) -> dict[str, float]:
+        """Return by limit its value over what is allowed; where nothing was answered, infinity."""
+        found = {each.name: _over(self.values_us[each.name], each.limit_us) for each in limits}
+        if self.failed_frac > MOST_FAILED:
+            found[FAILED] = self.failed_frac / MOST_FAILED
+        return found
+
+    def worst_of_part(self, part: int, limits: Sequence[RunLimit]) -> float:
+        """Return the largest value over what is allowed of one seed or stretch."""
+        return max(_over(self.parts_us[each.name][part], each.limit_us) for each in limits)
+
+    def meets(self, limits: Sequence[RunLimit]) -> bool:
+        """Say whether every limit is kept."""
+        return max(self.ratios(limits).values()) <= 1
+
+    def worst(self, limits: Sequence[RunLimit]) -> str:
+        """Return the limit whose value is the largest share of what is allowed."""
+        ratios = self.ratios(limits)
+        return max(ratios, key=lambda name: ratios[name])
+
+
+def _over(value: float, limit: float) -> float:
+    return float("inf") if np.isnan(value) else value / limit
+
+
+@dataclass(slots=True, kw_only=True)
+class Evaluator:
+    """Simulates loads at any rate, each rate once. The loads are several draws of one workload, or one recorded."""
+
+    loads: Sequence[Load]
+    limits: Sequence[RunLimit]
+    seen: dict[float, Evaluation] = field(default_factory=dict)
+
+    @property
+    def num_parts(self) -> int:
+        """How many values each statistic has: one per draw, or per stretch of a single one."""
+        return len(self.loads) if len(self.loads) > 1 else NUM_PARTS
+
+    def at(self, rate_per_s: float) -> Evaluation:
+        """Return what a rate comes to."""
+        if rate_per_s not in self.seen:
+            self.seen[rate_per_s] = self._simulated(rate_per_s)
+        return self.seen[rate_per_s]
+
+    def _simulated(self, rate_per_s: float) -> Evaluation:
+        record: Record = "spans" if any(each.metric == "itl" for each in self.limits) else "none"
+        runs = [_measured(load, rate_per_s, record=record) for load in self.loads]
+        parts = runs if len(runs) > 1 else runs[0].stretches(NUM_PARTS)
+        values = {each.name: [run.value(each) for run in runs] for each in self.limits}
+        return Evaluation(
+            rate_per_s=rate_per_s,
+            values_us={name: float(np.mean(of_runs)) for name, of_runs in values.items()},
+            parts_us={each.name: [part.value(each) for part in parts] for each in self.limits},
+            failed_frac=float(np.mean([run.failed_frac for run in runs])),
+            output_tokens_per_s=float(np.mean([run.output_tokens_per_s for run in runs])),
+            num_preemptions=sum(run.num_preemptions for run in runs),
+            curve_us={name: _curve([run.latencies_us[name] for run in runs]) for name in CURVE},
+        )
+
+
+def _curve(runs: list[Floats]) -> tuple[float, float]:
+    """Return median and 99th percentile of a latency, each the mean over the runs."""
+    known = [values[~np.isnan(values)] for values in runs]
+    both = [np.percentile(values, (50, 99)) for values in known if len(values)]
+    if not both:
+        return float("nan"), float("nan")
+    median, p99 = np.mean(both, axis=0)
+    return float(median), float(p99)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A run's measured requests in the order of their arrivals: latencies in µs, NaN where there is none."""
+
+    latencies_us: dict[str, Floats]
+    gaps: Callable[[], InterTokenLatencies]
+    failed_frac: float
+    output_tokens_per_s: float
+    num_preemptions: int
+
+    def value(self, limit: RunLimit) -> float:
+        """Return the statistic that a limit is on, µs. ITL: of all gaps of the run, or of requests' means in a part."""
+        if limit.metric == "itl" and "itl" not in self.latencies_us:
+            gaps = self.gaps()
+            if limit.percent is None:
+                return gaps.pooled_mean_us()
+            return gaps.pooled_percentile_us(limit.percent)
+        return limit.of(self.latencies_us[limit.metric])
+
+    def stretches(self, number: int) -> list[Measured]:
+        """Return the run cut into stretches of equally many requests."""
+        columns = {**self.latencies_us, "itl": self.latencies_us["tpot"]}
+        cut = {name: np.array_split(values, number) for name, values in columns.items()}
+        return [
+            Measured(
+                latencies_us={name: parts[part] for name, parts in cut.items()},
+                gaps=self.gaps,
+                failed_frac=self.failed_frac,
+                output_tokens_per_s=self.output_tokens_per_s,
+                num_preemptions=self.num_preemptions,
+            )
+            for part in range(number)
+        ]
+
+
+def _measured(load: Load, rate_per_s: float, *, record: Record) -> Measured:
+    """Simulate a load at a rate; the first requests to arrive are simulated and not measured."""
+    outcomes, gaps, num_preemptions = load.serve(load.at(rate_per_s), record)
+    order = np.argsort(outcomes.arrival_us, kind="stable")
+    rows = order[int(SETTLING * len(order)) :]
+    ok = outcomes.status[rows] == Status.OK
+    return Measured(
+        latencies_us={name: values[rows] for name, values in _latencies(outcomes).items()},
+        gaps=gaps,
+        failed_frac=float(1 - ok.mean()),
+        output_tokens_per_s=_token_rate(outcomes),
+        num_preemptions=num_preemptions,
+    )
+
+
+def _latencies(outcomes: Outcomes) -> dict[str, Floats]:
+    """Return TTFT, TPOT and E2E of all requests, µs, NaN where a request has none."""
+    ok = outcomes.status == Status.OK
+    ttft, e2e, tpot = latencies_us(
+        outcomes.arrival_us.astype(np.float64),
+        outcomes.first_token_us.astype(np.float64),
+        outcomes.last_token_us.astype(np.float64),
+        output_tokens=outcomes.num_output_tokens.astype(np.float64),
+    )
+    return {name: np.where(ok, values, np.nan) for name, values in zip(CURVE, (ttft, tpot, e2e), strict=True)}
+
+
+def _token_rate(outcomes: Outcomes) -> float:
+    """Return the output tokens per second between the first arrival and the last answer."""
+    span_us = float(outcomes.last_token_us.max(initial=0) - outcomes.arrival_us.min(initial=0))
+    return float(outcomes.num_output_tokens.sum() / span_us * 1e6) if span_us > 0 else 0.0

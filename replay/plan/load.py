@@ -1,0 +1,122 @@
+"""The same requests at any rate: what a search over rates simulates again and again.
+
+Only the arrivals' scale changes. Lengths, prefixes and the pattern of arrivals stay, so that two rates are compared
+with common random numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replay.trace.pacing import Pacing, paced_requests, pacing_of
+from sim import InterTokenLatencies, Outcomes, Requests, Status, simulate
+from traces.errors import ConfigError
+
+if TYPE_CHECKING:
+    from replay.twin.config import TwinConfig
+    from sim.config import Record
+    from traces import Trace
+
+Served = tuple[Outcomes, Callable[[], InterTokenLatencies], int]
+"""Outcomes, what gives the gaps between tokens (where spans were recorded), and the number of preemptions."""
+
+MIDDLE = (0.1, 0.9)
+"""Shares of the answers between which the throughput of a full server is taken: the begin and the end are not full."""
+NEVER = -1
+"""A deadline that there is none of (``sim.Requests``)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Requests that arrive at ``own_rate_per_s``, and what serves them. ``first``: which of n come by themselves.
+
+    Rates count requests, those that wait for an answer of their session included.
+    """
+
+    requests: Requests
+    own_rate_per_s: float
+    first: NDArray[np.bool_]
+    serve: Callable[[Requests, Record], Served]
+
+    def at(self, rate_per_s: float) -> Requests:
+        """Return the requests arriving at another rate, from time 0."""
+        arrival = self.requests.arrival_us
+        start = int(arrival[self.first].min())
+        scaled = np.rint((arrival - start) * (self.own_rate_per_s / rate_per_s)).astype(np.int64)
+        return _arriving(self.requests, np.where(self.first, scaled, arrival))
+
+    def at_once(self) -> Requests:
+        """Return the requests all there at time 0, nobody giving up."""
+        arrival = np.where(self.first, 0, self.requests.arrival_us)
+        return replace(self.requests, arrival_us=arrival, deadline_us=None)
+
+    def most_per_s(self) -> float:
+        """Return the throughput of a server that is never without work, requests/s; 0 where too few finish."""
+        outcomes, _, _ = self.serve(self.at_once(), "none")
+        done = np.sort(outcomes.last_token_us[outcomes.status == Status.OK])
+        first, last = (int(share * (len(done) - 1)) for share in MIDDLE)
+        if last <= first:
+            return 0.0
+        return float((last - first) / max(done[last] - done[first], 1) * 1e6)
+
+
+def _arriving(requests: Requests, arrival_us: NDArray[np.int64]) -> Requests:
+    """Return the requests at other times; whoever gives up does so after as long as before."""
+    deadline = requests.deadline_us
+    if deadline is not None:
+        patience = deadline - requests.arrival_us
+        deadline = np.where(deadline == NEVER, NEVER, arrival_us + patience)
+    return replace(requests, arrival_us=arrival_us, deadline_us=deadline)
+
+
+def load_of(trace: Trace, twin: TwinConfig) -> Load:
+    """Return a workload as a load of any rate. Raises ConfigError where answers set its pace, or all come at once."""
+    pacing = pacing_of(trace, simulates_rounds=twin.cluster is not None)
+    if pacing.is_by_answers and pacing.users != 0:
+        raise ConfigError(
+            "workload: got a closed loop, whose pace the answers set, expected requests that come at their own times "
+            "(--rate, --like STEM)"
+        )
+    requests, serve = _server(trace, twin, pacing)
+    first = trace.column("arrival_time_us").notna().to_numpy(dtype=bool)
+    span_us = float(np.ptp(requests.arrival_us[first])) if first.any() else 0.0
+    if span_us <= 0:
+        raise ConfigError("workload: got requests that all come at once, expected times to scale")
+    begins = int(first.sum())
+    rate = (begins - 1) / span_us * 1e6 * len(requests) / begins
+    return Load(requests=requests, own_rate_per_s=rate, first=first, serve=serve)
+
+
+def _server(
+    trace: Trace, twin: TwinConfig, pacing: Pacing
+) -> tuple[Requests, Callable[[Requests, Record], Served]]:
+    """Return a workload's requests, and what serves such requests at other times."""
+    if twin.cluster is None:
+        requests = paced_requests(trace, pacing, block_size=twin.engine.block_size)
+
+        def serve(requests: Requests, record: Record) -> Served:
+            done = simulate(requests, twin.engine, twin.latency, record=record)
+            return done.outcomes, done.inter_token_latencies, done.num_preemptions
+
+        return requests, serve
+    from replay.cluster.record import as_simulation
+    from replay.cluster.work import cluster_work
+    from sim.cluster.simulation import simulate_cluster
+    from sim.config import InvalidConfig
+
+    cluster, work = twin.cluster, cluster_work(trace, pacing, twin.cluster)
+
+    def serve_all(requests: Requests, record: Record) -> Served:
+        try:
+            done = simulate_cluster(replace(work, requests=requests), cluster, record=record)
+        except InvalidConfig as error:
+            raise ConfigError(f"cluster: {error}") from error
+        preemptions = sum(each.num_preemptions for each in done.instances)
+        return done.outcomes, lambda: as_simulation(done).inter_token_latencies(), preemptions
+
+    return work.requests, serve_all

@@ -1,0 +1,32 @@
+"""Columns of figures side by side, as wide as they must be and no wider than a terminal."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+
+LEAST_WIDTH = 12
+GAP = 2
+
+
+def terminal_width() -> int | None:
+    """Return how many columns there are to fill; None where the output is no terminal and has no width."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def side_by_side(columns: Sequence[Mapping[str, str]], *, width: int | None) -> str:
+    """Return columns with their rows' names in front; all have the same rows.
+
+    Columns that do not fit into ``width`` stand in a further block below; nothing is cut.
+    """
+    names = list(columns[0])
+    label = max(len(name) for name in names) + GAP
+    wide = max(LEAST_WIDTH, *(len(cell) + GAP for column in columns for cell in column.values()))
+    fit = len(columns) if width is None else max(1, (width - label) // wide)
+    blocks = []
+    for first in range(0, len(columns), fit):
+        shown = columns[first : first + fit]
+        rows = [f"{name:<{label}}" + "".join(f"{each[name]:>{wide}}" for each in shown) for name in names]
+        blocks.append("\n".join(rows))
+    return "\n\n".join(blocks)

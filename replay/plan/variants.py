@@ -1,0 +1,154 @@
+"""The same requests by several twins, side by side: what a change of settings does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from replay.plan.side_by_side import side_by_side
+from replay.plan.units import shown_time
+from replay.simulation_command import SimulationOptions, simulated_trace_of
+from replay.trace.pacing import pacing_of
+from replay.trace.simulation_summary import Distribution, Summary, summarize
+from replay.trace.watch import Usage, counted, watched
+from replay.twin.config import check_fits
+from traces.errors import ConfigError
+
+if TYPE_CHECKING:
+    from replay.twin.config import TwinConfig
+    from traces import Trace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """One simulation of several: what was changed (all of it, and what differs among the variants), twin, requests."""
+
+    settings: Mapping[str, str]
+    varied: Mapping[str, str]
+    twin: TwinConfig
+    trace: Trace
+
+    @property
+    def name(self) -> str:
+        """Return a name that no other variant has, fit for a file: ``max_num_seqs-32``."""
+        parts = (f"{key}-{value}" for key, value in self.varied.items())
+        return re.sub(r"[^\w.+-]+", "-", "_".join(parts)).strip("-")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariantResult:
+    """What became of a variant: its summary, what was in use, and the simulated trace."""
+
+    variant: Variant
+    summary: Summary
+    usage: Usage
+    simulated: Trace
+
+
+def simulate_variant(variant: Variant, options: SimulationOptions) -> VariantResult:
+    """Return what becomes of a variant. Raises ConfigError where it cannot be simulated."""
+    trace, twin = variant.trace, variant.twin
+    check_fits(twin, trace)
+    pacing = pacing_of(
+        trace,
+        options.loop,
+        at=options.at,
+        max_concurrency=options.max_concurrency,
+        simulates_rounds=twin.cluster is not None,
+    )
+    simulated, simulation, _ = simulated_trace_of(trace, twin, pacing, options=options)
+    summary = summarize(
+        simulation, simulated, engine=twin.engine, slo_us=options.slo_us, measured=options.measured
+    )
+    duration_us = simulation.duration_us
+    if twin.cluster is None:
+        usage = watched(trace, twin, pacing, duration_us=duration_us)
+    else:
+        usage = counted(simulation.outcomes, duration_us=duration_us, num_seats=twin.num_seats)
+    return VariantResult(variant=variant, summary=summary, usage=usage, simulated=simulated)
+
+
+def check_for_variants(options: SimulationOptions) -> None:
+    """Raise ConfigError on what only a single simulation writes."""
+    for name, given in (
+        ("--steps", options.steps),
+        ("--decisions", options.decisions),
+        ("--counterfactual", options.counterfactual),
+        ("--operator-times", options.operator_times or None),
+    ):
+        if given is not None:
+            raise ConfigError(f"{name}: got it with several variants, expected one simulation")
+
+
+def document(results: Sequence[VariantResult]) -> dict[str, object]:
+    """Return the JSON document: the variants' summaries, each with what was set and what was in use."""
+    return {
+        "schema_version": results[0].summary["schema_version"],
+        "tool_version": results[0].summary["tool_version"],
+        "variants": [
+            {"name": each.variant.name, "set": dict(each.variant.settings), **_in_use(each), **each.summary}
+            for each in results
+        ],
+    }
+
+
+def _in_use(result: VariantResult) -> dict[str, object]:
+    usage = result.usage
+    kv = usage.kv_frac
+    return {
+        "seats_in_use": {"mean": float(usage.running.mean()), "max": float(usage.running.max(initial=0))},
+        "num_seats": usage.num_seats,
+        "kv_usage_frac": None if kv is None else {"mean": float(kv.mean()), "max": float(kv.max(initial=0))},
+        "waits_for": usage.waits_for(),
+    }
+
+
+def table(results: Sequence[VariantResult], *, width: int | None) -> str:
+    """Return the variants side by side, a column each; ``width``: of the terminal, None for no limit."""
+    columns = [_column(each) for each in results]
+    if not any(each["failed"] for each in columns):
+        columns = [{name: cell for name, cell in each.items() if name != "failed"} for each in columns]
+    return side_by_side(columns, width=width)
+
+
+def _column(result: VariantResult) -> dict[str, str]:
+    """Return the figures of a variant by their names, as text."""
+    summary, usage = result.summary, result.usage
+    num_failed = summary["num_requests"] - summary["num_by_status"].get("ok", 0)
+    kv = usage.kv_frac
+    cells = {
+        **result.variant.varied,
+        "requests": f"{summary['num_requests']:,}",
+        "failed": f"{num_failed:,}" if num_failed else "",
+        "requests/s": _number(summary["request_throughput"]),
+        "output tokens/s": _number(summary["output_token_throughput"]),
+        **_times("TTFT", summary["ttft_us"]),
+        **_times("TPOT", summary["tpot_us"]),
+        **_times("E2E", summary["e2e_us"]),
+        "seats in use": f"{usage.running.mean():.3g} of {usage.num_seats:,}",
+        "  at most": f"{usage.running.max(initial=0):,.0f}",
+        "KV in use": "-" if kv is None else f"{kv.mean():.1%}",
+        "  KV at most": "-" if kv is None else f"{kv.max(initial=0):.1%}",
+        "preemptions": f"{summary['num_preemptions']:,}",
+        "prefix hits": _percent(summary["prefix_hit_frac"]),
+    }
+    if (good := summary["goodput"]) is not None:
+        cells["within SLO"] = _percent(good["good_frac"])
+    return {**cells, "queue waits for": usage.waits_for()}
+
+
+def _times(name: str, values: Distribution) -> dict[str, str]:
+    shown = {f"{name} {stat}": values[stat] for stat in ("p50", "p99")}
+    return {label: "-" if value is None else shown_time(float(value)) for label, value in shown.items()}
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else (f"{value:,.0f}" if value >= 1000 else f"{value:.4g}")
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None or np.isnan(value) else f"{value:.1%}"

@@ -1,0 +1,88 @@
+"""What ``run`` and ``replay`` do with several variants: simulate each, write the traces, show them side by side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from replay.plan.side_by_side import terminal_width
+from replay.plan.variants import Variant, check_for_variants, document, simulate_variant, table
+from replay.simulation_command import SimulationOptions, prepare_engine, with_origin, working
+from replay.twin.keys.overlay import Setting
+
+if TYPE_CHECKING:
+    from replay.twin.config import TwinConfig
+    from traces import Trace
+
+MOST = 200
+"""More variants than this are a sweep for many processes."""
+
+
+def variants_from(
+    twins: Sequence[tuple[Sequence[Setting], TwinConfig]], loads: Sequence[tuple[str, str, Trace]]
+) -> list[Variant]:
+    """Return every twin with every load, a load given as (what it is of, its value, its requests)."""
+    first_values = {each.key: each.value for each in twins[0][0]}
+    differ = {each.key for settings, _ in twins for each in settings if first_values[each.key] != each.value}
+    short = _short_names(differ)
+    found = []
+    for settings, twin in twins:
+        for what, value, trace in loads:
+            load = {what: value} if what else {}
+            varied = {short[each.key]: each.value for each in settings if each.key in differ}
+            found.append(
+                Variant(
+                    settings={**{each.key: each.value for each in settings}, **load},
+                    varied={**varied, **load},
+                    twin=twin,
+                    trace=trace,
+                )
+            )
+    return found
+
+
+def _short_names(keys: set[str]) -> dict[str, str]:
+    """Return the last part of each key, or all of it where two keys end alike."""
+    last = {key: key.rpartition(".")[2] for key in keys}
+    return {key: name if list(last.values()).count(name) == 1 else key for key, name in last.items()}
+
+
+def simulate_variants(
+    variants: Sequence[Variant], *, output: Path | None, overwrite: bool, options: SimulationOptions
+) -> None:
+    """Simulate the variants, write each trace into the folder ``output``, and show them side by side.
+
+    Raises ConfigError on options that only one simulation can have, typer.Exit(1) where nothing finished in any.
+    """
+    from traces import write_trace
+    from traces.errors import ConfigError
+    from traces.files.overwrite import note_replaced
+
+    check_for_variants(options)
+    if len(variants) > MOST:
+        raise ConfigError(f"--set: got {len(variants):,} variants, expected at most {MOST}")
+    stems = [None if output is None else output / each.name for each in variants]
+    for stem in stems:
+        if stem is not None and (note := note_replaced(stem, overwrite=overwrite)) is not None:
+            typer.echo(f"note: {note}", err=True)
+    for twin in {id(each.twin): each.twin for each in variants}.values():
+        prepare_engine(twin)
+    results = []
+    with working(f"simulating {len(variants)} variants"):
+        for variant, stem in zip(variants, stems, strict=True):
+            result = simulate_variant(variant, options)
+            results.append(result)
+            if stem is not None:
+                written = with_origin(result.simulated, variant.twin)
+                write_trace(written, stem, dialect=options.dialect, events=options.itl)
+    if options.as_json:
+        typer.echo(json.dumps(document(results), indent=2, allow_nan=False))
+    else:
+        typer.echo(table(results, width=terminal_width()))
+    if not any(each.summary["num_by_status"].get("ok") for each in results):
+        typer.echo("no request finished in any variant", err=True)
+        raise typer.Exit(1)

@@ -1,0 +1,200 @@
+"""Latencies and throughput by who asked: per service class, tenant, model and adapter, and of sessions as wholes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replay.trace.distribution import Distribution, distribution
+from traces import finished_ok, request_metrics
+
+if TYPE_CHECKING:
+    from traces import Trace
+
+GROUP_COLUMNS = ("slo_class", "tenant_id", "model", "adapter")
+"""Columns of a trace by which requests are told apart."""
+
+NO_NAME = "none"
+"""The name of the requests whose column is empty."""
+
+MOST_SHOWN = 8
+"""Groups of a column that the terminal's table shows, the largest first."""
+
+
+class GroupSummary(TypedDict):
+    """The requests of one group. ``output_tokens``: of its finished answers; times in µs, of finished requests."""
+
+    num_requests: int
+    num_by_status: dict[str, int]
+    output_tokens: int
+    output_token_throughput: float | None
+    ttft_us: Distribution
+    tpot_us: Distribution
+    e2e_us: Distribution
+    queue_us: Distribution
+
+
+class SessionsSummary(TypedDict):
+    """Sessions as wholes. ``num_complete``: every request finished.
+
+    ``num_requests`` and ``duration_us`` (first sent to last token) are over sessions, the time over complete ones.
+    """
+
+    num_sessions: int
+    num_complete: int
+    num_requests: Distribution
+    duration_us: Distribution
+
+
+class Groups(TypedDict):
+    """``by_column``: per column that tells at least two groups apart, each group.
+
+    ``tenant_jain_fairness``: Jain's index of the output tokens that tenants got (1: all as many; 1/n: one got all),
+    None without two tenants. ``sessions``: None where no request belongs to one.
+    """
+
+    by_column: dict[str, dict[str, GroupSummary]]
+    tenant_jain_fairness: float | None
+    sessions: SessionsSummary | None
+
+
+def summarize_groups(trace: Trace, *, span_us: float) -> Groups:
+    """Return the groups of a simulated trace; ``span_us``: what throughputs are per."""
+    metrics = request_metrics(trace)
+    latencies = {
+        name: metrics[name].to_numpy(np.float64) for name in ("ttft_us", "tpot_us", "e2e_us", "queue_us")
+    }
+    tokens = np.where(
+        finished_ok(trace), trace.column("output_tokens").to_numpy(np.float64, na_value=0.0), 0.0
+    )
+    status = trace.column("status").fillna(NO_NAME).to_numpy(dtype=object)
+    by_column: dict[str, dict[str, GroupSummary]] = {}
+    for column in GROUP_COLUMNS:
+        groups = dict(rows_by_name(trace, column))
+        if len(groups) < 2:
+            continue
+        by_column[column] = {
+            name: _group(rows, latencies, tokens=tokens, status=status, span_us=span_us)
+            for name, rows in groups.items()
+        }
+    tenants = by_column.get("tenant_id")
+    got = None if tenants is None else np.array([each["output_tokens"] for each in tenants.values()])
+    return Groups(
+        by_column=by_column,
+        tenant_jain_fairness=None if got is None else jain_fairness(got),
+        sessions=_sessions(trace),
+    )
+
+
+def jain_fairness(counts: NDArray[np.int64]) -> float | None:
+    """Return (sum x)^2 / (n sum x^2), None where all counts are 0.
+
+    1 where all got as much, 1/n where one got all (Jain, Chiu, Hawe, "A quantitative measure of fairness", 1984).
+    """
+    squares = float((counts.astype(np.float64) ** 2).sum())
+    return float(counts.sum()) ** 2 / (len(counts) * squares) if squares else None
+
+
+def rows_by_name(trace: Trace, column: str) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    """Yield each name of a column with its rows (ascending), in the order of names."""
+    names = trace.column(column).fillna("").to_numpy(dtype=object).astype(str)
+    distinct, codes = np.unique(names, return_inverse=True)
+    if len(distinct) == 0:
+        return
+    order = np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes, minlength=len(distinct)))
+    for name, rows in zip(distinct, np.split(order, ends[:-1]), strict=True):
+        yield str(name) or NO_NAME, rows
+
+
+def _group(
+    rows: NDArray[np.int64],
+    latencies: dict[str, NDArray[np.float64]],
+    *,
+    tokens: NDArray[np.float64],
+    status: NDArray[np.object_],
+    span_us: float,
+) -> GroupSummary:
+    names, counts = np.unique(status[rows].astype(str), return_counts=True)
+    num_tokens = float(tokens[rows].sum())
+    return GroupSummary(
+        num_requests=len(rows),
+        num_by_status={str(name): int(count) for name, count in zip(names, counts, strict=True)},
+        output_tokens=int(num_tokens),
+        output_token_throughput=num_tokens / (span_us / 1e6) if span_us > 0 else None,
+        ttft_us=distribution(latencies["ttft_us"][rows]),
+        tpot_us=distribution(latencies["tpot_us"][rows]),
+        e2e_us=distribution(latencies["e2e_us"][rows]),
+        queue_us=distribution(latencies["queue_us"][rows]),
+    )
+
+
+def _sessions(trace: Trace) -> SessionsSummary | None:
+    """Return what sessions came to: a session runs from its first request's send to its last token."""
+    if trace.column("session_id").isna().all():
+        return None
+    start = trace.column("send_time_us").fillna(trace.column("arrival_time_us"))
+    started = start.to_numpy(np.float64, na_value=np.nan)
+    ended = trace.column("last_token_time_us").to_numpy(np.float64, na_value=np.nan)
+    ok = finished_ok(trace)
+    sizes, durations, num_complete = [], [], 0
+    for name, rows in rows_by_name(trace, "session_id"):
+        if name == NO_NAME:
+            continue
+        sizes.append(len(rows))
+        if ok[rows].all():
+            num_complete += 1
+            durations.append(np.nanmax(ended[rows]) - np.nanmin(started[rows]))
+    return SessionsSummary(
+        num_sessions=len(sizes),
+        num_complete=num_complete,
+        num_requests=distribution(np.array(sizes, np.float64)),
+        duration_us=distribution(np.array(durations, np.float64)),
+    )
+
+
+# -- for a terminal -------------------------------------------------------------------------------------------
+
+
+def group_lines(groups: Groups) -> list[str]:
+    """Return a table per column, the largest groups first, and a line of the sessions; [] where there is nothing."""
+    lines: list[str] = []
+    for column, members in groups["by_column"].items():
+        lines += ["", *_column_lines(column, members, fairness=groups["tenant_jain_fairness"])]
+    if (sessions := groups["sessions"]) is not None:
+        mean = sessions["duration_us"]["mean"]
+        lasted = "" if mean is None else f", {mean / 1e6:,.3f} s on average from first request to last token"
+        counted = f"{sessions['num_complete']:,} of {sessions['num_sessions']:,} complete"
+        lines += ["", f"{'sessions':<12}{counted}{lasted}"]
+    return lines
+
+
+def _column_lines(column: str, members: dict[str, GroupSummary], *, fairness: float | None) -> list[str]:
+    ordered = sorted(members.items(), key=lambda item: -item[1]["num_requests"])
+    width = max(12, *(len(name) + 2 for name, _ in ordered[:MOST_SHOWN]), len(column) + 2)
+    heads = ("requests", "finished", "tokens/s", "TTFT mean", "TTFT p99", "TPOT mean", "E2E mean")
+    lines = [f"{column:<{width}}" + "".join(f"{head:>12}" for head in heads) + "  (ms)"]
+    for name, each in ordered[:MOST_SHOWN]:
+        ttft, throughput = each["ttft_us"], each["output_token_throughput"]
+        cells = (
+            f"{each['num_requests']:,}",
+            f"{each['num_by_status'].get('ok', 0):,}",
+            "-" if throughput is None else f"{throughput:,.1f}",
+            *(
+                _ms(value)
+                for value in (ttft["mean"], ttft["p99"], each["tpot_us"]["mean"], each["e2e_us"]["mean"])
+            ),
+        )
+        lines.append(f"{name:<{width}}" + "".join(f"{cell:>12}" for cell in cells))
+    if len(ordered) > MOST_SHOWN:
+        lines.append(f"… and {len(ordered) - MOST_SHOWN:,} more (--json has all)")
+    if column == "tenant_id" and fairness is not None:
+        lines.append(f"Jain's fairness of output tokens over tenants {fairness:.3f} (1: all got as many)")
+    return lines
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value / 1e3:,.3f}"

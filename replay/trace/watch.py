@@ -1,0 +1,104 @@
+"""An engine looked at while it runs: how many requests run and wait, and how full its KV cache is, over time.
+
+The engine is paused at evenly spaced times; what it does is the same with or without pauses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replay.trace.client_network import at_server, client_network
+from replay.trace.pacing import Pacing, paced_requests
+from sim import Outcomes, Status
+from sim.resumable import Engine
+
+if TYPE_CHECKING:
+    from replay.twin.config import TwinConfig
+    from traces import Trace
+
+POINTS = 400
+FULL = 0.9
+"""Share of the KV blocks from which on a request that waits is taken to wait for blocks."""
+OFTEN = 0.05
+"""Share of the run in which requests wait for seats, or blocks, from which on these bind."""
+MOSTLY = 0.5
+"""Share in which requests wait though seats and blocks are free, from which on the time of a step binds."""
+
+Floats = NDArray[np.float64]
+Resource = Literal["seats", "KV blocks", "step time", "none"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What was in use, at evenly spaced times (µs). ``kv_frac``: share of the KV blocks; None where nobody looked."""
+
+    time_us: Floats
+    running: Floats
+    waiting: Floats
+    kv_frac: Floats | None
+    num_seats: int
+
+    def waits_for(self) -> Resource:
+        """Return what requests wait for: the resource that is short most often, ``none`` where little is."""
+        waits = self.waiting > 0
+        seats = waits & (self.running >= self.num_seats)
+        kv = np.zeros_like(waits) if self.kv_frac is None else waits & ~seats & (self.kv_frac >= FULL)
+        shares = {"seats": seats.mean(), "KV blocks": kv.mean()}
+        most = max(shares, key=lambda name: shares[name])
+        if shares[most] >= OFTEN:
+            return "seats" if most == "seats" else "KV blocks"
+        return "step time" if (waits & ~seats & ~kv).mean() >= MOSTLY else "none"
+
+
+def watched(
+    trace: Trace, twin: TwinConfig, pacing: Pacing, *, duration_us: int, points: int = POINTS
+) -> Usage:
+    """Return what one engine had in use over a run of this length; it is simulated once more, with pauses."""
+    requests = at_server(
+        paced_requests(trace, pacing, block_size=twin.engine.block_size), client_network(trace, pacing)
+    )
+    engine = Engine.holding(requests, twin.engine, twin.latency)
+    if pacing.closed_loop is not None:
+        engine.hold(*pacing.closed_loop, is_capped=False)
+    if pacing.max_concurrency is not None:
+        engine.hold(pacing.max_concurrency, 0, is_capped=True)
+    times = _times(duration_us, points)
+    rows = np.empty((3, len(times)))
+    for place, time_us in enumerate(times):
+        engine.advance(int(time_us))
+        view = engine.view()
+        rows[:, place] = view.num_running, view.num_waiting, view.kv_cache_usage_frac
+    running, waiting, kv_frac = rows
+    return Usage(
+        time_us=times, running=running, waiting=waiting, kv_frac=kv_frac, num_seats=twin.engine.max_num_seqs
+    )
+
+
+def counted(outcomes: Outcomes, *, duration_us: int, num_seats: int, points: int = POINTS) -> Usage:
+    """Return how many requests ran and waited in a run, from their outcomes: of a cluster, all instances together.
+
+    A preempted request counts as running.
+    """
+    times = _times(duration_us, points)
+    known = (outcomes.scheduled_us >= 0) & (outcomes.status == Status.OK)
+    queued, begun, done = (
+        np.sort(column[known])
+        for column in (outcomes.queued_us, outcomes.scheduled_us, outcomes.last_token_us)
+    )
+    before = [np.searchsorted(column, times, side="right") for column in (queued, begun, done)]
+    return Usage(
+        time_us=times,
+        running=(before[1] - before[2]).astype(np.float64),
+        waiting=(before[0] - before[1]).astype(np.float64),
+        kv_frac=None,
+        num_seats=num_seats,
+    )
+
+
+def _times(duration_us: int, points: int) -> Floats:
+    """Return the middles of equally long stretches of the run."""
+    return np.asarray((np.arange(points) + 0.5) * (duration_us / points), np.float64)

@@ -264,14 +264,14 @@ def _outcomes(world: World, states: list[State], config: ClusterConfig) -> Outco
     is_unsent = world.journeys["arrival_us"] == NEVER
     never_came = world.journeys["instance"] == NEVER
     chosen.arrival_us[:] = np.where(is_unsent, NEVER, world.journeys["arrival_us"])
-    chosen.queued_us[never_came] = NEVER
+    chosen.queued_us[never_came] = chosen.taken_in_us[never_came] = NEVER
     return chosen
 
 
 def _add_prefill(outcomes: Outcomes, prefill: Outcomes, world: World) -> None:
     """Let the outcomes of requests that were prefilled elsewhere begin there; who did not get further ends there."""
     is_split = world.journeys["prefill_instance"] != NEVER
-    for name in ("queued_us", "scheduled_us", "num_cached_tokens"):
+    for name in ("queued_us", "taken_in_us", "scheduled_us", "num_cached_tokens"):
         getattr(outcomes, name)[is_split] = getattr(prefill, name)[is_split]
     for name in ("num_preemptions", "preempted_us"):
         getattr(outcomes, name)[is_split] += getattr(prefill, name)[is_split]

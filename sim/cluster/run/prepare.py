@@ -251,15 +251,17 @@ def engine_states(
 ) -> list[State]:
     """Return an engine per instance; they share the table of requests and the ids of their blocks."""
     states: list[State] = []
+    taken_in_us = np.full(len(rows), NEVER, np.int64)
     preempted_us, deadline_us = np.zeros(len(rows), np.int64), deadlines_of(requests)
     shares_outputs = bool(
         np.any(rows["num_hashes"] * config.pools[0].engine.block_size > rows["num_prompt_tokens"])
     )
-    prefill_rows, prefill_preempted_us = rows, preempted_us
+    prefill_rows, prefill_preempted_us, prefill_taken_in_us = rows, preempted_us, taken_in_us
     for pool in config.pools:
         if pool.role == "prefill" and prefill_rows is rows:
             prefill_rows = request_records(asked_of(pool, requests), pool.engine, pool.latency)
             prefill_preempted_us = np.zeros(len(rows), np.int64)
+            prefill_taken_in_us = np.full(len(rows), NEVER, np.int64)
         size = size_of(pool, asked_of(pool, requests))
         num_drafts = np.zeros(len(rows) if pool.engine.num_speculative_tokens else 0, np.int32)
         num_staged = len(rows) if pool.engine.pipeline_parallel_size > 1 else 0
@@ -269,6 +271,7 @@ def engine_states(
                 requests=prefill_rows if pool.role == "prefill" else rows,
                 hash_ids=states[0].hash_ids if states else state.hash_ids,
                 num_drafts=num_drafts,
+                taken_in_us=prefill_taken_in_us if pool.role == "prefill" else taken_in_us,
                 preempted_us=prefill_preempted_us if pool.role == "prefill" else preempted_us,
                 deadline_us=deadline_us,
                 deadlines=np.zeros(len(deadline_us), np.int64),

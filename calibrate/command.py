@@ -123,14 +123,15 @@ def source_at(path: Path, name: str) -> Source:
     from calibrate.compare.engine_steps import read_steps
     from calibrate.findings import Source
     from calibrate.report.document import digest_of
-    from traces import read_trace
+    from traces.importers.recorded import format_of, read_recorded
     from traces.tables.paths import companion_file, locate, stem_of
 
     stem = stem_of(path)
+    trace = read_recorded(path, events=True)
     return Source(
         name=name,
-        trace=read_trace(path),
-        digest=digest_of(locate(path).table),
+        trace=trace,
+        digest=digest_of(locate(path).table if format_of(path) is None else path),
         steps=read_steps(companion_file(stem, ".steps.csv")),
     )
 

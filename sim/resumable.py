@@ -96,10 +96,12 @@ class Engine:
                 requests=longer(state.requests, capacity),
                 heap=longer(state.heap, capacity + 1),
                 num_drafts=longer(state.num_drafts, capacity if self._config.num_speculative_tokens else 0),
+                taken_in_us=longer(state.taken_in_us, capacity),
                 preempted_us=longer(state.preempted_us, capacity),
                 **self._longer_of_stages(capacity),
             )
         state.requests[first:needed] = rows
+        state.taken_in_us[first:needed] = NEVER
         state.engine.queues["num_requests"] = needed
         self._add_traits(requests, first)
         by_deadline = self._add_deadlines(requests, first)

@@ -155,7 +155,7 @@ class Twin:
         outcomes = self._realtime.outcome(generation.number)
         scheduled, first = int(outcomes.scheduled_us[0]), int(outcomes.first_token_us[0])
         return Timing(
-            queue_us=scheduled - int(outcomes.queued_us[0]),
+            queue_us=scheduled - int(outcomes.taken_in_us[0]),
             prefill_us=first - scheduled,
             decode_us=int(outcomes.last_token_us[0]) - first,
             num_cached_tokens=int(outcomes.num_cached_tokens[0]),

@@ -38,6 +38,7 @@ COMMANDS = {
         "calibrate.cli:calibrate",
         "Compare observed with simulated, fit the twin, write a report.",
     ),
+    "compare": ("calibrate.runs.cli:compare", "Compare two runs, neither taken for the truth."),
     "capacity": ("replay.plan.cli:capacity", "Find the highest rate at which a twin meets latency limits."),
     "serve": ("replay.cli:serve", "Serve the simulated engine over HTTP in real time."),
     "trace": ("traces.cli:trace_app", "Check, describe, draw and convert traces."),

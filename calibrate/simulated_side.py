@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 from calibrate.compare.engine_steps import step_errors
 from calibrate.compare.network import client_view, server_view
 from calibrate.compare.pair import PHASES, Pairs, Side, pair_sides, side_of
@@ -22,7 +19,7 @@ if TYPE_CHECKING:
     from traces import Trace
 
 MOST_STEPS = 300_000
-"""A run of more steps is not taken step by step for the sake of its queue times."""
+"""A run of more steps is not taken step by step to be compared with a server's log."""
 
 
 def against_trace(observed: Source, simulated: Source, options: Options) -> Compared:
@@ -58,7 +55,7 @@ def against_twin(source: Source, config: TwinConfig, options: Options, *, role: 
         simulated = client_view(simulated, options.network)
     steps = _steps(source, met, config=config, simulation=simulation, max_concurrency=cap)
     alike = _with_queue_of(source.trace, simulated)
-    side = _timed(side_of(alike), simulation.outcomes, steps, source.trace)
+    side = _timed(side_of(alike), simulation.outcomes, source.trace)
     pairs = pair_sides(side_of(source.trace), side, by=options.pair_by)
     return Compared(
         source=source,
@@ -77,7 +74,7 @@ def against_twin(source: Source, config: TwinConfig, options: Options, *, role: 
 
 
 def _with_queue_of(observed: Trace, simulated: Trace) -> Trace:
-    """Return ``simulated`` with the queue times that ``observed`` has: the engine's only where the server told its own.
+    """Return ``simulated`` with the queue times that ``observed`` has: the engine's own only where the server told its.
 
     Otherwise the metric is scheduled - sent on both sides (``traces.metrics``).
     """
@@ -94,27 +91,19 @@ def _steps(
     simulation: Simulation,
     max_concurrency: int | None,
 ) -> list[Step] | None:
-    """Return every simulated step where something is compared with them: the server's own times, or its log."""
+    """Return every simulated step where the server's log of its own is compared with them."""
     from replay import simulate_trace
 
-    is_wanted = source.steps is not None or bool(source.trace.column("server_queue_us").notna().any())
-    if not is_wanted or simulation.num_steps > MOST_STEPS:
+    if source.steps is None or simulation.num_steps > MOST_STEPS:
         return None
     return simulate_trace(met, config, record="steps", max_concurrency=max_concurrency)[1].steps()
 
 
-def _timed(side: Side, outcomes: Outcomes, steps: list[Step] | None, observed: Trace) -> Side:
+def _timed(side: Side, outcomes: Outcomes, observed: Trace) -> Side:
     """Return the simulated side with its phases; where the server timed its queue, by the server's own clock."""
-    starts: NDArray[np.int64] | None = None
-    if (
-        steps is not None and observed.header.mode != "replayed"
-    ):  # a simulated trace counts the step under way
-        starts = np.array([step.t for step in steps], dtype=np.int64)
-    phases = simulated_phases(outcomes, e2e_us=side.table["e2e_us"].to_numpy(), step_starts_us=starts)
-    table = side.table.assign(**{name: phases[name].to_numpy() for name in PHASES})
-    if observed.column("server_queue_us").notna().any():
-        table["queue_us"] = phases["queue_phase_us"].to_numpy()
-    return replace(side, table=table)
+    is_told = bool(observed.column("server_queue_us").notna().any())
+    phases = simulated_phases(outcomes, e2e_us=side.table["e2e_us"].to_numpy(), by_server_clock=is_told)
+    return replace(side, table=side.table.assign(**{name: phases[name].to_numpy() for name in PHASES}))
 
 
 PREEMPTIONS = "vllm:num_preemptions_total"

@@ -284,7 +284,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     _simulate(twins, loads, output=output, overwrite=overwrite, options=options)
 
 
-def serve(
+def serve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     config: ConfigOption,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
@@ -298,20 +298,41 @@ def serve(
     enable_per_request_metrics: Annotated[
         bool, typer.Option("--enable-per-request-metrics", help="Add vLLM's metrics object to usage.")
     ] = False,
+    port_per_instance: Annotated[
+        bool,
+        typer.Option(
+            "--port-per-instance",
+            help="Serve each instance of the cluster as a server of its own, at --port and the ports after it, "
+            "for a real router to stand in front of.",
+        ),
+    ] = False,
+    instances: InstancesOption = None,
+    routing: RoutingOption = None,
     defaults: DefaultsOption = None,
 ) -> None:
-    """Serve the simulated engine over HTTP in real time, as vLLM does: an OpenAI-compatible endpoint."""
-    twin = _load(config, defaults, allows_cluster=False)
+    """Serve the simulated engine over HTTP in real time, as vLLM does: an OpenAI-compatible endpoint.
+
+    With `cluster:` in TWIN.yaml, or --instances, it answers as the fleet behind its router.
+    """
+    twin = _load(config, defaults, instances=instances, routing=routing)
+    if port_per_instance and twin.cluster is None:
+        from traces.errors import ConfigError
+
+        raise ConfigError(
+            "--port-per-instance: got it without a cluster, expected cluster in TWIN.yaml or --instances"
+        )
     load_engine()
     from replay.serve import run_server
 
     def announce(listening: Listening) -> None:
-        typer.echo(f"serving {listening.model} on {listening.url}")
+        whose = f" (instance {listening.name})" if listening.name else ""
+        typer.echo(f"serving {listening.model} on {listening.url}{whose}")
         sys.stdout.flush()
 
     run_server(
         twin,
         announce=announce,
+        port_per_instance=port_per_instance,
         host=host,
         port=port,
         model=model,

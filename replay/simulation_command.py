@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from replay.cluster.counterfactual import Counterfactual
     from replay.cluster.simulate import FleetRun
     from replay.trace.measured_window import Measured
+    from replay.trace.near_capacity import NearCapacity
     from replay.trace.pacing import Pacing
-    from replay.trace.simulation_summary import Summary
+    from replay.trace.simulation_summary import Summary, Verdict
     from replay.twin.config import TwinConfig
     from replay.twin.keys.overlay import Setting
     from sim import Outcomes, Requests, Simulation
@@ -88,9 +89,8 @@ def simulate_and_write(
         single = _one_step_at_a_time(trace, twin, options=options)
         if options.operator_times:
             summary["operator_times"] = times_of(single, twin)
-    beyond = _limits_of(
-        trace, simulated, simulation, twin, pacing, fleet, is_whole=summary["incomplete"] is None
-    )
+    near = judge(summary, (trace, simulated), simulation, twin, pacing, fleet)
+    beyond = _limits_of(simulated, twin, near)
     of_cluster = {} if fleet is None else _of_cluster(fleet, twin, options=options)
     if output is not None:
         with working(f"writing {output}"):
@@ -203,30 +203,46 @@ def _one_step_at_a_time(trace: Trace, twin: TwinConfig, *, options: SimulationOp
     return single
 
 
-def _limits_of(
-    trace: Trace,
-    simulated: Trace,
+def judge(
+    summary: Summary,
+    traces: tuple[Trace, Trace],
     simulation: Simulation,
     twin: TwinConfig,
     pacing: Pacing,
     fleet: FleetRun | None,
-    *,
-    is_whole: bool,
-) -> tuple[str, ...]:
-    """Tell and return where the run goes beyond the fitted loads and lengths, and how near it is to saturation.
+) -> NearCapacity | None:
+    """Put the offered rate and the verdict into a summary; return how near the run came to saturation, if it did.
 
-    ``is_whole``: no horizon cut it; what is cut has no capacity.
+    ``traces``: the requests, and the simulated trace. A run that a horizon cut has no verdict.
     """
-    from replay.trace.near_capacity import near_capacity
+    from replay.trace.near_capacity import LEAST, near_capacity
+    from replay.trace.simulation_summary import offered_rate_per_s
+
+    trace, simulated = traces
+    if pacing.is_by_answers:
+        return None
+    summary["offered_rate_per_s"] = offered_rate_per_s(simulated)
+    if summary["incomplete"] is not None or len(trace) < LEAST:
+        return None
+    run, at_once = (None, None) if fleet is None else _serves_again(fleet, twin)
+    near = near_capacity(trace, twin, simulation, pacing, run=run, run_at_once=at_once)
+    summary["verdict"] = _verdict(near)
+    return near
+
+
+def _verdict(near: NearCapacity | None) -> Verdict:
+    if near is None:
+        return "stable"
+    return "overloaded" if near.is_overloaded else "near saturation"
+
+
+def _limits_of(simulated: Trace, twin: TwinConfig, near: NearCapacity | None) -> tuple[str, ...]:
+    """Tell and return where the run goes beyond the fitted loads and lengths, and how near it is to saturation."""
     from replay.twin.fitted_range import extrapolation_note, range_of
 
-    found = []
+    found = [None if near is None else near.text()]
     if twin.fitted is not None:
-        found.append(extrapolation_note(twin.fitted, range_of([simulated], [None])))
-    if is_whole:
-        run, at_once = (None, None) if fleet is None else _serves_again(fleet, twin)
-        near = near_capacity(trace, twin, simulation, pacing, run=run, run_at_once=at_once)
-        found.append(None if near is None else near.text())
+        found.insert(0, extrapolation_note(twin.fitted, range_of([simulated], [None])))
     notes = tuple(note for note in found if note is not None)
     for note in notes:
         typer.echo(f"note: {note}", err=True)

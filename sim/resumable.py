@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.config import EngineConfig, Record
 from sim.engine.control import abort_request, hold_requests, join_requests
@@ -95,10 +96,12 @@ class Engine:
                 requests=longer(state.requests, capacity),
                 heap=longer(state.heap, capacity + 1),
                 num_drafts=longer(state.num_drafts, capacity if self._config.num_speculative_tokens else 0),
+                taken_in_us=longer(state.taken_in_us, capacity),
                 preempted_us=longer(state.preempted_us, capacity),
                 **self._longer_of_stages(capacity),
             )
         state.requests[first:needed] = rows
+        state.taken_in_us[first:needed] = NEVER
         state.engine.queues["num_requests"] = needed
         self._add_traits(requests, first)
         by_deadline = self._add_deadlines(requests, first)
@@ -264,6 +267,36 @@ class Engine:
     def view(self) -> View:
         """Return the engine's state at its clock."""
         return view_of(self._state)
+
+    def reported(self, time_us: int) -> tuple[int, int, float]:
+        """Return (waiting, running, share of KV blocks in use) as a router may see them at ``time_us``.
+
+        Steps were taken up to then. Of a step that ends later nothing shows but what it was started with.
+        """
+        state = self._state
+        clock, queues, last = state.engine[0].clock, state.engine[0].queues, state.engine[0].last_schedule
+        is_in_step = clock.now_us > time_us
+        num_waiting, request = int(queues.num_waiting), int(queues.first_pending)
+        while request != NEVER and state.requests[request].queued_us <= time_us:
+            num_waiting += 1
+            request = int(state.requests[request].next_waiting)
+        num_running = int(last.num_running if is_in_step else queues.num_running)
+        num_free = int(last.num_free_blocks if is_in_step else queues.num_free_blocks)
+        return num_waiting, num_running, 1.0 - num_free / (len(state.blocks) - 1)
+
+    def num_cached_blocks(self, hash_ids: Sequence[int]) -> int:
+        """Return how many leading blocks of these contents are in the prefix cache."""
+        known = len(self._key_of_id)
+        for place, number in enumerate(hash_ids):
+            key = self._key_of_id[number] if number < known else NEVER
+            if key == NEVER or self._state.hashes[key].oldest == 0:
+                return place
+        return len(hash_ids)
+
+    def cached_contents(self) -> NDArray[np.bool_]:
+        """Return for each content id that was handed in whether it is in the prefix cache: bool [highest id + 1]."""
+        keys = self._key_of_id
+        return np.asarray((keys != NEVER) & (self._state.hashes["oldest"][np.maximum(keys, 0)] != 0))
 
     def outcomes(self, requests: slice = slice(None)) -> Outcomes:
         """Return what became of every request so far, or of those with these numbers.

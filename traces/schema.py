@@ -203,7 +203,11 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
         "Prompt tokens the server found in its prefix cache (`usage.prompt_tokens_details.cached_tokens`).",
         unit="tokens",
     ),
-    _time("server_queue_us", "vtwin", "Time in the server's queue (vLLM's `queue_time_ms`)."),
+    _time(
+        "server_queue_us",
+        "vtwin",
+        "Time in the server's queue (vLLM's `queue_time_ms`), from the first step boundary on.",
+    ),
     _time(
         "server_prefill_us",
         "vtwin",

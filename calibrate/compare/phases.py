@@ -57,17 +57,15 @@ class Origin:
     phases: dict[str, Phase]
 
 
-def simulated_phases(
-    outcomes: Outcomes, *, e2e_us: Floats, step_starts_us: NDArray[np.int64] | None = None
-) -> pd.DataFrame:
+def simulated_phases(outcomes: Outcomes, *, e2e_us: Floats, by_server_clock: bool) -> pd.DataFrame:
     """Return ``PHASES`` of simulated requests, NaN where one did not finish; columns of E2E as the client sees it.
 
-    With ``step_starts_us`` (ascending) the queue begins as a server's clock has it: when the engine, between two
-    steps, takes the request in. The wait for the step under way is then part of the first phase.
+    By the server's clock the queue begins when the engine, between two steps, takes the request in. The wait for the
+    step under way is then part of the first phase, else of the queue.
     """
-    scheduled, queued = outcomes.scheduled_us, outcomes.queued_us
+    scheduled = outcomes.scheduled_us
     first, last = (values.astype(np.float64) for values in (outcomes.first_token_us, outcomes.last_token_us))
-    joined = queued if step_starts_us is None else taken_in_us(queued, step_starts_us)
+    joined = outcomes.taken_in_us if by_server_clock else outcomes.queued_us
     finished = (outcomes.scheduled_us >= 0) & (outcomes.last_token_us >= 0) & np.isfinite(e2e_us)
     queue = (scheduled - joined).astype(np.float64)
     prefill, decode = first - scheduled, last - first
@@ -75,13 +73,6 @@ def simulated_phases(
     return pd.DataFrame(
         {name: np.where(finished, value, np.nan) for name, value in zip(PHASES, values, strict=True)}
     )
-
-
-def taken_in_us(queued_us: NDArray[np.int64], step_starts_us: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return when the engine took each request in: as the first step from then on starts; at once after the last."""
-    place = np.searchsorted(step_starts_us, queued_us, side="left")
-    later = np.append(step_starts_us, np.iinfo(np.int64).max)[place]
-    return np.where(place < len(step_starts_us), later, queued_us)
 
 
 def origin_of(pairs: Pairs, *, bootstrap: Bootstrap) -> Origin | None:

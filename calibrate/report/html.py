@@ -141,6 +141,8 @@ def _gap_headline(found: MetricErrors) -> Headline:
         value=number_format.percent(mean.value, signed=True),
         details=(
             number_format.percent_interval(mean, signed=True),
+            "of the mean over all gaps, not per request",
+            f"p90 {number_format.percent(found.rel_error['p90'].value, signed=True)}",
             f"p99 {number_format.percent(p99.value, signed=True)}",
         ),
     )
@@ -153,6 +155,7 @@ def _headline(name: str, found: MetricErrors, *, noise: MetricErrors | None) -> 
         value=number_format.percent(found.mape.value),
         details=(
             f"{number_format.percent_interval(found.mape)}, n\u00a0{found.n:,}",
+            "mean absolute error per request",
             *floor,
             f"bias per request {number_format.percent(found.bias.value, signed=True)}",
             f"p99 {number_format.percent(found.rel_error['p99'].value, signed=True)}",

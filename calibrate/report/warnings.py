@@ -13,6 +13,9 @@ BAD_LOSS = 1.5
 """A normal spread of one noise has a mean loss of 0.7. Twice that says that the noise, measured at the middle of the
 errors, does not describe their tails: some of the traces are not explained."""
 
+FAILURES = 0.01
+"""A larger share of failed requests is a warning."""
+
 MUCH = 0.05
 """A mean E2E that may be off by less at 1.5 times the highest fitted load is no warning; the fit's section says it."""
 
@@ -22,6 +25,7 @@ def warnings_of(calibration: Calibration) -> tuple[str, ...]:
     return (
         *_assumed(calibration),
         *_misfit(calibration),
+        *_failed(calibration),
         *_limited(calibration),
         *_extrapolated(calibration),
         *_near_capacity(calibration),
@@ -64,6 +68,20 @@ def _misfit(calibration: Calibration) -> list[str]:
         f"poor fit: the twin misses by {fit.loss:.1f}x the typical error of a request. The largest error is "
         f"{where}. The coefficients' intervals are too narrow. Compare the flags with the server's"
     ]
+
+
+def _failed(calibration: Calibration) -> list[str]:
+    """Return a line per trace of which more than a hundredth of the requests failed."""
+    lines = []
+    for each in calibration.traces:
+        status = each.source.trace.column("status")
+        num_failed = int((status.notna() & (status != "ok")).sum())
+        if num_failed > FAILURES * len(status):
+            lines.append(
+                f"failures: {num_failed:,} of the {len(status):,} requests of {each.source.name} failed. Only the "
+                "others are compared, and what failed loaded the server less than the twin"
+            )
+    return lines
 
 
 def _limited(calibration: Calibration) -> list[str]:

@@ -11,9 +11,10 @@ import numpy as np
 
 from replay.plan.side_by_side import side_by_side
 from replay.plan.units import shown_time
-from replay.simulation_command import SimulationOptions, simulated_trace_of
+from replay.simulation_command import SimulationOptions, judge, simulated_trace_of
+from replay.trace.distribution import Distribution
 from replay.trace.pacing import pacing_of
-from replay.trace.simulation_summary import Distribution, Summary, summarize
+from replay.trace.simulation_summary import Summary, summarize
 from replay.trace.watch import Usage, counted, watched
 from replay.twin.config import check_fits
 from traces.errors import ConfigError
@@ -60,10 +61,11 @@ def simulate_variant(variant: Variant, options: SimulationOptions) -> VariantRes
         max_concurrency=options.max_concurrency,
         simulates_rounds=twin.cluster is not None,
     )
-    simulated, simulation, _ = simulated_trace_of(trace, twin, pacing, options=options)
+    simulated, simulation, fleet = simulated_trace_of(trace, twin, pacing, options=options)
     summary = summarize(
         simulation, simulated, engine=twin.engine, slo_us=options.slo_us, measured=options.measured
     )
+    judge(summary, (trace, simulated), simulation, twin, pacing, fleet)
     duration_us = simulation.duration_us
     if twin.cluster is None:
         usage = watched(trace, twin, pacing, duration_us=duration_us)
@@ -138,7 +140,7 @@ def _column(result: VariantResult) -> dict[str, str]:
     }
     if (good := summary["goodput"]) is not None:
         cells["within SLO"] = _percent(good["good_frac"])
-    return {**cells, "queue waits for": usage.waits_for()}
+    return {**cells, "queue waits for": usage.waits_for(), "verdict": summary["verdict"] or "-"}
 
 
 def _times(name: str, values: Distribution) -> dict[str, str]:

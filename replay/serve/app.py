@@ -27,7 +27,7 @@ from replay.serve.protocol import (
 from replay.serve.replies import DONE, Reply, Usage
 from replay.serve.tokens import decode, encode
 from replay.serve.twin import Generation, Twin
-from replay.twin.config import TwinConfig
+from sim import EngineConfig
 
 LARGEST_BODY = 64 * 2**20
 """Bytes: a prompt of a million token ids fits."""
@@ -37,15 +37,22 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(slots=True, kw_only=True)
 class Site:
-    """What the handlers share."""
+    """What the handlers share. ``engines``: the settings of each; ``delay_s``: what a request spends in the gateway."""
 
-    config: TwinConfig
+    engines: tuple[EngineConfig, ...]
+    vllm_version: str
     model: str
     twin: Twin
     api_key: str | None
     request_metrics: bool
     created: int
+    delay_s: float = 0.0
     numbers: itertools.count[int] = field(default_factory=itertools.count)
+
+    @property
+    def max_model_len(self) -> int:
+        """The longest request that every engine takes."""
+        return min(engine.max_model_len for engine in self.engines)
 
 
 SITE = web.AppKey("site", Site)
@@ -61,7 +68,9 @@ def make_app(site: Site) -> web.Application:
             web.get("/version", _version),
             web.get("/metrics", _metrics),
             web.get("/v1/models", _models),
+            web.get("/load", _load),
             web.post("/v1/completions", _completions),
+            web.post("/v1/completions/render", _render),
             web.post("/v1/chat/completions", _chat),
             web.post("/tokenize", _tokenize),
             web.post("/detokenize", _detokenize),
@@ -97,15 +106,20 @@ async def _health(_: web.Request) -> web.Response:
 
 
 async def _version(request: web.Request) -> web.Response:
-    body = {"version": request.app[SITE].config.vllm_version, "vtwin": version("vtwin")}
+    body = {"version": request.app[SITE].vllm_version, "vtwin": version("vtwin")}
     return web.json_response(body)
 
 
 async def _metrics(request: web.Request) -> web.Response:
     site = request.app[SITE]
-    page = exposition(site.twin.metrics, site.twin.view(), engine=site.config.engine, model=site.model)
+    page = exposition(site.twin.metrics, site.twin.views(), engines=site.engines, model=site.model)
     headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
     return web.Response(body=page.encode(), headers=headers)
+
+
+async def _load(request: web.Request) -> web.Response:
+    """Answer with the requests under way, under vLLM's name."""
+    return web.json_response({"server_load": request.app[SITE].twin.num_under_way})
 
 
 async def _models(request: web.Request) -> web.Response:
@@ -117,7 +131,7 @@ async def _models(request: web.Request) -> web.Response:
         "owned_by": "vtwin",
         "root": site.model,
         "parent": None,
-        "max_model_len": site.config.engine.max_model_len,
+        "max_model_len": site.max_model_len,
     }
     return web.json_response({"object": "list", "data": [card]})
 
@@ -130,7 +144,7 @@ async def _tokenize(request: web.Request) -> web.Response:
     if not isinstance(prompt, str) and "messages" not in body:
         raise Refusal("prompt: got no text, expected prompt or messages", param="prompt")
     tokens = encode(prompt) if isinstance(prompt, str) else chat_tokens(body)
-    limit = site.config.engine.max_model_len
+    limit = site.max_model_len
     return web.json_response({"count": len(tokens), "max_model_len": limit, "tokens": tokens.tolist()})
 
 
@@ -146,6 +160,14 @@ async def _completions(request: web.Request) -> web.StreamResponse:
     return await _generate(request, parse_completion(body))
 
 
+async def _render(request: web.Request) -> web.Response:
+    """Answer with the token ids of each prompt and generate nothing: routers that go by tokens ask for them."""
+    body = parse_body(await request.read())
+    check_model(body, request.app[SITE].model)
+    job = parse_completion(body)
+    return web.json_response([{"token_ids": prompt.tolist()} for prompt in job.prompts])
+
+
 async def _chat(request: web.Request) -> web.StreamResponse:
     body = parse_body(await request.read())
     check_model(body, request.app[SITE].model)
@@ -155,12 +177,13 @@ async def _chat(request: web.Request) -> web.StreamResponse:
 async def _generate(request: web.Request, job: Job) -> web.StreamResponse:
     """Start the job's generations, answer, and abort what is unfinished if the client goes away."""
     site = request.app[SITE]
-    engine = site.config.engine
-    if job.priority and engine.scheduling_policy == "fcfs":
+    if job.priority and all(engine.scheduling_policy == "fcfs" for engine in site.engines):
         message = f"priority: got {job.priority}, expected 0: the scheduling policy is fcfs"
         raise Refusal(message, param="priority")
-    answers = [plan_answer(job, prompt, max_model_len=engine.max_model_len) for prompt in job.prompts]
-    changed = asyncio.Event()
+    answers = [plan_answer(job, prompt, max_model_len=site.max_model_len) for prompt in job.prompts]
+    if site.delay_s > 0:
+        await asyncio.sleep(site.delay_s)
+    changed, session = asyncio.Event(), request.headers.get("X-Session-Id", "")
     generations = [
         site.twin.start(
             prompt,
@@ -169,6 +192,7 @@ async def _generate(request: web.Request, job: Job) -> web.StreamResponse:
             priority=job.priority,
             salt=job.cache_salt,
             guided=job.guided,
+            session=session,
         )
         for prompt, answer in zip(job.prompts, answers, strict=True)
     ]

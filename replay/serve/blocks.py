@@ -15,14 +15,14 @@ class BlockNumbers:
 
     A block's digest covers its own tokens and the digest before it, as vLLM chains its hashes (vllm 0.32.0
     v1/core/kv_cache_utils.py). Only the ``capacity`` blocks seen last are remembered; with several times the
-    KV cache's blocks, what is forgotten has left the cache long before.
+    KV cache's blocks, what is forgotten has left the cache long before, and its number goes to new content: numbers
+    stay below ``capacity``.
     """
 
     def __init__(self, block_size: int, *, capacity: int) -> None:
         self._block_size = block_size
         self._capacity = capacity
         self._numbers: OrderedDict[bytes, int] = OrderedDict()
-        self._next = 0
 
     def of(self, tokens: Tokens, *, salt: str = "") -> list[int]:
         """Return the numbers of the tokens' full blocks; ``salt`` keeps those of different tenants apart."""
@@ -40,8 +40,9 @@ class BlockNumbers:
         if known is not None:
             self._numbers.move_to_end(digest)
             return known
-        self._numbers[digest] = number = self._next
-        self._next += 1
-        if len(self._numbers) > self._capacity:
-            self._numbers.popitem(last=False)
+        if len(self._numbers) < self._capacity:
+            number = len(self._numbers)
+        else:
+            _, number = self._numbers.popitem(last=False)
+        self._numbers[digest] = number
         return number

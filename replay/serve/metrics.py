@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sim import EngineConfig, View
@@ -69,20 +69,37 @@ class Metrics:
     send_lag: Histogram = field(default_factory=lambda: Histogram(LAG_BUCKETS))
 
 
-def exposition(metrics: Metrics, view: View, *, engine: EngineConfig, model: str) -> str:
-    """Return the page that /metrics serves."""
-    labels = {"engine": "0", "model_name": model}
-    lines: list[str] = []
-    for name, kind, text, value in _scalars(metrics, view, drafts_each=engine.num_speculative_tokens):
-        lines += [*_head(name, kind, text), f"{name}{_labels(labels)} {float(value)}"]
-    name = "vllm:request_success_total"
-    lines += _head(name, "counter", "Finished requests by reason.")
-    for reason, count in metrics.finished.items():
-        lines.append(f"{name}{_labels({**labels, 'finished_reason': reason})} {float(count)}")
-    for name, text, histogram in _histograms(metrics):
-        lines += [*_head(name, "histogram", text), *_histogram_lines(name, histogram, labels)]
-    lines += [*_cache_config(engine), *_scheduler_config(engine)]
+def exposition(
+    metrics: Sequence[Metrics], views: Sequence[View], *, engines: Sequence[EngineConfig], model: str
+) -> str:
+    """Return the page that /metrics serves; every series has its engine's number, as vLLM's data-parallel ranks do."""
+    families: dict[str, list[str]] = {}
+    for number, (counted, view, engine) in enumerate(zip(metrics, views, engines, strict=True)):
+        labels = {"engine": str(number), "model_name": model}
+        for head, lines in _engine_families(counted, view, engine=engine, labels=labels):
+            families.setdefault("\n".join(head), []).extend(lines)
+    lines = [line for head, lines in families.items() for line in (head, *lines)]
     return "\n".join(lines) + "\n"
+
+
+def _engine_families(
+    metrics: Metrics, view: View, *, engine: EngineConfig, labels: Mapping[str, str]
+) -> Iterable[tuple[tuple[str, str], list[str]]]:
+    """Yield each family's head with one engine's lines."""
+    for name, kind, text, value in _scalars(metrics, view, drafts_each=engine.num_speculative_tokens):
+        yield _head(name, kind, text), [f"{name}{_labels(labels)} {float(value)}"]
+    name = "vllm:request_success_total"
+    yield (
+        _head(name, "counter", "Finished requests by reason."),
+        [
+            f"{name}{_labels({**labels, 'finished_reason': reason})} {float(count)}"
+            for reason, count in metrics.finished.items()
+        ],
+    )
+    for name, text, histogram in _histograms(metrics):
+        yield _head(name, "histogram", text), list(_histogram_lines(name, histogram, labels))
+    yield _cache_config(engine, labels["engine"])
+    yield _scheduler_config(engine, labels["engine"])
 
 
 def _scalars(metrics: Metrics, view: View, *, drafts_each: int) -> Iterable[tuple[str, str, str, float]]:
@@ -126,22 +143,22 @@ def _histogram_lines(name: str, histogram: Histogram, labels: Mapping[str, str])
     yield f"{name}_sum{_labels(labels)} {histogram.total}"
 
 
-def _cache_config(engine: EngineConfig) -> Iterable[str]:
+def _cache_config(engine: EngineConfig, number: str) -> tuple[tuple[str, str], list[str]]:
     name = "vllm:cache_config_info"
     labels = {
         "block_size": str(engine.block_size),
         "enable_prefix_caching": str(engine.enable_prefix_caching),
-        "engine": "0",
+        "engine": number,
         "num_gpu_blocks": "None" if engine.num_gpu_blocks == UNBOUNDED else str(engine.num_gpu_blocks),
     }
-    return [*_head(name, "gauge", "The KV cache's configuration."), f"{name}{_labels(labels)} 1.0"]
+    return _head(name, "gauge", "The KV cache's configuration."), [f"{name}{_labels(labels)} 1.0"]
 
 
-def _scheduler_config(engine: EngineConfig) -> Iterable[str]:
-    """Yield a metric of our own: vLLM's /metrics do not say the scheduler's flags."""
+def _scheduler_config(engine: EngineConfig, number: str) -> tuple[tuple[str, str], list[str]]:
+    """Return a metric of our own: vLLM's /metrics do not say the scheduler's flags."""
     name = "vtwin:scheduler_config_info"
-    labels = {key: str(getattr(engine, key)) for key in SCHEDULER_FLAGS}
-    return [*_head(name, "gauge", "The scheduler's flags."), f"{name}{_labels(labels)} 1.0"]
+    labels = {"engine": number, **{key: str(getattr(engine, key)) for key in SCHEDULER_FLAGS}}
+    return _head(name, "gauge", "The scheduler's flags."), [f"{name}{_labels(labels)} 1.0"]
 
 
 def _head(name: str, kind: str, text: str) -> tuple[str, str]:

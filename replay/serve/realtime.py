@@ -1,4 +1,4 @@
-"""The simulated engine kept in step with a clock that somebody else reads."""
+"""A simulated engine kept in step with a clock that somebody else reads."""
 
 from __future__ import annotations
 
@@ -6,39 +6,51 @@ import heapq
 from collections.abc import Sequence
 from typing import Protocol
 
-from sim import View
-from sim.requests import Int64s
+import numpy as np
+from numpy.typing import NDArray
+
+from sim import Engine, Outcomes, View
 
 
-class SimulatedEngine(Protocol):
-    """What is needed of sim.Engine."""
+class Realtime(Protocol):
+    """What serves requests in real time: one engine, or a fleet behind a router.
+
+    Requests have numbers from 0; all times are µs of the caller's clock, which must not go back.
+    """
 
     def submit(
         self,
+        now_us: int,
         *,
-        arrival_us: int,
         prompt_tokens: int,
         output_tokens: int,
         priority: int = 0,
         hash_ids: Sequence[int] = (),
         is_guided: bool = False,
-    ) -> int:
-        """Add a request, return its number."""
+        session: str = "",
+    ) -> tuple[int, int]:
+        """Take a request that arrives now; return its number and the arrival it was given."""
 
-    def advance(self, until_us: int) -> None:
-        """Take every step that starts before ``until_us``."""
-
-    def take_tokens(self) -> tuple[Int64s, Int64s]:
-        """Return (request, time_us) of the tokens since the last call."""
-
-    def next_time_us(self) -> int | None:
-        """Return when something next happens."""
-
-    def abort(self, request: int) -> None:
+    def abort(self, now_us: int, request: int) -> None:
         """Drop a request."""
 
-    def view(self) -> View:
-        """Return the engine's state."""
+    def tokens(self, now_us: int) -> list[tuple[int, int]]:
+        """Return (request, time_us) of the tokens whose time has come, in order of time."""
+
+    def views(self, now_us: int) -> list[View]:
+        """Return each engine's state now."""
+
+    def next_time_us(self) -> int | None:
+        """Return when ``tokens`` should be called next, None when nothing is under way."""
+
+    def outcome(self, request: int) -> Outcomes:
+        """Return what became of a request so far, one row."""
+
+    def instance_of(self, request: int) -> int:
+        """Return the number of the engine that serves a request."""
+
+    def forget(self, request: int) -> None:
+        """Let go of a request that nobody asks about any more."""
 
 
 class RealtimeEngine:
@@ -48,7 +60,7 @@ class RealtimeEngine:
     they wait here until then. All times are µs of the caller's clock, which must not go back.
     """
 
-    def __init__(self, engine: SimulatedEngine) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._now_us = 0
         self._due: list[tuple[int, int, int]] = []  # (time, order of emission, request): a heap
@@ -63,12 +75,13 @@ class RealtimeEngine:
         priority: int = 0,
         hash_ids: Sequence[int] = (),
         is_guided: bool = False,
+        session: str = "",  # noqa: ARG002 - one engine has no choice
     ) -> tuple[int, int]:
         """Give the engine a request that arrives now; return its number and the arrival it was given.
 
         Steps that start at this very microsecond have been taken, so it arrives in the next one.
         """
-        self._advance(now_us)
+        self.advance(now_us)
         arrival_us = self._now_us + 1
         number = self._engine.submit(
             arrival_us=arrival_us,
@@ -82,24 +95,47 @@ class RealtimeEngine:
 
     def abort(self, now_us: int, request: int) -> None:
         """Drop a request; tokens of it that are on their way are not handed out any more."""
-        self._advance(now_us)
+        self.advance(now_us)
         self._engine.abort(request)
         self._due = [token for token in self._due if token[2] != request]
         heapq.heapify(self._due)
 
     def tokens(self, now_us: int) -> list[tuple[int, int]]:
         """Return (request, time_us) of the tokens whose time has come, in order of time."""
-        self._advance(now_us)
+        self.advance(now_us)
         out = []
         while self._due and self._due[0][0] <= self._now_us:
             time_us, _, request = heapq.heappop(self._due)
             out.append((request, time_us))
         return out
 
-    def view(self, now_us: int) -> View:
-        """Return the engine's state now."""
-        self._advance(now_us)
-        return self._engine.view()
+    def views(self, now_us: int) -> list[View]:
+        """Return the engine's state now, in a list of one."""
+        self.advance(now_us)
+        return [self._engine.view()]
+
+    def outcome(self, request: int) -> Outcomes:
+        """Return what became of a request so far, one row."""
+        return self._engine.outcomes(slice(request, request + 1))
+
+    def instance_of(self, request: int) -> int:  # noqa: ARG002 - there is one
+        """Return 0."""
+        return 0
+
+    def forget(self, request: int) -> None:
+        """Do nothing: the engine's tables keep every request."""
+
+    def reported(self, time_us: int) -> tuple[int, int, float]:
+        """Return (waiting, running, share of KV blocks in use) as a router may see them at ``time_us``."""
+        return self._engine.reported(time_us)
+
+    def num_cached_blocks(self, hash_ids: Sequence[int]) -> int:
+        """Return how many leading blocks the engine has in its prefix cache."""
+        return self._engine.num_cached_blocks(hash_ids)
+
+    def cached_contents(self) -> NDArray[np.bool_]:
+        """Return for each content id that was handed in whether it is in the engine's prefix cache."""
+        return self._engine.cached_contents()
 
     def next_time_us(self) -> int | None:
         """Return when ``tokens`` should be called next, None when nothing is under way."""
@@ -107,7 +143,8 @@ class RealtimeEngine:
         step_us = self._engine.next_time_us()
         return min([*times, step_us] if step_us is not None else times, default=None)
 
-    def _advance(self, now_us: int) -> None:
+    def advance(self, now_us: int) -> None:
+        """Take every step that starts by now; their tokens wait for their time."""
         self._now_us = max(self._now_us, now_us)
         self._engine.advance(self._now_us + 1)
         requests, times = self._engine.take_tokens()

@@ -1,4 +1,4 @@
-"""Opening and closing the served twin: sockets, signals, the clock."""
+"""Opening and closing the served twin, or a fleet of them: sockets, signals, the clock."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import TypedDict, Unpack
 
 from aiohttp import web
 
 from replay.serve.app import Site, make_app
+from replay.serve.fleet import RealtimeFleet
+from replay.serve.realtime import Realtime, RealtimeEngine
 from replay.serve.twin import Twin
 from replay.twin.config import TwinConfig
 from sim import Engine
+from sim.cluster.config import ClusterConfig, Pool
+from sim.cluster.gateway.admission import AlwaysAdmit
 from traces.errors import ConfigError
 
 DEFAULT_MODEL = "vtwin"
@@ -27,11 +32,22 @@ SHUTDOWN_PATIENCE_S = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listening:
-    """A server that answers. ``url`` has the port it was given."""
+    """A server that answers. ``url`` has the port it was given; ``name``: the instance's, if it is one of several."""
 
     url: str
     model: str
     twin: Twin
+    name: str = ""
+
+
+class ServeOptions(TypedDict, total=False):
+    """Where and how to answer: address (127.0.0.1, port 0 for a free one), the model's name, key, vLLM's metrics."""
+
+    host: str
+    port: int
+    model: str
+    api_key: str | None
+    request_metrics: bool
 
 
 @asynccontextmanager
@@ -44,18 +60,80 @@ async def serving(
     api_key: str | None = None,
     request_metrics: bool = False,
 ) -> AsyncIterator[Listening]:
-    """Serve ``config`` while the context lasts; port 0 picks a free one. ConfigError on a taken port."""
-    _warm_up(config)
-    started_ns = time.monotonic_ns()
-    twin = Twin(config.engine, config.latency, clock_us=lambda: (time.monotonic_ns() - started_ns) // 1000)
+    """Serve ``config`` while the context lasts; port 0 picks a free one. ConfigError on a taken port.
+
+    With a cluster the server answers as the fleet behind its router.
+    """
+    cluster = config.cluster
+    if cluster is not None:
+        check_can_serve(cluster)
+    pools = [Pool(engine=config.engine, latency=config.latency)] if cluster is None else list(cluster.pools)
+    for pool in pools:
+        _warm_up(pool)
+    engines = tuple(pool.engine for pool in pools for _ in range(pool.instances))
+    clock_us = _clock()
+
+    def serves(num_keys: int) -> Realtime:
+        if cluster is None:
+            return RealtimeEngine(Engine(config.engine, config.latency, record="tokens"))
+        return RealtimeFleet(cluster, num_keys=num_keys)
+
+    delay_us = 0 if cluster is None else cluster.latency.admission_us + cluster.latency.routing_us
     site = Site(
-        config=config,
+        engines=engines,
+        vllm_version=config.vllm_version,
         model=model,
-        twin=twin,
+        twin=Twin(engines, serves, clock_us=clock_us),
         api_key=api_key,
         request_metrics=request_metrics,
         created=int(time.time()),
+        delay_s=delay_us / 1e6,
     )
+    async with _listening(site, host=host, port=port) as listening:
+        yield listening
+
+
+@asynccontextmanager
+async def serving_instances(
+    config: TwinConfig, **options: Unpack[ServeOptions]
+) -> AsyncIterator[list[Listening]]:
+    """Serve each instance of the cluster as a server of its own, at ``port`` and those after it; nobody routes.
+
+    Port 0 picks free ones. ``options``: as of ``serving``. Raises ConfigError on a taken port.
+    """
+    assert config.cluster is not None  # noqa: S101 - the caller has made sure
+    names, first_port = iter(config.cluster.instance_names), options.get("port", 0)
+    async with AsyncExitStack() as stack:
+        servers: list[Listening] = []
+        for pool in config.cluster.pools:
+            alone = replace(config, engine=pool.engine, latency=pool.latency, cluster=None)
+            for _ in range(pool.instances):
+                own = ServeOptions(**options)
+                own["port"] = first_port + len(servers) if first_port else 0
+                server = await stack.enter_async_context(serving(alone, **own))
+                servers.append(replace(server, name=next(names)))
+        yield servers
+
+
+def check_can_serve(cluster: ClusterConfig) -> None:
+    """Raise ConfigError on what only a simulation of a whole trace can do."""
+    refused = {
+        "admission": cluster.admission != AlwaysAdmit(),
+        "flow_control": cluster.flow_control is not None,
+        "pools: roles prefill and decode": any(pool.role != "shared" for pool in cluster.pools),
+        "snapshot_interval_us: different intervals": len(
+            {getattr(cluster.snapshot_interval_us, name) for name in ("queue", "kv", "cache")}
+        )
+        > 1,
+    }
+    for what, is_asked in refused.items():
+        if is_asked:
+            raise ConfigError(f"cluster.{what}: got it with serve, expected none: replay and run simulate it")
+
+
+@asynccontextmanager
+async def _listening(site: Site, *, host: str, port: int) -> AsyncIterator[Listening]:
+    """Answer while the context lasts."""
     runner = web.AppRunner(
         make_app(site),
         access_log=None,
@@ -67,36 +145,46 @@ async def serving(
         await runner.setup()
         await web.SockSite(runner, listener).start()  # which closes the socket in the end
         name = f"[{host}]" if ":" in host else host
-        yield Listening(url=f"http://{name}:{listener.getsockname()[1]}", model=model, twin=twin)
+        yield Listening(url=f"http://{name}:{listener.getsockname()[1]}", model=site.model, twin=site.twin)
     finally:
         await runner.cleanup()
-        twin.close()
+        site.twin.close()
 
 
 def run_server(
     config: TwinConfig,
     *,
     announce: Callable[[Listening], None],
-    host: str,
-    port: int,
-    model: str = DEFAULT_MODEL,
-    api_key: str | None = None,
-    request_metrics: bool = False,
+    port_per_instance: bool = False,
+    **options: Unpack[ServeOptions],
 ) -> None:
-    """Serve until SIGINT or SIGTERM; ``announce`` is called once the server answers."""
+    """Serve until SIGINT or SIGTERM; ``announce`` is called for each server once it answers.
+
+    ``port_per_instance``: each instance of the cluster as a server of its own. ``options``: as of ``serving``.
+    """
 
     async def until_told() -> None:
         told = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, told.set)
-        options = {"model": model, "api_key": api_key, "request_metrics": request_metrics}
-        async with serving(config, host=host, port=port, **options) as listening:  # type: ignore[arg-type]
-            announce(listening)
+        async with AsyncExitStack() as stack:
+            if port_per_instance:
+                servers = await stack.enter_async_context(serving_instances(config, **options))
+            else:
+                servers = [await stack.enter_async_context(serving(config, **options))]
+            for server in servers:
+                announce(server)
             await told.wait()
 
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(until_told())
+
+
+def _clock() -> Callable[[], int]:
+    """Return a clock that counts µs from now."""
+    started_ns = time.monotonic_ns()
+    return lambda: (time.monotonic_ns() - started_ns) // 1000
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -120,10 +208,10 @@ def _bound_socket(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def _warm_up(config: TwinConfig) -> None:
+def _warm_up(pool: Pool) -> None:
     """Compile and run the engine once, so that the first request does not pay for it."""
-    engine = Engine(config.engine, config.latency, record="tokens")
-    prompt = min(2, config.engine.max_model_len - 1)
+    engine = Engine(pool.engine, pool.latency, record="tokens")
+    prompt = min(2, pool.engine.max_model_len - 1)
     engine.submit(arrival_us=0, prompt_tokens=prompt, output_tokens=1)
     engine.advance(10**12)
     engine.take_tokens()

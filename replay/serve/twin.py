@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,15 +11,18 @@ import numpy as np
 from replay.serve.blocks import BlockNumbers
 from replay.serve.metrics import Metrics
 from replay.serve.protocol import Answer
-from replay.serve.realtime import RealtimeEngine
+from replay.serve.realtime import Realtime
 from replay.serve.tokens import Tokens
-from sim import Engine, EngineConfig, LatencyModel, View
+from sim import EngineConfig, View
 from sim.config import UNBOUNDED
 
 REMEMBERED_PER_BLOCK = 4
 """Contents remembered per block of the KV cache, so that what is forgotten is long evicted."""
 
 REMEMBERED_AT_LEAST = 1_000_000
+
+REMEMBERED_UNBOUNDED = 1 << 22
+"""The same where a KV cache has no bound: beyond, a content seen long ago may be taken for a new one."""
 
 Clock = Callable[[], int]
 
@@ -37,6 +40,7 @@ class Generation:
     num_prompt_tokens: int
     arrival_us: int
     changed: asyncio.Event
+    instance: int = 0
     num_ready: int = 0
     num_sent: int = 0
     first_us: int | None = None
@@ -59,20 +63,29 @@ class Timing:
     num_cached_tokens: int
 
 
-class Twin:
-    """Feeds the engine, wakes at the times it names, announces tokens on ``Generation.changed``.
+def num_remembered(engines: Sequence[EngineConfig]) -> int:
+    """Return of how many contents the numbers are kept: several times what the engines' caches hold together."""
+    if any(each.num_gpu_blocks == UNBOUNDED for each in engines):
+        return REMEMBERED_UNBOUNDED
+    return max(REMEMBERED_AT_LEAST, sum(each.num_gpu_blocks for each in engines) * REMEMBERED_PER_BLOCK)
 
-    Everything happens in the event loop: taking a step costs tens of microseconds.
+
+class Twin:
+    """Feeds the engine or engines, wakes at the times they name, announces tokens on ``Generation.changed``.
+
+    ``engines``: the settings of each; ``serves``: makes what serves requests, told how many hash ids there can be.
+    ``metrics``: of each engine. Everything happens in the event loop: taking a step costs tens of microseconds.
     """
 
-    def __init__(self, engine: EngineConfig, latency: LatencyModel, *, clock_us: Clock) -> None:
-        self.metrics = Metrics()
-        self._config = engine
+    def __init__(
+        self, engines: Sequence[EngineConfig], serves: Callable[[int], Realtime], *, clock_us: Clock
+    ) -> None:
+        self.metrics = [Metrics() for _ in engines]
+        self._caches = any(engine.enable_prefix_caching for engine in engines)
         self._clock_us = clock_us
-        self._engine = Engine(engine, latency, record="tokens")
-        self._realtime = RealtimeEngine(self._engine)
-        known = 0 if engine.num_gpu_blocks == UNBOUNDED else engine.num_gpu_blocks * REMEMBERED_PER_BLOCK
-        self._blocks = BlockNumbers(engine.block_size, capacity=max(REMEMBERED_AT_LEAST, known))
+        num_known = num_remembered(engines)
+        self._realtime = serves(num_known)
+        self._blocks = BlockNumbers(engines[0].block_size, capacity=num_known)
         self._live: dict[int, Generation] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -85,10 +98,11 @@ class Twin:
         priority: int = 0,
         salt: str = "",
         guided: bool = False,
+        session: str = "",
     ) -> Generation:
-        """Give the engine a request that arrives now; ``guided``: a grammar takes its time."""
+        """Give the engine a request that arrives now; ``guided``: a grammar takes time; ``session``: whose it is."""
         hash_ids: list[int] = []
-        if self._config.enable_prefix_caching:
+        if self._caches:
             hash_ids = self._blocks.of(np.concatenate([prompt, answer.tokens]), salt=salt)
         number, arrival_us = self._realtime.submit(
             self._clock_us(),
@@ -97,6 +111,7 @@ class Twin:
             priority=priority,
             hash_ids=hash_ids,
             is_guided=guided,
+            session=session,
         )
         generation = Generation(
             number=number,
@@ -104,35 +119,43 @@ class Twin:
             num_prompt_tokens=len(prompt),
             arrival_us=arrival_us,
             changed=changed,
+            instance=self._realtime.instance_of(number),
         )
         self._live[number] = generation
         self._arm()
         return generation
 
     def drop(self, generation: Generation) -> None:
-        """Abort a request whose client is gone; a finished one is left alone."""
+        """Let go of a request: abort it where its client is gone before its end."""
         if self._live.pop(generation.number, None) is not None:
             self._realtime.abort(self._clock_us(), generation.number)
-            self.metrics.finished["abort"] += 1
+            self.metrics[generation.instance].finished["abort"] += 1
             self._arm()
+        else:
+            self._realtime.forget(generation.number)
 
     def mark_sent(self, generation: Generation) -> None:
         """Note that everything ready has been handed to the socket."""
         if generation.unsent_us is not None:
             lag_us = self._clock_us() - generation.unsent_us
-            self.metrics.send_lag.observe(lag_us / 1e6)
+            self.metrics[generation.instance].send_lag.observe(lag_us / 1e6)
         generation.unsent_us, generation.num_sent = None, generation.num_ready
 
-    def view(self) -> View:
-        """Return the engine's state now."""
-        return self._realtime.view(self._clock_us())
+    def views(self) -> list[View]:
+        """Return each engine's state now."""
+        return self._realtime.views(self._clock_us())
+
+    @property
+    def num_under_way(self) -> int:
+        """How many answers are under way."""
+        return len(self._live)
 
     def timing(self, generation: Generation) -> Timing:
         """Return what the engine says of a request all of whose tokens are due."""
-        outcomes = self._engine.outcomes(slice(generation.number, generation.number + 1))
+        outcomes = self._realtime.outcome(generation.number)
         scheduled, first = int(outcomes.scheduled_us[0]), int(outcomes.first_token_us[0])
         return Timing(
-            queue_us=scheduled - int(outcomes.queued_us[0]),
+            queue_us=scheduled - int(outcomes.taken_in_us[0]),
             prefill_us=first - scheduled,
             decode_us=int(outcomes.last_token_us[0]) - first,
             num_cached_tokens=int(outcomes.num_cached_tokens[0]),
@@ -153,7 +176,7 @@ class Twin:
 
     def _token(self, generation: Generation, time_us: int) -> None:
         """Announce one token that is due."""
-        metrics = self.metrics
+        metrics = self.metrics[generation.instance]
         metrics.generation_tokens += 1
         if generation.first_us is None:
             generation.first_us = time_us
@@ -171,7 +194,7 @@ class Twin:
         generation.changed.set()
 
     def _count_finished(self, generation: Generation, time_us: int) -> None:
-        metrics, timing = self.metrics, self.timing(generation)
+        metrics, timing = self.metrics[generation.instance], self.timing(generation)
         metrics.finished[generation.answer.finish_reason] += 1
         metrics.e2e.observe((time_us - generation.arrival_us) / 1e6)
         metrics.queue.observe(timing.queue_us / 1e6)

@@ -34,9 +34,11 @@ MIDDLE = (0.1, 0.9)
 class NearCapacity:
     """How near a run is, and its mean TTFT (µs) with 5 % less and 5 % more load.
 
-    ``utilization``: its request rate over the simulated capacity; None where it is the seats that are taken.
+    ``rate_per_s``: of the arrivals. ``utilization``: that over the simulated capacity; None where it is the seats that
+    are taken.
     """
 
+    rate_per_s: float
     utilization: float | None
     capacity_per_s: float
     seats: int
@@ -45,8 +47,18 @@ class NearCapacity:
     low_us: float
     high_us: float
 
+    @property
+    def is_overloaded(self) -> bool:
+        """Whether more arrives than is served, by more than a twin's capacity may be off."""
+        return self.utilization is not None and self.utilization > 1 + MARGIN
+
     def text(self) -> str:
         """Return what a reader must know, as a line."""
+        if self.is_overloaded:
+            return (
+                f"overloaded: {self.rate_per_s:.3g} requests/s are sent, the server answers at most "
+                f"{self.capacity_per_s:.3g}. Do not trust TTFT and E2E: the queue grows as long as the run lasts"
+            )
         where = (
             f"{self.seats} of {self.num_seats} seats taken"
             if self.utilization is None
@@ -103,6 +115,7 @@ def near_capacity(
     fewer, more = (_mean_ttft(run(_faster(requests, 1 + by))) for by in (-MARGIN, MARGIN))
     own = _mean_ttft(simulation.outcomes)
     return NearCapacity(
+        rate_per_s=rate,
         utilization=rate / capacity if rate >= (1 - MARGIN) * capacity else None,
         capacity_per_s=capacity,
         seats=seats,

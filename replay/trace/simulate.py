@@ -88,7 +88,7 @@ def simulated_trace(trace: Trace, simulation: Simulation, *, is_closed_loop: boo
         "num_preemptions": outcomes.num_preemptions,
         "preempted_us": _known(outcomes.preempted_us, scheduled),
         "num_cached_tokens": _known(outcomes.num_cached_tokens, scheduled),
-        "server_queue_us": _known(outcomes.scheduled_us - outcomes.queued_us, scheduled),
+        "server_queue_us": _known(outcomes.scheduled_us - outcomes.taken_in_us, scheduled),
         "server_prefill_us": _known(outcomes.first_token_us - outcomes.scheduled_us, got_tokens),
         "server_decode_us": _known(outcomes.last_token_us - outcomes.first_token_us, ok),
         "length_capped": _cut_short(trace, simulation),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 import numpy as np
 
@@ -26,6 +26,8 @@ from traces.files.write import tool_version
 from traces.slo import Goodput, goodput
 
 SCHEMA_VERSION = 1
+
+Verdict = Literal["stable", "near saturation", "overloaded"]
 
 
 class Speculation(TypedDict):
@@ -79,7 +81,8 @@ class Summary(TypedDict):
     """The document itself. Throughputs are per second of simulated time, None when that is 0.
 
     ``prefix_hit_frac``: prompt tokens found in the cache when a request was first scheduled, of the prompt
-    tokens of all requests that were; ``engine_cpu_s`` is the only value that differs from run to run.
+    tokens of all requests that were; ``offered_rate_per_s`` and ``verdict``: how fast requests came and whether the
+    server kept up, None where answers set the pace; ``engine_cpu_s`` is the only value that differs from run to run.
     ``kv_offload``: None without a second tier. ``operator_times``: None unless asked for.
     ``num_length_capped``: requests whose answer max_model_len cut. ``measured``: None where all but the warm-up is.
     ``groups``: the requests that are measured, by service class, tenant, model and adapter.
@@ -95,6 +98,8 @@ class Summary(TypedDict):
     incomplete: Undone | None
     duration_us: int
     measured: MeasuredSpan | None
+    offered_rate_per_s: float | None
+    verdict: Verdict | None
     request_throughput: float | None
     output_token_throughput: float | None
     prefix_hit_frac: float | None
@@ -151,6 +156,8 @@ def summarize(
         measured=None
         if window is None
         else MeasuredSpan(from_us=window.from_us, to_us=window.to_us, num_requests=len(chosen)),
+        offered_rate_per_s=None,
+        verdict=None,
         request_throughput=_ratio(num_finished, span_us / 1e6),
         output_token_throughput=_ratio(num_tokens, span_us / 1e6),
         prefix_hit_frac=_prefix_hit_frac(simulation, trace),
@@ -249,6 +256,7 @@ def table(summary: Summary) -> str:
     facts = [
         ("requests", counts or "none"),
         ("simulated", f"{seconds:,.3f} s in {cpu:,.3f} s of CPU{faster}"),
+        *_offered(summary),
         ("throughput", f"{_shown(summary['request_throughput'])} requests/s"),
         ("", f"{_shown(summary['output_token_throughput'])} output tokens/s"),
         ("prefix hits", "no prompt was scheduled" if hit is None else f"{hit:.1%} of prompt tokens"),
@@ -257,11 +265,11 @@ def table(summary: Summary) -> str:
         ("steps", f"{summary['num_steps']:,} in {summary['num_jumps']:,} jumps"),
     ]
     rows = [
-        _row("TTFT, ms", summary["ttft_us"]),
-        _row("E2E, ms", summary["e2e_us"]),
-        _row("ITL, ms", summary["itl_us"]),
-        _row("TPOT, ms", summary["tpot_us"]),
-        _row("queue, ms", summary["queue_us"]),
+        _time_row("TTFT", summary["ttft_us"]),
+        _time_row("E2E", summary["e2e_us"]),
+        _time_row("ITL", summary["itl_us"]),
+        _time_row("TPOT", summary["tpot_us"]),
+        _time_row("queue", summary["queue_us"]),
         _row("prompt tok.", summary["prompt_tokens"], divisor=1),
         _row("output tok.", summary["output_tokens"], divisor=1),
     ]
@@ -270,6 +278,29 @@ def table(summary: Summary) -> str:
     lines += group_lines(summary["groups"])
     times = summary["operator_times"]
     return "\n".join([*lines, *(operator_lines(times) if times is not None else ())])
+
+
+def offered_rate_per_s(trace: Trace) -> float | None:
+    """Return the mean rate at which requests were sent, per second; None where all came at once."""
+    sent = trace.column("send_time_us").to_numpy(np.float64, na_value=np.nan)
+    sent = sent[~np.isnan(sent)]
+    span_us = float(np.ptp(sent)) if len(sent) else 0.0
+    return (len(sent) - 1) / span_us * 1e6 if span_us > 0 else None
+
+
+VERDICTS: dict[Verdict, str] = {
+    "stable": "stable: the server keeps up",
+    "near saturation": "near saturation: TTFT depends on small differences in speed",
+    "overloaded": "OVERLOADED: the queue grows as long as the run lasts",
+}
+
+
+def _offered(summary: Summary) -> list[tuple[str, str]]:
+    """Return the lines of what was asked of the server, and whether it kept up; none where answers set the pace."""
+    if summary["offered_rate_per_s"] is None:
+        return []
+    facts = [("offered", f"{_shown(summary['offered_rate_per_s'])} requests/s")]
+    return facts if summary["verdict"] is None else [*facts, ("verdict", VERDICTS[summary["verdict"]])]
 
 
 def _optional_facts(summary: Summary) -> list[tuple[str, str]]:
@@ -370,6 +401,13 @@ def _known(value: float) -> float | None:
 
 def _shown(value: float | None) -> str:
     return "-" if value is None else f"{value:,.3f}"
+
+
+def _time_row(name: str, values: Distribution) -> str:
+    """Return a row of times in the unit that suits the median: ms, from 10 s on s, from 10 minutes on min."""
+    typical = values["p50"] or 0.0
+    unit, divisor = ("ms", 1e3) if typical < 1e7 else (("s", 1e6) if typical < 6e8 else ("min", 6e7))
+    return _row(f"{name}, {unit}", values, divisor=divisor)
 
 
 def _row(name: str, values: Distribution, *, divisor: float = 1e3) -> str:

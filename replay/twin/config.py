@@ -103,11 +103,15 @@ def load_config(
         )
     root = overlaid(root, settings)
     try:
-        return _read(
+        found = _read(
             root, path, defaults=defaults, latency_model=latency_model, allows_cluster=allows_cluster
         )
     except ConfigError as error:
         raise named(error, settings) from error
+    if not any(each.key in ("engine", "engine.async_scheduling") for each in settings):
+        return found
+    own = load_config(path, defaults=defaults, latency_model=latency_model, allows_cluster=allows_cluster)
+    return replace(found, notes=(*found.notes, *_async_notes(found.engine, own.engine)))
 
 
 def _read(
@@ -330,6 +334,18 @@ def _entry_notes(entry: DefaultsEntry | None) -> tuple[str, ...]:
     where = entry.provenance
     trust = {"weak": "weakly identified", "partial": "partly identified", "good": "identified"}
     return (f"latency of the entry {entry} ({where.source}, {where.date}, {trust[where.identification]})",)
+
+
+def _async_notes(engine: EngineConfig, own: EngineConfig) -> tuple[str, ...]:
+    """Return that the coefficients do not know what async scheduling hides, where a setting switches it."""
+    if engine.async_scheduling == own.async_scheduling:
+        return ()
+    now, measured = ("on", "off") if engine.async_scheduling else ("off", "on")
+    return (
+        f"engine.async_scheduling: switched {now}, with the step times of a server that had it {measured}. The CPU's "
+        "work between steps, which async scheduling hides, is not known apart from them: this question has no "
+        "answer here. Measure a server with the other setting and fit it",
+    )
 
 
 def _startup_notes(engine: EngineConfig) -> tuple[str, ...]:

@@ -232,7 +232,7 @@ def _outcomes(world: World, states: list[State], config: ClusterConfig) -> Outco
     is_unsent = world.journeys["arrival_us"] == NEVER
     never_came = world.journeys["instance"] == NEVER
     chosen.arrival_us[:] = np.where(is_unsent, NEVER, world.journeys["arrival_us"])
-    chosen.queued_us[never_came] = NEVER
+    chosen.queued_us[never_came] = chosen.taken_in_us[never_came] = NEVER
     return chosen
 
 

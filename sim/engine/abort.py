@@ -25,7 +25,10 @@ def abort(s: State, request: int) -> None:
     elif r.status == WAITING or r.status == PREEMPTED:  # noqa: PLR1714 - numba compares scalars
         end_preemption(s, request)
         remove_request(s, request)
-    elif r.status != PENDING:
+    elif r.status == PENDING:
+        if s.taken_in_us[request] >= s.engine[0].clock.now_us:
+            s.taken_in_us[request] = NEVER  # noted by a jump that ends now: it goes before it would have been taken in
+    else:
         return
     r.status = ABORTED
     queues.is_blocked = 0

@@ -64,6 +64,8 @@ def inject(s: State, request: int, at_us: int, delay_us: int) -> None:
     r.urgency += s.engine[0].settings.age_weight_per_us * (at_us - r.arrival_us)
     r.arrival_us = at_us
     r.queued_us = at_us + delay_us
+    if r.scheduled_us == NEVER:
+        s.taken_in_us[request] = NEVER
     add_pending(s, request)
     if s.engine[0].settings.has_deadlines:
         add_deadline(s, request)

@@ -103,6 +103,7 @@ def first_state(
         held=np.zeros(0, np.int64),
         deadline_us=np.zeros(0, np.int64),
         deadlines=np.zeros(0, np.int64),
+        taken_in_us=np.zeros(0, np.int64),
         preempted_us=np.zeros(0, np.int64),
         running=np.zeros(seats + 1, np.uint32),
         heap=np.zeros(0, np.int64),

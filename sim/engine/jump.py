@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from sim.compile import part, phase
 from sim.engine.deadlines import next_deadline_us
-from sim.engine.dtypes import FCFS, GOT_FIRST_TOKEN, IS_DECODE, NEVER, SAMPLES
+from sim.engine.dtypes import FCFS, GOT_FIRST_TOKEN, IS_DECODE, NEVER, PENDING, SAMPLES
 from sim.engine.kv_cache.allocate_slots import append_new_block
 from sim.engine.kv_cache.prefix_cache import has_hashes_past, hash_of_block, remember_hash
 from sim.engine.log import count_steps, log_completion, log_pause, log_span, note_schedule
@@ -20,7 +20,7 @@ from sim.engine.optional.blis import least_step_us
 from sim.engine.state import State
 from sim.engine.step_duration import blackbox_us, output_delay_us, take_step
 from sim.engine.update import finish
-from sim.engine.waiting import next_queued_us
+from sim.engine.waiting import next_queued_us, note_taken_in
 from sim.latency.batch import sums_of_decodes
 from sim.latency.model import BLACKBOX, EXTENDED
 
@@ -158,6 +158,18 @@ def advance_request(s: State, request: int, num_steps: int, first_end_us: int, l
         r.num_cached_blocks = (r.num_tokens - 1) // settings.block_size
 
 
+@phase
+def take_in_meanwhile(s: State, num_steps: int) -> None:
+    """Note when a jump's steps, taken singly, would have found those in the queue who join it during the jump."""
+    request, step = s.engine[0].queues.first_pending, 0
+    while request != NEVER and s.requests[request].queued_us <= s.ends_us[num_steps - 1]:
+        while s.ends_us[step] < s.requests[request].queued_us:
+            step += 1
+        if s.requests[request].status == PENDING:
+            note_taken_in(s, request, s.ends_us[step])
+        request = s.requests[request].next_waiting
+
+
 @part
 def advance_running(s: State, num_steps: int) -> None:
     """Give every running request its tokens of a jump, and free those that have all of them, in running order."""
@@ -172,6 +184,8 @@ def advance_running(s: State, num_steps: int) -> None:
         log_jump_tokens(s, num_steps)
     current.num_finished = queues.has_finished_ids = 0
     note_schedule(s)
+    if queues.first_pending != NEVER and next_queued_us(s) <= last_end_us:
+        take_in_meanwhile(s, num_steps)
     num_left = 0
     for i in range(queues.num_running):
         request = s.running[i]

@@ -20,7 +20,7 @@ from sim.engine.state import State
 from sim.engine.step_duration import take_step
 from sim.engine.step_sums import sums_of
 from sim.engine.update import update_from_output
-from sim.engine.waiting import add_request, earlier, next_queued_us, take_first_pending
+from sim.engine.waiting import add_request, earlier, next_queued_us, note_taken_in, take_first_pending
 
 REACHED, IDLE, NEEDS_ROOM, PAUSED = 0, 1, 2, 3
 """Why ``run`` returned: the time is up, nothing can happen before another request comes, an array is full, requests
@@ -44,6 +44,7 @@ def add_arrivals(s: State, by_us: int) -> None:
         queues.is_blocked = 0
         if r.status == PENDING:
             r.status = WAITING
+            note_taken_in(s, request, s.engine[0].clock.now_us)
             add_request(s, request)
             if settings.has_traits and settings.policy == FCFS:
                 move_to_its_place(s, request)

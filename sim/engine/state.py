@@ -20,6 +20,9 @@ class State(NamedTuple):
     held: NDArray[np.int64]  # closed loop: request numbers in the order in which they may go
     deadline_us: NDArray[np.int64]  # per request: when its client gives up, NEVER; empty where nobody does
     deadlines: NDArray[np.int64]  # request numbers by (deadline_us, number)
+    taken_in_us: NDArray[
+        np.int64
+    ]  # per request: when the loop found it in the queue (vLLM's QUEUED event), NEVER
     preempted_us: NDArray[np.int64]  # per request: time preempted; while it is, minus when that began
     running: NDArray[np.uint32]  # request numbers in admission order
     heap: NDArray[np.int64]  # waiting requests of every policy but fcfs

@@ -185,6 +185,13 @@ def take_first_pending(s: State) -> None:
 
 
 @part
+def note_taken_in(s: State, request: int, time_us: int) -> None:
+    """Note when the engine, between two steps, found a request in its queue, if that was not noted yet."""
+    if s.taken_in_us[request] == NEVER:
+        s.taken_in_us[request] = time_us
+
+
+@part
 def drop_pending(s: State, request: int) -> None:
     """Take a request out of the pending list before it has joined the queue."""
     queues, r = s.engine[0].queues, s.requests[request]

@@ -106,11 +106,15 @@ def outcomes_of(state: State, latency: LatencyModel, requests: slice = slice(Non
         preempted_us += state.preempted_us[: queues.num_requests][requests]
         preempted_us[rows["status"] == dt.PREEMPTED] += state.engine[0].clock.now_us
     arrival_us, queued_us = rows["arrival_us"].copy(), rows["queued_us"].copy()
+    taken_in_us = state.taken_in_us[: queues.num_requests][requests].copy()
+    taken_in_us[rows["status"] == dt.PENDING] = dt.NEVER  # a jump has noted it beforehand
     if len(state.traits):  # in vLLM a request is in the queue while its grammar compiles
         is_guided = state.traits["is_guided"][: queues.num_requests][requests] * (
             rows["status"] != dt.REJECTED
         )
-        queued_us -= state.engine[0].settings.guided_compile_us * is_guided
+        compiling_us = state.engine[0].settings.guided_compile_us * is_guided
+        queued_us -= compiling_us
+        taken_in_us -= np.where(taken_in_us == dt.NEVER, 0, compiling_us)
     if state.engine[0].settings.is_closed_loop:
         is_held = np.zeros(queues.num_requests, bool)
         is_held[state.held[queues.next_held :]] = True
@@ -119,6 +123,7 @@ def outcomes_of(state: State, latency: LatencyModel, requests: slice = slice(Non
         status=status,
         arrival_us=arrival_us,
         queued_us=queued_us,
+        taken_in_us=taken_in_us,
         scheduled_us=rows["scheduled_us"].copy(),
         first_token_us=first_seen_us,
         last_token_us=last_seen_us,
@@ -146,6 +151,7 @@ def cut_off(state: State, outcomes: Outcomes, *, until_us: int) -> tuple[int, in
     status[is_absent | (is_late & ~gave_up)] = Status.UNFINISHED
     status[(status == Status.UNFINISHED) & gave_up & ~is_absent] = Status.TIMEOUT
     outcomes.arrival_us[is_absent] = outcomes.queued_us[is_absent] = dt.NEVER
+    outcomes.taken_in_us[is_absent] = dt.NEVER
     outcomes.first_token_us[outcomes.first_token_us > until_us] = dt.NEVER
     is_cut = status == Status.UNFINISHED
     is_running = is_cut & ((rows["status"] == dt.RUNNING) | is_late)

@@ -2,7 +2,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from calibrate.compare.phases import taken_in_us
 from calibrate.findings import Calibration, Options
 from calibrate.run import compare_with_twin
 from replay import simulate_trace
@@ -84,8 +83,3 @@ def test_phases_of_a_simulation_are_those_of_its_outcomes() -> None:
     client = found.pairs.simulated["client_phase_us"].to_numpy()
     assert client.mean() == pytest.approx((outcomes.queued_us - outcomes.arrival_us).mean())
     assert len(simulated) == 40
-
-
-def test_a_request_is_taken_in_when_the_next_step_starts_and_at_once_by_an_idle_engine() -> None:
-    starts = np.array([10, 20, 30])
-    assert list(taken_in_us(np.array([0, 10, 11, 25, 40]), starts)) == [10, 10, 20, 30, 40]

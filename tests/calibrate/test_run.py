@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -70,11 +72,14 @@ def test_queue_times_are_compared_by_the_servers_clock_which_starts_between_two_
     assert found.observed["p50"] == 0  # a request that finds a seat waits for nothing but the step under way
 
 
-def test_queue_times_of_a_simulated_trace_are_compared_by_its_own_clock() -> None:
-    simulated, _ = simulate_trace(workload(40, rate=20, seed=7), SERVER, record="spans")
-    found = compare_with_twin([source("a", simulated)], SERVER, QUICK).holdout["queue_us"]
-    assert found.observed["p50"] > 0
-    assert found.error["mean"].value == pytest.approx(0, abs=1)
+def test_queue_times_of_a_simulated_trace_are_by_the_servers_clock_too() -> None:
+    few_seats = replace(SERVER, engine=replace(SERVER.engine, max_num_seqs=2))
+    simulated, _ = simulate_trace(workload(40, rate=20, seed=7), few_seats, record="spans")
+    for mode in ("replayed", "real"):
+        told = simulated.with_header(mode=mode)
+        found = compare_with_twin([source("a", told)], few_seats, QUICK).holdout["queue_us"]
+        assert found.observed["mean"] > 0
+        assert found.error["mean"].value == pytest.approx(0, abs=1e-9)
 
 
 def test_two_traces_can_be_compared_without_a_twin() -> None:

@@ -139,3 +139,14 @@ def test_errors_of_itl_per_request_are_left_to_tpot_whose_they_are() -> None:
     assert rows["| ITL"][2:4] == [NONE, NONE]
     assert "%" in rows["| ITL"][4]
     assert "%" in rows["| TPOT"][2]
+
+
+def test_failed_requests_are_a_warning() -> None:
+    trace = observed(workload(60, rate=3, seed=1))
+    failing = trace.with_columns(status=["error"] * 5 + ["ok"] * 55)
+    told = warnings_of(compare_with_twin([source("low", failing)], SERVER, Options()))
+    assert any(line.startswith("failures: 5 of the 60 requests of low failed") for line in told)
+    assert not any(
+        "failures" in line
+        for line in warnings_of(compare_with_twin([source("low", trace)], SERVER, Options()))
+    )

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 import vtwin
+from replay.trace.simulation_summary import _time_row
 from traces import pooled_itl_us, read_trace, request_metrics
 
 CONFIG = """\
@@ -64,7 +65,15 @@ def test_the_document_has_the_contracts_keys(capsys: pytest.CaptureFixture[str])
     summary = document(capsys, *REPLAY)
     assert list(summary) == [
         *("schema_version", "tool_version", "num_requests", "num_by_status", "num_warmup"),
-        *("num_length_capped", "incomplete", "duration_us", "measured", "request_throughput"),
+        *(
+            "num_length_capped",
+            "incomplete",
+            "duration_us",
+            "measured",
+            "offered_rate_per_s",
+            "verdict",
+            "request_throughput",
+        ),
         *("output_token_throughput", "prefix_hit_frac", "num_preemptions", "engine_cpu_s", "num_steps"),
         *("num_jumps", "steps", "prompt_tokens", "output_tokens", "ttft_us", "e2e_us", "itl_us"),
         *("tpot_us", "queue_us", "preempted_us", "speculative", "kv_offload"),
@@ -307,3 +316,48 @@ def test_a_trace_is_not_replaced_by_its_own_simulation(
     assert vtwin.main(["replay", "w", "--config", "twin.yaml", "--output", output]) == 2
     assert "is the trace that is simulated, expected another place" in capsys.readouterr().err
     assert Path("w.csv").read_bytes() == before
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(("rate", "verdict"), [("5", "stable"), ("2000", "overloaded")])
+def test_the_summary_says_what_was_offered_and_whether_the_server_kept_up(
+    capsys: pytest.CaptureFixture[str], rate: str, verdict: str
+) -> None:
+    asked = ("run", "--rate", rate, "--num-requests", "200", *LENGTHS, "--config", "twin.yaml")
+    summary = document(capsys, *asked)
+    assert summary["verdict"] == verdict
+    assert summary["offered_rate_per_s"] == pytest.approx(float(rate), rel=0.2)
+    assert vtwin.main(list(asked)) == 0
+    out, told = capsys.readouterr()
+    assert "offered" in out
+    assert ("OVERLOADED" in out) == (verdict == "overloaded")
+    assert ("overloaded:" in told) == (verdict == "overloaded")
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_closed_loop_is_offered_no_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    summary = document(capsys, "run", "--concurrency", "4", *LENGTHS, "--config", "twin.yaml")
+    assert summary["offered_rate_per_s"] is None
+    assert summary["verdict"] is None
+
+
+@pytest.mark.parametrize(("median_us", "unit"), [(9e6, "ms"), (11e6, "s"), (700e6, "min")])
+def test_times_of_a_summary_have_a_unit_that_people_read(median_us: float, unit: str) -> None:
+    same = dict.fromkeys(("mean", "p50", "p90", "p95", "p99"), median_us)
+    assert _time_row("TTFT", same).startswith(f"TTFT, {unit} ")  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("place", ["-", "/proc/x"])
+def test_a_place_that_is_none_is_a_fault_of_the_call(capsys: pytest.CaptureFixture[str], place: str) -> None:
+    assert vtwin.main(["run", *LOAD, *LENGTHS, "--config", "twin.yaml", "--output", place]) == 2
+    assert "--output: got" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("folder")
+def test_switching_async_scheduling_is_told_to_have_no_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("run", *LOAD, *LENGTHS, "--config", "twin.yaml", "--set")
+    assert vtwin.main([*asked, "engine.async_scheduling=true"]) == 0
+    assert "has no answer here" in capsys.readouterr().err
+    assert vtwin.main([*asked, "engine.async_scheduling=false"]) == 0
+    assert "has no answer" not in capsys.readouterr().err

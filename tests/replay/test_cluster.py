@@ -186,7 +186,7 @@ def test_a_full_gateway_does_not_make_the_capacity_smaller(
     )
     for gateway in ("", ", flow_control: {capacity: 50, detector: concurrency, max_concurrency: 30}"):
         run(tmp_path, ONE + f"cluster: {{instances: 2{gateway}}}\n", command=load)
-        told.append(re.findall(r"simulated capacity of ([0-9.]+)", capsys.readouterr().err))
+        told.append(re.findall(r"answers at most ([0-9.]+)", capsys.readouterr().err))
     assert len(told[0]) == 1
     assert told[1] == told[0]
 

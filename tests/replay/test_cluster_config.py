@@ -191,12 +191,6 @@ def test_decisions_without_a_cluster_are_refused(tmp_path: Path, capsys: pytest.
     assert "--decisions: got d.csv, expected a name that ends in .jsonl" in capsys.readouterr().err
 
 
-def test_serve_refuses_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "twin.yaml").write_text(SERVER + "cluster: {instances: 2}\n")
-    assert main(["serve", "--config", str(tmp_path / "twin.yaml"), "--port", "0"]) == 2
-    assert "cluster: got one, expected a single engine here" in capsys.readouterr().err
-
-
 def keys_under(path: str) -> set[str]:
     start = f"cluster.{path}."
     return {key.path.removeprefix(start) for key in CLUSTER_KEYS if key.path.startswith(start)}

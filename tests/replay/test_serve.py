@@ -165,12 +165,12 @@ async def test_a_client_that_leaves_has_its_request_aborted(stream: bool) -> Non
     async with served(latency=Blackbox(beta0=20_000)) as (listening, client):  # 20 s, were it left to finish
         body = {"prompt": [1] * 20, "max_tokens": 1000, "stream": stream}
         request = asyncio.create_task(client.post("/v1/completions", json=body))
-        await until(lambda: listening.twin.view().num_running == 1)
+        await until(lambda: listening.twin.views()[0].num_running == 1)
         if stream:
             (await request).close()
         else:
             request.cancel()
-        await until(lambda: listening.twin.view().num_running == 0)
+        await until(lambda: listening.twin.views()[0].num_running == 0)
         page = await (await client.get("/metrics")).text()
     assert 'finished_reason="abort",model_name="vtwin"} 1.0' in page
     assert 'kv_cache_usage_perc{engine="0",model_name="vtwin"} 0.0' in page

@@ -69,9 +69,9 @@ def test_block_numbers_are_dense_and_a_salt_keeps_them_apart() -> None:
     assert blocks.of(tokens) == [0, 1, 2]
 
 
-def test_only_the_blocks_seen_last_are_remembered_and_no_number_is_used_twice() -> None:
+def test_only_the_blocks_seen_last_are_remembered_and_a_forgotten_one_gives_its_number_away() -> None:
     blocks = BlockNumbers(1, capacity=2)
     first, second, third = (np.array([n]) for n in range(3))
-    assert [blocks.of(first), blocks.of(second), blocks.of(first), blocks.of(third)] == [[0], [1], [0], [2]]
+    assert [blocks.of(first), blocks.of(second), blocks.of(first), blocks.of(third)] == [[0], [1], [0], [1]]
     assert blocks.of(first) == [0]
-    assert blocks.of(second) == [3]
+    assert blocks.of(second) == [1]

@@ -39,6 +39,7 @@ class Request:
     place: int = 0  # among those of one deadline
     preempted_us: int = 0
     preempted_since_us: int = NEVER
+    taken_in_us: int = NEVER
     sampled_us: int = 0  # when the newest token comes out of the last stage
     next_decode_step: int = 0
     has_arrived: bool = True
@@ -472,6 +473,7 @@ class Reference:
             request = self.pending.pop(0)
             self.is_blocked = False
             if request.status == Status.UNFINISHED:
+                request.taken_in_us = self.clock - self.config.guided_compile_us * request.is_guided
                 self.waiting.insert(self.place_in_queue(request), request)
 
     def came_us(self, request: Request) -> int:

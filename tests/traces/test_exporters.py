@@ -96,7 +96,7 @@ def test_a_closed_loop_and_an_unknown_tool_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--to: got 'k6', expected one of mooncake"):
         export(observed(), "k6", tmp_path / "t")  # type: ignore[arg-type]
     (tmp_path / "file").write_text("")
-    with pytest.raises(TraceError, match="expected a place that can be written"):
+    with pytest.raises(ConfigError, match="expected a place that can be written"):
         export(observed(), "azure", tmp_path / "file" / "t")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.traces.made import events_of, small_trace, traces
-from traces import Trace, TraceError, make_trace, read_trace, select_rows, write_trace
+from traces import ConfigError, Trace, make_trace, read_trace, select_rows, write_trace
 from traces.files import write as write_module
 
 ANY_PLACE = settings(
@@ -128,7 +128,7 @@ def test_a_write_that_fails_changes_nothing(
         raise fault
 
     monkeypatch.setattr(write_module, "header_yaml", fail)
-    with pytest.raises((KeyboardInterrupt, TraceError)):
+    with pytest.raises((KeyboardInterrupt, ConfigError)):
         write_trace(small_trace(input_tokens=[1, 2, 3]), tmp_path / "t")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
@@ -136,14 +136,19 @@ def test_a_write_that_fails_changes_nothing(
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    with pytest.raises(TraceError, match="Permission denied"):
+    with pytest.raises(ConfigError, match="Permission denied"):
         write_trace(small_trace(), tmp_path / "t")
 
 
 def test_a_file_where_the_folder_should_be_is_named(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("")
-    with pytest.raises(TraceError, match=r"f/t: .*, expected a place that can be written"):
+    with pytest.raises(ConfigError, match=r"--output: .*, expected a place that can be written \(.*f/t\)"):
         write_trace(small_trace(), tmp_path / "f" / "t")
+
+
+def test_a_dash_is_no_place_for_several_files() -> None:
+    with pytest.raises(ConfigError, match="--output: got -"):
+        write_trace(small_trace(), "-")
 
 
 def test_an_empty_trace_is_a_trace(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from traces.errors import ConfigError, TraceError
+from traces.errors import ConfigError
 from traces.exporters.target import TARGET_FORMATS, TargetFormat
 
 if TYPE_CHECKING:
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def export(trace: Trace, target: TargetFormat, path: str | Path) -> Path:
     """Write ``trace`` to ``path`` in another tool's format, whole or not at all; return the path.
 
-    Raises ConfigError for an unknown format, TraceError for a trace that lacks what the format says (times in a
-    closed loop, lengths, outcomes), or a path that cannot be written.
+    Raises ConfigError for an unknown format or a path that cannot be written, TraceError for a trace that lacks what
+    the format says (times in a closed loop, lengths, outcomes).
     """
     from traces.atomic import atomic_file
 
@@ -24,7 +24,7 @@ def export(trace: Trace, target: TargetFormat, path: str | Path) -> Path:
         raise ConfigError(f"--to: got {target!r}, expected one of {', '.join(TARGET_FORMATS)}")
     out = Path(path)
     text = _document(trace, target, out=out)
-    with atomic_file(out, error=TraceError) as temporary:
+    with atomic_file(out, option="--output") as temporary:
         temporary.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_text(text, encoding="utf-8")
     return out

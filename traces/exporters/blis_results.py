@@ -136,7 +136,7 @@ def _metrics(trace: Trace) -> dict[str, Any]:
     pooled = {"e2e": e2e, "ttft": metrics["ttft_us"].to_numpy(), "itl": _gaps_us(trace)}
     for name, values in pooled.items():
         document |= _in_ms(name, values)
-    document["scheduling_delay_p99_ms"] = _percentile_ms(metrics["queue_us"].to_numpy(), 99)
+    document["scheduling_delay_p99_ms"] = _percentile_ms(_scheduling_delay_us(trace, send_us=send), 99)
     document["preemption_count"] = int(preempted.sum())
     if (hit := _hit_rate(trace)) is not None:
         document["cache_hit_rate"] = hit
@@ -147,11 +147,23 @@ def _metrics(trace: Trace) -> dict[str, Any]:
     return document
 
 
+def _scheduling_delay_us(trace: Trace, *, send_us: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return how long after they were sent requests were first scheduled; where only that is known, the queue's time.
+
+    NaN where a request did not complete.
+    """
+    metrics = request_metrics(trace)
+    waited = trace.column("scheduled_time_us").to_numpy(dtype=np.float64, na_value=np.nan) - send_us
+    known = np.where(np.isnan(waited), metrics["queue_us"].to_numpy(), waited)
+    return np.where(np.isnan(metrics["e2e_us"].to_numpy()), np.nan, known)
+
+
 def _requests(trace: Trace, *, send_us: NDArray[np.float64]) -> list[dict[str, Any]]:
     """Return an entry per request; one that did not complete has times of 0, as BLIS has it."""
     metrics = request_metrics(trace).fillna(0.0)
     prompts, outputs = prompt_tokens(trace), trace.column("output_tokens").fillna(0).to_numpy(dtype=np.int64)
     itl, capped = np.nan_to_num(_itl_mean_us(trace)), _length_capped(trace)
+    delay_us = np.nan_to_num(_scheduling_delay_us(trace, send_us=send_us))
     columns = {name: trace.column(name).tolist() for name in ("slo_class", "tenant_id", "model", "adapter")}
     handled, sessions = trace.column("instance").tolist(), trace.column("session_id").tolist()
     rounds = trace.column("round_index").fillna(0).to_numpy(dtype=np.int64)
@@ -165,7 +177,7 @@ def _requests(trace: Trace, *, send_us: NDArray[np.float64]) -> list[dict[str, A
             "ttft_ms": float(metrics["ttft_us"].iloc[row]) / 1e3,
             "itl_ms": float(itl[row]) / 1e3,
             "e2e_ms": float(metrics["e2e_us"].iloc[row]) / 1e3,
-            "scheduling_delay_ms": float(metrics["queue_us"].iloc[row]) / 1e3,
+            "scheduling_delay_ms": float(delay_us[row]) / 1e3,
         }
         entry |= _said(slo_class=columns["slo_class"][row], tenant_id=columns["tenant_id"][row])
         entry |= _said(handled_by=handled[row], model=columns["model"][row], adapter=columns["adapter"][row])

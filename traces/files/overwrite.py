@@ -7,7 +7,7 @@ from typing import Final
 
 from traces.errors import ConfigError, TraceError
 from traces.files.read import read_header
-from traces.tables.paths import companion_file, stem_of
+from traces.tables.paths import check_is_place, companion_file, stem_of
 
 _IN_WORDS: Final = {"real": "measured", "replayed": "simulated", "generated": "drawn or converted"}
 
@@ -19,6 +19,7 @@ def note_replaced(stem: str | Path, *, overwrite: bool) -> str | None:
     no header of a trace, a table that has no header.
     """
     base = stem_of(stem)
+    check_is_place(base)
     header = companion_file(base, ".yaml")
     if not header.is_file():
         alone = [

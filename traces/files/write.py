@@ -9,12 +9,11 @@ from typing import Literal
 import pandas as pd
 
 from traces.atomic import atomic_files
-from traces.errors import TraceError
 from traces.header import Header, header_yaml
 from traces.schema import EVENT_FIELDS, FIELDS, REQUEST_FIELDS, Field
 from traces.tables.blis import to_blis
 from traces.tables.csv_parquet import to_arrow, write_csv, write_parquet
-from traces.tables.paths import companion_file, stem_of
+from traces.tables.paths import check_is_place, companion_file, stem_of
 from traces.trace import Trace
 
 Dialect = Literal["vtwin", "blis"]
@@ -27,14 +26,15 @@ def write_trace(
 
     Parquet where ``stem`` ends in ``.parquet`` (BLIS's dialect has only CSV), else CSV. Files of an older
     trace at this stem are replaced or removed, so that none of them is read with the new ones. The same trace
-    gives the same bytes. Raises TraceError where the place cannot be written.
+    gives the same bytes. Raises ConfigError where the place cannot be written.
     """
     parquet = str(stem).endswith(".parquet") and dialect == "vtwin"
     base, suffix = stem_of(stem), ".parquet" if parquet else ".csv"
+    check_is_place(base)
     header, requests, event_frame = _spoken(trace, dialect, events=events)
     header_path, table_path = companion_file(base, ".yaml"), companion_file(base, suffix)
     events_path = companion_file(base, ".itl" + suffix)
-    with atomic_files(base, error=TraceError, is_durable=header.mode == "real") as stage:
+    with atomic_files(base, option="--output", is_durable=header.mode == "real") as stage:
         base.parent.mkdir(parents=True, exist_ok=True)
         _write_table(requests, _request_fields(requests, dialect), path=stage(table_path), parquet=parquet)
         if event_frame is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from traces.errors import TraceError
+from traces.errors import ConfigError, TraceError
 
 _SUFFIXES = (".itl.csv", ".itl.parquet", ".yaml", ".csv", ".parquet")
 
@@ -26,6 +26,14 @@ def stem_of(path: str | Path) -> Path:
         if path.name.endswith(suffix) and path.name != suffix:
             return path.with_name(path.name.removesuffix(suffix))
     return path
+
+
+def check_is_place(stem: Path) -> None:
+    """Raise ConfigError for ``-``, which elsewhere means stdout: a trace has several files."""
+    if stem.name == "-":
+        raise ConfigError(
+            "--output: got -, expected a place for several files (--json prints the result on stdout)"
+        )
 
 
 def companion_file(stem: Path, suffix: str) -> Path:

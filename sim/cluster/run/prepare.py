@@ -176,6 +176,7 @@ def engine_states(
 ) -> list[State]:
     """Return an engine per instance; they share the table of requests and the ids of their blocks."""
     states: list[State] = []
+    taken_in_us = np.full(len(rows), NEVER, np.int64)
     preempted_us, deadline_us = np.zeros(len(rows), np.int64), deadlines_of(requests)
     shares_outputs = bool(
         np.any(rows["num_hashes"] * config.pools[0].engine.block_size > rows["num_prompt_tokens"])
@@ -190,6 +191,7 @@ def engine_states(
                 requests=rows,
                 hash_ids=states[0].hash_ids if states else state.hash_ids,
                 num_drafts=num_drafts,
+                taken_in_us=taken_in_us,
                 preempted_us=preempted_us,
                 deadline_us=deadline_us,
                 deadlines=np.zeros(len(deadline_us), np.int64),

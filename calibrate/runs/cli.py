@@ -1,0 +1,44 @@
+"""``vtwin compare``: two runs side by side."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="A", help="A run: a trace's stem, header or table.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Another run.")],
+    seed: Annotated[int, typer.Option(min=0, help="Of the intervals' resampling.")] = 42,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> None:
+    """Compare two runs, measured or simulated, neither taken for the truth.
+
+    Shows what was asked of each, what each served, and by how much B's latencies differ from A's with 90 % intervals.
+    `calibrate` compares a server with its twin.
+    """
+    from calibrate.distinct_runs import distinct_names
+    from calibrate.runs.text import document, table
+    from calibrate.runs.two_runs import compare_runs
+    from traces import read_trace
+    from traces.errors import TraceError
+    from traces.files.write import tool_version
+
+    traces = read_trace(a), read_trace(b)
+    names = distinct_names([a, b])
+    for path, trace in zip((a, b), traces, strict=True):
+        if len(trace) == 0 or trace.header.mode == "generated":
+            raise TraceError(
+                f"{path}: got a workload that was not run, expected a measured or simulated trace"
+            )
+    found = compare_runs((names[0], names[1]), traces, seed=seed)
+    for note in found.notes:
+        typer.echo(f"note: {note}", err=True)
+    if as_json:
+        typer.echo(json.dumps(document(found, tool_version=tool_version()), indent=2, allow_nan=False))
+        return
+    typer.echo(table(found))
+    typer.echo("~: the interval (90 %) holds 0, so the difference may be chance", err=True)

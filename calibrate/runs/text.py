@@ -1,0 +1,106 @@
+"""Two runs as a JSON document and as lines for a terminal."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from calibrate import number_format
+from calibrate.compare.bootstrap import Estimate
+from calibrate.runs.two_runs import Difference, Run, TwoRuns
+
+NAMES = {
+    "ttft_us": "TTFT",
+    "tpot_us": "TPOT",
+    "e2e_us": "E2E",
+    "queue_us": "queue time",
+}
+SHOWN = ("mean", "p50", "p99")
+MOST_NAME = 16
+FACTOR = 1.0
+"""What more than doubles is told as a factor, the rest in per cent."""
+
+
+def document(found: TwoRuns, *, tool_version: str) -> dict[str, object]:
+    """Return the JSON document; times in µs, rates per second."""
+    return {
+        "schema_version": 1,
+        "tool_version": tool_version,
+        "a": _run(found.a),
+        "b": _run(found.b),
+        "is_paired": found.is_paired,
+        "both_saturated": found.both_saturated,
+        "differences": [asdict(each) for each in found.differences],
+        "notes": list(found.notes),
+    }
+
+
+def _run(run: Run) -> dict[str, object]:
+    told = asdict(run)
+    told["saturation"] = {"state": run.saturation.state, "reason": run.saturation.reason}
+    return told
+
+
+def table(found: TwoRuns) -> str:
+    """Return the comparison for a terminal: 80 columns hold it."""
+    a, b = found.a, found.b
+    rows = [
+        ("", _short(a.name), _short(b.name), "B against A"),
+        ("what", _MODES.get(a.mode, a.mode), _MODES.get(b.mode, b.mode), ""),
+        ("requests", f"{a.num_requests:,}", f"{b.num_requests:,}", ""),
+        ("failed", f"{a.num_requests - a.num_ok:,}", f"{b.num_requests - b.num_ok:,}", ""),
+        ("prompt tokens, mean", f"{a.mean_prompt_tokens:,.4g}", f"{b.mean_prompt_tokens:,.4g}", ""),
+        ("output tokens, mean", f"{a.mean_output_tokens:,.4g}", f"{b.mean_output_tokens:,.4g}", ""),
+        ("offered requests/s", _rate(a.offered_per_s), _rate(b.offered_per_s), ""),
+        (_served("requests/s", found), *_pair(a.served_per_s, b.served_per_s)),
+        (_served("tokens/s", found), *_pair(a.output_tokens_per_s, b.output_tokens_per_s)),
+        *(_latency(each) for each in found.differences if each.statistic in SHOWN),
+    ]
+    lines = [
+        f"{name:<22}{one:>{MOST_NAME}}{other:>{MOST_NAME}}   {change}".rstrip()
+        for name, one, other, change in rows
+    ]
+    return "\n".join(lines)
+
+
+_MODES = {"real": "measured", "replayed": "simulated", "generated": "not run"}
+
+
+def _served(unit: str, found: TwoRuns) -> str:
+    """Return what a throughput is: of two servers with work at all times the capacity, else what was served."""
+    return f"{'capacity' if found.both_saturated else 'served'}, {unit}"
+
+
+def _latency(each: Difference) -> tuple[str, str, str, str]:
+    name = f"{NAMES[each.metric]} {each.statistic}"
+    return name, number_format.duration(each.a), number_format.duration(each.b), _change(each.change)
+
+
+def _change(change: Estimate) -> str:
+    """Return a relative change with its interval; an interval around 0 says that there may be none."""
+    if change.value is None:
+        return number_format.NONE
+    is_factor = change.value >= FACTOR
+    value = f"x {1 + change.value:.3g}" if is_factor else _signed(change.value) + " %"
+    if change.low is None or change.high is None:
+        return value
+    unsure = "" if change.low > 0 or change.high < 0 else "  ~"
+    ends = (f"{1 + end:.3g}" if is_factor else _signed(end) for end in (change.low, change.high))
+    return f"{value} ({' to '.join(ends)}){unsure}"
+
+
+def _signed(share: float) -> str:
+    return f"{100 * share:+.1f}".replace("-", number_format.MINUS)
+
+
+def _pair(a: float | None, b: float | None) -> tuple[str, str, str]:
+    change = number_format.percent(b / a - 1, signed=True) if a and b is not None else ""
+    return _rate(a), _rate(b), change
+
+
+def _rate(value: float | None) -> str:
+    return number_format.NONE if value is None else f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"
+
+
+def _short(name: str) -> str:
+    """Return a name that fits its column, its end where it is too long."""
+    return name if len(name) < MOST_NAME else "…" + name[-(MOST_NAME - 2) :]

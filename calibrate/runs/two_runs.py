@@ -1,0 +1,213 @@
+"""Two runs compared: what was asked of each, what each did, and how sure a difference is.
+
+Neither is taken for the truth. Where both had the same requests, these are redrawn together for the intervals, so that
+what the requests have in common cancels; else each run is redrawn by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from calibrate.compare.bootstrap import (
+    MIN_REQUESTS,
+    REPLICATES,
+    Estimate,
+    Floats,
+    block_length,
+    draw_counts,
+    interval,
+    quantile_rows,
+)
+from calibrate.compare.saturation import Saturation, saturation_of
+from traces import finished_ok, prompt_tokens, request_metrics, send_or_arrival_us, without_warmup
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from traces import Trace
+
+    Int64s = NDArray[np.int64]
+
+METRICS = ("ttft_us", "tpot_us", "e2e_us", "queue_us")
+STATISTICS = ("mean", "p50", "p90", "p99")
+QUANTILES = np.array([0.5, 0.9, 0.99])
+STREAMS = (971, 972)
+SAME = 0.02
+"""Loads and lengths that differ by a smaller share are taken for the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One side: its name, what was asked of it and what it served. Rates per second, None where there is none."""
+
+    name: str
+    mode: str
+    num_requests: int
+    num_ok: int
+    offered_per_s: float | None
+    served_per_s: float | None
+    output_tokens_per_s: float | None
+    mean_prompt_tokens: float
+    mean_output_tokens: float
+    saturation: Saturation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A statistic of both runs, and B's over A's minus 1 with its interval."""
+
+    metric: str
+    statistic: str
+    a: float
+    b: float
+    change: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwoRuns:
+    """The comparison. ``is_paired``: both had the same requests. ``notes``: what makes the two hard to compare."""
+
+    a: Run
+    b: Run
+    is_paired: bool
+    differences: tuple[Difference, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def both_saturated(self) -> bool:
+        """Whether both served what they could, so that throughput is capacity."""
+        return self.a.saturation.state == self.b.saturation.state == "saturated"
+
+
+def compare_runs(names: tuple[str, str], traces: tuple[Trace, Trace], *, seed: int = 42) -> TwoRuns:
+    """Return what two runs have in common and where they differ; warm-up left out."""
+    kept = tuple(without_warmup(trace) for trace in traces)
+    a, b = (_run(name, trace, seed=seed) for name, trace in zip(names, kept, strict=True))
+    *orders, is_paired = _orders(kept[0], kept[1])
+    tables = [_latencies(trace, order) for trace, order in zip(kept, orders, strict=True)]
+    differences: list[Difference] = []
+    for metric in METRICS:
+        sides = [table[metric] for table in tables]
+        if is_paired:
+            known = np.isfinite(sides[0]) & np.isfinite(sides[1])
+            sides = [side[known] for side in sides]
+        differences += _differences(
+            metric, [side[np.isfinite(side)] for side in sides], seed=seed, is_paired=is_paired
+        )
+    return TwoRuns(
+        a=a, b=b, is_paired=is_paired, differences=tuple(differences), notes=_notes(a, b, is_paired=is_paired)
+    )
+
+
+def _run(name: str, trace: Trace, *, seed: int) -> Run:
+    sent = np.sort(send_or_arrival_us(trace).astype(np.float64))
+    ok = finished_ok(trace)
+    last = trace.column("last_token_time_us").fillna(trace.column("last_chunk_time_us"))
+    ends = last.to_numpy(np.float64, na_value=np.nan)[ok]
+    outputs = trace.column("output_tokens").to_numpy(np.float64, na_value=np.nan)[ok]
+    span_s = (float(np.nanmax(ends)) - sent[0]) / 1e6 if len(ends) else 0.0
+    is_paced = trace.header.closed_loop is not None
+    offered = None if is_paced or np.ptp(sent) == 0 else (len(sent) - 1) / np.ptp(sent) * 1e6
+    return Run(
+        name=name,
+        mode=trace.header.mode or "unknown",
+        num_requests=len(trace),
+        num_ok=int(ok.sum()),
+        offered_per_s=None if offered is None else float(offered),
+        served_per_s=float(ok.sum() / span_s) if span_s > 0 else None,
+        output_tokens_per_s=float(np.nansum(outputs) / span_s) if span_s > 0 else None,
+        mean_prompt_tokens=float(prompt_tokens(trace).mean()),
+        mean_output_tokens=float(np.nanmean(outputs)) if len(outputs) else float("nan"),
+        saturation=saturation_of(trace, seed=seed),
+    )
+
+
+def _orders(a: Trace, b: Trace) -> tuple[Int64s, Int64s, bool]:
+    """Return each run's rows in order of time, and whether both had the same requests: then B's follow A's by name."""
+    by_time = [np.argsort(send_or_arrival_us(trace), kind="stable") for trace in (a, b)]
+    place = {name: row for row, name in enumerate(b.requests["request_id"])}
+    names = a.requests["request_id"].to_numpy()[by_time[0]]
+    if len(a) != len(b) or len(place) < len(b) or not all(name in place for name in names):
+        return by_time[0], by_time[1], False
+    rows = np.array([place[name] for name in names], np.int64)
+    if (prompt_tokens(a)[by_time[0]] != prompt_tokens(b)[rows]).any():
+        return by_time[0], by_time[1], False
+    return by_time[0], rows, True
+
+
+def _latencies(trace: Trace, order: Int64s) -> dict[str, Floats]:
+    """Return each latency of all requests, µs, in this order."""
+    metrics = request_metrics(trace)
+    return {name: metrics[name].to_numpy(np.float64)[order] for name in METRICS}
+
+
+def _differences(metric: str, sides: Sequence[Floats], *, seed: int, is_paired: bool) -> list[Difference]:
+    """Return the statistics of one latency; none where a run has none of it."""
+    if min(map(len, sides)) == 0:
+        return []
+    values = [_statistics(side) for side in sides]
+    if min(map(len, sides)) < MIN_REQUESTS:
+        changes = [Estimate(value=b / a - 1 if a else None) for a, b in zip(*values, strict=True)]
+    else:
+        streams = (STREAMS[0], STREAMS[0] if is_paired else STREAMS[1])
+        block = max(map(block_length, sides)) if is_paired else None
+        draws = [
+            _redrawn(side, block or block_length(side), seed=seed, stream=stream)
+            for side, stream in zip(sides, streams, strict=True)
+        ]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = draws[1] / draws[0] - 1
+            changes = [
+                interval(b / a - 1 if a else np.nan, ratios[:, i])
+                for i, (a, b) in enumerate(zip(*values, strict=True))
+            ]
+    return [
+        Difference(metric=metric, statistic=name, a=float(a), b=float(b), change=change)
+        for name, a, b, change in zip(STATISTICS, *values, changes, strict=True)
+    ]
+
+
+def _statistics(values: Floats) -> Floats:
+    return np.concatenate([[values.mean()], np.quantile(values, QUANTILES)])
+
+
+def _redrawn(values: Floats, block: int, *, seed: int, stream: int) -> Floats:
+    """Return the statistics of resamples, [replicates, statistics]."""
+    counts = draw_counts(len(values), block, replicates=REPLICATES, seed=seed, stream=stream)
+    means = (counts @ values) / len(values)
+    order = np.argsort(values, kind="stable")
+    return np.column_stack([means, quantile_rows(values[order], counts[:, order], at=QUANTILES)])
+
+
+def _notes(a: Run, b: Run, *, is_paired: bool) -> tuple[str, ...]:
+    """Return in which ways the two runs were not asked the same, or did not do the same."""
+    found = []
+    if not is_paired:
+        found.append(
+            "the runs had different requests: each is redrawn by itself, and the intervals are wider"
+        )
+    for what, one, other, unit in (
+        ("offered rates", a.offered_per_s, b.offered_per_s, "requests/s"),
+        ("prompts", a.mean_prompt_tokens, b.mean_prompt_tokens, "tokens on average"),
+        ("answers", a.mean_output_tokens, b.mean_output_tokens, "tokens on average"),
+    ):
+        if (one is None) != (other is None):
+            found.append(
+                "one run was sent at its own times, the other was paced by answers: their loads differ"
+            )
+        elif one is not None and other is not None and abs(other - one) > SAME * abs(one):
+            found.append(f"{what} differ: {one:.4g} and {other:.4g} {unit}")
+    for run in (a, b):
+        if run.num_ok < 0.99 * run.num_requests:
+            found.append(
+                f"{run.name}: {run.num_requests - run.num_ok:,} of {run.num_requests:,} requests failed"
+            )
+    states = {run.saturation.state for run in (a, b)}
+    if "saturated" in states:
+        names = " and ".join(run.name for run in (a, b) if run.saturation.state == "saturated")
+        found.append(f"overloaded: {names}. TTFT and E2E of an overloaded run tell only how long it was")
+    return tuple(found)

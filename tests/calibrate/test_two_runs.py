@@ -1,0 +1,139 @@
+"""``vtwin compare``: two runs, neither the truth."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import vtwin
+from calibrate.runs.text import table
+from calibrate.runs.two_runs import compare_runs
+from traces import Trace, read_trace
+
+CONFIG = """\
+engine: {max_num_seqs: 16, max_num_batched_tokens: 512, num_gpu_blocks: 400, max_model_len: 2048}
+latency:
+  model: blackbox
+  coefficients: {alpha0: 500, alpha1: 2, alpha2: 0, beta0: 6000, beta1: 10, beta2: 20}
+"""
+LENGTHS = (
+    "--prompt-tokens",
+    "100",
+    "--prompt-tokens-stdev",
+    "40",
+    "--output-tokens",
+    "40",
+    "--config",
+    "twin.yaml",
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "twin.yaml").write_text(CONFIG)
+    return tmp_path
+
+
+def ran(name: str, *options: str) -> Trace:
+    given = (
+        ("--num-requests", "300", "--rate", "20") if "--rate" not in options else ("--num-requests", "300")
+    )
+    assert vtwin.main(["run", *LENGTHS, *given, *options, "--output", name]) == 0
+    return read_trace(name)
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_run_does_not_differ_from_itself() -> None:
+    trace = ran("a")
+    found = compare_runs(("a", "b"), (trace, trace))
+    assert found.is_paired
+    assert found.notes == ()
+    assert {each.change.value for each in found.differences} == {0.0}
+    assert all(each.change.low == each.change.high == 0 for each in found.differences)
+
+
+@pytest.mark.usefixtures("folder")
+def test_latencies_a_tenth_longer_are_found_as_such_and_the_interval_knows_that_they_are_paired() -> None:
+    trace = ran("a")
+    send = trace.column("send_time_us")
+    names = ("first_chunk_time_us", "content_first_time_us", "last_chunk_time_us", "last_token_time_us")
+    longer = trace.with_columns(
+        **{name: (send + ((trace.column(name) - send) * 1.1).round()).astype("Int64") for name in names}
+    )
+    found = compare_runs(("a", "b"), (trace, longer))
+    e2e = next(each for each in found.differences if (each.metric, each.statistic) == ("e2e_us", "mean"))
+    assert e2e.change.value == pytest.approx(0.1, abs=1e-5)
+    assert e2e.change.low == pytest.approx(0.1, abs=1e-4)
+    assert e2e.change.high == pytest.approx(0.1, abs=1e-4)
+
+
+@pytest.mark.usefixtures("folder")
+def test_two_draws_of_one_load_differ_by_chance_only() -> None:
+    """Of 12 differences of means between seeds, 90 % intervals hold 0 in most."""
+    runs = [ran(f"s{seed}", "--seed", str(seed)) for seed in range(7)]
+    held = 0
+    for a, b in itertools.pairwise(runs):
+        found = compare_runs(("a", "b"), (a, b))
+        assert not found.is_paired
+        for each in found.differences:
+            if each.statistic == "mean" and each.metric in ("e2e_us", "tpot_us"):
+                assert each.change.low is not None
+                assert each.change.high is not None
+                held += each.change.low <= 0 <= each.change.high
+    assert held >= 8
+
+
+@pytest.mark.usefixtures("folder")
+def test_rows_in_another_order_are_still_the_same_requests() -> None:
+    trace = ran("a")
+    shuffled = trace.requests.sample(frac=1, random_state=np.random.RandomState(1)).reset_index(drop=True)
+    found = compare_runs(("a", "b"), (trace, Trace(header=trace.header, requests=shuffled, events=None)))
+    assert found.is_paired
+    assert {each.change.value for each in found.differences} == {0.0}
+
+
+@pytest.mark.usefixtures("folder")
+def test_loads_that_differ_are_told_and_what_is_served_is_no_capacity() -> None:
+    found = compare_runs(("quiet", "busy"), (ran("a", "--rate", "5"), ran("b", "--rate", "80")))
+    assert any(note.startswith("offered rates differ") for note in found.notes)
+    assert any(note.startswith("overloaded: busy") for note in found.notes)
+    shown = table(found)
+    assert "served, requests/s" in shown
+    assert "capacity" not in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+@pytest.mark.usefixtures("folder")
+def test_what_two_overloaded_servers_serve_is_their_capacity() -> None:
+    slow = ran("b", "--rate", "80", "--set", "latency.coefficients.beta0=9000")
+    found = compare_runs(("a", "b"), (ran("a", "--rate", "80"), slow))
+    assert found.both_saturated
+    assert "capacity, requests/s" in table(found)
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_command_speaks_of_a_and_b_and_of_nothing_observed(capsys: pytest.CaptureFixture[str]) -> None:
+    ran("a")
+    ran("b", "--set", "engine.max_num_seqs=4")
+    capsys.readouterr()
+    assert vtwin.main(["compare", "a", "b"]) == 0
+    said = "".join(capsys.readouterr())
+    for word in ("observed", "held out", "held-out", "error"):
+        assert word not in said
+    assert "B against A" in said
+    assert vtwin.main(["compare", "a", "b", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["a"]["name"], told["b"]["name"], told["is_paired"]) == ("a", "b", True)
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_workload_that_was_not_run_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    ran("a")
+    assert vtwin.main(["trace", "synth", "--rate", "3", "--output", "w"]) == 0
+    assert vtwin.main(["compare", "a", "w"]) == 3
+    assert "not run" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import re
@@ -50,6 +51,10 @@ COMMANDS = {
 }
 EXTRA = {"validate": {"allow_extra_args": True, "ignore_unknown_options": True}}
 """Commands that pass on to others what they do not know themselves."""
+LONG_RUNNING = {"observe", "serve", "validate", "demo", "selfcheck"}
+"""Commands that leave Python's collector of unused objects as it is, or set it themselves."""
+RARELY = (200_000, 20, 20)
+"""How seldom that collector looks, for all others: imports make a great many objects, all of which stay in use."""
 PYDANTIC_MESSAGES = {
     r"Input should be an? valid (\w+)(, unable to parse.*?)?(?=$| \()": r"expected a \1",
     r"expected a integer": "expected an integer",
@@ -69,6 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments:
         return main(["--help"]) or EXIT_USAGE
     called = [word for word in arguments if not word.startswith("-")][:1]
+    if not set(called) & LONG_RUNNING:
+        gc.set_threshold(*RARELY)
     try:
         code = build_app(called)(arguments, prog_name="vtwin", standalone_mode=False)
         sys.stdout.flush()

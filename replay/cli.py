@@ -47,6 +47,13 @@ StepsOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE.jsonl", help="Write every step of the engine, one JSON object a line."),
 ]
+TraceEventsOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.json",
+        help="Write steps and requests as Trace Event Format JSON, for ui.perfetto.dev or chrome://tracing.",
+    ),
+]
 DialectOption = Annotated[
     Literal["vtwin", "blis"],
     typer.Option(help="blis: only the columns and keys that BLIS reads."),
@@ -151,7 +158,13 @@ config_app = typer.Typer(
 
 
 def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
-    trace: Annotated[Path, typer.Argument(metavar="STEM", help="The trace's stem, header or table.")],
+    trace: Annotated[
+        Path,
+        typer.Argument(
+            metavar="STEM",
+            help="The trace's stem, header or table; also a file of Azure, BurstGPT, Mooncake, vllm bench, guidellm, …",
+        ),
+    ],
     config: ConfigOption,
     output: OutputOption = None,
     settings: SetOption = None,
@@ -188,6 +201,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     itl: ItlOption = False,
     operator_times: OperatorTimesOption = False,
     steps: StepsOption = None,
+    trace_events: TraceEventsOption = None,
     instances: InstancesOption = None,
     routing: RoutingOption = None,
     decisions: DecisionsOption = None,
@@ -197,17 +211,16 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     overwrite: OverwriteOption = False,
 ) -> None:
     """Simulate the requests of a trace."""
-    from replay.trace.measured_window import parse_horizon, parse_measured
-    from traces.slo import parse_slo
-
     twins = load_twins(config, defaults, settings, instances=instances, routing=routing)
-    from traces import read_trace
+    from replay.trace.measured_window import parse_horizon, parse_measured
     from traces.errors import TraceError
+    from traces.importers.recorded import read_recorded
+    from traces.slo import parse_slo
 
     if len(twins) == 1:
         _tell_replaced(output, overwrite=overwrite, read=trace)
     with working(f"reading {trace}"):
-        recorded = read_trace(trace)
+        recorded = read_recorded(trace, events=True)
     if len(recorded) == 0:
         raise TraceError(f"{trace}: got a trace without requests, expected one at least")
     loop: Literal["auto", "closed", "open"] = (
@@ -219,6 +232,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         itl=itl,
         operator_times=operator_times,
         steps=steps,
+        trace_events=trace_events,
         decisions=decisions,
         counterfactual=counterfactual,
         dialect=dialect,
@@ -245,6 +259,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     itl: ItlOption = False,
     operator_times: OperatorTimesOption = False,
     steps: StepsOption = None,
+    trace_events: TraceEventsOption = None,
     instances: InstancesOption = None,
     routing: RoutingOption = None,
     decisions: DecisionsOption = None,
@@ -255,10 +270,10 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     overwrite: OverwriteOption = False,
 ) -> None:
     """Draw a workload and simulate it."""
+    _check_load(workload, sweep)
+    twins = load_twins(config, defaults, settings, instances=instances, routing=routing)
     from replay.trace.measured_window import parse_horizon, parse_measured
     from traces.slo import parse_slo
-
-    twins = load_twins(config, defaults, settings, instances=instances, routing=routing)
     from traces.workload import clipping_notes
 
     if len(twins) == 1 and sweep is None:
@@ -273,6 +288,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         itl=itl,
         operator_times=operator_times,
         steps=steps,
+        trace_events=trace_events,
         decisions=decisions,
         counterfactual=counterfactual,
         dialect=dialect,
@@ -415,6 +431,15 @@ def _load(
     for note in twin.notes:
         typer.echo(f"note: {note}", err=True)
     return twin
+
+
+def _check_load(workload: WorkloadOptions, sweep: str | None) -> None:
+    """Raise ConfigError for options that contradict each other, before anything large is imported."""
+    from traces.workload.options import check_options
+    from traces.workload.sweep import sweep_options
+
+    for options in [workload] if sweep is None else [each for _, _, each in sweep_options(workload, sweep)]:
+        check_options(options)
 
 
 def _loads(workload: WorkloadOptions, sweep: str | None) -> list[tuple[str, str, Trace]]:

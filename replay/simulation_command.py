@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Literal, cast
 import typer
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from replay.cluster.counterfactual import Counterfactual
     from replay.cluster.simulate import FleetRun
     from replay.trace.measured_window import Measured
@@ -48,6 +50,7 @@ class SimulationOptions:
     slo_us: Mapping[str, float] = field(default_factory=dict)
     max_concurrency: int | None = None
     horizon_us: int | None = None
+    trace_events: Path | None = None
     operator_times: bool = False
     decisions: Path | None = None
     counterfactual: int | None = None
@@ -57,10 +60,9 @@ def simulate_and_write(
     trace: Trace, twin: TwinConfig, *, output: Path | None, options: SimulationOptions
 ) -> None:
     """Simulate, write the trace (and the steps), show the summary. Raises typer.Exit(1) where nothing finished."""
-    from replay.cluster.summary import why_none_completed
     from replay.trace.operator_times import check_has_operators, times_of
     from replay.trace.pacing import pacing_of
-    from replay.trace.simulation_summary import summarize, why_none_finished
+    from replay.trace.simulation_summary import summarize
     from replay.trace.trace_notes import trace_notes
     from replay.twin.config import check_fits
     from traces import write_trace
@@ -81,15 +83,18 @@ def simulate_and_write(
         typer.echo(f"note: {note}", err=True)
     prepare_engine(twin)
     with working(f"simulating {len(trace):,} requests"):
-        simulated, simulation, fleet = simulated_trace_of(trace, twin, pacing, options=options)
+        done = simulated_of(trace, twin, pacing, options=options)
+        simulated, simulation, fleet = done.trace, done.simulation, done.fleet
         summary = summarize(
             simulation, simulated, engine=twin.engine, slo_us=options.slo_us, measured=options.measured
         )
+    if options.trace_events is not None:
+        _write_trace_events(options.trace_events, trace, twin, pacing, done, options=options)
     if options.steps is not None or options.operator_times:
         single = _one_step_at_a_time(trace, twin, options=options)
         if options.operator_times:
             summary["operator_times"] = times_of(single, twin)
-    near = judge(summary, (trace, simulated), simulation, twin, pacing, fleet)
+    near = judge(summary, trace, done, twin, pacing)
     beyond = _limits_of(simulated, twin, near)
     of_cluster = {} if fleet is None else _of_cluster(fleet, twin, options=options)
     if output is not None:
@@ -97,9 +102,19 @@ def simulate_and_write(
             write_trace(with_origin(simulated, twin), output, dialect=options.dialect, events=options.itl)
     _show(summary, twin, of_cluster, as_json=options.as_json, warnings=(*twin.notes, *notes, *beyond))
     if len(trace) and not summary["num_by_status"].get("ok"):
-        why = why_none_finished(summary, twin.engine) if fleet is None else why_none_completed(fleet)
-        typer.echo(why, err=True)
+        typer.echo(_why_none_finished(summary, twin, fleet), err=True)
         raise typer.Exit(1)
+
+
+def _why_none_finished(summary: Summary, twin: TwinConfig, fleet: FleetRun | None) -> str:
+    """Return the line that says why no request finished."""
+    if fleet is not None:
+        from replay.cluster.summary import why_none_completed
+
+        return why_none_completed(fleet)
+    from replay.trace.simulation_summary import why_none_finished
+
+    return why_none_finished(summary, twin.engine)
 
 
 def _check_options(twin: TwinConfig, options: SimulationOptions) -> None:
@@ -128,21 +143,28 @@ def _check_options(twin: TwinConfig, options: SimulationOptions) -> None:
         check_can_write(options.decisions)
 
 
-def simulated_trace_of(
-    trace: Trace, twin: TwinConfig, pacing: Pacing, *, options: SimulationOptions
-) -> tuple[Trace, Simulation, FleetRun | None]:
-    """Return the simulated trace, with its tokens' times where they are wanted or some requests are not measured.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulated:
+    """A simulated trace, the simulation, what else is known of a cluster, and of one server its requests as paced."""
 
-    Last comes what is known of a cluster beyond that, None without one.
-    """
+    trace: Trace
+    simulation: Simulation
+    fleet: FleetRun | None
+    requests: Requests | None
+
+
+def simulated_of(trace: Trace, twin: TwinConfig, pacing: Pacing, *, options: SimulationOptions) -> Simulated:
+    """Return a trace simulated, with its tokens' times where they are wanted or some requests are not measured."""
     from replay.trace.measured_window import leaves_something_out
+    from replay.trace.pacing import paced_requests
     from replay.trace.simulate import simulate_trace
     from traces import request_metrics
 
     with_tokens = options.itl or leaves_something_out(trace, options.measured)
     record: Record = "tokens" if with_tokens else "spans"
-    fleet = None
+    fleet = requests = None
     if twin.cluster is None:
+        requests = paced_requests(trace, pacing, block_size=twin.engine.block_size)
         simulated, simulation = simulate_trace(
             trace,
             twin,
@@ -151,6 +173,7 @@ def simulated_trace_of(
             record=record,
             max_concurrency=options.max_concurrency,
             horizon_us=options.horizon_us,
+            requests=requests,
         )
     else:
         from replay.cluster.simulate import simulate_fleet
@@ -159,10 +182,11 @@ def simulated_trace_of(
         fleet = simulate_fleet(trace, twin.cluster, pacing, record=record, records_decisions=decides)
         simulated, simulation = fleet.trace, fleet.simulation
     if not with_tokens:
-        return simulated, simulation, fleet
+        return Simulated(trace=simulated, simulation=simulation, fleet=fleet, requests=requests)
     gaps = request_metrics(simulated)  # the columns that a simulation without token times brings itself
     columns = {name: gaps[name].round(3).to_numpy() for name in ("itl_mean_us", "itl_p99_us")}
-    return simulated.with_columns(**columns), simulation, fleet
+    simulated = simulated.with_columns(**columns)
+    return Simulated(trace=simulated, simulation=simulation, fleet=fleet, requests=requests)
 
 
 def _of_cluster(fleet: FleetRun, twin: TwinConfig, *, options: SimulationOptions) -> dict[str, object]:
@@ -204,28 +228,24 @@ def _one_step_at_a_time(trace: Trace, twin: TwinConfig, *, options: SimulationOp
 
 
 def judge(
-    summary: Summary,
-    traces: tuple[Trace, Trace],
-    simulation: Simulation,
-    twin: TwinConfig,
-    pacing: Pacing,
-    fleet: FleetRun | None,
+    summary: Summary, trace: Trace, done: Simulated, twin: TwinConfig, pacing: Pacing
 ) -> NearCapacity | None:
     """Put the offered rate and the verdict into a summary; return how near the run came to saturation, if it did.
 
-    ``traces``: the requests, and the simulated trace. A run that a horizon cut has no verdict.
+    A run that a horizon cut has no verdict.
     """
     from replay.trace.near_capacity import LEAST, near_capacity
     from replay.trace.simulation_summary import offered_rate_per_s
 
-    trace, simulated = traces
     if pacing.is_by_answers:
         return None
-    summary["offered_rate_per_s"] = offered_rate_per_s(simulated)
+    summary["offered_rate_per_s"] = offered_rate_per_s(done.trace)
     if summary["incomplete"] is not None or len(trace) < LEAST:
         return None
-    run, at_once = (None, None) if fleet is None else _serves_again(fleet, twin)
-    near = near_capacity(trace, twin, simulation, pacing, run=run, run_at_once=at_once)
+    run, at_once = (None, None) if done.fleet is None else _serves_again(done.fleet, twin)
+    near = near_capacity(
+        trace, twin, done.simulation, pacing, run=run, run_at_once=at_once, requests=done.requests
+    )
     summary["verdict"] = _verdict(near)
     return near
 
@@ -234,6 +254,44 @@ def _verdict(near: NearCapacity | None) -> Verdict:
     if near is None:
         return "stable"
     return "overloaded" if near.is_overloaded else "near saturation"
+
+
+def _write_trace_events(
+    path: Path, trace: Trace, twin: TwinConfig, pacing: Pacing, done: Simulated, *, options: SimulationOptions
+) -> None:
+    """Take the steps one at a time, of every engine, and write them with the requests for a viewer."""
+    from replay.timeline.trace_events import EngineSteps, write_trace_events
+    from replay.trace.simulate import simulate_trace
+
+    with working("taking the steps one at a time"):
+        if twin.cluster is None:
+            single = simulate_trace(
+                trace,
+                twin,
+                at=options.at,
+                closed_loop=options.loop,
+                record="steps",
+                max_concurrency=options.max_concurrency,
+                horizon_us=options.horizon_us,
+                requests=done.requests,
+            )[1]
+            engines = [
+                EngineSteps(name="engine", steps=single.steps(), num_blocks=twin.engine.num_gpu_blocks)
+            ]
+        else:
+            from replay.cluster.simulate import simulate_fleet
+
+            run = simulate_fleet(trace, twin.cluster, pacing, record="steps")
+            pools = twin.cluster.pools
+            engines = [
+                EngineSteps(
+                    name=each.name,
+                    steps=each.written.steps(),
+                    num_blocks=pools[each.pool].engine.num_gpu_blocks,
+                )
+                for each in run.result.instances
+            ]
+        write_trace_events(path, engines, done.trace, done.simulation.outcomes)
 
 
 def _limits_of(simulated: Trace, twin: TwinConfig, near: NearCapacity | None) -> tuple[str, ...]:
@@ -325,12 +383,30 @@ def load_twins(
 
 def load_engine() -> None:
     """Have the engine compiled and loaded, so that its CPU time in the summary is the simulation's."""
-    from sim import compile_engine
-    from sim.ready import is_compiled
+    with _without_scipy():
+        from sim import compile_engine
+        from sim.ready import is_compiled
 
-    if not is_compiled():
-        typer.echo("compiling the engine once, up to a minute …", err=True)
-    compile_engine()
+        if not is_compiled():
+            typer.echo("compiling the engine once, up to a minute …", err=True)
+        compile_engine()
+
+
+@contextmanager
+def _without_scipy() -> Iterator[None]:
+    """Let numba load its functions without scipy, which it only asks whether there is linear algebra.
+
+    The engine has none, and scipy takes a tenth of a second to import. Where it is there already, nothing changes.
+    """
+    asked = "scipy.linalg.cython_blas"
+    if asked in sys.modules:
+        yield
+        return
+    sys.modules[asked] = cast("ModuleType", None)  # which Python takes for a module that cannot be imported
+    try:
+        yield
+    finally:
+        del sys.modules[asked]
 
 
 def prepare_engine(twin: TwinConfig) -> None:

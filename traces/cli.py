@@ -213,6 +213,32 @@ def synth(
     _write(drawn, output, dialect=dialect, overwrite=overwrite)
 
 
+@trace_app.command("export")
+def export_table(
+    trace: Annotated[Path, typer.Argument(metavar="STEM", help="The trace, or a public file of requests.")],
+    output: Annotated[
+        Path, typer.Option(metavar="FILE", help="The table: FILE.csv or FILE.parquet, one row per request.")
+    ],
+    metrics: Annotated[
+        bool,
+        typer.Option(
+            "--metrics", help="Add each request's latencies as columns: ttft_us, tpot_us, e2e_us, queue_us, …"
+        ),
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace FILE.")] = False,
+) -> None:
+    """Write a trace as one flat table, for pandas, a spreadsheet or SQL."""
+    from traces.errors import ConfigError
+    from traces.exporters.table import write_table
+    from traces.importers.recorded import read_recorded
+
+    if output.exists() and not overwrite:
+        raise ConfigError(f"--output: {output} is there already, expected another place, or --overwrite")
+    recorded = read_recorded(trace)
+    write_table(recorded, output, metrics=metrics)
+    typer.echo(f"{len(recorded):,} requests -> {output}", err=True)
+
+
 def describe(summary: Summary) -> list[str]:
     """Return the summary as lines for a terminal."""
     from traces.trace_summary import Quantity

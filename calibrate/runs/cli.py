@@ -23,11 +23,11 @@ def compare(
     from calibrate.distinct_runs import distinct_names
     from calibrate.runs.text import document, table
     from calibrate.runs.two_runs import compare_runs
-    from traces import read_trace
     from traces.errors import TraceError
     from traces.files.write import tool_version
+    from traces.importers.recorded import read_recorded
 
-    traces = read_trace(a), read_trace(b)
+    traces = read_recorded(a), read_recorded(b)
     names = distinct_names([a, b])
     for path, trace in zip((a, b), traces, strict=True):
         if len(trace) == 0 or trace.header.mode == "generated":

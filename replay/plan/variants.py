@@ -11,11 +11,11 @@ import numpy as np
 
 from replay.plan.side_by_side import side_by_side
 from replay.plan.units import shown_time
-from replay.simulation_command import SimulationOptions, judge, simulated_trace_of
+from replay.simulation_command import SimulationOptions, judge, simulated_of
+from replay.timeline.watch import Usage, counted, watched
 from replay.trace.distribution import Distribution
 from replay.trace.pacing import pacing_of
 from replay.trace.simulation_summary import Summary, summarize
-from replay.trace.watch import Usage, counted, watched
 from replay.twin.config import check_fits
 from traces.errors import ConfigError
 
@@ -61,11 +61,12 @@ def simulate_variant(variant: Variant, options: SimulationOptions) -> VariantRes
         max_concurrency=options.max_concurrency,
         simulates_rounds=twin.cluster is not None,
     )
-    simulated, simulation, fleet = simulated_trace_of(trace, twin, pacing, options=options)
+    done = simulated_of(trace, twin, pacing, options=options)
+    simulated, simulation = done.trace, done.simulation
     summary = summarize(
         simulation, simulated, engine=twin.engine, slo_us=options.slo_us, measured=options.measured
     )
-    judge(summary, (trace, simulated), simulation, twin, pacing, fleet)
+    judge(summary, trace, done, twin, pacing)
     duration_us = simulation.duration_us
     if twin.cluster is None:
         usage = watched(trace, twin, pacing, duration_us=duration_us)
@@ -78,6 +79,7 @@ def check_for_variants(options: SimulationOptions) -> None:
     """Raise ConfigError on what only a single simulation writes."""
     for name, given in (
         ("--steps", options.steps),
+        ("--trace-events", options.trace_events),
         ("--decisions", options.decisions),
         ("--counterfactual", options.counterfactual),
         ("--operator-times", options.operator_times or None),

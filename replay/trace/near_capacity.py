@@ -24,7 +24,7 @@ MARGIN = 0.05
 LEAST = 20
 """Fewer requests have no capacity to speak of."""
 QUEUEING = 2.0
-"""Where nine of ten requests wait less than so many steps for their seat, and half of the seats stay free, the server
+"""Where nine of ten requests wait less than so many steps for their seat, and some seats always stay free, the server
 is not near its capacity, and nothing more is simulated."""
 MIDDLE = (0.1, 0.9)
 """Shares of the answers between which the capacity is taken: the run's beginning and end are not full."""
@@ -85,9 +85,11 @@ def near_capacity(
     *,
     run: Callable[[Requests], Outcomes] | None = None,
     run_at_once: Callable[[Requests], Outcomes] | None = None,
+    requests: Requests | None = None,
 ) -> NearCapacity | None:
     """Return how near a simulated run came to saturation; None where it did not, or where answers set its pace.
 
+    ``requests``: those of the trace, as paced, where they are at hand.
     ``run``: what serves requests, where that is not one such engine; ``run_at_once``: what does so when all come at
     once, and nobody may be turned away.
     """
@@ -97,19 +99,20 @@ def near_capacity(
         return None
     seats = _most_running(simulation)
     num_seats = config.num_seats
-    if not _is_queueing(simulation) and seats < num_seats / 2:
+    is_full = seats >= (1 - MARGIN) * num_seats
+    if not is_full and not _is_queueing(simulation):
         return None
-    try:
-        requests = paced_requests(trace, pacing, block_size=config.engine.block_size)
-    except TraceError:
-        return None
+    if requests is None:
+        try:
+            requests = paced_requests(trace, pacing, block_size=config.engine.block_size)
+        except TraceError:
+            return None
     rate = _rate(requests)
     if rate is None:
         return None
     if run is None:
         run = _one_engine(config)
     capacity = _capacity(requests, run_at_once or run)
-    is_full = seats >= (1 - MARGIN) * num_seats
     if capacity <= 0 or not (is_full or rate >= (1 - MARGIN) * capacity):
         return None
     fewer, more = (_mean_ttft(run(_faster(requests, 1 + by))) for by in (-MARGIN, MARGIN))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from replay.trace.client_network import at_client, at_server, client_network
 from replay.trace.pacing import Loop, paced_requests, pacing_of
 from replay.trace.requests import At, output_tokens
-from sim import Simulation, Status, simulate
+from sim import InterTokenLatencies, Requests, Simulation, Status, simulate
+from sim.records.results import EngineRecord
 
 if TYPE_CHECKING:
     from replay.twin.config import TwinConfig
@@ -38,18 +39,21 @@ def simulate_trace(
     record: Record = "spans",
     max_concurrency: int | None = None,
     horizon_us: int | None = None,
+    requests: Requests | None = None,
 ) -> tuple[Trace, Simulation]:
     """Return the trace with the simulator's outcomes in place of its own, and the simulation itself.
 
     With ``record="spans"`` each request carries its mean and 99th percentile of inter-token latencies, with
     ``"tokens"`` the trace has an event per token. ``max_concurrency``: the cap of the client that recorded the trace,
-    where its header does not say it. ``horizon_us``: the run's end; what it leaves undone is ``incomplete``. Raises
-    TraceError where a row lacks a time or a length.
+    where its header does not say it. ``horizon_us``: the run's end; what it leaves undone is ``incomplete``.
+    ``requests``: the trace's, as paced, where they are at hand. Raises TraceError where a row lacks a time or a length.
     """
     pacing = pacing_of(trace, closed_loop, at=at, max_concurrency=max_concurrency)
     network = client_network(trace, pacing)
+    if requests is None:
+        requests = paced_requests(trace, pacing, block_size=config.engine.block_size)
     simulation = simulate(
-        at_server(paced_requests(trace, pacing, block_size=config.engine.block_size), network),
+        at_server(requests, network),
         config.engine,
         config.latency,
         record=record,
@@ -57,9 +61,29 @@ def simulate_trace(
         max_concurrency=pacing.max_concurrency,
         until_us=horizon_us,
     )
+    simulation = replace(simulation, written=_remembering(simulation.written))
     is_closed_loop = pacing.closed_loop is not None
     simulated = simulated_trace(trace, simulation, is_closed_loop=is_closed_loop)
     return at_client(simulated, network), simulation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Remembered(EngineRecord):
+    """A finished engine's record that works out the gaps between tokens once: the trace and the summary need them."""
+
+    found: list[InterTokenLatencies]
+
+    def inter_token_latencies(self) -> InterTokenLatencies:
+        """Return the gaps between the tokens."""
+        if not self.found:
+            self.found.append(EngineRecord.inter_token_latencies(self))
+        return self.found[0]
+
+
+def _remembering(written: EngineRecord) -> EngineRecord:
+    return _Remembered(
+        state=written.state, config=written.config, latency=written.latency, record=written.record, found=[]
+    )
 
 
 def _known(values: NDArray[np.int64], is_known: NDArray[np.bool_]) -> pd.Series[int]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from traces.errors import TraceError
 from traces.files.read import read_trace
 from traces.importers import PublicFormat, read_public
+from traces.tables.paths import companion_file, stem_of
 from traces.trace import Trace
 
 _HEADS: Final[dict[str, PublicFormat]] = {
@@ -15,25 +17,59 @@ _HEADS: Final[dict[str, PublicFormat]] = {
     "arrived_at,num_prefill_tokens,num_decode_tokens": "vidur",
     "num_prefill_tokens,num_decode_tokens": "vidur",
 }
-_LONGEST_HEAD: Final = 200
 
 
-def read_recorded(path: Path) -> Trace:
-    """Return the trace at ``path``, converted where it is an Azure, BurstGPT or Vidur CSV or a Mooncake JSONL file.
+_HEAD_BYTES: Final = 65_536
+"""So much of a JSON file tells what wrote it."""
 
-    Raises TraceError.
+
+def read_recorded(path: Path, *, events: bool = False) -> Trace:
+    """Return the trace at ``path``, converted where it is a file of another tool that tells itself apart.
+
+    These are CSVs of Azure, BurstGPT and Vidur, Mooncake's and aiperf's JSONL, results of vllm bench and guidellm.
+    ``events``: also the times of tokens, where a trace has them. Raises TraceError, which for another file names the
+    command that converts.
     """
     source = format_of(path)
-    return read_trace(path, events=False) if source is None else read_public(source, path)
+    if source is not None:
+        return read_public(source, path)
+    try:
+        return read_trace(path, events=events)
+    except TraceError as error:
+        if path.suffix not in (".csv", ".json", ".jsonl") or not path.is_file() or has_header(path):
+            raise
+        raise TraceError(
+            f"{path}: got a file that is neither a trace nor of a known format, expected one of them; "
+            f"`vtwin trace convert {path} --from FORMAT --output STEM` reads a format that you name"
+        ) from error
+
+
+def has_header(path: Path) -> bool:
+    """Say whether a trace's header stands beside a table."""
+    return companion_file(stem_of(path), ".yaml").is_file()
 
 
 def format_of(path: Path) -> PublicFormat | None:
-    """Return the public format of a file by its name or its first line, None where it looks like none."""
-    if path.name.endswith((".jsonl", ".jsonl.gz")):
+    """Return the public format of a file by its name or its beginning, None where it looks like none."""
+    if path.name.endswith(".jsonl.gz"):
         return "mooncake"
-    if path.suffix != ".csv" or not path.is_file():
+    if path.suffix not in (".csv", ".json", ".jsonl") or not path.is_file():
         return None
     with path.open("rb") as file:
-        head = file.read(_LONGEST_HEAD)
-    line = head.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
-    return next((source for start, source in _HEADS.items() if line.startswith(start)), None)
+        head = file.read(_HEAD_BYTES).removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
+    if path.suffix == ".csv":
+        return next((source for start, source in _HEADS.items() if head.startswith(start)), None)
+    if path.suffix == ".jsonl":
+        line = head.partition("\n")[0]
+        return "aiperf" if '"metadata"' in line and '"metrics"' in line else "mooncake"
+    if '"benchmarks"' in head:
+        return "guidellm"
+    return "vllm-bench" if _is_vllm_bench(path, head) else None
+
+
+def _is_vllm_bench(path: Path, head: str) -> bool:
+    """Say whether a JSON file is a result of vllm bench: its lists may stand far behind the beginning."""
+    if not head.lstrip().startswith("{"):
+        return False
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return '"input_lens"' in text and '"ttfts"' in text

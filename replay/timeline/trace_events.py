@@ -1,0 +1,170 @@
+"""A simulation as Trace Event Format JSON, which Perfetto and Chrome's viewer show: steps and requests of each engine.
+
+The format: "Trace Event Format", Google, 2016: complete events (``X``) for steps, nestable asynchronous events (``b``,
+``n``, ``e``) for requests with their phases, counters (``C``), and names of processes and threads (``M``). A process is
+an engine. Times are µs of simulated time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sim import Outcomes, Status, Step
+from traces.atomic import atomic_file
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from traces import Trace
+
+Event = Mapping[str, object]
+
+STEPS_THREAD = 1
+NEVER = -1
+GATEWAY = "gateway"
+"""The process of requests that no engine got."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSteps:
+    """What one engine did: its name, its steps in order, and how many KV blocks it has (0: unbounded)."""
+
+    name: str
+    steps: Sequence[Step]
+    num_blocks: int
+
+
+def write_trace_events(
+    path: Path, engines: Sequence[EngineSteps], simulated: Trace, outcomes: Outcomes
+) -> None:
+    """Write the file, one event a line; atomic. Raises ConfigError where it cannot be written."""
+    with (
+        atomic_file(path, option="--trace-events", is_durable=False) as temporary,
+        temporary.open("w", encoding="utf-8") as file,
+    ):
+        file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
+        for number, event in enumerate(trace_events(engines, simulated, outcomes)):
+            file.write((",\n" if number else "") + json.dumps(event, separators=(",", ":")))
+        file.write("\n]}\n")
+
+
+def trace_events(engines: Sequence[EngineSteps], simulated: Trace, outcomes: Outcomes) -> Iterator[Event]:
+    """Yield the events: names first, then each engine's steps and counters, then the requests."""
+    instance = simulated.column("instance").fillna(GATEWAY).astype(object).to_numpy()
+    if len(engines) == 1:
+        instance = np.full(len(simulated), engines[0].name, dtype=object)
+    names = [each.name for each in engines]
+    names += [GATEWAY] if GATEWAY in set(instance.tolist()) - set(names) else []
+    process = {name: number for number, name in enumerate(names, start=1)}
+    for name, pid in process.items():
+        yield {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": name}}
+        if name != GATEWAY:
+            yield {
+                "ph": "M",
+                "name": "thread_name",
+                "pid": pid,
+                "tid": STEPS_THREAD,
+                "args": {"name": "steps"},
+            }
+    for each in engines:
+        yield from _of_engine(each, process[each.name])
+    yield from _of_requests(simulated, outcomes, [process[name] for name in instance], engines)
+
+
+def _of_engine(engine: EngineSteps, pid: int) -> Iterator[Event]:
+    """Yield a complete event per step that computed anything, and the counters at its begin."""
+    for step in engine.steps:
+        if not step.sched:
+            continue
+        begin, duration = _when(step)
+        yield {
+            "ph": "X",
+            "cat": "step",
+            "name": _kind(step),
+            "pid": pid,
+            "tid": STEPS_THREAD,
+            "ts": begin,
+            "dur": duration,
+            "args": {
+                "step": step.step,
+                "requests": len(step.sched),
+                "prefill tokens": step.P,
+                "decode tokens": step.D,
+                "preempted": len(step.preempted),
+            },
+        }
+        yield _counter("requests", pid, step.t, {"running": step.running, "waiting": step.waiting})
+        if engine.num_blocks:
+            used = engine.num_blocks - 1 - step.free  # without the null block
+            yield _counter("KV blocks", pid, step.t, {"used": used, "free": step.free})
+
+
+def _when(step: Step) -> tuple[int, int]:
+    """Return a step's begin and duration on the device, µs: with batches in flight the device's own times."""
+    if step.exec_start is not None and step.exec_end is not None:
+        return step.exec_start, step.exec_end - step.exec_start
+    return step.t, step.dur
+
+
+def _kind(step: Step) -> str:
+    if step.P and step.D:
+        return "prefill and decode"
+    return "prefill" if step.P else "decode"
+
+
+def _counter(name: str, pid: int, time_us: int, values: Mapping[str, int]) -> Event:
+    return {"ph": "C", "name": name, "pid": pid, "ts": time_us, "args": values}
+
+
+def _of_requests(
+    simulated: Trace, outcomes: Outcomes, pids: Sequence[int], engines: Sequence[EngineSteps]
+) -> Iterator[Event]:
+    """Yield each request from its arrival to its last token, with its phases in it, and its preemptions."""
+    preempted = _preemptions(engines, outcomes)
+    prompts = simulated.column("input_tokens").fillna(0) + simulated.column("prefix_length").fillna(0)
+    about = zip(
+        simulated.requests["request_id"].astype(str),
+        prompts.to_numpy(np.int64).tolist(),
+        outcomes.num_output_tokens.tolist(),
+        outcomes.status.tolist(),
+        strict=True,
+    )
+    times = (outcomes.arrival_us, outcomes.scheduled_us, outcomes.first_token_us, outcomes.last_token_us)
+    for row, (request_id, prompt, output, status) in enumerate(about):
+        arrival, scheduled, first, last = (int(column[row]) for column in times)
+        if arrival == NEVER:
+            continue
+        shared = {"cat": "request", "id": row, "pid": pids[row], "tid": 0}
+        end = max(arrival, scheduled, first, last)
+        args = {"prompt tokens": prompt, "output tokens": output, "status": Status(status).name.lower()}
+        yield {**shared, "ph": "b", "name": f"request {request_id}", "ts": arrival, "args": args}
+        for name, begin, finish in (
+            ("queue", arrival, scheduled),
+            ("prefill", scheduled, first),
+            ("decode", first, last),
+        ):
+            if NEVER not in (begin, finish) and finish >= begin:
+                yield {**shared, "ph": "b", "name": name, "ts": begin}
+                yield {**shared, "ph": "e", "name": name, "ts": finish}
+        for time_us in preempted.get(row, ()):
+            yield {**shared, "ph": "n", "name": "preempted", "ts": time_us}
+        yield {**shared, "ph": "e", "name": f"request {request_id}", "ts": end}
+
+
+def _preemptions(engines: Iterable[EngineSteps], outcomes: Outcomes) -> dict[int, list[int]]:
+    """Return when each request was preempted, by its row."""
+    found: dict[int, list[int]] = {}
+    rows: NDArray[np.int64] = np.flatnonzero(outcomes.num_preemptions)
+    if len(rows) == 0:
+        return found
+    for each in engines:
+        for step in each.steps:
+            for row in step.preempted:
+                found.setdefault(row, []).append(step.t)
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import multiprocessing
 import os
@@ -85,6 +86,9 @@ EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE: what a shell reports for a program whos
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line, return the exit code; a fault of the user becomes one line on stderr."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        # At the end Python looks through all objects once more, 0.4 s of work after a run: nothing of them is needed.
+        atexit.register(gc.freeze)
     if not arguments:
         return main(["--help"]) or EXIT_USAGE
     called = [word for word in arguments if not word.startswith("-")][:1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 import subprocess
 import sys
@@ -282,3 +283,14 @@ def test_the_help_of_a_command_ends_with_an_example_whose_options_exist(
     assert words[:2] == ["vtwin", command]
     before = shown.removesuffix(example)
     assert [word for word in words if word.startswith("--") and f"{word} " not in before] == []
+
+
+def test_a_process_ends_without_a_last_look_at_its_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only as a process of its own: in this one, later tests' garbage would stay."""
+    registered: list[object] = []
+    monkeypatch.setattr("atexit.register", registered.append)
+    monkeypatch.setattr("sys.argv", ["vtwin", "--version"])
+    assert vtwin.main(["--version"]) == 0
+    assert registered == []
+    assert vtwin.main() == 0
+    assert registered == [gc.freeze]

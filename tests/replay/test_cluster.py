@@ -231,7 +231,7 @@ def test_sessions_stay_where_they_began(tmp_path: Path) -> None:
 
 def shared_prefixes(tmp_path: Path) -> tuple[str, ...]:
     """Return a command that replays requests of six prefix groups."""
-    run(tmp_path, ONE)
+    run(tmp_path, ONE, "--arrival-scaling", "none")
     table = pd.read_csv(tmp_path / "out.csv", dtype=str)
     table["prefix_group"] = [f"g{row * row // 5 % 6}" for row in range(len(table))]
     table["prefix_length"] = "320"

@@ -234,7 +234,9 @@ def test_a_simulated_trace_says_where_the_servers_time_went(replayed: Replayed) 
         trace.column(f"server_{name}_us").to_numpy(np.int64) for name in ("queue", "prefill", "decode")
     )
     whole = request_metrics(trace)["e2e_us"].to_numpy()
-    assert (queue + prefill + decode + 300 == whole).all()  # alpha0: the way into the queue
+    in_step = whole - (queue + prefill + decode + 300)  # alpha0: the way in; then the step under way goes on
+    assert in_step.min() == 0
+    assert 0 < in_step.max() < prefill.max()
     assert queue.max() > 10_000
 
 
@@ -265,7 +267,7 @@ def test_drafts_are_counted_in_the_summary_and_at_metrics() -> None:
     engine = Engine(config.engine, config.latency, record="none")
     engine.submit(arrival_us=0, prompt_tokens=64, output_tokens=50)
     engine.advance()
-    page = exposition(Metrics(), engine.view(), engine=config.engine, model="m")
+    page = exposition([Metrics()], [engine.view()], engines=[config.engine], model="m")
     assert "vllm:spec_decode_num_draft_tokens_total{" in page
     assert "vllm:spec_decode_num_accepted_tokens_total{" in page
     drafts = re.search(r"vllm:spec_decode_num_drafts_total\{.*\} ([\d.]+)", page)

@@ -162,8 +162,8 @@ class WorkloadOptions:
         _option(
             WHEN,
             "rate: scale the drawn gaps so that the run as a whole has exactly --rate, as vllm bench does. none: as "
-            "drawn, so that a short run is off by chance.",
-            default="none",
+            "drawn, so that a short run is off by chance (so are --rounds and --workload always).",
+            default="rate",
         ),
     ] = None
 
@@ -394,15 +394,26 @@ def check_options(options: WorkloadOptions) -> None:
     _check_arrival(options)
 
 
+def can_scale(options: WorkloadOptions) -> bool:
+    """Say whether there is one rate that gaps can be scaled to."""
+    return (
+        options.rate is not None
+        and options.rate != math.inf
+        and options.workload is None
+        and options.rounds is None
+    )
+
+
 def _check_scaling(options: WorkloadOptions) -> None:
     """Raise ConfigError where there is no one rate that gaps could be scaled to."""
+    if can_scale(options):
+        return
     clash = next((name for name in ("workload", "rounds") if getattr(options, name) is not None), None)
     if clash is not None:
         raise ConfigError(
             f"--arrival-scaling rate: got it together with {flag(clash)}, expected --rate alone"
         )
-    if options.rate is None or options.rate == math.inf:
-        raise ConfigError("--arrival-scaling rate: got no rate to scale to, expected --rate R")
+    raise ConfigError("--arrival-scaling rate: got no rate to scale to, expected --rate R")
 
 
 def flag(name: str) -> str:

@@ -27,6 +27,7 @@ from traces.workload.options import (
     DEFAULT_TOKENS,
     LENGTH_SUFFIXES,
     WorkloadOptions,
+    can_scale,
     check_options,
     flag,
 )
@@ -169,11 +170,11 @@ def _rounds(options: WorkloadOptions) -> Rounds:
 
 
 def _arrival(options: WorkloadOptions) -> Arrival:
-    """Return the gaps as asked, scaled to the run's rate where that is asked for, too."""
+    """Return the gaps as asked, scaled to the run's rate unless they are wanted as drawn."""
     drawn = _gaps(options)
-    if options.arrival_scaling != "rate":
+    if options.arrival_scaling == "none" or not can_scale(options) or drawn.process == "constant":
         return drawn
-    assert options.rate is not None  # noqa: S101 - check_options has looked
+    assert options.rate is not None  # noqa: S101 - can_scale has looked
     if options.num_requests is None and options.duration is not None:
         number, span_s = max(1, round(options.rate * options.duration)), options.duration
     else:

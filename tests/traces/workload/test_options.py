@@ -123,7 +123,7 @@ def test_the_defaults_are_those_of_the_peers() -> None:
     (client,) = workload.clients
     both = Gaussian(mean=512, std_dev=256, min=2, max=7000)
     assert client.lengths == Separate(prompt=both, output=both)
-    assert client.arrival == Arrival()
+    assert client.arrival == Arrival(exactly=(100, 50_000_000))
     assert workload.load == OpenLoop(rate_per_s=2.0)
     assert (workload.num_requests, workload.duration_us) == (100, None)
 
@@ -150,7 +150,8 @@ def test_a_closed_loop_thinks_in_microseconds() -> None:
     ids=str,
 )
 def test_burstiness_and_arrival_say_the_process(given: dict[str, object], arrival: Arrival) -> None:
-    assert workload_from_options(options(rate=1.0, **given)).clients[0].arrival == arrival
+    drawn = workload_from_options(options(rate=1.0, arrival_scaling="none", **given))
+    assert drawn.clients[0].arrival == arrival
 
 
 def test_the_range_of_burstiness_is_that_of_the_coefficients_drawn() -> None:

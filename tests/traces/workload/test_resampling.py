@@ -69,7 +69,7 @@ def test_a_deadline_is_as_long_after_the_new_arrival(tmp_path: Path) -> None:
 
 def test_the_first_rows_are_the_same_when_more_are_asked_for(tmp_path: Path) -> None:
     stem = saved(recorded(prefix_hashes=[f"{i} own{i}" for i in range(6)]), tmp_path)
-    few, many = drawn(stem, rate=2.0, num_requests=20), drawn(stem, rate=2.0, num_requests=200)
+    few, many = (drawn(stem, rate=2.0, num_requests=n, arrival_scaling="none") for n in (20, 200))
     pd.testing.assert_frame_equal(few.requests, many.requests.head(20))
 
 

@@ -122,7 +122,7 @@ def test_what_is_drawn_is_pinned() -> None:
     assert trace.requests[columns].to_numpy(dtype=np.int64).tolist() == GOLDEN_ROWS
 
 
-GOLDEN_ROWS = [[333795, 275, 404], [584335, 219, 295], [2659344, 369, 255], [2850954, 468, 401]]
+GOLDEN_ROWS = [[234163, 275, 404], [409922, 219, 295], [1865582, 369, 255], [2000000, 468, 401]]
 
 
 def test_a_drawn_trace_passes_the_check_and_survives_the_disk(tmp_path: Path) -> None:

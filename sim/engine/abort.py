@@ -27,7 +27,9 @@ def abort(s: State, request: int) -> None:
         remove_request(s, request)
     elif r.status == PENDING:
         if s.taken_in_us[request] >= s.engine[0].clock.now_us:
-            s.taken_in_us[request] = NEVER  # noted by a jump that ends now: it goes before it would have been taken in
+            s.taken_in_us[request] = (
+                NEVER  # noted by a jump that ends now: it goes before it would have been taken in
+            )
     else:
         return
     r.status = ABORTED

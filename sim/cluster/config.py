@@ -76,7 +76,8 @@ class ClusterConfig:
 
     ``lockstep``: each pool's instances are the data-parallel ranks of one server of a model with experts; they start
     their steps together (``sim/cluster/run/lockstep.py``). ``flow_control`` None: no gateway queue. ``slo_priorities``
-    override those of ``sim.cluster.slo``. Under ``compatibility`` blis loads are counted as the peer documents them. ``seed``: of every draw of the gateway.
+    override those of ``sim.cluster.slo``. Under ``compatibility`` blis loads are counted as the peer documents them.
+    ``seed``: of every draw of the gateway.
     Raises InvalidConfig on what cannot be.
     """
 

@@ -120,19 +120,21 @@ def read_traces(
 
 def source_at(path: Path, name: str) -> Source:
     """Return the trace at a path, read, under a name."""
-    from calibrate.compare.engine_steps import read_steps
+    from calibrate.compare.engine_steps import as_step_times, read_steps
     from calibrate.findings import Source
     from calibrate.report.document import digest_of
     from traces.importers.recorded import format_of, read_recorded
     from traces.tables.paths import companion_file, locate, stem_of
 
-    stem = stem_of(path)
     trace = read_recorded(path, events=True)
+    logged = read_steps(companion_file(stem_of(path), ".steps.csv"))
+    steps, remark = (None, None) if logged is None else as_step_times(logged, trace)
     return Source(
         name=name,
         trace=trace,
         digest=digest_of(locate(path).table if format_of(path) is None else path),
-        steps=read_steps(companion_file(stem, ".steps.csv")),
+        steps=steps,
+        remarks=() if remark is None else (remark,),
     )
 
 

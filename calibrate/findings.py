@@ -33,13 +33,14 @@ Role = Literal["compared", "fitted", "first half fitted, second half held out", 
 class Source:
     """A trace, what it is called (its stem), and the SHA-256 of its table where it has a file.
 
-    ``steps``: the engine's steps while it was observed, where they were logged.
+    ``steps``: the engine's steps while it was observed, where they were logged. ``remarks``: for the report's notes.
     """
 
     name: str
     trace: Trace
     digest: str | None = None
     steps: EngineSteps | None = None
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

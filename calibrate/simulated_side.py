@@ -62,6 +62,7 @@ def against_twin(source: Source, config: TwinConfig, options: Options, *, role: 
         role=role,
         pairs=pairs,
         notes=(
+            *source.remarks,
             *trace_notes(source.trace, pairs, max_concurrency=cap),
             *simulation_notes(source.trace, config, pacing_of(source.trace, max_concurrency=cap)),
         ),

@@ -14,6 +14,11 @@ from traces.errors import TraceError
 if TYPE_CHECKING:
     from replay import TwinConfig
     from sim import Step
+    from traces import Trace
+
+ACCOUNTED = 0.85
+"""Share of the time with requests in flight that logged durations must add up to, else they are no step times. A GPU
+server's add up to 0.4 to 0.6 (docs/validation.md); a log that times whole steps, to nearly all."""
 
 NEAREST = 5
 """Simulated steps that tell what one of a model with more terms than blackbox's takes."""
@@ -21,11 +26,15 @@ NEAREST = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSteps:
-    """Logged steps: tokens prefilled, sequences that decoded, and how long each took (µs); one value a step."""
+    """Logged steps: tokens prefilled, sequences that decoded, and how long each took (µs, 0: not known); one a step.
+
+    ``is_by_end``: the durations are from the ends of steps, not what the engine logged as elapsed.
+    """
 
     prefill_tokens: Floats
     decode_tokens: Floats
     duration_us: Floats
+    is_by_end: bool = False
 
     def __len__(self) -> int:
         """Return the number of steps."""
@@ -50,7 +59,9 @@ class StepErrors:
 def read_steps(path: Path) -> EngineSteps | None:
     """Return the steps that ``observe --engine-log`` left in STEM.steps.csv, None where there is no such file.
 
-    Raises TraceError for a file that is not one.
+    Where the log says when each step was done, a step took as long as passed since the one before. Its duration is 0
+    where the engine may have waited for work: the first step, and one in which nothing decodes. Otherwise the duration
+    is the logged one, which ``as_step_times`` checks. Raises TraceError for a file that is not one.
     """
     import pandas as pd
 
@@ -62,7 +73,39 @@ def read_steps(path: Path) -> EngineSteps | None:
         prefill, decode, duration = (table[name].to_numpy(dtype=np.float64) for name in columns)
     except (KeyError, ValueError) as error:
         raise TraceError(f"{path.name}: got {error}, expected columns {', '.join(columns)}") from error
-    return EngineSteps(prefill_tokens=prefill, decode_tokens=decode, duration_us=duration)
+    if "end_unix_us" not in table or table["end_unix_us"].isna().any():
+        return EngineSteps(prefill_tokens=prefill, decode_tokens=decode, duration_us=duration)
+    since = table.groupby("engine")["end_unix_us"].diff().fillna(0).to_numpy(dtype=np.float64)
+    between = np.where(decode > 0, since, 0.0)
+    return EngineSteps(prefill_tokens=prefill, decode_tokens=decode, duration_us=between, is_by_end=True)
+
+
+def as_step_times(steps: EngineSteps, trace: Trace) -> tuple[EngineSteps | None, str | None]:
+    """Return the steps if their durations can be those of steps, else None, and a remark that says why.
+
+    vLLM logs how long it waited for a step's result. With async scheduling, and on GPUs, that is a part of the step:
+    then the durations add up to much less than the time in which requests were in flight.
+    """
+    if steps.is_by_end or len(steps) == 0:
+        return steps, None
+    in_flight = _time_in_flight_us(trace)
+    if in_flight == 0 or (share := float(steps.duration_us.sum()) / in_flight) >= ACCOUNTED:
+        return steps, None
+    return None, (
+        f"engine steps left out: their logged times add up to {100 * share:.0f} % of the time with requests in flight. "
+        "On GPUs vLLM logs the wait for a step's result, not the step (docs/how-to/observe-an-endpoint.md)"
+    )
+
+
+def _time_in_flight_us(trace: Trace) -> float:
+    """Return for how long (µs) at least one request was sent and not answered."""
+    times = trace.requests[["send_time_us", "last_chunk_time_us"]].dropna().astype(np.float64)
+    times = times.sort_values("send_time_us")
+    begin, end = times["send_time_us"].to_numpy(), times["last_chunk_time_us"].cummax().to_numpy()
+    if len(begin) == 0:
+        return 0.0
+    before = np.concatenate([[-np.inf], end[:-1]])
+    return float(np.maximum(end - np.maximum(begin, before), 0).sum())
 
 
 def step_errors(logged: EngineSteps, config: TwinConfig, *, simulated: list[Step]) -> StepErrors | None:

@@ -1,6 +1,9 @@
 """vLLM's log of its steps (``--enable-logging-iteration-details``), brought to rows.
 
-Source of the wording: vllm 0.32.0 v1/metrics/loggers.py, ``Iteration(N): C context requests, …``.
+Source of the wording: vllm 0.32.0 v1/metrics/loggers.py, ``Iteration(N): C context requests, …``; 0.24.0 has it in
+v1/engine/core.py. The elapsed time is the wait for the step's result. On a GPU that is less than the step, since
+the next step is prepared while one runs. A log whose lines begin with the time in full (``%(created)f``) says
+more: when each step was done.
 """
 
 from __future__ import annotations
@@ -20,11 +23,16 @@ _STEP = re.compile(
     r"(?P<decode_requests>\d+) generation requests, (?P<decode_tokens>\d+) generation tokens, "
     r"iteration elapsed time: (?P<ms>[\d.]+) ms(?:, .*?KV cache usage: (?P<kv>[\d.]+)%)?"
 )
+_WRITTEN = re.compile(r"(?:^|\s)(\d{10}\.\d{3,6})\s")
+"""Seconds since 1970 with a fraction, as ``%(created)f`` writes them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStep:
-    """One step of the engine as it logged it; ``kv_cache_usage_frac`` None where it did not say."""
+    """One step of the engine as it logged it; None where it did not say.
+
+    ``duration_us``: the logged wait for its result. ``end_unix_us``: when the line was written, µs since 1970.
+    """
 
     engine: int
     step: int
@@ -34,6 +42,7 @@ class EngineStep:
     num_decode_tokens: int
     duration_us: int
     kv_cache_usage_frac: float | None
+    end_unix_us: int | None = None
 
 
 def parse_engine_log(lines: Iterable[str]) -> list[EngineStep]:
@@ -42,6 +51,7 @@ def parse_engine_log(lines: Iterable[str]) -> list[EngineStep]:
 
 
 def _step(match: re.Match[str]) -> EngineStep:
+    written = _WRITTEN.search(match.string, 0, match.start())
     return EngineStep(
         engine=int(match["engine"] or 0),
         step=int(match["step"]),
@@ -51,6 +61,7 @@ def _step(match: re.Match[str]) -> EngineStep:
         num_decode_tokens=int(match["decode_tokens"]),
         duration_us=round(float(match["ms"]) * 1000),
         kv_cache_usage_frac=None if match["kv"] is None else round(float(match["kv"]) / 100, 6),
+        end_unix_us=None if written is None else round(float(written[1]) * 1e6),
     )
 
 

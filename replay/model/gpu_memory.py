@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from replay.model.gpus import Gpu
 from replay.model.layout import ONE_NODE, Layout
 from replay.model.shape import ModelShape
-from sim.versions import DEFAULT_VERSION, nearest_rules
+from sim.versions import DEFAULT_VERSION, minor_version, nearest_rules
 from traces.errors import ConfigError
 
 GIB = 2**30
@@ -21,6 +21,12 @@ NON_TORCH_BYTES_IN_A_GROUP = 0.6 * GIB
 SAMPLER_BYTES_PER_LOGIT = 28
 """vLLM's memory profile samples max_num_seqs tokens with top-k and top-p: float32 logits, sorted logits, int64 order,
 probabilities, their sums, the result (vllm 0.32.0 v1/sample/ops/topk_topp_sampler.py): 4 + 4 + 8 + 4 + 4 + 4."""
+SAMPLER_BYTES_PER_LOGIT_SECOND_RUNNER = 6
+"""vLLM's second model runner samples there without top-k and top-p: 16-bit and float32 logits (vllm 0.24.0
+v1/worker/gpu/model_runner.py, _dummy_sampler_run)."""
+SECOND_RUNNER_SINCE = 24
+SECOND_RUNNER_MODELS = frozenset({"llama", "mistral", "qwen3", "qwen2_moe", "deepseek_v2", "granitemoe"})
+"""Model types that vLLM 0.24.0 gives to its second model runner (config/vllm.py); taken for later versions, too."""
 LIVE_HIDDEN_STATES = 4
 """Vectors of hidden size per token that live through a layer: residual, normed input, output, one in the making."""
 
@@ -78,8 +84,13 @@ class Serving:
 
     @property
     def counts_cuda_graphs(self) -> bool:
-        """Whether this version sets memory for CUDA graphs aside."""
+        """Whether this version's first model runner sets memory for CUDA graphs aside."""
         return nearest_rules(self.vllm_version).counts_cuda_graphs
+
+    def has_second_runner(self, shape: ModelShape) -> bool:
+        """Whether this version serves the model with its second runner, which profiles less memory than the first."""
+        minor = minor_version(self.vllm_version) or 0
+        return minor >= SECOND_RUNNER_SINCE and shape.model_type in SECOND_RUNNER_MODELS
 
     @property
     def utilization(self) -> float:
@@ -106,15 +117,20 @@ def kv_cache_size(
     check_parallel(shape, tp=tp, pp=pp)
     layout.check(shape, tp=tp)
     told, group = serving or Serving(), tp * pp * layout.dp > 1
+    is_second = told.has_second_runner(shape)
     parts = KvCacheSize(
         memory_bytes=gpu.memory_gib * GIB,
         utilization=told.utilization,
         weight_bytes=weight_bytes(shape, tp=tp, pp=pp, layout=layout),
         activation_bytes=activation_bytes(
-            shape, tp=tp, num_tokens=told.max_num_batched_tokens, max_num_seqs=told.max_num_seqs
+            shape,
+            tp=tp,
+            num_tokens=told.max_num_batched_tokens,
+            max_num_seqs=told.max_num_seqs,
+            bytes_per_logit=SAMPLER_BYTES_PER_LOGIT_SECOND_RUNNER if is_second else SAMPLER_BYTES_PER_LOGIT,
         ),
         non_torch_bytes=NON_TORCH_BYTES_IN_A_GROUP if group else NON_TORCH_BYTES,
-        cuda_graph_bytes=CUDA_GRAPH_BYTES if told.counts_cuda_graphs else 0.0,
+        cuda_graph_bytes=CUDA_GRAPH_BYTES if told.counts_cuda_graphs and not is_second else 0.0,
         kv_bytes_per_token=kv_bytes_per_token(shape, tp=tp, pp=pp),
         block_size=told.block_size,
         num_gpu_blocks=0,
@@ -164,7 +180,14 @@ def weight_bytes(shape: ModelShape, *, tp: int = 1, pp: int = 1, layout: Layout 
     return layers + both_ends if pp == 1 else layers / pp + ends
 
 
-def activation_bytes(shape: ModelShape, *, tp: int, num_tokens: int, max_num_seqs: int) -> float:
+def activation_bytes(
+    shape: ModelShape,
+    *,
+    tp: int,
+    num_tokens: int,
+    max_num_seqs: int,
+    bytes_per_logit: float = SAMPLER_BYTES_PER_LOGIT,
+) -> float:
     """Return the most that a step's intermediate results take: in the MLP, in the experts or in the sampler."""
     hidden = LIVE_HIDDEN_STATES * shape.hidden_size
     widest = shape.num_matrices * shape.intermediate_size / tp if shape.num_dense_layers else 0.0
@@ -172,7 +195,7 @@ def activation_bytes(shape: ModelShape, *, tp: int, num_tokens: int, max_num_seq
         each = max(2 * shape.experts.intermediate_size / tp, shape.hidden_size)
         widest = max(widest, shape.experts.num_per_token * (each + shape.experts.intermediate_size / tp))
     forward = num_tokens * (hidden + widest) * shape.dtype_bytes
-    sampler = min(max_num_seqs, num_tokens) * shape.vocab_size * SAMPLER_BYTES_PER_LOGIT
+    sampler = min(max_num_seqs, num_tokens) * shape.vocab_size * bytes_per_logit
     return max(forward, sampler + num_tokens * shape.hidden_size * shape.dtype_bytes)
 
 

@@ -59,6 +59,17 @@ def test_steps_are_read_as_vllm_words_them() -> None:
         kv_cache_usage_frac=0.003,
     )
     assert (steps[1].step, steps[1].kv_cache_usage_frac) == (7, None)
+    assert steps[0].end_unix_us is None
+
+
+def test_a_log_with_full_times_says_when_each_step_was_done() -> None:
+    line = (
+        "(EngineCore pid=1057) 1795341598.207350 INFO 11-22 09:59:58 [core.py:452] Iteration(1000): "
+        "5 context requests, 2964 context tokens, 228 generation requests, 228 generation tokens, "
+        "iteration elapsed time: 33.56 ms"
+    )
+    (step,) = parse_engine_log([line])
+    assert (step.num_prefill_tokens, step.end_unix_us) == (2964, 1_795_341_598_207_350)
 
 
 def test_only_steps_logged_since_the_start_are_written(tmp_path: Path) -> None:

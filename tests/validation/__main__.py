@@ -7,7 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from tests.validation import clusters, cpu, operators, production, servers, silicon, silicon_profiled
+from tests.validation import clusters, cpu, h100, operators, production, servers, silicon, silicon_profiled
 
 DEFAULT_DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
 
@@ -19,7 +19,17 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=["blackbox", "extended", "auto"])
     parser.add_argument(
         "--only",
-        choices=("production", "cpu", "servers", "unfitted", "silicon", "operators", "profiled", "clusters"),
+        choices=(
+            "production",
+            "cpu",
+            "h100",
+            "servers",
+            "unfitted",
+            "silicon",
+            "operators",
+            "profiled",
+            "clusters",
+        ),
     )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
@@ -28,6 +38,7 @@ def main() -> None:
         tables = {
             "production": lambda: production.table(options.data, Path(work)),
             "cpu": lambda: cpu.table(options.data, Path(work), tuple(options.models)),
+            "h100": lambda: h100.table(Path(work), tuple(options.models)),
             "servers": lambda: servers.table(bench, Path(work), tuple(options.models)),
             "unfitted": lambda: servers.unfitted_table(bench, Path(work), unfitted),
             "silicon": lambda: silicon.table(options.data / "aiconfigurator_silicon"),

@@ -38,8 +38,19 @@ def test_a_recorded_server_on_a_small_gpu_had_almost_as_many_blocks() -> None:
     assert found.num_gpu_blocks == pytest.approx(2588, rel=0.03)  # LLMServingSim's recording
 
 
-def test_memory_goes_by_the_table_of_versions() -> None:
+@pytest.mark.parametrize("max_num_seqs", [1024, 64])
+def test_the_second_model_runner_profiles_neither_top_k_nor_cuda_graphs(max_num_seqs: int) -> None:
     shape, gpu = read_model_config("meta-llama/Llama-3.1-8B"), find_gpu("H100")
+    serving = Serving(vllm_version="0.24.0", max_num_batched_tokens=8192, max_num_seqs=max_num_seqs)
+    found = kv_cache_size(shape, gpu, serving=serving)
+    assert found.num_gpu_blocks == pytest.approx(28_934, rel=0.01)  # counted by vLLM (tests/validation/h100)
+    assert found.cuda_graph_bytes == 0
+    before = kv_cache_size(shape, gpu, serving=replace(serving, vllm_version="0.22.0", max_num_seqs=1024))
+    assert before.num_gpu_blocks < 0.97 * found.num_gpu_blocks
+
+
+def test_memory_goes_by_the_table_of_versions() -> None:
+    shape, gpu = read_model_config("Qwen/Qwen2.5-7B-Instruct"), find_gpu("H100")
     versions = ("0.19.1", "0.20.0", "0.21.0", "0.99", "0.8.5")
     found = [kv_cache_size(shape, gpu, serving=Serving(vllm_version=version)) for version in versions]
     assert [each.utilization for each in found] == [0.9, 0.92, 0.92, 0.92, 0.9]
@@ -106,7 +117,7 @@ def test_a_gpu_can_be_described_by_its_numbers(tmp_path: Path) -> None:
 
 def test_memory_of_the_sampler_grows_with_the_vocabulary() -> None:
     small, large = read_model_config("Llama-2-7b-hf"), read_model_config("Llama-3.1-8B")
-    gpu, serving = find_gpu("H100"), Serving(max_num_seqs=1024)
+    gpu, serving = find_gpu("H100"), Serving(max_num_seqs=1024, vllm_version="0.22.0")
     few, many = (
         kv_cache_size(shape, gpu, serving=serving).activation_bytes / GIB for shape in (small, large)
     )

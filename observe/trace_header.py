@@ -131,7 +131,7 @@ def final_header(
         num_processes=max(len(processes), 1),
         limited=reason is not None,
         reason=reason,
-        finished=True,
+        finished=not facts.interrupted,
         interrupted=facts.interrupted,
         notes=(
             *header.client.notes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 import subprocess
 import sys
@@ -266,3 +267,30 @@ def test_a_refused_option_of_a_run_costs_no_heavy_import(tmp_path: Path, wrong: 
         name.split(".")[0] for name in all_modules_after(tmp_path, "run", "--config", "twin.yaml", *wrong)
     }
     assert loaded & HEAVY == set()
+
+
+@pytest.mark.parametrize(
+    "command", [name for name, (place, _) in vtwin.COMMANDS.items() if "_app" not in place]
+)
+def test_the_help_of_a_command_ends_with_an_example_whose_options_exist(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert vtwin.main([command, "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    example = vtwin.EXAMPLES[command]
+    assert shown.endswith(f"Example: {example}")
+    words = example.split()
+    assert words[:2] == ["vtwin", command]
+    before = shown.removesuffix(example)
+    assert [word for word in words if word.startswith("--") and f"{word} " not in before] == []
+
+
+def test_a_process_ends_without_a_last_look_at_its_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only as a process of its own: in this one, later tests' garbage would stay."""
+    registered: list[object] = []
+    monkeypatch.setattr("atexit.register", registered.append)
+    monkeypatch.setattr("sys.argv", ["vtwin", "--version"])
+    assert vtwin.main(["--version"]) == 0
+    assert registered == []
+    assert vtwin.main() == 0
+    assert registered == [gc.freeze]

@@ -80,8 +80,8 @@ class ClientInfo:
     the client's busiest process per second of the run, ``processes`` each of them where there are several.
     ``limited``: whether the client, not the server, set the pace, by ``bounds``, and ``reason`` why.
     ``class_priority``: vLLM's priority sent for each service class. ``guided_schema``: name of the JSON schema
-    that the guided requests were sent with, and its digest. ``finished`` is false while the run goes on: what a
-    killed client leaves behind says so.
+    that the guided requests were sent with, and its digest. ``finished`` is false while the run goes on, and where it
+    was cut short: by a user (``interrupted``) or a killed client.
     """
 
     clock: str | None = None

@@ -69,7 +69,7 @@ class Watcher:
             num_failed=num_done - progress.status["ok"],
             in_flight=progress.in_flight,
             peak_in_flight=progress.peak_in_flight,
-            num_streaming=progress.num_streaming,
+            num_streaming=min(progress.num_streaming, progress.in_flight),  # counted at different moments
             output_tokens=progress.output_tokens + progress.tokens_under_way,
             ttft_ms=_milliseconds(progress.ttft if progress.ttft.total else progress.first_event),
             itl_ms=_milliseconds(progress.itl),

@@ -52,6 +52,14 @@ def test_the_panel_counts_answers_that_have_begun_before_they_end() -> None:
     assert (progress.num_streaming, progress.tokens_under_way) == (0, 0)
 
 
+def test_the_panel_never_shows_more_streaming_than_in_flight() -> None:
+    """Answers are counted now and then: some of those counted may have ended since."""
+    progress = Progress(num_planned=9, start_ns=0)
+    progress.in_flight, progress.num_streaming = 2, 5
+    snapshot = Watcher(progress, plan_of([0]), clock=lambda: 2_000 * MS).snapshot()
+    assert (snapshot.in_flight, snapshot.num_streaming) == (2, 2)
+
+
 def test_a_panel_of_nothing_yet_is_well() -> None:
     progress = Progress(num_planned=2)
     closed = Watcher(progress, plan_of([0, None], loop=ClosedLoop(concurrency=1)), clock=lambda: 5)

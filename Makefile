@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: help install demo test lint types docs bench validate live conformance-random lock wheel clean
+.PHONY: help install demo test lint types docs bench validate live live-router conformance-random lock wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ validate: $(STAMP) ## the tables of docs/validation.md that need public data (VT
 
 live: $(STAMP) ## the loop against a real vLLM server on this machine's CPU
 	$(BIN)/python -m tests.live
+
+live-router: $(STAMP) ## real routers in front of emulated servers, beside the simulated cluster
+	$(BIN)/python -m tests.live.routers
 
 N := 200
 SEED := 1

@@ -54,6 +54,13 @@ TraceEventsOption = Annotated[
         help="Write steps and requests as Trace Event Format JSON, for ui.perfetto.dev or chrome://tracing.",
     ),
 ]
+ReportOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.html",
+        help="Write a page: latencies and throughput over time, requests in flight, KV cache, batch sizes.",
+    ),
+]
 DialectOption = Annotated[
     Literal["vtwin", "blis"],
     typer.Option(help="blis: only the columns and keys that BLIS reads."),
@@ -202,6 +209,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     operator_times: OperatorTimesOption = False,
     steps: StepsOption = None,
     trace_events: TraceEventsOption = None,
+    report: ReportOption = None,
     instances: InstancesOption = None,
     routing: RoutingOption = None,
     decisions: DecisionsOption = None,
@@ -233,6 +241,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         operator_times=operator_times,
         steps=steps,
         trace_events=trace_events,
+        report=report,
         decisions=decisions,
         counterfactual=counterfactual,
         dialect=dialect,
@@ -260,6 +269,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     operator_times: OperatorTimesOption = False,
     steps: StepsOption = None,
     trace_events: TraceEventsOption = None,
+    report: ReportOption = None,
     instances: InstancesOption = None,
     routing: RoutingOption = None,
     decisions: DecisionsOption = None,
@@ -289,6 +299,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         operator_times=operator_times,
         steps=steps,
         trace_events=trace_events,
+        report=report,
         decisions=decisions,
         counterfactual=counterfactual,
         dialect=dialect,

@@ -51,6 +51,7 @@ class SimulationOptions:
     max_concurrency: int | None = None
     horizon_us: int | None = None
     trace_events: Path | None = None
+    report: Path | None = None
     operator_times: bool = False
     decisions: Path | None = None
     counterfactual: int | None = None
@@ -100,7 +101,12 @@ def simulate_and_write(
     if output is not None:
         with working(f"writing {output}"):
             write_trace(with_origin(simulated, twin), output, dialect=options.dialect, events=options.itl)
-    _show(summary, twin, of_cluster, as_json=options.as_json, warnings=(*twin.notes, *notes, *beyond))
+    warnings = (*twin.notes, *notes, *beyond)
+    if options.report is not None:
+        _write_report(
+            options.report, summary, (trace, done), twin, pacing, options=options, warnings=warnings
+        )
+    _show(summary, twin, of_cluster, as_json=options.as_json, warnings=warnings)
     if len(trace) and not summary["num_by_status"].get("ok"):
         typer.echo(_why_none_finished(summary, twin, fleet), err=True)
         raise typer.Exit(1)
@@ -292,6 +298,41 @@ def _write_trace_events(
                 for each in run.result.instances
             ]
         write_trace_events(path, engines, done.trace, done.simulation.outcomes)
+
+
+def _write_report(
+    path: Path,
+    summary: Summary,
+    run: tuple[Trace, Simulated],
+    twin: TwinConfig,
+    pacing: Pacing,
+    *,
+    options: SimulationOptions,
+    warnings: tuple[str, ...],
+) -> None:
+    """Write the page of a run, ``run`` being its requests and what became of them."""
+    from replay.timeline.page import RunPage, write_run_page
+    from replay.timeline.watch import counted, watched
+    from replay.twin.config_write import dump_config
+
+    trace, done = run
+    duration_us = done.simulation.duration_us
+    if twin.cluster is None:
+        usage = watched(trace, twin, pacing, duration_us=duration_us)
+    else:
+        usage = counted(done.simulation.outcomes, duration_us=duration_us, num_seats=twin.num_seats)
+    page = RunPage(
+        trace=done.trace,
+        summary=summary,
+        usage=usage,
+        batch_sizes=done.simulation.batch_sizes(),
+        slo_us=options.slo_us,
+        warnings=warnings,
+        command=shlex.join(["vtwin", *sys.argv[1:]]),
+        twin=dump_config(twin),
+    )
+    write_run_page(path, page)
+    typer.echo(f"wrote {path}", err=True)
 
 
 def _limits_of(simulated: Trace, twin: TwinConfig, near: NearCapacity | None) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 import subprocess
 import sys
@@ -227,3 +228,69 @@ def test_a_usage_error_speaks_as_the_other_errors_do(
 ) -> None:
     assert vtwin.main(arguments) == vtwin.EXIT_USAGE
     assert f"UsageError: Invalid value for {said}" in capsys.readouterr().err
+
+
+SMALL_TWIN = """\
+latency:
+  model: blackbox
+  coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 5000, beta1: 10, beta2: 20}
+"""
+
+
+def all_modules_after(folder: Path, *arguments: str) -> set[str]:
+    code = MODULES_AFTER.format(arguments=list(arguments))
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=folder
+    )
+    return set(done.stderr.rpartition("MODULES ")[2].split())
+
+
+def test_a_run_of_one_server_imports_neither_scipy_nor_clusters(tmp_path: Path) -> None:
+    (tmp_path / "twin.yaml").write_text(SMALL_TWIN)
+    loaded = all_modules_after(
+        tmp_path, "run", "--config", "twin.yaml", "--rate", "5", "--num-requests", "30", "--output", "s"
+    )
+    assert (tmp_path / "s.csv").is_file()
+    assert "scipy.linalg" not in loaded  # numba asks for scipy's version, which costs little
+    assert {
+        name for name in loaded if name.startswith(("sim.cluster.run", "rich", "jinja2", "aiohttp"))
+    } == set()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [["--rate", "x"], ["--nope"], ["--rate", "5", "--sweep", "3"], ["--rate", "5", "--concurrency", "3"]],
+)
+def test_a_refused_option_of_a_run_costs_no_heavy_import(tmp_path: Path, wrong: list[str]) -> None:
+    (tmp_path / "twin.yaml").write_text(SMALL_TWIN)
+    loaded = {
+        name.split(".")[0] for name in all_modules_after(tmp_path, "run", "--config", "twin.yaml", *wrong)
+    }
+    assert loaded & HEAVY == set()
+
+
+@pytest.mark.parametrize(
+    "command", [name for name, (place, _) in vtwin.COMMANDS.items() if "_app" not in place]
+)
+def test_the_help_of_a_command_ends_with_an_example_whose_options_exist(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert vtwin.main([command, "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    example = vtwin.EXAMPLES[command]
+    assert shown.endswith(f"Example: {example}")
+    words = example.split()
+    assert words[:2] == ["vtwin", command]
+    before = shown.removesuffix(example)
+    assert [word for word in words if word.startswith("--") and f"{word} " not in before] == []
+
+
+def test_a_process_ends_without_a_last_look_at_its_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only as a process of its own: in this one, later tests' garbage would stay."""
+    registered: list[object] = []
+    monkeypatch.setattr("atexit.register", registered.append)
+    monkeypatch.setattr("sys.argv", ["vtwin", "--version"])
+    assert vtwin.main(["--version"]) == 0
+    assert registered == []
+    assert vtwin.main() == 0
+    assert registered == [gc.freeze]

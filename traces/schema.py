@@ -295,6 +295,14 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
         unit="tokens",
     ),
     _text("instance", "vtwin", "Instance that the request was sent to: its number, or `pool/number`."),
+    _text(
+        "prefill_instance",
+        "vtwin",
+        "Instance that computed the prompt, where `instance` only decoded; empty where it did both.",
+    ),
+    _time("prefill_end_time_us", "vtwin", "When the prefill instance's answer, one token, was there."),
+    _time("kv_transfer_start_time_us", "vtwin", "When the decode instance asked for the prompt's KV."),
+    _time("kv_transfer_end_time_us", "vtwin", "When the prompt's KV was there."),
     _time("gateway_queue_us", "vtwin", "Time in the queue in front of a cluster's instances."),
     Field(
         name="itl_mean_us",

@@ -5,7 +5,7 @@ Randomness goes by index, not by consumption, so whatever differs between the tw
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
@@ -55,8 +55,8 @@ def counterfactuals(run: FleetRun, cluster: ClusterConfig, *, num: int, seed: in
     """
     log = run.result.decisions
     assert log is not None  # noqa: S101 - the run recorded them
-    eligible = np.flatnonzero(log.decisions["instance"] >= 0)
-    if cluster.num_instances < 2:
+    eligible = np.flatnonzero((log.decisions["instance"] >= 0) & (log.decisions["is_prefill"] == 0))
+    if sum(role != "prefill" for role in cluster.role_of) < 2:
         return []
     chosen = np.random.default_rng(seed).permutation(len(eligible))[:num]
     scored = has_scores(cluster)
@@ -70,7 +70,7 @@ def _each(
     names = cluster.instance_names
     for number in numbers:
         request, instance = int(log.decisions["request"][number]), int(log.decisions["instance"][number])
-        other = runner_up(log, int(number), instance, scored=scored)
+        other = runner_up(log, int(number), instance, scored=scored, roles=cluster.role_of)
         forced = np.full(len(run.work.requests), -1, np.int64)
         forced[request] = other
         changed = simulate_cluster(run.work, cluster, forced=forced)
@@ -120,10 +120,13 @@ def _ms(value: float | None) -> str:
     return "-" if value is None else f"{value / 1e3:+,.3f}"
 
 
-def runner_up(log: DecisionLog, number: int, instance: int, *, scored: bool) -> int:
-    """Return the instance that would have been next; the first of several that are as good."""
+def runner_up(
+    log: DecisionLog, number: int, instance: int, *, scored: bool, roles: Sequence[str] = ()
+) -> int:
+    """Return the instance that would have been next to decode; the first of several that are as good."""
     merit = log.scores[number].copy() if scored else -log.num_in_flight[number].astype(np.float64)
     merit[instance] = -np.inf
+    merit[[number for number, role in enumerate(roles) if role == "prefill"]] = -np.inf
     return int(np.argmax(merit))
 
 

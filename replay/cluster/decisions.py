@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,51 +48,76 @@ def write_decisions(path: Path, run: FleetRun, cluster: ClusterConfig) -> None:
 
     A decision: ``time_us``, ``request_id``, ``instance`` (None: there was none), ``candidates``; of a candidate:
     ``instance``, ``score`` (None where the policy gives none), and what the router saw of it, as stale as configured.
+    Where KV can be moved also ``stage``: decode, who answers; or prefill, who computes the prompt for that one.
     """
     log = run.result.decisions
     assert log is not None  # noqa: S101 - the run recorded them
     ids = run.trace.requests["request_id"].to_numpy()
     names = np.array([*cluster.instance_names, None], dtype=object)
+    asked = asked_of(log, cluster)
     with atomic_file(path, option="--decisions", is_durable=False) as temporary:
         if path.suffix == ".parquet":
-            write_parquet(_table(log, ids, names, has_scores=has_scores(cluster)), temporary)
+            write_parquet(_table(log, ids, names, asked), temporary)
             return
         with temporary.open("w", encoding="utf-8") as file:
-            file.writelines(_lines(log, ids, names, has_scores=has_scores(cluster)))
+            file.writelines(_lines(log, ids, names, asked))
 
 
-def _lines(log: DecisionLog, ids: NDArray[Any], names: NDArray[Any], *, has_scores: bool) -> Iterator[str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Of each decision: ``is_candidate`` [decisions, instances], whether its policy scores them, its stage or None."""
+
+    is_candidate: NDArray[np.bool_]
+    is_scored: NDArray[np.bool_]
+    stage: tuple[str, ...] | None
+
+
+def asked_of(log: DecisionLog, cluster: ClusterConfig) -> Asked:
+    """Return among whom each decision was taken, and by a policy that scores or not."""
+    is_prefill = log.decisions["is_prefill"] == 1
+    prefills = np.array([role == "prefill" for role in cluster.role_of])
+    of_prompts = isinstance(cluster.prefill_routing or cluster.routing, SCORING)
+    return Asked(
+        is_candidate=is_prefill[:, None] == prefills[None, :],
+        is_scored=np.where(is_prefill, of_prompts, has_scores(cluster)),
+        stage=tuple(np.where(is_prefill, "prefill", "decode")) if cluster.moves_kv else None,
+    )
+
+
+def _lines(log: DecisionLog, ids: NDArray[Any], names: NDArray[Any], asked: Asked) -> Iterator[str]:
     """Yield a line of JSON per decision."""
     for number, decision in enumerate(log.decisions):
         candidates = [
             {
                 "instance": names[i],
-                "score": float(log.scores[number, i]) if has_scores else None,
+                "score": float(log.scores[number, i]) if asked.is_scored[number] else None,
                 "num_in_flight": int(log.num_in_flight[number, i]),
                 "num_waiting": int(log.num_waiting[number, i]),
                 "num_running": int(log.num_running[number, i]),
                 "kv_usage": round(float(log.kv_usage[number, i]), 6),
             }
-            for i in range(len(names) - 1)
+            for i in np.flatnonzero(asked.is_candidate[number])
         ]
         row = {
             "time_us": int(decision["time_us"]),
             "request_id": str(ids[decision["request"]]),
             "instance": names[decision["instance"]],
+            **({"stage": str(asked.stage[number])} if asked.stage else {}),
             "candidates": candidates,
         }
         yield json.dumps(row, separators=(",", ":")) + "\n"
 
 
-def _table(log: DecisionLog, ids: NDArray[Any], names: NDArray[Any], *, has_scores: bool) -> pa.Table:
+def _table(log: DecisionLog, ids: NDArray[Any], names: NDArray[Any], asked: Asked) -> pa.Table:
     """Return the decisions as a table; a candidate is an entry of a list, as in the JSON."""
-    num_decisions, num_instances = log.scores.shape
+    chosen = asked.is_candidate
+    scored = np.broadcast_to(asked.is_scored[:, None], chosen.shape)[chosen]
     values: dict[str, pa.Array] = {
-        "instance": pa.array(np.tile(names[:-1], num_decisions), pa.string()),
-        "score": pa.array(log.scores.ravel()) if has_scores else pa.nulls(log.scores.size, pa.float64()),
-        **{name: pa.array(getattr(log, name).ravel()) for name in SIGNALS},
+        "instance": pa.array(np.broadcast_to(names[:-1], chosen.shape)[chosen], pa.string()),
+        "score": pa.array(log.scores[chosen], mask=~scored),
+        **{name: pa.array(getattr(log, name)[chosen]) for name in SIGNALS},
     }
-    offsets = pa.array(np.arange(num_decisions + 1, dtype=np.int32) * num_instances)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(chosen.sum(axis=1))]).astype(np.int32))
     candidates = pa.ListArray.from_arrays(
         offsets, pa.StructArray.from_arrays(list(values.values()), names=list(values))
     )
@@ -100,6 +126,7 @@ def _table(log: DecisionLog, ids: NDArray[Any], names: NDArray[Any], *, has_scor
             "time_us": pa.array(np.ascontiguousarray(log.decisions["time_us"])),
             "request_id": pa.array(ids[log.decisions["request"]].astype(str)),
             "instance": pa.array(names[log.decisions["instance"]], pa.string()),
+            **({"stage": pa.array(asked.stage, pa.string())} if asked.stage else {}),
             "candidates": candidates,
         }
     )

@@ -19,6 +19,7 @@ from traces.priorities import priorities
 if TYPE_CHECKING:
     from replay.cluster.simulate import FleetRun
     from sim.cluster.config import ClusterConfig
+    from sim.cluster.simulation import ClusterSimulation
 
 LEAST_SHARE = 0.01
 """Priority inversion and head-of-line blocking are named where they concern at least this share of the requests."""
@@ -70,7 +71,7 @@ def _priority_inversion(run: FleetRun) -> Pathology | None:
     outcomes, result = run.result.outcomes, run.result
     overtaken = 0
     for number in range(len(result.instances)):
-        rows = np.flatnonzero((result.instance == number) & (outcomes.scheduled_us >= 0))
+        rows = np.flatnonzero((queued_at(result) == number) & (outcomes.scheduled_us >= 0))
         overtaken += num_overtaken(outcomes.queued_us[rows], outcomes.scheduled_us[rows], urgency[rows])
     share = overtaken / max(len(urgency), 1)
     if share < LEAST_SHARE:
@@ -82,6 +83,14 @@ def _priority_inversion(run: FleetRun) -> Pathology | None:
         limit=LEAST_SHARE,
         text=f"{overtaken:,} requests ({share:.1%}) were scheduled after a less urgent one that had come later",
     )
+
+
+def queued_at(result: ClusterSimulation) -> NDArray[np.int32]:
+    """Return in which instance's queue each request began: of who computed its prompt, int32 [n]."""
+    if result.split is None:
+        return result.instance
+    there = result.split.prefill_instance
+    return np.where(there >= 0, there, result.instance).astype(np.int32)
 
 
 def num_overtaken(queued_us: Int64s, scheduled_us: Int64s, urgency: Int64s) -> int:
@@ -105,8 +114,11 @@ def _head_of_line(run: FleetRun, cluster: ClusterConfig) -> Pathology | None:
     outcomes, result = run.result.outcomes, run.result
     num_blocked = 0
     for number, instance in enumerate(result.instances):
-        rows = np.flatnonzero((result.instance == number) & (outcomes.scheduled_us >= 0))
-        ended = np.where(outcomes.last_token_us[rows] >= 0, outcomes.last_token_us[rows], result.duration_us)
+        rows = np.flatnonzero((queued_at(result) == number) & (outcomes.scheduled_us >= 0))
+        left_us = outcomes.last_token_us
+        if result.split is not None:
+            left_us = np.where(result.split.prefill_instance == number, result.split.prefilled_us, left_us)
+        ended = np.where(left_us[rows] >= 0, left_us[rows], result.duration_us)
         blocked_us = blocked_times(
             outcomes.queued_us[rows],
             outcomes.scheduled_us[rows],
@@ -218,11 +230,12 @@ def _thrash(run: FleetRun) -> Pathology | None:
 
 def _herding(run: FleetRun, cluster: ClusterConfig) -> Pathology | None:
     """Name a router that sends many requests in a row to one instance; routers that do so on purpose are left out."""
-    if isinstance(cluster.routing, (AlwaysBusiest, CacheAware, Session)) or len(run.result.instances) < 2:
+    num_candidates = sum(role != "prefill" for role in cluster.role_of)
+    if isinstance(cluster.routing, (AlwaysBusiest, CacheAware, Session)) or num_candidates < 2:
         return None
     routed = np.flatnonzero(run.result.routed_us >= 0)
     chosen = run.result.instance[routed[np.argsort(run.result.routed_us[routed], kind="stable")]]
-    if len(chosen) < 10 * len(run.result.instances):
+    if len(chosen) < 10 * num_candidates:
         return None
     length = len(chosen) / (1 + int((np.diff(chosen) != 0).sum()))
     if length < HERD_LENGTH:

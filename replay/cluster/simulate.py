@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from replay.cluster.record import as_simulation
 from replay.cluster.work import cluster_work
@@ -15,7 +16,7 @@ from replay.trace.pacing import Pacing
 from replay.trace.simulate import simulated_trace
 from sim import Simulation
 from sim.cluster.run.world import EXIT_MEANINGS, Exit
-from sim.cluster.simulation import ClusterSimulation, simulate_cluster
+from sim.cluster.simulation import ClusterSimulation, Split, simulate_cluster
 from sim.config import InvalidConfig
 from traces.errors import ConfigError
 
@@ -58,7 +59,8 @@ def simulate_fleet(
     """Return the trace as a cluster serves it. Raises TraceError where a row lacks a time or a length.
 
     As ``replay.trace.simulate.simulate_trace``; besides, each request has the ``instance`` that it was sent to, where
-    the gateway has a queue its time there, and where the gateway ended it the reason as ``error_message``.
+    the gateway has a queue its time there, where KV can be moved the instance that computed its prompt and the times of
+    the transfer, and where the gateway ended it the reason as ``error_message``.
     """
     work = cluster_work(trace, pacing, cluster)
     try:
@@ -76,6 +78,8 @@ def _gateway_columns(result: ClusterSimulation, cluster: ClusterConfig) -> dict[
     """Return the columns that only a cluster has."""
     names = np.array([*cluster.instance_names, None], dtype=object)
     columns: dict[str, object] = {"instance": pd.array(names[result.instance], dtype="string")}
+    if result.split is not None:
+        columns |= _handoff_columns(result.split, names)
     if cluster.flow_control is not None:
         waited = pd.Series(pd.array(result.dispatched_us - result.admitted_us, dtype="Int64"))
         columns["gateway_queue_us"] = waited.where(result.dispatched_us >= 0)
@@ -84,6 +88,22 @@ def _gateway_columns(result: ClusterSimulation, cluster: ClusterConfig) -> dict[
         reasons = {int(way): f"{exit_name(way)}: {EXIT_MEANINGS[way]}" for way in AT_THE_GATEWAY}
         columns["error_message"] = pd.array([reasons.get(int(way)) for way in result.exit], dtype="string")
     return columns
+
+
+def _handoff_columns(split: Split, names: NDArray[Any]) -> dict[str, object]:
+    """Return who computed each prompt for another instance, and when its KV moved; NA where nobody did."""
+    times = {
+        "prefill_end_time_us": split.prefilled_us,
+        "kv_transfer_start_time_us": split.transfer_start_us,
+        "kv_transfer_end_time_us": split.transfer_end_us,
+    }
+    return {
+        "prefill_instance": pd.array(names[split.prefill_instance], dtype="string"),
+        **{
+            name: pd.Series(pd.array(values, dtype="Int64")).where(values >= 0)
+            for name, values in times.items()
+        },
+    }
 
 
 def exit_name(way: Exit) -> str:

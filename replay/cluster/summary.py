@@ -6,6 +6,7 @@ from typing import TypedDict
 
 import numpy as np
 
+from replay.cluster.handoff import HandoffSummary, handoff_lines, summarize_handoff
 from replay.cluster.pathologies import Pathology, pathologies, pathology_lines
 from replay.cluster.simulate import FleetRun, exit_name
 from replay.trace.group_summary import jain_fairness
@@ -26,7 +27,8 @@ MOST_SHOWN = 16
 class InstanceSummary(TypedDict):
     """One instance. ``num_requests``: sent to it; ``num_ok``: finished. Times in µs, None where nothing is known.
 
-    ``prefix_hit_frac``: as in the whole document, over its own requests. ``busy_frac``: its steps' time over the run's.
+    ``prefix_hit_frac``: as in the whole document, over its own requests. An instance that computes prompts for others
+    has the latencies of their requests, and no output tokens. ``busy_frac``: its steps' time over the run's.
     """
 
     name: str
@@ -51,6 +53,7 @@ class ClusterSummary(TypedDict):
     routing_policy: str
     num_by_exit: dict[str, int]
     jain_fairness: float | None
+    disaggregation: HandoffSummary | None
     instances: list[InstanceSummary]
     pathologies: list[Pathology]
 
@@ -65,34 +68,51 @@ def summarize_cluster(
     """
     counted = measured_rows(run.trace, measured.window(duration_us=run.result.duration_us))
     instance = np.where(counted, run.result.instance, -1)
+    split = run.result.split
+    prefill = np.full(len(instance), -1) if split is None else np.where(counted, split.prefill_instance, -1)
     order = np.argsort(instance, kind="stable")
     numbers = np.arange(len(run.result.instances))
     starts, ends = (np.searchsorted(instance[order], numbers, side=side) for side in ("left", "right"))
     prompts = prompt_tokens(run.trace)
     instances = [
-        _instance(run, each, order[start:end], prompts=prompts)
-        for each, start, end in zip(run.result.instances, starts, ends, strict=True)
+        _instance(
+            run,
+            each,
+            np.flatnonzero(prefill == number) if role == "prefill" else order[start:end],
+            prompts=prompts,
+            decodes=role != "prefill",
+        )
+        for number, (each, role, start, end) in enumerate(
+            zip(run.result.instances, cluster.role_of, starts, ends, strict=True)
+        )
     ]
+    serving = np.array([role != "prefill" for role in cluster.role_of])
     return ClusterSummary(
         routing_policy=routing_name(cluster.routing),
         num_by_exit={exit_name(way): count for way, count in run.result.num_by_exit.items() if count},
-        jain_fairness=jain_fairness(ends - starts),
+        jain_fairness=jain_fairness((ends - starts)[serving]),
+        disaggregation=summarize_handoff(run, cluster, counted),
         instances=instances,
         pathologies=pathologies(run, cluster),
     )
 
 
-def _instance(run: FleetRun, instance: Instance, rows: Int64s, *, prompts: Int64s) -> InstanceSummary:
+def _instance(
+    run: FleetRun, instance: Instance, rows: Int64s, *, prompts: Int64s, decodes: bool
+) -> InstanceSummary:
+    """Return what an instance did; ``rows``: the requests sent to it, or whose prompts it computed for others."""
     outcomes = run.result.outcomes
     scheduled = rows[outcomes.scheduled_us[rows] >= 0]
     ok = rows[outcomes.status[rows] == Status.OK]
     num_prompt = float(prompts[scheduled].sum())
     cached = float(outcomes.num_cached_tokens[scheduled].sum())
+    if run.result.split is not None and decodes:  # the requests' own hits are of who computed their prompts
+        num_prompt, cached = float(instance.num_cache_queries), float(instance.num_cache_hits)
     return InstanceSummary(
         name=instance.name,
         num_requests=len(rows),
         num_ok=len(ok),
-        output_tokens=int(outcomes.num_output_tokens[rows].sum()),
+        output_tokens=int(outcomes.num_output_tokens[rows].sum()) if decodes else 0,
         prefix_hit_frac=cached / num_prompt if num_prompt else None,
         num_preemptions=instance.num_preemptions,
         num_steps=instance.num_steps,
@@ -130,6 +150,7 @@ def cluster_table(summary: ClusterSummary) -> str:
     lines += [_row(each, width) for each in instances[:MOST_SHOWN]]
     if len(instances) > MOST_SHOWN:
         lines.append(f"… and {len(instances) - MOST_SHOWN:,} instances more (--json has all)")
+    lines += handoff_lines(summary["disaggregation"])
     return "\n".join([*lines, *pathology_lines(summary["pathologies"])])
 
 

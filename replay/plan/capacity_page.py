@@ -32,7 +32,7 @@ from replay.pages import (
 from replay.plan.capacity import Capacity
 from replay.plan.capacity_text import facts_of, marked
 from replay.plan.evaluation import CURVE
-from replay.plan.units import shown_time
+from replay.units import shown_time
 from traces.atomic import write_text
 from traces.files.write import tool_version
 from traces.run_slo import RunLimit

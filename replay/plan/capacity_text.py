@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from replay.plan.capacity import STEP_TIME, THROUGHPUT, Binding, Capacity
 from replay.plan.evaluation import FAILED, SETTLING, Evaluation
-from replay.plan.units import shown_time
+from replay.units import shown_time
 from traces.run_slo import RunLimit
 
 if TYPE_CHECKING:

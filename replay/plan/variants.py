@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from replay.plan.side_by_side import side_by_side
-from replay.plan.units import shown_time
 from replay.simulation_command import SimulationOptions, judge, simulated_of
 from replay.timeline.watch import Usage, counted, watched
 from replay.trace.distribution import Distribution
 from replay.trace.pacing import pacing_of
 from replay.trace.simulation_summary import Summary, summarize
 from replay.twin.config import check_fits
+from replay.units import shown_time
 from traces.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ def check_for_variants(options: SimulationOptions) -> None:
     for name, given in (
         ("--steps", options.steps),
         ("--trace-events", options.trace_events),
+        ("--report", options.report),
         ("--decisions", options.decisions),
         ("--counterfactual", options.counterfactual),
         ("--operator-times", options.operator_times or None),

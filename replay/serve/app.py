@@ -25,7 +25,7 @@ from replay.serve.protocol import (
     token_ids,
 )
 from replay.serve.replies import DONE, Reply, Usage
-from replay.serve.tokens import decode, encode
+from replay.serve.tokens import decode, encode, small_ids
 from replay.serve.twin import Generation, Twin
 from sim import EngineConfig
 
@@ -161,11 +161,29 @@ async def _completions(request: web.Request) -> web.StreamResponse:
 
 
 async def _render(request: web.Request) -> web.Response:
-    """Answer with the token ids of each prompt and generate nothing: routers that go by tokens ask for them."""
+    """Answer with the token ids of each prompt and generate nothing: routers that go by tokens ask for them.
+
+    The keys are those of vLLM 0.32; what the twin has not is null. Routers take 32 bits for an id.
+    """
+    site = request.app[SITE]
     body = parse_body(await request.read())
-    check_model(body, request.app[SITE].model)
+    check_model(body, site.model)
     job = parse_completion(body)
-    return web.json_response([{"token_ids": prompt.tolist()} for prompt in job.prompts])
+    absent = dict.fromkeys(("token_offsets", "features", "content_parts", "kv_transfer_params"))
+    rendered = [
+        {
+            "request_id": _reply_id(request, job),
+            "token_ids": small_ids(prompt).tolist(),
+            **absent,
+            "sampling_params": {"max_tokens": job.max_tokens},
+            "model": site.model,
+            "stream": job.stream,
+            "cache_salt": job.cache_salt or None,
+            "priority": job.priority,
+        }
+        for prompt in job.prompts
+    ]
+    return web.json_response(rendered)
 
 
 async def _chat(request: web.Request) -> web.StreamResponse:

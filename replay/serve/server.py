@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -25,6 +26,10 @@ from sim.cluster.gateway.admission import AlwaysAdmit
 from traces.errors import ConfigError
 
 DEFAULT_MODEL = "vtwin"
+
+SILENT = logging.getLogger("vtwin.serve")
+"""What aiohttp says of clients that do not speak HTTP/1.1 (routers probe for HTTP/2) is for nobody: they get a 400."""
+SILENT.setLevel(logging.CRITICAL + 1)
 
 SHUTDOWN_PATIENCE_S = 0.5
 """How long running responses may take to notice that the server ends."""
@@ -137,6 +142,7 @@ async def _listening(site: Site, *, host: str, port: int) -> AsyncIterator[Liste
     runner = web.AppRunner(
         make_app(site),
         access_log=None,
+        logger=SILENT,
         handler_cancellation=True,  # a handler learns that its client is gone, and aborts the request
         shutdown_timeout=SHUTDOWN_PATIENCE_S,
     )

@@ -31,6 +31,9 @@ for _length in range(1, LONGEST_PIECE + 1):
 NUM_IDS = _FIRST_IDS[-1]
 """Ids run from 0 to this, the latter not included."""
 
+LARGEST_SMALL = 2**31 - 1
+"""A prime: what a client takes that has 32 bits for an id."""
+
 _WORDS = (
     "and all any arm art ask bay bed bird blue boat book box bread cat chair city clay cloud coat cold cup "
     "dark day deep deer dog door dusk ear east egg fair far farm fern field fire fish five flag fog four fox "
@@ -77,3 +80,8 @@ def _piece_of(token: int) -> bytes:
 
 WORD_IDS: Tokens = np.array([_id_of(word.encode()) for word in WORDS], dtype=np.int64)
 """Token ids of ``WORDS``."""
+
+
+def small_ids(tokens: Tokens) -> Tokens:
+    """Return ids below 2^31: larger ones by their remainder, so that equal tokens stay equal."""
+    return np.where(tokens < LARGEST_SMALL, tokens, tokens % LARGEST_SMALL)

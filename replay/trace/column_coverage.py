@@ -14,6 +14,9 @@ def _each(treatment: Treatment, how: str, *names: str) -> dict[str, Coverage]:
 
 LABEL = "a server does not go by it"
 
+HANDOFF = ("prefill_instance", "prefill_end_time_us", "kv_transfer_start_time_us", "kv_transfer_end_time_us")
+"""Columns of a request whose prompt another instance computed."""
+
 COLUMN_COVERAGE: Final[Mapping[str, Coverage]] = {
     **_each("kept", "names the row", "request_id"),
     **_each("kept", LABEL, "client_id", "x_request_id"),
@@ -74,6 +77,7 @@ COLUMN_COVERAGE: Final[Mapping[str, Coverage]] = {
     "attempt": Coverage("kept", "the last time's send time counts"),
     "instance": Coverage("noted", "one server is simulated for all; with a cluster where the router sent it"),
     "gateway_queue_us": Coverage("filled", "as simulated, with a cluster whose gateway has a queue"),
+    **_each("filled", "as simulated, with prefill and decode pools", *HANDOFF),
     **_each("filled", "as simulated", "first_chunk_time_us", "content_first_time_us", "last_chunk_time_us"),
     **_each("filled", "as simulated", "last_token_time_us", "status", "finish_reason", "length_capped"),
     **_each("filled", "as simulated", "server_queue_us", "server_prefill_us", "server_decode_us"),

@@ -146,6 +146,10 @@ OBSERVED_ONLY = (
     "connection_wait_us",
     "first_byte_time_us",
     "gateway_queue_us",
+    "prefill_instance",
+    "prefill_end_time_us",
+    "kv_transfer_start_time_us",
+    "kv_transfer_end_time_us",
 )
 """Columns that only a live server can fill, or only a cluster; a simulated trace is without them."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 import yaml
 
@@ -18,9 +18,10 @@ from traces.strict.section import Section
 from traces.strict.yaml_nodes import line_of, place, scalar_of
 
 if TYPE_CHECKING:
-    from sim.cluster.config import ClusterConfig, SnapshotIntervals
+    from sim.cluster.config import ClusterConfig, Role, SnapshotIntervals
     from sim.cluster.gateway.admission import AdmissionPolicy
     from sim.cluster.routing.policies import RoutingPolicy
+    from sim.cluster.transfer.config import Disaggregation
 
 Built = TypeVar("Built")
 
@@ -62,9 +63,6 @@ def server_roots(root: Section) -> list[Section]:
         section.fail("instances", got="it together with pools", expected="one or the other")
     for pool in pools:
         pool.refuse_unknown(names_under("cluster.pools"))
-        role = pool.text("role", choices=("shared", "prefill", "decode"))
-        if role in ("prefill", "decode"):
-            pool.fail("role", got=role, expected=f"shared: {NOT_YET['disaggregation']}")
     return [_overlaid(root, pool) for pool in pools]
 
 
@@ -119,15 +117,18 @@ def read_cluster(
     compatibility: Compatibility,
     vllm_version: str,
     folder: Path,
+    kv_bytes_per_token: Sequence[int | None] = (),
 ) -> ClusterConfig | None:
     """Return the ``cluster`` section, None without one; ``servers``: each pool's engine and latency model.
 
+    ``kv_bytes_per_token``: of each pool's model, None where that is not known.
     Raises ConfigError, one line with file and line number.
     """
     section = root.section("cluster")
     if section is None:
         return None
     from sim.cluster.config import ClusterConfig, PipelineLatency, Pool
+    from sim.cluster.routing.policies import RoundRobin
 
     pools = list(section.sections("pools")) or [section]
     latency = section.section("latency")
@@ -141,10 +142,13 @@ def read_cluster(
                     latency=model,
                     instances=pool.integer("instances", least=1) or 1,
                     name=(pool.text("name") or "") if pool is not section else "",
+                    role=_read_role(pool) if pool is not section else "shared",
                 )
                 for pool, (engine, model) in zip(pools, servers, strict=True)
             ),
-            routing=_read_routing(section, folder=folder, vllm_version=vllm_version),
+            routing=_read_routing(section, folder=folder, vllm_version=vllm_version) or RoundRobin(),
+            disaggregation=_read_disaggregation(section, pools, kv_bytes_per_token),
+            prefill_routing=_read_prefill_routing(section, folder=folder, vllm_version=vllm_version),
             admission=_read_admission(section),
             flow_control=_read_flow_control(section),
             snapshot_interval_us=_read_intervals(section),
@@ -189,12 +193,53 @@ def with_overrides(
     return cluster
 
 
-def _read_routing(section: Section, *, folder: Path, vllm_version: str) -> RoutingPolicy:
-    from sim.cluster.routing.policies import ROUTING_POLICIES, RoundRobin
+def _read_role(pool: Section) -> Role:
+    from sim.cluster.config import Role
 
-    routing = section.section("routing")
+    return cast(Role, pool.text("role", choices=get_args(Role)) or "shared")
+
+
+def _read_disaggregation(
+    section: Section, pools: Sequence[Section], kv_bytes_per_token: Sequence[int | None]
+) -> Disaggregation | None:
+    """Return how KV is moved: where pools have roles, by defaults if the file does not say."""
+    from sim.cluster.transfer.config import Disaggregation
+
+    roles = [pool.text("role") if pool is not section else None for pool in pools]
+    part = section.section("disaggregation")
+    if part is None and "prefill" not in roles:
+        return None
+    if part is not None:
+        part.refuse_unknown(names_under("cluster.disaggregation"))
+    given = {} if part is None else plain_section(part)
+    given.pop("prefill_routing", None)
+    if "kv_bytes_per_token" not in given and "decode" in roles:
+        of_model = dict(zip(roles, kv_bytes_per_token, strict=False)).get("decode")
+        if of_model is None and given.get("decider") != "never":
+            (part or section).fail(
+                "kv_bytes_per_token" if part is not None else "disaggregation",
+                got="nothing",
+                expected="kv_bytes_per_token, an integer, or a latency.model_config to take it from",
+            )
+        given["kv_bytes_per_token"] = of_model
+    return _translated(lambda: Disaggregation(**given), part or section)
+
+
+def _read_prefill_routing(section: Section, *, folder: Path, vllm_version: str) -> RoutingPolicy | None:
+    part = section.section("disaggregation")
+    if part is None:
+        return None
+    return _read_routing(part, folder=folder, vllm_version=vllm_version, key="prefill_routing")
+
+
+def _read_routing(
+    section: Section, *, folder: Path, vllm_version: str, key: str = "routing"
+) -> RoutingPolicy | None:
+    from sim.cluster.routing.policies import ROUTING_POLICIES
+
+    routing = section.section(key)
     if routing is None:
-        return RoundRobin()
+        return None
     _refuse_unknown(routing, "cluster.routing")
     settings = plain_section(routing)
     _check_required(routing, settings, ROUTING_POLICIES)
@@ -281,7 +326,7 @@ def _translated(build: Callable[[], Built], section: Section) -> Built:
     except InvalidConfig as error:
         name, _, complaint = str(error).partition(": ")
         own = section.where.rpartition(".")[2]
-        name = name.removeprefix(f"{own}.")
+        name = name.removeprefix(f"{own}.").removeprefix("routing." if own.endswith("routing") else "")
         line = section.key_lines.get(name.partition(".")[0], section.line)
         raise ConfigError(f"{section.path(name)}: {complaint} ({place(section.file, line)})") from error
 
@@ -320,7 +365,6 @@ def cluster_lines(
 ) -> list[str]:
     """Return ``cluster`` as lines of TWIN.yaml; ``pool_lines``: a pool's engine and latency where pools differ."""
     from sim.cluster.config import PipelineLatency
-    from sim.cluster.routing.policies import OwnPolicy
 
     first, *others = cluster.pools
     lines = ["cluster:"]
@@ -331,12 +375,17 @@ def cluster_lines(
         for pool in cluster.pools:
             lines.append(f"    - instances: {pool.instances}")
             lines += [f"      name: {flow_text(pool.name)}"] if pool.name else []
+            lines += [f"      role: {pool.role}"] if pool.role != "shared" else []
             if (pool.engine, pool.latency) != (first.engine, first.latency):
                 lines += [f"      {line}" for line in pool_lines(pool.engine, pool.latency)]
-    routing = {"policy": routing_name(cluster.routing)}
-    if not isinstance(cluster.routing, OwnPolicy):
-        routing |= _settings(cluster.routing)
-    lines.append(f"  routing: {flow_text(routing)}")
+    lines.append(f"  routing: {flow_text(_routing_settings(cluster.routing))}")
+    if cluster.disaggregation is not None:
+        given = {
+            name: value for name, value in _settings(cluster.disaggregation).items() if value is not None
+        }
+        if cluster.prefill_routing is not None:
+            given["prefill_routing"] = _routing_settings(cluster.prefill_routing)
+        lines.append(f"  disaggregation: {flow_text(given)}")
     lines.append(f"  snapshot_interval_us: {flow_text(_settings(cluster.snapshot_interval_us))}")
     lines.append(
         f"  admission: {flow_text({'policy': cluster.admission.name} | _settings(cluster.admission))}"
@@ -348,6 +397,16 @@ def cluster_lines(
     if cluster.slo_priorities:
         lines.append(f"  slo_priorities: {flow_text(dict(cluster.slo_priorities))}")
     return lines
+
+
+def _routing_settings(policy: RoutingPolicy) -> dict[str, Any]:
+    """Return a routing policy as the file has it."""
+    from sim.cluster.routing.policies import OwnPolicy
+
+    return {
+        "policy": routing_name(policy),
+        **({} if isinstance(policy, OwnPolicy) else _settings(policy)),
+    }
 
 
 def _settings(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any dataclass of settings

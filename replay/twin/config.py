@@ -17,7 +17,14 @@ from replay.twin.config_keys import (
 from replay.twin.defaults import DefaultsEntry
 from replay.twin.engine_defaults import LIMITS, Server, with_defaults
 from replay.twin.fitted_range import FittedRange, read_fitted_range
-from replay.twin.hardware import Hardware, capacity_of, read_hardware, stages_notes, window_notes
+from replay.twin.hardware import (
+    Hardware,
+    capacity_of,
+    kv_bytes_of,
+    read_hardware,
+    stages_notes,
+    window_notes,
+)
 from replay.twin.keys.key import Key
 from replay.twin.keys.overlay import Setting, named, overlaid
 from replay.twin.kv_offload import with_offload
@@ -46,8 +53,9 @@ class TwinConfig:
     ``cluster``: several servers; None: one. ``engine`` and ``latency`` are then those of its first pool.
     ``fitted``: the loads and lengths of the traces behind the coefficients, where they were fitted. ``assumed``: flags
     that bear on every busy step and that the file does not give. ``latency_reason``: why ``latency.model: auto`` is
-    this one. ``source`` is the file it was read from, ``notes`` the lines to tell the user
-    before a run (assumptions made, things vLLM would refuse); none of them counts when two configurations are compared.
+    this one. ``kv_bytes_per_token``: in all layers, on all GPUs; None where no model is named. ``source`` is the file
+    it was read from, ``notes`` the lines to tell the user before a run (assumptions made, things vLLM would refuse);
+    none of them counts when two configurations are compared.
     """
 
     engine: EngineConfig
@@ -58,6 +66,7 @@ class TwinConfig:
     assumed: tuple[str, ...] = field(default=(), compare=False)
     latency_reason: str = field(default="", compare=False)
     source: Path | None = field(default=None, compare=False)
+    kv_bytes_per_token: int | None = field(default=None, compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -143,6 +152,7 @@ def _read(
         compatibility=first.compatibility,
         vllm_version=first.vllm_version,
         folder=path.parent,
+        kv_bytes_per_token=[server.kv_bytes_per_token for server in servers],
     )
     notes = tuple(dict.fromkeys(note for server in servers for note in server.notes))
     return replace(first, cluster=cluster, source=path, notes=notes)
@@ -182,6 +192,7 @@ def _read_server(
         fitted=None if latency_model else read_fitted_range(root.section("latency")),
         assumed=_assumed(root) if server.gpu is None else (),
         latency_reason=chosen.reason,
+        kv_bytes_per_token=kv_bytes_of(chosen.shape, hardware),
         notes=(
             *reasons,
             *chosen.notes,

@@ -186,6 +186,17 @@ def capacity_of(
     )
 
 
+def kv_bytes_of(shape: ModelShape | None, hardware: Hardware | None) -> int | None:
+    """Return what a token's KV takes on all GPUs of a server, all layers together; None without a model.
+
+    Heads that several GPUs keep a copy of count for each. Layers with a window count as if they kept everything.
+    """
+    if shape is None:
+        return None
+    tp = hardware.tp if hardware else 1
+    return round(tp * (shape.kv_bytes_per_token(tp) + shape.kv_bytes_per_token(tp, windowed=True)))
+
+
 def window_notes(shape: ModelShape, engine: EngineConfig) -> tuple[str, ...]:
     """Return how many blocks a sequence takes for its layers with a window, which the simulated cache does not count.
 

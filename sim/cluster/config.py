@@ -10,8 +10,9 @@ from typing import Literal
 from sim.cluster.checks import check_choice, check_integer
 from sim.cluster.gateway.admission import AdmissionPolicy, AlwaysAdmit
 from sim.cluster.gateway.flow_config import FlowControl
-from sim.cluster.routing.policies import RoundRobin, RoutingPolicy
+from sim.cluster.routing.policies import OwnPolicy, RoundRobin, RoutingPolicy
 from sim.cluster.slo import check_priorities
+from sim.cluster.transfer.config import Disaggregation
 from sim.config import Compatibility, EngineConfig, InvalidConfig
 from sim.latency.model import LatencyModel
 
@@ -20,7 +21,11 @@ Role = Literal["shared", "prefill", "decode"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """``instances`` engines that are alike. A shared pool prefills and decodes; the other roles come in pairs."""
+    """``instances`` engines that are alike.
+
+    ``role``: a shared pool's instances serve requests whole. A decode pool's do, too, where no prefill instance
+    computes the prompt; a prefill pool's compute prompts and nothing else.
+    """
 
     engine: EngineConfig
     latency: LatencyModel
@@ -74,13 +79,17 @@ class SnapshotIntervals:
 class ClusterConfig:
     """A fleet of engines behind a gateway.
 
-    ``flow_control`` None: no gateway queue. ``slo_priorities`` override those of ``sim.cluster.slo``. Under
-    ``compatibility`` blis loads are counted as the peer documents them. ``seed``: of every draw of the gateway.
+    ``prefill_routing``: which prefill instance gets a prompt, None: by the policy of ``routing``. ``disaggregation``
+    None: prompts are computed where their answers are. ``flow_control`` None: no gateway queue. ``slo_priorities``
+    override those of ``sim.cluster.slo``. Under ``compatibility`` blis loads are counted as the peer documents them.
+    ``seed``: of every draw of the gateway.
     Raises InvalidConfig on what cannot be.
     """
 
     pools: tuple[Pool, ...]
     routing: RoutingPolicy = field(default_factory=RoundRobin)
+    prefill_routing: RoutingPolicy | None = None
+    disaggregation: Disaggregation | None = None
     admission: AdmissionPolicy = field(default_factory=AlwaysAdmit)
     flow_control: FlowControl | None = None
     snapshot_interval_us: SnapshotIntervals = field(default_factory=SnapshotIntervals)
@@ -98,6 +107,7 @@ class ClusterConfig:
             if names.count(name) > 1:
                 raise InvalidConfig(f"pools: got {name!r} twice, expected different names")
         check_roles(self.pools)
+        check_disaggregation(self)
         if len({pool.engine.block_size for pool in self.pools}) > 1:
             raise InvalidConfig(
                 "pools: got different block_size, expected one: prefixes are compared by block"
@@ -105,6 +115,16 @@ class ClusterConfig:
         check_choice("compatibility", self.compatibility, Compatibility)
         check_integer("seed", self.seed, least=0)
         check_priorities(self.slo_priorities)
+
+    @property
+    def moves_kv(self) -> bool:
+        """Whether any request's KV can be moved between instances."""
+        return self.disaggregation is not None and self.disaggregation.moves_kv
+
+    @property
+    def role_of(self) -> tuple[Role, ...]:
+        """Each engine's role."""
+        return tuple(pool.role for pool in self.pools for _ in range(pool.instances))
 
     @property
     def num_instances(self) -> int:
@@ -127,3 +147,45 @@ def check_roles(pools: tuple[Pool, ...]) -> None:
     for role, other in (("prefill", "decode"), ("decode", "prefill")):
         if role in roles and other not in roles:
             raise InvalidConfig(f"pools: got role {role} without {other}, expected both or neither")
+
+
+def check_disaggregation(config: ClusterConfig) -> None:
+    """Raise InvalidConfig where pools and the way prompts are handed on do not go together."""
+    roles = {pool.role for pool in config.pools}
+    settings = config.disaggregation
+    if settings is None:
+        if "prefill" in roles:
+            raise InvalidConfig("disaggregation: got none with prefill and decode pools, expected it")
+        if config.prefill_routing is not None:
+            raise InvalidConfig("prefill_routing: got it without disaggregation, expected none")
+        return
+    if "prefill" not in roles:
+        raise InvalidConfig("disaggregation: got it without prefill and decode pools, expected none")
+    if not settings.moves_kv:
+        return
+    if settings.kv_bytes_per_token is None:
+        raise InvalidConfig("disaggregation.kv_bytes_per_token: got nothing, expected an integer >= 0")
+    for policy in (config.routing, config.prefill_routing):
+        if isinstance(policy, OwnPolicy):
+            raise InvalidConfig(
+                "routing.policy: got a function, expected a built-in policy with disaggregation"
+            )
+    for pool in config.pools:
+        check_engine(pool)
+
+
+def check_engine(pool: Pool) -> None:
+    """Raise InvalidConfig on what no engine does beside handing KV on yet."""
+    if pool.role == "shared":
+        return
+    for name, is_on in (
+        ("num_speculative_tokens", pool.engine.num_speculative_tokens > 0),
+        ("num_cpu_blocks", pool.engine.num_cpu_blocks > 0),
+        ("pipeline_parallel_size", pool.engine.pipeline_parallel_size > 1),
+    ):
+        if is_on:
+            least = 1 if name == "pipeline_parallel_size" else 0
+            raise InvalidConfig(
+                f"engine.{name}: got {getattr(pool.engine, name)} in a {pool.role} pool, expected {least}: not "
+                "simulated together with transfers of KV yet"
+            )

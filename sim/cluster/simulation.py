@@ -56,11 +56,31 @@ class Instance(Totals):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Of n requests whose prompts other instances may have computed: who, and when the KV moved; -1 where it did not.
+
+    ``prefill_instance``: its number. ``prefilled_us``: the gateway saw its token. ``transfer_start_us``: the decode
+    instance asked for the KV; ``transfer_end_us``. ``transfer_blocks``: KV blocks moved, 0 where none were.
+    ``num_started``, ``num_ended``: transfers.
+    """
+
+    prefill_instance: NDArray[np.int32]
+    prefilled_us: Int64s
+    transfer_start_us: Int64s
+    transfer_end_us: Int64s
+    transfer_blocks: Int64s
+    num_started: int
+    num_ended: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSimulation:
     """What became of n requests in a cluster; columns in the order of the requests, times in µs, -1 where never.
 
     ``outcomes``: as of a single engine; ``queued_us``, ``scheduled_us`` are the instance's. ``instance``: int32, its
     number. ``exit``: int16, an ``Exit``. ``admitted_us``, ``dispatched_us`` (left the gateway's queue), ``routed_us``.
+    ``split`` None: nothing can be moved between instances; otherwise ``queued_us``, ``scheduled_us`` and the cached
+    tokens of a request whose prompt another instance computed are that one's, its tokens are the decode instance's.
     ``left_us``: when the gateway knew that the request was gone. ``engine_cpu_s``: CPU time of this thread.
     """
 
@@ -70,6 +90,7 @@ class ClusterSimulation:
     admitted_us: Int64s
     dispatched_us: Int64s
     routed_us: Int64s
+    split: Split | None
     instances: tuple[Instance, ...]
     decisions: DecisionLog | None
     duration_us: int
@@ -96,14 +117,8 @@ def simulate_cluster(
     ``forced``: int64 per request, the instance it must go to whatever the policy chooses, -1 where the policy decides.
     Raises InvalidConfig on what cannot be simulated.
     """
-    if any(pool.role != "shared" for pool in config.pools):
-        raise InvalidConfig(
-            "pools: got roles prefill and decode, expected shared: transfers of KV are not simulated yet"
-        )
-    if forced is not None and (
-        len(forced) != len(work.requests) or forced.max(initial=-1) >= config.num_instances
-    ):
-        raise InvalidConfig("forced: expected an instance's number, or -1, per request")
+    if forced is not None:
+        _check_forced(forced, work, config)
     asked = (work.requests.adapter, work.requests.is_guided, work.requests.encoder_tokens)
     if any(pool.engine.charges_traits for pool in config.pools) and any(
         column is not None for column in asked
@@ -119,6 +134,13 @@ def simulate_cluster(
     _finish_engines(world, states)
     cpu_s = time.thread_time() - started
     return _results(world, states, config, record=record, cpu_s=cpu_s)
+
+
+def _check_forced(forced: Int64s, work: ClusterWork, config: ClusterConfig) -> None:
+    """Raise InvalidConfig where a request would have to go where it cannot be decoded."""
+    is_right = len(forced) == len(work.requests) and forced.max(initial=-1) < config.num_instances
+    if not is_right or any(config.role_of[number] == "prefill" for number in np.unique(forced[forced >= 0])):
+        raise InvalidConfig("forced: expected the number of an instance that decodes, or -1, per request")
 
 
 def _run_events(world: World, states: list[State], config: ClusterConfig) -> World:
@@ -138,7 +160,10 @@ def _run_events(world: World, states: list[State], config: ClusterConfig) -> Wor
             point_to(world.engines, loop.waits_for, states[loop.waits_for])
         elif answer == ROUTER_NEEDS_ROOM:
             first, end = world.requests.hash_offsets[loop.waits_for : loop.waits_for + 2]
-            world = world._replace(router=with_room_for(world.router, int(end - first)))
+            num_ids = int(end - first)
+            world = world._replace(router=with_room_for(world.router, num_ids))
+            if config.moves_kv:
+                world = world._replace(prefill_router=with_room_for(world.prefill_router, num_ids))
         elif answer == EVENTS_NEED_ROOM:
             capacity = 2 * len(world.events.heap) + margin
             world = world._replace(events=with_room_for_events(world.events, capacity))
@@ -206,6 +231,7 @@ def _results(
         admitted_us=journeys["admitted_us"].copy(),
         dispatched_us=journeys["dispatched_us"].copy(),
         routed_us=journeys["routed_us"].copy(),
+        split=_split(world) if config.moves_kv else None,
         instances=tuple(_instances(world, states, config, record=record)),
         decisions=_decisions(world),
         duration_us=int(
@@ -221,19 +247,50 @@ def _outcomes(world: World, states: list[State], config: ClusterConfig) -> Outco
     for pool in config.pools:
         per_pool.append(outcomes_of(states[first], pool.latency))
         first += pool.instances
-    chosen, pool_of = per_pool[0], world.pool_of[np.maximum(world.journeys["instance"], 0)]
-    for number in range(1, len(per_pool)):
+    base = next(number for number, pool in enumerate(config.pools) if pool.role != "prefill")
+    chosen, pool_of = per_pool[base], world.pool_of[np.maximum(world.journeys["instance"], 0)]
+    for number, pool in enumerate(config.pools):
+        if number == base or pool.role == "prefill":
+            continue
         is_there = pool_of == number
         for name in ("first_token_us", "last_token_us"):
             getattr(chosen, name)[is_there] = getattr(per_pool[number], name)[is_there]
     is_preempted = world.rows["status"] == dt.PREEMPTED
     clocks = np.array([state.engine[0].clock.now_us for state in states], np.int64)
     chosen.preempted_us[is_preempted] += (clocks[world.journeys["instance"]] - clocks[0])[is_preempted]
+    if config.moves_kv:
+        prefill = next(number for number, pool in enumerate(config.pools) if pool.role == "prefill")
+        _add_prefill(chosen, per_pool[prefill], world)
     is_unsent = world.journeys["arrival_us"] == NEVER
     never_came = world.journeys["instance"] == NEVER
     chosen.arrival_us[:] = np.where(is_unsent, NEVER, world.journeys["arrival_us"])
     chosen.queued_us[never_came] = chosen.taken_in_us[never_came] = NEVER
     return chosen
+
+
+def _add_prefill(outcomes: Outcomes, prefill: Outcomes, world: World) -> None:
+    """Let the outcomes of requests that were prefilled elsewhere begin there; who did not get further ends there."""
+    is_split = world.journeys["prefill_instance"] != NEVER
+    for name in ("queued_us", "taken_in_us", "scheduled_us", "num_cached_tokens"):
+        getattr(outcomes, name)[is_split] = getattr(prefill, name)[is_split]
+    for name in ("num_preemptions", "preempted_us"):
+        getattr(outcomes, name)[is_split] += getattr(prefill, name)[is_split]
+    ended_there = is_split & (world.journeys["prefilled_us"] == NEVER) & (prefill.status != Status.OK)
+    outcomes.status[ended_there] = prefill.status[ended_there]
+
+
+def _split(world: World) -> Split:
+    """Return who computed whose prompt, and when the KV moved."""
+    journeys, flows, counts = world.journeys, world.links.flows, world.links.counts[0]
+    return Split(
+        prefill_instance=journeys["prefill_instance"].copy(),
+        prefilled_us=journeys["prefilled_us"].copy(),
+        transfer_start_us=flows["started_us"].copy(),
+        transfer_end_us=flows["ended_us"].copy(),
+        transfer_blocks=flows["num_blocks"].copy(),
+        num_started=int(counts.num_started),
+        num_ended=int(counts.num_ended),
+    )
 
 
 def _instances(world: World, states: list[State], config: ClusterConfig, *, record: Record) -> list[Instance]:

@@ -6,6 +6,7 @@ from sim.compile import part, phase
 from sim.engine.deadlines import first_deadline_us, gives_up_us, next_deadline_us
 from sim.engine.dtypes import ABORTED, GAVE_UP, NEVER, PENDING, PREEMPTED, RUNNING, WAITING
 from sim.engine.kv_cache.blocks import free_blocks
+from sim.engine.kv_transfer.delivery import abort_held
 from sim.engine.log import log_completion
 from sim.engine.preemption import end_preemption, remove_running_at
 from sim.engine.state import State
@@ -15,13 +16,16 @@ from sim.engine.waiting import release_held, remove_request
 @phase
 def abort(s: State, request: int) -> None:
     """Drop a request wherever it is; results of it that are still in flight are passed over."""
-    queues, r = s.engine[0].queues, s.requests[request]
+    settings, queues, r = s.engine[0].settings, s.engine[0].queues, s.requests[request]
     if r.status == RUNNING:
         for i in range(queues.num_running):
             if s.running[i] == request:
                 remove_running_at(s, i)
                 break
         free_blocks(s, request)
+    elif settings.has_kv_transfers and s.transfers[request].is_held:
+        end_preemption(s, request)
+        abort_held(s, request)
     elif r.status == WAITING or r.status == PREEMPTED:  # noqa: PLR1714 - numba compares scalars
         end_preemption(s, request)
         remove_request(s, request)

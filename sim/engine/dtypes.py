@@ -11,8 +11,18 @@ import numpy as np
 
 from sim.latency.batch import STEP_SUMS
 
-WAITING, RUNNING, PREEMPTED, FINISHED, REJECTED, ABORTED, PENDING = 0, 1, 2, 3, 4, 5, 6
-"""Where a request is. PENDING: not yet in the engine's queue."""
+WAITING, RUNNING, PREEMPTED, FINISHED, REJECTED, ABORTED, PENDING, WAITING_FOR_REMOTE_KVS = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+)
+"""Where a request is. PENDING: not yet in the engine's queue. WAITING_FOR_REMOTE_KVS: it has its blocks, and another
+engine fills them."""
 
 FCFS, BY_URGENCY = 0, 1
 """How the queue is ordered: by arrival in a list, or by each request's ``urgency`` in a heap."""
@@ -94,6 +104,10 @@ BATCH = np.dtype(
         ("step", np.int64),
         ("num_entries", np.int64),
         ("exec_end_us", np.int64),
+        (
+            "num_polled",
+            np.int64,
+        ),  # ends of KV transfers that its results bring, those of earlier batches included
         *((name, np.int64) for name in STEP_SUMS),
     ],
     align=True,
@@ -168,6 +182,9 @@ SETTINGS = np.dtype(
         ("encoder_token_us", np.float64),
         ("log_completions", np.int64),
         ("pauses_at_completions", np.int64),  # `run` returns as soon as the log of completions holds any
+        ("has_kv_transfers", np.int64),  # from here on: sim/engine/kv_transfer
+        ("is_kv_producer", np.int64),
+        ("defers_block_frees", np.int64),
     ],
     align=True,
 )
@@ -270,6 +287,43 @@ LOG_FILL = np.dtype(
 LAST_SCHEDULE = np.dtype([("num_running", np.int64), ("num_free_blocks", np.int64)], align=True)
 """What the last step left when it was scheduled: the engine as it is while that step runs."""
 
+TRANSFER = np.dtype(
+    [
+        ("do_remote_prefill", np.int32),  # its prompt is computed elsewhere and has not been asked for yet
+        ("do_remote_decode", np.int32),  # its blocks are held until another engine has them
+        ("is_held", np.int32),  # it stands in `holding`
+        ("is_received", np.int32),  # its KV is there
+        ("is_prefill_chunk", np.int32),  # the step that it was in last did not complete its known tokens
+        (
+            "num_local_tokens",
+            np.int32,
+        ),  # found in the engine's own prefix cache when its blocks were handed out
+        ("num_external_computed_tokens", np.int32),  # beyond those, from the other engine
+        ("num_blocks", np.int32),  # that these take
+    ],
+    align=True,
+)
+"""What becomes of a request's KV between two engines (vLLM's ``kv_transfer_params``)."""
+
+KV_EVENT = np.dtype([("time_us", np.int64), ("request", np.int64), ("kind", np.int64)], align=True)
+
+FINISHED_RECVING, FINISHED_SENDING = 0, 1
+"""What a worker reports of a transfer: its blocks are filled, or its blocks are read."""
+
+KV_TRANSFERS = np.dtype(
+    [
+        ("num_holding", np.int64),  # requests that hold blocks and do not run: they load, or have just loaded
+        ("num_ready", np.int64),  # of those, who could be admitted
+        ("num_delayed", np.int64),  # requests that are gone and whose blocks are not free yet
+        ("num_delivered", np.int64),  # ends of transfers so far;
+        ("num_polled", np.int64),  # of those, how many a batch has taken along;
+        ("num_applied", np.int64),  # of those, how many batches' results are in
+        ("num_heard", np.int64),  # by the last batch whose results came in
+    ],
+    align=True,
+)
+"""Transfers of KV: worthless where ``has_kv_transfers`` is 0."""
+
 ENGINE = np.dtype(
     [
         ("settings", SETTINGS),
@@ -279,6 +333,7 @@ ENGINE = np.dtype(
         ("totals", TOTALS),
         ("log_fill", LOG_FILL),
         ("last_schedule", LAST_SCHEDULE),
+        ("kv_transfers", KV_TRANSFERS),
     ],
     align=True,
 )
@@ -294,8 +349,8 @@ PAUSE = np.dtype(
 
 TOKEN = np.dtype([("request", np.int64), ("time_us", np.int64)], align=True)
 
-GOT_FIRST_TOKEN, COMPLETED, GAVE_UP = 0, 1, 2
-"""Kinds of entries in the log of completions."""
+GOT_FIRST_TOKEN, COMPLETED, GAVE_UP, LOAD_STARTED = 0, 1, 2, 3
+"""Kinds of entries in the log of completions. LOAD_STARTED: not seen by a client; a request asks for its KV."""
 
 COMPLETION = np.dtype([("time_us", np.int64), ("request", np.int64), ("kind", np.int64)], align=True)
 """What a client sees of a request, and when; by time."""

@@ -141,6 +141,9 @@ def first_state(
         batch_sizes=np.zeros(seats + 1 if settings.count_steps[0] else 0, np.int64),
         step_times=np.zeros(NUM_BINS if settings.count_steps[0] else 0, np.int64),
         completions=st.records(0, dt.COMPLETION),
+        transfers=st.records(0, dt.TRANSFER),
+        holding=np.zeros(0, np.int64),
+        kv_events=st.records(0, dt.KV_EVENT),
     )
 
 
@@ -280,22 +283,62 @@ def longer_hashes(state: st.State, length: int) -> dict[str, Any]:
     }
 
 
+def more_slots(state: st.State, length: int) -> dict[str, Any]:
+    """Return the arrays of those who hold blocks, with room for ``length`` requests."""
+    queues, kv = state.engine[0].queues, state.engine[0].kv_transfers
+    before = len(state.block_table)
+    table = np.zeros((length, state.block_table.shape[1]), np.uint32)
+    table[:before] = state.block_table
+    free_slots = longer(state.free_slots, length)
+    num_free = int(queues.num_free_slots)
+    free_slots[num_free : num_free + length - before] = np.arange(before, length)
+    queues.num_free_slots += length - before
+    events = st.records(length, dt.KV_EVENT)
+    for number in range(int(kv.num_applied), int(kv.num_delivered)):
+        events[number % length] = state.kv_events[number % len(state.kv_events)]
+    return {
+        "block_table": table,
+        "free_slots": free_slots,
+        "holding": longer(state.holding, length),
+        "kv_events": events,
+    }
+
+
+def with_kv_transfers(state: st.State, transfers: st.Records, *, is_producer: bool) -> st.State:
+    """Return the state of an engine with a KV connector; ``transfers``: of each request, shared by all engines."""
+    settings, seats = state.engine.settings, len(state.block_table)
+    settings["has_kv_transfers"], settings["is_kv_producer"] = 1, is_producer
+    settings["defers_block_frees"] = (settings.max_concurrent_batches > 1) & (not is_producer)
+    return state._replace(
+        transfers=transfers,
+        holding=np.zeros(seats, np.int64),
+        kv_events=st.records(seats, dt.KV_EVENT),
+    )
+
+
 def with_more_room(state: st.State) -> st.State:
     """Return the state with every log doubled that is more than half full, likewise the hash table and the heap."""
     settings, fill, queues = state.engine[0].settings, state.engine[0].log_fill, state.engine[0].queues
     seats, width = int(settings.max_num_seqs), state.block_table.shape[1]
     tokens_per_step = len(state.batches) * seats * (1 + int(settings.num_speculative_tokens))
     changes: dict[str, Any] = {}
+    most_loads = int(queues.num_waiting + queues.num_added - queues.num_joined) + seats
     for name, used, most in (
         ("log", fill.num_log_words, len(state.blocks) * 4 + seats * (width + 8) * 2 + 128),
         ("spans", fill.num_spans, tokens_per_step + LONGEST_JUMP),
         ("pauses", fill.num_pauses, tokens_per_step + LONGEST_JUMP),
         ("tokens", fill.num_logged_tokens, tokens_per_step + LONGEST_JUMP),
-        ("completions", fill.num_completions, 2 * len(state.batches) * seats),
+        (
+            "completions",
+            fill.num_completions,
+            2 * len(state.batches) * seats + (most_loads if settings.has_kv_transfers else 0),
+        ),
     ):
         array = getattr(state, name)
         if len(array) and 2 * used + most > len(array):
             changes[name] = longer(array, 2 * len(array) + most)
+    if settings.has_kv_transfers and most_loads > queues.num_free_slots:
+        changes |= more_slots(state, 2 * len(state.block_table) + most_loads)
     most_ids = seats * (width + 1)
     if queues.num_keys + most_ids > len(state.hashes):
         changes |= longer_hashes(state, 2 * len(state.hashes) + most_ids)

@@ -14,6 +14,7 @@ from sim.engine.deadlines import next_deadline_us
 from sim.engine.dtypes import FCFS, GOT_FIRST_TOKEN, IS_DECODE, NEVER, PENDING, SAMPLES
 from sim.engine.kv_cache.allocate_slots import append_new_block
 from sim.engine.kv_cache.prefix_cache import has_hashes_past, hash_of_block, remember_hash
+from sim.engine.kv_transfer.delivery import keeps_state_for_jumps
 from sim.engine.log import count_steps, log_completion, log_pause, log_span, note_schedule
 from sim.engine.optional.added_time import describe_running, with_time_added_in_jump
 from sim.engine.optional.blis import least_step_us
@@ -295,6 +296,8 @@ def plan_steps(s: State, most: int, limit_us: int, start_us: int) -> int:
 def start_jump(s: State, until_us: int, start_us: int) -> int:
     """Plan a jump whose first step the device starts at ``start_us`` and hand out its blocks; return its steps."""
     settings, clock, queues = s.engine[0].settings, s.engine[0].clock, s.engine[0].queues
+    if settings.has_kv_transfers and not keeps_state_for_jumps(s):
+        return 0
     if queues.num_running > settings.max_num_batched_tokens or not (
         queues.num_waiting == 0 or nobody_can_be_admitted(s)
     ):

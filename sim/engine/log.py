@@ -30,6 +30,20 @@ def words_needed(s: State) -> int:
 
 
 @part
+def num_slots_needed(s: State) -> int:
+    """Return an upper bound on the rows of the block table that a step can hand out, where KV is transferred.
+
+    Everybody who waits may be given blocks for its KV, at least one each.
+    """
+    settings, queues = s.engine[0].settings, s.engine[0].queues
+    most = settings.max_num_seqs - queues.num_running
+    if not settings.is_kv_producer:
+        most_waiting = queues.num_waiting + queues.num_added - queues.num_joined
+        most += min(most_waiting, queues.num_free_blocks)
+    return most
+
+
+@part
 def has_room(s: State) -> bool:
     """Return whether the logs and the hash table can take another step."""
     settings, queues, fill = s.engine[0].settings, s.engine[0].queues, s.engine[0].log_fill
@@ -43,7 +57,11 @@ def has_room(s: State) -> bool:
     most_tokens = most_in_flight * (1 + settings.num_speculative_tokens)
     if settings.log_tokens and fill.num_logged_tokens + most_tokens > len(s.tokens):
         return False
-    if settings.log_completions and fill.num_completions + 2 * most_in_flight > len(s.completions):
+    num_loads = num_slots_needed(s) if settings.has_kv_transfers else 0
+    most_completions = fill.num_completions + 2 * most_in_flight + num_loads
+    if num_loads > queues.num_free_slots or (
+        settings.log_completions and most_completions > len(s.completions)
+    ):
         return False
     most_waiting = queues.num_waiting + queues.num_added - queues.num_joined + queues.num_running
     if settings.policy != FCFS and most_waiting > len(s.heap):
@@ -170,7 +188,7 @@ def log_schedule(s: State, batch: int, duration_us: int, exec_start_us: int) -> 
     put(s, b.num_prefill_tokens)
     put(s, b.num_decode_tokens)
     put(s, queues.num_running)
-    put(s, queues.num_waiting)
+    put(s, queues.num_waiting + s.engine[0].kv_transfers.num_holding)
     put(s, queues.num_free_blocks)
     put(s, exec_start_us)
     put(s, b.exec_end_us)

@@ -89,12 +89,31 @@ def preempt(s: State, request: int) -> None:
     prepend_request(s, request)
 
 
+@part
+def is_being_written(s: State, batch: int, request: int) -> bool:
+    """Return whether an earlier batch in flight may still write to a request's blocks.
+
+    A transfer into them would not wait for it, so an engine that KV is transferred to frees none (vllm 0.32.0
+    v1/core/sched/scheduler.py:_request_blocks_can_be_freed).
+    """
+    num_in_flight = s.requests[request].num_in_flight_tokens
+    for i in range(s.batches[batch].num_entries):
+        if s.entries[batch, i].request == request:
+            num_in_flight -= s.entries[batch, i].num_tokens
+    return num_in_flight > 0
+
+
 @phase
 def preempt_until_it_fits(s: State, batch: int, request: int, num_tokens: int) -> bool:
-    """Preempt the least urgent until ``request`` has its slots; return False when it was the victim itself."""
+    """Preempt the least urgent until ``request`` has its slots; return False when it was the victim itself.
+
+    False, too, when the victim's blocks cannot be freed yet: it goes on running.
+    """
     settings, current = s.engine[0].settings, s.engine[0].current_step
     while True:
         index = least_urgent_running(s)
+        if settings.defers_block_frees and is_being_written(s, batch, s.running[index]):
+            return False
         victim = remove_running_at(s, index)
         if settings.policy != FCFS:
             was_scheduled = take_out_of_batch(s, batch, victim)

@@ -11,6 +11,7 @@ from sim.engine.abort import drop_requests_past_their_deadline
 from sim.engine.deadlines import next_deadline_us
 from sim.engine.dtypes import FCFS, NEVER, PENDING, SAMPLES, WAITING
 from sim.engine.jump import jump_async, jump_sync
+from sim.engine.kv_transfer.delivery import brings_news, has_news, next_kv_event_us
 from sim.engine.log import count_steps, has_room, log_schedule, log_update
 from sim.engine.optional.added_time import move_to_its_place, with_added_time
 from sim.engine.optional.blis import least_step_us, repeats_preempting_all
@@ -55,6 +56,8 @@ def wait_for_arrival(s: State, until_us: int) -> int:
     """Move the clock to the next arrival, or deadline; return NEVER, or why it cannot be waited for."""
     clock = s.engine[0].clock
     event_us = earlier(next_queued_us(s), next_deadline_us(s))
+    if s.engine[0].settings.has_kv_transfers:
+        event_us = earlier(event_us, next_kv_event_us(s))
     if event_us == NEVER:
         return IDLE
     if event_us >= until_us or clock.now_us >= until_us:
@@ -72,7 +75,22 @@ def is_paused(s: State) -> bool:
 @part
 def has_unfinished(s: State) -> bool:
     """Return whether anybody runs or waits."""
-    return s.engine[0].queues.num_running + s.engine[0].queues.num_waiting > 0
+    queues = s.engine[0].queues
+    return queues.num_running + queues.num_waiting + s.engine[0].kv_transfers.num_holding > 0
+
+
+@part
+def hears_news(s: State) -> bool:
+    """Return whether a step now would hear of a transfer of KV that has ended."""
+    return s.engine[0].settings.has_kv_transfers == 1 and has_news(s)
+
+
+@part
+def has_requests(s: State) -> bool:
+    """Return whether a batch is to be scheduled behind one in flight, even if nothing can be computed in it."""
+    if has_unfinished(s) or s.engine[0].queues.has_finished_ids != 0:
+        return True
+    return s.engine[0].kv_transfers.num_delayed > 0
 
 
 @part
@@ -155,7 +173,7 @@ def run_sync(s: State, until_us: int, coalesce: bool) -> int:
             return REACHED
         drop_requests_past_their_deadline(s, until_us)
         add_arrivals(s, clock.now_us)
-        if not has_unfinished(s) or queues.is_blocked:
+        if (not has_unfinished(s) or queues.is_blocked) and not hears_news(s):
             answer = wait_for_arrival(s, until_us)
             if answer != NEVER:
                 return answer
@@ -173,6 +191,8 @@ def run_sync(s: State, until_us: int, coalesce: bool) -> int:
         if settings.log_steps:
             log_update(s, 0, clock.now_us)
         queues.is_blocked = is_endless or (b.num_entries == 0 and current.num_preempted == 0)
+        if settings.has_kv_transfers and s.engine[0].kv_transfers.num_heard > 0:
+            queues.is_blocked = 0
 
 
 @part
@@ -217,6 +237,12 @@ def nothing_is_in_flight(s: State) -> bool:
 
 
 @part
+def bears_news(s: State, batch: int) -> bool:
+    """Return whether something comes of what is in flight though it computes nothing: a transfer has ended."""
+    return s.engine[0].settings.has_kv_transfers == 1 and brings_news(s, batch)
+
+
+@part
 def end_unlaunched(s: State, batch: int) -> None:
     """Let an empty batch that has nothing before it end at once, never launched."""
     settings, clock = s.engine[0].settings, s.engine[0].clock
@@ -250,19 +276,20 @@ def run_with_batch_queue(s: State, until_us: int, coalesce: bool) -> int:
             return REACHED
         drop_requests_past_their_deadline(s, until_us)
         add_arrivals(s, clock.now_us)
-        if clock.num_batches == 0 and (not has_unfinished(s) or queues.is_blocked):
+        if clock.num_batches == 0 and (not has_unfinished(s) or queues.is_blocked) and not hears_news(s):
             answer = wait_for_arrival(s, until_us)
             if answer != NEVER:
                 return answer
             continue
         if coalesce and queues.num_running > 0 and jump_async(s, until_us):
             continue
-        if has_unfinished(s) or queues.has_finished_ids:
+        if has_requests(s):
             batch = in_flight(s, clock.num_batches)
             was_idle = nothing_is_in_flight(s)
             schedule(s, batch)
             b = s.batches[batch]
-            if b.num_entries == 0 and current.num_preempted == 0 and was_idle:
+            is_empty = b.num_entries == 0 and current.num_preempted == 0
+            if is_empty and was_idle and not bears_news(s, batch):
                 end_unlaunched(s, batch)
                 drain_and_block(s)
                 continue
@@ -271,9 +298,7 @@ def run_with_batch_queue(s: State, until_us: int, coalesce: bool) -> int:
             if is_endless:
                 drain_and_block(s)
                 continue
-            if clock.num_batches < most and (
-                b.num_entries > 0 or has_unfinished(s) or queues.has_finished_ids
-            ):
+            if clock.num_batches < most and (b.num_entries > 0 or has_requests(s)):
                 continue
         take_oldest(s)
 

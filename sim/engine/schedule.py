@@ -5,14 +5,16 @@ There is no prefill or decode phase: each request's computed tokens catch up wit
 
 from __future__ import annotations
 
-from sim.compile import part
-from sim.engine.dtypes import FCFS, IS_DECODE, NEVER, RUNNING, SAMPLES
+from sim.compile import part, phase
+from sim.engine.dtypes import FCFS, IS_DECODE, NEVER, RUNNING, SAMPLES, WAITING_FOR_REMOTE_KVS
 from sim.engine.kv_cache.allocate_slots import (
     admit,
     allocate_slots,
     fits,
     get_computed_blocks,
 )
+from sim.engine.kv_transfer.delivery import poll_transfers
+from sim.engine.kv_transfer.loading import fits_behind, local_tokens, promote, start_load, take_held
 from sim.engine.log import note_schedule
 from sim.engine.optional.added_time import (
     note_adapter,
@@ -38,7 +40,7 @@ from sim.engine.waiting import peek_request, put_skipped_back, remove_request
 def effective_long_prefill_threshold(s: State) -> int:
     """Return the cap on one request's tokens in this step, 0 for none: a lone request has nobody to starve."""
     settings, queues = s.engine[0].settings, s.engine[0].queues
-    num_eligible = queues.num_running + queues.num_waiting
+    num_eligible = queues.num_running + queues.num_waiting + s.engine[0].kv_transfers.num_holding
     threshold = settings.long_prefill_token_threshold
     if threshold == 0 or (num_eligible <= 1 and settings.lifts_threshold_for_lone_request):
         return 0
@@ -96,6 +98,8 @@ def add_to_batch(s: State, batch: int, request: int, num_tokens: int) -> None:
     if settings.async_scheduling and kind & SAMPLES:
         r.num_output_placeholders += 1 + num_drafts
     take_new_drafts(s, request, kind)
+    if settings.has_kv_transfers:
+        s.transfers[request].is_prefill_chunk = not kind & SAMPLES
 
 
 @part
@@ -112,7 +116,9 @@ def schedule_running(s: State, batch: int, threshold: int) -> None:
         if not allocate_slots(s, request, num_tokens) and not preempt_until_it_fits(
             s, batch, request, num_tokens
         ):
-            if s.engine[0].settings.continues_after_self_preemption and s.engine[0].settings.policy != FCFS:
+            was_victim = s.requests[request].status != RUNNING
+            rules = s.engine[0].settings
+            if was_victim and rules.continues_after_self_preemption and rules.policy != FCFS:
                 continue  # the next running request stands at the same place now
             break
         note_running(s, request)
@@ -136,9 +142,42 @@ def record_admission(s: State, request: int) -> None:
     if r.scheduled_us == NEVER:
         r.scheduled_us = clock.now_us
         note_first_schedule(s, request)
-        r.num_cached_tokens = r.num_computed_tokens
+        r.num_cached_tokens = local_tokens(s, request)
         totals.num_cache_queries += r.num_prompt_tokens
-        totals.num_cache_hits += r.num_computed_tokens
+        totals.num_cache_hits += r.num_cached_tokens
+
+
+@part
+def start_running(s: State, batch: int, request: int, num_tokens: int) -> None:
+    """Put an admitted request into ``running`` and into the batch."""
+    queues = s.engine[0].queues
+    record_admission(s, request)
+    s.requests[request].status = RUNNING
+    s.running[queues.num_running] = request
+    queues.num_running += 1
+    add_to_batch(s, batch, request, num_tokens)
+
+
+@phase
+def schedule_held(s: State, batch: int, threshold: int) -> bool:
+    """Admit those whose KV has come; return False when one of them does not fit, which stops everybody behind."""
+    settings, queues, current = s.engine[0].settings, s.engine[0].queues, s.engine[0].current_step
+    kv = s.engine[0].kv_transfers
+    i = 0
+    while i < kv.num_holding and current.token_budget > 0 and queues.num_running < settings.max_num_seqs:
+        request = s.holding[i]
+        r = s.requests[request]
+        if r.status == WAITING_FOR_REMOTE_KVS:
+            if not s.transfers[request].is_received:
+                i += 1
+                continue
+            promote(s, request)
+        num_tokens = min(capped(r.num_tokens - r.num_computed_tokens, threshold), current.token_budget)
+        if not fits_behind(s, request, num_tokens):
+            return False
+        take_held(s, request, num_tokens)
+        start_running(s, batch, request, num_tokens)
+    return True
 
 
 @part
@@ -157,6 +196,11 @@ def schedule_waiting(s: State, batch: int, threshold: int) -> None:
             continue
         r = s.requests[request]
         num_evictable = get_computed_blocks(s, request)
+        if settings.has_kv_transfers and s.transfers[request].do_remote_prefill:
+            if start_load(s, request, num_evictable):
+                continue
+            queues.head_is_blocked = 1
+            break
         num_tokens = r.num_tokens - current.num_hit_blocks * settings.block_size
         padding = padding_of_admission(s, num_tokens, has_company=has_company)
         num_tokens = capped(num_tokens + padding, threshold)
@@ -168,13 +212,9 @@ def schedule_waiting(s: State, batch: int, threshold: int) -> None:
             break
         remove_request(s, request)
         admit(s, request, num_tokens)
-        record_admission(s, request)
         if settings.pipeline_parallel_size > 1:
             s.next_decode_step[request] = 0
-        r.status = RUNNING
-        s.running[queues.num_running] = request
-        queues.num_running += 1
-        add_to_batch(s, batch, request, num_tokens)
+        start_running(s, batch, request, num_tokens)
         mark_padding(s, batch, padding)
         if settings.limits_adapters:
             note_adapter(s, batch, request)
@@ -199,10 +239,12 @@ def schedule(s: State, batch: int) -> None:
     current.num_preempted = current.num_hits = current.step_reload_us = current.has_prefill = 0
     current.num_encoder_tokens = current.num_skipped = 0
     queues.head_is_blocked = 0
+    if settings.has_kv_transfers:
+        poll_transfers(s, batch)
     current.token_budget = settings.max_num_batched_tokens
     threshold = effective_long_prefill_threshold(s)
     schedule_running(s, batch, threshold)
-    if current.num_preempted == 0:
+    if current.num_preempted == 0 and (not settings.has_kv_transfers or schedule_held(s, batch, threshold)):
         schedule_waiting(s, batch, threshold)
     queues.has_finished_ids = 0
     note_schedule(s)

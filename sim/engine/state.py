@@ -66,6 +66,11 @@ class State(NamedTuple):
     batch_sizes: NDArray[np.int64]  # how many steps had so many requests
     step_times: NDArray[np.int64]  # how many steps fell into each bin of durations
     completions: Records  # COMPLETION[capacity]
+    transfers: Records  # TRANSFER[capacity], empty where no KV is transferred
+    holding: NDArray[
+        np.int64
+    ]  # requests that hold blocks and do not run, in the order in which they are asked
+    kv_events: Records  # KV_EVENT[rows of block_table]: a ring of ended transfers
 
 
 CACHE_LINE = 64

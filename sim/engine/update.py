@@ -7,6 +7,7 @@ from sim.engine.deadlines import learnt_us
 from sim.engine.dtypes import ABORTED, COMPLETED, FINISHED, GOT_FIRST_TOKEN, RUNNING, SAMPLES
 from sim.engine.kv_cache.blocks import free_blocks
 from sim.engine.kv_cache.prefix_cache import cache_full_blocks
+from sim.engine.kv_transfer.delivery import hear_of_transfers, keeps_blocks
 from sim.engine.log import log_completion, log_pause, log_span, log_token
 from sim.engine.optional.speculative import verify_drafts
 from sim.engine.preemption import end_preemption
@@ -42,7 +43,8 @@ def finish(s: State, request: int) -> None:
         s.engine[0].totals,
     )
     r = s.requests[request]
-    free_blocks(s, request)
+    if not keeps_blocks(s, request):
+        free_blocks(s, request)
     if r.status != RUNNING:
         end_preemption(s, request)
         remove_request(s, request)
@@ -101,6 +103,8 @@ def update_from_output(s: State, batch: int, now_us: int) -> None:
         is_stale = r.num_stale_output_tokens > 0
         if is_stale:
             r.num_stale_output_tokens -= entry.num_tokens
+            if settings.is_kv_producer:  # the blocks that it would hand on are gone
+                continue
         if not entry.kind & SAMPLES or r.status == FINISHED or r.status == ABORTED:  # noqa: PLR1714
             continue
         if settings.num_speculative_tokens > 0:
@@ -118,3 +122,5 @@ def update_from_output(s: State, batch: int, now_us: int) -> None:
         totals.num_emissions += 1
     if current.num_finished > 0:
         drop_finished_from_running(s)
+    if settings.has_kv_transfers:
+        hear_of_transfers(s, batch)

@@ -70,6 +70,9 @@ def vllm_config(settings: dict[str, Any], model: str) -> VllmConfig:
         cache_config=cache,
         parallel_config=ParallelConfig(),
         device_config=DeviceConfig("cpu"),
+        **(
+            {"kv_transfer_config": settings["kv_transfer_config"]} if "kv_transfer_config" in settings else {}
+        ),
     )
     config.model_config.max_model_len = max_model_len
     config.parallel_config.pipeline_parallel_size = settings["pipeline_parallel_size"]
@@ -198,9 +201,11 @@ class VllmEngine:
         request = Request(
             request_id=request_id(number),
             prompt_token_ids=prompt,
-            sampling_params=SamplingParams(max_tokens=max_tokens, ignore_eos=True),
+            sampling_params=SamplingParams(
+                max_tokens=max_tokens, ignore_eos=True, **self.more_sampling_params()
+            ),
             pooling_params=None,
-            arrival_time=float(row["arrival_us"]),
+            arrival_time=float(self.arrival_us(number)),
             priority=row.get("priority") or 0,
             block_hasher=hasher,
         )
@@ -219,6 +224,20 @@ class VllmEngine:
     @property
     def next_arrival_us(self) -> int:
         return int(self.rows[self.num_added]["arrival_us"])
+
+    # -- what an engine with a KV connector has beside (``pair``) ---------------------------------------------
+
+    def arrival_us(self, number: int) -> int:
+        """Return when a request came."""
+        return int(self.rows[number]["arrival_us"])
+
+    def more_sampling_params(self) -> dict[str, Any]:
+        """Return what else a request asks for."""
+        return {}
+
+    def more_results(self, _batch: Batch) -> dict[str, Any]:
+        """Return what else a batch's results say."""
+        return {}
 
     # -- a step ----------------------------------------------------------------------------------------------
 
@@ -324,6 +343,7 @@ class VllmEngine:
             req_ids=identities,
             req_id_to_index={identity: i for i, identity in enumerate(identities)},
             sampled_token_ids=sampled,
+            **self.more_results(batch),
         )
         answers = self.scheduler.update_from_output(batch.output, results)
         for answer in answers[0].outputs if 0 in answers else []:

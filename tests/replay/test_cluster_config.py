@@ -26,6 +26,7 @@ latency: {model: blackbox, coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0
 POOLS = (
     "{name: a, instances: 2}, {name: b, engine: {max_num_seqs: 8}, latency: {coefficients: {beta0: 9000}}}"
 )
+SPLIT = "[{name: p, role: prefill}, {name: d, role: decode, instances: 2}]"
 
 
 def load(tmp_path: Path, text: str) -> TwinConfig:
@@ -58,13 +59,41 @@ def load(tmp_path: Path, text: str) -> TwinConfig:
             "engine.max_num_seq: unknown key, did you mean engine.max_num_seqs? (FILE:3)",
         ),
         (
-            "{pools: [{role: prefill}, {role: decode}]}",
-            "cluster.pools[0].role: got prefill, expected shared: prefill and decode on different instances are not "
-            "simulated yet (FILE:3)",
+            "{pools: [{role: prefil}]}",
+            'cluster.pools[0].role: got "prefil", expected one of shared, prefill, decode (FILE:3)',
+        ),
+        (
+            "{pools: [{name: p, role: prefill}]}",
+            "cluster.pools: got role prefill without decode, expected both or neither (FILE:3)",
         ),
         (
             "{disaggregation: {decider: always}}",
-            "cluster.disaggregation: got it, expected none: prefill and decode",
+            "cluster.disaggregation: got it without prefill and decode pools, expected none (FILE:3)",
+        ),
+        (
+            f"{{pools: {SPLIT}}}",
+            "cluster.disaggregation: got nothing, expected kv_bytes_per_token, an integer, or a latency.model_config",
+        ),
+        (
+            f"{{pools: {SPLIT}, disaggregation: {{kv_base_latency_us: 1}}}}",
+            "cluster.disaggregation.kv_bytes_per_token: got nothing, expected kv_bytes_per_token, an integer",
+        ),
+        (
+            f"{{pools: {SPLIT}, disaggregation: {{kv_bandwidth: 1}}}}",
+            "cluster.disaggregation.kv_bandwidth: unknown key, did you mean "
+            "cluster.disaggregation.kv_bandwidth_gbps? (FILE:3)",
+        ),
+        (
+            f"{{pools: {SPLIT}, disaggregation: {{decider: maybe, kv_bytes_per_token: 9}}}}",
+            "cluster.disaggregation.decider: got 'maybe', expected one of always, never, prefix-threshold (FILE:3)",
+        ),
+        (
+            f"{{pools: {SPLIT}, disaggregation: {{kv_bandwidth_gbps: 0, kv_bytes_per_token: 9}}}}",
+            "cluster.disaggregation.kv_bandwidth_gbps: got 0, expected a number > 0 (FILE:3)",
+        ),
+        (
+            f"{{pools: {SPLIT}, disaggregation: {{prefill_routing: {{policy: robin}}, kv_bytes_per_token: 9}}}}",
+            "cluster.disaggregation.prefill_routing.policy: got 'robin', expected one of round-robin",
         ),
         (
             "{autoscaler: {}}",

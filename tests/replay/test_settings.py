@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 import vtwin
 from replay.plan.side_by_side import side_by_side
-from replay.plan.units import shown_time
 from replay.timeline.watch import Usage, counted, watched
 from replay.trace.pacing import pacing_of
 from replay.trace.simulate import simulate_trace
 from replay.twin.config import load_config
 from replay.twin.keys.overlay import Setting, parse_settings, split_values, variants_of
+from replay.units import shown_time
 from traces import ConfigError, read_trace
 
 CONFIG = """\

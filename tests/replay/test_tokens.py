@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replay.serve.blocks import BlockNumbers
-from replay.serve.tokens import NUM_IDS, WORD_IDS, WORDS, answer, decode, encode
+from replay.serve.tokens import NUM_IDS, WORD_IDS, WORDS, answer, decode, encode, small_ids
 
 TOKENS = st.lists(st.integers(0, 9), max_size=60).map(lambda items: np.array(items, dtype=np.int64))
 
@@ -75,3 +75,12 @@ def test_only_the_blocks_seen_last_are_remembered_and_a_forgotten_one_gives_its_
     assert [blocks.of(first), blocks.of(second), blocks.of(first), blocks.of(third)] == [[0], [1], [0], [1]]
     assert blocks.of(first) == [0]
     assert blocks.of(second) == [1]
+
+
+def test_small_ids_keep_equal_tokens_equal_and_small_ones_as_they_are() -> None:
+    ids = encode("alpha beta alpha a")
+    small = small_ids(ids)
+    assert ids.max() > 2**31 > small.max()
+    assert small_ids(np.array([7, 500])).tolist() == [7, 500]
+    assert small_ids(encode("alpha")).tolist() == small[:1].tolist()
+    assert len(set(small.tolist())) == len(set(ids.tolist()))

@@ -24,7 +24,6 @@ ADMISSION_NAMES = ("always", "reject-all", "token-bucket", "tier-shed", "utiliza
 """What ``cluster.admission.policy`` may say."""
 
 NOT_YET: Mapping[str, str] = {
-    "disaggregation": "prefill and decode on different instances are not simulated yet",
     "autoscaler": "a number of instances that changes is not simulated yet",
 }
 """Keys of ``cluster:`` with a meaning to come: refused in words that say so."""
@@ -77,8 +76,10 @@ CLUSTER_KEYS: tuple[Key, ...] = (
         path="cluster.pools.role",
         kind="choice",
         default="shared",
-        choices=("shared",),
-        meaning="`prefill` and `decode` are refused: they are not simulated yet.",
+        choices=("shared", "prefill", "decode"),
+        meaning="`shared`: its instances serve requests whole. `prefill`: they compute prompts for others, and nothing "
+        "else. `decode`: they answer requests whose prompts may have been computed elsewhere. The last two come "
+        "together.",
     ),
     _mapping("pools.engine", "none", "Keys of `engine` that differ in this pool."),
     _mapping(
@@ -254,6 +255,44 @@ CLUSTER_KEYS: tuple[Key, ...] = (
         "flow_control.slo_targets_us",
         "none",
         "With order `slo-deadline`: targets of service classes, µs, for requests without one of their own.",
+    ),
+    _mapping(
+        "disaggregation",
+        "with prefill and decode pools `{}`: all its defaults; else none",
+        "Whose prompts a prefill instance computes, and how their KV gets to the decode instance. The decode instance "
+        "is chosen first, by `routing`. What a shared instance is given it serves whole.",
+    ),
+    _choice(
+        "disaggregation.decider",
+        ("always", "never", "prefix-threshold"),
+        "Whose prompts go to a prefill instance: everybody's; nobody's; or where more than `prefix_threshold` tokens "
+        "of the prompt are not in the prefix cache of the decode instance.",
+    ),
+    _integer("disaggregation.prefix_threshold", 16, "With decider `prefix-threshold`: tokens."),
+    _number(
+        "disaggregation.kv_bandwidth_gbps",
+        25,
+        "Of each instance's link, in and out apart: gigabytes (10^9 bytes) per second.",
+    ),
+    _integer("disaggregation.kv_base_latency_us", 50, "Before a transfer's first byte moves, µs."),
+    Key(
+        path="cluster.disaggregation.contention",
+        kind="boolean",
+        default="true",
+        meaning="Whether transfers share their links. A transfer moves at the smaller of its two shares: the sender's "
+        "link over all that leave it, the receiver's over all that come in. false: each has the whole bandwidth.",
+    ),
+    Key(
+        path="cluster.disaggregation.kv_bytes_per_token",
+        kind="integer",
+        default="of `latency.model_config`",
+        meaning="KV of one token in all layers. Whole blocks are moved.",
+        least=0,
+    ),
+    _mapping(
+        "disaggregation.prefill_routing",
+        "as `routing`",
+        "Which prefill instance computes a prompt: `policy` and its settings, as `routing`.",
     ),
     _mapping(
         "slo_priorities",

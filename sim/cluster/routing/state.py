@@ -142,7 +142,7 @@ def new_router(
         scores=np.zeros(num_instances),
         matched=np.zeros(num_instances, np.int64),
         work=records(num_instances, WORK),
-        cold_order=np.arange(num_instances),
+        cold_order=np.sort(fleet.candidates[: int(fleet.counts["num_candidates"][0])]),
         session_instance=np.full(num_sessions, -1, np.int64),
         prefixes=new_recent_keys(
             num_instances,

@@ -10,8 +10,10 @@ from sim.compile import part, phase
 from sim.engine import dtypes as dt
 from sim.engine.control import inject
 from sim.engine.deadlines import next_deadline_us
+from sim.engine.kv_transfer.delivery import next_kv_event_us
 from sim.engine.run import NEEDS_ROOM
 from sim.engine.state import State
+from sim.engine.waiting import earlier
 
 
 @part
@@ -35,9 +37,10 @@ def next_step_us(w: World, instance: int) -> int:
     """Return when an instance's next step starts, or a client of it gives up; NEVER when it has nothing to do."""
     s = engine_at(w.engines, instance)
     clock, queues = s.engine[0].clock, s.engine[0].queues
-    if clock.num_batches > 0 or (queues.num_running + queues.num_waiting > 0 and not queues.is_blocked):
+    num_unfinished = queues.num_running + queues.num_waiting + s.engine[0].kv_transfers.num_holding
+    if clock.num_batches > 0 or (num_unfinished > 0 and not queues.is_blocked):
         return clock.now_us
-    event_us = next_deadline_us(s)
+    event_us = earlier(next_deadline_us(s), next_kv_event_us(s))
     if queues.first_pending != dt.NEVER:
         queued_us = s.requests[queues.first_pending].queued_us
         event_us = queued_us if event_us == NEVER else min(event_us, queued_us)
@@ -53,8 +56,9 @@ def hand_over(w: World, request: int, instance: int, time_us: int) -> bool:
         w.rows[request].queued_us = time_us + w.delays_us[pool, request]
         return False
     s = engine_at(w.engines, instance)
-    w.rows[request].status = dt.PENDING
-    w.rows[request].max_total_tokens = w.entries[pool, request]
+    r = s.requests[request]
+    r.status = dt.PENDING
+    r.max_total_tokens = w.entries[pool, request]
     inject(s, request, time_us, w.delays_us[pool, request])
     return True
 
@@ -67,7 +71,7 @@ def see_queue(w: World, instance: int, time_us: int) -> None:
     seen.num_running = queues.num_running
     if runs_past(s, time_us):
         seen.num_running = s.engine[0].last_schedule.num_running
-    seen.num_waiting = queues.num_waiting
+    seen.num_waiting = queues.num_waiting + s.engine[0].kv_transfers.num_holding
     request = queues.first_pending
     while request != dt.NEVER and s.requests[request].queued_us <= time_us:
         seen.num_waiting += 1

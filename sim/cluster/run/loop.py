@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from sim.cluster.events import EventRank, drop_next, plan
 from sim.cluster.run.departures import hear
+from sim.cluster.run.handoff import end_transfers, hear_of_prefill, release_unasked
 from sim.cluster.run.pipeline import (
     DONE,
     EVENTS_NEED_ROOM,
     NUM_KINDS,
+    OF_PREFILL,
     admit_or_reject,
     arrive,
     dispatch_next,
@@ -20,11 +22,13 @@ from sim.cluster.run.snapshots import see_signals
 from sim.cluster.run.tables import Table, world_at
 from sim.cluster.run.world import FOREVER, World
 from sim.compile import engine_entry, part, phase
+from sim.engine.dtypes import GAVE_UP
 
-STEP_ENDED, SNAPSHOT, ARRIVAL, ADMISSION, DISPATCH, ROUTING, EXPIRY = (
+STEP_ENDED, TRANSFER_ENDED, SNAPSHOT, ARRIVAL, ADMISSION, DISPATCH, ROUTING, EXPIRY = (
     int(rank)
     for rank in (
         EventRank.STEP_ENDED,
+        EventRank.TRANSFER_ENDED,
         EventRank.SNAPSHOT,
         EventRank.ARRIVAL,
         EventRank.ADMISSION,
@@ -102,6 +106,17 @@ def take_snapshot(w: World, time_us: int) -> int:
 
 
 @phase
+def hear_of_step(w: World, request: int, kind: int, time_us: int) -> None:
+    """Let the gateway know what a step has brought a request."""
+    if kind >= OF_PREFILL:
+        hear_of_prefill(w, request, kind - OF_PREFILL, time_us)
+        return
+    if kind == GAVE_UP:
+        release_unasked(w, request, time_us)
+    hear(w, request, kind, time_us)
+
+
+@phase
 def handle(w: World, time_us: int, rank: int, subject: int) -> int:
     """Do the work of one event."""
     answer = DONE
@@ -112,11 +127,13 @@ def handle(w: World, time_us: int, rank: int, subject: int) -> int:
     elif rank == ROUTING:
         answer = route(w, subject, time_us)
     elif rank == STEP_ENDED:
-        hear(w, subject // NUM_KINDS, subject % NUM_KINDS, time_us)
+        hear_of_step(w, subject // NUM_KINDS, subject % NUM_KINDS, time_us)
     elif rank == DISPATCH:
         answer = dispatch_next(w, time_us)
     elif rank == SNAPSHOT:
         answer = take_snapshot(w, time_us)
+    elif rank == TRANSFER_ENDED:
+        end_transfers(w, time_us)
     elif rank == EXPIRY:
         answer = expire(w, subject, time_us)
     else:

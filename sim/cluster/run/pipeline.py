@@ -13,7 +13,16 @@ from sim.cluster.gateway.eviction import note_dispatched, take_victim
 from sim.cluster.gateway.queue import QUEUED, fleet_saturation, offer, take_next, withdraw
 from sim.cluster.gateway.saturation import CONCURRENCY
 from sim.cluster.routing.decide import choose_instance, has_room, note_first_token, note_routed
+from sim.cluster.run.decision_log import log_decision
 from sim.cluster.run.departures import hold_adapter, leave, leave_admitted, leave_instance
+from sim.cluster.run.handoff import (
+    NOBODY,
+    PREFILL,
+    drop_from_engine,
+    is_split,
+    send_to_prefill,
+    start_transfer,
+)
 from sim.cluster.run.instances import hand_over, is_on, run_until
 from sim.cluster.run.planning import follow, next_event_us, plan_dispatch, plan_step
 from sim.cluster.run.snapshots import see_fleet, see_prompts, see_two
@@ -21,13 +30,15 @@ from sim.cluster.run.tables import engine_at
 from sim.cluster.run.world import NEVER, UNDECIDED, Exit, World
 from sim.compile import part, phase
 from sim.engine import dtypes as dt
-from sim.engine.control import drop_request
 
 DONE, ENGINE_NEEDS_ROOM, ROUTER_NEEDS_ROOM, NEEDS_DECISION, EVENTS_NEED_ROOM, LOG_NEEDS_ROOM = range(6)
 """What a handler, or the loop, says: the event's work is done, or what Python has to do first."""
 
-NUM_KINDS = 3
-"""Of what a gateway hears of a request: first token, completion, its client gave up."""
+NUM_KINDS = 6
+"""Of what a gateway hears of a request: first token, completion, its client gave up; the same of its prefill."""
+
+OF_PREFILL = 3
+"""The first of those of its prefill."""
 
 MOST_COMPLETIONS = 1 << 32
 """More than a log of completions holds: those of one time are heard by instance, then in their order."""
@@ -136,14 +147,10 @@ def dispatch_next(w: World, time_us: int) -> int:
 @part
 def evict(w: World, request: int, time_us: int) -> None:
     """Take a request off its instance."""
-    instance = w.journeys[request].instance
-    s = engine_at(w.engines, instance)
-    if s.requests[request].status == dt.FINISHED:  # in the step that is under way: it comes to its end
+    if not drop_from_engine(w, request, time_us):  # in the step that is under way: it comes to its end
         return
-    drop_request(s, request)
-    leave_instance(w, request, instance)
+    leave_instance(w, request, w.journeys[request].instance)
     leave_admitted(w, request, EVICTED, time_us)
-    plan_step(w, instance)
 
 
 # -- to an instance --------------------------------------------------------------------------------------------
@@ -155,7 +162,9 @@ def route(w: World, request: int, time_us: int) -> int:
     loop = w.loop[0]
     if loop.records_decisions and loop.num_decisions >= len(w.log.decisions):
         return LOG_NEEDS_ROOM
-    if not has_room(w.router, w.fleet, w.requests, request):
+    if not has_room(w.router, w.fleet, w.requests, request) or (
+        loop.decider != NOBODY and not has_room(w.prefill_router, w.prefill_fleet, w.requests, request)
+    ):
         loop.waits_for = request
         return ROUTER_NEEDS_ROOM
     if loop.looks_at_all:
@@ -174,7 +183,7 @@ def route(w: World, request: int, time_us: int) -> int:
     if len(w.forced) > 0 and is_on(w, w.forced[request]):
         instance = w.forced[request]
     if loop.records_decisions:
-        log_decision(w, request, instance, time_us)
+        log_decision(w, w.router, request, instance, time_us, 0)
     send_to(w, request, instance, time_us)
     return DONE
 
@@ -191,7 +200,11 @@ def send_to(w: World, request: int, instance: int, time_us: int) -> None:
     j.instance = instance
     note_routed(w.router, w.fleet, w.requests, request, instance)
     hold_adapter(w, request, instance)
-    if not hand_over(w, request, instance, time_us):
+    if is_split(w, request, instance):
+        is_taken = send_to_prefill(w, request, time_us)
+    else:
+        is_taken = hand_over(w, request, instance, time_us)
+    if not is_taken:
         note_first_token(w.router, w.requests, request, instance)
         leave_instance(w, request, instance)
         leave_admitted(w, request, REFUSED, w.rows[request].queued_us)
@@ -202,22 +215,6 @@ def send_to(w: World, request: int, instance: int, time_us: int) -> None:
             plan_dispatch(w, time_us)
     if loop.is_coupled:
         plan_step(w, instance)
-
-
-@part
-def log_decision(w: World, request: int, instance: int, time_us: int) -> None:
-    """Write down a decision and what it was based on."""
-    place = w.loop[0].num_decisions
-    w.loop[0].num_decisions += 1
-    d = w.log.decisions[place]
-    d.time_us, d.request, d.instance = time_us, request, instance
-    for i in range(len(w.fleet.instances)):
-        seen = w.fleet.instances[i]
-        w.log.scores[place, i] = w.router.scores[i]
-        w.log.num_in_flight[place, i] = seen.num_in_flight
-        w.log.num_waiting[place, i] = seen.num_waiting
-        w.log.num_running[place, i] = seen.num_running
-        w.log.kv_usage[place, i] = seen.kv_usage
 
 
 # -- on an instance ------------------------------------------------------------------------------------------
@@ -234,8 +231,12 @@ def take_step(w: World, instance: int, time_us: int) -> int:
     fill = s.engine[0].log_fill
     for i in range(fill.num_completions):
         seen = s.completions[i]
+        if seen.kind == dt.LOAD_STARTED:
+            start_transfer(w, seen.request, instance, seen.time_us)
+            continue
+        kind = seen.kind + (OF_PREFILL if w.roles[instance] == PREFILL else 0)
         sequence = instance * MOST_COMPLETIONS + i
-        plan(w.events, seen.time_us, STEP_ENDED, sequence, NUM_KINDS * seen.request + seen.kind)
+        plan(w.events, seen.time_us, STEP_ENDED, sequence, NUM_KINDS * seen.request + kind)
     fill.num_completions = 0
     w.stepping_us[instance] = NEVER
     plan_step(w, instance)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from sim.cluster.arrays import records
 from sim.cluster.client_plans import ClientPlan
 from sim.cluster.config import ClusterConfig, Pool
 from sim.cluster.events import EventQueue, EventRank, new_event_queue, plan_event
-from sim.cluster.fleet import RequestTable, new_fleet, request_table
+from sim.cluster.fleet import Fleet, RequestTable, new_fleet, request_table, set_candidates
 from sim.cluster.gateway.admission import AlwaysAdmit, RejectAll, TokenBucket, new_admission
 from sim.cluster.gateway.eviction import new_sheddable_in_flight
 from sim.cluster.gateway.flow_config import FlowControl
@@ -28,6 +28,7 @@ from sim.cluster.routing.policies import (
     Weighted,
 )
 from sim.cluster.routing.state import new_router
+from sim.cluster.run.handoff import EVERYBODY, NOBODY, WHO_LACKS_A_PREFIX
 from sim.cluster.run.tables import address_of_run, table_of
 from sim.cluster.run.world import (
     CLIENTS,
@@ -40,12 +41,24 @@ from sim.cluster.run.world import (
     DecisionLog,
     World,
 )
-from sim.config import Record
+from sim.cluster.transfer.links import new_links
+from sim.config import UNBOUNDED, Record
 from sim.engine import dtypes as dt
-from sim.engine.initial_state import first_state, longer, request_records, size_for
+from sim.engine.initial_state import (
+    first_state,
+    longer,
+    request_records,
+    size_for,
+    with_kv_transfers,
+)
 from sim.engine.state import Records, State
 from sim.engine.state import records as aligned_records
 from sim.requests import Int64s, Requests
+
+ROLES = ("shared", "prefill", "decode")
+"""In the order of their codes (``handoff``)."""
+
+DECIDER_CODES = {"never": NOBODY, "always": EVERYBODY, "prefix-threshold": WHO_LACKS_A_PREFIX}
 
 NO_LIMIT = 1 << 31
 """Of adapters on an instance."""
@@ -95,6 +108,7 @@ def new_world(
     """Return a cluster at its beginning, and its engines' states, which must live as long as it does."""
     table, n = work.table(), len(work.requests)
     rows, delays_us, entries = shared_rows(work.requests, config)
+    transfers = new_transfers(n if config.moves_kv else 0)
     loop = loop_of(config, work, records_decisions=records_decisions)
     hears = bool(
         loop["is_coupled"][0]
@@ -105,6 +119,8 @@ def new_world(
     states = engine_states(
         work.requests, rows, config, record=record, hears=hears, pauses=bool(loop["is_coupled"][0])
     )
+    if config.moves_kv:
+        states = connected(states, config, transfers)
     engines = table_of(states)
     loop["run_address"] = address_of_run()
     fleet = new_fleet(
@@ -112,11 +128,13 @@ def new_world(
         block_size=config.pools[0].engine.block_size,
         num_adapters=0 if work.adapter is None else int(work.adapter.max(initial=-1)) + 1,
     )
+    prefill_fleet = split_fleet(fleet, config)
     most = [pool.engine.max_loras or NO_LIMIT for pool in config.pools for _ in range(pool.instances)]
     fleet.instances["max_adapters"] = most
     policy = RoundRobin() if isinstance(config.routing, OwnPolicy) else config.routing
     num_seats = sum(pool.instances * pool.engine.max_num_seqs for pool in config.pools)
     flow = config.flow_control or FlowControl()
+    most_decisions = 2 * n if config.moves_kv else n
     order = np.argsort(work.requests.arrival_us, kind="stable")
     if work.clients is not None:
         order = order[work.clients.arrives[order]]
@@ -147,9 +165,49 @@ def new_world(
         num_with_adapter=np.zeros(fleet.adapters.shape, np.int64),
         cached=new_cache_snapshot(loop, config.num_instances, work.requests),
         clients=clients_of(work.clients),
-        log=new_decision_log(n if records_decisions else 0, config.num_instances),
+        log=new_decision_log(most_decisions if records_decisions else 0, config.num_instances),
+        prefill_fleet=prefill_fleet,
+        prefill_router=new_router(
+            config.prefill_routing or policy,
+            prefill_fleet,
+            table if config.moves_kv else empty_table(),
+            seed=config.seed,
+            compatibility=config.compatibility,
+        ),
+        roles=np.array([ROLES.index(role) for role in config.role_of], np.int64),
+        transfers=transfers,
+        links=new_links(
+            config.disaggregation,
+            num_requests=n,
+            num_instances=config.num_instances,
+            block_size=config.pools[0].engine.block_size,
+            is_blis=config.compatibility == "blis",
+        ),
     )
     return world, states
+
+
+def split_fleet(fleet: Fleet, config: ClusterConfig) -> Fleet:
+    """Let whoever serves requests whole, or decodes, be the fleet's candidates; return it with the others as such."""
+    prefill = [number for number, role in enumerate(config.role_of) if role == "prefill"]
+    set_candidates(fleet, [number for number in range(config.num_instances) if number not in set(prefill)])
+    others = fleet._replace(candidates=fleet.candidates.copy(), counts=fleet.counts.copy())
+    set_candidates(others, prefill)
+    fleet.instances["is_candidate"] = 1  # each router asks only for what it has chosen itself
+    return others
+
+
+def new_transfers(num_requests: int) -> Records:
+    """Return the record of each request's KV, which is nowhere yet."""
+    return aligned_records(num_requests, dt.TRANSFER)
+
+
+def connected(states: list[State], config: ClusterConfig, transfers: Records) -> list[State]:
+    """Return the engines, with KV connectors where their pools hand KV on or take it."""
+    return [
+        state if role == "shared" else with_kv_transfers(state, transfers, is_producer=role == "prefill")
+        for state, role in zip(states, config.role_of, strict=True)
+    ]
 
 
 def can_jump(pool: Pool, record: Record) -> bool:
@@ -163,12 +221,29 @@ def shared_rows(requests: Requests, config: ClusterConfig) -> tuple[Records, Int
     """Return the table of requests, and per pool how long each takes to join and how long it may become."""
     delays, entries, first = [], [], None
     for pool in config.pools:
-        rows = request_records(requests, pool.engine, pool.latency)
-        first = rows if first is None else first
+        rows = request_records(asked_of(pool, requests), pool.engine, pool.latency)
+        if first is None and pool.role != "prefill":
+            first = rows
         delays.append(rows["queued_us"] - rows["arrival_us"])
         entries.append(np.where(rows["status"] == dt.REJECTED, NEVER, rows["max_total_tokens"]))
-    assert first is not None  # noqa: S101 - a cluster has a pool
+    assert first is not None  # noqa: S101 - a cluster has a pool that answers
     return first, np.array(delays, np.int64), np.array(entries, np.int64)
+
+
+def asked_of(pool: Pool, requests: Requests) -> Requests:
+    """Return requests as a pool gets them: one that computes prompts for others makes one token of each."""
+    if pool.role != "prefill":
+        return requests
+    return replace(requests, output_tokens=np.minimum(requests.output_tokens, 1))
+
+
+def size_of(pool: Pool, requests: Requests) -> tuple[int, int]:
+    """Return ``size_for`` a pool, where requests that do not run hold blocks, too, with room for all of them."""
+    num_blocks, width = size_for(pool.engine, requests)
+    if pool.role != "shared" and pool.engine.num_gpu_blocks == UNBOUNDED:
+        longest = requests.prompt_tokens + requests.output_tokens
+        num_blocks += int((longest // pool.engine.block_size + 2).sum())
+    return num_blocks, width
 
 
 def engine_states(
@@ -181,18 +256,23 @@ def engine_states(
     shares_outputs = bool(
         np.any(rows["num_hashes"] * config.pools[0].engine.block_size > rows["num_prompt_tokens"])
     )
+    prefill_rows, prefill_preempted_us, prefill_taken_in_us = rows, preempted_us, taken_in_us
     for pool in config.pools:
-        size = size_for(pool.engine, requests)
+        if pool.role == "prefill" and prefill_rows is rows:
+            prefill_rows = request_records(asked_of(pool, requests), pool.engine, pool.latency)
+            prefill_preempted_us = np.zeros(len(rows), np.int64)
+            prefill_taken_in_us = np.full(len(rows), NEVER, np.int64)
+        size = size_of(pool, asked_of(pool, requests))
         num_drafts = np.zeros(len(rows) if pool.engine.num_speculative_tokens else 0, np.int32)
         num_staged = len(rows) if pool.engine.pipeline_parallel_size > 1 else 0
         for _ in range(pool.instances):
             state = first_state(pool.engine, pool.latency, requests.hash_ids, size=size, record=record)
             state = state._replace(
-                requests=rows,
+                requests=prefill_rows if pool.role == "prefill" else rows,
                 hash_ids=states[0].hash_ids if states else state.hash_ids,
                 num_drafts=num_drafts,
-                taken_in_us=taken_in_us,
-                preempted_us=preempted_us,
+                taken_in_us=prefill_taken_in_us if pool.role == "prefill" else taken_in_us,
+                preempted_us=prefill_preempted_us if pool.role == "prefill" else preempted_us,
                 deadline_us=deadline_us,
                 deadlines=np.zeros(len(deadline_us), np.int64),
                 heap=longer(state.heap, 64),
@@ -224,6 +304,7 @@ def loop_of(config: ClusterConfig, work: ClusterWork, *, records_decisions: bool
     """Return the loop's settings: what decisions look at decides which engines must keep step with the clock."""
     loop = records(1, LOOP)
     policy, admission, flow = config.routing, config.admission, config.flow_control
+    policies = [each for each in (policy, config.prefill_routing) if each is not None]
     loop["admission_us"], loop["routing_us"] = config.latency.admission_us, config.latency.routing_us
     intervals = config.snapshot_interval_us
     loop["queue_interval_us"], loop["kv_interval_us"] = intervals.queue, intervals.kv
@@ -232,29 +313,43 @@ def loop_of(config: ClusterConfig, work: ClusterWork, *, records_decisions: bool
     loop["evicts"] = flow is not None and flow.evicts
     loop["has_own_policy"] = is_own = isinstance(policy, OwnPolicy)
     loop["has_clients"] = work.clients is not None
-    loop["is_coupled"] = flow is not None or work.clients is not None
-    loop["looks_at_two"] = (
-        isinstance(policy, PowerOfTwo) and config.compatibility == "vllm" and not records_decisions
+    loop["is_coupled"] = flow is not None or work.clients is not None or config.moves_kv
+    if config.disaggregation is not None:
+        loop["decider"] = DECIDER_CODES[config.disaggregation.decider]
+        loop["prefix_threshold"] = config.disaggregation.prefix_threshold
+    asks_decode_caches = loop["decider"][0] == WHO_LACKS_A_PREFIX
+    knows_loads = config.compatibility == "vllm" and not records_decisions
+    loop["looks_at_two"] = isinstance(policy, PowerOfTwo) and knows_loads
+    loop["looks_at_all"] = any(
+        not (
+            (isinstance(each, RoundRobin | RandomChoice | Session) and not records_decisions)
+            or (isinstance(each, PowerOfTwo) and knows_loads)
+        )
+        for each in policies
     )
-    blind = isinstance(policy, RoundRobin | RandomChoice | Session) and not records_decisions
-    loop["looks_at_all"] = not (blind or loop["looks_at_two"][0])
     loop["admission_looks"] = not isinstance(admission, AlwaysAdmit | RejectAll | TokenBucket)
-    scorers = (
-        {name for name, weight in policy.scorers.items() if weight > 0}
-        if isinstance(policy, Weighted)
-        else set()
-    )
+    scorers = {
+        name
+        for each in policies
+        if isinstance(each, Weighted)
+        for name, weight in each.scorers.items()
+        if weight > 0
+    }
+    follows_reports = any(isinstance(each, VllmDp) for each in policies)
     sees_all = is_own or records_decisions or config.compatibility == "blis" or loop["admission_looks"][0]
     uses_detector = flow is not None and (flow.detector == "utilization")
-    loop["sees_queues"] = (
-        sees_all or uses_detector or isinstance(policy, VllmDp) or not scorers.isdisjoint(SEES_QUEUES)
-    )
-    loop["sees_kv"] = (
-        sees_all or uses_detector or isinstance(policy, VllmDp) or not scorers.isdisjoint(SEES_KV)
-    )
-    loop["sees_caches"] = is_own or isinstance(policy, KvCost) or "precise-prefix-cache" in scorers
+    loop["sees_queues"] = sees_all or uses_detector or follows_reports or not scorers.isdisjoint(SEES_QUEUES)
+    loop["sees_kv"] = sees_all or uses_detector or follows_reports or not scorers.isdisjoint(SEES_KV)
+    counts_hits = any(isinstance(each, KvCost) for each in policies)
+    loop["sees_caches"] = is_own or counts_hits or asks_decode_caches or "precise-prefix-cache" in scorers
     loop["records_decisions"] = records_decisions
-    for name in ("queues_seen_us", "kv_seen_us", "caches_seen_us", "dispatch_planned_us"):
+    for name in (
+        "queues_seen_us",
+        "kv_seen_us",
+        "caches_seen_us",
+        "dispatch_planned_us",
+        "transfer_planned_us",
+    ):
         loop[name] = NEVER
     loop["chosen"] = UNDECIDED
     return loop
@@ -277,7 +372,16 @@ def first_events(loop: Records, num_requests: int, num_instances: int) -> EventQ
 def new_journeys(requests: Requests) -> Records:
     """Return the journeys of requests that have not arrived."""
     journeys = records(len(requests), JOURNEY)
-    for name in ("arrival_us", "admitted_us", "dispatched_us", "routed_us", "left_us", "instance"):
+    for name in (
+        "arrival_us",
+        "admitted_us",
+        "dispatched_us",
+        "routed_us",
+        "left_us",
+        "instance",
+        "prefill_instance",
+        "prefilled_us",
+    ):
         journeys[name] = NEVER
     return journeys
 

@@ -15,6 +15,7 @@ from sim.cluster.gateway.admission import Admission
 from sim.cluster.gateway.eviction import SheddableInFlight
 from sim.cluster.gateway.queue import GatewayQueue
 from sim.cluster.routing.state import Router
+from sim.cluster.transfer.links import Links
 from sim.requests import Int64s
 
 NEVER = -1
@@ -61,6 +62,9 @@ JOURNEY = np.dtype(
         ("instance", np.int32),
         ("exit", np.int16),
         ("got_first_token", np.int16),
+        ("prefill_instance", np.int32),
+        ("is_prefilling", np.int32),  # there
+        ("prefilled_us", np.int64),
     ],
     align=True,
 )
@@ -86,6 +90,8 @@ LOOP = np.dtype(
         ("sees_caches", np.int64),  # and what of the prompt they have cached
         ("has_clients", np.int64),
         ("records_decisions", np.int64),
+        ("decider", np.int64),  # who sends prompts to prefill instances
+        ("prefix_threshold", np.int64),
         ("run_address", np.int64),  # of the engine's ``run``
         # where it stands
         ("next_arrival", np.int64),  # place in `arrivals`
@@ -98,6 +104,7 @@ LOOP = np.dtype(
         ("caches_seen_us", np.int64),
         ("dispatch_planned_us", np.int64),
         ("snapshot_planned_us", np.int64),
+        ("transfer_planned_us", np.int64),
         ("num_in_transit", np.int64),  # left the gateway's queue, not routed yet
         ("num_decisions", np.int64),
         ("waits_for", np.int64),  # the engine, or the request, for which Python must do something
@@ -108,7 +115,11 @@ LOOP = np.dtype(
 
 UNDECIDED = -3
 
-DECISION = np.dtype([("time_us", np.int64), ("request", np.int64), ("instance", np.int64)], align=True)
+DECISION = np.dtype(
+    [("time_us", np.int64), ("request", np.int64), ("instance", np.int64), ("is_prefill", np.int64)],
+    align=True,
+)
+"""``is_prefill``: of who computes the prompt, where another instance decodes."""
 
 
 class DecisionLog(NamedTuple):
@@ -173,3 +184,8 @@ class World(NamedTuple):
     cached: NDArray[np.int8]  # [num_instances, num hashes]: the snapshot of the prefix caches; or of no rows
     clients: Clients
     log: DecisionLog
+    prefill_fleet: Fleet  # the same instances; candidates are those that compute prompts for others
+    prefill_router: Router
+    roles: Int64s  # per instance: SHARED, PREFILL or DECODE (``handoff``)
+    transfers: Records  # TRANSFER[n], shared by all engines; or of no rows
+    links: Links

@@ -396,12 +396,6 @@ def test_pools_may_differ() -> None:
 
 
 def test_what_a_cluster_cannot_do_yet_is_refused() -> None:
-    engine = EngineConfig()
-    pools = tuple(
-        Pool(name=role, role=role, engine=engine, latency=LATENCY) for role in ("prefill", "decode")
-    )  # type: ignore[arg-type]
-    with pytest.raises(InvalidConfig, match="not simulated yet"):
-        simulate_cluster(ClusterWork(requests=some_requests(3, per_s=1)), ClusterConfig(pools=pools))
     costly = replace(some_requests(3, per_s=1), is_guided=np.ones(3, bool))
     pool = Pool(engine=EngineConfig(guided_compile_us=5), latency=LATENCY)
     with pytest.raises(InvalidConfig, match="not simulated in a cluster yet"):

@@ -14,6 +14,7 @@ from sim.cluster.routing.policies import (
     routing_policy,
 )
 from sim.cluster.slo import slo_priority
+from sim.cluster.transfer.config import Disaggregation
 
 POOL = Pool(engine=EngineConfig(), latency=Blackbox(beta0=1))
 
@@ -25,7 +26,10 @@ def pool(**changes: object) -> Pool:
 
 def test_instances_are_named_by_number_and_by_pool() -> None:
     assert ClusterConfig(pools=(pool(instances=2),)).instance_names == ("0", "1")
-    two = ClusterConfig(pools=(pool(name="p", role="prefill"), pool(name="d", role="decode", instances=2)))
+    two = ClusterConfig(
+        pools=(pool(name="p", role="prefill"), pool(name="d", role="decode", instances=2)),
+        disaggregation=Disaggregation(decider="never"),
+    )
     assert two.instance_names == ("p/0", "d/0", "d/1")
     assert two.num_instances == 3
 

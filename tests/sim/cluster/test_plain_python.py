@@ -11,21 +11,29 @@ from pathlib import Path
 
 import numpy as np
 
-from sim import Outcomes
+from sim import EngineConfig, Outcomes
+from sim.cluster.config import ClusterConfig, Pool
 from sim.cluster.gateway.flow_config import FlowControl
 from sim.cluster.routing.policies import LeastLoaded, PowerOfTwo, Weighted
 from sim.cluster.run.prepare import ClusterWork
 from sim.cluster.simulation import simulate_cluster
-from tests.sim.cluster.test_cluster import cluster, some_requests
+from sim.cluster.transfer.config import Disaggregation
+from tests.sim.cluster.test_cluster import LATENCY, cluster, some_requests
 
 ROOT = Path(__file__).parents[3]
 
 
 def digest() -> str:
-    """Return a digest of what three clusters make of the same requests."""
+    """Return a digest of what four clusters make of the same requests."""
     found = hashlib.sha256()
     queue = FlowControl(detector="concurrency", max_concurrency=2)
+    engine = EngineConfig(max_num_seqs=8, num_gpu_blocks=400)
+    split = tuple(
+        Pool(engine=engine, latency=LATENCY, name=role, role=role)  # type: ignore[arg-type]
+        for role in ("prefill", "decode")
+    )
     for config in (
+        ClusterConfig(pools=split, disaggregation=Disaggregation(kv_bytes_per_token=99_999)),
         cluster(routing=Weighted()),
         cluster(routing=PowerOfTwo()),
         cluster(routing=LeastLoaded(), flow_control=queue),

@@ -1,0 +1,92 @@
+"""What became of requests whose prompts other instances computed: how long each part of their first token took."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replay.trace.distribution import Distribution, distribution
+from sim import Status
+from sim.cluster.transfer.links import BYTES_PER_US_OF_ONE_GBPS
+
+if TYPE_CHECKING:
+    from replay.cluster.simulate import FleetRun
+    from sim.cluster.config import ClusterConfig
+
+
+class HandoffSummary(TypedDict):
+    """Prompts computed by one instance and decoded by another.
+
+    ``num_requests``: such requests; ``num_transfers``: whose KV was moved; ``transferred_bytes``: all of it;
+    ``bandwidth_gb_per_s``: mean over transfers. Of those that finished, the four parts of the time to the first token,
+    µs: ``prefill_us`` from the arrival to the prefill instance's answer, ``transfer_wait_us`` until the decode instance
+    asks for the KV, ``transfer_us``, and ``join_us`` until the first token is seen. They add up to it.
+    """
+
+    decider: str
+    num_requests: int
+    num_transfers: int
+    transferred_bytes: int
+    bandwidth_gb_per_s: float | None
+    prefill_us: Distribution
+    transfer_wait_us: Distribution
+    transfer_us: Distribution
+    join_us: Distribution
+
+
+def summarize_handoff(
+    run: FleetRun, cluster: ClusterConfig, counted: NDArray[np.bool_]
+) -> HandoffSummary | None:
+    """Return what the hand-over from prefill to decode took, over the ``counted`` requests; None without any."""
+    split, outcomes, settings = run.result.split, run.result.outcomes, cluster.disaggregation
+    if split is None or settings is None:
+        return None
+    moved = counted & (split.transfer_end_us >= 0)
+    done = moved & (outcomes.status == Status.OK)
+    chain = (
+        outcomes.arrival_us,
+        split.prefilled_us,
+        split.transfer_start_us,
+        split.transfer_end_us,
+        outcomes.first_token_us,
+    )
+    parts = [distribution((later - earlier)[done].astype(np.float64)) for earlier, later in pairwise(chain)]
+    block_bytes = (settings.kv_bytes_per_token or 0) * cluster.pools[0].engine.block_size
+    num_bytes = split.transfer_blocks[moved] * block_bytes
+    lasted_us = np.maximum((split.transfer_end_us - split.transfer_start_us)[moved], 1)
+    rates = num_bytes / lasted_us / BYTES_PER_US_OF_ONE_GBPS
+    return HandoffSummary(
+        decider=settings.decider,
+        num_requests=int((counted & (split.prefill_instance >= 0)).sum()),
+        num_transfers=int(moved.sum()),
+        transferred_bytes=int(num_bytes.sum()),
+        bandwidth_gb_per_s=float(rates.mean()) if len(rates) else None,
+        prefill_us=parts[0],
+        transfer_wait_us=parts[1],
+        transfer_us=parts[2],
+        join_us=parts[3],
+    )
+
+
+def handoff_lines(summary: HandoffSummary | None) -> list[str]:
+    """Return the lines of a terminal: how many were handed over, and the parts of their first token."""
+    if summary is None:
+        return []
+    lines = [
+        "",
+        f"{'prefill':<12}{summary['num_requests']:,} prompts computed elsewhere, "
+        f"{summary['transferred_bytes'] / 1e9:,.2f} GB of KV moved",
+        f"{'of TTFT, ms':<18}{'mean':>12}{'p50':>12}{'p99':>12}",
+    ]
+    for name, part in (
+        ("prefill", summary["prefill_us"]),
+        ("wait for blocks", summary["transfer_wait_us"]),
+        ("transfer", summary["transfer_us"]),
+        ("join and decode", summary["join_us"]),
+    ):
+        cells = (part["mean"], part["p50"], part["p99"])
+        lines.append(f"{name:<18}" + "".join(f"{'-' if v is None else f'{v / 1e3:,.3f}':>12}" for v in cells))
+    return lines

@@ -1,0 +1,329 @@
+"""A run as a page: what the server did in absolute numbers, over time, with the limits drawn in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replay.pages import (
+    Chart,
+    Dots,
+    Figure,
+    Figures,
+    Headline,
+    Line,
+    Mark,
+    Page,
+    Prose,
+    Rule,
+    Scale,
+    Section,
+    Source,
+    Table,
+    Terms,
+    chart,
+    linear,
+    render,
+    scale_of,
+)
+from replay.timeline.watch import Usage
+from replay.trace.distribution import Distribution
+from replay.trace.simulation_summary import Summary
+from replay.units import shown_time
+from traces import request_metrics
+from traces.atomic import write_text
+from traces.files.write import tool_version
+
+if TYPE_CHECKING:
+    from sim import Histogram
+    from traces import Trace
+
+Floats = NDArray[np.float64]
+
+METRICS = {
+    "ttft": ("ttft_us", "TTFT, time to first token"),
+    "tpot": ("tpot_us", "TPOT, time per output token"),
+    "e2e": ("e2e_us", "E2E, whole answer"),
+}
+ROWS = {"TTFT": "ttft_us", "TPOT": "tpot_us", "ITL": "itl_us", "E2E": "e2e_us", "queue": "queue_us"}
+BINS = 60
+CDF_POINTS = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPage:
+    """What a page of a run is made from: its trace, its summary, what was in use, and how it came about.
+
+    ``slo_us``: limits of a request by metric. ``twin``: TWIN.yaml as it was read; ``command``: the call.
+    """
+
+    trace: Trace
+    summary: Summary
+    usage: Usage
+    batch_sizes: Histogram
+    slo_us: Mapping[str, float]
+    warnings: Sequence[str]
+    command: str
+    twin: str
+
+
+def write_run_page(path: Path, run: RunPage) -> None:
+    """Write the page. Raises ConfigError where the file cannot be written."""
+    write_text(path, page_of_run(run), option="--report")
+
+
+def page_of_run(run: RunPage) -> str:
+    """Return the page as one HTML document that needs no other file."""
+    summary = run.summary
+    page = Page(
+        name="vtwin run",
+        eyebrow="vtwin: a simulated run",
+        title=_title(summary),
+        lead=_lead(run),
+        headlines=_headlines(run),
+        sections=[
+            *([_warnings(run.warnings)] if run.warnings else []),
+            _latencies(run),
+            _over_time(run),
+            _in_use(run),
+            _numbers(summary),
+            _origin(run),
+        ],
+        footer=f"vtwin {tool_version()} · --json prints every number on this page",
+    )
+    return render(page)
+
+
+def _title(summary: Summary) -> str:
+    offered = summary["offered_rate_per_s"]
+    if summary["verdict"] is None or offered is None:
+        return f"{_number(summary['request_throughput'])} requests per second"
+    said = {
+        "stable": "The server keeps up with",
+        "near saturation": "The server is near saturation at",
+        "overloaded": "The server is overloaded by",
+    }[summary["verdict"]]
+    return f"{said} {_number(offered)} requests per second"
+
+
+def _lead(run: RunPage) -> str:
+    counts = ", ".join(f"{count:,} {escape(name)}" for name, count in run.summary["num_by_status"].items())
+    seconds = shown_time(float(run.summary["duration_us"]))
+    return f"{counts} in {seconds} of simulated time."
+
+
+def _headlines(run: RunPage) -> list[Headline]:
+    summary = run.summary
+    found = [
+        Headline(
+            label="Output tokens/s",
+            value=_number(summary["output_token_throughput"]),
+            details=(f"{_number(summary['request_throughput'])} requests/s",),
+        )
+    ]
+    for name, (key, title) in METRICS.items():
+        values: Distribution = summary[key]  # type: ignore[literal-required]
+        limit = run.slo_us.get(name)
+        told = () if limit is None else (f"limit {shown_time(limit)}",)
+        found.append(
+            Headline(
+                label=f"{title.partition(',')[0]}, median",
+                value=_time(values["p50"]),
+                details=(f"p99 {_time(values['p99'])}", *told),
+            )
+        )
+    if (good := summary["goodput"]) is not None and good["good_frac"] is not None:
+        found.append(
+            Headline(
+                label="Within the SLO",
+                value=f"{good['good_frac']:.1%}",
+                details=(f"goodput {_number(good['good_per_s'])} requests/s",),
+            )
+        )
+    return found
+
+
+def _warnings(lines: Sequence[str]) -> Section:
+    return Section(
+        title="Warnings", anchor="warnings", parts=[Prose(markup=f"{escape(line)}.") for line in lines]
+    )
+
+
+# -- pictures -------------------------------------------------------------------------------------------------
+
+
+def _latencies(run: RunPage) -> Section:
+    """Return the distributions: the share of requests up to each time."""
+    metrics = request_metrics(run.trace)
+    figures = []
+    for name, (key, title) in METRICS.items():
+        values = metrics[key].to_numpy(np.float64)
+        figures.append(Figure(svg=_distribution(values[np.isfinite(values)], title, run.slo_us.get(name))))
+    figures.append(Figure(svg=_batches(run.batch_sizes)))
+    return Section(
+        title="Latencies and batches",
+        anchor="latencies",
+        lead="The share of requests up to each time" + (", the limit dashed." if run.slo_us else "."),
+        parts=[Figures(figures=figures)],
+    )
+
+
+def _distribution(values: Floats, title: str, limit_us: float | None) -> str:
+    at = np.linspace(0.0, 0.999, CDF_POINTS)
+    curve = np.quantile(values, at) if len(values) else np.zeros(0)
+    divisor, unit = _unit(curve)
+    ends = curve if limit_us is None else np.append(curve, limit_us)
+    x = scale_of(ends / divisor, label=unit)
+    y = linear(0.0, 1.0, most=4, text=lambda value: f"{100 * value:.0f} %")
+    marks: list[Mark] = [Line(x=curve / divisor, y=at[: len(curve)], name="simulated")]
+    if limit_us is not None:
+        marks.append(Rule(start=(limit_us / divisor, 0.0), end=(limit_us / divisor, 1.0), name="limit"))
+    return chart(Chart(title=title, x=x, y=y, marks=marks))
+
+
+def _batches(sizes: Histogram) -> str:
+    """Return the share of steps with at most so many requests."""
+    total = float(sizes.counts.sum())
+    shares = np.cumsum(sizes.counts) / total if total else np.zeros(0)
+    x = linear(0.0, float(sizes.values.max(initial=1.0)), label="requests in a step")
+    y = linear(0.0, 1.0, most=4, text=lambda value: f"{100 * value:.0f} %")
+    line = Line(x=sizes.values, y=np.asarray(shares, np.float64), name="simulated", steps=True)
+    return chart(Chart(title="Batch sizes, share of steps", x=x, y=y, marks=[line]))
+
+
+def _over_time(run: RunPage) -> Section:
+    metrics = request_metrics(run.trace)
+    sent = run.trace.column("send_time_us").to_numpy(np.float64, na_value=np.nan)
+    span_us = float(max(run.summary["duration_us"], 1))
+    figures = [
+        Figure(svg=_dots(sent, metrics[key].to_numpy(np.float64), title, span_us, run.slo_us.get(name)))
+        for name, (key, title) in METRICS.items()
+    ]
+    figures.append(Figure(svg=_throughput(run.trace, span_us)))
+    return Section(
+        title="Over time",
+        anchor="time",
+        lead="A dot is a request, by when it was sent. Throughput counts tokens at the end of their answer.",
+        parts=[Figures(figures=figures)],
+    )
+
+
+def _dots(sent: Floats, values: Floats, title: str, span_us: float, limit_us: float | None) -> str:
+    known = values[np.isfinite(values)]
+    divisor, unit = _unit(known)
+    ends = known if limit_us is None else np.append(known, limit_us)
+    y = scale_of(ends / divisor, label=unit)
+    x = _seconds(span_us)
+    marks: list[Mark] = [Dots(x=sent / 1e6, y=values / divisor, name="requests")]
+    if limit_us is not None:
+        marks.append(Rule(start=(x.low, limit_us / divisor), end=(x.high, limit_us / divisor), name="limit"))
+    return chart(Chart(title=title, x=x, y=y, marks=marks))
+
+
+def _throughput(trace: Trace, span_us: float) -> str:
+    ends = trace.column("last_token_time_us").to_numpy(np.float64, na_value=np.nan)
+    tokens = trace.column("output_tokens").to_numpy(np.float64, na_value=0.0)
+    done = np.isfinite(ends)
+    edges = np.linspace(0.0, span_us, BINS + 1)
+    counted = np.histogram(ends[done], edges, weights=tokens[done])[0] / (span_us / BINS / 1e6)
+    middles = (edges[:-1] + edges[1:]) / 2e6
+    y = linear(0.0, 1.1 * float(counted.max(initial=1.0)), label="tokens/s")
+    line = Line(x=middles, y=np.asarray(counted, np.float64), name="simulated", steps=True)
+    return chart(Chart(title="Output tokens per second", x=_seconds(span_us), y=y, marks=[line]))
+
+
+def _in_use(run: RunPage) -> Section:
+    """Return the requests running and waiting, and the KV cache, over time."""
+    usage = run.usage
+    span_us, time_s = float(max(run.summary["duration_us"], 1)), usage.time_us / 1e6
+    most = max(float(usage.running.max(initial=1.0)), float(usage.waiting.max(initial=1.0)))
+    figures = [
+        Figure(
+            svg=chart(
+                Chart(
+                    title="Requests in flight",
+                    x=_seconds(span_us),
+                    y=linear(0.0, 1.1 * most, label="requests"),
+                    marks=[
+                        Line(x=time_s, y=usage.running, name="simulated", steps=True),
+                        Line(x=time_s, y=usage.waiting, name="arrived", steps=True),
+                    ],
+                )
+            ),
+            caption=f"Orange: running, of {usage.num_seats:,} seats. Dashed: waiting.",
+        )
+    ]
+    if usage.kv_frac is not None:
+        share = linear(0.0, 1.0, most=4, text=lambda value: f"{100 * value:.0f} %")
+        line = Line(x=time_s, y=usage.kv_frac, name="simulated", steps=True)
+        figures.append(
+            Figure(
+                svg=chart(Chart(title="KV cache in use", x=_seconds(span_us), y=share, marks=[line])),
+                caption=f"{run.summary['num_preemptions']:,} preemptions.",
+            )
+        )
+    waits = usage.waits_for()
+    lead = (
+        "Hardly any request waits for longer than for the step in progress."
+        if waits == "none"
+        else f"Requests that wait do so for {waits}."
+    )
+    return Section(title="In use", anchor="use", lead=lead, parts=[Figures(figures=figures)])
+
+
+def _seconds(span_us: float) -> Scale:
+    """Return the axis of the run's time."""
+    return linear(0.0, span_us / 1e6, label="s")
+
+
+# -- numbers --------------------------------------------------------------------------------------------------
+
+
+def _numbers(summary: Summary) -> Section:
+    rows = []
+    for name, key in ROWS.items():
+        values: Distribution = summary[key]  # type: ignore[literal-required]
+        rows.append([name, *(_time(values[stat]) for stat in ("mean", "p50", "p90", "p95", "p99"))])
+    facts = [
+        ("prompt tokens", _tokens(summary["prompt_tokens"])),
+        ("output tokens", _tokens(summary["output_tokens"])),
+        ("prefix hits", "-" if summary["prefix_hit_frac"] is None else f"{summary['prefix_hit_frac']:.1%}"),
+        ("steps", f"{summary['num_steps']:,}"),
+    ]
+    table = Table(head=["", "mean", "p50", "p90", "p95", "p99"], rows=rows, align="lrrrrr")
+    return Section(title="Numbers", anchor="numbers", parts=[table, Terms(terms=facts)])
+
+
+def _tokens(values: Distribution) -> str:
+    mean, high = values["mean"], values["p99"]
+    return "-" if mean is None or high is None else f"{mean:,.0f} on average, p99 {high:,.0f}"
+
+
+def _origin(run: RunPage) -> Section:
+    return Section(
+        title="How it came about",
+        anchor="origin",
+        parts=[Terms(terms=[("command", run.command)]), Source(title="TWIN.yaml, as read", text=run.twin)],
+    )
+
+
+def _unit(values: Floats) -> tuple[float, str]:
+    """Return what to divide µs by, and the unit's name, for values of this size."""
+    typical = float(np.quantile(values, 0.9)) if len(values) else 0.0
+    if typical >= 2e6:
+        return 1e6, "s"
+    return (1e3, "ms") if typical >= 2e3 else (1.0, "µs")
+
+
+def _time(value: float | None) -> str:
+    return "-" if value is None else shown_time(value)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else (f"{value:,.0f}" if value >= 1000 else f"{value:.4g}")

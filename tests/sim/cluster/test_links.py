@@ -1,0 +1,144 @@
+"""Transfers that share links, against a twin that moves every byte of every microsecond."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.cluster.transfer.config import Disaggregation
+from sim.cluster.transfer.links import (
+    FOREVER,
+    NEVER,
+    Links,
+    move_on,
+    new_links,
+    next_change_us,
+    start_flow,
+    take_ended,
+)
+from sim.compile import engine_entry
+from tests.sim.strategies import examples
+
+UNITS = 1 << 16
+
+
+@engine_entry
+def start(links: Links, request: int, sender: int, receiver: int, num_blocks: int, time_us: int) -> None:
+    start_flow(links, request, sender, receiver, num_blocks, time_us)
+
+
+@engine_entry
+def move(links: Links, time_us: int) -> None:
+    move_on(links, time_us)
+
+
+@engine_entry
+def ended(links: Links) -> int:
+    return take_ended(links)
+
+
+@engine_entry
+def change_us(links: Links) -> int:
+    return next_change_us(links)
+
+
+@dataclass
+class Flow:
+    sender: int
+    receiver: int
+    begins_us: int
+    remaining: int
+    rate: int
+
+
+@dataclass
+class Twin:
+    """Moves everything one microsecond at a time."""
+
+    settings: Disaggregation
+    is_blis: bool
+    flows: dict[int, Flow] = field(default_factory=dict)
+    ended_us: dict[int, int] = field(default_factory=dict)
+
+    def start(self, request: int, sender: int, receiver: int, num_bytes: int, now_us: int) -> None:
+        rate = round(self.settings.kv_bandwidth_gbps * 1000 * UNITS)
+        if self.is_blis and self.settings.contention:
+            rate //= len(self.flows) + 1
+        begins_us = now_us + self.settings.kv_base_latency_us
+        self.flows[request] = Flow(sender, receiver, begins_us, num_bytes * UNITS, rate)
+
+    def end(self, now_us: int) -> None:
+        """Take away whoever has nothing left to move."""
+        for request, flow in list(self.flows.items()):
+            if flow.begins_us <= now_us and flow.remaining <= 0:
+                self.ended_us[request] = now_us
+                del self.flows[request]
+
+    def pass_one_us(self, now_us: int) -> None:
+        moving = [flow for flow in self.flows.values() if flow.begins_us <= now_us]
+        for flow in moving:
+            rate = flow.rate
+            if self.settings.contention and not self.is_blis:
+                leaving = sum(other.sender == flow.sender for other in moving)
+                coming = sum(other.receiver == flow.receiver for other in moving)
+                rate = round(self.settings.kv_bandwidth_gbps * 1000 * UNITS) // max(leaving, coming)
+            flow.remaining -= rate
+
+
+@examples(200)
+@given(
+    drawn=st.lists(
+        st.tuples(st.integers(0, 60), st.integers(0, 2), st.integers(3, 5), st.integers(0, 12)), max_size=14
+    ),
+    gbps=st.sampled_from([0.016, 0.1, 0.333, 25.0]),
+    base_us=st.sampled_from([0, 0, 1, 17]),
+    contention=st.booleans(),
+    is_blis=st.booleans(),
+)
+def test_fair_shares_are_those_of_a_twin_that_moves_each_microsecond(
+    drawn: list[tuple[int, int, int, int]], gbps: float, base_us: int, contention: bool, is_blis: bool
+) -> None:
+    settings = Disaggregation(
+        kv_bandwidth_gbps=gbps, kv_base_latency_us=base_us, contention=contention, kv_bytes_per_token=21
+    )
+    links = new_links(settings, num_requests=len(drawn) or 1, num_instances=6, block_size=16, is_blis=is_blis)
+    twin = Twin(settings, is_blis)
+    todo = sorted((at_us, number) for number, (at_us, *_) in enumerate(drawn))
+    for now_us in range(6000):
+        twin.end(now_us)
+        while todo and todo[0][0] == now_us:
+            _, number = todo.pop(0)
+            let_end(links, now_us)
+            _, sender, receiver, num_blocks = drawn[number]
+            start(links, number, sender, receiver, num_blocks, now_us)
+            twin.start(number, sender, receiver, num_blocks * 16 * 21, now_us)
+            twin.end(now_us)
+            let_end(links, now_us)
+        if not todo and not twin.flows:
+            break
+        twin.pass_one_us(now_us)
+    let_end(links, FOREVER)
+    assert {i: int(us) for i, us in enumerate(links.flows["ended_us"]) if us != NEVER} == twin.ended_us
+    assert int(links.counts["num_started"][0]) == int(links.counts["num_ended"][0]) == len(drawn)
+    assert not links.num_leaving.any()
+    assert not links.num_coming.any()
+
+
+def let_end(links: Links, until_us: int) -> None:
+    """Let everything happen by ``until_us``, one change after another."""
+    while (at_us := change_us(links)) != FOREVER and at_us <= until_us:
+        move(links, at_us)
+        while ended(links) != NEVER:
+            pass
+
+
+def test_two_that_leave_one_sender_take_twice_as_long_and_a_third_elsewhere_does_not() -> None:
+    settings = Disaggregation(kv_bandwidth_gbps=1.0, kv_base_latency_us=10, kv_bytes_per_token=1000)
+    links = new_links(settings, num_requests=3, num_instances=6, block_size=16)
+    for request, (sender, receiver) in enumerate([(0, 3), (0, 4), (1, 5)]):
+        start(links, request, sender, receiver, 10, 0)
+    let_end(links, FOREVER)
+    assert np.array_equal(links.flows["ended_us"], [10 + 320, 10 + 320, 10 + 160])

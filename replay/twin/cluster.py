@@ -156,6 +156,7 @@ def read_cluster(
             slo_priorities={} if priorities is None else plain_section(priorities),
             compatibility=compatibility,
             seed=seed,
+            lockstep=section.boolean("lockstep") or False,
         )
 
     return _translated(build, section)

@@ -79,10 +79,11 @@ class SnapshotIntervals:
 class ClusterConfig:
     """A fleet of engines behind a gateway.
 
-    ``prefill_routing``: which prefill instance gets a prompt, None: by the policy of ``routing``. ``disaggregation``
-    None: prompts are computed where their answers are. ``flow_control`` None: no gateway queue. ``slo_priorities``
-    override those of ``sim.cluster.slo``. Under ``compatibility`` blis loads are counted as the peer documents them.
-    ``seed``: of every draw of the gateway.
+    ``lockstep``: each pool's instances are the data-parallel ranks of one server of a model with experts; they start
+    their steps together (``sim/cluster/run/lockstep.py``). ``prefill_routing``: which prefill instance gets a prompt,
+    None: by the policy of ``routing``. ``disaggregation`` None: prompts are computed where their answers are.
+    ``flow_control`` None: no gateway queue. ``slo_priorities`` override those of ``sim.cluster.slo``. Under
+    ``compatibility`` blis loads are counted as the peer documents them. ``seed``: of every draw of the gateway.
     Raises InvalidConfig on what cannot be.
     """
 
@@ -97,6 +98,7 @@ class ClusterConfig:
     slo_priorities: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     compatibility: Compatibility = "vllm"
     seed: int = 42
+    lockstep: bool = False
 
     def __post_init__(self) -> None:
         """Check the settings; the first that cannot be is named."""
@@ -115,6 +117,8 @@ class ClusterConfig:
         check_choice("compatibility", self.compatibility, Compatibility)
         check_integer("seed", self.seed, least=0)
         check_priorities(self.slo_priorities)
+        if self.lockstep:
+            check_lockstep(self)
 
     @property
     def moves_kv(self) -> bool:
@@ -139,6 +143,21 @@ class ClusterConfig:
             for pool in self.pools
             for number in range(pool.instances)
         )
+
+
+def check_lockstep(config: ClusterConfig) -> None:
+    """Raise InvalidConfig on what ranks in step are not simulated with."""
+    if config.flow_control is not None:
+        raise InvalidConfig(
+            "lockstep: got true with flow_control, expected false: the two are not simulated together"
+        )
+    for pool in config.pools:
+        engine = pool.engine
+        if engine.pipeline_parallel_size > 1 or engine.compatibility == "blis" or pool.role != "shared":
+            raise InvalidConfig(
+                "lockstep: got true with pipeline stages, compatibility blis or prefill and decode pools, expected "
+                "false: they are not simulated together"
+            )
 
 
 def check_roles(pools: tuple[Pool, ...]) -> None:

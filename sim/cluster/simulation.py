@@ -14,7 +14,7 @@ from sim.cluster.events import with_room_for_events
 from sim.cluster.routing.own import FleetView, choose_by_own
 from sim.cluster.routing.policies import OwnPolicy
 from sim.cluster.routing.state import with_room_for
-from sim.cluster.run.loop import run_cluster
+from sim.cluster.run.loop import finish_ranks, run_cluster
 from sim.cluster.run.pipeline import (
     DONE,
     ENGINE_NEEDS_ROOM,
@@ -126,6 +126,10 @@ def simulate_cluster(
         raise InvalidConfig(
             "engine: time for adapters, grammars and encoders is not simulated in a cluster yet"
         )
+    if config.lockstep and work.clients is not None:
+        raise InvalidConfig(
+            "lockstep: got true with clients that wait for answers, expected requests with times of their own"
+        )
     started = time.thread_time()
     world, states = new_world(work, config, record=record, records_decisions=records_decisions, forced=forced)
     if not coalesce:
@@ -191,12 +195,24 @@ def _decider(world: World, config: ClusterConfig) -> Callable[[int, int], int]:
 
 def _finish_engines(world: World, states: list[State]) -> None:
     """Let every engine run to its end; nothing depends on what it finishes any more."""
+    for state in states:
+        state.engine.settings["log_completions"] = state.engine.settings["pauses_at_completions"] = 0
+    if world.first_rank.max() != NEVER:
+        _finish_ranks(world, states)
+        return
     for number, engine in enumerate(states):
         state = engine
-        state.engine.settings["log_completions"] = state.engine.settings["pauses_at_completions"] = 0
         while run(state, FOREVER, bool(world.coalesces[number])) == NEEDS_ROOM:
             state = with_more_room(state)
         states[number] = state
+
+
+def _finish_ranks(world: World, states: list[State]) -> None:
+    """Let ranks that are in step run to their end."""
+    for first in sorted(set(world.first_rank.tolist())):
+        while (rank := finish_ranks(table_of([world]), first)) != NEVER:
+            states[rank] = with_more_room(states[rank])
+            point_to(world.engines, rank, states[rank])
 
 
 def _results(

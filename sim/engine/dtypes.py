@@ -147,6 +147,8 @@ SETTINGS = np.dtype(
             "waits_for_output",
             np.int64,
         ),  # async with stages: a request whose token is in flight sits a step out
+        ("is_lockstep", np.int64),  # steps begin and end with those of other engines (run.py:run_in_lockstep)
+        ("dummy_step_us", np.int64),  # what a step takes of an engine of these that has nothing to compute
         ("latency_kind", np.int64),
         ("recycle_private_first", np.int64),  # unbounded cache: only shared content is remembered
         ("outputs_are_shared", np.int64),  # some request's hashes run on past its prompt
@@ -196,6 +198,7 @@ CLOCK = np.dtype(
         ("device_free_us", np.int64),  # when the newest batch in flight ends
         ("num_batches", np.int64),  # in flight
         ("oldest_batch", np.int64),  # its row in ``State.batches``
+        ("oldest_runs", np.int64),  # in step with other engines: it is on the device, not only planned
         ("compute_duty", np.float64),  # share of recent time spent computing, at duty_time_us
         ("duty_time_us", np.int64),
     ],

@@ -6,7 +6,7 @@ Python has to make an array larger.
 
 from __future__ import annotations
 
-from sim.compile import engine_entry, part
+from sim.compile import engine_entry, part, phase
 from sim.engine.abort import drop_requests_past_their_deadline
 from sim.engine.deadlines import next_deadline_us
 from sim.engine.dtypes import FCFS, NEVER, PENDING, SAMPLES, WAITING
@@ -303,9 +303,56 @@ def run_with_batch_queue(s: State, until_us: int, coalesce: bool) -> int:
         take_oldest(s)
 
 
+@phase
+def run_in_lockstep(s: State, now_us: int) -> int:
+    """Take in what the device has done by ``now_us``, when a step of all engines in step ends, and fill the queue.
+
+    What a batch takes by itself is left in its ``exec_end_us``; whoever sees all engines says when it ends. To call it
+    twice at one time does no harm.
+    """
+    settings, clock, queues, current = (
+        s.engine[0].settings,
+        s.engine[0].clock,
+        s.engine[0].queues,
+        s.engine[0].current_step,
+    )
+    clock.now_us = max(clock.now_us, now_us)
+    while True:
+        if not has_room(s):
+            return NEEDS_ROOM
+        is_empty = clock.num_batches > 0 and s.batches[clock.oldest_batch].num_entries == 0
+        if clock.oldest_runs or is_empty:
+            clock.oldest_runs = 0
+            s.batches[clock.oldest_batch].exec_end_us = clock.now_us
+            take_oldest(s)
+            continue
+        drop_requests_past_their_deadline(s, clock.now_us + 1)
+        add_arrivals(s, clock.now_us)
+        has_news = settings.async_scheduling and queues.has_finished_ids
+        is_idle = queues.is_blocked or not (has_unfinished(s) or has_news)
+        if is_idle or clock.num_batches >= settings.max_concurrent_batches:
+            return REACHED
+        batch = in_flight(s, clock.num_batches)
+        was_idle = nothing_is_in_flight(s)
+        schedule(s, batch)
+        has_entries = s.batches[batch].num_entries > 0
+        if not has_entries and current.num_preempted == 0 and was_idle:
+            queues.is_blocked = 1
+        queues.is_blocked = queues.is_blocked or preempts_without_end(s, batch)
+        start_us = clock.now_us
+        for i in range(clock.num_batches):
+            start_us += s.batches[in_flight(s, i)].exec_end_us
+        s.batches[batch].exec_end_us = duration_of(s, batch, start_us)
+        if settings.log_steps:
+            log_schedule(s, batch, s.batches[batch].exec_end_us, NEVER)
+        clock.num_batches += 1
+
+
 @engine_entry
 def run(s: State, until_us: int, coalesce: bool) -> int:
     """Take every step that starts before ``until_us``; return REACHED, IDLE or NEEDS_ROOM."""
+    if s.engine[0].settings.is_lockstep:
+        return run_in_lockstep(s, until_us)
     if s.engine[0].settings.max_concurrent_batches > 1:
         return run_with_batch_queue(s, until_us, coalesce=coalesce)
     return run_sync(s, until_us, coalesce=coalesce)

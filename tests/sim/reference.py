@@ -462,9 +462,13 @@ class Reference:
     def run(self) -> Reference:
         depth = self.config.max_concurrent_batches
         self.run_with_batch_queue(depth) if depth > 1 else self.run_sync()
+        self.clock = self.end_us
+        return self.finish_run()
+
+    def finish_run(self) -> Reference:
+        """Call those stuck who are left, and end the time for which they were preempted."""
         for r in self.requests:
             r.status = Status.STUCK if r.status == Status.UNFINISHED else r.status
-            self.clock = self.end_us
             self.end_preemption(r)
         return self
 

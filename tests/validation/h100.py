@@ -81,12 +81,20 @@ def unfitted(work: Path, model: str) -> TwinConfig:
     return load_config(target)
 
 
-def error_rows(work: Path, name: str, twin: TwinConfig) -> Iterator[str]:
-    """Yield a row of the table for each judged run."""
-    for run in JUDGED:
-        trace = read_trace(work / run)
-        found = errors(trace, simulate_trace(trace, twin)[0])
-        yield f"| {name} | {run} | " + " | ".join(str(each) for each in found) + " |"
+def error_tables(work: Path, twins: dict[str, TwinConfig]) -> Iterator[str]:
+    """Yield a table per metric: a row per twin, a column per judged run; first the server against itself."""
+    observed = {run: read_trace(work / run) for run in JUDGED}
+    again = {first: errors(observed[first], read_trace(work / second)) for first, second in REPEATS}
+    rows: dict[str, dict[str, list[Errors]]] = {"the server, run again": again}
+    for name, twin in twins.items():
+        rows[name] = {run: errors(trace, simulate_trace(trace, twin)[0]) for run, trace in observed.items()}
+    for i, metric in enumerate(METRICS):
+        yield f"| {metric.removesuffix('_us').upper()} | " + " | ".join(JUDGED) + " |"
+        yield "|---|" + "---|" * len(JUDGED)
+        for name, cells in rows.items():
+            shown = (str(cells[run][i]) if run in cells else "" for run in JUDGED)
+            yield f"| {name} | " + " | ".join(shown) + " |"
+        yield ""
 
 
 def whatif_rows(work: Path, twin: TwinConfig) -> Iterator[str]:
@@ -124,21 +132,12 @@ def kv_rows(work: Path) -> Iterator[str]:
 
 
 def table(work: Path, models: tuple[str, ...]) -> str:
-    """Return the Markdown tables: errors, noise, what-ifs, KV blocks, and the step against the clock."""
+    """Return the Markdown tables: errors, what-ifs, KV blocks, and the step against the clock."""
     unpack(work)
-    head = "TTFT | TPOT | E2E |"
-    lines = ["| twin | judged on | " + head, "|---|---|---|---|---|"]
-    for pair in REPEATS:
-        found = errors(*(read_trace(work / run) for run in pair))
-        lines.append(f"| the server, run again | {pair[0]} | " + " | ".join(map(str, found)) + " |")
     twins = {model: unfitted(work, model) for model in ("roofline", "physics")}
     for reach, runs in FITTED.items():
-        twins |= {
-            f"{model or 'as from-serve says'}, {reach}": fitted(work, model, runs) for model in ("", *models)
-        }
-    for name, twin in twins.items():
-        lines += error_rows(work, name, twin)
-    lines += ["", "| changed | " + head, "|---|---|---|---|"]
+        twins |= {f"{model or 'by default'}, {reach}": fitted(work, model, runs) for model in ("", *models)}
+    lines = [*error_tables(work, twins), "| changed | TTFT | TPOT | E2E |", "|---|---|---|---|"]
     lines += whatif_rows(work, twins[f"{models[-1]}, to 80 %"])
     lines += ["", "| start | max_num_seqs | KV blocks | memory alone | off by |", "|---|---|---|---|---|"]
     lines += kv_rows(work)

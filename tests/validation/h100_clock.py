@@ -13,12 +13,14 @@ RUNS = (
     *("r55_again", "r80_again", "ramp"),
 )
 """All runs with the server's default flags."""
+RUNS_OF_64_SEATS = ("seqs64_r30", "seqs64_r55", "seqs64_r80")
 CLOCKS = (1300, 1500, 1600, 1700, 1800, 1900, 1960, 1990)
 FULL_CLOCK = 1960
 """MHz from which the GPU counts as unthrottled; its highest is 1980."""
 SMALLEST_PREFILL = 1000
 """Tokens from which a step's time is the GPU's: below, launching the kernels takes as long."""
 PREFILL_RATES = (0, 1, 5000, 10_000, 15_000, 20_000, 25_000, 40_000)
+STEP_TOKENS = (0, 128, 256, 512, 640, 1024, 1536, 2048, 3072)
 FARTHEST_S = 0.3
 
 
@@ -26,15 +28,22 @@ def tables(work: Path, readings: Path) -> list[str]:
     """Return three tables: step time by clock, step time by prompt tokens, clock by load."""
     gpu = pd.read_csv(readings)
     steps = [with_clock(read_steps(work / f"{run}.steps.csv"), gpu) for run in RUNS]
-    decode, prefill = pd.concat(map(decode_steps, steps)), pd.concat(map(lone_prefills, steps))
-    prefill["alone_ms"] = prefill["both_ms"] - typical(decode, prefill["decoded_before"])
+    decode, prefill = decode_and_prefill(steps)
+    _, of_few_seats = decode_and_prefill([read_steps(work / f"{run}.steps.csv") for run in RUNS_OF_64_SEATS])
     return [
         *by_clock(decode, prefill),
         "",
-        *by_tokens(prefill),
+        *by_tokens(prefill, of_few_seats),
         "",
         *by_load(pd.concat(steps), gpu),
     ]
+
+
+def decode_and_prefill(runs: list[pd.DataFrame]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the steps that only decode and the lone ones with prompts, the latter with ``alone_ms``."""
+    decode, prefill = pd.concat(map(decode_steps, runs)), pd.concat(map(lone_prefills, runs))
+    before = typical(decode, prefill["decoded_before"])
+    return decode, prefill.assign(alone_ms=prefill["both_ms"] - before)
 
 
 def read_steps(path: Path) -> pd.DataFrame:
@@ -100,15 +109,24 @@ def by_clock(decode: pd.DataFrame, prefill: pd.DataFrame) -> Iterator[str]:
         )
 
 
-def by_tokens(prefill: pd.DataFrame) -> Iterator[str]:
-    """Yield the table of how long a step takes with so many prompt tokens beside at most eight sequences."""
-    few = prefill[(prefill["num_decode_tokens"] <= 8) & (prefill["sm_mhz"] > 1850)]
-    edges = [0, 128, 256, 512, 640, 768, 1024, 1536, 2048, 3072, 4096]
-    yield "| prompt tokens in the step | steps | median tokens | median time, ms |"
-    yield "|---|---|---|---|"
-    for band, rows in few.groupby(pd.cut(few["num_prefill_tokens"], edges), observed=True):
-        median = rows["num_prefill_tokens"].median()
-        yield f"| {band.left + 1} to {band.right} | {len(rows)} | {median:.0f} | {rows['alone_ms'].median():.1f} |"
+def by_tokens(prefill: pd.DataFrame, other: pd.DataFrame) -> Iterator[str]:
+    """Yield the table of how long a step with prompts takes beside at most 30 sequences, by all its tokens.
+
+    ``other``: of the server with 64 seats, which captures CUDA graphs only up to 128 tokens.
+    """
+    sides = []
+    for table in (prefill, other):
+        few = table[table["num_decode_tokens"] <= 30]
+        tokens = few["num_prefill_tokens"] + few["num_decode_tokens"]
+        sides.append(few.groupby(pd.cut(tokens, list(STEP_TOKENS)), observed=True)["alone_ms"])
+    yield "| tokens in the step | graphs to 512: steps | median, ms | graphs to 128: steps | median, ms |"
+    yield "|---|---|---|---|---|"
+    for band, rows in sides[0]:
+        others = sides[1].get_group(band)
+        yield (
+            f"| {band.left + 1} to {band.right} | {len(rows)} | {rows.median():.1f} | {len(others)} | "
+            f"{others.median():.1f} |"
+        )
 
 
 def by_load(steps: pd.DataFrame, gpu: pd.DataFrame) -> Iterator[str]:

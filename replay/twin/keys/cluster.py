@@ -57,6 +57,13 @@ CLUSTER_KEYS: tuple[Key, ...] = (
         meaning="Several servers behind a router, for `run` and `replay`. Absent: one server.",
     ),
     _integer("instances", 1, "How many servers there are, all as the top level says.", least=1),
+    _flag(
+        "lockstep",
+        "The servers, of each pool those of the pool, are the data-parallel ranks of one server of a model with "
+        "experts (`--data-parallel-size`): they start their steps together, and a rank without requests runs a dummy "
+        "step while another has some. With routing `vllm-dp`. Not with `flow_control`, nor with clients that wait for "
+        "answers.",
+    ),
     Key(
         path="cluster.pools",
         kind="mapping",

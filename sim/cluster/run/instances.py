@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sim.cluster.arrays import NOWHERE
 from sim.cluster.fleet import num_prompt_ids
+from sim.cluster.run.lockstep import is_rank, run_ranks
 from sim.cluster.run.tables import engine_at, run_engine
 from sim.cluster.run.world import NEVER, World
 from sim.compile import part, phase
@@ -26,6 +27,9 @@ def runs_past(s: State, time_us: int) -> bool:
 def run_until(w: World, instance: int, until_us: int) -> bool:
     """Take an instance's steps that start before ``until_us``; False when Python must make room first."""
     loop = w.loop[0]
+    if is_rank(w, instance):
+        loop.waits_for = run_ranks(w, w.first_rank[instance], w.end_rank[instance], until_us)
+        return bool(loop.waits_for == NEVER)
     if run_engine(loop.run_address, w.engines, instance, until_us, w.coalesces[instance]) == NEEDS_ROOM:
         loop.waits_for = instance
         return False

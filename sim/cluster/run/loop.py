@@ -5,6 +5,7 @@ from __future__ import annotations
 from sim.cluster.events import EventRank, drop_next, plan
 from sim.cluster.run.departures import hear
 from sim.cluster.run.handoff import end_transfers, hear_of_prefill, release_unasked
+from sim.cluster.run.lockstep import run_ranks
 from sim.cluster.run.pipeline import (
     DONE,
     EVENTS_NEED_ROOM,
@@ -139,6 +140,13 @@ def handle(w: World, time_us: int, rank: int, subject: int) -> int:
     else:
         answer = take_step(w, subject, time_us)
     return answer
+
+
+@engine_entry
+def finish_ranks(table: Table, first: int) -> int:
+    """Let the ranks in step with ``first`` run to their end; return NEVER, or the one that needs room before."""
+    w = world_at(table, 0)
+    return run_ranks(w, first, w.end_rank[first], FOREVER)
 
 
 @engine_entry

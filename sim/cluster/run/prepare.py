@@ -53,6 +53,7 @@ from sim.engine.initial_state import (
 )
 from sim.engine.state import Records, State
 from sim.engine.state import records as aligned_records
+from sim.latency.batch import StepBatch
 from sim.requests import Int64s, Requests
 
 ROLES = ("shared", "prefill", "decode")
@@ -131,6 +132,8 @@ def new_world(
     prefill_fleet = split_fleet(fleet, config)
     most = [pool.engine.max_loras or NO_LIMIT for pool in config.pools for _ in range(pool.instances)]
     fleet.instances["max_adapters"] = most
+    counts = [pool.instances for pool in config.pools]
+    firsts = np.cumsum([0, *counts[:-1]]) if config.lockstep else np.full(len(counts), NEVER, np.int64)
     policy = RoundRobin() if isinstance(config.routing, OwnPolicy) else config.routing
     num_seats = sum(pool.instances * pool.engine.max_num_seqs for pool in config.pools)
     flow = config.flow_control or FlowControl()
@@ -145,6 +148,8 @@ def new_world(
             [can_jump(pool, record) for pool in config.pools for _ in range(pool.instances)], np.int64
         ),
         pool_of=np.repeat(np.arange(len(config.pools)), [pool.instances for pool in config.pools]),
+        first_rank=np.repeat(firsts, counts),
+        end_rank=np.repeat(np.cumsum(counts), counts),
         stepping_us=np.full(config.num_instances, NEVER, np.int64),
         rows=rows,
         delays_us=delays_us,
@@ -286,11 +291,27 @@ def engine_states(
                 )
             state.engine.queues["num_requests"] = len(rows)
             state.engine.settings["outputs_are_shared"] = shares_outputs
+            state.engine.settings["is_lockstep"] = config.lockstep
+            state.engine.settings["dummy_step_us"] = dummy_step_us(pool)
             state.engine.settings["has_deadlines"] = len(deadline_us) > 0
             state.engine.settings["log_completions"] = hears
             state.engine.settings["pauses_at_completions"] = pauses
             states.append(state)
     return states
+
+
+def dummy_step_us(pool: Pool) -> int:
+    """Return what a step takes in which a single request decodes its first tokens, as vLLM's dummy batch does."""
+    none, one = np.zeros(1, np.int64), np.ones(1, np.int64)
+    batch = StepBatch(
+        num_prefill_tokens=none,
+        num_decode_tokens=one,
+        decode_context_tokens=one,
+        prefill_pairs=none,
+        num_prefill_seqs=none,
+        prefill_context_tokens=none,
+    )
+    return int(pool.latency.durations_us(batch)[0])
 
 
 def deadlines_of(requests: Requests) -> Int64s:

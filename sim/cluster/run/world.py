@@ -165,6 +165,8 @@ class World(NamedTuple):
     engines: NDArray[np.int64]  # a table of states (``tables``)
     coalesces: Int64s  # per instance
     pool_of: Int64s  # per instance
+    first_rank: Int64s  # per instance: the first of the ranks that it is in step with, NEVER if it is in step with none
+    end_rank: Int64s  # per instance: behind the last of them
     stepping_us: Int64s  # per instance: when its next step is planned, NEVER if none is
     rows: Records  # REQUEST[n], shared by all engines
     delays_us: Int64s  # [num_pools, n]: from being handed over to joining the queue

@@ -116,6 +116,27 @@ def cases() -> dict[str, tuple[dict[str, Any], list[dict[str, Any]]]]:
             {"transfer": LINK, "policy": "priority", "async_scheduling": True, "decode": tight},
             rows(16, num=80, gap_us=9_000, prompts=(30, 600), outputs=(20, 120), priorities=True),
         ),
+        "17_blocks_reserved_for_prefills": (
+            {
+                "transfer": LINK,
+                "max_num_seqs": 32,
+                "decode": {"num_gpu_blocks": 150, "long_prefill_token_threshold": 32},
+            },
+            rows(17, num=80, gap_us=9_000, prompts=(30, 700), outputs=(20, 150)),
+        ),
+        "18_async_prefill_preempts_in_flight": (
+            {
+                "transfer": LINK,
+                "async_scheduling": True,
+                "prefill": {
+                    "num_gpu_blocks": 70,
+                    "max_num_batched_tokens": 256,
+                    "long_prefill_token_threshold": 64,
+                    "scheduler_reserve_full_isl": False,
+                },
+            },
+            rows(18, num=80, gap_us=9_000, prompts=(30, 900), outputs=(2, 30)),
+        ),
     }
 
 

@@ -36,6 +36,8 @@ def test_the_recordings_reach_what_they_are_for() -> None:
     assert preemptions("04_decode_kv_pressure", "decode") > 0
     assert preemptions("13_async_decode_kv_pressure", "decode") > 0
     assert preemptions("14_async_prefill_kv_pressure", "prefill") > 0
+    assert preemptions("17_blocks_reserved_for_prefills", "decode") > 0
+    assert preemptions("18_async_prefill_preempts_in_flight", "prefill") > 0
     assert any(
         step["P"] > 0 and step["waiting"] > 0 for step in recordings["03_chunked_prefill"].steps["prefill"]
     )

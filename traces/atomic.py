@@ -6,14 +6,13 @@ line of the caller's error class: ``OPTION: got No space left on device, expecte
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from traces.errors import ConfigError, TraceError, VtwinError
+from traces.errors import ConfigError, VtwinError
 
 Stage = Callable[[Path], Path]
 """Returns the temporary path to write in place of a final one."""
@@ -111,18 +110,12 @@ def _sync_folders(folders: set[Path]) -> None:
             _sync(folder)
 
 
-FULL_OR_BROKEN = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
-"""The place was right, and what should be in it is not: no error of the configuration."""
-
-
 @contextmanager
 def _as_error(place: Path, *, option: str, error: type[VtwinError]) -> Iterator[None]:
     """Turn an OSError into one line."""
     try:
         yield
     except OSError as fault:
-        if fault.errno in FULL_OR_BROKEN:
-            error = TraceError
         why = fault.strerror or str(fault)
         where = ("", f" ({place})") if option else (f"{place}", "")
         raise error(

@@ -53,8 +53,12 @@ def test_a_run_does_not_differ_from_itself() -> None:
     found = compare_runs(("a", "b"), (trace, trace))
     assert found.is_paired
     assert found.notes == ()
-    assert {each.change.value for each in found.differences} == {0.0}
-    assert all(each.change.low == each.change.high == 0 for each in found.differences)
+    known = [
+        each.change for each in found.differences if each.change.value is not None
+    ]  # None: of a time that is 0
+    assert {each.value for each in known} == {0.0}
+    assert all(each.low == each.high == 0 for each in known)
+    assert len(known) >= 12
 
 
 @pytest.mark.usefixtures("folder")
@@ -94,7 +98,7 @@ def test_rows_in_another_order_are_still_the_same_requests() -> None:
     shuffled = trace.requests.sample(frac=1, random_state=np.random.RandomState(1)).reset_index(drop=True)
     found = compare_runs(("a", "b"), (trace, Trace(header=trace.header, requests=shuffled, events=None)))
     assert found.is_paired
-    assert {each.change.value for each in found.differences} == {0.0}
+    assert {each.change.value for each in found.differences} - {None} == {0.0}  # None: of a time that is 0
 
 
 @pytest.mark.usefixtures("folder")

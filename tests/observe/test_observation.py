@@ -293,14 +293,14 @@ async def test_a_disk_that_is_full_at_the_very_end_leaves_the_rows_as_they_grew(
 ) -> None:
     import errno
 
-    from traces import TraceError
+    from traces import ConfigError
 
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     async with serving() as server:
         monkeypatch.setattr("pathlib.Path.replace", _refuse_of(tmp_path / "run.csv", refuse))
-        with pytest.raises(TraceError, match="No space left on device"):
+        with pytest.raises(ConfigError, match="No space left on device"):
             await observe_trace(workload(every(5_000, 4)), url=server.url, output=tmp_path / "run")
     monkeypatch.undo()
     trace = read_trace(tmp_path / "run")

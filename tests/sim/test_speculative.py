@@ -28,7 +28,7 @@ def recorded_case(recording: dict[str, Any]) -> Case:
     """Return what vLLM was given."""
     settings, rows = recording["settings"], recording["rows"]
     config = EngineConfig(
-        **{name: settings[name] for name in SETTINGS},
+        **{name: settings[name] for name in SETTINGS if name in settings},  # older recordings have no stages
         scheduling_policy=settings["policy"],
         num_speculative_tokens=settings["num_speculative_tokens"],
         synthetic_acceptance_rates=tuple(settings["rates"]),

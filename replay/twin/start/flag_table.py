@@ -86,7 +86,11 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
     ),
     "tensor-parallel-size": _hardware("hardware.tp", "integer", otherwise=SPEED),
     "pipeline-parallel-size": _engine("pipeline_parallel_size"),
-    "data-parallel-size": _hardware("hardware.dp", "integer", otherwise="not simulated: one engine is"),
+    "data-parallel-size": _hardware(
+        "hardware.dp",
+        "integer",
+        otherwise="one engine is simulated: cluster.instances and cluster.lockstep simulate its ranks",
+    ),
     "enable-expert-parallel": _hardware(
         "hardware.enable_expert_parallel", "switch", otherwise=f"{SPEED}; with --gpu under hardware"
     ),

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,16 @@ class Loop:
     said: str
 
 
+def wait_for_a_row(table: Path) -> None:
+    """Wait until a request of this load has been answered: there is no other sign of it from outside."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if table.exists() and len(table.read_text().splitlines()) > 1:
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"{table}: no row within 30 s")
+
+
 @pytest.fixture(scope="module")
 def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loop]:
     """What validate leaves of a server with known coefficients, having been interrupted in the middle of its plan."""
@@ -58,6 +69,7 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loop]:
             assert first.stderr is not None
             for line in first.stderr:
                 if LAST_BEFORE in line:
+                    wait_for_a_row(folder / "v" / "plan" / "decode-heavy.csv")
                     first.send_signal(signal.SIGINT)
                     break
             first.stderr.read()

@@ -430,14 +430,13 @@ def _load(
     config: Path,
     defaults: Path | None,
     *,
-    allows_cluster: bool = True,
     instances: int | None = None,
     routing: str | None = None,
 ) -> TwinConfig:
     """Return the configuration, its notes told."""
     from replay.twin.config import load_config, with_cluster
 
-    twin = load_config(config, defaults=defaults, allows_cluster=allows_cluster)
+    twin = load_config(config, defaults=defaults, allows_cluster=True)
     twin = with_cluster(twin, instances=instances, routing=routing)
     for note in twin.notes:
         typer.echo(f"note: {note}", err=True)

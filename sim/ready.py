@@ -33,10 +33,10 @@ def is_compiled() -> bool:
     return all(is_cached(function) for function in ENTRIES)
 
 
-def compile_engine() -> None:
-    """Have every function of the engine compiled and loaded: half a minute of CPU time the first time."""
+def one_request() -> Requests:
+    """Return a request of one token in and one out: enough to have everything compiled."""
     one, none = np.ones(1, np.int64), np.zeros(0, np.int64)
-    single = Requests(
+    return Requests(
         arrival_us=one,
         prompt_tokens=one,
         output_tokens=one,
@@ -44,6 +44,11 @@ def compile_engine() -> None:
         hash_offsets=np.zeros(2, np.int64),
         hash_ids=none,
     )
+
+
+def compile_engine() -> None:
+    """Have every function of the engine compiled and loaded: half a minute of CPU time the first time."""
+    single = one_request()
     latency = Blackbox(beta0=1)
     simulate(single, EngineConfig(), latency, record="spans").inter_token_latencies()
     simulate(single, EngineConfig(), latency, closed_loop=(1, 0))

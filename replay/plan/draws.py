@@ -46,3 +46,15 @@ def draws(options: WorkloadOptions, seeds: int) -> list[Trace]:
         return [first]
     start = first.header.seed if first.header.seed is not None else 0
     return [first, *(trace_from_options(replace(options, seed=start + i)) for i in range(1, seeds))]
+
+
+def draws_at(
+    workload: WorkloadOptions, like: Path | None, seeds: int, *, rate: float, num_requests: int
+) -> list[Trace]:
+    """Return a workload at a rate, drawn as often; ``num_requests``: unless it says itself. Raises ConfigError."""
+    plain = searchable(replace(workload, rate=None), like)
+    if workload.trace is None and workload.num_requests is None:
+        plain = replace(plain, num_requests=num_requests)
+    if plain.rate is not None:
+        plain = replace(plain, rate=rate)
+    return draws(plain, seeds)

@@ -54,11 +54,11 @@ class TwinConfig:
     ``cluster``: several servers; None: one. ``engine`` and ``latency`` are then those of its first pool.
     ``fitted``: the loads and lengths of the traces behind the coefficients, where they were fitted. ``assumed``: flags
     that bear on every busy step and that the file does not give. ``latency_reason``: why ``latency.model: auto`` is
-    this one. ``kv_bytes_per_token``: in all layers, on all GPUs; None where no model is named. ``gpus_per_instance``:
-    of one server (tp x pp x dp); None where no hardware is named. ``will_not_start``: why vLLM would refuse to start
-    the model on its GPU, where the GPU's memory says so. ``source`` is the file it was read from, ``notes`` the lines
-    to tell the user before a run (assumptions made, things vLLM would refuse); none of them counts when two
-    configurations are compared.
+    this one. ``kv_bytes_per_token``: in all layers, on all GPUs; None where no model is named. ``gpus_of_pools``: the
+    GPU's name and how many one server has (tp x pp x dp), by pool; empty where no hardware is named.
+    ``will_not_start``: why vLLM would refuse to start the model on its GPU, where the GPU's memory says so. ``source``
+    is the file it was read from, ``notes`` the lines to tell the user before a run (assumptions made, things vLLM would
+    refuse); none of them counts when two configurations are compared.
     """
 
     engine: EngineConfig
@@ -70,7 +70,7 @@ class TwinConfig:
     latency_reason: str = field(default="", compare=False)
     source: Path | None = field(default=None, compare=False)
     kv_bytes_per_token: int | None = field(default=None, compare=False)
-    gpus_per_instance: int | None = field(default=None, compare=False)
+    gpus_of_pools: tuple[tuple[str, int], ...] = field(default=(), compare=False)
     will_not_start: tuple[str, ...] = field(default=(), compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
 
@@ -85,6 +85,17 @@ class TwinConfig:
         if self.cluster is None:
             return self.engine.max_num_seqs
         return sum(pool.instances * pool.engine.max_num_seqs for pool in self.cluster.pools)
+
+    @property
+    def num_gpus(self) -> dict[str, int]:
+        """How many GPUs of each name all servers have together; empty where a server's hardware is not named."""
+        instances = (1,) if self.cluster is None else tuple(pool.instances for pool in self.cluster.pools)
+        if len(self.gpus_of_pools) != len(instances):
+            return {}
+        total: dict[str, int] = {}
+        for (name, number), times in zip(self.gpus_of_pools, instances, strict=True):
+            total[name] = total.get(name, 0) + number * times
+        return total
 
     @property
     def compatibility(self) -> Compatibility:
@@ -161,7 +172,10 @@ def _read(
     )
     notes = tuple(dict.fromkeys(note for server in servers for note in server.notes))
     faults = tuple(dict.fromkeys(fault for server in servers for fault in server.will_not_start))
-    return replace(first, cluster=cluster, source=path, notes=notes, will_not_start=faults)
+    gpus = tuple(each for server in servers for each in server.gpus_of_pools)
+    return replace(
+        first, cluster=cluster, source=path, notes=notes, will_not_start=faults, gpus_of_pools=gpus
+    )
 
 
 def with_cluster(config: TwinConfig, *, instances: int | None, routing: str | None) -> TwinConfig:
@@ -201,7 +215,7 @@ def _read_server(
         latency_reason=chosen.reason,
         kv_bytes_per_token=kv_bytes_of(chosen.shape, hardware),
         will_not_start=() if is_sized or hardware is None else startup_faults(engine),
-        gpus_per_instance=None if hardware is None else hardware.num_gpus,
+        gpus_of_pools=() if hardware is None else ((hardware.gpu.name, hardware.num_gpus),),
         notes=(
             *reasons,
             *chosen.notes,

@@ -8,7 +8,8 @@ from sim.config import UNBOUNDED, EngineConfig
 def startup_faults(engine: EngineConfig) -> tuple[str, ...]:
     """Return why vLLM would refuse to start an engine, a line each; nothing where it would start.
 
-    As vLLM 0.32 has them: a KV cache holds one sequence of ``max_model_len``; without chunked prefill, so does a step.
+    As vLLM 0.32 has them: a KV cache holds one sequence of ``max_model_len``; without chunked prefill, so does a step;
+    a step has room for a token of every sequence.
     """
     faults = []
     if engine.num_gpu_blocks != UNBOUNDED:
@@ -22,5 +23,10 @@ def startup_faults(engine: EngineConfig) -> tuple[str, ...]:
         faults.append(
             f"engine.max_num_batched_tokens {engine.max_num_batched_tokens}: without chunked prefill less than one "
             f"sequence of max_model_len {engine.max_model_len}; vLLM would refuse to start"
+        )
+    if engine.max_num_batched_tokens < engine.max_num_seqs:
+        faults.append(
+            f"engine.max_num_batched_tokens {engine.max_num_batched_tokens}: less than max_num_seqs "
+            f"{engine.max_num_seqs}; vLLM would refuse to start"
         )
     return tuple(faults)

@@ -34,11 +34,7 @@ class Candidate:
     @property
     def num_gpus(self) -> int | None:
         """How many GPUs it takes on all servers together; None where the file names no hardware."""
-        instances = (
-            1 if self.twin.cluster is None else sum(pool.instances for pool in self.twin.cluster.pools)
-        )
-        per_instance = self.twin.gpus_per_instance
-        return None if per_instance is None else instances * per_instance
+        return sum(self.twin.num_gpus.values()) or None
 
     @property
     def name(self) -> str:
@@ -118,11 +114,7 @@ def candidates_of(
 
 
 def _is_same_server(twin: TwinConfig, own: TwinConfig) -> bool:
-    return (
-        twin.engine == own.engine
-        and twin.cluster == own.cluster
-        and twin.gpus_per_instance == own.gpus_per_instance
-    )
+    return twin.engine == own.engine and twin.cluster == own.cluster and twin.num_gpus == own.num_gpus
 
 
 def _changes(settings: Sequence[Setting], *, own: TwinConfig, twin: TwinConfig) -> tuple[Setting, ...]:

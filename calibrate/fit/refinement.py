@@ -10,6 +10,7 @@ from calibrate.compare.bootstrap import Floats
 from calibrate.fit.objective.objective import Objective
 from calibrate.fit.objective.simulated import Run
 from calibrate.fit.response_surface import (
+    POINTS_PER_COEFFICIENT,
     Surface,
     average,
     minimum_of,
@@ -29,6 +30,9 @@ SHAPE_SHARE = 0.4
 AVERAGED_REQUESTS = 4800
 MOST_PAIRS = 12
 """A place's loss is that of as many runs around it as make so many simulated requests, at most two times 12 runs."""
+MANY_REQUESTS = 1500
+POINTS_OF_MANY = 8
+"""Of so many requests, fewer points per coefficient show the slopes as well."""
 ENOUGH_STUCK = 2
 """After so many surfaces in a row that lead nowhere better, the refinement ends."""
 EXACT = 0.7
@@ -79,8 +83,8 @@ def _refine_on_surfaces(
     """
     surfaces: list[Surface] = []
     minima: list[Floats] = []
-    loss = _loss_around(objective, theta)
-    num_stuck = 0
+    loss, num_stuck = _loss_around(objective, theta), 0
+    is_large = _num_requests(objective) >= MANY_REQUESTS
     for number in range(num_surfaces):
         if number < len(WIDE):
             reach = reach_around(objective, theta, relative=WIDE[number])
@@ -89,7 +93,13 @@ def _refine_on_surfaces(
             around = average(surfaces[-NUM_AVERAGED:], around=theta, objective=objective)
             spread = uncertainty(objective, theta, surface=around, seed=seed + number, replicates=300)
             root = _root_of(spread.covariance, least=reach_around(objective, theta, relative=NARROWEST))
-            surface = sample_shaped(objective, theta, root=root, seed=seed + 100 + number)
+            surface = sample_shaped(
+                objective,
+                theta,
+                root=root,
+                seed=seed + 100 + number,
+                points_per_coefficient=POINTS_OF_MANY if is_large else POINTS_PER_COEFFICIENT,
+            )
         surfaces.append(surface)
         before = theta
         lowest = minimum_of(surface, objective)
@@ -132,10 +142,15 @@ def _loss_around(objective: Objective, theta: Floats) -> float:
     return objective.loss([np.mean(values, axis=0) for values in zip(*sampled, strict=True)], theta)
 
 
+def _num_requests(objective: Objective) -> int:
+    """Return how many requests take part in the loss."""
+    return sum(int(trace.used().sum()) for trace in objective.traces)
+
+
 def runs_around(objective: Objective, theta: Floats) -> list[list[Run]]:
     """Return every trace's runs at places close to ``theta``, in mirrored pairs; of many requests fewer."""
-    num_requests = sum(int(trace.used().sum()) for trace in objective.traces)
-    num_pairs = int(np.clip(np.ceil(AVERAGED_REQUESTS / (2 * max(num_requests, 1))), 1, MOST_PAIRS))
+    wanted = np.ceil(AVERAGED_REQUESTS / (2 * max(_num_requests(objective), 1)))
+    num_pairs = int(np.clip(wanted, 1, MOST_PAIRS))
     generator = np.random.Generator(np.random.Philox(key=[num_pairs, 79]))
     drawn = NARROWEST * generator.uniform(-1, 1, size=(num_pairs, len(theta)))
     points = np.clip(theta * (1 + np.concatenate([drawn, -drawn])), 0.0, objective.most())

@@ -67,14 +67,21 @@ def sample_surface(
     return _surface(objective, centre, np.concatenate([drawn, -drawn]), reach=reach, report=report)
 
 
-def sample_shaped(objective: Objective, theta: Floats, *, root: Floats, seed: int) -> Surface:
+def sample_shaped(
+    objective: Objective,
+    theta: Floats,
+    *,
+    root: Floats,
+    seed: int,
+    points_per_coefficient: int = POINTS_PER_COEFFICIENT,
+) -> Surface:
     """Return the surface around ``theta`` from points that are spread as ``root`` [p, p] times independent ones.
 
     Points beyond a coefficient's limits are moved there.
     """
     p = len(theta)
     generator = np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), 80]))
-    drawn = np.sqrt(3.0) * generator.uniform(-1, 1, size=(POINTS_PER_COEFFICIENT * p // 2, p)) @ root.T
+    drawn = np.sqrt(3.0) * generator.uniform(-1, 1, size=(points_per_coefficient * p // 2, p)) @ root.T
     points = np.clip(theta + np.concatenate([drawn, -drawn]), 0.0, objective.most())
     reach = SHAPED_REACH * np.sqrt((root**2).sum(axis=1))
     return _surface(objective, theta, points - theta, reach=reach, report=None)

@@ -71,6 +71,13 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "guided_mask_us": "µs per guided request and step, for its bitmask.",
     "draft_us": "µs per drafted token and step: speculative decoding with k drafts adds k times as much to each step.",
     "encoder_token_us": "µs per image, audio or video token, in the step in which its request is first scheduled.",
+    "max_cudagraph_capture_size": "A step of up to so many tokens runs as a CUDA graph. 0: vLLM's default, twice "
+    "`max_num_seqs`, 512 at most.",
+    "launch_us": "A step of more tokens than that takes at least so many µs: the CPU starts its kernels one by one. "
+    "20,000 on an H100 with an 8B model.",
+    "host_step_us": "µs that the CPU needs between two steps. Added to every step without `async_scheduling`, hidden "
+    "with it. 1,900 on an H100 machine with 16 cores.",
+    "host_prefill_us": "The same, in addition, of a step with prompts. 10,000 on that machine.",
     "frontend": "The API server's checks and clamps of prompt and output length; `none`: the engine alone.",
 }
 """What each field of sim.EngineConfig means; its name, default and type are taken from the dataclass."""

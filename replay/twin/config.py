@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from replay.model.gpus import shipped_gpus
+from replay.model.peak import peak_times
 from replay.twin.cluster import read_cluster, server_roots, with_overrides
 from replay.twin.config_keys import (
     DEFAULT_SEED,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sim.cluster.config import ClusterConfig
+    from sim.latency.peak import PeakTimes
     from traces import Trace
 
 _TOP = ("vllm_version", "compatibility", "engine", "latency", "hardware", "cluster", "seed")
@@ -53,7 +55,8 @@ class TwinConfig:
     ``cluster``: several servers; None: one. ``engine`` and ``latency`` are then those of its first pool.
     ``fitted``: the loads and lengths of the traces behind the coefficients, where they were fitted. ``assumed``: flags
     that bear on every busy step and that the file does not give. ``latency_reason``: why ``latency.model: auto`` is
-    this one. ``kv_bytes_per_token``: in all layers, on all GPUs; None where no model is named. ``source`` is the file
+    this one. ``peaks``: of each pool, or of the one server, its model at its GPU's peak, None where one of them is not
+    named. ``kv_bytes_per_token``: in all layers, on all GPUs; None where no model is named. ``source`` is the file
     it was read from, ``notes`` the lines to tell the user before a run (assumptions made, things vLLM would refuse);
     none of them counts when two configurations are compared.
     """
@@ -66,6 +69,7 @@ class TwinConfig:
     assumed: tuple[str, ...] = field(default=(), compare=False)
     latency_reason: str = field(default="", compare=False)
     source: Path | None = field(default=None, compare=False)
+    peaks: tuple[PeakTimes | None, ...] = field(default=(), compare=False)
     kv_bytes_per_token: int | None = field(default=None, compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
 
@@ -155,7 +159,8 @@ def _read(
         kv_bytes_per_token=[server.kv_bytes_per_token for server in servers],
     )
     notes = tuple(dict.fromkeys(note for server in servers for note in server.notes))
-    return replace(first, cluster=cluster, source=path, notes=notes)
+    peaks = tuple(peak for server in servers for peak in server.peaks)
+    return replace(first, cluster=cluster, source=path, notes=notes, peaks=peaks)
 
 
 def with_cluster(config: TwinConfig, *, instances: int | None, routing: str | None) -> TwinConfig:
@@ -192,6 +197,7 @@ def _read_server(
         fitted=None if latency_model else read_fitted_range(root.section("latency")),
         assumed=_assumed(root) if server.gpu is None else (),
         latency_reason=chosen.reason,
+        peaks=(_peak_known(chosen, hardware, server),),
         kv_bytes_per_token=kv_bytes_of(chosen.shape, hardware),
         notes=(
             *reasons,
@@ -207,6 +213,20 @@ def _read_server(
             *_startup_notes(engine),
         ),
     )
+
+
+def _peak_known(chosen: Chosen, hardware: Hardware | None, server: Server) -> PeakTimes | None:
+    """Return the model at its GPU's peak where the file names both, in one place or another, or writes it out."""
+    written: PeakTimes | None = getattr(chosen.model, "peak", None)
+    if written is not None or server.shape is None or server.gpu is None:
+        return written
+    of_entry = chosen.entry.tp if chosen.entry is not None else 1
+    try:
+        if hardware is None:
+            return peak_times(server.shape, server.gpu, tp=of_entry)
+        return peak_times(server.shape, server.gpu, tp=hardware.tp, pp=hardware.pp, layout=hardware.layout)
+    except ConfigError:  # a tp that the model's heads cannot be divided by bears on no coefficient
+        return None
 
 
 def check_fits(config: TwinConfig, trace: Trace) -> None:
@@ -266,6 +286,9 @@ def _read_engine(
     if root.text("compatibility", choices=get_args(Compatibility)) == "blis":
         given["compatibility"] = "blis"
         given["async_scheduling"] = given.get("async_scheduling") or False
+    if given.get("batching") not in {None, "vllm"}:  # the others have neither
+        for name in ("async_scheduling", "enable_prefix_caching"):
+            given[name] = given.get(name) or False
     if given.get("num_speculative_tokens"):
         given["seed"] = seed
     said = {name: value for name, value in given.items() if value is not None}

@@ -171,7 +171,8 @@ def run_sync(s: State, until_us: int, coalesce: bool) -> int:
         if clock.now_us >= until_us:
             add_arrivals(s, until_us - 1)
             return REACHED
-        drop_requests_past_their_deadline(s, until_us)
+        if drop_requests_past_their_deadline(s, until_us) and is_paused(s):
+            return PAUSED
         add_arrivals(s, clock.now_us)
         if (not has_unfinished(s) or queues.is_blocked) and not hears_news(s):
             answer = wait_for_arrival(s, until_us)
@@ -274,7 +275,8 @@ def run_with_batch_queue(s: State, until_us: int, coalesce: bool) -> int:
         if clock.now_us >= until_us:
             add_arrivals(s, until_us - 1)
             return REACHED
-        drop_requests_past_their_deadline(s, until_us)
+        if drop_requests_past_their_deadline(s, until_us) and is_paused(s):
+            return PAUSED
         add_arrivals(s, clock.now_us)
         if clock.num_batches == 0 and (not has_unfinished(s) or queues.is_blocked) and not hears_news(s):
             answer = wait_for_arrival(s, until_us)

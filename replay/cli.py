@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from replay.simulation_command import SimulationOptions, load_engine, load_twins, simulate_and_write, working
+from replay.simulation_command import (
+    AnywayOption,
+    SimulationOptions,
+    check_starts,
+    load_engine,
+    load_twins,
+    simulate_and_write,
+    working,
+)
 from traces.workload.options import WorkloadOptions, with_workload_options
 
 if TYPE_CHECKING:
@@ -215,11 +223,12 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     decisions: DecisionsOption = None,
     counterfactual: CounterfactualOption = None,
     dialect: DialectOption = "vtwin",
+    anyway: AnywayOption = False,
     defaults: DefaultsOption = None,
     overwrite: OverwriteOption = False,
 ) -> None:
     """Simulate the requests of a trace."""
-    twins = load_twins(config, defaults, settings, instances=instances, routing=routing)
+    twins = load_twins(config, defaults, settings, instances=instances, routing=routing, anyway=anyway)
     from replay.trace.measured_window import parse_horizon, parse_measured
     from traces.errors import TraceError
     from traces.importers.recorded import read_recorded
@@ -276,12 +285,13 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     counterfactual: CounterfactualOption = None,
     dialect: DialectOption = "vtwin",
     sweep: SweepOption = None,
+    anyway: AnywayOption = False,
     defaults: DefaultsOption = None,
     overwrite: OverwriteOption = False,
 ) -> None:
     """Draw a workload and simulate it."""
     _check_load(workload, sweep)
-    twins = load_twins(config, defaults, settings, instances=instances, routing=routing)
+    twins = load_twins(config, defaults, settings, instances=instances, routing=routing, anyway=anyway)
     from replay.trace.measured_window import parse_horizon, parse_measured
     from traces.slo import parse_slo
     from traces.workload import clipping_notes
@@ -335,13 +345,14 @@ def serve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     ] = False,
     instances: InstancesOption = None,
     routing: RoutingOption = None,
+    anyway: AnywayOption = False,
     defaults: DefaultsOption = None,
 ) -> None:
     """Serve the simulated engine over HTTP in real time, as vLLM does: an OpenAI-compatible endpoint.
 
     With `cluster:` in TWIN.yaml, or --instances, it answers as the fleet behind its router.
     """
-    twin = _load(config, defaults, instances=instances, routing=routing)
+    twin = _load(config, defaults, instances=instances, routing=routing, anyway=anyway)
     if port_per_instance and twin.cluster is None:
         from traces.errors import ConfigError
 
@@ -385,7 +396,7 @@ def show(
     path = option or config
     if path is None:
         raise ConfigError("TWIN.yaml: got nothing, expected a file to show")
-    typer.echo(dump_config(_load(path, defaults)), nl=False)
+    typer.echo(dump_config(_load(path, defaults, anyway=True)), nl=False)
 
 
 @config_app.command("from-serve")
@@ -432,11 +443,14 @@ def _load(
     *,
     instances: int | None = None,
     routing: str | None = None,
+    anyway: bool = False,
 ) -> TwinConfig:
     """Return the configuration, its notes told."""
     from replay.twin.config import load_config, with_cluster
 
     twin = load_config(config, defaults=defaults, allows_cluster=True)
+    if not anyway:
+        check_starts(twin)
     twin = with_cluster(twin, instances=instances, routing=routing)
     for note in twin.notes:
         typer.echo(f"note: {note}", err=True)

@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+from traces.workload.options import WorkloadOptions, with_workload_options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from replay.model.gpus import Gpu
+    from replay.plan.gpus.comparison import Asked, GpuResult
+    from traces import Trace
+
+DEFAULT_RATE = 1.0
+DEFAULT_NUM_REQUESTS = 1000
 
 model_app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="What a model needs and what a GPU can give it."
@@ -83,3 +96,138 @@ def info(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         typer.echo(card(shape, device, capacity, tp=tp, pp=pp))
     for note in shape.left_out:
         typer.echo(f"note: {note}", err=True)
+
+
+@model_app.command()
+@with_workload_options
+def compare(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
+    workload: WorkloadOptions,
+    model_config: Annotated[
+        str,
+        typer.Option(
+            metavar="CONFIG.json", help="A Hugging Face config.json, or a model that ships by its name."
+        ),
+    ],
+    gpus: Annotated[
+        str, typer.Option(metavar="NAMES", help="GPUs of the table, commas between: H100,H200,L40S.")
+    ],
+    tp: Annotated[
+        str, typer.Option(metavar="NUMBERS", help="GPUs that share each layer; several: 1,2,4.")
+    ] = "1",
+    slo: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIMITS",
+            help="Latency limits over the run, as in capacity: ttft_p99=500ms,tpot_p99=50ms. Without them the capacity "
+            "is what a full server serves.",
+            show_default=False,
+        ),
+    ] = None,
+    like: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="STEM", help="Take lengths and prefixes from this trace (short for --lengths-from)."
+        ),
+    ] = None,
+    prices: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="What a GPU costs an hour, a line each (H100: 2.5).", show_default=False
+        ),
+    ] = None,
+    latency_model: Annotated[
+        Literal["physics", "roofline"], typer.Option(help="What simulates the GPUs.")
+    ] = "physics",
+    seeds: Annotated[int, typer.Option(min=1, max=50, help="How many times to draw the workload.")] = 3,
+    max_model_len: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Default: the model's, or what the KV cache holds of it.", show_default=False
+        ),
+    ] = None,
+    max_num_seqs: Annotated[
+        int | None, typer.Option(min=1, help="Default: vLLM's on each GPU.", show_default=False)
+    ] = None,
+    max_num_batched_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Default: vLLM's on each GPU.", show_default=False)
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="As vLLM's flag: auto, bfloat16, float16, float32.")] = "auto",
+    kv_cache_dtype: Annotated[str, typer.Option(help="As vLLM's flag: auto or fp8.")] = "auto",
+    vllm_version: Annotated[
+        str | None, typer.Option(help="vLLM version; default: the newest known.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> None:
+    """Compare GPUs for a model: does it fit, TTFT and TPOT at a rate, capacity, tokens per dollar.
+
+    The load is one request per second unless --rate says otherwise, 1,000 requests. Exit code 1 if it starts on none.
+    """
+    from replay.plan.draws import draws_at
+    from replay.plan.gpus.comparison import Asked
+    from replay.plan.prices import read_prices
+    from traces.run_slo import parse_run_slo
+
+    engine = {
+        "max_model_len": max_model_len,
+        "max_num_seqs": max_num_seqs,
+        "max_num_batched_tokens": max_num_batched_tokens,
+    }
+    asked = Asked(
+        model_config=model_config,
+        latency_model=latency_model,
+        engine={key: value for key, value in engine.items() if value is not None},
+        dtype=dtype,
+        kv_cache_dtype=kv_cache_dtype,
+        vllm_version=vllm_version,
+        rate_per_s=DEFAULT_RATE if workload.rate is None else workload.rate,
+        limits=() if slo is None else parse_run_slo(slo),
+    )
+    servers = _servers(gpus, tp)
+    costs = {} if prices is None else read_prices(prices)
+    traces = draws_at(workload, like, seeds, rate=asked.rate_per_s, num_requests=DEFAULT_NUM_REQUESTS)
+    results = _compared(servers, asked, traces, costs)
+    _show_comparison(results, asked, num_requests=len(traces[0]), as_json=as_json)
+    if all(each.refusal for each in results):
+        raise typer.Exit(1)
+
+
+def _servers(gpus: str, tp: str) -> list[tuple[Gpu, int]]:
+    """Return every GPU with every number of them. Raises ConfigError."""
+    from replay.model.gpus import find_gpu
+    from traces.errors import ConfigError
+
+    try:
+        numbers = [int(each) for each in tp.split(",")]
+    except ValueError as error:
+        raise ConfigError(f"--tp: got {tp!r}, expected numbers with commas between (1,2,4)") from error
+    if min(numbers) < 1 or len(set(numbers)) < len(numbers):
+        raise ConfigError(f"--tp: got {tp!r}, expected different numbers >= 1")
+    devices = [find_gpu(each.strip(), where="--gpus") for each in gpus.split(",")]
+    if len({each.name for each in devices}) < len(devices):
+        raise ConfigError(f"--gpus: got {gpus!r}, expected each GPU once")
+    return [(device, number) for device in devices for number in numbers]
+
+
+def _compared(
+    servers: Sequence[tuple[Gpu, int]], asked: Asked, traces: Sequence[Trace], prices: Mapping[str, float]
+) -> list[GpuResult]:
+    """Compare, with a line on stderr once it takes long."""
+    from replay.plan.gpus.comparison import compare_gpus
+    from replay.simulation_command import load_engine, working
+
+    load_engine()
+    with working(f"simulating {len(servers)} servers"):
+        return compare_gpus(servers, asked, traces, prices=prices)
+
+
+def _show_comparison(results: Sequence[GpuResult], asked: Asked, *, num_requests: int, as_json: bool) -> None:
+    """Print the comparison on stdout."""
+    from replay.plan.gpus.text import document, lines
+    from replay.plan.side_by_side import terminal_width
+    from traces.files.write import tool_version
+
+    if as_json:
+        told = document(results, asked, num_requests=num_requests, tool_version=tool_version())
+        typer.echo(json.dumps(told, indent=2, allow_nan=False))
+        return
+    typer.echo("\n".join(lines(results, asked, width=terminal_width())))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from sim.config import Record
     from traces import Trace
 
+AnywayOption = Annotated[
+    bool, typer.Option("--anyway", help="Simulate a server that vLLM would refuse to start.")
+]
 PATIENCE_S = 2.0
 """What takes longer than this says what it is."""
 
@@ -430,18 +433,34 @@ def load_twins(
     *,
     instances: int | None = None,
     routing: str | None = None,
+    anyway: bool = False,
 ) -> list[tuple[tuple[Setting, ...], TwinConfig]]:
-    """Return a configuration once for every combination of ``--set`` values, notes told once. Raises ConfigError."""
+    """Return a configuration once for every combination of ``--set`` values, notes told once.
+
+    Raises ConfigError, also where vLLM would not start the model on its GPU, unless ``anyway``.
+    """
     from replay.twin.config import load_config, with_cluster
     from replay.twin.keys.overlay import parse_settings, variants_of
 
     found = []
     for each in variants_of(parse_settings(settings or ())):
         twin = load_config(config, defaults=defaults, allows_cluster=True, settings=each)
+        if not anyway:
+            check_starts(twin)
         found.append((each, with_cluster(twin, instances=instances, routing=routing)))
     for note in dict.fromkeys(note for _, twin in found for note in twin.notes):
         typer.echo(f"note: {note}", err=True)
     return found
+
+
+def check_starts(twin: TwinConfig) -> None:
+    """Raise ConfigError where the GPU's memory is too small for vLLM to start the model."""
+    from traces.errors import ConfigError
+
+    if twin.will_not_start:
+        raise ConfigError(
+            f"{twin.will_not_start[0]} ({twin.source}). Set a smaller engine.max_model_len, or simulate it --anyway"
+        )
 
 
 def load_engine() -> None:

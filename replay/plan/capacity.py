@@ -121,6 +121,26 @@ def find_capacity(
     )
 
 
+def highest_above(
+    trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit], *, least: float
+) -> float | None:
+    """Return the capacity for one draw, requests/s; None where there is none, or where it is not above ``least``.
+
+    Where it is not above, one or two simulations have said so.
+    """
+    evaluator = Evaluator(loads=[load_of(trace, twin)], limits=limits)
+    if least > 0 and not evaluator.at(least).meets(limits):
+        return None
+    ceiling = _ceiling(evaluator.loads)
+    if ceiling <= least:
+        return None
+    if evaluator.at(ceiling).meets(limits):
+        return ceiling
+    if least > 0:
+        return _between(evaluator, least, ceiling)[0]
+    return _highest(evaluator, ceiling)[0]
+
+
 def _ceiling(loads: Sequence[Load]) -> float:
     return float(np.mean([load.most_per_s() for load in loads]))
 
@@ -134,10 +154,13 @@ def _highest(evaluator: Evaluator, ceiling: float) -> tuple[float | None, str]:
         return None, evaluator.at(ceiling * IDLE).worst(limits)
     if evaluator.at(ceiling).meets(limits):
         return ceiling, THROUGHPUT
-    low, high = bisect(
-        lambda rate: evaluator.at(rate).meets(limits), ceiling * IDLE, ceiling, tolerance=TOLERANCE
-    )
+    low, high = _between(evaluator, ceiling * IDLE, ceiling)
     return low, evaluator.at(high).worst(limits)
+
+
+def _between(evaluator: Evaluator, low: float, high: float) -> tuple[float, float]:
+    """Return a rate within the limits and one not, close together, between one within and one that is not."""
+    return bisect(lambda rate: evaluator.at(rate).meets(evaluator.limits), low, high, tolerance=TOLERANCE)
 
 
 def bisect(
@@ -201,14 +224,10 @@ def _binding(trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit]) -> Bind
 
 
 def _of_one(trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit], *, around: float | None) -> float:
-    """Return the capacity for one draw, requests/s, 0 where there is none; ``around``: where to look first."""
-    evaluator = Evaluator(loads=[load_of(trace, twin)], limits=limits)
+    """Return the capacity for one draw, requests/s, 0 where there is none; ``around``: what it is at least."""
     if around is None:
-        return _highest(evaluator, _ceiling(evaluator.loads))[0] or 0.0
-    near = around * (1 + GAIN / 2)
-    if not evaluator.at(near).meets(limits):
-        return around
-    return _highest(evaluator, _ceiling(evaluator.loads))[0] or 0.0
+        return highest_above(trace, twin, limits, least=0.0) or 0.0
+    return highest_above(trace, twin, limits, least=around * (1 + GAIN / 2)) or around
 
 
 def _with_twice(twin: TwinConfig, settings: tuple[str, ...]) -> TwinConfig | None:

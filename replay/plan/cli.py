@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from replay.simulation_command import AnywayOption
 from traces.workload.options import WorkloadOptions, with_workload_options
-
-if TYPE_CHECKING:
-    from traces import Trace
-
-DEFAULT_NUM_REQUESTS = 5000
-_SEARCHED = ("rate", "stages", "concurrency", "batch", "duration")
-"""What a search for a rate leaves no room for."""
 
 
 @with_workload_options
@@ -71,6 +64,7 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         Path | None,
         typer.Option(metavar="FILE.html", help="Also write a page with the curves.", show_default=False),
     ] = None,
+    anyway: AnywayOption = False,
     defaults: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Your own defaults.yaml, read before the built-in one."),
@@ -83,17 +77,18 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     otherwise. Exit code 1 if no rate meets the limits.
     """
     from replay.plan.capacity_command import show_one, show_several
+    from replay.plan.draws import draws, searchable
     from replay.plan.variants_command import variants_from
     from replay.simulation_command import load_twins, prepare_engine
     from traces.errors import ConfigError
     from traces.run_slo import parse_run_slo
 
     limits = parse_run_slo(slo)
-    options = _searchable(workload, like)
-    twins = load_twins(config, defaults, settings, instances=instances, routing=routing)
+    options = searchable(workload, like)
+    twins = load_twins(config, defaults, settings, instances=instances, routing=routing, anyway=anyway)
     if len(twins) > 1 and report is not None:
         raise ConfigError("--report: got it with several variants, expected one")
-    traces = _draws(options, seeds)
+    traces = draws(options, seeds)
     for _, twin in twins:
         prepare_engine(twin)
     if len(twins) == 1:
@@ -105,36 +100,3 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         is_met = show_several(traces, variants, limits, with_binding=not no_binding, as_json=as_json)
     if not is_met:
         raise typer.Exit(1)
-
-
-def _searchable(workload: WorkloadOptions, like: Path | None) -> WorkloadOptions:
-    """Return the workload at a rate of 1, with the number of requests of a search. Raises ConfigError."""
-    from traces.errors import ConfigError
-    from traces.workload.options import flag
-
-    for name in _SEARCHED:
-        if getattr(workload, name) is not None:
-            raise ConfigError(f"{flag(name)}: got it with capacity, expected none: it looks for the rate")
-    if like is not None:
-        if workload.lengths_from is not None:
-            raise ConfigError("--like: got it together with --lengths-from, expected one of them")
-        workload = replace(workload, lengths_from=like)
-    if workload.trace is not None:
-        return workload
-    if workload.workload is None:
-        workload = replace(workload, rate=1.0)
-    number = DEFAULT_NUM_REQUESTS if workload.num_requests is None else workload.num_requests
-    return replace(workload, num_requests=number)
-
-
-def _draws(options: WorkloadOptions, seeds: int) -> list[Trace]:
-    """Return the workload drawn with as many seeds, from the given one upwards; a recorded one as it is."""
-    from traces.workload import clipping_notes, trace_from_options
-
-    for note in clipping_notes(options):
-        typer.echo(f"warning: {note}", err=True)
-    first = trace_from_options(options)
-    if options.trace is not None or seeds == 1:
-        return [first]
-    start = first.header.seed if first.header.seed is not None else 0
-    return [first, *(trace_from_options(replace(options, seed=start + i)) for i in range(1, seeds))]

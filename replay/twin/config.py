@@ -32,6 +32,7 @@ from replay.twin.kv_offload import with_offload
 from replay.twin.latency import Chosen, check_keys, read_latency
 from replay.twin.on_record import shape_of_shipped
 from replay.twin.profiled import profile_notes
+from replay.twin.startup import startup_faults
 from sim.config import UNBOUNDED, Compatibility, EngineConfig, InvalidConfig
 from sim.latency import LatencyModel
 from sim.versions import KNOWN_VERSIONS, engine_defaults, is_known
@@ -56,9 +57,11 @@ class TwinConfig:
     ``fitted``: the loads and lengths of the traces behind the coefficients, where they were fitted. ``assumed``: flags
     that bear on every busy step and that the file does not give. ``latency_reason``: why ``latency.model: auto`` is
     this one. ``peaks``: of each pool, or of the one server, its model at its GPU's peak, None where one of them is not
-    named. ``kv_bytes_per_token``: in all layers, on all GPUs; None where no model is named. ``source`` is the file
-    it was read from, ``notes`` the lines to tell the user before a run (assumptions made, things vLLM would refuse);
-    none of them counts when two configurations are compared.
+    named. ``kv_bytes_per_token``: in all layers, on all GPUs; None where no model is named. ``gpus_of_pools``: the
+    GPU's name and how many one server has (tp x pp x dp), by pool; empty where no hardware is named.
+    ``will_not_start``: why vLLM would refuse to start the model on its GPU, where the GPU's memory says so. ``source``
+    is the file it was read from, ``notes`` the lines to tell the user before a run (assumptions made, things vLLM would
+    refuse); none of them counts when two configurations are compared.
     """
 
     engine: EngineConfig
@@ -71,6 +74,8 @@ class TwinConfig:
     source: Path | None = field(default=None, compare=False)
     peaks: tuple[PeakTimes | None, ...] = field(default=(), compare=False)
     kv_bytes_per_token: int | None = field(default=None, compare=False)
+    gpus_of_pools: tuple[tuple[str, int], ...] = field(default=(), compare=False)
+    will_not_start: tuple[str, ...] = field(default=(), compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -84,6 +89,17 @@ class TwinConfig:
         if self.cluster is None:
             return self.engine.max_num_seqs
         return sum(pool.instances * pool.engine.max_num_seqs for pool in self.cluster.pools)
+
+    @property
+    def num_gpus(self) -> dict[str, int]:
+        """How many GPUs of each name all servers have together; empty where a server's hardware is not named."""
+        instances = (1,) if self.cluster is None else tuple(pool.instances for pool in self.cluster.pools)
+        if len(self.gpus_of_pools) != len(instances):
+            return {}
+        total: dict[str, int] = {}
+        for (name, number), times in zip(self.gpus_of_pools, instances, strict=True):
+            total[name] = total.get(name, 0) + number * times
+        return total
 
     @property
     def compatibility(self) -> Compatibility:
@@ -159,8 +175,18 @@ def _read(
         kv_bytes_per_token=[server.kv_bytes_per_token for server in servers],
     )
     notes = tuple(dict.fromkeys(note for server in servers for note in server.notes))
+    faults = tuple(dict.fromkeys(fault for server in servers for fault in server.will_not_start))
+    gpus = tuple(each for server in servers for each in server.gpus_of_pools)
     peaks = tuple(peak for server in servers for peak in server.peaks)
-    return replace(first, cluster=cluster, source=path, notes=notes, peaks=peaks)
+    return replace(
+        first,
+        cluster=cluster,
+        source=path,
+        notes=notes,
+        peaks=peaks,
+        will_not_start=faults,
+        gpus_of_pools=gpus,
+    )
 
 
 def with_cluster(config: TwinConfig, *, instances: int | None, routing: str | None) -> TwinConfig:
@@ -187,6 +213,7 @@ def _read_server(
     version = _read_version(root)
     server = _server(chosen, hardware, vllm_version=version)
     engine, limits = _read_engine(root, server, seed=seed, num_stages=_num_stages(chosen, hardware))
+    is_sized = engine.num_gpu_blocks != UNBOUNDED
     engine, notes = _with_blocks(engine, chosen, hardware=hardware, vllm_version=version)
     engine, offload = with_offload(engine, root, shape=chosen.shape, hardware=hardware)
     reasons = (chosen.reason,) if chosen.reason else ()
@@ -199,6 +226,8 @@ def _read_server(
         latency_reason=chosen.reason,
         peaks=(_peak_known(chosen, hardware, server),),
         kv_bytes_per_token=kv_bytes_of(chosen.shape, hardware),
+        will_not_start=() if is_sized or hardware is None else startup_faults(engine),
+        gpus_of_pools=() if hardware is None else ((hardware.gpu.name, hardware.num_gpus),),
         notes=(
             *reasons,
             *chosen.notes,
@@ -210,7 +239,7 @@ def _read_server(
             *(profile_notes(chosen.table, engine) if chosen.table else ()),
             *notes,
             *offload,
-            *_startup_notes(engine),
+            *startup_faults(engine),
         ),
     )
 
@@ -379,17 +408,4 @@ def _async_notes(engine: EngineConfig, own: EngineConfig) -> tuple[str, ...]:
         f"engine.async_scheduling: switched {now}, with the step times of a server that had it {measured}. The CPU's "
         "work between steps, which async scheduling hides, is not known apart from them: this question has no "
         "answer here. Measure a server with the other setting and fit it",
-    )
-
-
-def _startup_notes(engine: EngineConfig) -> tuple[str, ...]:
-    """Return what vLLM would refuse at start-up: a KV cache below one sequence of max_model_len."""
-    if engine.num_gpu_blocks == UNBOUNDED:
-        return ()
-    tokens = (engine.num_gpu_blocks - 1) * engine.block_size
-    if tokens >= engine.max_model_len:
-        return ()
-    return (
-        f"engine.num_gpu_blocks {engine.num_gpu_blocks}: the KV cache holds {tokens} tokens, less than one "
-        f"sequence of max_model_len {engine.max_model_len}; vLLM would refuse to start",
     )

@@ -56,6 +56,11 @@ class Hardware:
     kv_offload_gb_per_s: float | None = None
     written: tuple[str, ...] = ()
 
+    @property
+    def num_gpus(self) -> int:
+        """How many GPUs one server has."""
+        return self.tp * self.pp * self.layout.dp
+
     def notes(self, model: LatencyModel) -> tuple[str, ...]:
         """Return what of it is assumed, and what of it a latency model does not go by."""
         if not hasattr(model, "peak"):

@@ -1,0 +1,55 @@
+"""How far an unfitted latency model was off on servers that it had not seen, by class of model and GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import yaml
+
+from replay.model.shape import ModelShape
+
+SHIPPED = Path(__file__).with_name("known_errors.yaml")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownError:
+    """Absolute errors in per cent of the measured mean, over ``n`` points. ``is_of_this_gpu``: measured on that GPU."""
+
+    points: str
+    n: int
+    model: str
+    tpot_median: float
+    tpot_p90: float
+    ttft_median: float
+    ttft_p90: float
+    is_of_this_gpu: bool = False
+
+    def text(self, metric: str) -> str:
+        """Return the error of ``ttft`` or ``tpot`` as median and 90th percentile."""
+        return f"{getattr(self, f'{metric}_median'):.0f} / {getattr(self, f'{metric}_p90'):.0f} %"
+
+
+@lru_cache(maxsize=1)
+def known_errors() -> tuple[KnownError, ...]:
+    """Return the table."""
+    document = yaml.safe_load(SHIPPED.read_text())
+    return tuple(KnownError(**row) for row in document["errors"])
+
+
+def known_error(shape: ModelShape, gpu: str, model: str) -> KnownError | None:
+    """Return what is known of a latency model on a GPU for a class of model; of other GPUs where nothing is.
+
+    None for a latency model that was not judged.
+    """
+    kind = "dense" if shape.experts is None else "MoE"
+    rows = {each.points: each for each in known_errors() if each.model == model}
+    if shape.experts is not None and shape.attention.is_mla and "MoE, MLA" in rows:
+        return rows["MoE, MLA"]
+    own = rows.get(f"{kind}, {gpu}")
+    if own is None:
+        return rows.get(kind)
+    return KnownError(
+        **{**{name: getattr(own, name) for name in KnownError.__slots__}, "is_of_this_gpu": True}
+    )

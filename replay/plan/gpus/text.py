@@ -1,0 +1,146 @@
+"""A comparison of GPUs as a table for a terminal and as a JSON document."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from replay.plan.gpus.comparison import Asked, GpuResult
+from replay.plan.gpus.known_errors import KnownError
+from replay.plan.side_by_side import side_by_side
+from replay.units import shown_time
+from traces.run_slo import RunLimit
+
+SCHEMA_VERSION = 1
+
+
+def lines(results: Sequence[GpuResult], asked: Asked, *, width: int | None) -> list[str]:
+    """Return the table, why the others do not start, and what the figures are worth."""
+    fit = [each for each in results if not each.refusal]
+    shown = [side_by_side([_column(each, asked) for each in fit], width=width), ""] if fit else []
+    refused = [f"{name(each):<12}does not start: {each.refusal}" for each in results if each.refusal]
+    return [*shown, *refused, *_footnotes(fit, asked)]
+
+
+def name(result: GpuResult) -> str:
+    """Return ``H100`` or ``2 x H100``."""
+    return result.gpu.name if result.tp == 1 else f"{result.tp} x {result.gpu.name}"
+
+
+def _column(result: GpuResult, asked: Asked) -> dict[str, str]:
+    at, load = result.at_load, f"at {asked.rate_per_s:g} requests/s"
+    assert at is not None  # noqa: S101 - it starts
+    rate, tokens = result.rate_per_s, result.output_tokens_per_s
+    cells = {
+        "": name(result),
+        "KV cache, tokens": f"{result.num_kv_tokens:,}",
+        "max_model_len": f"{result.max_model_len:,}{'*' if result.is_shortened else ''}",
+        f"{load}: TTFT p50": _time(at.ttft_us[0], at.keeps_up),
+        "  TTFT p99": _time(at.ttft_us[1], at.keeps_up),
+        "  TPOT p50": _time(at.tpot_us[0], at.keeps_up),
+        "  TPOT p99": _time(at.tpot_us[1], at.keeps_up),
+        "capacity, requests/s": "none" if rate is None else f"{rate:.4g}",
+    }
+    capacity = result.capacity
+    if capacity is not None:
+        cells["  from"] = "-" if capacity.low is None else f"{capacity.low:.4g}"
+        cells["  to"] = "-" if capacity.high is None else f"{capacity.high:.4g}"
+        cells["  breaks first"] = capacity.limiting
+    cells["output tokens/s"] = "-" if tokens is None else f"{tokens:,.0f}"
+    cells["  per GPU"] = "-" if tokens is None else f"{tokens / result.tp:,.0f}"
+    per_unit = result.output_tokens_per_unit
+    cells["price per hour"] = "-" if result.price_per_hour is None else f"{result.price_per_hour:g}"
+    cells["  tokens per price unit"] = "-" if per_unit is None else f"{per_unit:,.0f}"
+    cells["known error of TTFT"] = _error(result.error, "ttft")
+    cells["  of TPOT"] = _error(result.error, "tpot")
+    return cells
+
+
+def _time(value: float, keeps_up: bool) -> str:
+    if not keeps_up:
+        return "overload"
+    return "-" if math.isnan(value) else shown_time(value)
+
+
+def _error(error: KnownError | None, metric: str) -> str:
+    if error is None:
+        return "unknown"
+    return error.text(metric) + ("" if error.is_of_this_gpu else "†")
+
+
+def _footnotes(fit: Sequence[GpuResult], asked: Asked) -> list[str]:
+    notes = []
+    if asked.limits:
+        within = ", ".join(f"{each.name} <= {shown_time(each.limit_us)}" for each in asked.limits)
+        notes.append(f"capacity: the highest rate within {within}; 90 % interval over the draws")
+    else:
+        notes.append(
+            "capacity: what a server with work at all times serves, whatever the latencies (--slo limits them)"
+        )
+    if any(each.is_shortened for each in fit):
+        notes.append(
+            "* as many tokens as the KV cache holds: vLLM would not start with the model's own max_model_len"
+        )
+    if any(each.error is not None for each in fit):
+        notes.append(
+            f"known error: median / 90th percentile of {asked.latency_model} on servers that it had not seen "
+            "(docs/validation.md)"
+        )
+    if any(each.error is not None and not each.error.is_of_this_gpu for each in fit):
+        notes.append("† not measured on this GPU: the error on H100 and H200 with this class of model")
+    return notes
+
+
+def document(
+    results: Sequence[GpuResult], asked: Asked, *, num_requests: int, tool_version: str
+) -> dict[str, object]:
+    """Return the JSON document; rates in requests/s, times in µs, null where nothing is known."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "tool_version": tool_version,
+        "model_config": asked.model_config,
+        "latency_model": asked.latency_model,
+        "rate": asked.rate_per_s,
+        "slo_us": {each.name: each.limit_us for each in asked.limits},
+        "num_requests": num_requests,
+        "gpus": [_entry(each, asked.limits) for each in results],
+    }
+
+
+def _entry(result: GpuResult, limits: Sequence[RunLimit]) -> dict[str, object]:
+    entry: dict[str, object] = {"gpu": result.gpu.name, "tp": result.tp, "starts": not result.refusal}
+    if result.refusal:
+        return {**entry, "reason": result.refusal}
+    at, capacity, error = result.at_load, result.capacity, result.error
+    assert at is not None  # noqa: S101 - it starts
+    return {
+        **entry,
+        "num_kv_tokens": result.num_kv_tokens,
+        "max_model_len": result.max_model_len,
+        "keeps_up": at.keeps_up,
+        "ttft_us": {"p50": _known(at.ttft_us[0]), "p99": _known(at.ttft_us[1])},
+        "tpot_us": {"p50": _known(at.tpot_us[0]), "p99": _known(at.tpot_us[1])},
+        "capacity": result.rate_per_s,
+        "low": None if capacity is None else capacity.low,
+        "high": None if capacity is None else capacity.high,
+        "limiting": None if capacity is None else capacity.limiting,
+        "values_us": None
+        if capacity is None
+        else {each.name: _known(capacity.at_capacity.values_us[each.name]) for each in limits},
+        "output_token_throughput": result.output_tokens_per_s,
+        "price_per_hour": result.price_per_hour,
+        "output_tokens_per_price_unit": result.output_tokens_per_unit,
+        "known_error": None
+        if error is None
+        else {
+            "points": error.points,
+            "n": error.n,
+            "is_of_this_gpu": error.is_of_this_gpu,
+            "ttft": {"median": error.ttft_median / 100, "p90": error.ttft_p90 / 100},
+            "tpot": {"median": error.tpot_median / 100, "p90": error.tpot_p90 / 100},
+        },
+    }
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value

@@ -1,0 +1,170 @@
+"""``vtwin sweep``: its options. What is heavy is imported by the command."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pandas as pd
+
+    from replay.plan.sweep.grid import Grid, Run
+    from replay.plan.sweep.one_run import Row
+
+MACHINES = "Many machines"
+EVERY_S = 10.0
+"""Without a terminal, progress is a line this often."""
+
+
+def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
+    grid: Annotated[
+        Path,
+        typer.Argument(
+            metavar="GRID.yaml", help="Configurations, workloads and seeds (docs/how-to/sweep.md)."
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option(
+            metavar="TABLE.parquet",
+            help="The table, a row a run. Runs that it has already are not simulated again.",
+        ),
+    ],
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Processes of this machine. Default: its cores.", show_default=False
+        ),
+    ] = None,
+    x: Annotated[
+        str | None,
+        typer.Option(
+            "--x",
+            metavar="COLUMN",
+            help="The front's first figure. Default: price_per_million_tokens with prices, else "
+            "output_token_throughput.",
+            show_default=False,
+        ),
+    ] = None,
+    y: Annotated[
+        str | None,
+        typer.Option("--y", metavar="COLUMN", help="Its second. Default: e2e_us.p99.", show_default=False),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.html", help="Also write a page with the Pareto front.", show_default=False
+        ),
+    ] = None,
+    backend: Annotated[
+        Literal["processes", "dask", "ray"],
+        typer.Option(help="Who simulates; dask and ray are extras.", rich_help_panel=MACHINES),
+    ] = "processes",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="The running Dask or Ray cluster; it must see the same files. Default: one on this machine.",
+            rich_help_panel=MACHINES,
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say how many runs there are, and how many are done.")
+    ] = False,
+) -> None:
+    """Simulate configurations x workloads x seeds into one table, and show the Pareto front.
+
+    After Ctrl-C, the same command goes on where it was. Exit code 1 if a run has no result; its row says why.
+    """
+    from replay.plan.sweep.grid import read_grid
+    from replay.plan.sweep.table import known_rows, write_table
+    from traces.errors import ConfigError
+
+    if output.suffix != ".parquet":
+        raise ConfigError(f"--output: got {output}, expected a name that ends in .parquet")
+    asked = read_grid(grid)
+    rows = known_rows(output, asked.runs)
+    left = [run for run in asked.runs if run.digest not in rows]
+    typer.echo(f"{len(asked.runs):,} runs, {len(asked.runs) - len(left):,} of them done before", err=True)
+    if dry_run:
+        return
+    try:
+        for row in _told(left, backend=backend, jobs=jobs or os.cpu_count() or 1, address=address):
+            _keep(output, row)
+            rows[str(row["run"])] = row
+    except KeyboardInterrupt:
+        typer.echo(
+            f"interrupted: {len(rows):,} of {len(asked.runs):,} runs are kept; the same command goes on",
+            err=True,
+        )
+        raise
+    table = write_table(output, asked.runs, rows)
+    typer.echo(f"wrote {output}", err=True)
+    _show(table, asked, x=x, y=y, report=report)
+    failed = table[table["error"].notna()]
+    if len(failed):
+        typer.echo(f"{len(failed):,} runs without a result; the first: {failed['error'].iloc[0]}", err=True)
+        raise typer.Exit(1)
+
+
+def _keep(output: Path, row: Row) -> None:
+    from replay.plan.sweep.table import keep
+
+    keep(output, row)
+
+
+def _told(
+    runs: Sequence[Run], *, backend: Literal["processes", "dask", "ray"], jobs: int, address: str | None
+) -> Iterator[Row]:
+    """Yield the rows as they come, with a bar in a terminal and now and then a line elsewhere."""
+    import time
+
+    from replay.plan.sweep.backends import rows_of
+    from replay.simulation_command import load_engine
+
+    if not runs:
+        return
+    load_engine()  # once, before several processes would compile it side by side
+    rows = rows_of(runs, backend=backend, jobs=jobs, address=address)
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        parts = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*parts, console=Console(stderr=True), transient=True) as progress:
+            yield from progress.track(rows, total=len(runs))
+        return
+    told = time.monotonic()
+    for number, row in enumerate(rows, start=1):
+        yield row
+        if time.monotonic() - told > EVERY_S:
+            told = time.monotonic()
+            typer.echo(f"{number:,} of {len(runs):,} runs", err=True)
+
+
+def _show(table: pd.DataFrame, asked: Grid, *, x: str | None, y: str | None, report: Path | None) -> None:
+    """Print the front, and write its page where one is asked for."""
+    from replay.plan.side_by_side import terminal_width
+    from replay.plan.sweep.front import NOT_SETTINGS, front_of
+    from replay.plan.sweep.show import lines, write_page
+
+    settings = tuple(
+        dict.fromkeys(name for run in asked.runs for name in run.columns() if name not in NOT_SETTINGS)
+    )
+    if bool(table["error"].notna().all()):
+        return
+    front = front_of(table, settings, x=x, y=y)
+    typer.echo("\n".join(lines(front, width=terminal_width())))
+    if report is not None:
+        command = shlex.join(["vtwin", *sys.argv[1:]])
+        num_failed = int(table["error"].notna().sum())
+        write_page(report, front, num_runs=len(table), num_failed=num_failed, command=command)
+        typer.echo(f"wrote {report}", err=True)

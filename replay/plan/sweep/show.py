@@ -1,0 +1,121 @@
+"""What a sweep shows: the Pareto front in the terminal, and a page with the picture."""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from replay.pages import (
+    Cell,
+    Chart,
+    Dots,
+    Figure,
+    Figures,
+    Line,
+    Page,
+    Section,
+    Table,
+    chart,
+    render,
+    scale_of,
+)
+from replay.plan.side_by_side import side_by_side
+from replay.plan.sweep.front import Front, is_more_better
+from replay.units import shown_time
+from traces.atomic import write_text
+from traces.files.write import tool_version
+
+MOST_SHOWN = 12
+
+
+def lines(front: Front, *, width: int | None) -> list[str]:
+    """Return the front, best ``x`` first, as columns side by side."""
+    best = _best(front)
+    columns = [
+        {**{name: cell(name, row[name]) for name in (*front.settings, front.x, front.y)}}
+        for row in best.head(MOST_SHOWN).to_dict("records")
+    ]
+    if not columns:
+        return ["no run has both figures"]
+    head = f"Pareto front, {front.x} against {front.y}: {len(best)} of {len(front.points)} settings"
+    more = [f"… and {len(best) - MOST_SHOWN} more (--report shows all)"] if len(best) > MOST_SHOWN else []
+    return [head, side_by_side(columns, width=width), *more]
+
+
+def _best(front: Front) -> pd.DataFrame:
+    best = front.points[front.points["is_best"]]
+    return best.sort_values(front.x, ascending=not is_more_better(front.x), kind="stable")
+
+
+def is_time(name: str) -> bool:
+    """Say whether a figure is a time in µs, by its name."""
+    return name.partition(".")[0].endswith("_us")
+
+
+def cell(name: str, value: object) -> str:
+    """Return a figure in units that people read."""
+    if isinstance(value, float | np.floating):
+        number = float(value)
+        if is_time(name):
+            return shown_time(number)
+        return f"{number:,.4g}" if abs(number) < 10_000 else f"{number:,.0f}"
+    return str(value)
+
+
+def write_page(path: Path, front: Front, *, num_runs: int, num_failed: int, command: str) -> None:
+    """Write the page with the picture and the table. Raises ConfigError where the file cannot be written."""
+    best = _best(front)
+    figures = (front.x, front.y)
+    scale = {name: 1e3 if is_time(name) else 1.0 for name in figures}
+    units = {name: f"{name.replace('_us', '')}, ms" if is_time(name) else name for name in figures}
+    values = {name: front.points[name].to_numpy(dtype=np.float64) / scale[name] for name in figures}
+    edge = {name: best[name].to_numpy(dtype=np.float64) / scale[name] for name in figures}
+    picture = chart(
+        Chart(
+            title="Each dot is a setting, its seeds averaged; the line joins those that nothing beats",
+            x=scale_of(values[front.x], label=units[front.x]),
+            y=scale_of(values[front.y], label=units[front.y]),
+            marks=[
+                Dots(x=values[front.x], y=values[front.y], name="observed"),
+                Line(x=edge[front.x], y=edge[front.y], name="simulated"),
+            ],
+            width=860,
+            height=420,
+        )
+    )
+    ordered = front.points.sort_values(
+        [front.x, front.y], ascending=[not is_more_better(front.x), not is_more_better(front.y)]
+    )
+    names = (*front.settings, front.x, front.y)
+    rows = [
+        [
+            *(Cell(text=cell(name, row[name]), tint=0.12 if row["is_best"] else 0.0) for name in names),
+            "✓" if row["is_best"] else "",
+        ]
+        for row in ordered.to_dict("records")
+    ]
+    page = Page(
+        name="vtwin sweep",
+        eyebrow="vtwin sweep",
+        title=f"{len(best)} of {len(front.points)} settings are on the Pareto front",
+        lead=f"{escape(front.x)} against {escape(front.y)}, {num_runs:,} runs"
+        + (f", {num_failed:,} of them without a result" if num_failed else ""),
+        headlines=[],
+        sections=[
+            Section(
+                title="Pareto front",
+                anchor="front",
+                parts=[Figures(figures=[Figure(svg=picture)], columns=1)],
+            ),
+            Section(
+                title="All settings",
+                anchor="settings",
+                parts=[Table(head=[*names, "front"], rows=rows, align="l" * len(front.settings) + "rrc")],
+            ),
+        ],
+        footer=f"vtwin {tool_version()} · {escape(command)}",
+    )
+    write_text(path, render(page), option="--report")

@@ -1,0 +1,262 @@
+"""``vtwin tune``: its options. What is heavy is imported by the command."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from replay.simulation_command import AnywayOption
+from traces.workload.options import WorkloadOptions, with_workload_options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from replay.plan.tune.candidates import Candidates
+    from replay.plan.tune.live import Confirmation, Live
+    from replay.plan.tune.search import Tuned
+    from traces import Trace
+    from traces.run_slo import RunLimit
+
+TRIED = "What to try: values with commas between"
+LIVE = "On a live server"
+
+
+@with_workload_options
+def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
+    workload: WorkloadOptions,
+    config: Annotated[
+        Path, typer.Option(metavar="TWIN.yaml", help="What to simulate (docs/reference/config.md).")
+    ],
+    slo: Annotated[
+        str,
+        typer.Option(
+            metavar="LIMITS",
+            help="Latency limits over the run, as in capacity: ttft_p99=500ms,tpot_p99=50ms.",
+        ),
+    ],
+    like: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="STEM", help="Take lengths and prefixes from this trace (short for --lengths-from)."
+        ),
+    ] = None,
+    max_num_seqs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VALUES",
+            help="Default: 1/4 to 4 times the server's own.",
+            rich_help_panel=TRIED,
+            show_default=False,
+        ),
+    ] = None,
+    max_num_batched_tokens: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VALUES",
+            help="Default: 1/4 to 4 times the server's own.",
+            rich_help_panel=TRIED,
+            show_default=False,
+        ),
+    ] = None,
+    chunked_prefill: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VALUES", help="true, false. Default: both.", rich_help_panel=TRIED, show_default=False
+        ),
+    ] = None,
+    tp: Annotated[
+        str | None,
+        typer.Option(
+            "--tp",
+            metavar="VALUES",
+            help="GPUs that share each layer; needs hardware and its latency models in TWIN.yaml. Requests/s per GPU "
+            "then decide.",
+            rich_help_panel=TRIED,
+            show_default=False,
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUES",
+            help="Any other key of TWIN.yaml; one value is set in all. Repeatable.",
+            rich_help_panel=TRIED,
+            show_default=False,
+        ),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, max=50, help="How many of the best to show.")] = 3,
+    seeds: Annotated[
+        int, typer.Option(min=1, max=50, help="How many times to draw the workload for the best few.")
+    ] = 5,
+    serve: Annotated[
+        str | None,
+        typer.Option(
+            metavar="'vllm serve …'",
+            help="Confirm the best on a real server: this command starts it, with the flags added.",
+            rich_help_panel=LIVE,
+            show_default=False,
+        ),
+    ] = None,
+    url: Annotated[
+        str,
+        typer.Option(help="Where that server answers.", rich_help_panel=LIVE),
+    ] = "http://127.0.0.1:8000",
+    confirm: Annotated[
+        int, typer.Option(min=1, help="How many of the best to confirm.", rich_help_panel=LIVE)
+    ] = 1,
+    confirm_duration: Annotated[
+        float, typer.Option(min=1, metavar="S", help="How long each load lasts.", rich_help_panel=LIVE)
+    ] = 120.0,
+    start_timeout: Annotated[
+        float,
+        typer.Option(min=1, metavar="S", help="How long the server may take to start.", rich_help_panel=LIVE),
+    ] = 900.0,
+    output: Annotated[
+        Path,
+        typer.Option(metavar="DIR", help="Folder for the traces and logs of it.", rich_help_panel=LIVE),
+    ] = Path("vtwin-tune"),
+    anyway: AnywayOption = False,
+    defaults: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Your own defaults.yaml, read before the built-in one."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> None:
+    """Find the engine flags that serve the highest rate within latency limits.
+
+    Every combination of the values is simulated with the same requests, 5,000 unless --num-requests says otherwise.
+    Exit code 1 if no combination meets the limits.
+    """
+    from replay.plan.draws import draws, searchable
+    from replay.plan.tune.candidates import CHUNKED, SEATS, TOKENS, TP, candidates_of
+    from replay.simulation_command import prepare_engine
+    from traces.run_slo import parse_run_slo
+
+    limits = parse_run_slo(slo)
+    options = searchable(workload, like)
+    live = None if serve is None else _live(serve, url, output, confirm_duration, start_timeout)
+    named = {SEATS: max_num_seqs, TOKENS: max_num_batched_tokens, CHUNKED: chunked_prefill, TP: tp}
+    asked = [f"{key}={values}" for key, values in named.items() if values is not None] + (settings or [])
+    candidates = candidates_of(config, defaults, asked, anyway=anyway)
+    notes = tuple(dict.fromkeys(candidates.tried[0].twin.notes))
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
+    traces = draws(options, seeds)
+    prepare_engine(candidates.tried[0].twin)
+    tuned = _searched(traces, candidates, limits, keep=top)
+    warnings = (*notes, *_extrapolated(tuned))
+    confirmed = {} if live is None else _confirmed(tuned, traces[0], limits, live=live, number=confirm)
+    _show(tuned, candidates, limits, confirmed, warnings=warnings, as_json=as_json)
+    if not tuned.best or (confirmed and not any(each.meets(limits) for each in confirmed.values())):
+        raise typer.Exit(1)
+
+
+def _live(serve: str, url: str, folder: Path, duration_s: float, start_timeout_s: float) -> Live:
+    """Return how to try on a live server. Raises ConfigError on a command line without a word."""
+    from replay.plan.tune.live import Live
+    from traces.errors import ConfigError
+
+    try:
+        command = tuple(shlex.split(serve))
+    except ValueError as error:
+        raise ConfigError(f"--serve: got {serve!r}, expected a command line ({error})") from error
+    if not command:
+        raise ConfigError("--serve: got nothing, expected a command that starts a server")
+    if not url.startswith(("http://", "https://")):
+        raise ConfigError(f"--url: got {url!r}, expected http://HOST:PORT")
+    return Live(
+        url=url.rstrip("/").removesuffix("/v1"),
+        command=command,
+        folder=folder,
+        duration_s=duration_s,
+        start_timeout_s=start_timeout_s,
+    )
+
+
+def _searched(
+    traces: Sequence[Trace], candidates: Candidates, limits: Sequence[RunLimit], *, keep: int
+) -> Tuned:
+    """Search, with a bar in a terminal."""
+    import sys
+
+    from replay.plan.tune.search import search
+    from replay.simulation_command import working
+
+    number = len(candidates.tried)
+    if not sys.stderr.isatty():
+        with working(f"simulating {number} servers"):
+            return search(traces, candidates.tried, limits, keep=keep)
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(f"simulating {number} servers", total=number)
+        return search(
+            traces,
+            candidates.tried,
+            limits,
+            keep=keep,
+            tell=lambda done: progress.update(task, completed=done),
+        )
+
+
+def _extrapolated(tuned: Tuned) -> list[str]:
+    """Tell and return that a best server works beyond what the twin was fitted on."""
+    from replay.twin.fitted_range import FittedRange, extrapolation_note
+
+    notes = []
+    for candidate, capacity in tuned.best[:1]:
+        if capacity.rate_per_s is None:
+            continue
+        beyond = FittedRange(rate_per_s=(capacity.rate_per_s, capacity.rate_per_s))
+        note = extrapolation_note(candidate.twin.fitted, beyond)
+        notes += [] if note is None else [note]
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
+    return notes
+
+
+def _confirmed(
+    tuned: Tuned, trace: Trace, limits: Sequence[RunLimit], *, live: Live, number: int
+) -> dict[int, Confirmation]:
+    """Try the best few on the live server, one after the other."""
+    from replay.plan.tune.flags import flags_of
+    from replay.plan.tune.live import confirm
+
+    chosen = [(place, *each) for place, each in enumerate(tuned.best[:number])]
+    for _, candidate, _ in chosen:
+        flags_of(candidate.settings)  # a setting without a flag is told before a server is started
+    return {
+        place: confirm(
+            candidate, trace, capacity.rate_per_s or 0.0, limits, live=live, name=f"best-{place + 1}"
+        )
+        for place, candidate, capacity in chosen
+    }
+
+
+def _show(
+    tuned: Tuned,
+    candidates: Candidates,
+    limits: Sequence[RunLimit],
+    confirmed: dict[int, Confirmation],
+    *,
+    warnings: Sequence[str],
+    as_json: bool,
+) -> None:
+    """Print the outcome on stdout."""
+    from replay.plan.side_by_side import terminal_width
+    from replay.plan.tune.text import document, lines
+    from traces.files.write import tool_version
+
+    if as_json:
+        told = document(
+            tuned, candidates, limits, confirmed=confirmed, tool_version=tool_version(), warnings=warnings
+        )
+        typer.echo(json.dumps(told, indent=2, allow_nan=False))
+        return
+    typer.echo("\n".join(lines(tuned, candidates, limits, confirmed=confirmed, width=terminal_width())))

@@ -1,0 +1,32 @@
+"""What vLLM checks before it starts: a configuration that fails here would not serve a single request."""
+
+from __future__ import annotations
+
+from sim.config import UNBOUNDED, EngineConfig
+
+
+def startup_faults(engine: EngineConfig) -> tuple[str, ...]:
+    """Return why vLLM would refuse to start an engine, a line each; nothing where it would start.
+
+    As vLLM 0.32 has them: a KV cache holds one sequence of ``max_model_len``; without chunked prefill, so does a step;
+    a step has room for a token of every sequence.
+    """
+    faults = []
+    if engine.num_gpu_blocks != UNBOUNDED:
+        tokens = (engine.num_gpu_blocks - 1) * engine.block_size
+        if tokens < engine.max_model_len:
+            faults.append(
+                f"engine.num_gpu_blocks {engine.num_gpu_blocks}: the KV cache holds {tokens} tokens, less than one "
+                f"sequence of max_model_len {engine.max_model_len}; vLLM would refuse to start"
+            )
+    if not engine.enable_chunked_prefill and engine.max_num_batched_tokens < engine.max_model_len:
+        faults.append(
+            f"engine.max_num_batched_tokens {engine.max_num_batched_tokens}: without chunked prefill less than one "
+            f"sequence of max_model_len {engine.max_model_len}; vLLM would refuse to start"
+        )
+    if engine.max_num_batched_tokens < engine.max_num_seqs:
+        faults.append(
+            f"engine.max_num_batched_tokens {engine.max_num_batched_tokens}: less than max_num_seqs "
+            f"{engine.max_num_seqs}; vLLM would refuse to start"
+        )
+    return tuple(faults)

@@ -1,0 +1,117 @@
+"""Comparing GPUs: against single simulations of the same configuration, against the docs, and as a user calls it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import vtwin
+from replay.plan.gpus.known_errors import known_errors
+from replay.plan.prices import read_prices
+from traces import ConfigError
+
+LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
+LOAD = ("--prompt-tokens", "500", "--output-tokens", "60", "--num-requests", "200", "--seeds", "1")
+VALIDATION = Path(__file__).parents[3] / "docs" / "validation.md"
+
+
+def compared(capsys: pytest.CaptureFixture[str], *options: str, code: int = 0) -> list[dict[str, object]]:
+    arguments = ["model", "compare", "--model-config", LLAMA, *LOAD, *options, "--json"]
+    assert vtwin.main(arguments) == code
+    told: list[dict[str, object]] = json.loads(capsys.readouterr().out)["gpus"]
+    return told
+
+
+def test_each_gpu_does_what_a_run_with_it_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first tenth of the requests is not measured, so the run leaves it out as well."""
+    found = compared(capsys, "--gpus", "H100,L40S", "--tp", "1,2", "--rate", "5", "--arrival", "constant")
+    assert [(each["gpu"], each["tp"]) for each in found] == [
+        ("H100", 1),
+        ("H100", 2),
+        ("L40S", 1),
+        ("L40S", 2),
+    ]
+    (tmp_path / "twin.yaml").write_text(
+        f"latency: {{model: physics, model_config: {LLAMA}}}\nhardware: {{gpu: L40S, tp: 2}}\n"
+    )
+    run = ["run", "--config", str(tmp_path / "twin.yaml"), *LOAD[:-2], "--rate", "5", "--arrival", "constant"]
+    assert vtwin.main([*run, "--warmup-frac", "0.1", "--json"]) == 0
+    alone = json.loads(capsys.readouterr().out)
+    for metric in ("ttft_us", "tpot_us"):
+        told = found[3][metric]
+        assert isinstance(told, dict)
+        assert told["p50"] == pytest.approx(alone[metric]["p50"], rel=0.01)
+    capacities = [float(str(each["capacity"])) for each in found]
+    assert capacities[0] > capacities[2]
+    assert capacities[1] > capacities[0]
+
+
+def test_prices_say_what_a_token_costs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "prices.yaml").write_text("h100: 2.5\nL40S: 0.5\n")
+    found = compared(capsys, "--gpus", "H100", "--tp", "2", "--prices", str(tmp_path / "prices.yaml"))
+    assert found[0]["price_per_hour"] == 5.0
+    tokens = float(str(found[0]["capacity"])) * 60
+    assert found[0]["output_tokens_per_price_unit"] == pytest.approx(tokens * 3600 / 5, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [("", "got no price"), ("H100: 0", "expected a price"), ("H100: x", "expected"), ("H1000: 2", "H1000")],
+)
+def test_a_wrong_price_is_told(tmp_path: Path, text: str, complaint: str) -> None:
+    (tmp_path / "prices.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=complaint):
+        read_prices(tmp_path / "prices.yaml")
+
+
+def test_a_model_that_fits_nowhere_is_exit_1_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    found = compared(capsys, "--gpus", "A10G", "--dtype", "float32", code=1)
+    assert found[0]["starts"] is False
+    assert "GiB" in str(found[0]["reason"])
+
+
+def test_where_the_kv_cache_is_small_sequences_are_shortened_unless_asked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert (
+        compared(capsys, "--gpus", "A10G")[0]["max_model_len"]
+        == compared(capsys, "--gpus", "A10G")[0]["num_kv_tokens"]
+    )
+    asked = compared(capsys, "--gpus", "A10G", "--max-model-len", "100000", code=1)
+    assert "vLLM would refuse to start" in str(asked[0]["reason"])
+
+
+def test_the_known_errors_are_those_of_the_page() -> None:
+    section = VALIDATION.read_text().split("\n## TTFT and TPOT of unmeasured servers\n")[1].split("\n## ")[0]
+    first = section.split("Kimi-K2.5 is the only")[0]
+    rows = [
+        [cell.strip() for cell in line.strip("| ").split("|")]
+        for line in first.splitlines()
+        if re.match(r"\| (dense|MoE)[^|]*\| \d+ \| (roofline|physics) \|", line)
+    ]
+    page = {(row[0], int(row[1]), row[2], *map(float, row[3:7])) for row in rows}
+    table = {
+        (each.points, each.n, each.model, each.tpot_median, each.tpot_p90, each.ttft_median, each.ttft_p90)
+        for each in known_errors()
+    }
+    assert len(table) == 14
+    assert table == page
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--gpus", "H100,H100"], "--gpus: got 'H100,H100', expected each GPU once"),
+        (["--gpus", "H100", "--tp", "0"], "--tp: got '0', expected different numbers >= 1"),
+        (["--gpus", "H100", "--tp", "two"], "--tp: got 'two', expected numbers"),
+        (["--gpus", "Z9"], "--gpus"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    capsys: pytest.CaptureFixture[str], options: list[str], complaint: str
+) -> None:
+    assert vtwin.main(["model", "compare", "--model-config", LLAMA, *options]) == 2
+    assert complaint in capsys.readouterr().err.strip().splitlines()[-1]

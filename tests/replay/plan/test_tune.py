@@ -1,0 +1,222 @@
+"""Tune: against every candidate measured in full, on a live server, and as a user calls it."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+import vtwin
+from replay.plan.capacity import TOLERANCE, find_capacity
+from replay.plan.tune.candidates import candidates_of
+from replay.plan.tune.flags import flags_of
+from replay.plan.tune.live import at_rate
+from replay.plan.tune.search import search
+from replay.twin.keys.overlay import Setting
+from traces import ConfigError, Trace
+from traces.run_slo import parse_run_slo
+from traces.workload import WorkloadOptions, trace_from_options
+
+TWIN = """\
+engine:
+  {max_num_seqs: 16, max_num_batched_tokens: 512, num_gpu_blocks: 600, max_model_len: 1024, async_scheduling: false}
+latency:
+  model: blackbox
+  coefficients: {alpha0: 500, alpha1: 2, alpha2: 0, beta0: 6000, beta1: 10, beta2: 20}
+"""
+ON_GPUS = """\
+engine: {num_gpu_blocks: 4000, max_num_seqs: 32, max_num_batched_tokens: 2048, max_model_len: 2048}
+latency: {model: roofline, model_config: meta-llama/Llama-3.1-8B-Instruct}
+hardware: {gpu: H100, tp: 1}
+"""
+LIMITS = parse_run_slo("ttft_p95=400ms,tpot_p99=12ms")
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    (tmp_path / "twin.yaml").write_text(TWIN)
+    return tmp_path / "twin.yaml"
+
+
+def drawn(num_requests: int = 600) -> Trace:
+    options = WorkloadOptions(
+        rate=1.0, prompt_tokens=200, output_tokens=60, num_requests=num_requests, seed=1
+    )
+    return trace_from_options(options)
+
+
+def test_the_best_is_what_measuring_every_candidate_in_full_finds(config: Path) -> None:
+    found = candidates_of(
+        config, None, ["engine.max_num_seqs=4,8,16,32,64", "engine.max_num_batched_tokens=128,512"]
+    )
+    trace = drawn()
+    tuned = search([trace], found.tried, LIMITS, keep=2)
+    rates = {
+        each.name: find_capacity([trace], each.twin, LIMITS, with_binding=False).rate_per_s or 0.0
+        for each in found.tried
+    }
+    assert len(rates) == 10
+    assert max(rates.values()) > 1.3 * rates["as it is"]
+    best = sorted(rates.values(), reverse=True)[:2]
+    for (candidate, capacity), rate in zip(tuned.best, best, strict=True):
+        assert capacity.rate_per_s == rates[candidate.name]
+        assert rates[candidate.name] >= rate * (1 - 2 * TOLERANCE)
+
+
+def test_where_gpus_differ_in_number_the_rate_per_gpu_decides(tmp_path: Path) -> None:
+    (tmp_path / "twin.yaml").write_text(ON_GPUS)
+    fixed = [
+        "engine.max_num_seqs=32",
+        "engine.max_num_batched_tokens=2048",
+        "engine.enable_chunked_prefill=true",
+    ]
+    found = candidates_of(tmp_path / "twin.yaml", None, [*fixed, "hardware.tp=1,2"])
+    assert [each.num_gpus for each in found.tried] == [1, 2]
+    tuned = search([drawn()], found.tried, parse_run_slo("tpot_p99=50ms"), keep=2)
+    rates = {each.num_gpus: capacity.rate_per_s for each, capacity in tuned.best}
+    assert rates[2] is not None
+    assert rates[1] is not None
+    assert tuned.is_per_gpu
+    assert rates[1] < rates[2] < 2 * rates[1]
+    assert tuned.best[0][0].num_gpus == 1
+
+
+def test_what_vllm_would_refuse_is_no_candidate(config: Path) -> None:
+    found = candidates_of(config, None, ["engine.max_num_seqs=16", "engine.max_num_batched_tokens=512,1024"])
+    assert [each.name for each in found.tried] == [
+        "as it is",
+        "max_num_batched_tokens=1024",
+        "max_num_batched_tokens=1024, enable_chunked_prefill=false",
+    ]
+    assert len(found.impossible) == 1
+    assert "without chunked prefill less than one sequence of max_model_len 1024" in found.impossible[0][1]
+
+
+def test_settings_become_flags_of_vllm_serve() -> None:
+    settings = [
+        Setting("engine.max_num_seqs", "64"),
+        Setting("engine.enable_chunked_prefill", "false"),
+        Setting("hardware.tp", "2"),
+    ]
+    assert flags_of(settings) == [
+        *("--max-num-seqs", "64"),
+        "--no-enable-chunked-prefill",
+        *("--tensor-parallel-size", "2"),
+    ]
+    with pytest.raises(ConfigError, match=r"^latency.coefficients.beta0: .* vllm serve has a flag for"):
+        flags_of([Setting("latency.coefficients.beta0", "1")])
+
+
+def test_a_live_load_is_the_first_requests_at_the_rate() -> None:
+    trace = drawn(400)
+    load = at_rate(trace, 20.0, duration_s=10)
+    arrival = load.column("arrival_time_us").to_numpy()
+    assert len(load) == 200
+    assert arrival.max() == pytest.approx(199 / 20 * 1e6, abs=1)
+    assert list(load.column("input_tokens")) == list(trace.column("input_tokens")[:200])
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+SERVER = """\
+import subprocess, sys
+from pathlib import Path
+flags = dict(zip(sys.argv[3::2], sys.argv[4::2]))
+text = Path(sys.argv[1]).read_text().replace("max_num_seqs: 16", "max_num_seqs: " + flags["--max-num-seqs"])
+Path("served.yaml").write_text(text)
+sys.exit(subprocess.call([sys.executable, "-m", "vtwin", "serve", "--config", "served.yaml", "--port", sys.argv[2]]))
+"""
+
+
+def test_the_best_is_confirmed_on_a_live_server(
+    config: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    free_port: int,
+) -> None:
+    """A server of known truth, started with the flags found, keeps the limits, and is gone afterwards."""
+    monkeypatch.chdir(tmp_path)
+    config.write_text(TWIN.replace("beta0: 6000", "beta0: 30000"))
+    (tmp_path / "server.py").write_text(SERVER)
+    code = vtwin.main(
+        [
+            *(
+                "tune",
+                "--config",
+                str(config),
+                "--slo",
+                "ttft_p95=20s,tpot_p99=200ms",
+                "--json",
+                "--seeds",
+                "1",
+            ),
+            *("--prompt-tokens", "50", "--output-tokens", "10", "--num-requests", "150", "--top", "1"),
+            *("--max-num-seqs", "16,48", "--max-num-batched-tokens", "512", "--chunked-prefill", "true"),
+            *("--serve", f"{sys.executable} server.py {config} {free_port}", "--confirm-duration", "1"),
+            *("--url", f"http://127.0.0.1:{free_port}"),
+        ]
+    )
+    told = json.loads(capsys.readouterr().out)
+    live = told["best"][0]["live"]
+    assert told["best"][0]["flags"] == "--max-num-seqs 48"
+    assert (code, live["met"]) == (0, True), live
+    assert live["failed_frac"] == 0
+    assert live["num_requests"] >= 45
+    assert live["values_us"]["tpot_p99"] == pytest.approx(told["best"][0]["values_us"]["tpot_p99"], rel=0.5)
+    assert (tmp_path / "vtwin-tune" / "best-1.log").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (
+            ["--max-num-seqs", "16", "--max-num-batched-tokens", "512", "--chunked-prefill", "true"],
+            "no server but the",
+        ),
+        (["--serve", "'vllm"], '--serve: got "\'vllm", expected a command line'),
+        (["--serve", "vllm serve m", "--url", "here"], "--url: got 'here', expected http://HOST:PORT"),
+        (["--rate", "5"], "--rate: got it with a search for a rate"),
+        (["--max-num-seqs", ""], "--set engine.max_num_seqs: got ''"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    config: Path, capsys: pytest.CaptureFixture[str], options: list[str], complaint: str
+) -> None:
+    code = vtwin.main(["tune", "--config", str(config), "--slo", "ttft_p99=1s", *options])
+    told = capsys.readouterr().err.strip().splitlines()
+    assert code == 2
+    assert complaint in told[-1]
+
+
+def test_a_model_that_leaves_too_little_memory_is_refused_unless_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Llama 3.1 8B in 16 bits on an A10G: vLLM ends with an error, since one full sequence does not fit."""
+    (tmp_path / "twin.yaml").write_text(
+        "latency: {model: roofline, model_config: meta-llama/Llama-3.1-8B-Instruct}\nhardware: A10G\n"
+    )
+    arguments = [
+        "run",
+        "--config",
+        str(tmp_path / "twin.yaml"),
+        "--rate",
+        "1",
+        "--num-requests",
+        "5",
+        "--json",
+    ]
+    assert vtwin.main(arguments) == 2
+    refused = capsys.readouterr().err.strip().splitlines()
+    assert "vLLM would refuse to start" in refused[-1]
+    assert "--anyway" in refused[-1]
+    assert vtwin.main([*arguments, "--anyway"]) == 0
+    assert json.loads(capsys.readouterr().out)["num_by_status"] == {"ok": 5}

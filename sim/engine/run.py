@@ -73,6 +73,14 @@ def is_paused(s: State) -> bool:
 
 
 @part
+def reason_to_stop(s: State) -> int:
+    """Return NEEDS_ROOM or PAUSED where the engine cannot go on, or is not to, before its next step; else NEVER."""
+    if not has_room(s):
+        return NEEDS_ROOM
+    return PAUSED if is_paused(s) else NEVER
+
+
+@part
 def has_unfinished(s: State) -> bool:
     """Return whether anybody runs or waits."""
     queues = s.engine[0].queues
@@ -164,10 +172,9 @@ def run_sync(s: State, until_us: int, coalesce: bool) -> int:
         s.engine[0].current_step,
     )
     while True:
-        if not has_room(s):
-            return NEEDS_ROOM
-        if is_paused(s):
-            return PAUSED
+        answer = reason_to_stop(s)
+        if answer != NEVER:
+            return answer
         if clock.now_us >= until_us:
             add_arrivals(s, until_us - 1)
             return REACHED
@@ -268,10 +275,9 @@ def run_with_batch_queue(s: State, until_us: int, coalesce: bool) -> int:
     most = s.engine[0].settings.max_concurrent_batches
     clock, queues, current = s.engine[0].clock, s.engine[0].queues, s.engine[0].current_step
     while True:
-        if not has_room(s):
-            return NEEDS_ROOM
-        if is_paused(s):
-            return PAUSED
+        answer = reason_to_stop(s)
+        if answer != NEVER:
+            return answer
         if clock.now_us >= until_us:
             add_arrivals(s, until_us - 1)
             return REACHED

@@ -21,6 +21,7 @@ from sim.engine.kv_cache.allocate_slots import (
     allocate_slots,
     fits,
     get_computed_blocks,
+    reserve,
 )
 from sim.engine.kv_transfer.delivery import poll_transfers
 from sim.engine.kv_transfer.loading import fits_behind, local_tokens, promote, start_load, take_held
@@ -31,7 +32,7 @@ from sim.engine.optional.added_time import (
     note_first_schedule,
     skips_for_adapter,
 )
-from sim.engine.optional.batching import is_decode, is_stopped_by_company, num_blocks_reserved, reserve
+from sim.engine.optional.batching import is_decode, is_stopped_by_company, num_blocks_reserved
 from sim.engine.optional.pipeline import is_out_of_turn, skips_for_stale_output
 from sim.engine.optional.speculative import (
     mark_padding,

@@ -25,8 +25,6 @@ from sim.compile import part, phase
 from sim.config import EngineConfig
 from sim.engine import dtypes as dt
 from sim.engine.dtypes import SARATHI, STATIC
-from sim.engine.kv_cache.allocate_slots import append_new_block
-from sim.engine.kv_cache.prefix_cache import cdiv
 from sim.engine.state import Records, State
 
 CODES = {"vllm": dt.VLLM, "orca": dt.ORCA, "sarathi": dt.SARATHI, "static": dt.STATIC}
@@ -64,14 +62,8 @@ def reserves_sequences(s: State) -> bool:
 def num_blocks_reserved(s: State, request: int) -> int:
     """Return how many blocks a request reserves at admission (2, 4)."""
     settings, r = s.engine[0].settings, s.requests[request]
-    return cdiv(r.num_tokens if settings.batching == SARATHI else r.max_total_tokens, settings.block_size)
-
-
-@phase
-def reserve(s: State, request: int, num_blocks: int) -> None:
-    """Give a request blocks until it has so many."""
-    while s.requests[request].num_blocks < num_blocks:
-        append_new_block(s, request)
+    num_tokens = r.num_tokens if settings.batching == SARATHI else r.max_total_tokens
+    return -(-num_tokens // settings.block_size)
 
 
 @phase

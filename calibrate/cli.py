@@ -22,7 +22,11 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         Path | None, typer.Option(metavar="STEM", help="A trace to compare the observed one with.")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(metavar="TWIN.yaml", help="The twin to simulate the traces with.")
+        Path | None,
+        typer.Option(
+            metavar="TWIN.yaml",
+            help="The twin to simulate the traces with. Default with --fit: what the first trace's header says.",
+        ),
     ] = None,
     fit: Annotated[bool, typer.Option("--fit", help="Fit the twin's coefficients to the traces.")] = False,
     holdout: Annotated[
@@ -98,6 +102,13 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
     infer_async: Annotated[
         bool,
         typer.Option("--infer-async", help="Fit with and without async scheduling and take the better fit."),
+    ] = False,
+    accept_flags: Annotated[
+        bool,
+        typer.Option(
+            "--accept-flags",
+            help="Go on if the twin's flags are not those that a trace's header says of its server.",
+        ),
     ] = False,
     latency_model: Annotated[
         Literal["auto", "blackbox", "extended", "physics", "profiled", "roofline"] | None,
@@ -192,6 +203,7 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         network_of,
         read_traces,
         summarise,
+        twin_of_header,
         write_all,
     )
     from calibrate.compare_latency import check_alone, compare_models, kind_of
@@ -202,6 +214,8 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
     from traces.slo import parse_slo
 
     held_out = holdout or []
+    if fit and config is None and simulated is None:
+        config = twin_of_header(observed[0], report, gpu=gpu)
     check_options(
         simulated=simulated is not None,
         config=config is not None,
@@ -246,7 +260,14 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
     if compare_latency is not None:
         compare_models(compare_latency, traces, config, report, fit=fit, options=options, as_json=as_json)
         return None
-    calibration = calibration_of(traces, config, fit=fit, options=options, latency_model=latency_model)
+    calibration = calibration_of(
+        traces,
+        config,
+        fit=fit,
+        options=options,
+        latency_model=latency_model,
+        accepts_flags=accept_flags or gate is not None,
+    )
     verdict = None if gate is None else verdict_on(calibration, *gate)
     documents = write_all(
         calibration,

@@ -52,20 +52,35 @@ def network_of(text: str | None, traces: Traces) -> Network | None:
 
 
 def calibration_of(
-    traces: Traces, config: Path | None, *, fit: bool, options: Options, latency_model: str | None = None
+    traces: Traces,
+    config: Path | None,
+    *,
+    fit: bool,
+    options: Options,
+    latency_model: str | None = None,
+    accepts_flags: bool = False,
 ) -> Calibration:
     """Return what was asked for: two traces compared, or a twin compared with traces, fitted first or as configured.
 
-    ``latency_model``: another than the twin's file names.
+    ``latency_model``: another than the twin's file names. Raises ConfigError where a header says other flags of its
+    server than the twin has, unless ``accepts_flags``.
     """
     from calibrate import run
+    from calibrate.distinct_runs import check_flags
     from calibrate.progress import fit_progress
+    from traces.errors import ConfigError
 
     repeats, held_out = traces.repeats, traces.holdout
     if config is None:
         assert traces.simulated is not None  # noqa: S101 - check_options has seen to it
         return run.compare_with_simulated(traces.observed[0], traces.simulated, options, repeats=repeats)
     twin = _load(config, latency_model, fit=fit)
+    try:
+        check_flags((*traces.observed, *held_out), twin, is_async_open=options.infer_async)
+    except ConfigError as error:
+        if not accepts_flags:
+            raise
+        typer.echo(f"warning: {error}", err=True)
     _tell_what_is_not_simulated((*traces.observed, *held_out), twin)
     if not fit:
         return run.compare_with_twin(traces.observed, twin, options, holdout=held_out, repeats=repeats)
@@ -73,6 +88,28 @@ def calibration_of(
         return run.calibrate(
             traces.observed, twin, options, holdout=held_out, repeats=repeats, report=progress
         )
+
+
+def twin_of_header(path: Path, report: Path, *, gpu: str | None) -> Path:
+    """Write the twin that a trace's header describes as start.yaml into the report's folder; return where.
+
+    Raises ConfigError where there is no trace.
+    """
+    from calibrate.distinct_runs import distinct_names
+    from replay.twin.start.from_serve import start_from_header, twin_text
+    from traces.atomic import write_text
+    from traces.importers.recorded import read_recorded
+
+    start = start_from_header(read_recorded(path).header, name=distinct_names([path])[0])
+    text, notes = twin_text(start, gpu=gpu)
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
+    report.mkdir(parents=True, exist_ok=True)
+    write_text(report / "start.yaml", text, option="--report")
+    typer.echo(
+        f"no --config: the fit starts from the header of {path}, written to {report / 'start.yaml'}", err=True
+    )
+    return report / "start.yaml"
 
 
 def _tell_what_is_not_simulated(sources: Sequence[Source], twin: TwinConfig) -> None:

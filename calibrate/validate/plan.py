@@ -46,7 +46,7 @@ class ValidationPlan:
         stem = f"rate-{float(self._holdout_rate()):g}"
         return [
             *(str(self.folder / "plan" / name) for name in FITTED_LOADS),
-            *("--config", str(config), "--fit"),
+            *("--config", str(config), "--fit", "--accept-flags"),
             *(
                 "--holdout",
                 str(self.folder / "holdout" / stem),

@@ -239,3 +239,28 @@ def test_a_cap_that_no_header_says_can_be_given(tmp_path: Path, monkeypatch: pyt
     assert vtwin.main(told) == 0
     report = json.loads((tmp_path / "r" / "report.json").read_text())
     assert report["holdout"]["e2e_us"]["mape"]["value"] == pytest.approx(0, abs=1e-3)
+
+
+def test_a_header_that_says_other_flags_than_the_twin_stops_the_fit(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = read_trace(here / "low")
+    server = trace.header.server.learn("/metrics", max_num_seqs=32)
+    write_trace(trace.with_header(server=server), here / "said")
+    asked = ("said", "--config", "guess.yaml", "--report", "report", "--fit", "--latency-model", "blackbox")
+    assert run(*asked) == 2
+    told = capsys.readouterr().err
+    assert "engine.max_num_seqs: got 64, expected 32, which the header of said says" in told
+    assert "--accept-flags" in told
+    assert run(*asked, "--accept-flags") == 0
+    assert "warning: engine.max_num_seqs: got 64" in capsys.readouterr().err
+
+
+def test_a_fit_without_a_twin_starts_from_the_header(here: Path) -> None:
+    trace = read_trace(here / "low")
+    server = trace.header.server.learn("/metrics", max_num_seqs=32, async_scheduling=False)
+    write_trace(trace.with_header(server=server), here / "said")
+    asked = ("said", "--fit", "--latency-model", "blackbox", "--report", "report")
+    assert run(*asked, "--write-config", "fitted.yaml") == 0
+    assert load_config(here / "report" / "start.yaml").engine.max_num_seqs == 32
+    assert load_config(here / "fitted.yaml").engine.max_num_seqs == 32

@@ -151,3 +151,15 @@ def test_failed_requests_are_a_warning() -> None:
         "failures" in line
         for line in warnings_of(compare_with_twin([source("low", trace)], SERVER, Options()))
     )
+
+
+def test_a_hold_out_with_the_lengths_of_a_fitted_trace_is_told() -> None:
+    found = fitted()
+    (own,) = found.traces
+    again = source("again", observed(workload(60, rate=3, seed=9), noise=0.05))
+    others = source("others", observed(workload(60, rate=3, seed=10)))
+    seen = replace(own, role="fitted", source=source("seen", observed(workload(60, rate=5, seed=9))))
+    held_out = [replace(own, role="held out", source=each) for each in (again, others)]
+    told = [line for line in warnings_of(replace(found, traces=(seen, *held_out))) if "hold-out" in line]
+    assert len(told) == 1
+    assert told[0].startswith("hold-out: again has the same lengths as seen, which was fitted")

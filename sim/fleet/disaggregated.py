@@ -81,7 +81,7 @@ def disaggregated_at(
     cost = transfer or Transfer()
     prefill = _Prefill(seconds=_alone(profiles[0], lengths))
     decode = profiles[1]
-    slots = decode.num_slots(context)
+    slots = decode.slots_for(lengths, context)
     if slots == 0:
         raise Infeasible(
             f"context {context}: got a KV cache of {decode.num_blocks} blocks, which holds no such request"

@@ -29,7 +29,9 @@ class GpuProfile:
     ``power_x0`` between them.
 
     ``prefill_token_s``, ``prefill_pair_s``: compute of prompts, seconds per token and per (query, key) pair; 0: prompts
-    take no longer than the iterations they are in. ``num_gpus``: behind the one engine. Raises InvalidConfig.
+    take no longer than the iterations they are in. ``num_gpus``: behind the one engine. ``reserves_context``: a request
+    holds blocks for the longest that a pool takes, as the fleet simulator has it; else, as in vLLM, for the tokens that
+    it has, and ``max_slots`` (max_num_seqs) holds at every length. Raises InvalidConfig.
     """
 
     w_s: float
@@ -47,6 +49,7 @@ class GpuProfile:
     prefill_token_s: float = 0.0
     prefill_pair_s: float = 0.0
     num_gpus: int = 1
+    reserves_context: bool = True
 
     def __post_init__(self) -> None:
         """Check the figures."""
@@ -69,6 +72,19 @@ class GpuProfile:
         The second is ``max_slots`` at the calibration context, and in proportion more at shorter ones.
         """
         return min(self.kv_limit(context), self.max_slots * self.calibration_context // context)
+
+    def slots_for(self, lengths: Lengths, context: int) -> int:
+        """Return how many requests of a workload run at once: ``num_slots``, or, without a reserve, as many as fit.
+
+        Those hold as many tokens as they have on average while they run; the longest must fit alone.
+        """
+        if self.reserves_context:
+            return self.num_slots(context)
+        if self.kv_limit(context) == 0:
+            return 0
+        held = float((lengths.output_tokens * (lengths.input_tokens + lengths.output_tokens / 2)).sum())
+        blocks = -(-held / float(lengths.output_tokens.sum()) // self.block_size)
+        return max(1, min(self.max_slots, int(self.num_blocks // blocks)))
 
     # -- how long -----------------------------------------------------------------------------------------------
 

@@ -59,7 +59,7 @@ def pool_at(
     profile: GpuProfile, lengths: Lengths, rate_per_s: float, *, context: int, engines: int
 ) -> PoolSize:
     """Return what a pool of so many engines does at a rate, Poisson arrivals. Raises Infeasible where nothing fits."""
-    slots = profile.num_slots(context)
+    slots = profile.slots_for(lengths, context)
     if slots == 0:
         raise Infeasible(
             f"context {context}: got a KV cache of {profile.num_blocks} blocks, which holds no such request"
@@ -160,7 +160,7 @@ def _final(pool: PoolSize, objective: Objective, *, binding: str) -> PoolSize:
 
 
 def _check_possible(profile: GpuProfile, lengths: Lengths, objective: Objective) -> None:
-    """Raise Infeasible where no number helps: on an idle GPU a prefill, or an iteration, takes longer than is allowed."""
+    """Raise Infeasible where no number helps: a prefill, or an iteration, takes too long on an idle GPU."""
     alone = float(np.percentile(prefill_s(profile, lengths, active=0.0), 99, method="inverted_cdf"))
     if alone >= objective.ttft_p99_s:
         raise Infeasible(

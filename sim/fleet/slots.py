@@ -77,7 +77,7 @@ class _Pool:
         self, profile: GpuProfile, lengths: Lengths, arrival_s: Floats, *, context: int, gpus: int
     ) -> None:
         self.profile, self.arrival_s = profile, arrival_s
-        self.slots = profile.num_slots(context)
+        self.slots = profile.slots_for(lengths, context)
         self.total = lengths.total_tokens
         self.needed = np.ceil(self.total / profile.block_size).astype(np.int64)
         self.prefill = profile.prefill_iterations(lengths)

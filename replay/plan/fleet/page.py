@@ -247,7 +247,7 @@ def _bar(swing: Swing, base: int, reach: int) -> str:
     return (
         f'<svg viewBox="0 0 {width} 14" width="{width}" height="14" role="img">'
         f"<title>{low:,} to {high:,} engines</title>"
-        f'<rect class="bar simulated" x="{left:.1f}" y="3" width="{max(right - left, 1):.1f}" height="8"/>'
+        f'<path class="band simulated" style="opacity:.6" d="M{left:.1f} 3H{max(right, left + 1):.1f}V11H{left:.1f}Z"/>'
         f'<path class="axis" d="M{half} 0V14"/></svg>'
     )
 

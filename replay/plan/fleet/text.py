@@ -66,6 +66,7 @@ def _simulated(seen: Verification, objective: Objective) -> dict[str, str]:
         "  TPOT p99": _interval(seen.tpot_p99),
         "slots taken, simulated": f"{seen.utilization:.0%}",
         "  requests simulated": f"{seen.num_requests:,}",
+        "  as cells": "1" if seen.cells == 1 else f"1 of {seen.cells}",
         "  measured after": f"{seen.filling_s:,.0f} of {seen.duration_s:,.0f} s",
     }
 
@@ -175,6 +176,7 @@ def _verified(seen: Verification) -> dict[str, object]:
         "utilization": seen.utilization,
         "request_throughput": seen.rate_per_s,
         "failed_frac": seen.failed_frac,
+        "cells": seen.cells,
         "num_requests": seen.num_requests,
         "num_measured": seen.num_measured,
         "duration_us": _us(seen.duration_s),

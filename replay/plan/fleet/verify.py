@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,8 @@ NUM_REQUESTS = 50_000
 MOST_REQUESTS = 1_000_000
 FILLING = 1.5
 """Service times, of the 95th percentile, until a fleet that begins empty is as full as it becomes."""
+MOST_ENGINES = 256
+"""A larger fleet is simulated as one of several independent cells: a router looks at every engine of its own."""
 NUM_BATCHES = 10
 T_95_OF_9 = 1.833
 """Student's t for a two-sided 90 % interval over ten batches."""
@@ -41,11 +43,13 @@ class Measured:
 class Verification:
     """What the simulated engines did. ``utilization``: share of the seats taken. Times in seconds.
 
+    ``cells``: the fleet counts as so many independent ones, one of which was simulated; ``engines``: of the fleet.
     ``num_requests``: simulated; ``num_measured``: those that arrived after ``filling_s``. ``is_long_enough``: the run
     lasted through the filling and as long again. ``rate_per_s``: answered in the measured time. ``cpu_s``: its cost.
     """
 
     engines: int
+    cells: int
     num_requests: int
     num_measured: int
     duration_s: float
@@ -78,15 +82,19 @@ def verify(
     """
     spread = float(np.percentile(lengths.output_tokens, 95) / lengths.output_tokens.mean())
     filling = FILLING * service_s * spread
-    number = min(max(num_requests, math.ceil(2.2 * filling * rate_per_s)), MOST_REQUESTS)
-    requests = drawn(lengths, rate_per_s, number, seed=seed)
-    pool = Pool(engine=source.engine, latency=source.latency, instances=engines, name="pool")
+    cells = -(-engines // MOST_ENGINES)
+    in_cell = engines // cells
+    rate = rate_per_s * in_cell / engines
+    number = min(max(num_requests, math.ceil(2.2 * filling * rate)), MOST_REQUESTS)
+    requests = drawn(lengths, rate, number, seed=seed)
+    pool = Pool(engine=source.engine, latency=source.latency, instances=in_cell, name="pool")
     done = simulate_cluster(
         ClusterWork(requests=requests), ClusterConfig(pools=(pool,), routing=LeastLoaded(), seed=seed)
     )
     last = float(requests.arrival_us[-1]) / 1e6
     begins = min(filling, 0.5 * last)
-    return _measured(done, begins, last, engines=engines, seats=source.engine.max_num_seqs, filling=filling)
+    found = _measured(done, begins, last, seats=in_cell * source.engine.max_num_seqs, filling=filling)
+    return replace(found, engines=engines, cells=cells, rate_per_s=found.rate_per_s * rate_per_s / rate)
 
 
 def drawn(lengths: Lengths, rate_per_s: float, number: int, *, seed: int) -> Requests:
@@ -105,7 +113,7 @@ def drawn(lengths: Lengths, rate_per_s: float, number: int, *, seed: int) -> Req
 
 
 def _measured(
-    done: ClusterSimulation, begins: float, last: float, *, engines: int, seats: int, filling: float
+    done: ClusterSimulation, begins: float, last: float, *, seats: int, filling: float
 ) -> Verification:
     out = done.outcomes
     arrival = out.arrival_us / 1e6
@@ -121,7 +129,8 @@ def _measured(
     span = max(last - begins, 1e-9)
     there = np.clip(np.minimum(ends, last) - np.maximum(out.scheduled_us / 1e6, begins), 0, None)
     return Verification(
-        engines=engines,
+        engines=0,
+        cells=1,
         num_requests=len(arrival),
         num_measured=int(measured.sum()),
         duration_s=last,
@@ -132,7 +141,7 @@ def _measured(
         ttft_p99=batch_means(ttft[measured], lambda values: float(np.percentile(values, 99))),
         tpot_mean=batch_means(tpot[measured], lambda values: float(values.mean())),
         tpot_p99=batch_means(tpot[measured], lambda values: float(np.percentile(values, 99))),
-        utilization=float(there[out.status == Status.OK].sum()) / (span * engines * seats),
+        utilization=float(there[out.status == Status.OK].sum()) / (span * seats),
         rate_per_s=float(inside.sum()) / span,
         cpu_s=done.engine_cpu_s,
     )

@@ -19,12 +19,15 @@ OUTPUT_FRAC = 0.2
 
 
 def read_lengths(path: Path, *, output_frac: float = OUTPUT_FRAC) -> Lengths:
-    """Return a workload's lengths. ``path``: a JSON list of [tokens, share of requests up to it], or a trace.
+    """Return a workload's lengths.
 
-    Raises ConfigError or TraceError on what is neither.
+    ``path``: a JSON list of [tokens, share of requests up to it], by itself or under ``cdf``; or a trace. Raises
+    ConfigError or TraceError on what is neither.
     """
     if path.suffix == ".json":
         document = _json(path)
+        if isinstance(document, dict) and "cdf" in document:
+            document = document["cdf"]
         if isinstance(document, list):
             return lengths_of_cdf(_points(document, path), output_frac=output_frac)
     from traces.importers.recorded import read_recorded

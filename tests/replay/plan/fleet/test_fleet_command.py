@@ -1,4 +1,4 @@
-"""The planner: workloads, profiles from twins, sizes against simulated engines, and the commands as a user calls them."""
+"""The planner: workloads, profiles, sizes against simulated engines, and the commands as a user calls them."""
 
 from __future__ import annotations
 

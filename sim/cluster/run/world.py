@@ -105,6 +105,7 @@ LOOP = np.dtype(
         ("dispatch_planned_us", np.int64),
         ("snapshot_planned_us", np.int64),
         ("transfer_planned_us", np.int64),
+        ("look_us", np.int64),  # nobody runs past it: somebody looks at the instances then (``watch``)
         ("num_in_transit", np.int64),  # left the gateway's queue, not routed yet
         ("num_decisions", np.int64),
         ("waits_for", np.int64),  # the engine, or the request, for which Python must do something

@@ -1,4 +1,4 @@
-"""``make wheel-check``: the wheel in clean virtual environments, one per Python that is there, used from an empty folder."""
+"""``make wheel-check``: the wheel in clean environments, one per Python that is there, used from an empty folder."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def interpreter(version: str) -> str | None:
 
 def run(command: list[str], *, folder: Path, path: Path | None = None) -> None:
     """Run a command in a folder; AssertionError with what it printed where it fails."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL"))}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL"))
+    }
     if path is not None:
         environment["PATH"] = f"{path}{os.pathsep}{environment['PATH']}"
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
@@ -65,7 +67,9 @@ def main() -> int:
     checked = 0
     with TemporaryDirectory() as place:
         folder = Path(place)
-        run([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)], folder=ROOT)
+        run(
+            [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)], folder=ROOT
+        )
         (wheel,) = folder.glob("*.whl")
         for version in PYTHONS:
             python = interpreter(version)

@@ -46,10 +46,9 @@ def _column(pool: PoolPlan, objective: Objective) -> dict[str, str]:
         "TTFT p99, formula": _within(at.ttft_p99_s, objective.ttft_p99_s),
         "  waiting for a slot": shown_time(at.wait_p99_s * 1e6),
         "TPOT mean, formula": shown_time(at.tpot_s * 1e6),
-        "slots taken, formula": f"{at.active / at.slots:.0%}",
+        "running per engine, formula": f"{at.active:.1f}",
+        "  slots taken, engines full": f"{at.utilization:.0%}",
     }
-    if at.utilization is not None:
-        cells["  if engines were full"] = f"{at.utilization:.0%}"
     if seen is not None:
         cells |= _simulated(seen, objective)
     if pool.source.profile.nominal_w:
@@ -64,7 +63,7 @@ def _simulated(seen: Verification, objective: Objective) -> dict[str, str]:
         "  TTFT p50": _interval(seen.ttft_p50),
         "TPOT mean, simulated": _interval(seen.tpot_mean),
         "  TPOT p99": _interval(seen.tpot_p99),
-        "slots taken, simulated": f"{seen.utilization:.0%}",
+        "running per engine, simulated": f"{seen.active:.1f}",
         "  requests simulated": f"{seen.num_requests:,}",
         "  as cells": "1" if seen.cells == 1 else f"1 of {seen.cells}",
         "  measured after": f"{seen.filling_s:,.0f} of {seen.duration_s:,.0f} s",
@@ -173,6 +172,7 @@ def _verified(seen: Verification) -> dict[str, object]:
         "ttft_p99_high_us": _us(seen.ttft_p99.high),
         "tpot_mean_us": _us(seen.tpot_mean.value),
         "tpot_p99_us": _us(seen.tpot_p99.value),
+        "active": seen.active,
         "utilization": seen.utilization,
         "request_throughput": seen.rate_per_s,
         "failed_frac": seen.failed_frac,

@@ -41,8 +41,9 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What the simulated engines did. ``utilization``: share of the seats taken. Times in seconds.
+    """What the simulated engines did. Times in seconds.
 
+    ``utilization``: share of the seats taken; ``active``: requests that run on an engine, on average.
     ``cells``: the fleet counts as so many independent ones, one of which was simulated; ``engines``: of the fleet.
     ``num_requests``: simulated; ``num_measured``: those that arrived after ``filling_s``. ``is_long_enough``: the run
     lasted through the filling and as long again. ``rate_per_s``: answered in the measured time. ``cpu_s``: its cost.
@@ -61,6 +62,7 @@ class Verification:
     tpot_mean: Measured
     tpot_p99: Measured
     utilization: float
+    active: float
     rate_per_s: float
     cpu_s: float
 
@@ -94,7 +96,13 @@ def verify(
     last = float(requests.arrival_us[-1]) / 1e6
     begins = min(filling, 0.5 * last)
     found = _measured(done, begins, last, seats=in_cell * source.engine.max_num_seqs, filling=filling)
-    return replace(found, engines=engines, cells=cells, rate_per_s=found.rate_per_s * rate_per_s / rate)
+    return replace(
+        found,
+        engines=engines,
+        cells=cells,
+        active=found.active / in_cell,
+        rate_per_s=found.rate_per_s * rate_per_s / rate,
+    )
 
 
 def drawn(lengths: Lengths, rate_per_s: float, number: int, *, seed: int) -> Requests:
@@ -142,6 +150,7 @@ def _measured(
         tpot_mean=batch_means(tpot[measured], lambda values: float(values.mean())),
         tpot_p99=batch_means(tpot[measured], lambda values: float(np.percentile(values, 99))),
         utilization=float(there[out.status == Status.OK].sum()) / (span * seats),
+        active=float(there[out.status == Status.OK].sum()) / span,
         rate_per_s=float(inside.sum()) / span,
         cpu_s=done.engine_cpu_s,
     )

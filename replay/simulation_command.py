@@ -306,7 +306,8 @@ def _write_trace_events(
                 )
                 for each in run.result.instances
             ]
-        write_trace_events(path, engines, done.trace, done.simulation.outcomes)
+        split = None if done.fleet is None else done.fleet.result.split
+        write_trace_events(path, engines, done.trace, done.simulation.outcomes, split=split)
 
 
 def _write_report(

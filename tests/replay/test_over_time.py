@@ -111,7 +111,7 @@ def test_without_a_page_or_json_nobody_looks(tmp_path: Path, capsys: pytest.Capt
     assert main(arguments) == 0
 
 
-@examples(60)
+@examples(30)
 @given(st.integers(0, 1 << 30))
 def test_what_is_spread_is_what_each_moment_gives(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -87,6 +87,7 @@ def fitted_errors(server: Server, data: Path, work: Path, model: str) -> dict[st
             "--config",
             str(twin),
             "--fit",
+            "--accept-flags",  # two ranks as one engine have twice the seats of either
             "--latency-model",
             model,
             "--report",

@@ -278,14 +278,33 @@ def validate(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     load = (*context.args, "--url", url, "--resume")
     output.mkdir(parents=True, exist_ok=True)
     plan = ValidationPlan(folder=output, load=load, rate_per_s=rate or _busy_rate(load, output))
-    for arguments in plan.observations():
+    steps = plan.steps()
+    for step, arguments in zip(steps, plan.observations(), strict=False):
+        typer.secho(f"\n{step}", bold=True, err=True)
         _run("observe", arguments)
+    typer.secho(f"\n{steps[-1]}", bold=True, err=True)
     options = ["--latency-model", latency_model]
     options += ["--infer-async"] if infer_async else []
     options += ["--thresholds", str(thresholds)] if thresholds else []
     twin = config or _written_guess(output / "guess.yaml", serve=serve, server_trace=plan.server_trace())
     _run("calibrate", plan.calibration(twin, options))
     typer.echo(f"twin: {plan.twin()}")
+    typer.echo(_served_at_most(plan.twin(), plan.holdout_trace()))
+
+
+def _served_at_most(twin: Path, like: Path) -> str:
+    """Return the line that says what a twin serves at most of requests like a trace's, and how to ask for an SLO."""
+    from replay import load_config
+    from replay.plan.load import load_of
+    from traces.workload import trace_from_options
+    from traces.workload.options import WorkloadOptions
+
+    options = WorkloadOptions(lengths_from=like, rate=1.0, num_requests=5000)
+    most_per_s = load_of(trace_from_options(options), load_config(twin)).most_per_s()
+    ask = shlex.join(
+        ["vtwin", "capacity", "--config", str(twin), "--like", str(like), "--slo", "ttft_p99=500ms"]
+    )
+    return f"capacity: the twin serves at most {most_per_s:.3g} such requests/s; within an SLO: {ask}"
 
 
 def _busy_rate(load: Sequence[str], folder: Path) -> float:

@@ -89,7 +89,7 @@ async def _ask(
         typer.echo(
             f"  {load.name:<16}{len(load.requests):>8,} requests{each:>10,.0f} s   {load.purpose}", err=True
         )
-    typer.echo(f"  about {sum(seconds) / _MINUTE_S:,.1f} minutes in all", err=True)
+    typer.echo(f"  about {sum(seconds) / _MINUTE_S:,.1f} minutes for these loads", err=True)
     if not options.yes:
         typer.confirm("Run this plan?", abort=True, err=True)
 

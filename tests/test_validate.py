@@ -36,6 +36,7 @@ class Loop:
     folder: Path
     codes: tuple[int, int]
     said: str
+    printed: str
 
 
 def wait_for_a_row(table: Path) -> None:
@@ -74,7 +75,12 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loop]:
                     break
             first.stderr.read()
         again = subprocess.run(command, capture_output=True, text=True, check=False)
-        yield Loop(folder=folder / "v", codes=(first.returncode, again.returncode), said=again.stderr)
+        yield Loop(
+            folder=folder / "v",
+            codes=(first.returncode, again.returncode),
+            said=again.stderr,
+            printed=again.stdout,
+        )
 
 
 def test_an_interrupted_loop_ends_with_130_and_goes_on_where_it_was(loop: Loop) -> None:
@@ -85,6 +91,16 @@ def test_an_interrupted_loop_ends_with_130_and_goes_on_where_it_was(loop: Loop) 
         "singles",
         "prefill-heavy",
     ]
+
+
+def test_the_end_is_in_sight_and_the_twin_says_what_it_serves_at_most(loop: Loop) -> None:
+    steps = [line for line in loop.said.splitlines() if line.startswith("step ")]
+    assert [line[:11] for line in steps] == [f"step {number} of 4" for number in (1, 2, 3, 4)]
+    (line,) = [
+        line for line in loop.printed.splitlines() if line.startswith("capacity: the twin serves at most ")
+    ]
+    assert 20 < float(line.split("at most ")[1].split()[0]) < 400
+    assert "vtwin capacity --config" in line
 
 
 def test_the_loop_leaves_every_trace_a_twin_and_a_report(loop: Loop) -> None:

@@ -37,13 +37,26 @@ class ValidationPlan:
             [*held_out, "--output", str(self.folder / "again")],
         ]
 
+    def steps(self) -> list[str]:
+        """Return a heading for every observation and for the fit, so that the end is in sight."""
+        return [
+            f"step 1 of 4: {len(FITTED_LOADS)} loads for the fit",
+            "step 2 of 4: the held-out load",
+            "step 3 of 4: the held-out load again, for the server's own noise",
+            "step 4 of 4: fit, compare, report",
+        ]
+
+    def holdout_trace(self) -> Path:
+        """Return the held-out trace."""
+        return self.folder / "holdout" / f"rate-{float(self._holdout_rate()):g}"
+
     def server_trace(self) -> Path:
         """Return the trace whose header says how the server is configured."""
         return self.folder / "plan" / "low"
 
     def calibration(self, config: Path, options: Sequence[str]) -> list[str]:
         """Return the arguments of the ``calibrate`` command: fit the plan's loads, hold out the other, twice."""
-        stem = f"rate-{float(self._holdout_rate()):g}"
+        stem = self.holdout_trace().name
         return [
             *(str(self.folder / "plan" / name) for name in FITTED_LOADS),
             *("--config", str(config), "--fit", "--accept-flags"),

@@ -151,7 +151,7 @@ def test_a_plan_asks_says_how_long_it_takes_and_leaves_a_trace_per_load(
         assert server.requests == []
         assert vtwin.main([*command, "--yes"]) == 0
     out, err = capsys.readouterr()
-    assert "minutes in all" in err
+    assert "minutes for these loads" in err
     assert out.startswith("load, times in ms")
     assert "decode-heavy" in out
     assert sorted(path.stem for path in folder.glob("*.yaml")) == sorted(

@@ -18,13 +18,14 @@ from sim.requests import Int64s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetRecord(EngineRecord):
-    """The records of several engines; ``instance``: of each request, the number of its engine or -1.
+    """The records of several engines; of each request, ``instance``: the number of its engine or -1, ``row``: its row.
 
     ``state`` is the first engine's, its counts of steps those of all.
     """
 
     instances: tuple[Instance, ...]
     instance: NDArray[np.int32]
+    row: Int64s
 
     def inter_token_latencies(self) -> InterTokenLatencies:
         """Return the gaps between the tokens of all requests, each taken from its own engine."""
@@ -32,9 +33,10 @@ class FleetRecord(EngineRecord):
         mean_us, p99_us = np.full(n, np.nan), np.full(n, np.nan)
         values, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         for number, each in enumerate(self.instances):
-            rows = np.flatnonzero(self.instance == number)
-            gaps = own_record(each.written, rows).inter_token_latencies()
-            mean_us[rows], p99_us[rows] = gaps.mean_us, gaps.p99_us
+            requests = np.flatnonzero(self.instance == number)
+            requests = requests[np.argsort(self.row[requests])]
+            gaps = own_record(each.written, self.row[requests]).inter_token_latencies()
+            mean_us[requests], p99_us[requests] = gaps.mean_us, gaps.p99_us
             values.append(gaps.gaps_us)
             counts.append(gaps.counts)
         gaps_us, place = np.unique(np.concatenate(values), return_inverse=True)
@@ -43,9 +45,14 @@ class FleetRecord(EngineRecord):
         return InterTokenLatencies(mean_us=mean_us, p99_us=p99_us, gaps_us=gaps_us, counts=pooled)
 
     def tokens(self, num_taken: Int64s | None = None) -> tuple[Int64s, Int64s]:
-        """Return (request, time_us) of every token, engine after engine, each in the order of its steps."""
+        """Return (request, time_us) of every token, engine after engine, each in the order of its steps.
+
+        Of requests that were sent again, those of the last attempt.
+        """
         parts = [each.written.tokens(num_taken) for each in self.instances]
-        return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+        rows, times_us = (np.concatenate([part[place] for part in parts]) for place in (0, 1))
+        is_last = self.row[rows % len(self.row)] == rows
+        return rows[is_last] % len(self.row), times_us[is_last]
 
     def steps(self) -> list[Step]:
         """Refuse: steps belong to one engine (``instances[i].written``)."""
@@ -70,12 +77,14 @@ def own_record(written: EngineRecord, rows: Int64s) -> EngineRecord:
         pauses=_renumbered(state.pauses, rows, state.engine[0].log_fill.num_pauses),
         tokens=_renumbered(state.tokens, rows, state.engine[0].log_fill.num_logged_tokens),
     )
+    engine["log_fill"]["num_pauses"] = len(own.pauses)
+    engine["log_fill"]["num_logged_tokens"] = len(own.tokens)
     return replace(written, state=own)
 
 
 def _renumbered(log: NDArray[Any], rows: Int64s, length: int) -> NDArray[Any]:
-    """Return the entries of a log that name requests, by their places in ``rows``."""
-    renumbered = log[:length].copy()
+    """Return the entries of a log that name requests in ``rows``, by their places there."""
+    renumbered = log[:length][np.isin(log["request"][:length], rows)]
     renumbered["request"] = np.searchsorted(rows, renumbered["request"])
     return renumbered
 
@@ -104,6 +113,7 @@ def as_simulation(result: ClusterSimulation) -> Simulation:
             record=first.record,
             instances=result.instances,
             instance=result.instance,
+            row=result.row,
         ),
         **totals,
     )

@@ -125,6 +125,9 @@ def check_can_serve(cluster: ClusterConfig) -> None:
     refused = {
         "admission": cluster.admission != AlwaysAdmit(),
         "flow_control": cluster.flow_control is not None,
+        "autoscaler": any(pool.autoscaler is not None for pool in cluster.pools),
+        "failures": cluster.failures is not None,
+        "retries": cluster.retries is not None,
         "pools: roles prefill and decode": any(pool.role != "shared" for pool in cluster.pools),
         "snapshot_interval_us: different intervals": len(
             {getattr(cluster.snapshot_interval_us, name) for name in ("queue", "kv", "cache")}

@@ -9,21 +9,25 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.cluster.attempts import Attempts, attempts_of, of_last_attempts, with_attempts
 from sim.cluster.config import ClusterConfig
 from sim.cluster.events import with_room_for_events
+from sim.cluster.infrastructure.lives import Infrastructure
 from sim.cluster.routing.own import FleetView, choose_by_own
 from sim.cluster.routing.policies import OwnPolicy
 from sim.cluster.routing.state import with_room_for
 from sim.cluster.run.loop import finish_ranks, run_cluster
+from sim.cluster.run.operations import Operations
 from sim.cluster.run.pipeline import (
     DONE,
     ENGINE_NEEDS_ROOM,
     EVENTS_NEED_ROOM,
     NEEDS_DECISION,
+    NEEDS_OPERATION,
     ROUTER_NEEDS_ROOM,
 )
 from sim.cluster.run.prepare import ClusterWork, new_world
-from sim.cluster.run.tables import point_to, table_of
+from sim.cluster.run.tables import Table, point_to, table_of
 from sim.cluster.run.world import FOREVER, NEVER, DecisionLog, Exit, World
 from sim.config import InvalidConfig, Record
 from sim.engine import dtypes as dt
@@ -41,6 +45,8 @@ STATUS_OF_EXIT = {
     Exit.DROPPED: Status.REJECTED,
     Exit.REFUSED: Status.REJECTED,
     Exit.EVICTED: Status.ABORTED,
+    Exit.LOST: Status.ABORTED,
+    Exit.TIMED_OUT: Status.TIMEOUT,
 }
 
 
@@ -81,7 +87,9 @@ class ClusterSimulation:
     number. ``exit``: int16, an ``Exit``. ``admitted_us``, ``dispatched_us`` (left the gateway's queue), ``routed_us``.
     ``split`` None: nothing can be moved between instances; otherwise ``queued_us``, ``scheduled_us`` and the cached
     tokens of a request whose prompt another instance computed are that one's, its tokens are the decode instance's.
-    ``left_us``: when the gateway knew that the request was gone. ``engine_cpu_s``: CPU time of this thread.
+    ``left_us``: was gone, by whichever way. ``engine_cpu_s``: CPU time of this thread. ``infrastructure``: the
+    instances' lives. ``attempts`` None: nobody tries twice; otherwise the columns are those of each request's last
+    attempt, its arrival that of the first, and ``row`` is that attempt's row in the engines' tables.
     """
 
     outcomes: Outcomes
@@ -90,11 +98,19 @@ class ClusterSimulation:
     admitted_us: Int64s
     dispatched_us: Int64s
     routed_us: Int64s
+    left_us: Int64s
     split: Split | None
     instances: tuple[Instance, ...]
     decisions: DecisionLog | None
     duration_us: int
     engine_cpu_s: float
+    infrastructure: Infrastructure
+    attempts: Attempts | None = None
+
+    @property
+    def row(self) -> Int64s:
+        """Each request's row in the engines' tables."""
+        return np.arange(len(self.exit)) if self.attempts is None else self.attempts.last_row
 
     @property
     def num_by_exit(self) -> dict[Exit, int]:
@@ -130,14 +146,21 @@ def simulate_cluster(
         raise InvalidConfig(
             "lockstep: got true with clients that wait for answers, expected requests with times of their own"
         )
+    if config.retries is not None:
+        work = with_attempts(work, config.retries)
+        if forced is not None:
+            forced = np.concatenate([forced, np.full(len(work.requests) - len(forced), NEVER)])
     started = time.thread_time()
     world, states = new_world(work, config, record=record, records_decisions=records_decisions, forced=forced)
     if not coalesce:
         world.coalesces[:] = 0
-    world = _run_events(world, states, config)
+    whole = table_of([world])
+    operations = Operations(world, states, config, whole)
+    operations.begin()
+    world = _run_events(operations.world, states, config, whole=whole, operations=operations)
     _finish_engines(world, states)
     cpu_s = time.thread_time() - started
-    return _results(world, states, config, record=record, cpu_s=cpu_s)
+    return _results(world, states, config, record=record, cpu_s=cpu_s, operations=operations)
 
 
 def _check_forced(forced: Int64s, work: ClusterWork, config: ClusterConfig) -> None:
@@ -147,13 +170,14 @@ def _check_forced(forced: Int64s, work: ClusterWork, config: ClusterConfig) -> N
         raise InvalidConfig("forced: expected the number of an instance that decodes, or -1, per request")
 
 
-def _run_events(world: World, states: list[State], config: ClusterConfig) -> World:
+def _run_events(
+    world: World, states: list[State], config: ClusterConfig, *, whole: Table, operations: Operations
+) -> World:
     """Let all events happen, and do what compiled code asks of Python in between."""
     decide = _decider(world, config)
     margin = 64 + 4 * max(pool.engine.max_num_seqs for pool in config.pools)
     if len(world.clients.wave_open):
         margin += int(world.clients.wave_open.max())
-    whole = table_of([world])
     while True:
         answer = run_cluster(whole, FOREVER, margin)
         loop = world.loop[0]
@@ -173,6 +197,10 @@ def _run_events(world: World, states: list[State], config: ClusterConfig) -> Wor
             world = world._replace(events=with_room_for_events(world.events, capacity))
         elif answer == NEEDS_DECISION:
             loop.chosen = decide(int(loop.waits_for), int(loop.hand_us))
+        elif answer == NEEDS_OPERATION:
+            loop.has_hand = 0
+            rank, subject, time_us = int(loop.hand_rank), int(loop.hand_subject), int(loop.hand_us)
+            world = operations.act(world, states, rank=rank, subject=subject, time_us=time_us)
         else:
             raise AssertionError(f"the cluster's loop answered {answer}")
         point_to(whole, 0, world)
@@ -222,6 +250,7 @@ def _results(
     *,
     record: Record,
     cpu_s: float,
+    operations: Operations,
 ) -> ClusterSimulation:
     """Return what became of everything."""
     journeys = world.journeys
@@ -239,21 +268,38 @@ def _results(
     for way, status in STATUS_OF_EXIT.items():
         outcomes.status[ways == way] = status
     outcomes.status[outcomes.status == Status.UNFINISHED] = Status.STUCK
+    is_lost = ways == Exit.LOST
+    outcomes.last_token_us[is_lost] = np.minimum(outcomes.last_token_us, journeys["left_us"])[is_lost]
+    outcomes.first_token_us[is_lost & (outcomes.first_token_us > journeys["left_us"])] = NEVER
+    outcomes.taken_in_us[is_lost & (outcomes.taken_in_us >= journeys["left_us"])] = NEVER
     clocks = [int(state.engine[0].clock.now_us) for state in states]
+    left_us = np.where(journeys["left_us"] == NEVER, outcomes.last_token_us, journeys["left_us"])
+    end_us = int(max(*clocks, outcomes.last_token_us.max(initial=0), left_us.max(initial=0)))
+    attempts = None
+    if config.retries is not None:
+        attempts = attempts_of(
+            num_requests=int(world.loop[0].num_requests),
+            exits=ways,
+            arrival_us=journeys["arrival_us"].copy(),
+            left_us=left_us,
+            instance=journeys["instance"].copy(),
+        )
+    rows = slice(None) if attempts is None else attempts.last_row
     return ClusterSimulation(
-        outcomes=outcomes,
-        instance=journeys["instance"].copy(),
-        exit=ways,
-        admitted_us=journeys["admitted_us"].copy(),
-        dispatched_us=journeys["dispatched_us"].copy(),
-        routed_us=journeys["routed_us"].copy(),
-        split=_split(world) if config.moves_kv else None,
+        outcomes=outcomes if attempts is None else of_last_attempts(outcomes, attempts),
+        instance=journeys["instance"][rows].copy(),
+        exit=ways[rows],
+        admitted_us=journeys["admitted_us"][rows].copy(),
+        dispatched_us=journeys["dispatched_us"][rows].copy(),
+        routed_us=journeys["routed_us"][rows].copy(),
+        left_us=left_us[rows],
+        split=_split(world, rows) if config.moves_kv else None,
         instances=tuple(_instances(world, states, config, record=record)),
         decisions=_decisions(world),
-        duration_us=int(
-            max(*clocks, outcomes.last_token_us.max(initial=0), journeys["left_us"].max(initial=0))
-        ),
+        duration_us=end_us,
         engine_cpu_s=cpu_s,
+        infrastructure=operations.ended(left_us, end_us),
+        attempts=attempts,
     )
 
 
@@ -262,7 +308,7 @@ def _outcomes(world: World, states: list[State], config: ClusterConfig) -> Outco
     per_pool, first = [], 0
     for pool in config.pools:
         per_pool.append(outcomes_of(states[first], pool.latency))
-        first += pool.instances
+        first += pool.num_slots
     base = next(number for number, pool in enumerate(config.pools) if pool.role != "prefill")
     chosen, pool_of = per_pool[base], world.pool_of[np.maximum(world.journeys["instance"], 0)]
     for number, pool in enumerate(config.pools):
@@ -295,15 +341,15 @@ def _add_prefill(outcomes: Outcomes, prefill: Outcomes, world: World) -> None:
     outcomes.status[ended_there] = prefill.status[ended_there]
 
 
-def _split(world: World) -> Split:
+def _split(world: World, rows: Int64s | slice) -> Split:
     """Return who computed whose prompt, and when the KV moved."""
     journeys, flows, counts = world.journeys, world.links.flows, world.links.counts[0]
     return Split(
-        prefill_instance=journeys["prefill_instance"].copy(),
-        prefilled_us=journeys["prefilled_us"].copy(),
-        transfer_start_us=flows["started_us"].copy(),
-        transfer_end_us=flows["ended_us"].copy(),
-        transfer_blocks=flows["num_blocks"].copy(),
+        prefill_instance=journeys["prefill_instance"][rows].copy(),
+        prefilled_us=journeys["prefilled_us"][rows].copy(),
+        transfer_start_us=flows["started_us"][rows].copy(),
+        transfer_end_us=flows["ended_us"][rows].copy(),
+        transfer_blocks=flows["num_blocks"][rows].copy(),
         num_started=int(counts.num_started),
         num_ended=int(counts.num_ended),
     )
@@ -334,6 +380,7 @@ def _decisions(world: World) -> DecisionLog | None:
     if not world.loop[0].records_decisions:
         return None
     num, log = int(world.loop[0].num_decisions), world.log
+    log.decisions["request"] %= max(1, int(world.loop[0].num_requests))
     return DecisionLog(
         decisions=log.decisions[:num],
         scores=log.scores[:num],

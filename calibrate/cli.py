@@ -102,9 +102,9 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
     latency_model: Annotated[
         Literal["auto", "blackbox", "extended", "physics", "profiled", "roofline"] | None,
         typer.Option(
-            help="Latency model to fit. auto compares blackbox and the extended model's terms on held-out requests and "
-            "takes the best. physics starts from the twin's model_config and hardware, and its corrections are fitted. "
-            "roofline and profiled are not fitted. Default: auto; physics where it is configured. "
+            help="Latency model to fit. auto compares blackbox, the extended model's terms and, if model and GPU are "
+            "known, physics on held-out requests and takes the best. physics starts from the twin's model_config and "
+            "hardware, and its corrections are fitted. roofline and profiled are not fitted. Default: auto. "
             "Without --fit: as configured.",
             show_default=False,
         ),
@@ -187,7 +187,6 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
     from calibrate.distinct_runs import check_distinct
     from calibrate.findings import Options
     from calibrate.fit.objective.coefficients import COEFFICIENTS, FITTED
-    from calibrate.latency_table import model_to_fit
     from calibrate.run import check_options
     from traces.slo import parse_slo
 
@@ -215,7 +214,7 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
             format=None if form == "vtwin" else form,
         )
     if fit and config is not None and compare_latency is None:
-        latency_model = model_to_fit(config, latency_model)  # type: ignore[assignment]  # one of the same literals
+        latency_model = latency_model or "auto"
     gate = gate_of(thresholds, junit=junit, baseline=baseline)
     options = Options(
         pair_by=pair_by,

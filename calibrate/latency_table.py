@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from calibrate.findings import Calibration
     from replay import TwinConfig
 
-GUESS: dict[str, float] = {"alpha0": 1000, "alpha1": 1, "beta0": 5000, "beta1": 20, "beta2": 100}
-"""µs, of no server: where a fit begins that has nothing to begin at."""
-
 SHOWN = {"ttft_us": "TTFT", "tpot_us": "TPOT", "e2e_us": "E2E"}
 
 
@@ -47,25 +44,18 @@ def models_in(text: str) -> list[str]:
 def twin_for(path: Path, model: str | None, *, fit: bool) -> TwinConfig:
     """Return the twin of a file with a latency model; a fit of straight lines begins at those that are configured.
 
-    Where none are configured it begins at a guess. Raises ConfigError where the model cannot stand for the server.
+    Where none are configured it begins at a guess; of ``auto``, physics that is configured stays, one of its
+    candidates. Raises ConfigError where the model cannot stand for the server.
     """
+    from calibrate.fit.objective.coefficients import GUESS
     from replay import load_config
-    from sim import Blackbox
+    from sim import Blackbox, Physics
 
     if not (fit and model in ("auto", "blackbox", "extended")):
         return load_config(path, latency_model=model)
     twin = load_config(path)
-    return twin if isinstance(twin.latency, Blackbox) else replace(twin, latency=Blackbox(**GUESS))
-
-
-def model_to_fit(path: Path, asked: str | None) -> str | None:
-    """Return the latency model that a fit finds: the one asked for, else auto; None: physics, as configured."""
-    from replay import load_config
-    from sim import Physics
-
-    if asked is not None:
-        return asked
-    return None if isinstance(load_config(path).latency, Physics) else "auto"
+    is_start = isinstance(twin.latency, Blackbox) or (model == "auto" and isinstance(twin.latency, Physics))
+    return twin if is_start else replace(twin, latency=Blackbox(**GUESS))
 
 
 def row_of(model: str, calibration: Calibration, *, reason: str) -> Row:

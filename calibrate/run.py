@@ -29,7 +29,7 @@ from calibrate.findings import (
 )
 from calibrate.fit.beyond import beyond_load
 from calibrate.fit.objective.fit_trace import fit_trace
-from calibrate.fit.objective.priors import Prior, known_priors
+from calibrate.fit.objective.priors import Prior, known_physics, known_priors
 from calibrate.fit.pipeline import fit
 from calibrate.fit.search import Report
 from calibrate.noise_floor import couples_of, noise_pairs
@@ -107,6 +107,8 @@ def calibrate(
         )
         for i, source in enumerate(observed)
     ]
+    physics, missing = _physics(observed[0].trace, config, options)
+    priors = _priors(observed[0].trace, config, options)
     found = fit(
         ready,
         config,
@@ -114,7 +116,8 @@ def calibrate(
         seed=options.seed,
         infer_async=options.infer_async,
         latency_model=options.latency_model,
-        priors=_priors(observed[0].trace, config, options),
+        priors=priors,
+        physics=physics,
         report=report,
     )
     seen = range_of([source.trace for source in observed], halves or [None] * len(observed))
@@ -135,8 +138,22 @@ def calibrate(
     calibration = _assembled(
         held_out, fitted, options=options, repeats=repeats, config=found.config, unseen=how
     )
-    priors = _priors(observed[0].trace, config, options)
-    return replace(calibration, fit=found, beyond=beyond_load(found, ready, priors=priors))
+    notes = (f"latency model physics was not among the candidates: {missing}",) if missing else ()
+    return replace(
+        calibration,
+        fit=found,
+        beyond=beyond_load(found, ready, priors=priors),
+        notes=(*calibration.notes, *notes),
+    )
+
+
+def _physics(trace: Trace, config: TwinConfig, options: Options) -> tuple[Physics | None, str]:
+    """Return the candidate that ``auto`` has beside the others, and where there is none, why."""
+    if options.latency_model != "auto":
+        return None, ""
+    return known_physics(
+        trace.header.server, config, model_config=options.model_config, gpu=options.gpu, tp=options.tp
+    )
 
 
 def _priors(trace: Trace, config: TwinConfig, options: Options) -> dict[str, Prior]:
@@ -144,7 +161,7 @@ def _priors(trace: Trace, config: TwinConfig, options: Options) -> dict[str, Pri
 
     Physics has none: its own coefficients are its priors. Raises ConfigError where an option asks for them there.
     """
-    if isinstance(config.latency, Physics):
+    if isinstance(config.latency, Physics) and options.latency_model is None:
         if any(value is not None for value in (options.model_config, options.gpu, options.tp)):
             raise ConfigError(
                 "--model-config, --gpu, --tp: got it with latency.model physics, expected blackbox or extended: "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from importlib.metadata import version
@@ -16,6 +16,7 @@ from calibrate.fit.objective.coefficients import decimals_of
 from calibrate.fit.pipeline import SPARE_DECIMALS
 from calibrate.fit.result import Fit
 from calibrate.report.warnings import unknown_flags, warnings_of
+from sim import Blackbox
 from sim.config import UNBOUNDED
 from traces.atomic import write_text
 from traces.errors import ConfigError
@@ -56,7 +57,8 @@ def defaults_entry(calibration: Calibration, *, server: Server) -> DefaultsEntry
     from replay import DefaultsEntry, Provenance
     from replay.twin.defaults import FittedModel
 
-    fit = _fit_of(calibration)
+    chosen = _fit_of(calibration)
+    fit = _that_defaults_hold(chosen)
     if fit.model not in get_args(FittedModel):
         raise ConfigError(
             f"--write-defaults: got a fit of {fit.model}, expected one of {', '.join(get_args(FittedModel))}, which "
@@ -93,10 +95,20 @@ def defaults_entry(calibration: Calibration, *, server: Server) -> DefaultsEntry
             async_scheduling=engine.async_scheduling,
             system_fingerprint=recorded.system_fingerprint,
             tool_version=version("vtwin"),
-            errors=_errors(calibration),
-            note=_note(fit),
+            errors=_errors(calibration) if fit is chosen else {},
+            note=_note(fit)
+            if fit is chosen
+            else f"{_note(fit)}; {chosen.model} was chosen, blackbox is kept",
         ),
     )
+
+
+def _that_defaults_hold(fit: Fit) -> Fit:
+    """Return the fit, or the blackbox beside it where defaults cannot hold what was chosen."""
+    if fit.model != "physics" or not fit.blackbox:
+        return fit
+    latency = Blackbox(**{name: float(value) for name, value in (_blackbox_of(fit) or {}).items()})
+    return replace(fit, config=replace(fit.config, latency=latency), coefficients=fit.blackbox, blackbox=())
 
 
 def _digests(calibration: Calibration) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from replay.cluster.counterfactual import Counterfactual
     from replay.cluster.simulate import FleetRun
+    from replay.pages import Section
     from replay.trace.measured_window import Measured
     from replay.trace.near_capacity import NearCapacity
     from replay.trace.pacing import Pacing
@@ -185,10 +186,14 @@ def simulated_of(trace: Trace, twin: TwinConfig, pacing: Pacing, *, options: Sim
             requests=requests,
         )
     else:
+        from replay.cluster.over_time import POINTS
         from replay.cluster.simulate import simulate_fleet
 
         decides = options.decisions is not None or options.counterfactual is not None
-        fleet = simulate_fleet(trace, twin.cluster, pacing, record=record, records_decisions=decides)
+        looks = POINTS if options.as_json or options.report is not None else None
+        fleet = simulate_fleet(
+            trace, twin.cluster, pacing, record=record, records_decisions=decides, points=looks
+        )
         simulated, simulation = fleet.trace, fleet.simulation
     if not with_tokens:
         return Simulated(trace=simulated, simulation=simulation, fleet=fleet, requests=requests)
@@ -202,10 +207,13 @@ def _of_cluster(fleet: FleetRun, twin: TwinConfig, *, options: SimulationOptions
     """Return what a cluster adds to the document, its decisions written where asked."""
     from replay.cluster.counterfactual import counterfactuals
     from replay.cluster.decisions import write_decisions
+    from replay.cluster.over_time import stretches, summarize_over_time
     from replay.cluster.summary import summarize_cluster
 
     assert twin.cluster is not None  # noqa: S101 - it was simulated
     added: dict[str, object] = {**summarize_cluster(fleet, twin.cluster, measured=options.measured)}
+    found = stretches(fleet, twin.peaks)
+    added["over_time"] = None if found is None else summarize_over_time(found, fleet, twin.cluster)
     if options.decisions is not None:
         write_decisions(options.decisions, fleet, twin.cluster)
     if options.counterfactual is not None:
@@ -333,9 +341,23 @@ def _write_report(
         warnings=warnings,
         command=shlex.join(["vtwin", *sys.argv[1:]]),
         twin=dump_config(twin),
+        of_fleet=() if done.fleet is None else _fleet_sections(done.fleet, twin, options=options),
     )
     write_run_page(path, page)
     typer.echo(f"wrote {path}", err=True)
+
+
+def _fleet_sections(fleet: FleetRun, twin: TwinConfig, *, options: SimulationOptions) -> list[Section]:
+    """Return what a cluster's page has besides a server's."""
+    from replay.cluster.over_time import stretches
+    from replay.cluster.summary import summarize_cluster
+    from replay.timeline.fleet_page import FleetView, fleet_sections
+
+    assert twin.cluster is not None  # noqa: S101 - it was simulated
+    found = stretches(fleet, twin.peaks)
+    assert found is not None  # noqa: S101 - a page was asked for
+    summary = summarize_cluster(fleet, twin.cluster, measured=options.measured)
+    return fleet_sections(FleetView(run=fleet, cluster=twin.cluster, found=found, summary=summary))
 
 
 def _limits_of(simulated: Trace, twin: TwinConfig, near: NearCapacity | None) -> tuple[str, ...]:

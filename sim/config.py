@@ -14,6 +14,8 @@ PriorityScoring = Literal["constant", "slo-based", "inverted-slo"]
 Frontend = Literal["openai", "none"]
 Compatibility = Literal["vllm", "blis"]
 
+Batching = Literal["vllm", "orca", "sarathi", "static"]
+
 Record = Literal["none", "spans", "steps", "blocks", "tokens"]
 """What a run writes down: nothing; spans of steps, which give inter-token latencies; every step (one at a time);
 every step with its blocks; every token."""
@@ -57,6 +59,9 @@ class EngineConfig:
     steps with any; ``guided_compile_us`` before a guided request can run, ``guided_mask_us`` per guided request and
     step; ``draft_us`` per drafted token and step; ``encoder_token_us`` per multimodal token.
 
+    ``batching``: who is put into a batch, by vLLM's rule or by that of another scheduler, for comparison
+    (``sim/engine/optional/batching.py`` has the rules).
+
     ``compatibility`` blis takes on the peer's deviations (``sim/engine/optional/blis.py`` has them).
     Raises InvalidConfig on a value the engine cannot run with.
     """
@@ -93,6 +98,7 @@ class EngineConfig:
     draft_us: float = 0.0
     encoder_token_us: float = 0.0
     seed: int = 42
+    batching: Batching = "vllm"
     compatibility: Compatibility = "vllm"
     vllm_version: str = DEFAULT_VERSION
 
@@ -124,6 +130,7 @@ class EngineConfig:
             ("scheduling_policy", SchedulingPolicy),
             ("priority_scoring", PriorityScoring),
             ("frontend", Frontend),
+            ("batching", Batching),
             ("compatibility", Compatibility),
         ):
             value = getattr(self, name)
@@ -134,6 +141,7 @@ class EngineConfig:
         _check_speculation(self)
         _check_tiers(self)
         _check_added_time(self)
+        _check_batching(self)
         if self.compatibility == "blis":
             _check_blis(self)
 
@@ -266,3 +274,26 @@ def _check_blis(config: EngineConfig) -> None:
             f"num_speculative_tokens: got {config.num_speculative_tokens} with compatibility blis, expected 0: "
             "it has no speculative decoding"
         )
+
+
+def _check_batching(config: EngineConfig) -> None:
+    """Raise InvalidConfig on what another scheduler than vLLM's does not have, or is not simulated with."""
+    if config.batching == "vllm":
+        return
+    for name, off in (
+        ("async_scheduling", False),
+        ("enable_prefix_caching", False),
+        ("pipeline_parallel_size", 1),
+        ("num_speculative_tokens", 0),
+        ("long_prefill_token_threshold", 0),
+        ("num_cpu_blocks", 0),
+        ("max_loras", 0),
+        ("scheduling_policy", "fcfs"),
+        ("compatibility", "vllm"),
+    ):
+        value = getattr(config, name)
+        if value != off:
+            shown, expected = (str(each).lower() for each in (value, off))
+            raise InvalidConfig(f"{name}: got {shown} with batching {config.batching}, expected {expected}")
+    if config.batching == "sarathi" and not config.enable_chunked_prefill:
+        raise InvalidConfig("enable_chunked_prefill: got false with batching sarathi, expected true")

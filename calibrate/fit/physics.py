@@ -10,23 +10,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from scipy.stats import norm
 
 from calibrate.compare.bootstrap import LEVEL, Floats
 from calibrate.fit.objective.fit_trace import FitTrace
-from calibrate.fit.objective.objective import NOISE, log_ratio
+from calibrate.fit.objective.objective import NOISE, log_ratio, robust
 from calibrate.fit.objective.simulated import Run, simulated
+from calibrate.fit.response_surface import THREADS
 from calibrate.fit.search import Report
 from calibrate.fit.uncertainty import Coefficient
 from sim import Physics
 from traces.errors import ConfigError, TraceError
 
 if TYPE_CHECKING:
+    from calibrate.fit.model_selection import Predictor
     from calibrate.fit.result import Fit
     from replay import TwinConfig
 
@@ -80,17 +84,43 @@ class Served:
     config: TwinConfig
 
 
-def fit_physics(served: Sequence[Served], *, report: Report | None = None) -> tuple[Fit, ...]:
-    """Return, per trace, the twin with one set of coefficients fitted to all; they differ only in the twin.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimum:
+    """Where the search ended: the logs ``x`` of the coefficients ``names``, and around them their residuals' slopes.
+
+    ``expected``, ``width``: of the logs, before any trace is seen.
+
+    ``slopes`` [rows, p] and ``residuals`` [rows], robust weights in: the rows of every trace [4, n] in turn, then the
+    priors'. ``moved_by``: what the last search moved.
+    """
+
+    names: tuple[str, ...]
+    x: Floats
+    expected: Floats
+    width: Floats
+    slopes: Floats
+    residuals: Floats
+    moved_by: Floats
+    cost: float
+    converged: bool
+
+    def without(self, rows: NDArray[np.bool_]) -> Floats:
+        """Return where the optimum would be without these of its rows, by one step on the slopes."""
+        kept = ~rows
+        information = self.slopes[kept].T @ self.slopes[kept]
+        return np.asarray(self.x - np.linalg.solve(information, self.slopes[kept].T @ self.residuals[kept]))
+
+
+def optimum(
+    served: Sequence[Served], *, report: Report | None = None, start: Floats | None = None
+) -> Optimum:
+    """Return the coefficients that fit all traces best; from ``start``, the logs of an optimum nearby, in one search.
 
     Raises ConfigError unless every twin's model is physics, TraceError where nothing is observed.
     """
-    from calibrate.fit.result import Fit
-
-    started = time.monotonic()
     first = _physics(served[0])
     names = tuple(name for name in PRIOR_WIDTHS if float(getattr(first, name)) > 0 and _matters(name, served))
-    start = np.log([float(getattr(first, name)) for name in names])
+    expected = np.log([float(getattr(first, name)) for name in names])
     width = np.array([PRIOR_WIDTHS[name] for name in names])
     weights = [_weight(each) for each in served]
     tell = report or (lambda _stage, _loss: None)
@@ -102,29 +132,55 @@ def fit_physics(served: Sequence[Served], *, report: Report | None = None) -> tu
             ).ravel()
             for each, weight in zip(served, weights, strict=True)
         ]
-        rows = np.concatenate([*parts, (x - start) / width])
+        rows = np.concatenate([*parts, (x - expected) / width])
         tell("physics", float(np.mean(rows**2)))
         return rows
 
-    x, moved_by = start, np.zeros(len(start))
-    for step in STEPS:
+    x, moved_by = expected if start is None else start, np.zeros(len(names))
+    for step in STEPS if start is None else STEPS[-1:]:
 
         def slopes_at(at: Floats, step: float = step) -> Floats:
             here = residuals(at)
-            moved = [residuals(at + step * row) for row in np.diag(width)]
+            with ThreadPoolExecutor(max_workers=THREADS) as pool:
+                moved = list(pool.map(lambda row: residuals(at + step * row), np.diag(width)))
             return np.stack([(there - here) for there in moved], axis=1) / (step * width)
 
         found = least_squares(
             residuals, x, jac=slopes_at, loss="soft_l1", max_nfev=EVALUATIONS, x_scale=width
         )
         moved_by, x = found.x - x, found.x
-    slopes = np.asarray(found.jac, dtype=np.float64)
-    information = slopes.T @ slopes
+    return Optimum(
+        names=names,
+        x=x,
+        expected=expected,
+        width=width,
+        slopes=np.asarray(found.jac, dtype=np.float64),
+        residuals=np.asarray(found.fun, dtype=np.float64),
+        moved_by=moved_by,
+        cost=float(found.cost),
+        converged=bool(found.status > 0),
+    )
+
+
+def fit_physics(
+    served: Sequence[Served], *, report: Report | None = None, start: Floats | None = None
+) -> tuple[Fit, ...]:
+    """Return, per trace, the twin with one set of coefficients fitted to all; they differ only in the twin.
+
+    ``start``: the logs of an optimum nearby. Raises ConfigError unless every twin's model is physics, TraceError where
+    nothing is observed.
+    """
+    from calibrate.fit.result import Fit
+
+    started = time.monotonic()
+    found = optimum(served, report=report, start=start)
+    names = found.names
+    information = found.slopes.T @ found.slopes
     covariance = np.linalg.inv(information)
     linear = np.sqrt(np.diag(covariance))
     correlation = covariance / np.outer(linear, linear)
-    spread = np.hypot(linear, moved_by)
-    coefficients = _coefficients(names, found.x, spread=spread, width=width, correlation=correlation)
+    spread = np.hypot(linear, found.moved_by)
+    coefficients = _coefficients(names, found.x, spread=spread, width=found.width, correlation=correlation)
     values = {each.name: each.value for each in coefficients}
     return tuple(
         Fit(
@@ -133,15 +189,40 @@ def fit_physics(served: Sequence[Served], *, report: Report | None = None) -> tu
             names=names,
             correlation=correlation,
             condition_number=float(np.linalg.cond(information)),
-            loss=float(found.cost),
+            loss=found.cost,
             noise=dict(zip(("ttft_us", "e2e_us", "tpot_us"), NOISE.tolist(), strict=False)),
             num_requests=sum(int(one.trace.used().sum()) for one in served),
-            converged=bool(found.status > 0),
+            converged=found.converged,
             method=METHOD,
             seconds=time.monotonic() - started,
         )
         for each in served
     )
+
+
+def predictor(served: Sequence[Served], found: Optimum) -> Predictor:
+    """Return what predicts requests that are left out: a step on the slopes without them, then simulated."""
+    from calibrate.fit.model_selection import confirmed
+
+    latest: list[list[Floats]] = []
+
+    def predict(held: Sequence[NDArray[np.bool_]]) -> list[Floats]:
+        def loss_without(x: Floats) -> float:
+            latest.append([_run(each, found.names, x).latency_us for each in served])
+            off = float(np.sum(((x - found.expected) / found.width) ** 2))
+            for latencies, each, rows in zip(latest[-1], served, held, strict=True):
+                residual = log_ratio(latencies, each.trace.observed_us) * _weight(each)
+                off += float(np.nansum(np.where(rows, 0.0, robust(residual))))
+            return off
+
+        rows = [
+            np.broadcast_to(mask, each.trace.observed_us.shape).ravel()
+            for mask, each in zip(held, served, strict=True)
+        ]
+        towards = found.without(np.concatenate([*rows, np.zeros(len(found.names), bool)]))
+        return confirmed(found.x, towards, loss_at=loss_without, latest=latest)
+
+    return predict
 
 
 def _physics(served: Served) -> Physics:

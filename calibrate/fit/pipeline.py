@@ -23,16 +23,18 @@ from calibrate.fit.extended_initial_guess import blackbox_within, extended_start
 from calibrate.fit.initial_guess import blackbox_starts, configured
 from calibrate.fit.model_selection import (
     NUM_SURFACES,
+    PHYSICS,
     TERMS,
-    Candidate,
     LatencyModel,
     held_out_scores,
+    predictor_of,
     select,
 )
 from calibrate.fit.objective.coefficients import (
     COEFFICIENTS,
     EXTENDED_FITTED,
     FITTED,
+    GUESS,
     coefficients_in,
     decimals_of,
     without,
@@ -40,6 +42,7 @@ from calibrate.fit.objective.coefficients import (
 from calibrate.fit.objective.fit_trace import LATENCIES, FitTrace
 from calibrate.fit.objective.objective import Objective
 from calibrate.fit.objective.priors import Prior, proportions, with_priors
+from calibrate.fit.physics import Optimum, Served, fit_physics, optimum, predictor
 from calibrate.fit.refinement import Refined, refine
 from calibrate.fit.result import Fit, ScheduleChoice
 from calibrate.fit.search import Report, search, search_on_surfaces
@@ -58,7 +61,7 @@ MIN_REQUESTS = 20
 """Fewer finished requests than this cannot determine five coefficients."""
 
 
-def fit(
+def fit(  # noqa: PLR0913 - what a fit can be told
     traces: Sequence[FitTrace],
     config: TwinConfig,
     *,
@@ -67,6 +70,7 @@ def fit(
     infer_async: bool = False,
     latency_model: LatencyModel | None = None,
     priors: Mapping[str, Prior] | None = None,
+    physics: Physics | None = None,
     report: Report | None = None,
 ) -> Fit:
     """Return the twin whose simulated latencies are nearest to the observed ones, all traces counting alike.
@@ -74,44 +78,33 @@ def fit(
     ``names``: blackbox's coefficients to vary, the others stay as configured. ``infer_async``: fit with and without
     async scheduling and take the better. ``latency_model``: blackbox, extended, or ``auto``, which chooses among
     the extended model's terms by cross-validation; None: as configured. ``priors``: what model and GPU imply of the
-    extended model's coefficients; what holds of any transformer stands in for the rest. Raises TraceError where the
-    traces hold too few finished requests, ConfigError where physics is configured and anything is asked that a fit of
-    physics has not: it draws nothing (no ``seed``), and its priors are its configured coefficients.
+    extended model's coefficients; what holds of any transformer stands in for the rest. ``physics``: of this server,
+    another candidate of ``auto``, unless physics is configured; None: the model or the GPU is not known. Raises
+    TraceError where the traces hold too few finished requests, ConfigError where physics is configured, no model is
+    named, and anything is asked that a fit of physics has not: it draws nothing (no ``seed``), and its priors are its
+    configured coefficients.
     """
-    if isinstance(config.latency, Physics):
-        from calibrate.fit.physics import Served, fit_physics
-
-        _check_physics(names, infer_async=infer_async, latency_model=latency_model, priors=priors or {})
-        return fit_physics([Served(trace=trace, config=config) for trace in traces], report=report)[0]
     started = time.monotonic()
     num_requests = sum(int(trace.used().sum()) for trace in traces)
     if num_requests < MIN_REQUESTS:
         raise TraceError(f"fit: got {num_requests} finished requests, expected at least {MIN_REQUESTS}")
+    if isinstance(config.latency, Physics) and latency_model is None:
+        _check_physics(names, infer_async=infer_async, priors=priors or {})
+        return fit_physics([Served(trace=trace, config=config) for trace in traces], report=report)[0]
     task = Task(
         traces=tuple(traces),
-        config=replace(config, latency=_as_model(_fitted_model(config), latency_model)),
+        config=replace(config, latency=_as_model(_fitted_model(config, latency_model), latency_model)),
         names=tuple(names),
         priors=priors or {},
         seed=seed,
         report=report or (lambda _stage, _loss: None),
+        physics=config.latency if isinstance(config.latency, Physics) else physics,
     )
     schedule: ScheduleChoice | None = None
-    candidates: tuple[Candidate, ...] = ()
-    blackbox: tuple[Coefficient, ...] = ()
     if infer_async:
         task, schedule = better_schedule(task)
-    if latency_model == "auto":
-        refined, candidates, blackbox = selected_model(task)
-    else:
-        refined = configured_model(task)
-    fitted = _result(refined, task, num_requests=num_requests)
-    return replace(
-        fitted,
-        schedule=schedule,
-        candidates=candidates,
-        blackbox=blackbox if isinstance(fitted.config.latency, Extended) else (),
-        seconds=time.monotonic() - started,
-    )
+    fitted = selected_model(task) if latency_model == "auto" else result_of(configured_model(task), task)
+    return replace(fitted, schedule=schedule, num_requests=num_requests, seconds=time.monotonic() - started)
 
 
 def configured_model(task: Task) -> Refined:
@@ -122,10 +115,10 @@ def configured_model(task: Task) -> Refined:
     return refine(start.objective, start.theta, seed=task.seed, report=task.report)
 
 
-def selected_model(task: Task) -> tuple[Refined, tuple[Candidate, ...], tuple[Coefficient, ...]]:
-    """Return the optimum of the model that predicts held-out requests best, all candidates, and blackbox's optimum.
+def selected_model(task: Task) -> Fit:
+    """Return the fit of the model that predicts held-out requests best, with all candidates and blackbox beside it.
 
-    The candidates are in order of TERMS; blackbox's coefficients are those of the traces' first requests.
+    The candidates are in order of TERMS, physics last; blackbox's coefficients are those of the traces' first requests.
     """
     blackbox, heads = search_blackbox(task), task.heads()
     starts, refined = {}, {}
@@ -141,12 +134,22 @@ def selected_model(task: Task) -> tuple[Refined, tuple[Candidate, ...], tuple[Co
         )
         task.report(f"candidate: {name}", refined[name].loss)
     noise = np.min([each.objective.noise for each in refined.values()], axis=0)
-    scores = {name: held_out_scores(each, noise) for name, each in refined.items()}
+    predictors = {name: predictor_of(each) for name, each in refined.items()}
+    at_heads: Optimum | None = None
+    if task.physics is not None:
+        served = task.served(heads)
+        at_heads = optimum(served, report=task.report)
+        predictors[PHYSICS] = predictor(served, at_heads)
+    scores = {name: held_out_scores(heads, predict, noise) for name, predict in predictors.items()}
     candidates = select(scores, known=set(task.priors))
     chosen = next(each.name for each in candidates if each.chosen)
-    objective, theta = starts[chosen].objective, refined[chosen].theta
-    chosen_one = refine(objective, theta, seed=task.seed, report=task.report)
-    return chosen_one, candidates, _blackbox_beside(refined["blackbox"], seed=task.seed)
+    if chosen == PHYSICS and at_heads is not None:
+        fitted = fit_physics(task.served(task.traces), report=task.report, start=at_heads.x)[0]
+    else:
+        objective, theta = starts[chosen].objective, refined[chosen].theta
+        fitted = result_of(refine(objective, theta, seed=task.seed, report=task.report), task)
+    beside = () if fitted.model == "blackbox" else _blackbox_beside(refined["blackbox"], seed=task.seed)
+    return replace(fitted, candidates=candidates, blackbox=beside)
 
 
 def search_blackbox(task: Task) -> Start:
@@ -201,14 +204,12 @@ def _check_physics(
     names: Sequence[str],
     *,
     infer_async: bool,
-    latency_model: LatencyModel | None,
     priors: Mapping[str, Prior],
 ) -> None:
     """Raise ConfigError on what a fit of physics would leave unused."""
     asked = {
         "--infer-async": infer_async,
         "--fit-alpha2": tuple(names) != FITTED,
-        f"--latency-model {latency_model}": latency_model is not None,
         "--model-config, --gpu, --tp": bool(priors),
     }
     for option, is_asked in asked.items():
@@ -219,8 +220,13 @@ def _check_physics(
             )
 
 
-def _fitted_model(config: TwinConfig) -> Blackbox:
-    """Return the model whose coefficients a fit finds. Raises ConfigError where it is none of those."""
+def _fitted_model(config: TwinConfig, asked: LatencyModel | None) -> Blackbox:
+    """Return the model whose coefficients a fit finds; a guess at them where physics is configured and another asked.
+
+    Raises ConfigError where it is none of those.
+    """
+    if isinstance(config.latency, Physics) and asked is not None:
+        return Blackbox(**GUESS)
     if not isinstance(config.latency, Blackbox):
         raise ConfigError(
             f"latency.model: got {type(config.latency).__name__.lower()}, expected blackbox, extended or physics "
@@ -237,7 +243,7 @@ def _as_model(latency: Blackbox, asked: LatencyModel | None) -> Blackbox:
     return Blackbox(**six) if asked == "blackbox" else latency
 
 
-def _result(found: Refined, task: Task, *, num_requests: int) -> Fit:
+def result_of(found: Refined, task: Task) -> Fit:
     """Return the fit with its intervals, from where the refinement ended."""
     objective, theta, config, seed = found.objective, found.theta, task.config, task.seed
     spread = uncertainty(objective, theta, surface=found.surface, seed=seed, scatter=found.scatter)
@@ -268,7 +274,7 @@ def _result(found: Refined, task: Task, *, num_requests: int) -> Fit:
         condition_number=spread.condition_number,
         loss=found.loss,
         noise=dict(zip(LATENCIES, objective.noise.tolist(), strict=False)),
-        num_requests=num_requests,
+        num_requests=sum(int(trace.used().sum()) for trace in task.traces),
         converged=found.converged,
         method=METHOD,
         seconds=0.0,

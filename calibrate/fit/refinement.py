@@ -8,18 +8,36 @@ import numpy as np
 
 from calibrate.compare.bootstrap import Floats
 from calibrate.fit.objective.objective import Objective
-from calibrate.fit.response_surface import Surface, average, minimum_of, reach_around, sample_surface
+from calibrate.fit.objective.simulated import Run
+from calibrate.fit.response_surface import (
+    POINTS_PER_COEFFICIENT,
+    Surface,
+    average,
+    minimum_of,
+    reach_around,
+    sample_shaped,
+    sample_surface,
+    simulate_many,
+)
 from calibrate.fit.search import Report, descend
 from calibrate.fit.uncertainty import uncertainty
 
 WIDE = (0.2, 0.1)
 NARROWEST = 0.01
 """How far, relative to the coefficients, the points of the first surfaces lie, and of the last at least."""
-STAIRCASE = 0.03
-"""How much higher than an average a single run's loss may well be."""
+SHAPE_SHARE = 0.4
+"""How far the points of the later surfaces lie, as a share of what traces and priors leave open: planes hold there."""
+AVERAGED_REQUESTS = 4800
+MOST_PAIRS = 12
+"""A place's loss is that of as many runs around it as make so many simulated requests, at most two times 12 runs."""
+MANY_REQUESTS = 1500
+POINTS_OF_MANY = 8
+"""Of so many requests, fewer points per coefficient show the slopes as well."""
+ENOUGH_STUCK = 2
+"""After so many surfaces in a row that lead nowhere better, the refinement ends."""
 EXACT = 0.7
 """A single run that fits this much better than the average of many is taken: such a trace was simulated."""
-NUM_SURFACES = 6
+NUM_SURFACES = 10
 NUM_AVERAGED = 3
 """The minima of the last surfaces are averaged: what is left of the staircase in one is not in the next."""
 
@@ -58,20 +76,39 @@ def refine(
 def _refine_on_surfaces(
     objective: Objective, theta: Floats, *, seed: int, report: Report, num_surfaces: int
 ) -> Refined:
-    """Return the mean of the last surfaces' minima; each surface is as wide as the traces leave open."""
+    """Return the place that the surfaces lead to: first wide ones, then ones shaped as what the traces leave open.
+
+    Where two coefficients can stand in for each other, the lowest losses lie along a narrow valley: points drawn as far
+    off in either would mostly lie on its slopes, where no plane holds.
+    """
     surfaces: list[Surface] = []
     minima: list[Floats] = []
-    loss = objective.evaluate(theta)
+    loss, num_stuck = _loss_around(objective, theta), 0
+    is_large = _num_requests(objective) >= MANY_REQUESTS
     for number in range(num_surfaces):
-        reach = reach_around(objective, theta, relative=WIDE[min(number, len(WIDE) - 1)])
-        if number >= len(WIDE):
-            spread = uncertainty(objective, theta, surface=surfaces[-1], seed=seed, replicates=200)
-            least = reach_around(objective, theta, relative=NARROWEST)
-            reach = np.clip(3 * spread.replicates.std(axis=0), least, np.maximum(surfaces[-1].reach, least))
-        surfaces.append(sample_surface(objective, theta, reach=reach, seed=seed + 100 + number))
-        loss, theta = _no_worse(objective, theta, loss=loss, towards=minimum_of(surfaces[-1], objective))
-        minima.append(theta)
+        if number < len(WIDE):
+            reach = reach_around(objective, theta, relative=WIDE[number])
+            surface = sample_surface(objective, theta, reach=reach, seed=seed + 100 + number)
+        else:
+            around = average(surfaces[-NUM_AVERAGED:], around=theta, objective=objective)
+            spread = uncertainty(objective, theta, surface=around, seed=seed + number, replicates=300)
+            root = _root_of(spread.covariance, least=reach_around(objective, theta, relative=NARROWEST))
+            surface = sample_shaped(
+                objective,
+                theta,
+                root=root,
+                seed=seed + 100 + number,
+                points_per_coefficient=POINTS_OF_MANY if is_large else POINTS_PER_COEFFICIENT,
+            )
+        surfaces.append(surface)
+        before = theta
+        lowest = minimum_of(surface, objective)
+        loss, theta = _no_worse(objective, theta, loss=loss, towards=lowest)
+        minima.append(lowest)
         report(f"surface {number + 1} of {num_surfaces}", loss)
+        num_stuck = num_stuck + 1 if theta is before else 0
+        if num_stuck == ENOUGH_STUCK and number + 1 >= len(WIDE) + NUM_AVERAGED:
+            break
     last = np.array(minima[-NUM_AVERAGED:])
     loss, theta = _no_worse(objective, theta, loss=loss, towards=last.mean(axis=0))
     return Refined(
@@ -84,15 +121,37 @@ def _refine_on_surfaces(
     )
 
 
-def _no_worse(objective: Objective, theta: Floats, *, loss: float, towards: Floats) -> tuple[float, Floats]:
-    """Return the loss and the place of a step, shortened where a surface predicted what no run confirms.
+def _root_of(covariance: Floats, *, least: Floats) -> Floats:
+    """Return the root of how far points may lie [p, p]: a share of a covariance, and ``least`` in any direction."""
+    return np.asarray(np.linalg.cholesky(SHAPE_SHARE**2 * covariance + np.diag((least / 3) ** 2)))
 
-    Where one preemption more or less decides over latencies no plane fits them; elsewhere a full step is taken even if
-    a single run shows it slightly worse, since that is the staircase.
-    """
-    for share in (1.0, 0.4, 0.15):
+
+def _no_worse(objective: Objective, theta: Floats, *, loss: float, towards: Floats) -> tuple[float, Floats]:
+    """Return the loss and the place of a step, shortened until runs around it confirm it; the start where none do."""
+    for share in (1.0, 0.5, 0.25):
         trial = theta + share * (towards - theta)
-        trial_loss = objective.evaluate(trial)
-        if trial_loss <= loss * (1 + STAIRCASE):
+        trial_loss = _loss_around(objective, trial)
+        if trial_loss < loss:
             return trial_loss, trial
     return loss, theta
+
+
+def _loss_around(objective: Objective, theta: Floats) -> float:
+    """Return the loss of residuals averaged over runs close by: the staircase of one outweighs what a step gains."""
+    sampled = [objective.residuals(runs) for runs in runs_around(objective, theta)]
+    return objective.loss([np.mean(values, axis=0) for values in zip(*sampled, strict=True)], theta)
+
+
+def _num_requests(objective: Objective) -> int:
+    """Return how many requests take part in the loss."""
+    return sum(int(trace.used().sum()) for trace in objective.traces)
+
+
+def runs_around(objective: Objective, theta: Floats) -> list[list[Run]]:
+    """Return every trace's runs at places close to ``theta``, in mirrored pairs; of many requests fewer."""
+    wanted = np.ceil(AVERAGED_REQUESTS / (2 * max(_num_requests(objective), 1)))
+    num_pairs = int(np.clip(wanted, 1, MOST_PAIRS))
+    generator = np.random.Generator(np.random.Philox(key=[num_pairs, 79]))
+    drawn = NARROWEST * generator.uniform(-1, 1, size=(num_pairs, len(theta)))
+    points = np.clip(theta * (1 + np.concatenate([drawn, -drawn])), 0.0, objective.most())
+    return simulate_many(objective, list(points))

@@ -21,6 +21,8 @@ from calibrate.fit.objective.simulated import Run
 POINTS_PER_COEFFICIENT = 12
 SCALE_SHARE = 0.3
 """How far a point may lie relative to a coefficient's scale, as a share of how far relative to its value."""
+SHAPED_REACH = 1.5
+"""How far a surface of shaped points is trusted, in standard deviations of theirs; a step goes twice as far at most."""
 REWEIGHTINGS = 6
 THREADS = 2
 """Simulations at a time; the engine runs without the interpreter's lock."""
@@ -61,7 +63,39 @@ def sample_surface(
     centre = np.maximum(np.minimum(theta, objective.most() - reach), reach)
     generator = np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), 78]))
     drawn = generator.uniform(-1, 1, size=(points_per_coefficient * p // 2, p)) * reach
-    offsets = np.concatenate([drawn, -drawn])  # mirrored: slopes are free of any even curvature
+    # mirrored: slopes are free of any even curvature
+    return _surface(objective, centre, np.concatenate([drawn, -drawn]), reach=reach, report=report)
+
+
+def sample_shaped(
+    objective: Objective,
+    theta: Floats,
+    *,
+    root: Floats,
+    seed: int,
+    points_per_coefficient: int = POINTS_PER_COEFFICIENT,
+) -> Surface:
+    """Return the surface around ``theta`` from points that are spread as ``root`` [p, p] times independent ones.
+
+    Points beyond a coefficient's limits are moved there.
+    """
+    p = len(theta)
+    generator = np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), 80]))
+    drawn = np.sqrt(3.0) * generator.uniform(-1, 1, size=(points_per_coefficient * p // 2, p)) @ root.T
+    points = np.clip(theta + np.concatenate([drawn, -drawn]), 0.0, objective.most())
+    reach = SHAPED_REACH * np.sqrt((root**2).sum(axis=1))
+    return _surface(objective, theta, points - theta, reach=reach, report=None)
+
+
+def _surface(
+    objective: Objective,
+    centre: Floats,
+    offsets: Floats,
+    *,
+    reach: Floats,
+    report: Callable[[float], None] | None,
+) -> Surface:
+    """Return the surface through runs at these offsets from ``centre``."""
     sampled = [objective.residuals(runs) for runs in simulate_many(objective, list(centre + offsets))]
     losses = [
         objective.loss(residuals, centre + offset) for residuals, offset in zip(sampled, offsets, strict=True)
@@ -72,11 +106,15 @@ def sample_surface(
     by_trace = [np.stack([residuals[t] for residuals in sampled]) for t in range(len(objective.traces))]
     half = np.arange(len(design)) % 2 == 0
     lowest = int(np.argmin(losses))
+    slopes = [_slopes(design, values) for values in by_trace]
     return Surface(
         centre=centre,
         reach=reach,
-        means=[values.mean(axis=0) for values in by_trace],
-        slopes=[_slopes(design, values) for values in by_trace],
+        means=[
+            values.mean(axis=0) - np.tensordot(design.mean(axis=0), slope, axes=1)
+            for values, slope in zip(by_trace, slopes, strict=True)
+        ],
+        slopes=slopes,
         halves=(
             [_slopes(design[half], values[half]) for values in by_trace],
             [_slopes(design[~half], values[~half]) for values in by_trace],

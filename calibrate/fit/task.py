@@ -12,8 +12,10 @@ from calibrate.fit.objective.coefficients import COEFFICIENTS
 from calibrate.fit.objective.fit_trace import FitTrace, head_of
 from calibrate.fit.objective.objective import Objective
 from calibrate.fit.objective.priors import Prior
+from calibrate.fit.physics import Served
 from calibrate.fit.search import Report
-from sim import Blackbox, Extended
+from sim import Blackbox, Extended, Physics
+from traces.errors import ConfigError
 
 if TYPE_CHECKING:
     from replay import TwinConfig
@@ -26,7 +28,8 @@ HEAD = 500
 class Task:
     """What is to be fitted. ``names``: blackbox's coefficients that vary; ``config.latency`` says which model.
 
-    ``priors``: what model and GPU imply. ``report``: called with the stage and the best loss.
+    ``priors``: what model and GPU imply. ``report``: called with the stage and the best loss. ``physics``: of this
+    server, where model and GPU are known.
     """
 
     traces: tuple[FitTrace, ...]
@@ -35,6 +38,7 @@ class Task:
     priors: Mapping[str, Prior]
     seed: int
     report: Report
+    physics: Physics | None = None
 
     @property
     def latency(self) -> Blackbox:
@@ -59,6 +63,13 @@ class Task:
     def heads(self) -> tuple[FitTrace, ...]:
         """Return the beginnings of the traces."""
         return tuple(head_of(trace, HEAD) for trace in self.traces)
+
+    def served(self, traces: Sequence[FitTrace]) -> tuple[Served, ...]:
+        """Return traces with the twin of physics that they are fitted from. Raises ConfigError without physics."""
+        if self.physics is None:
+            raise ConfigError("physics: got neither model nor GPU, expected both")
+        config = replace(self.config, latency=self.physics)
+        return tuple(Served(trace=trace, config=config) for trace in traces)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ PRIOR_LED = 0.5
 """Share of what is known of a coefficient from which on its prior is said to lead it."""
 CURVED = ("concavity", "kappa", "u0", "tau_s")
 """Coefficients that act through a product or a power with others: a plane through the optimum is too sure of them."""
-WIDENED = 2.0
+WIDENED = 1.5
 """How many times wider their intervals are made, and that of beta2 beside a concavity: of 40 fits to simulated servers
 the plane's intervals held u0 in 60 %, beta2 in 70 % and kappa in 73 %."""
 CONFOUNDED = 0.9
@@ -57,10 +57,12 @@ class Coefficient:
 class Uncertainty:
     """Replicates of the coefficients [replicates, p], their correlation [p, p] and the condition number.
 
-    ``prior_share`` [p]: how much of what is known of each comes from its prior, 0 to 1.
+    ``prior_share`` [p]: how much of what is known of each comes from its prior, 0 to 1. ``covariance`` [p, p]: of the
+    replicates before they are kept within limits.
     """
 
     replicates: Floats
+    covariance: Floats
     correlation: Floats
     condition_number: float
     prior_share: Floats
@@ -94,10 +96,12 @@ def uncertainty(
         pull += (counts - 1) @ score
     steps = -pull @ inverse
     correlation = _correlation(steps)
+    covariance = np.cov(steps * objective.scale, rowvar=False).reshape(len(theta), -1)
     if scatter is not None:
         steps += generator.normal(size=steps.shape) * scatter / objective.scale
     return Uncertainty(
         replicates=np.clip(theta + steps * objective.scale, 0.0, objective.most()),
+        covariance=covariance,
         correlation=correlation,
         condition_number=condition_number(curvature),
         prior_share=np.clip(precision * np.diag(inverse), 0.0, 1.0),

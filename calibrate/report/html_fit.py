@@ -83,11 +83,11 @@ def _candidates(fit: Fit) -> list[Table]:
     """Return the table of the models that were compared, if any."""
     rows: list[list[str | Cell]] = [list(row) for row in tables.candidate_rows(fit)]
     caption = (
-        "Models compared on held-out requests. The most complete one within a standard error of the best is chosen, "
-        "after a penalty for terms without an informative prior."
+        "Models compared on held-out requests. Of those within two standard errors of the best, the one is chosen that "
+        "goes on most safely beyond the traces."
     )
     return (
-        [Table(head=list(tables.CANDIDATE_HEAD), rows=rows, align="lrrrrl", caption=caption)] if rows else []
+        [Table(head=list(tables.CANDIDATE_HEAD), rows=rows, align="lrrrl", caption=caption)] if rows else []
     )
 
 

@@ -21,7 +21,7 @@ ALIKE = 0.01
 FRACTIONS = ("good_frac", "prefix_hit_frac")
 
 
-CANDIDATE_HEAD = ("model", "held-out loss", "to the best", "± standard error", "penalty", "")
+CANDIDATE_HEAD = ("model", "held-out loss", "to the best", "± standard error", "")
 
 
 def candidate_rows(fit: Fit) -> list[list[str]]:
@@ -32,7 +32,6 @@ def candidate_rows(fit: Fit) -> list[list[str]]:
             f"{each.error:.3f}",
             f"{each.difference:+.3f}",
             f"{each.standard_error:.3f}",
-            f"{each.penalty:.3f}",
             "chosen" if each.chosen else "",
         ]
         for each in fit.candidates

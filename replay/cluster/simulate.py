@@ -56,16 +56,19 @@ def simulate_fleet(
     *,
     record: Record = "spans",
     records_decisions: bool = False,
+    points: int | None = None,
 ) -> FleetRun:
     """Return the trace as a cluster serves it. Raises TraceError where a row lacks a time or a length.
 
     As ``replay.trace.simulate.simulate_trace``; besides, each request has the ``instance`` that it was sent to, where
     the gateway has a queue its time there, where KV can be moved the instance that computed its prompt and the times of
-    the transfer, and where the gateway ended it the reason as ``error_message``.
+    the transfer, and where the gateway ended it the reason as ``error_message``. ``points``: as ``simulate_cluster``'s.
     """
     work = cluster_work(trace, pacing, cluster)
     try:
-        result = simulate_cluster(work, cluster, record=record, records_decisions=records_decisions)
+        result = simulate_cluster(
+            work, cluster, record=record, records_decisions=records_decisions, points=points
+        )
     except InvalidConfig as error:  # of a user's own policy, or what a cluster cannot do
         raise ConfigError(f"cluster: {error}") from error
     simulation = as_simulation(result)

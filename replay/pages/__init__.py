@@ -7,7 +7,8 @@ follow the page.
 from __future__ import annotations
 
 from replay.pages.bars import bars, legend
-from replay.pages.chart import Across, Band, Chart, Dots, Line, Mark, Rule, chart
+from replay.pages.chart import Across, Band, Chart, Dots, Hint, Line, Mark, Rule, chart
+from replay.pages.heat import HeatMap, heat_map
 from replay.pages.page import (
     Cell,
     Code,
@@ -36,6 +37,8 @@ __all__ = [
     "Figure",
     "Figures",
     "Headline",
+    "HeatMap",
+    "Hint",
     "Line",
     "Mark",
     "Page",
@@ -49,6 +52,7 @@ __all__ = [
     "Terms",
     "bars",
     "chart",
+    "heat_map",
     "legend",
     "linear",
     "logarithmic",

@@ -74,6 +74,15 @@ class Rule:
     name: str = "reference"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hint:
+    """What a pointer that rests between two values of x is told: a browser's own tooltip."""
+
+    start: float
+    end: float
+    text: str
+
+
 Mark = Line | Dots | Band | Across | Rule
 
 
@@ -85,6 +94,7 @@ class Chart:
     x: Scale
     y: Scale
     marks: Sequence[Mark]
+    hints: Sequence[Hint] = ()
     width: int = 520
     height: int = 300
 
@@ -92,7 +102,8 @@ class Chart:
 def chart(picture: Chart) -> str:
     """Return the picture as an SVG element."""
     frame = _Frame(picture)
-    body = [*frame.grid(), *(frame.draw(mark) for mark in picture.marks), *frame.texts()]
+    marks = (frame.draw(mark) for mark in picture.marks)
+    body = [*frame.grid(), *marks, *frame.texts(), *frame.hints()]
     head = (
         f'<svg class="chart" role="img" aria-label="{escape(picture.title)}" '
         f'viewBox="0 0 {picture.width} {picture.height}" width="{picture.width}" height="{picture.height}">'
@@ -144,6 +155,16 @@ class _Frame:
         found.append(_text(self.right, self.bottom + 33, picture.x.label, "label", "end"))
         if picture.y.label:
             found.append(_text(self.right, 13, picture.y.label, "label", "end"))
+        return found
+
+    def hints(self) -> list[str]:
+        """Return invisible strips with their texts."""
+        high = _n(self.bottom - self.top)
+        found = []
+        for hint in self.picture.hints:
+            left, right = self.across(np.array([hint.start, hint.end]))
+            at = f'x="{_n(left)}" y="{_n(self.top)}" width="{_n(right - left)}" height="{high}"'
+            found.append(f'<rect class="hint" {at}><title>{escape(hint.text)}</title></rect>')
         return found
 
     def draw(self, mark: Mark) -> str:

@@ -61,6 +61,7 @@ class RunPage:
     """What a page of a run is made from: its trace, its summary, what was in use, and how it came about.
 
     ``slo_us``: limits of a request by metric. ``twin``: TWIN.yaml as it was read; ``command``: the call.
+    ``of_fleet``: what a cluster's page has besides.
     """
 
     trace: Trace
@@ -71,6 +72,7 @@ class RunPage:
     warnings: Sequence[str]
     command: str
     twin: str
+    of_fleet: Sequence[Section] = ()
 
 
 def write_run_page(path: Path, run: RunPage) -> None:
@@ -84,7 +86,7 @@ def page_of_run(run: RunPage) -> str:
     page = Page(
         name="vtwin run",
         eyebrow="vtwin: a simulated run",
-        title=_title(summary),
+        title=_title(summary, "fleet" if run.of_fleet else "server"),
         lead=_lead(run),
         headlines=_headlines(run),
         sections=[
@@ -92,6 +94,7 @@ def page_of_run(run: RunPage) -> str:
             _latencies(run),
             _over_time(run),
             _in_use(run),
+            *run.of_fleet,
             _numbers(summary),
             _origin(run),
         ],
@@ -100,14 +103,14 @@ def page_of_run(run: RunPage) -> str:
     return render(page)
 
 
-def _title(summary: Summary) -> str:
+def _title(summary: Summary, who: str) -> str:
     offered = summary["offered_rate_per_s"]
     if summary["verdict"] is None or offered is None:
         return f"{_number(summary['request_throughput'])} requests per second"
     said = {
-        "stable": "The server keeps up with",
-        "near saturation": "The server is near saturation at",
-        "overloaded": "The server is overloaded by",
+        "stable": f"The {who} keeps up with",
+        "near saturation": f"The {who} is near saturation at",
+        "overloaded": f"The {who} is overloaded by",
     }[summary["verdict"]]
     return f"{said} {_number(offered)} requests per second"
 

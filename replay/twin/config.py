@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from replay.model.gpus import shipped_gpus
+from replay.model.peak import peak_times
 from replay.twin.cluster import read_cluster, server_roots, with_overrides
 from replay.twin.config_keys import (
     DEFAULT_SEED,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sim.cluster.config import ClusterConfig
+    from sim.latency.peak import PeakTimes
     from traces import Trace
 
 _TOP = ("vllm_version", "compatibility", "engine", "latency", "hardware", "cluster", "seed")
@@ -54,7 +56,8 @@ class TwinConfig:
     ``cluster``: several servers; None: one. ``engine`` and ``latency`` are then those of its first pool.
     ``fitted``: the loads and lengths of the traces behind the coefficients, where they were fitted. ``assumed``: flags
     that bear on every busy step and that the file does not give. ``latency_reason``: why ``latency.model: auto`` is
-    this one. ``kv_bytes_per_token``: in all layers, on all GPUs; None where no model is named. ``gpus_of_pools``: the
+    this one. ``peaks``: of each pool, or of the one server, its model at its GPU's peak, None where one of them is not
+    named. ``kv_bytes_per_token``: in all layers, on all GPUs; None where no model is named. ``gpus_of_pools``: the
     GPU's name and how many one server has (tp x pp x dp), by pool; empty where no hardware is named.
     ``will_not_start``: why vLLM would refuse to start the model on its GPU, where the GPU's memory says so. ``source``
     is the file it was read from, ``notes`` the lines to tell the user before a run (assumptions made, things vLLM would
@@ -69,6 +72,7 @@ class TwinConfig:
     assumed: tuple[str, ...] = field(default=(), compare=False)
     latency_reason: str = field(default="", compare=False)
     source: Path | None = field(default=None, compare=False)
+    peaks: tuple[PeakTimes | None, ...] = field(default=(), compare=False)
     kv_bytes_per_token: int | None = field(default=None, compare=False)
     gpus_of_pools: tuple[tuple[str, int], ...] = field(default=(), compare=False)
     will_not_start: tuple[str, ...] = field(default=(), compare=False)
@@ -174,8 +178,15 @@ def _read(
     notes = tuple(dict.fromkeys(note for server in servers for note in server.notes))
     faults = tuple(dict.fromkeys(fault for server in servers for fault in server.will_not_start))
     gpus = tuple(each for server in servers for each in server.gpus_of_pools)
+    peaks = tuple(peak for server in servers for peak in server.peaks)
     return replace(
-        first, cluster=cluster, source=path, notes=notes, will_not_start=faults, gpus_of_pools=gpus
+        first,
+        cluster=cluster,
+        source=path,
+        notes=notes,
+        peaks=peaks,
+        will_not_start=faults,
+        gpus_of_pools=gpus,
     )
 
 
@@ -220,6 +231,7 @@ def _read_server(
         fitted=None if latency_model else read_fitted_range(root.section("latency")),
         assumed=_assumed(root) if server.gpu is None else (),
         latency_reason=chosen.reason,
+        peaks=(_peak_known(chosen, hardware, server),),
         kv_bytes_per_token=kv_bytes_of(chosen.shape, hardware),
         will_not_start=() if is_sized or hardware is None else startup_faults(engine),
         gpus_of_pools=() if hardware is None else ((hardware.gpu.name, hardware.num_gpus),),
@@ -237,6 +249,20 @@ def _read_server(
             *startup_faults(engine),
         ),
     )
+
+
+def _peak_known(chosen: Chosen, hardware: Hardware | None, server: Server) -> PeakTimes | None:
+    """Return the model at its GPU's peak where the file names both, in one place or another, or writes it out."""
+    written: PeakTimes | None = getattr(chosen.model, "peak", None)
+    if written is not None or server.shape is None or server.gpu is None:
+        return written
+    of_entry = chosen.entry.tp if chosen.entry is not None else 1
+    try:
+        if hardware is None:
+            return peak_times(server.shape, server.gpu, tp=of_entry)
+        return peak_times(server.shape, server.gpu, tp=hardware.tp, pp=hardware.pp, layout=hardware.layout)
+    except ConfigError:  # a tp that the model's heads cannot be divided by bears on no coefficient
+        return None
 
 
 def check_fits(config: TwinConfig, trace: Trace) -> None:
@@ -296,6 +322,9 @@ def _read_engine(
     if root.text("compatibility", choices=get_args(Compatibility)) == "blis":
         given["compatibility"] = "blis"
         given["async_scheduling"] = given.get("async_scheduling") or False
+    if given.get("batching") not in {None, "vllm"}:  # the others have neither
+        for name in ("async_scheduling", "enable_prefix_caching"):
+            given[name] = given.get(name) or False
     if given.get("num_speculative_tokens"):
         given["seed"] = seed
     said = {name: value for name, value in given.items() if value is not None}

@@ -71,6 +71,8 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "guided_mask_us": "µs per guided request and step, for its bitmask.",
     "draft_us": "µs per drafted token and step: speculative decoding with k drafts adds k times as much to each step.",
     "encoder_token_us": "µs per image, audio or video token, in the step in which its request is first scheduled.",
+    "batching": "Who is put into a batch: by vLLM's rule, or for comparison by that of Orca, Sarathi-Serve or static "
+    "batching (docs/explanation/batching.md). The others have no async scheduling and no prefix cache.",
     "frontend": "The API server's checks and clamps of prompt and output length; `none`: the engine alone.",
 }
 """What each field of sim.EngineConfig means; its name, default and type are taken from the dataclass."""

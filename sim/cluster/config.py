@@ -184,10 +184,11 @@ def check_lockstep(config: ClusterConfig) -> None:
         )
     for pool in config.pools:
         engine = pool.engine
-        if engine.pipeline_parallel_size > 1 or engine.compatibility == "blis" or pool.role != "shared":
+        is_plain = engine.pipeline_parallel_size == 1 and engine.compatibility == engine.batching == "vllm"
+        if not is_plain or pool.role != "shared":
             raise InvalidConfig(
-                "lockstep: got true with pipeline stages, compatibility blis or prefill and decode pools, expected "
-                "false: they are not simulated together"
+                "lockstep: got true with pipeline stages, compatibility blis, another batching than vLLM's or prefill "
+                "and decode pools, expected false: they are not simulated together"
             )
 
 
@@ -284,6 +285,11 @@ def check_engine(pool: Pool) -> None:
     """Raise InvalidConfig on what no engine does beside handing KV on yet."""
     if pool.role == "shared":
         return
+    if pool.engine.batching != "vllm":
+        raise InvalidConfig(
+            f"engine.batching: got {pool.engine.batching} in a {pool.role} pool, expected vllm: not simulated together "
+            "with transfers of KV yet"
+        )
     for name, is_on in (
         ("num_speculative_tokens", pool.engine.num_speculative_tokens > 0),
         ("num_cpu_blocks", pool.engine.num_cpu_blocks > 0),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,8 @@ from sim.cluster.infrastructure.lives import Infrastructure
 from sim.cluster.routing.own import FleetView, choose_by_own
 from sim.cluster.routing.policies import OwnPolicy
 from sim.cluster.routing.state import with_room_for
+from sim.cluster.run.changes.operations import Operations
 from sim.cluster.run.loop import finish_ranks, run_cluster
-from sim.cluster.run.operations import Operations
 from sim.cluster.run.pipeline import (
     DONE,
     ENGINE_NEEDS_ROOM,
@@ -28,7 +28,10 @@ from sim.cluster.run.pipeline import (
 )
 from sim.cluster.run.prepare import ClusterWork, new_world
 from sim.cluster.run.tables import Table, point_to, table_of
+from sim.cluster.run.watch import BUSY, look_at_all
+from sim.cluster.run.watch import NEEDS_ROOM as LOOK_NEEDS_ROOM
 from sim.cluster.run.world import FOREVER, NEVER, DecisionLog, Exit, World
+from sim.cluster.watching import FleetOverTime, Watch
 from sim.config import InvalidConfig, Record
 from sim.engine import dtypes as dt
 from sim.engine.initial_state import with_more_room
@@ -87,9 +90,10 @@ class ClusterSimulation:
     number. ``exit``: int16, an ``Exit``. ``admitted_us``, ``dispatched_us`` (left the gateway's queue), ``routed_us``.
     ``split`` None: nothing can be moved between instances; otherwise ``queued_us``, ``scheduled_us`` and the cached
     tokens of a request whose prompt another instance computed are that one's, its tokens are the decode instance's.
-    ``left_us``: was gone, by whichever way. ``engine_cpu_s``: CPU time of this thread. ``infrastructure``: the
-    instances' lives. ``attempts`` None: nobody tries twice; otherwise the columns are those of each request's last
-    attempt, its arrival that of the first, and ``row`` is that attempt's row in the engines' tables.
+    ``left_us``: was gone, by whichever way. ``over_time``: None unless asked for. ``engine_cpu_s``: CPU time of this
+    thread. ``infrastructure``: the instances' lives. ``attempts`` None: nobody tries twice; otherwise the columns are
+    those of each request's last attempt, its arrival that of the first, and ``row`` is that attempt's row in the
+    engines' tables.
     """
 
     outcomes: Outcomes
@@ -106,6 +110,7 @@ class ClusterSimulation:
     engine_cpu_s: float
     infrastructure: Infrastructure
     attempts: Attempts | None = None
+    over_time: FleetOverTime | None = None
 
     @property
     def row(self) -> Int64s:
@@ -126,12 +131,14 @@ def simulate_cluster(
     records_decisions: bool = False,
     forced: Int64s | None = None,
     coalesce: bool = True,
+    points: int | None = None,
 ) -> ClusterSimulation:
     """Run requests through a cluster to the end; deterministic, inputs unchanged.
 
     ``record``: as ``simulate``'s, of each engine. ``records_decisions``: keep what each routing decision saw.
     ``forced``: int64 per request, the instance it must go to whatever the policy chooses, -1 where the policy decides.
-    Raises InvalidConfig on what cannot be simulated.
+    ``points``: look at the instances at evenly spaced times, so many or up to twice as many, for ``over_time``; nothing
+    else changes. It needs any ``record`` but "none". Raises InvalidConfig on what cannot be simulated.
     """
     if forced is not None:
         _check_forced(forced, work, config)
@@ -154,13 +161,21 @@ def simulate_cluster(
     world, states = new_world(work, config, record=record, records_decisions=records_decisions, forced=forced)
     if not coalesce:
         world.coalesces[:] = 0
-    whole = table_of([world])
-    operations = Operations(world, states, config, whole)
+    operations = Operations(world, states, config, table_of([world]))
     operations.begin()
-    world = _run_events(operations.world, states, config, whole=whole, operations=operations)
+    watch = None
+    if points is not None:
+        last_us = int(world.arrivals_us[-1]) if len(world.arrivals_us) else 0
+        watch = Watch(points=points, num_instances=len(states), last_arrival_us=last_us)
+    world = _run_events(operations, states, config, watch=watch)
     _finish_engines(world, states)
     cpu_s = time.thread_time() - started
-    return _results(world, states, config, record=record, cpu_s=cpu_s, operations=operations)
+    result = _results(world, states, config, record=record, cpu_s=cpu_s, operations=operations)
+    if watch is None:
+        return result
+    num_blocks = [max(config.pools[pool].engine.num_gpu_blocks - 1, 0) for pool in world.pool_of]
+    over_time = watch.finished(states, end_us=result.duration_us, num_blocks=np.array(num_blocks, np.int64))
+    return replace(result, over_time=over_time)
 
 
 def _check_forced(forced: Int64s, work: ClusterWork, config: ClusterConfig) -> None:
@@ -171,18 +186,23 @@ def _check_forced(forced: Int64s, work: ClusterWork, config: ClusterConfig) -> N
 
 
 def _run_events(
-    world: World, states: list[State], config: ClusterConfig, *, whole: Table, operations: Operations
+    operations: Operations, states: list[State], config: ClusterConfig, *, watch: Watch | None
 ) -> World:
-    """Let all events happen, and do what compiled code asks of Python in between."""
+    """Let all events happen, and do what compiled code asks of Python in between; look at the instances on the way."""
+    world, whole = operations.world, operations.table
     decide = _decider(world, config)
     margin = 64 + 4 * max(pool.engine.max_num_seqs for pool in config.pools)
     if len(world.clients.wave_open):
         margin += int(world.clients.wave_open.max())
     while True:
-        answer = run_cluster(whole, FOREVER, margin)
         loop = world.loop[0]
+        if watch is not None:
+            loop.look_us = watch.next_us
+        answer = run_cluster(whole, loop.look_us, margin)
         if answer == DONE:
-            return world
+            if watch is None or not _has_looked(whole, world, states, watch):
+                return world
+            continue
         if answer == ENGINE_NEEDS_ROOM:
             states[loop.waits_for] = with_more_room(states[loop.waits_for])
             point_to(world.engines, loop.waits_for, states[loop.waits_for])
@@ -204,6 +224,20 @@ def _run_events(
         else:
             raise AssertionError(f"the cluster's loop answered {answer}")
         point_to(whole, 0, world)
+
+
+def _has_looked(whole: Table, world: World, states: list[State], watch: Watch) -> bool:
+    """Look at the instances; return whether anything is left to look at."""
+    loop = world.loop[0]
+    is_over = not loop.has_hand and loop.next_arrival >= len(world.arrivals)
+    is_over = is_over and world.events.counts[0].num_planned == 0
+    if is_over and loop.is_coupled:
+        return False
+    while (answer := look_at_all(whole, watch.next_us, watch.seen)) == LOOK_NEEDS_ROOM:
+        states[loop.waits_for] = with_more_room(states[loop.waits_for])
+        point_to(world.engines, loop.waits_for, states[loop.waits_for])
+    watch.take()
+    return not is_over or answer == BUSY
 
 
 def _decider(world: World, config: ClusterConfig) -> Callable[[int, int], int]:

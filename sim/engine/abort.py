@@ -52,6 +52,8 @@ def drop_overdue(s: State, until_us: int) -> None:
             return
         request = s.deadlines[queues.num_deadlines_taken]
         queues.num_deadlines_taken += 1
+        if s.requests[request].status == WAITING and s.taken_in_us[request] >= clock.now_us:
+            s.taken_in_us[request] = NEVER  # a pause has let it in beforehand
         abort(s, request)
         log_completion(s, request, clock.now_us, GAVE_UP)
         if settings.is_closed_loop:
@@ -59,9 +61,11 @@ def drop_overdue(s: State, until_us: int) -> None:
 
 
 @part
-def drop_requests_past_their_deadline(s: State, until_us: int) -> None:
-    """Abort what is overdue, and was so before ``until_us``, before the next step."""
+def drop_requests_past_their_deadline(s: State, until_us: int) -> bool:
+    """Abort what is overdue, and was so before ``until_us``, before the next step; return whether anything was."""
     clock = s.engine[0].clock
     due_us = next_deadline_us(s)
     if due_us != NEVER and due_us <= clock.now_us and due_us < until_us:
         drop_overdue(s, until_us)
+        return True
+    return False

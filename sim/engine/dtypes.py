@@ -24,6 +24,9 @@ WAITING, RUNNING, PREEMPTED, FINISHED, REJECTED, ABORTED, PENDING, WAITING_FOR_R
 """Where a request is. PENDING: not yet in the engine's queue. WAITING_FOR_REMOTE_KVS: it has its blocks, and another
 engine fills them."""
 
+VLLM, ORCA, SARATHI, STATIC = 0, 1, 2, 3
+"""Who is put into a batch (``sim/engine/optional/batching.py``)."""
+
 FCFS, BY_URGENCY = 0, 1
 """How the queue is ordered: by arrival in a list, or by each request's ``urgency`` in a heap."""
 
@@ -147,6 +150,7 @@ SETTINGS = np.dtype(
             "waits_for_output",
             np.int64,
         ),  # async with stages: a request whose token is in flight sits a step out
+        ("batching", np.int64),  # VLLM, ORCA, SARATHI or STATIC
         ("is_lockstep", np.int64),  # steps begin and end with those of other engines (run.py:run_in_lockstep)
         ("dummy_step_us", np.int64),  # what a step takes of an engine of these that has nothing to compute
         ("latency_kind", np.int64),
@@ -270,6 +274,7 @@ TOTALS = np.dtype(
         ("num_kv_reloads", np.int64),
         ("num_kv_thrashings", np.int64),
         ("num_lora_loads", np.int64),
+        ("busy_us", np.int64),  # durations of all counted steps
     ],
     align=True,
 )

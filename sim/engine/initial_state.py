@@ -12,7 +12,7 @@ from sim.config import UNBOUNDED, EngineConfig, Record
 from sim.engine import dtypes as dt
 from sim.engine import state as st
 from sim.engine.log import NUM_BINS
-from sim.engine.optional import blis
+from sim.engine.optional import batching, blis
 from sim.latency.model import LatencyModel
 from sim.policies import age_weight_per_us, urgency
 from sim.requests import Int64s, Requests
@@ -160,6 +160,7 @@ def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) ->
         is_staggered = rules.async_pipeline == "staggered"
         settings["decode_stagger"] = config.pipeline_parallel_size if is_staggered else 0
         settings["waits_for_output"] = rules.async_pipeline == "waits for output"
+    batching.apply_settings(settings, config)
     settings["policy"] = dt.FCFS if config.scheduling_policy == "fcfs" else dt.BY_URGENCY
     settings["age_weight_per_us"] = age_weight_per_us(config)
     settings["watermark_blocks"] = int(config.watermark * config.num_gpu_blocks)

@@ -17,6 +17,7 @@ from sim.engine.kv_cache.prefix_cache import has_hashes_past, hash_of_block, rem
 from sim.engine.kv_transfer.delivery import keeps_state_for_jumps
 from sim.engine.log import count_steps, log_completion, log_pause, log_span, note_schedule
 from sim.engine.optional.added_time import describe_running, with_time_added_in_jump
+from sim.engine.optional.batching import is_stopped_by_company, reserves_sequences, steps_until_one_ends
 from sim.engine.optional.blis import least_step_us
 from sim.engine.state import State
 from sim.engine.step_duration import blackbox_us, output_delay_us, take_step
@@ -298,15 +299,18 @@ def start_jump(s: State, until_us: int, start_us: int) -> int:
     settings, clock, queues = s.engine[0].settings, s.engine[0].clock, s.engine[0].queues
     if settings.has_kv_transfers and not keeps_state_for_jumps(s):
         return 0
+    is_closed = is_stopped_by_company(s)
     if queues.num_running > settings.max_num_batched_tokens or not (
-        queues.num_waiting == 0 or nobody_can_be_admitted(s)
+        queues.num_waiting == 0 or is_closed or nobody_can_be_admitted(s)
     ):
         return 0
-    most = min(steps_while_all_decode(s), room_in_the_logs(s))
+    has_all_blocks = reserves_sequences(s)
+    num_alike = steps_until_one_ends(s) if has_all_blocks else steps_while_all_decode(s)
+    most = min(num_alike, room_in_the_logs(s))
     if most <= 0:
         return 0
     arrival_us = next_queued_us(s)
-    if arrival_us != NEVER and arrivals_matter(s):
+    if arrival_us != NEVER and not is_closed and arrivals_matter(s):
         until_us = min(until_us, arrival_us)
     deadline_us = next_deadline_us(s)
     if deadline_us != NEVER:
@@ -314,7 +318,9 @@ def start_jump(s: State, until_us: int, start_us: int) -> int:
     if settings.has_traits and not describe_running(s, 0):
         return 0
     duty, duty_time_us = clock.compute_duty, clock.duty_time_us
-    num_steps = hand_out_blocks(s, plan_steps(s, most, until_us, start_us))
+    num_steps = plan_steps(s, most, until_us, start_us)
+    if not has_all_blocks:
+        num_steps = hand_out_blocks(s, num_steps)
     if settings.latency_kind == EXTENDED:
         clock.compute_duty, clock.duty_time_us = duty, duty_time_us
         if num_steps > 0:

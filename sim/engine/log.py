@@ -107,6 +107,7 @@ def count_steps(s: State, num_seqs: int, duration_us: int, num_steps: int) -> No
     if s.engine[0].settings.count_steps:
         s.batch_sizes[num_seqs] += num_steps
         s.step_times[bin_of(duration_us)] += num_steps
+        s.engine[0].totals.busy_us += duration_us * num_steps
 
 
 @part

@@ -73,6 +73,14 @@ def is_paused(s: State) -> bool:
 
 
 @part
+def reason_to_stop(s: State) -> int:
+    """Return NEEDS_ROOM or PAUSED where the engine cannot go on, or is not to, before its next step; else NEVER."""
+    if not has_room(s):
+        return NEEDS_ROOM
+    return PAUSED if is_paused(s) else NEVER
+
+
+@part
 def has_unfinished(s: State) -> bool:
     """Return whether anybody runs or waits."""
     queues = s.engine[0].queues
@@ -164,14 +172,14 @@ def run_sync(s: State, until_us: int, coalesce: bool) -> int:
         s.engine[0].current_step,
     )
     while True:
-        if not has_room(s):
-            return NEEDS_ROOM
-        if is_paused(s):
-            return PAUSED
+        answer = reason_to_stop(s)
+        if answer != NEVER:
+            return answer
         if clock.now_us >= until_us:
             add_arrivals(s, until_us - 1)
             return REACHED
-        drop_requests_past_their_deadline(s, until_us)
+        if drop_requests_past_their_deadline(s, until_us) and is_paused(s):
+            return PAUSED
         add_arrivals(s, clock.now_us)
         if (not has_unfinished(s) or queues.is_blocked) and not hears_news(s):
             answer = wait_for_arrival(s, until_us)
@@ -267,14 +275,14 @@ def run_with_batch_queue(s: State, until_us: int, coalesce: bool) -> int:
     most = s.engine[0].settings.max_concurrent_batches
     clock, queues, current = s.engine[0].clock, s.engine[0].queues, s.engine[0].current_step
     while True:
-        if not has_room(s):
-            return NEEDS_ROOM
-        if is_paused(s):
-            return PAUSED
+        answer = reason_to_stop(s)
+        if answer != NEVER:
+            return answer
         if clock.now_us >= until_us:
             add_arrivals(s, until_us - 1)
             return REACHED
-        drop_requests_past_their_deadline(s, until_us)
+        if drop_requests_past_their_deadline(s, until_us) and is_paused(s):
+            return PAUSED
         add_arrivals(s, clock.now_us)
         if clock.num_batches == 0 and (not has_unfinished(s) or queues.is_blocked) and not hears_news(s):
             answer = wait_for_arrival(s, until_us)

@@ -6,12 +6,22 @@ There is no prefill or decode phase: each request's computed tokens catch up wit
 from __future__ import annotations
 
 from sim.compile import part, phase
-from sim.engine.dtypes import FCFS, IS_DECODE, NEVER, RUNNING, SAMPLES, WAITING_FOR_REMOTE_KVS
+from sim.engine.dtypes import (
+    FCFS,
+    IS_DECODE,
+    NEVER,
+    RUNNING,
+    SAMPLES,
+    SARATHI,
+    VLLM,
+    WAITING_FOR_REMOTE_KVS,
+)
 from sim.engine.kv_cache.allocate_slots import (
     admit,
     allocate_slots,
     fits,
     get_computed_blocks,
+    reserve,
 )
 from sim.engine.kv_transfer.delivery import poll_transfers
 from sim.engine.kv_transfer.loading import fits_behind, local_tokens, promote, start_load, take_held
@@ -22,6 +32,7 @@ from sim.engine.optional.added_time import (
     note_first_schedule,
     skips_for_adapter,
 )
+from sim.engine.optional.batching import is_decode, is_stopped_by_company, num_blocks_reserved
 from sim.engine.optional.pipeline import is_out_of_turn, skips_for_stale_output
 from sim.engine.optional.speculative import (
     mark_padding,
@@ -222,6 +233,66 @@ def schedule_waiting(s: State, batch: int, threshold: int) -> None:
         put_skipped_back(s)
 
 
+# -- batching of others (``sim/engine/optional/batching.py`` has the rules) ------------------------------------
+
+
+@phase
+def schedule_decodes(s: State, batch: int) -> None:
+    """Give each running request that decodes its token, in admission order; no token budget stops them."""
+    queues, current = s.engine[0].queues, s.engine[0].current_step
+    current.req_index = 0
+    while current.req_index < queues.num_running:
+        request = s.running[current.req_index]
+        if is_decode(s, request):
+            if not allocate_slots(s, request, 1) and not preempt_until_it_fits(s, batch, request, 1):
+                return
+            add_to_batch(s, batch, request, 1)
+        current.req_index += 1
+
+
+@phase
+def schedule_chunks(s: State, batch: int) -> None:
+    """Let running requests that still prefill share what decodes have left of the budget, in admission order."""
+    queues, current = s.engine[0].queues, s.engine[0].current_step
+    for i in range(queues.num_running):
+        request = s.running[i]
+        r = s.requests[request]
+        num_tokens = min(r.num_tokens - r.num_computed_tokens, current.token_budget)
+        if num_tokens > 0:
+            add_to_batch(s, batch, request, num_tokens)
+
+
+@phase
+def schedule_reserving(s: State, batch: int) -> None:
+    """Admit waiting requests from the head, each with all the blocks that it reserves."""
+    settings, queues, current = s.engine[0].settings, s.engine[0].queues, s.engine[0].current_step
+    while current.token_budget > 0 and queues.num_waiting > 0 and queues.num_running < settings.max_num_seqs:
+        request = peek_request(s)
+        num_blocks = num_blocks_reserved(s, request)
+        kept_free = settings.watermark_blocks if queues.num_running > 0 else 0
+        if num_blocks + kept_free > queues.num_free_blocks:
+            queues.head_is_blocked = 1
+            return
+        num_tokens = min(s.requests[request].num_tokens, current.token_budget)
+        current.num_hit_blocks = 0
+        remove_request(s, request)
+        admit(s, request, num_tokens)
+        reserve(s, request, num_blocks)
+        start_running(s, batch, request, num_tokens)
+
+
+@phase
+def schedule_otherwise(s: State, batch: int) -> None:
+    """Fill a batch as orca, sarathi or static would."""
+    settings, current = s.engine[0].settings, s.engine[0].current_step
+    is_stopped = is_stopped_by_company(s)
+    schedule_decodes(s, batch)
+    if settings.batching == SARATHI:
+        schedule_chunks(s, batch)
+    if current.num_preempted == 0 and not is_stopped:
+        schedule_reserving(s, batch)
+
+
 @part
 def schedule(s: State, batch: int) -> None:
     """Fill a batch: who computes how many tokens in this step."""
@@ -242,9 +313,14 @@ def schedule(s: State, batch: int) -> None:
     if settings.has_kv_transfers:
         poll_transfers(s, batch)
     current.token_budget = settings.max_num_batched_tokens
-    threshold = effective_long_prefill_threshold(s)
-    schedule_running(s, batch, threshold)
-    if current.num_preempted == 0 and (not settings.has_kv_transfers or schedule_held(s, batch, threshold)):
-        schedule_waiting(s, batch, threshold)
+    if settings.batching != VLLM:
+        schedule_otherwise(s, batch)
+    else:
+        threshold = effective_long_prefill_threshold(s)
+        schedule_running(s, batch, threshold)
+        if current.num_preempted == 0 and (
+            not settings.has_kv_transfers or schedule_held(s, batch, threshold)
+        ):
+            schedule_waiting(s, batch, threshold)
     queues.has_finished_ids = 0
     note_schedule(s)

@@ -39,6 +39,7 @@ def found() -> Calibration:
 
 def test_a_fit_that_chose_another_model_has_blackbox_with_its_intervals(found: Calibration) -> None:
     assert found.fit is not None
+    assert "physics was not among the candidates: model not known" in " ".join(found.notes)
     assert found.fit.model == "extended"
     assert tuple(each.name for each in found.fit.blackbox) == SIX
     beta0 = next(each for each in found.fit.blackbox if each.name == "beta0")

@@ -84,17 +84,24 @@ def test_of_models_that_the_traces_cannot_tell_apart_the_most_complete_is_kept()
     assert [each.name for each in select(worse, known=known) if each.chosen] == ["attention, floor"]
 
 
-def test_terms_without_a_prior_of_their_own_must_earn_their_place() -> None:
+def test_of_candidates_that_traces_do_not_tell_apart_the_safest_is_chosen() -> None:
     alike, jitter = np.array([1.0, 1.2, 0.9, 1.1]), np.array([0.05, -0.05, 0.05, -0.02])
-    scores = {
-        "blackbox": alike,
-        "attention": alike + 3 * jitter,
-        "attention, floor": alike + 3 * jitter,
-        "attention, floor, slowdown": alike + jitter + 0.02,
+    near = {
+        name: alike + share * jitter
+        for share, name in enumerate(
+            ("blackbox", "attention", "attention, floor", "attention, floor, slowdown")
+        )
     }
-    candidates = select(scores, known=set())
-    assert [each.chosen for each in candidates][-1] is False
-    assert candidates[-1].penalty == pytest.approx(1.25 * candidates[-1].standard_error)  # of five terms
+
+    def chosen(scores: dict[str, np.ndarray], known: set[str]) -> list[str]:
+        return [each.name for each in select(scores, known=known) if each.chosen]
+
+    assert chosen(near, set()) == ["attention, floor"]  # nothing is known of a slowdown
+    assert chosen(near, {"kappa"}) == ["attention, floor, slowdown"]
+    assert chosen({**near, "physics": alike + 4 * jitter}, {"kappa"}) == ["physics"]
+    assert chosen({**near, "physics": alike + 0.5 + jitter}, {"kappa"}) == ["attention, floor, slowdown"]
+    far = {name: score + 0.5 * (name != "blackbox") for name, score in near.items()}
+    assert chosen(far, {"kappa"}) == ["blackbox"]
 
 
 def test_model_and_gpu_give_priors_and_a_name_nobody_knows_none() -> None:

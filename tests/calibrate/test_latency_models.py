@@ -99,6 +99,19 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_the_default_fit_has_physics_among_its_candidates(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["calibrate", "real", "--config", "twin.yaml", "--fit", "--report", "report", "--json"]
+    kept = ["--write-defaults", "kept.yaml", "--write-config", "fitted.yaml"]
+    assert vtwin.main([*asked, *kept, "--model", "m", "--gpu", "L40S", "--tp", "1"]) == 0
+    found = json.loads(capsys.readouterr().out)["fit"]
+    assert [each["name"] for each in found["candidates"]][-1] == "physics"
+    assert found["model"] == "physics"  # whose server this is
+    assert isinstance(load_config(here / "fitted.yaml").latency, Physics)
+    assert "physics was chosen, blackbox is kept" in (here / "kept.yaml").read_text()
+
+
 def test_calibrate_fits_physics_and_writes_the_twin(here: Path) -> None:
     asked = ["calibrate", "real", "--config", "twin.yaml", "--latency-model", "physics", "--fit"]
     assert vtwin.main([*asked, "--report", "report", "--write-config", "fitted.yaml"]) == 0

@@ -76,12 +76,11 @@ def test_an_overloaded_run_says_so_first(folder: Path, capsys: pytest.CaptureFix
     assert "Requests that wait do so for seats." in page
 
 
-def test_a_cluster_has_a_page_without_a_picture_of_its_kv_cache(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cluster_s_page_has_its_instances_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page, _ = page_and_summary(folder, capsys, "--rate", "20", "--instances", "2")
-    assert page.count('<svg class="chart"') == 9
+    assert page.count('<svg class="chart"') == 9 + 4 + 5 + 2
     assert "of 16 seats" in page
+    assert "The fleet keeps up with" in page
 
 
 def test_a_run_in_which_nothing_finishes_has_a_page(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,8 @@ from sim import Blackbox, Extended
 
 COEFFICIENTS = ("alpha0", "alpha1", "alpha2", "beta0", "beta1", "beta2")
 FITTED = ("alpha0", "alpha1", "beta0", "beta1", "beta2")
+GUESS: dict[str, float] = {"alpha0": 1000, "alpha1": 1, "beta0": 5000, "beta1": 20, "beta2": 100}
+"""µs, of no server: where a fit begins that has nothing to begin at."""
 EXTENDED_FITTED = ("beta3", "beta4", "floor", "concavity", "kappa", "u0", "tau_s")
 """What a fit of ``latency.model: extended`` varies in addition."""
 EXTENDED_SHOWN = (*EXTENDED_FITTED, "sigma")

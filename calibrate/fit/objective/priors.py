@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from replay import TwinConfig
+    from sim import Physics
     from traces.header import ServerInfo
 
 
@@ -102,6 +104,48 @@ def known_priors(
         width = prior.value * prior.relative_width
         priors[name] = Prior(centre=prior.value, width=width, source=prior.source)
     return priors
+
+
+def known_physics(
+    server: ServerInfo,
+    config: TwinConfig,
+    *,
+    model_config: str | Path | None = None,
+    gpu: str | None = None,
+    tp: int | None = None,
+) -> tuple[Physics | None, str]:
+    """Return physics of the server, and where there is none, why: not known model or GPU, or not of a learned kind.
+
+    Named by the options, else by the twin's file (``hardware``, ``latency.model_config``), else by a trace's header.
+    """
+    from replay import load_config
+    from replay.model import find_gpu, read_model_config
+    from replay.model.peak import peak_times
+    from replay.twin.latency import DEFAULT_PHYSICS, physics_covers, physics_sets
+    from sim import Physics
+    from traces.errors import ConfigError
+
+    if isinstance(config.latency, Physics):
+        return config.latency, ""
+    if model_config is None and gpu is None and config.source is not None:
+        try:
+            found = load_config(config.source, latency_model="physics").latency
+        except ConfigError:
+            found = None
+        if isinstance(found, Physics):
+            return found, ""
+    which, where = model_config or server.model, gpu or server.gpu
+    missing = [name for name, value in (("model", which), ("GPU", where)) if value is None]
+    if which is None or where is None:
+        return None, f"{' and '.join(missing)} not known (--model-config, --gpu)"
+    try:
+        shape, row = read_model_config(which), find_gpu(where)
+        peak = peak_times(shape, row, tp=tp or server.tensor_parallel or 1)
+    except ConfigError as error:
+        return None, str(error)
+    if not physics_covers(shape):
+        return None, f"it was learned on models of another kind than {shape.name}"
+    return Physics(peak=peak, **physics_sets()[DEFAULT_PHYSICS]), ""  # type: ignore[arg-type]
 
 
 def with_priors(*parts: Mapping[str, Prior]) -> dict[str, Prior]:

@@ -19,9 +19,9 @@ def next_arrival_us(w: World) -> int:
 
 @part
 def next_event_us(w: World) -> int:
-    """Return when something next happens, an engine's next planned step included."""
+    """Return when something next happens, an engine's next planned step and a look at the instances included."""
     planned_us = w.events.heap[0].time_us if w.events.counts[0].num_planned > 0 else FOREVER
-    return min(planned_us, next_arrival_us(w))
+    return min(planned_us, next_arrival_us(w), w.loop[0].look_us)
 
 
 @part

@@ -33,6 +33,7 @@ from sim.cluster.run.tables import address_of_run, table_of
 from sim.cluster.run.world import (
     CLIENTS,
     DECISION,
+    FOREVER,
     JOURNEY,
     LOAD,
     LOOP,
@@ -398,7 +399,7 @@ def loop_of(config: ClusterConfig, work: ClusterWork, *, records_decisions: bool
         "transfer_planned_us",
     ):
         loop[name] = NEVER
-    loop["chosen"] = UNDECIDED
+    loop["chosen"], loop["look_us"] = UNDECIDED, FOREVER
     return loop
 
 

@@ -114,8 +114,9 @@ LOOP = np.dtype(
         ("caches_seen_us", np.int64),
         ("dispatch_planned_us", np.int64),
         ("is_snapshot_planned", np.int64),
-        ("num_idle_plans", np.int64),  # planned events that are no reason to go on: of ``operations``
+        ("num_idle_plans", np.int64),  # planned events that are no reason to go on: of ``changes``
         ("transfer_planned_us", np.int64),
+        ("look_us", np.int64),  # nobody runs past it: somebody looks at the instances then (``watch``)
         ("num_in_transit", np.int64),  # left the gateway's queue, not routed yet
         ("num_decisions", np.int64),
         ("waits_for", np.int64),  # the engine, or the request, for which Python must do something

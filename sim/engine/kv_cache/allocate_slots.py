@@ -132,3 +132,10 @@ def admit(s: State, request: int, num_new_tokens: int) -> None:
     r.num_blocks = r.num_cached_blocks = current.num_hit_blocks
     r.num_computed_tokens = current.num_hit_blocks * settings.block_size
     allocate_slots(s, request, num_new_tokens)
+
+
+@phase
+def reserve(s: State, request: int, num_blocks: int) -> None:
+    """Give a request blocks until it has so many."""
+    while s.requests[request].num_blocks < num_blocks:
+        append_new_block(s, request)

@@ -23,7 +23,8 @@ def record(case: Path, *, with_blocks: bool = False) -> dict[str, object]:
     from tests.conformance.pair.vllm_pair import VllmPair  # twenty seconds of vLLM
 
     pair = VllmPair(json.loads((case / "config.json").read_text()), read_rows(case), with_blocks=with_blocks)
-    pair.run()
+    if not pair.run():
+        return {"case": case.name, "error": "the two engines came to no end"}
     for role, engine in pair.engines.items():
         write_results(engine, case / role)
     with (case / "transfers.csv").open("w", newline="") as file:

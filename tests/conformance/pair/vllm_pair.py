@@ -139,6 +139,10 @@ class PairEngine(VllmEngine):
         return {"kv_connector_output": KVConnectorOutput(**{key: identities})}
 
 
+MOST_TURNS = 50_000
+"""Of the two engines together. Five thousand were the most that a case of a hundred requests took."""
+
+
 def bears_news(batch: Batch) -> bool:
     """Return whether a batch's results say of any transfer that it has ended."""
     return bool(batch.line.get("sent") or batch.line.get("received"))
@@ -160,13 +164,16 @@ class VllmPair:
         for number, row in enumerate(rows):
             self.engines["prefill"].come(number, int(row["arrival_us"]))
 
-    def run(self) -> None:
-        """Let the engine go on whose next time is earliest, the prefill side first, until neither has one."""
-        while True:
+    def run(self, *, most_turns: int = MOST_TURNS) -> bool:
+        """Let the engine go on whose next time is earliest, the prefill side first, until neither has one.
+
+        False when they had not come to an end after so many turns: two engines may preempt each other's work for ever.
+        """
+        for _ in range(most_turns):
             times = [(engine.next_us(), i, engine) for i, engine in enumerate(self.engines.values())]
             known = [(time_us, i, engine) for time_us, i, engine in times if time_us is not None]
             if not known:
-                return
+                return True
             time_us, _, engine = min(known, key=lambda each: each[:2])
             engine.clock_us = time_us
             num_lines = engine.num_scheduled_steps
@@ -176,6 +183,7 @@ class VllmPair:
                     self.engines["decode"].come(number, ended_us)
             elif engine.num_scheduled_steps > num_lines:
                 self.start_transfers(engine, num_lines)
+        return False
 
     def start_transfers(self, engine: PairEngine, step: int) -> None:
         """Let the KV begin its way that was asked for when a step was scheduled."""

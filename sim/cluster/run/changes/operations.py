@@ -19,8 +19,8 @@ from sim.cluster.infrastructure.lives import Infrastructure, Life, SizeChange
 from sim.cluster.infrastructure.nodes import Nodes
 from sim.cluster.infrastructure.restart import Fresh, begin_anew, fresh_caches
 from sim.cluster.infrastructure.sizing import PoolLoad, Sizing, next_change_us
+from sim.cluster.run.changes.removal import forget, hand_back, has_work, let_dispatch, lose, stop
 from sim.cluster.run.handoff import PREFILL
-from sim.cluster.run.removal import forget, hand_back, has_work, let_dispatch, lose, stop
 from sim.cluster.run.tables import Table, point_to
 from sim.cluster.run.world import FOREVER, NEVER, Exit, World
 from sim.config import InvalidConfig

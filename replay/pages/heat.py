@@ -1,0 +1,134 @@
+"""A table of shares as coloured cells over time: a row per instance, a column per stretch of time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replay.pages.scale import Scale
+
+Floats = NDArray[np.float64]
+
+MOST_ROWS = 64
+MOST_COLUMNS = 60
+MOST_CELLS = 2000
+"""Of a picture: more say no more, and each carries its text."""
+LEVELS = 20
+"""Shades that are told apart; neighbours of one shade are still cells of their own, each with its value."""
+LEFT, RIGHT, TOP, BOTTOM = 66.0, 10.0, 26.0, 38.0
+TALLEST, LOWEST = 24.0, 5.0
+"""Of a row, in pixels."""
+BODY = 300.0
+"""Height that the rows share, in pixels, within these bounds."""
+LEAST_LABEL = 13.0
+"""A row's name needs so many pixels."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatMap:
+    """``values`` [rows, columns], NaN where nothing is known; ``ends``: of the columns, on ``x``, ascending from 0.
+
+    ``most``: the value of the darkest cell. ``text`` writes a value.
+    """
+
+    title: str
+    names: Sequence[str]
+    values: Floats
+    ends: Floats
+    x: Scale
+    most: float
+    text: Callable[[float], str]
+    label: str = ""
+    width: int = 520
+
+
+def heat_map(picture: HeatMap) -> str:
+    """Return the picture as an SVG element. Too many rows or columns are averaged with their neighbours."""
+    names, values, ends = _coarse(picture)
+    tall = min(max(BODY / max(len(names), 1), LOWEST), TALLEST)
+    height = TOP + tall * len(names) + BOTTOM
+    right = picture.width - RIGHT
+    edges = LEFT + np.append(0.0, picture.x.place(ends)) * (right - LEFT)
+    times = _times(ends)
+    cells = []
+    for row, name in enumerate(names):
+        for column in range(len(ends)):
+            value = values[row, column]
+            if not np.isfinite(value):
+                continue
+            level = _level(float(value), picture.most)
+            said = f"{name} · {times[column]} to {times[column + 1]} s · {picture.text(float(value))}"
+            at = f'x="{edges[column]:.1f}" y="{TOP + row * tall:.1f}"'
+            size = f'width="{edges[column + 1] - edges[column]:.1f}" height="{tall - 1:.1f}"'
+            cells.append(f'<rect {at} {size} fill-opacity="{level:.2g}"><title>{escape(said)}</title></rect>')
+    body = f'<g class="heat">{"".join(cells)}</g>'
+    head = (
+        f'<svg class="chart" role="img" aria-label="{escape(picture.title)}" '
+        f'viewBox="0 0 {picture.width} {height:.0f}" width="{picture.width}" height="{height:.0f}">'
+    )
+    return head + body + "".join(_texts(picture, names, tall=tall, height=height)) + "</svg>"
+
+
+def _level(value: float, most: float) -> float:
+    """Return the shade of a value, 0.04 to 1 in steps."""
+    share = min(max(value / most, 0.0), 1.0) if most > 0 else 0.0
+    return 0.04 + 0.96 * round(share * LEVELS) / LEVELS
+
+
+def _coarse(picture: HeatMap) -> tuple[list[str], Floats, Floats]:
+    """Return names, values and ends of no more rows and columns than a picture takes."""
+    names, values = list(picture.names), picture.values
+    if len(names) > MOST_ROWS:
+        groups = np.array_split(np.arange(len(names)), MOST_ROWS)
+        values = np.stack([values[group].mean(axis=0) for group in groups])
+        names = [f"{picture.names[group[0]]} to {picture.names[group[-1]]}" for group in groups]
+    columns = min(MOST_COLUMNS, MOST_CELLS // max(len(names), 1), values.shape[1])
+    groups = np.array_split(np.arange(values.shape[1]), max(columns, 1))
+    widths = np.diff(picture.ends, prepend=0.0)
+    merged = [
+        np.average(values[:, group], axis=1, weights=np.maximum(widths[group], 1e-12)) for group in groups
+    ]
+    return names, np.stack(merged, axis=1), picture.ends[[group[-1] for group in groups]]
+
+
+def _times(ends: Floats) -> list[str]:
+    """Return the edges of the columns as text, with the digits that tell them apart."""
+    gap = float(ends[-1]) / max(len(ends), 1) if len(ends) else 1.0
+    digits = 0 if gap >= 2 else 1 if gap >= 0.2 else 2 if gap >= 0.02 else 3
+    return [f"{value:,.{digits}f}" for value in np.append(0.0, ends)]
+
+
+def _texts(picture: HeatMap, names: Sequence[str], *, tall: float, height: float) -> list[str]:
+    """Return the title, the rows' names where they have room, the time's ticks and what the colours mean."""
+    every = max(1, int(np.ceil(LEAST_LABEL / tall)))
+    bottom, right = height - BOTTOM, picture.width - RIGHT
+    found = [f'<text class="title" x="0" y="13">{escape(picture.title)}</text>']
+    if picture.label:
+        found.append(
+            f'<text class="label" x="{right:g}" y="13" text-anchor="end">{escape(picture.label)}</text>'
+        )
+    for row in range(0, len(names), every):
+        y = TOP + (row + 0.5) * tall + 4
+        found.append(
+            f'<text class="tick" x="{LEFT - 7:g}" y="{y:.1f}" text-anchor="end">{escape(_short(names[row]))}</text>'
+        )
+    for value, text in picture.x.ticks:
+        x = LEFT + float(picture.x.place(np.array([value]))[0]) * (right - LEFT)
+        found.append(
+            f'<text class="tick" x="{x:.1f}" y="{bottom + 15:.1f}" text-anchor="middle">{escape(text)}</text>'
+        )
+    found.append(
+        f'<text class="label" x="{right:g}" y="{bottom + 31:.1f}" text-anchor="end">{escape(picture.x.label)}</text>'
+    )
+    return found
+
+
+LONGEST_NAME = 10
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"

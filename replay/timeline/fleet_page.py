@@ -1,0 +1,315 @@
+"""What a cluster's page has besides a server's: every instance over time, the gateway's decisions, transfers, pools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replay.cluster.over_time import num_at_gateway, num_transfers
+from replay.pages import (
+    Chart,
+    Figure,
+    Figures,
+    HeatMap,
+    Hint,
+    Line,
+    Part,
+    Prose,
+    Section,
+    Table,
+    chart,
+    heat_map,
+    legend,
+    linear,
+)
+from replay.units import shown_time
+
+if TYPE_CHECKING:
+    from replay.cluster.over_time import Stretches
+    from replay.cluster.simulate import FleetRun
+    from replay.cluster.summary import ClusterSummary
+    from sim.cluster.config import ClusterConfig
+
+Floats = NDArray[np.float64]
+
+MOST_IN_TABLE = 64
+"""Instances that the page's table has."""
+MOST_POOLS = 5
+"""Pools that have a colour of their own."""
+MICROSECONDS = 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetView:
+    """What the sections are made from."""
+
+    run: FleetRun
+    cluster: ClusterConfig
+    found: Stretches
+    summary: ClusterSummary
+
+    @property
+    def ends_s(self) -> Floats:
+        """The ends of the stretches, s."""
+        return self.found.time_us / MICROSECONDS
+
+    @property
+    def pools(self) -> list[tuple[str, NDArray[np.bool_]]]:
+        """Each pool's name and instances; a single pool is the fleet."""
+        if len(self.cluster.pools) == 1:
+            return [("fleet", np.ones(len(self.found.pool_of), bool))]
+        return [
+            (pool.name or str(number), self.found.pool_of == number)
+            for number, pool in enumerate(self.cluster.pools[:MOST_POOLS])
+        ]
+
+
+def fleet_sections(view: FleetView) -> list[Section]:
+    """Return the sections."""
+    return [_instances(view), _fleet(view), _decisions(view), _what_each_did(view)]
+
+
+# -- instances ------------------------------------------------------------------------------------------------
+
+
+def _instances(view: FleetView) -> Section:
+    found = view.found
+    pictures: list[tuple[str, Floats, float, Callable[[float], str], str]] = []
+    if not np.isnan(found.used_blocks).all():
+        share = found.used_blocks / found.num_blocks
+        pictures.append(("KV cache in use", share, 1.0, _percent, "full colour: all of it"))
+    busy = np.clip(found.busy_us / found.lengths_us[:, None], 0.0, 1.0)
+    pictures.append(("Busy share", busy, 1.0, _percent, "full colour: all the time"))
+    for title, values in (("Requests running", found.running), ("Requests waiting", found.waiting)):
+        most = float(values.max(initial=0.0))
+        pictures.append((title, values, max(most, 1.0), _count, f"full colour: {_count(max(most, 1.0))}"))
+    figures = [
+        Figure(svg=_heat(view, title, values, most=most, text=text, label=label))
+        for title, values, most, text, label in pictures
+    ]
+    return Section(
+        title="Instances over time",
+        anchor="instances",
+        lead="A row is an instance, a cell a stretch of the run. Rest on a cell to read its value.",
+        parts=[Figures(figures=figures)],
+    )
+
+
+def _heat(
+    view: FleetView, title: str, values: Floats, *, most: float, text: Callable[[float], str], label: str
+) -> str:
+    ends = view.ends_s
+    return heat_map(
+        HeatMap(
+            title=title,
+            names=view.cluster.instance_names,
+            values=np.asarray(values.T),
+            ends=ends,
+            x=linear(0.0, float(ends[-1]), label="s"),
+            most=most,
+            text=text,
+            label=label,
+        )
+    )
+
+
+# -- the fleet and its pools ----------------------------------------------------------------------------------
+
+
+def _fleet(view: FleetView) -> Section:
+    found = view.found
+    kv = [(name, found.kv_frac(own)) for name, own in view.pools]
+    busy = [(name, found.busy_frac(own)) for name, own in view.pools]
+    mfu = [(name, found.mfu_frac(own)) for name, own in view.pools]
+    per_s = found.lengths_us / MICROSECONDS
+    rate = [(name, found.completed[:, own].sum(axis=1) / per_s) for name, own in view.pools]
+    running = [(name, found.running[:, own].sum(axis=1)) for name, own in view.pools]
+    waiting = [(name, found.waiting[:, own].sum(axis=1)) for name, own in view.pools]
+    figures = [
+        _lines(view, "Requests running", running, unit="requests", text=_count),
+        _lines(view, "Requests waiting at instances", waiting, unit="requests", text=_count),
+        _lines(view, "KV cache in use", kv, unit="", text=_percent, most=1.0),
+        _lines(view, "Busy share", busy, unit="", text=_percent, most=1.0),
+        _lines(view, "Model FLOPs utilisation", mfu, unit="", text=_percent),
+        _lines(view, "Completions", rate, unit="per second", text=_rate),
+    ]
+    if (queued := num_at_gateway(found, view.run, view.cluster)) is not None:
+        values = [("gateway", np.array(queued, np.float64))]
+        figures.append(_lines(view, "Waiting in the gateway's queue", values, unit="requests", text=_count))
+    if (moving := num_transfers(found, view.run)) is not None:
+        values = [("transfers", np.array(moving, np.float64))]
+        figures.append(_lines(view, "KV transfers under way", values, unit="transfers", text=_count))
+    caption = ""
+    if len(view.pools) > 1:
+        caption = legend([(f"pool-{number}", name) for number, (name, _) in enumerate(view.pools)])
+    pools: list[Part] = [Figures(figures=[each for each in figures if each is not None], caption=caption)]
+    if np.isnan(found.peak_us).all():
+        pools.append(
+            Prose(
+                markup="Model FLOPs utilisation is not shown: TWIN.yaml does not say which model runs on which GPU."
+            )
+        )
+    return Section(
+        title="Pools over time" if len(view.pools) > 1 else "The fleet over time",
+        anchor="fleet",
+        lead=_transfers_told(view),
+        parts=pools,
+    )
+
+
+def _transfers_told(view: FleetView) -> str:
+    """Return a sentence on what was transferred, if anything was."""
+    split = view.run.result.split
+    if split is None or split.num_ended == 0:
+        return ""
+    ended = (split.transfer_start_us >= 0) & (split.transfer_end_us >= 0)
+    took_us = float((split.transfer_end_us - split.transfer_start_us)[ended].mean())
+    return f"{split.num_ended:,} KV transfers, {shown_time(took_us)} each on average."
+
+
+def _lines(
+    view: FleetView,
+    title: str,
+    values: Sequence[tuple[str, Floats]],
+    *,
+    unit: str,
+    text: Callable[[float], str],
+    most: float | None = None,
+) -> Figure | None:
+    """Return a picture with a line per name; None where nothing is known."""
+    known = [(number, name, each) for number, (name, each) in enumerate(values) if not np.isnan(each).any()]
+    if not known:
+        return None
+    high = max(float(each.max(initial=0.0)) for _, _, each in known)
+    ends = view.ends_s
+    y = linear(
+        0.0,
+        most or (1.1 * high if high > 0 else 1.0),
+        label=unit,
+        most=4,
+        text=text if text is _percent else None,
+    )
+    starts = np.append(0.0, ends[:-1])
+    marks = [
+        # each value holds for the stretch that ends with it
+        Line(x=np.append(0.0, ends), y=np.append(each, each[-1]), name=f"pool-{number}", steps=True)
+        for number, _, each in known
+    ]
+    hints = [
+        Hint(
+            start=float(starts[place]),
+            end=float(ends[place]),
+            text=f"{starts[place]:,.4g} to {ends[place]:,.4g} s: "
+            + ", ".join(
+                f"{name} {text(float(each[place]))}" if len(values) > 1 else text(float(each[place]))
+                for _, name, each in known
+            ),
+        )
+        for place in range(len(ends))
+    ]
+    x = linear(0.0, float(ends[-1]), label="s")
+    return Figure(svg=chart(Chart(title=title, x=x, y=y, marks=marks, hints=hints, height=220)))
+
+
+# -- decisions ------------------------------------------------------------------------------------------------
+
+
+def _decisions(view: FleetView) -> Section:
+    """Return the share of the requests that each instance got, over time, and every way out."""
+    routed, summary = view.found.routed, view.summary
+    share = np.zeros_like(routed)
+    for _, own in view.pools:
+        share[:, own] = routed[:, own] / np.maximum(routed[:, own].sum(axis=1, keepdims=True), 1.0)
+    even = f"An even share is {1 / routed.shape[1]:.1%}."
+    if len(view.pools) > 1:
+        even = "Shares are within each pool."
+    most, high = float(share.max(initial=0.0)) or 1.0, max(float(routed.max(initial=0.0)), 1.0)
+    figures = [
+        Figure(
+            svg=_heat(
+                view,
+                "Share of the requests sent to each instance",
+                share,
+                most=most,
+                text=_percent,
+                label=f"full colour: {_percent(most)}",
+            ),
+            caption=even,
+        ),
+        Figure(
+            svg=_heat(
+                view,
+                "Requests sent",
+                routed,
+                most=high,
+                text=_count,
+                label=f"full colour: {_count(high)}",
+            )
+        ),
+    ]
+    ways = [[name.replace("_", " "), f"{count:,}"] for name, count in summary["num_by_exit"].items()]
+    fairness = summary["jain_fairness"]
+    fair = "" if fairness is None else f" Jain's fairness of requests over instances is {fairness:.3f}."
+    return Section(
+        title="Decisions over time",
+        anchor="decisions",
+        lead=f"The router's policy is <code>{summary['routing_policy']}</code>.{fair}",
+        parts=[
+            Figures(figures=figures),
+            Table(head=["way out", "requests"], rows=ways, align="lr", wide=False),
+        ],
+    )
+
+
+def _what_each_did(view: FleetView) -> Section:
+    """Return the instances' table, and what was wrong with the run."""
+    instances = view.summary["instances"]
+    rows = [
+        [
+            each["name"],
+            f"{each['num_requests']:,}",
+            f"{each['output_tokens']:,}",
+            _percent(each["prefix_hit_frac"]),
+            f"{each['num_preemptions']:,}",
+            _percent(each["busy_frac"]),
+            _time(each["ttft_mean_us"]),
+            _time(each["e2e_mean_us"]),
+        ]
+        for each in instances[:MOST_IN_TABLE]
+    ]
+    head = ["instance", "requests", "output tokens", "prefix hits", "preemptions", "busy", "TTFT", "E2E"]
+    caption = "TTFT and E2E are means."
+    if len(instances) > MOST_IN_TABLE:
+        caption += f" {len(instances) - MOST_IN_TABLE:,} instances more are in the JSON (--json)."
+    said: list[Part] = [
+        Prose(markup=f"<strong>{each['name']}</strong>: {each['text']}.")
+        for each in view.summary["pathologies"]
+    ]
+    return Section(
+        title="What each instance did",
+        anchor="each",
+        parts=[*said, Table(head=head, rows=rows, align="lrrrrrrr", caption=caption)],
+    )
+
+
+# -- texts ----------------------------------------------------------------------------------------------------
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.3g} %"
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.3g} per second"
+
+
+def _time(value: float | None) -> str:
+    return "-" if value is None else shown_time(value)

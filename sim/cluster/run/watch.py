@@ -1,0 +1,62 @@
+"""What the instances are like at a time: for pictures of a run, never for decisions.
+
+To look changes nothing: an engine that is paused does what it would have done. Where engines keep step
+(``is_coupled``) all steps that start before the time have been taken. The others are brought there; what they finish on
+the way stays in their logs until somebody hears of it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sim.cluster.arrays import Records
+from sim.cluster.run.instances import next_step_us, run_until, runs_past
+from sim.cluster.run.tables import Table, engine_at, world_at
+from sim.cluster.run.world import World
+from sim.compile import engine_entry, phase
+from sim.engine import dtypes as dt
+
+LOOK = np.dtype(
+    [
+        ("num_waiting", np.int64),
+        ("num_running", np.int64),
+        ("num_free_blocks", np.int64),
+        ("busy_us", np.int64),  # time of the steps so far, up to the look
+    ],
+    align=True,
+)
+"""An instance at a time."""
+
+IDLE, BUSY, NEEDS_ROOM = 0, 1, 2
+"""Whether anything is left to do for any instance; or an engine needs room before it can be looked at."""
+
+
+@phase
+def look_at(w: World, instance: int, time_us: int, seen: Records) -> None:
+    """Note what an instance is like just before ``time_us``, up to which its steps were taken."""
+    s = engine_at(w.engines, instance)
+    queues, last, clock = s.engine[0].queues, s.engine[0].last_schedule, s.engine[0].clock
+    seen.num_running, seen.num_free_blocks = queues.num_running, queues.num_free_blocks
+    if runs_past(s, time_us):
+        seen.num_running, seen.num_free_blocks = last.num_running, last.num_free_blocks
+    seen.num_waiting = queues.num_waiting + s.engine[0].kv_transfers.num_holding
+    request = queues.first_pending
+    while request != dt.NEVER and s.requests[request].queued_us < time_us:
+        seen.num_waiting += 1
+        request = s.requests[request].next_waiting
+    ahead_us = max(clock.now_us, clock.device_free_us) - time_us
+    seen.busy_us = s.engine[0].totals.busy_us - max(ahead_us, 0)
+
+
+@engine_entry
+def look_at_all(table: Table, time_us: int, seen: Records) -> int:
+    """Fill ``seen``, a LOOK per instance; return IDLE, BUSY, or NEEDS_ROOM with ``waits_for`` saying which engine."""
+    w = world_at(table, 0)
+    answer = IDLE
+    for instance in range(len(seen)):
+        if not w.loop[0].is_coupled and not run_until(w, instance, time_us):
+            return NEEDS_ROOM
+        look_at(w, instance, time_us, seen[instance])
+        if next_step_us(w, instance) >= time_us:
+            answer = BUSY
+    return answer

@@ -1,0 +1,78 @@
+"""A cluster over time: what its instances were like at evenly spaced times, however long the run turns out to be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.cluster.run.watch import LOOK
+from sim.engine.state import State
+from sim.requests import Int64s
+
+LEAST_INTERVAL_US = 1000
+"""Of the looks at a run whose length nobody knows beforehand."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetOverTime:
+    """T looks at n instances, the last at the end of the run; all int64.
+
+    ``time_us`` [T] ascends. [T, n]: ``num_waiting``, ``num_running``, ``num_free_blocks`` (of the KV cache), and
+    ``busy_us``, the time of its steps since the beginning. ``num_blocks`` [n]: usable KV blocks; 0: unbounded.
+    """
+
+    time_us: Int64s
+    num_waiting: NDArray[np.int64]
+    num_running: NDArray[np.int64]
+    num_free_blocks: NDArray[np.int64]
+    busy_us: NDArray[np.int64]
+    num_blocks: Int64s
+
+
+class Watch:
+    """Keeps between ``points`` and twice as many looks: when it is full, every second one goes, and the gap doubles.
+
+    So memory is bounded, and the number of looks grows with the logarithm of the run's length.
+    """
+
+    def __init__(self, *, points: int, num_instances: int, last_arrival_us: int) -> None:
+        """Look first so often that a run that ends with its last arrival gets ``points`` looks."""
+        self._interval_us = max(LEAST_INTERVAL_US, -(-last_arrival_us // points))
+        self._rows = np.zeros((2 * points, num_instances), LOOK)
+        self._num = 0
+        self.seen: Any = np.zeros(num_instances, LOOK).view(np.recarray)
+
+    @property
+    def next_us(self) -> int:
+        """When to look next."""
+        return (self._num + 1) * self._interval_us
+
+    def take(self) -> None:
+        """Keep what was seen at ``next_us``."""
+        self._rows[self._num] = self.seen
+        self._num += 1
+        if self._num == len(self._rows):
+            kept = self._rows[1::2].copy()
+            self._rows[: len(kept)] = kept
+            self._num = len(kept)
+            self._interval_us *= 2
+
+    def finished(self, states: list[State], *, end_us: int, num_blocks: Int64s) -> FleetOverTime:
+        """Return all looks before the end, and one at it; ``states``: the engines as they are then."""
+        last = np.zeros(len(states), LOOK)
+        for row, state in zip(last, states, strict=True):
+            queues = state.engine[0].queues
+            row["num_waiting"], row["num_running"] = queues.num_waiting, queues.num_running
+            row["num_free_blocks"] = queues.num_free_blocks
+            row["busy_us"] = state.engine[0].totals.busy_us
+        times = (np.arange(self._num) + 1) * self._interval_us
+        num = int((times < end_us).sum())
+        rows = np.concatenate([self._rows[:num], last[None, :]])
+        return FleetOverTime(
+            time_us=np.append(times[:num], end_us).astype(np.int64),
+            num_blocks=num_blocks,
+            **{name: rows[name].copy() for name in LOOK.names or ()},
+        )

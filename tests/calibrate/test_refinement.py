@@ -1,0 +1,98 @@
+"""The refinement follows a valley in which two coefficients stand in for each other, over a rugged loss."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+import pytest
+
+from calibrate.compare.bootstrap import Floats
+from calibrate.fit.objective.fit_trace import fit_trace
+from calibrate.fit.objective.objective import Objective
+from calibrate.fit.objective.simulated import Run
+from calibrate.fit.refinement import _refine_on_surfaces
+from calibrate.fit.response_surface import sample_shaped
+from sim import EngineConfig, Extended
+from tests.calibrate.known_servers import GUESS, observed, workload
+
+TRUTH = np.array([4000.0, 9000.0, 20.0])
+NAMES = ("beta0", "floor", "beta1")
+RUGGED = 0.04
+NUM_REQUESTS = 200
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Valley(Objective):
+    """Steps of requests alone: beta0 + hypot(floor, beta1 x tokens), and a staircase that no slope follows."""
+
+    tokens: Floats
+    seen: Floats
+    rugged: float = RUGGED
+
+    def simulate(self, theta: Floats) -> list[Run]:
+        beta0, floor, beta1 = theta
+        phase = np.sin(np.outer(np.arange(1, len(self.tokens) + 1), theta).sum(axis=1) * 7.7)
+        lasts = (beta0 + np.hypot(floor, beta1 * self.tokens)) * np.exp(self.rugged * phase)
+        return cast("list[Run]", [lasts])
+
+    def residuals(self, runs: Sequence[Run]) -> list[Floats]:
+        row = (np.log(np.asarray(runs[0])) - self.seen) / self.noise[0]
+        return [np.stack([row, *[np.full(len(row), np.nan)] * 3])]
+
+    def weights(self) -> list[Floats]:
+        return [np.broadcast_to(1 / len(self.tokens), (4, len(self.tokens)))]
+
+
+def valley(*, seed: int, rugged: float = RUGGED) -> Valley:
+    generator = np.random.default_rng(seed)
+    tokens = np.exp(generator.uniform(np.log(50), np.log(1500), NUM_REQUESTS))
+    lasts = TRUTH[0] + np.hypot(TRUTH[1], TRUTH[2] * tokens)
+    return Valley(
+        traces=(fit_trace(observed(workload(NUM_REQUESTS, rate=5, seed=1)), GUESS, name="a"),),
+        engine=EngineConfig(),
+        names=NAMES,
+        base=Extended(),
+        scale=np.array([15_000.0, 15_000.0, 30.0]),
+        noise=np.full(4, 0.03),
+        tokens=tokens,
+        seen=np.log(lasts) + 0.03 * generator.normal(size=NUM_REQUESTS),
+        rugged=rugged,
+    )
+
+
+def off_by(objective: Valley, start: Sequence[float]) -> Floats:
+    found = _refine_on_surfaces(
+        objective, np.array(start), seed=3, report=lambda _stage, _loss: None, num_surfaces=10
+    )
+    return np.asarray(found.theta / TRUTH - 1)
+
+
+@pytest.mark.parametrize("start", [(9000.0, 3500.0, 17.5), (500.0, 12_500.0, 21.5)])
+def test_both_ends_of_a_valley_lead_to_the_same_place(start: tuple[float, float, float]) -> None:
+    best = off_by(valley(seed=5, rugged=0.0), TRUTH.tolist())  # without the staircase
+    assert off_by(valley(seed=5), start) == pytest.approx(best, abs=0.4)
+
+
+def test_shaped_points_find_the_slopes_also_where_a_limit_cuts_them_off() -> None:
+    objective = valley(seed=6, rugged=0.0)
+    at = np.array([300.0, 9000.0, 20.0])
+    root = np.linalg.cholesky(
+        np.array([[4e4, -3e4, 0.0], [-3e4, 4e4, 0.0], [0.0, 0.0, 0.01]])
+    )  # beta0 is cut off at 0
+    surface = sample_shaped(objective, at, root=3 * root, seed=1)
+    step = np.array([1.0, 1.0, 1e-3])
+    exact = np.stack(
+        [
+            (
+                objective.residuals(objective.simulate(at + d))[0][0]
+                - objective.residuals(objective.simulate(at))[0][0]
+            )
+            / d.max()
+            for d in np.diag(step)
+        ]
+    )
+    assert surface.slopes[0][:, 0] / objective.scale[:, None] == pytest.approx(exact, rel=0.1, abs=1e-5)
+    assert surface.means[0][0] == pytest.approx(objective.residuals(objective.simulate(at))[0][0], abs=0.05)

@@ -1,0 +1,92 @@
+"""Looking at a cluster while it runs: it changes nothing, and sees what an engine that is paused shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from sim import Engine, Status
+from sim.cluster.client_plans import closed_loop
+from sim.cluster.routing.policies import LeastLoaded, RoundRobin, RoutingPolicy
+from sim.cluster.run.prepare import ClusterWork
+from sim.cluster.simulation import simulate_cluster
+from sim.cluster.watching import Watch
+from tests.sim.cluster.test_cluster import GATEWAYS, alike, assert_same_run, cluster, some_requests
+from tests.sim.strategies import Case, any_model, cases, examples
+
+
+@pytest.fixture(scope="module", autouse=True)
+def close_looks() -> Iterator[None]:
+    """Let runs of some hundred µs be looked at, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sim.cluster.watching.LEAST_INTERVAL_US", 30)
+        yield
+
+
+@examples(25)
+@given(
+    cases(model=any_model, impatient=True),
+    st.integers(1, 3),
+    st.sampled_from([RoundRobin(), LeastLoaded()]),
+    st.booleans(),
+)
+def test_to_look_changes_nothing(case: Case, num_instances: int, policy: RoutingPolicy, waits: bool) -> None:
+    plan = closed_loop(len(case.requests), concurrency=2, think_time_us=3) if waits else None
+    work = ClusterWork(requests=case.requests, clients=plan)
+    config = alike(case, num_instances, routing=policy)
+    seen = simulate_cluster(work, config, record="spans", points=7)
+    assert_same_run(seen, simulate_cluster(work, config, record="spans"))
+    assert seen.over_time is not None
+    assert (np.diff(seen.over_time.time_us) > 0).all()
+    assert seen.over_time.time_us[-1] == seen.duration_us
+
+
+@examples(25)
+@given(cases())
+def test_what_is_seen_of_a_cluster_of_one_is_what_a_paused_engine_reports(case: Case) -> None:
+    assume(case.config.num_gpu_blocks > 0)
+    seen = simulate_cluster(ClusterWork(requests=case.requests), alike(case), record="spans", points=5)
+    assert seen.over_time is not None
+    engine = Engine.holding(case.requests, case.config, case.latency)
+    num_blocks = case.config.num_gpu_blocks - 1
+    for place, time_us in enumerate(seen.over_time.time_us[:-1]):
+        engine.advance(int(time_us))
+        waiting, running, kv_frac = engine.reported(int(time_us))
+        outcomes = engine.outcomes()
+        waiting -= int(((outcomes.queued_us == time_us) & (outcomes.status == Status.UNFINISHED)).sum())
+        assert seen.over_time.num_waiting[place, 0] == waiting
+        assert seen.over_time.num_running[place, 0] == running
+        assert 1 - seen.over_time.num_free_blocks[place, 0] / num_blocks == pytest.approx(kv_frac)
+
+
+@pytest.mark.parametrize("flow", [None, GATEWAYS["queue"]], ids=["no queue", "queue"])
+def test_busy_time_is_the_time_of_the_steps(flow: object) -> None:
+    work = ClusterWork(requests=some_requests(150, per_s=60))
+    config = cluster(2, routing=LeastLoaded(), flow_control=flow)
+    seen = simulate_cluster(work, config, record="steps", points=20).over_time
+    result = simulate_cluster(work, config, record="steps")
+    assert seen is not None
+    for number, instance in enumerate(result.instances):
+        steps = [step for step in instance.written.steps() if step.sched]
+        assert seen.busy_us[-1, number] == sum(step.dur for step in steps)
+        for place, time_us in enumerate(seen.time_us):
+            begun = sum(step.exec_end - step.exec_start for step in steps if step.exec_end <= time_us)
+            assert seen.busy_us[place, number] >= begun  # a step under way counts up to the look
+            assert seen.busy_us[place, number] <= time_us
+
+
+def test_however_long_a_run_is_its_looks_are_few() -> None:
+    watch = Watch(points=10, num_instances=3, last_arrival_us=0)
+    num_looks = 0
+    while watch.next_us < 3_600_000_000:
+        watch.seen["num_waiting"] = watch.next_us // 1000
+        watch.take()
+        num_looks += 1
+    assert num_looks < 10 * (2 + np.log2(3_600_000_000 / 30))
+    assert watch._num < 20
+    times = (np.arange(watch._num) + 1) * watch._interval_us
+    np.testing.assert_array_equal(watch._rows["num_waiting"][: watch._num, 0], times // 1000)

@@ -158,7 +158,19 @@ def summarize_retries(run: FleetRun) -> RetrySummary | None:
 
 
 def infrastructure_lines(summary: InfrastructureSummary, retries: RetrySummary | None) -> list[str]:
-    """Return the lines of a terminal: GPU-hours and cost, the number of instances, failures and retries."""
+    """Return the lines of a terminal: GPU-hours and cost, the number of instances, failures and retries.
+
+    None where the number of instances is fixed, nothing has a price, and nobody tries twice.
+    """
+    says_something = (
+        summary["cost"],
+        summary["node_pools"],
+        summary["scaling"],
+        summary["num_failures"],
+        retries,
+    )
+    if not any(says_something):
+        return []
     cost = "" if summary["cost"] is None else f", cost {summary['cost']:,.2f}"
     lines = ["", f"{'GPU-hours':<12}{summary['gpu_hours']:,.3f}{cost}"]
     for nodes in summary["node_pools"]:

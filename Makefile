@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: help install demo test lint types docs bench validate live live-router conformance-random lock wheel clean
+.PHONY: help install demo test lint types docs bench validate live live-router conformance-random lock wheel wheel-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ lock: $(STAMP) ## renew requirements.lock from pyproject.toml; it names no index
 
 wheel: $(STAMP) ## build the wheel into dist/
 	$(BIN)/python -m build --wheel --no-isolation
+
+wheel-check: $(STAMP) ## the wheel in clean environments of Python 3.11, 3.12 and 3.13, used from an empty folder
+	$(BIN)/python -m tests.install
 
 clean: ## remove what building and testing leave, .venv excepted
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -44,6 +44,7 @@ COMMANDS = {
     "capacity": ("replay.plan.cli:capacity", "Find the highest rate at which a twin meets latency limits."),
     "tune": ("replay.plan.tune.cli:tune", "Find the engine flags that serve most within latency limits."),
     "sweep": ("replay.plan.sweep.cli:sweep", "Simulate configurations x workloads x seeds into one table."),
+    "fleet": ("replay.plan.fleet.cli:fleet_app", "How many GPUs a fleet needs, which, and at what cost."),
     "serve": ("replay.cli:serve", "Serve the simulated engine over HTTP in real time."),
     "trace": ("traces.cli:trace_app", "Check, describe, draw and convert traces."),
     "config": ("replay.cli:config_app", "Show a configuration as vtwin understands it, or make one."),

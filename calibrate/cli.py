@@ -151,6 +151,15 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
             show_default=False,
         ),
     ] = None,
+    fit_host: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="ASYNC",
+            help="Find the CPU's time that async scheduling hides: the trace is of a server without it, ASYNC of the "
+            "same requests with it. With --config; --write-config writes the time.",
+            show_default=False,
+        ),
+    ] = None,
     seed: Annotated[
         int,
         typer.Option(min=0, help="Seed of the bootstrap and the search (physics draws nothing)."),
@@ -167,13 +176,15 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
     ] = "vtwin",
 ) -> object:
     """Compare an observed trace with the simulated one, fit the twin, and write a report."""
-    if fit_guided is not None:
-        from calibrate.guided_command import fit_guided_cost
+    for option, other in (("--fit-guided", fit_guided), ("--fit-host", fit_host)):
+        if other is not None:
+            from calibrate.guided_command import fit_guided_cost, fit_host_cost
 
-        _check_guided(observed, {"--fit": fit, "--simulated": simulated, "--holdout": holdout})
-        runs = (observed[0], fit_guided)
-        fit_guided_cost(runs, config, report, write_config=write_config, as_json=as_json, seed=seed)
-        return None
+            _check_pair(option, observed, {"--fit": fit, "--simulated": simulated, "--holdout": holdout})
+            found = fit_guided_cost if option == "--fit-guided" else fit_host_cost
+            runs = (observed[0], other)
+            found(runs, config, report, write_config=write_config, as_json=as_json, seed=seed)
+            return None
     from calibrate.ci.run_gate import announce, gate_of, margins_of, verdict_on
     from calibrate.command import (
         calibration_of,
@@ -254,11 +265,11 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
     return calibration
 
 
-def _check_guided(observed: Sequence[Path], others: Mapping[str, object]) -> None:
-    """Raise ConfigError where --fit-guided stands beside what asks for another fit."""
+def _check_pair(option: str, observed: Sequence[Path], others: Mapping[str, object]) -> None:
+    """Raise ConfigError where a fit to a pair of runs stands beside what asks for another fit."""
     from traces.errors import ConfigError
 
     given = [name for name, value in others.items() if value]
     if given or len(observed) != 1:
         got = ", ".join(given) or f"{len(observed)} traces"
-        raise ConfigError(f"--fit-guided: got it together with {got}, expected one trace and --config alone")
+        raise ConfigError(f"{option}: got it together with {got}, expected one trace and --config alone")

@@ -1,4 +1,4 @@
-"""``calibrate --fit-guided``: what grammars cost, shown and written."""
+"""``calibrate --fit-guided`` and ``--fit-host``: what a pair of runs says of a cost, shown and written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import typer
 from traces.errors import ConfigError
 
 if TYPE_CHECKING:
-    from calibrate.fit.guided import GuidedCost
+    from calibrate.compare.bootstrap import Estimate
+    from calibrate.fit.paired_runs import GuidedCost
 
 
 def fit_guided_cost(
@@ -28,7 +29,7 @@ def fit_guided_cost(
 
     Raises ConfigError without a twin.
     """
-    from calibrate.fit.guided import fit_guided
+    from calibrate.fit.paired_runs import fit_guided
     from replay import dump_config, load_config
     from traces import read_trace
     from traces.atomic import write_text
@@ -53,15 +54,60 @@ def fit_guided_cost(
         typer.echo(f"twin: {write_config}", err=True)
 
 
+def fit_host_cost(
+    runs: tuple[Path, Path],
+    config: Path | None,
+    report: Path,
+    *,
+    write_config: Path | None,
+    as_json: bool,
+    seed: int,
+) -> None:
+    """Fit the CPU's time to a pair of runs (without, with async scheduling), print and write it, and a twin.
+
+    Raises ConfigError without a twin.
+    """
+    from calibrate.fit.paired_runs import fit_host
+    from replay import dump_config, load_config
+    from traces import read_trace
+    from traces.atomic import write_text
+
+    if config is None:
+        raise ConfigError("--fit-host: got it without --config, expected the twin whose engine has the time")
+    twin = load_config(config)
+    for note in twin.notes:
+        typer.echo(f"note: {note}", err=True)
+    shown, hidden = (read_trace(path) for path in runs)
+    cost = fit_host(hidden, shown, twin, seed=seed)
+    document = json.dumps(asdict(cost), indent=2, allow_nan=False)
+    report.mkdir(parents=True, exist_ok=True)
+    write_text(report / "host.json", document + "\n")
+    found = {"host_step_us": cost.step_us, "host_prefill_us": cost.prefill_us}
+    lines = [f"{cost.num_pairs:,} requests that both runs finished", *_lines(found, cost.unexplained_us)]
+    typer.echo(document if as_json else "\n".join(lines))
+    if write_config is not None:
+        engine = replace(
+            twin.engine,
+            host_step_us=round(cost.step_us.value or 0.0, 1),
+            host_prefill_us=round(cost.prefill_us.value or 0.0, 1),
+        )
+        write_text(write_config, dump_config(replace(twin, engine=engine)))
+        typer.echo(f"twin: {write_config}", err=True)
+
+
 def table_of(cost: GuidedCost) -> str:
     """Return the result as lines for a terminal."""
-    lines = [f"{cost.num_pairs:,} requests that both runs finished, {cost.num_guided:,} of them guided"]
-    for name, each in (("guided_compile_us", cost.compile_us), ("guided_mask_us", cost.mask_us)):
+    found = {"guided_compile_us": cost.compile_us, "guided_mask_us": cost.mask_us}
+    head = f"{cost.num_pairs:,} requests that both runs finished, {cost.num_guided:,} of them guided"
+    return "\n".join([head, *_lines(found, cost.unexplained_us)])
+
+
+def _lines(found: dict[str, Estimate], unexplained_us: dict[str, float]) -> list[str]:
+    """Return a line per cost, and one of what is left over."""
+    lines = []
+    for name, each in found.items():
         value = "not known" if each.value is None else f"{each.value:,.1f}"
         within = "" if each.low is None or each.high is None else f"  ({each.low:,.1f} to {each.high:,.1f})"
         lines.append(f"{name:<20}{value:>12} us{within}")
-    rest = ", ".join(
-        f"{name[:-3].upper()} {part / 1e3:+.2f} ms" for name, part in cost.unexplained_us.items()
-    )
-    lines.append(f"left over, median: {rest}")
-    return "\n".join(lines)
+    rest = ", ".join(f"{name[:-3].upper()} {part / 1e3:+.2f} ms" for name, part in unexplained_us.items())
+    return [*lines, f"left over, median: {rest}"]

@@ -164,14 +164,12 @@ class Simulated:
 
 
 def simulated_of(trace: Trace, twin: TwinConfig, pacing: Pacing, *, options: SimulationOptions) -> Simulated:
-    """Return a trace simulated, with its tokens' times where they are wanted or some requests are not measured."""
-    from replay.trace.measured_window import leaves_something_out
+    """Return a trace simulated, with its tokens' times where they are wanted."""
     from replay.trace.pacing import paced_requests
     from replay.trace.simulate import simulate_trace
     from traces import request_metrics
 
-    with_tokens = options.itl or leaves_something_out(trace, options.measured)
-    record: Record = "tokens" if with_tokens else "spans"
+    record: Record = "tokens" if options.itl else "spans"
     fleet = requests = None
     if twin.cluster is None:
         requests = paced_requests(trace, pacing, block_size=twin.engine.block_size)
@@ -195,7 +193,7 @@ def simulated_of(trace: Trace, twin: TwinConfig, pacing: Pacing, *, options: Sim
             trace, twin.cluster, pacing, record=record, records_decisions=decides, points=looks
         )
         simulated, simulation = fleet.trace, fleet.simulation
-    if not with_tokens:
+    if not options.itl:
         return Simulated(trace=simulated, simulation=simulation, fleet=fleet, requests=requests)
     gaps = request_metrics(simulated)  # the columns that a simulation without token times brings itself
     columns = {name: gaps[name].round(3).to_numpy() for name in ("itl_mean_us", "itl_p99_us")}
@@ -308,7 +306,8 @@ def _write_trace_events(
                 )
                 for each in run.result.instances
             ]
-        write_trace_events(path, engines, done.trace, done.simulation.outcomes)
+        split = None if done.fleet is None else done.fleet.result.split
+        write_trace_events(path, engines, done.trace, done.simulation.outcomes, split=split)
 
 
 def _write_report(

@@ -20,13 +20,16 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 PACKAGE = Path(__file__).parent
+NOT_COMPILED = ("fleet",)
+"""Rooms of formulas, which no compiled code calls."""
 
 
 def _digest(*, with_cluster: bool) -> str:
     """Return a digest of this package's source files, numba's version and Python's."""
     digest = hashlib.sha256(f"{numba.__version__} {sys.version_info[:2]}".encode())
     for path in sorted(PACKAGE.rglob("*.py")):
-        if with_cluster or path.relative_to(PACKAGE).parts[0] != "cluster":
+        room = path.relative_to(PACKAGE).parts[0]
+        if room not in NOT_COMPILED and (with_cluster or room != "cluster"):
             digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -20,6 +20,8 @@ Record = Literal["none", "spans", "steps", "blocks", "tokens"]
 """What a run writes down: nothing; spans of steps, which give inter-token latencies; every step (one at a time);
 every step with its blocks; every token."""
 
+MOST_GRAPH_TOKENS = 512
+"""vLLM captures CUDA graphs of twice the seats, and of so many tokens at most."""
 UNBOUNDED = 0
 """``num_gpu_blocks`` of a KV cache that never binds."""
 
@@ -57,7 +59,10 @@ class EngineConfig:
     Time beyond a latency model's, none of it by default (``sim/engine/optional/added_time.py`` has the rules): a batch
     holds ``max_loras`` adapters at most (0: any number), ``lora_load_us`` for loading one, ``lora_step_factor`` >= 1 on
     steps with any; ``guided_compile_us`` before a guided request can run, ``guided_mask_us`` per guided request and
-    step; ``draft_us`` per drafted token and step; ``encoder_token_us`` per multimodal token.
+    step; ``draft_us`` per drafted token and step; ``encoder_token_us`` per multimodal token. A step of more tokens than
+    ``max_cudagraph_capture_size`` (0: vLLM's default) lasts ``launch_us`` at least: the CPU starts its kernels one by
+    one. Without async scheduling ``host_step_us`` is added to each step, ``host_prefill_us`` to one with prompts: what
+    the CPU does between steps, hidden otherwise.
 
     ``batching``: who is put into a batch, by vLLM's rule or by that of another scheduler, for comparison
     (``sim/engine/optional/batching.py`` has the rules).
@@ -97,6 +102,10 @@ class EngineConfig:
     guided_mask_us: float = 0.0
     draft_us: float = 0.0
     encoder_token_us: float = 0.0
+    max_cudagraph_capture_size: int = 0
+    launch_us: float = 0.0
+    host_step_us: float = 0.0
+    host_prefill_us: float = 0.0
     seed: int = 42
     batching: Batching = "vllm"
     compatibility: Compatibility = "vllm"
@@ -167,6 +176,18 @@ class EngineConfig:
         """Whether grammars, adapters or encoders cost anything."""
         costs = (self.max_loras, self.lora_load_us, self.guided_compile_us, self.guided_mask_us)
         return any(costs) or self.encoder_token_us > 0 or self.lora_step_factor != 1
+
+    @property
+    def num_graph_tokens(self) -> int:
+        """Up to how many tokens a step runs as a CUDA graph (vllm 0.32.0 config/vllm.py:_set_cudagraph_sizes)."""
+        return self.max_cudagraph_capture_size or min(MOST_GRAPH_TOKENS, 2 * self.max_num_seqs)
+
+    @property
+    def adds_host_time(self) -> bool:
+        """Whether the CPU's time lengthens any step."""
+        return self.launch_us > 0 or (
+            not self.async_scheduling and self.host_step_us + self.host_prefill_us > 0
+        )
 
     @property
     def has_cpu_tier(self) -> bool:
@@ -258,6 +279,9 @@ def _check_added_time(config: EngineConfig) -> None:
         ("guided_mask_us", 0),
         ("draft_us", 0),
         ("encoder_token_us", 0),
+        ("launch_us", 0),
+        ("host_step_us", 0),
+        ("host_prefill_us", 0),
         ("lora_step_factor", 1),
     ):
         value = getattr(config, name)

@@ -30,6 +30,7 @@ SIM_MODULES = {
     "enum",
     "fractions",
     "functools",
+    "heapq",
     "importlib",
     "itertools",
     "math",

@@ -84,11 +84,13 @@ def _refine_on_surfaces(
     surfaces: list[Surface] = []
     minima: list[Floats] = []
     loss, num_stuck = _loss_around(objective, theta), 0
-    is_large = _num_requests(objective) >= MANY_REQUESTS
+    num_points = POINTS_OF_MANY if _num_requests(objective) >= MANY_REQUESTS else POINTS_PER_COEFFICIENT
     for number in range(num_surfaces):
         if number < len(WIDE):
             reach = reach_around(objective, theta, relative=WIDE[number])
-            surface = sample_surface(objective, theta, reach=reach, seed=seed + 100 + number)
+            surface = sample_surface(
+                objective, theta, reach=reach, seed=seed + 100 + number, points_per_coefficient=num_points
+            )
         else:
             around = average(surfaces[-NUM_AVERAGED:], around=theta, objective=objective)
             spread = uncertainty(objective, theta, surface=around, seed=seed + number, replicates=300)
@@ -98,7 +100,7 @@ def _refine_on_surfaces(
                 theta,
                 root=root,
                 seed=seed + 100 + number,
-                points_per_coefficient=POINTS_OF_MANY if is_large else POINTS_PER_COEFFICIENT,
+                points_per_coefficient=num_points,
             )
         surfaces.append(surface)
         before = theta

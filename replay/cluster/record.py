@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from replay.trace.own_record import own_record
 from sim import InterTokenLatencies, Simulation
 from sim.cluster.simulation import ClusterSimulation, Instance
 from sim.engine.state import State
@@ -44,49 +45,30 @@ class FleetRecord(EngineRecord):
         np.add.at(pooled, place, np.concatenate(counts))
         return InterTokenLatencies(mean_us=mean_us, p99_us=p99_us, gaps_us=gaps_us, counts=pooled)
 
+    def of_requests(self, rows: Int64s) -> FleetRecord:
+        """Return the same records as if no others but these requests had been served."""
+        instance = np.full_like(self.instance, -1)
+        instance[rows] = self.instance[rows]
+        return replace(self, instance=instance)
+
     def tokens(self, num_taken: Int64s | None = None) -> tuple[Int64s, Int64s]:
         """Return (request, time_us) of every token, engine after engine, each in the order of its steps.
 
-        Of requests that were sent again, those of the last attempt.
+        The token of an engine that computes a prompt for another goes to no client. Of requests that were sent again,
+        those of the last attempt.
         """
-        parts = [each.written.tokens(num_taken) for each in self.instances]
-        rows, times_us = (np.concatenate([part[place] for part in parts]) for place in (0, 1))
-        is_last = self.row[rows % len(self.row)] == rows
-        return rows[is_last] % len(self.row), times_us[is_last]
+        requests, times, n = [], [], len(self.row)
+        for number, each in enumerate(self.instances):
+            row, time_us = each.written.tokens(num_taken)
+            request = row % n
+            is_own = (self.instance[request] == number) & (self.row[request] == row)
+            requests.append(request[is_own])
+            times.append(time_us[is_own])
+        return np.concatenate(requests), np.concatenate(times)
 
     def steps(self) -> list[Step]:
         """Refuse: steps belong to one engine (``instances[i].written``)."""
         raise NotImplementedError("the steps of several engines are no one list")
-
-
-def own_record(written: EngineRecord, rows: Int64s) -> EngineRecord:
-    """Return an engine's record with only the requests that it served, numbered 0, 1, …; ``rows`` ascend."""
-    state = written.state
-    engine = state.engine.copy()
-    engine["queues"]["num_requests"] = len(rows)
-
-    def taken(column: NDArray[Any]) -> NDArray[Any]:
-        return column[rows] if len(column) else column
-
-    own = state._replace(
-        engine=engine,
-        requests=state.requests[rows],
-        deadline_us=taken(state.deadline_us),
-        preempted_us=taken(state.preempted_us),
-        traits=taken(state.traits),
-        pauses=_renumbered(state.pauses, rows, state.engine[0].log_fill.num_pauses),
-        tokens=_renumbered(state.tokens, rows, state.engine[0].log_fill.num_logged_tokens),
-    )
-    engine["log_fill"]["num_pauses"] = len(own.pauses)
-    engine["log_fill"]["num_logged_tokens"] = len(own.tokens)
-    return replace(written, state=own)
-
-
-def _renumbered(log: NDArray[Any], rows: Int64s, length: int) -> NDArray[Any]:
-    """Return the entries of a log that name requests in ``rows``, by their places there."""
-    renumbered = log[:length][np.isin(log["request"][:length], rows)]
-    renumbered["request"] = np.searchsorted(rows, renumbered["request"])
-    return renumbered
 
 
 def as_simulation(result: ClusterSimulation) -> Simulation:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from replay.pages.bars import bars, legend
 from replay.pages.chart import Across, Band, Chart, Dots, Hint, Line, Mark, Rule, chart
-from replay.pages.heat import HeatMap, heat_map
+from replay.pages.heat import MOST_ROWS, HeatMap, heat_map
 from replay.pages.page import (
     Cell,
     Code,
@@ -28,6 +28,7 @@ from replay.pages.page import (
 from replay.pages.scale import Scale, linear, logarithmic, scale_of
 
 __all__ = [
+    "MOST_ROWS",
     "Across",
     "Band",
     "Cell",

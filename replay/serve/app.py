@@ -14,6 +14,7 @@ from aiohttp import web
 
 from replay.serve.metrics import exposition
 from replay.serve.protocol import (
+    Answer,
     Job,
     Refusal,
     chat_tokens,
@@ -24,6 +25,7 @@ from replay.serve.protocol import (
     plan_answer,
     token_ids,
 )
+from replay.serve.realtime import Client
 from replay.serve.replies import DONE, Reply, Usage
 from replay.serve.tokens import decode, encode, small_ids
 from replay.serve.twin import Generation, Twin
@@ -201,19 +203,7 @@ async def _generate(request: web.Request, job: Job) -> web.StreamResponse:
     answers = [plan_answer(job, prompt, max_model_len=site.max_model_len) for prompt in job.prompts]
     if site.delay_s > 0:
         await asyncio.sleep(site.delay_s)
-    changed, session = asyncio.Event(), request.headers.get("X-Session-Id", "")
-    generations = [
-        site.twin.start(
-            prompt,
-            answer,
-            changed=changed,
-            priority=job.priority,
-            salt=job.cache_salt,
-            guided=job.guided,
-            session=session,
-        )
-        for prompt, answer in zip(job.prompts, answers, strict=True)
-    ]
+    generations = _started(site, job, answers, client_of(request))
     reply = Reply(id=_reply_id(request, job), model=site.model, created=int(time.time()), chat=job.chat)
     try:
         if job.stream:
@@ -222,6 +212,37 @@ async def _generate(request: web.Request, job: Job) -> web.StreamResponse:
     finally:
         for generation in generations:
             site.twin.drop(generation)
+
+
+def client_of(request: web.Request) -> Client:
+    """Return what the headers say of the client: its session, and what llm-d's gateway goes by."""
+    return Client(
+        session=request.headers.get("X-Session-Id", ""),
+        slo_class=request.headers.get("x-gateway-inference-objective", ""),
+        tenant=request.headers.get("x-gateway-inference-fairness-id", ""),
+    )
+
+
+def _started(site: Site, job: Job, answers: Sequence[Answer], client: Client) -> list[Generation]:
+    """Start a job's generations, all of them or none. Raises Refusal where one is not admitted."""
+    changed = asyncio.Event()
+    started: list[Generation] = []
+    for prompt, answer in zip(job.prompts, answers, strict=True):
+        generation = site.twin.start(
+            prompt,
+            answer,
+            changed=changed,
+            priority=job.priority,
+            salt=job.cache_salt,
+            guided=job.guided,
+            client=client,
+        )
+        if generation is None:
+            for each in started:
+                site.twin.drop(each)
+            raise Refusal("the gateway does not admit the request", status=429, kind="TooManyRequests")
+        started.append(generation)
+    return started
 
 
 def _reply_id(request: web.Request, job: Job) -> str:

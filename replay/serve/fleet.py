@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from replay.serve.live_router import LiveRouter
-from replay.serve.realtime import RealtimeEngine
+from replay.serve.realtime import NOBODY, Client, RealtimeEngine
 from sim import Engine, Outcomes, View
 from sim.cluster.config import ClusterConfig
 
@@ -40,21 +40,23 @@ class RealtimeFleet:
         priority: int = 0,
         hash_ids: Sequence[int] = (),
         is_guided: bool = False,
-        session: str = "",
-    ) -> tuple[int, int]:
-        """Route a request that arrives now; return its number and the arrival that its engine was given."""
+        client: Client = NOBODY,
+    ) -> tuple[int, int] | None:
+        """Route a request that arrives now; return its number and the arrival that its engine was given.
+
+        None where it is not admitted.
+        """
         self._bring(now_us)
         if self._interval_us == 0:
             self._router.see(self._engines, now_us)
         number = self._num_submitted
         self._num_submitted += 1
+        if not self._router.admits(
+            number, now_us, prompt_tokens=prompt_tokens, hash_ids=hash_ids, client=client
+        ):
+            return None
         instance = self._router.choose(
-            number,
-            now_us,
-            prompt_tokens=prompt_tokens,
-            hash_ids=hash_ids,
-            session=session,
-            engines=self._engines,
+            number, now_us, prompt_tokens=prompt_tokens, hash_ids=hash_ids, engines=self._engines
         )
         own, arrival_us = self._engines[instance].submit(
             now_us,

@@ -1,4 +1,4 @@
-"""A cluster's router deciding request by request, for requests that are not known beforehand."""
+"""A cluster's admission and router deciding request by request, for requests that are not known beforehand."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import numpy as np
 
 from sim.cluster.arrays import NOWHERE
 from sim.cluster.fleet import Fleet, RequestTable, new_fleet
+from sim.cluster.gateway.admission import TenantBudget, admit, leave, new_admission
 from sim.cluster.routing.decide import NEEDS_ROOM, decide, finish, refresh, settle, start_decoding
 from sim.cluster.routing.own import FleetView, choose_by_own
 from sim.cluster.routing.policies import KvCost, OwnPolicy, RoundRobin
 from sim.cluster.routing.state import Router, new_router, with_room_for
-from sim.cluster.slo import STANDARD
+from sim.cluster.slo import STANDARD, slo_priority
 
 if TYPE_CHECKING:
-    from replay.serve.realtime import RealtimeEngine
+    from replay.serve.realtime import Client, RealtimeEngine
     from sim.cluster.config import ClusterConfig
 
 FIRST_ROWS = 1024
@@ -44,6 +45,14 @@ class LiveRouter:
         self._router: Router = new_router(
             policy, self._fleet, shape, seed=cluster.seed, compatibility=cluster.compatibility
         )
+        budgets = cluster.admission.budgets if isinstance(cluster.admission, TenantBudget) else {}
+        self._tenants = {name: number for number, name in enumerate(budgets)}
+        self._admission = new_admission(
+            cluster.admission,
+            num_seats=sum(pool.instances * pool.engine.max_num_seqs for pool in cluster.pools),
+            tenants=list(self._tenants),
+            compatibility=cluster.compatibility,
+        )
         self._is_stale = cluster.snapshot_interval_us.cache > 0
         self._asks_caches = isinstance(cluster.routing, (OwnPolicy, KvCost)) or bool(
             self._router.settings[0].asks_caches
@@ -53,6 +62,13 @@ class LiveRouter:
         self._under_way: set[int] = set()
         self._has_first: set[int] = set()
 
+    def admits(
+        self, number: int, now_us: int, *, prompt_tokens: int, hash_ids: Sequence[int], client: Client
+    ) -> bool:
+        """Return whether request ``number`` (0, 1, 2 …) is taken."""
+        self._add(number, prompt_tokens=prompt_tokens, hash_ids=hash_ids, client=client)
+        return bool(admit(self._admission, self._fleet, self._table, number, now_us))
+
     def choose(
         self,
         number: int,
@@ -60,11 +76,9 @@ class LiveRouter:
         *,
         prompt_tokens: int,
         hash_ids: Sequence[int],
-        session: str,
         engines: Sequence[RealtimeEngine],
     ) -> int:
-        """Return the instance that gets request ``number`` (0, 1, 2 …), and note that it does."""
-        self._add(number, prompt_tokens=prompt_tokens, hash_ids=hash_ids, session=session)
+        """Return the instance that gets an admitted request, and note that it does."""
         if self._asks_caches:
             leading = hash_ids[: prompt_tokens // self._cluster.pools[0].engine.block_size]
             for instance, engine in enumerate(engines):
@@ -94,6 +108,7 @@ class LiveRouter:
         """Note that a request has left its instance."""
         self.first_token(number, instance)
         finish(self._router, self._fleet, self._table, number, instance)
+        leave(self._admission, self._table, number)
         self._under_way.discard(number)
         self._has_first.discard(number)
 
@@ -118,7 +133,7 @@ class LiveRouter:
 
     # -- the table of requests --------------------------------------------------------------------------------
 
-    def _add(self, number: int, *, prompt_tokens: int, hash_ids: Sequence[int], session: str) -> None:
+    def _add(self, number: int, *, prompt_tokens: int, hash_ids: Sequence[int], client: Client) -> None:
         """Append a request's row."""
         if number + 2 > len(self._table.hash_offsets):
             self._table = _with_rows(self._table, 2 * len(self._table.prompt_tokens))
@@ -130,7 +145,9 @@ class LiveRouter:
         table.hash_ids[first:end] = hash_ids
         table.hash_offsets[number + 1] = end
         table.prompt_tokens[number] = prompt_tokens
-        table.session[number] = self._number_of(session) if session else NOWHERE
+        table.session[number] = self._number_of(client.session) if client.session else NOWHERE
+        table.tenant[number] = self._tenants.get(client.tenant, NOWHERE)
+        table.slo_priority[number] = slo_priority(client.slo_class or None, self._cluster.slo_priorities)
 
     def _compacted(self, number: int, num_more: int) -> RequestTable:
         """Return the table without the blocks of finished requests, with room for as many again."""

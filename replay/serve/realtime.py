@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim import Engine, Outcomes, View
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """What a request's headers say of whoever sent it; empty where they do not."""
+
+    session: str = ""
+    slo_class: str = ""
+    tenant: str = ""
+
+
+NOBODY = Client()
 
 
 class Realtime(Protocol):
@@ -27,9 +40,9 @@ class Realtime(Protocol):
         priority: int = 0,
         hash_ids: Sequence[int] = (),
         is_guided: bool = False,
-        session: str = "",
-    ) -> tuple[int, int]:
-        """Take a request that arrives now; return its number and the arrival it was given."""
+        client: Client = NOBODY,
+    ) -> tuple[int, int] | None:
+        """Take a request that arrives now; return its number and the arrival it was given, None if not admitted."""
 
     def abort(self, now_us: int, request: int) -> None:
         """Drop a request."""
@@ -75,7 +88,7 @@ class RealtimeEngine:
         priority: int = 0,
         hash_ids: Sequence[int] = (),
         is_guided: bool = False,
-        session: str = "",  # noqa: ARG002 - one engine has no choice
+        client: Client = NOBODY,  # noqa: ARG002 - one engine has no choice
     ) -> tuple[int, int]:
         """Give the engine a request that arrives now; return its number and the arrival it was given.
 

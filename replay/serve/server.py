@@ -22,7 +22,6 @@ from replay.serve.twin import Twin
 from replay.twin.config import TwinConfig
 from sim import Engine
 from sim.cluster.config import ClusterConfig, Pool
-from sim.cluster.gateway.admission import AlwaysAdmit
 from traces.errors import ConfigError
 
 DEFAULT_MODEL = "vtwin"
@@ -123,7 +122,6 @@ async def serving_instances(
 def check_can_serve(cluster: ClusterConfig) -> None:
     """Raise ConfigError on what only a simulation of a whole trace can do."""
     refused = {
-        "admission": cluster.admission != AlwaysAdmit(),
         "flow_control": cluster.flow_control is not None,
         "autoscaler": any(pool.autoscaler is not None for pool in cluster.pools),
         "failures": cluster.failures is not None,

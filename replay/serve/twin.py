@@ -11,7 +11,7 @@ import numpy as np
 from replay.serve.blocks import BlockNumbers
 from replay.serve.metrics import Metrics
 from replay.serve.protocol import Answer
-from replay.serve.realtime import Realtime
+from replay.serve.realtime import NOBODY, Client, Realtime
 from replay.serve.tokens import Tokens
 from sim import EngineConfig, View
 from sim.config import UNBOUNDED
@@ -98,21 +98,27 @@ class Twin:
         priority: int = 0,
         salt: str = "",
         guided: bool = False,
-        session: str = "",
-    ) -> Generation:
-        """Give the engine a request that arrives now; ``guided``: a grammar takes time; ``session``: whose it is."""
+        client: Client = NOBODY,
+    ) -> Generation | None:
+        """Give the engine a request that arrives now; None where it is not admitted.
+
+        ``guided``: a grammar takes time.
+        """
         hash_ids: list[int] = []
         if self._caches:
             hash_ids = self._blocks.of(np.concatenate([prompt, answer.tokens]), salt=salt)
-        number, arrival_us = self._realtime.submit(
+        taken = self._realtime.submit(
             self._clock_us(),
             prompt_tokens=len(prompt),
             output_tokens=len(answer.texts),
             priority=priority,
             hash_ids=hash_ids,
             is_guided=guided,
-            session=session,
+            client=client,
         )
+        if taken is None:
+            return None
+        number, arrival_us = taken
         generation = Generation(
             number=number,
             answer=answer,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from replay.cluster.over_time import num_at_gateway, num_transfers
 from replay.pages import (
+    MOST_ROWS,
     Chart,
     Figure,
     Figures,
@@ -94,9 +95,13 @@ def _instances(view: FleetView) -> Section:
     return Section(
         title="Instances over time",
         anchor="instances",
-        lead="A row is an instance, a cell a stretch of the run. Rest on a cell to read its value.",
+        lead=f"A row is {_row(len(found.pool_of))}, a cell a stretch of the run. Rest on a cell to read its value.",
         parts=[Figures(figures=figures)],
     )
+
+
+def _row(num_instances: int) -> str:
+    return "an instance" if num_instances <= MOST_ROWS else "the mean of some neighbouring instances"
 
 
 def _heat(

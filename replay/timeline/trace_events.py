@@ -21,6 +21,7 @@ from traces.atomic import atomic_file
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from sim.cluster.simulation import Split
     from traces import Trace
 
 Event = Mapping[str, object]
@@ -41,20 +42,30 @@ class EngineSteps:
 
 
 def write_trace_events(
-    path: Path, engines: Sequence[EngineSteps], simulated: Trace, outcomes: Outcomes
+    path: Path,
+    engines: Sequence[EngineSteps],
+    simulated: Trace,
+    outcomes: Outcomes,
+    *,
+    split: Split | None = None,
 ) -> None:
-    """Write the file, one event a line; atomic. Raises ConfigError where it cannot be written."""
+    """Write the file, one event a line; atomic. Raises ConfigError where it cannot be written.
+
+    ``split``: whose prompts other instances computed, and when their KV moved.
+    """
     with (
         atomic_file(path, option="--trace-events", is_durable=False) as temporary,
         temporary.open("w", encoding="utf-8") as file,
     ):
         file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
-        for number, event in enumerate(trace_events(engines, simulated, outcomes)):
+        for number, event in enumerate(trace_events(engines, simulated, outcomes, split=split)):
             file.write((",\n" if number else "") + json.dumps(event, separators=(",", ":")))
         file.write("\n]}\n")
 
 
-def trace_events(engines: Sequence[EngineSteps], simulated: Trace, outcomes: Outcomes) -> Iterator[Event]:
+def trace_events(
+    engines: Sequence[EngineSteps], simulated: Trace, outcomes: Outcomes, *, split: Split | None = None
+) -> Iterator[Event]:
     """Yield the events: names first, then each engine's steps and counters, then the requests."""
     instance = simulated.column("instance").fillna(GATEWAY).astype(object).to_numpy()
     if len(engines) == 1:
@@ -74,7 +85,7 @@ def trace_events(engines: Sequence[EngineSteps], simulated: Trace, outcomes: Out
             }
     for each in engines:
         yield from _of_engine(each, process[each.name])
-    yield from _of_requests(simulated, outcomes, [process[name] for name in instance], engines)
+    yield from _of_requests(simulated, outcomes, [process[name] for name in instance], engines, split=split)
 
 
 def _of_engine(engine: EngineSteps, pid: int) -> Iterator[Event]:
@@ -123,7 +134,12 @@ def _counter(name: str, pid: int, time_us: int, values: Mapping[str, int]) -> Ev
 
 
 def _of_requests(
-    simulated: Trace, outcomes: Outcomes, pids: Sequence[int], engines: Sequence[EngineSteps]
+    simulated: Trace,
+    outcomes: Outcomes,
+    pids: Sequence[int],
+    engines: Sequence[EngineSteps],
+    *,
+    split: Split | None,
 ) -> Iterator[Event]:
     """Yield each request from its arrival to its last token, with its phases in it, and its preemptions."""
     preempted = _preemptions(engines, outcomes)
@@ -144,11 +160,16 @@ def _of_requests(
         end = max(arrival, scheduled, first, last)
         args = {"prompt tokens": prompt, "output tokens": output, "status": Status(status).name.lower()}
         yield {**shared, "ph": "b", "name": f"request {request_id}", "ts": arrival, "args": args}
-        for name, begin, finish in (
-            ("queue", arrival, scheduled),
-            ("prefill", scheduled, first),
-            ("decode", first, last),
-        ):
+        phases = [("queue", arrival, scheduled), ("prefill", scheduled, first), ("decode", first, last)]
+        if split is not None and split.prefill_instance[row] != NEVER:
+            prefilled = int(split.prefilled_us[row])
+            began, ended = int(split.transfer_start_us[row]), int(split.transfer_end_us[row])
+            phases[1:2] = [("prefill elsewhere", scheduled, prefilled), ("KV transfer", began, ended)]
+            there = {**shared, "pid": 1 + int(split.prefill_instance[row])}
+            if NEVER not in (scheduled, prefilled):
+                yield {**there, "ph": "b", "name": f"prompt of {request_id}", "ts": scheduled}
+                yield {**there, "ph": "e", "name": f"prompt of {request_id}", "ts": prefilled}
+        for name, begin, finish in phases:
             if NEVER not in (begin, finish) and finish >= begin:
                 yield {**shared, "ph": "b", "name": name, "ts": begin}
                 yield {**shared, "ph": "e", "name": name, "ts": finish}

@@ -95,8 +95,3 @@ def measured_rows(trace: Trace, window: Window | None) -> NDArray[np.bool_]:
         known = trace.column("send_time_us").fillna(trace.column("arrival_time_us"))
         counted &= window.holds(known.to_numpy(np.float64, na_value=np.nan))
     return counted
-
-
-def leaves_something_out(trace: Trace, measured: Measured) -> bool:
-    """Say whether some requests may be simulated and not measured."""
-    return measured != EVERYTHING or bool(is_warmup(trace).any())

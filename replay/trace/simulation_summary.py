@@ -12,7 +12,9 @@ from replay.trace.distribution import PERCENTILES, Distribution, distribution
 from replay.trace.group_summary import Groups, group_lines, summarize_groups
 from replay.trace.measured_window import EVERYTHING, Measured, Window, measured_rows
 from replay.trace.operator_times import OperatorTimes, operator_lines
+from replay.trace.own_record import gaps_of_requests
 from sim import EngineConfig, Histogram, InterTokenLatencies, Simulation, Status
+from sim.requests import Int64s
 from traces import (
     Trace,
     finished_ok,
@@ -133,8 +135,7 @@ def summarize(
 ) -> Summary:
     """Return the summary of a simulation and the trace it gave; warm-up is counted, but in no latency.
 
-    A trace that is not measured as a whole needs its events (``record="tokens"``): the engine's pool of gaps is of
-    all requests. ``engine``: what was simulated (its speculative tokens).
+    ``engine``: what was simulated (its speculative tokens).
     ``slo_us``: limits in place of the trace's own.
     """
     window = measured.window(duration_us=simulation.duration_us)
@@ -175,7 +176,7 @@ def summarize(
         ),
         ttft_us=distribution(metrics["ttft_us"].to_numpy(dtype=np.float64)),
         e2e_us=distribution(metrics["e2e_us"].to_numpy(dtype=np.float64)),
-        itl_us=_itl(simulation, chosen),
+        itl_us=_itl(simulation, chosen, np.flatnonzero(counted & finished_ok(trace))),
         tpot_us=distribution(metrics["tpot_us"].to_numpy(dtype=np.float64)),
         queue_us=distribution(metrics["queue_us"].to_numpy(dtype=np.float64)),
         preempted_us=_preempted(chosen),
@@ -371,10 +372,12 @@ def why_none_finished(summary: Summary, engine: EngineConfig) -> str:
     return f"no request finished: {', '.join(parts)}"
 
 
-def _itl(simulation: Simulation, trace: Trace) -> Distribution:
+def _itl(simulation: Simulation, trace: Trace, rows: Int64s) -> Distribution:
+    """Return the gaps of a trace's requests; ``rows``: those that finished, in the simulation."""
     if trace.events is not None:
         return distribution(pooled_itl_us(trace))
-    gaps = simulation.inter_token_latencies()
+    is_whole = len(trace) == len(simulation.outcomes.status)
+    gaps = simulation.inter_token_latencies() if is_whole else gaps_of_requests(simulation.written, rows)
     mean, (p50, p90, p95, p99) = gaps.pooled_mean_us(), _pooled(gaps)
     return Distribution(mean=_known(mean), p50=_known(p50), p90=_known(p90), p95=_known(p95), p99=_known(p99))
 

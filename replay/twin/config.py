@@ -408,11 +408,12 @@ def _entry_notes(entry: DefaultsEntry | None) -> tuple[str, ...]:
 
 def _async_notes(engine: EngineConfig, own: EngineConfig) -> tuple[str, ...]:
     """Return that the coefficients do not know what async scheduling hides, where a setting switches it."""
-    if engine.async_scheduling == own.async_scheduling:
+    if engine.async_scheduling == own.async_scheduling or engine.host_step_us or engine.host_prefill_us:
         return ()
     now, measured = ("on", "off") if engine.async_scheduling else ("off", "on")
     return (
         f"engine.async_scheduling: switched {now}, with the step times of a server that had it {measured}. The CPU's "
         "work between steps, which async scheduling hides, is not known apart from them: this question has no "
-        "answer here. Measure a server with the other setting and fit it",
+        "answer here. Measure a server with the other setting, and find that time with `vtwin calibrate "
+        "--fit-host`, or give engine.host_step_us and engine.host_prefill_us",
     )

@@ -71,6 +71,13 @@ ENGINE_MEANINGS: Mapping[str, str] = {
     "guided_mask_us": "µs per guided request and step, for its bitmask.",
     "draft_us": "µs per drafted token and step: speculative decoding with k drafts adds k times as much to each step.",
     "encoder_token_us": "µs per image, audio or video token, in the step in which its request is first scheduled.",
+    "max_cudagraph_capture_size": "A step of up to so many tokens runs as a CUDA graph. 0: vLLM's default, twice "
+    "`max_num_seqs`, 512 at most.",
+    "launch_us": "A step of more tokens than that takes at least so many µs: the CPU starts its kernels one by one. "
+    "20,000 on an H100 with an 8B model.",
+    "host_step_us": "µs that the CPU needs between two steps. Added to every step without `async_scheduling`, hidden "
+    "with it. 2,300 on an H100 machine with 16 cores.",
+    "host_prefill_us": "The same, in addition, of a step with prompts. 3,800 on that machine.",
     "batching": "Who is put into a batch: by vLLM's rule, or for comparison by that of Orca, Sarathi-Serve or static "
     "batching (docs/explanation/batching.md). The others have no async scheduling and no prefix cache.",
     "frontend": "The API server's checks and clamps of prompt and output length; `none`: the engine alone.",

@@ -61,7 +61,7 @@ class Watch:
             self._interval_us *= 2
 
     def finished(self, states: list[State], *, end_us: int, num_blocks: Int64s) -> FleetOverTime:
-        """Return all looks before the end, and one at it; ``states``: the engines as they are then."""
+        """Return all looks before the end but one just before it, and one at it; ``states``: the engines then."""
         last = np.zeros(len(states), LOOK)
         for row, state in zip(last, states, strict=True):
             queues = state.engine[0].queues
@@ -69,7 +69,9 @@ class Watch:
             row["num_free_blocks"] = queues.num_free_blocks
             row["busy_us"] = state.engine[0].totals.busy_us
         times = (np.arange(self._num) + 1) * self._interval_us
-        num = int((times < end_us).sum())
+        num = int(
+            (times < end_us - self._interval_us // 2).sum()
+        )  # no last stretch that is too short to tell
         rows = np.concatenate([self._rows[:num], last[None, :]])
         return FleetOverTime(
             time_us=np.append(times[:num], end_us).astype(np.int64),

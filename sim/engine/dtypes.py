@@ -186,6 +186,10 @@ SETTINGS = np.dtype(
         ("guided_mask_us", np.float64),
         ("draft_us", np.float64),
         ("encoder_token_us", np.float64),
+        ("num_graph_tokens", np.int64),
+        ("launch_us", np.float64),
+        ("host_step_us", np.float64),  # these two: 0 with async scheduling
+        ("host_prefill_us", np.float64),
         ("log_completions", np.int64),
         ("pauses_at_completions", np.int64),  # `run` returns as soon as the log of completions holds any
         ("has_kv_transfers", np.int64),  # from here on: sim/engine/kv_transfer

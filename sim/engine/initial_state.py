@@ -44,6 +44,8 @@ SAME_IN_CONFIG = (
     "guided_mask_us",
     "draft_us",
     "encoder_token_us",
+    "num_graph_tokens",
+    "launch_us",
 )
 """Settings that the engine takes as they are."""
 
@@ -171,7 +173,11 @@ def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) ->
     settings["log_tokens"] = record == "tokens" or from_tokens
     settings["log_spans"] = record == "spans" and not from_tokens
     settings["count_steps"] = record != "none"
-    settings["adds_time"] = config.draft_us > 0 and config.num_speculative_tokens > 0
+    settings["adds_time"] = (
+        config.draft_us > 0 and config.num_speculative_tokens > 0
+    ) or config.adds_host_time
+    if not config.async_scheduling:
+        settings["host_step_us"], settings["host_prefill_us"] = config.host_step_us, config.host_prefill_us
     if config.has_cpu_tier:
         _set_cpu_tier(settings, config)
     if config.compatibility == "blis":

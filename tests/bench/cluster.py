@@ -11,16 +11,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from sim import Blackbox, EngineConfig, Requests, simulate
 from sim.cluster.config import ClusterConfig, Pool, SnapshotIntervals
-from sim.cluster.routing.policies import PowerOfTwo, RoundRobin, RoutingPolicy, Weighted
+from sim.cluster.routing.policies import LeastLoaded, PowerOfTwo, RoundRobin, RoutingPolicy, Weighted
 from sim.cluster.run.prepare import ClusterWork
 from sim.cluster.simulation import simulate_cluster
+from sim.cluster.transfer.config import Disaggregation
 
 REPEATS = 3
 
@@ -59,6 +60,30 @@ class ClusterBench:
     routing: RoutingPolicy
     interval_us: int = 0
     bar_cpu_s: float | None = None
+    prefill_instances: int = 0
+
+    @property
+    def pools(self) -> tuple[Pool, ...]:
+        """One pool, or some of the instances for prompts and the others for answers."""
+        pool = Pool(engine=self.engine, latency=LATENCY, instances=self.instances)
+        if self.prefill_instances == 0:
+            return (pool,)
+        rest = self.instances - self.prefill_instances
+        return (
+            replace(pool, name="p", role="prefill", instances=self.prefill_instances),
+            replace(pool, name="d", role="decode", instances=rest),
+        )
+
+    @property
+    def config(self) -> ClusterConfig:
+        """The cluster; KV moves at 131,072 bytes a token."""
+        moves = Disaggregation(kv_bytes_per_token=131_072) if self.prefill_instances else None
+        return ClusterConfig(
+            pools=self.pools,
+            routing=self.routing,
+            disaggregation=moves,
+            snapshot_interval_us=SnapshotIntervals.every(self.interval_us),
+        )
 
 
 LARGE = EngineConfig(max_model_len=4096, num_gpu_blocks=4000)
@@ -91,6 +116,9 @@ BENCHES = {
     "1,000 replicas, 1,000,000 requests, power of two": ClusterBench(
         requests=million, engine=SMALL, instances=1000, routing=PowerOfTwo(), bar_cpu_s=40
     ),
+    "6 prefill and 10 decode replicas, 100,000 requests, least loaded": ClusterBench(
+        requests=hundred_thousand, engine=LARGE, instances=16, routing=LeastLoaded(), prefill_instances=6
+    ),
     "1 replica, 100,000 requests": ClusterBench(
         requests=lambda: synthetic(100_000, per_s=40, prompt=200, output=64, shares=False),
         engine=LARGE,
@@ -104,10 +132,7 @@ def measure(name: str) -> dict[str, Any]:
     """Return one row."""
     bench = BENCHES[name]
     requests = bench.requests()
-    pool = Pool(engine=bench.engine, latency=LATENCY, instances=bench.instances)
-    config = ClusterConfig(
-        pools=(pool,), routing=bench.routing, snapshot_interval_us=SnapshotIntervals.every(bench.interval_us)
-    )
+    config = bench.config
     simulate_cluster(ClusterWork(requests=requests.take(np.arange(100))), config)  # compiled code is loaded
     seconds, alone = [], []
     for _ in range(REPEATS):

@@ -1,4 +1,4 @@
-"""What grammars cost is found from a pair of runs, whatever else the twin gets wrong."""
+"""What grammars cost, and the CPU's time, is found from a pair of runs, whatever else the twin gets wrong."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import vtwin
-from calibrate.fit.guided import fit_guided
+from calibrate.fit.paired_runs import fit_guided, fit_host
 from replay import TwinConfig, dump_config, load_config, simulate_trace
 from sim import EngineConfig
 from sim.latency import Extended
@@ -61,6 +61,23 @@ def test_both_costs_lie_in_their_intervals_though_the_twin_is_wrong(runs: tuple[
         assert found.low * 0.93 <= truth <= found.high * 1.07
     assert abs(cost.unexplained_us["tpot_us"]) < 100
     assert 150 < cost.num_guided < 250
+
+
+@pytest.mark.parametrize(("step_us", "prefill_us"), [(1900.0, 10_000.0), (0.0, 0.0)])
+def test_the_time_that_async_scheduling_hides_lies_in_its_interval(step_us: float, prefill_us: float) -> None:
+    hidden = observed(workload(300), seed=21)
+    engine = replace(TRUTH.engine, async_scheduling=False, host_step_us=step_us, host_prefill_us=prefill_us)
+    server = replace(TRUTH, engine=engine, latency=replace(TRUTH.latency, seed=22))
+    shown = simulate_trace(workload(300), server)[0].with_header(mode="real")
+    cost = fit_host(hidden, shown, TRUTH)
+    for found, truth, near in ((cost.step_us, step_us, 100), (cost.prefill_us, prefill_us, 1000)):
+        assert found.value == pytest.approx(truth, abs=near)
+        assert found.low is not None
+        assert found.high is not None
+        assert found.low - 0.3 * near <= truth <= found.high + 0.3 * near
+    other = shown.with_columns(request_id=[f"x{i}" for i in range(len(shown))])
+    with pytest.raises(TraceError, match="two traces of different requests"):
+        fit_host(hidden, other, TRUTH)
 
 
 def test_where_grammars_cost_nothing_almost_nothing_is_found() -> None:

@@ -10,6 +10,7 @@ from replay.pages import (
     Figure,
     Figures,
     Headline,
+    HeatMap,
     Line,
     Page,
     Prose,
@@ -18,6 +19,7 @@ from replay.pages import (
     Table,
     Terms,
     chart,
+    heat_map,
     linear,
     logarithmic,
     render,
@@ -106,3 +108,44 @@ def test_a_page_shows_every_part_and_escapes_text() -> None:
         "50%",
     ):
         assert expected in text
+
+
+def test_a_heat_map_has_a_cell_with_its_text_per_known_value() -> None:
+    values = np.array([[0.0, 0.5, np.nan], [1.0, 0.25, 0.75]])
+    drawn = heat_map(
+        HeatMap(
+            title="a & b",
+            names=["x<1", "y"],
+            values=values,
+            ends=np.array([1.0, 2.0, 4.0]),
+            x=linear(0, 4, label="s"),
+            most=1.0,
+            text=lambda value: f"{value:g}",
+        )
+    )
+    assert "a &amp; b" in drawn
+    assert drawn.count("<rect") == 5  # what is not known has none
+    assert "<title>y · 2.0 to 4.0 s · 0.75</title>" in drawn
+    assert "<title>x&lt;1 · 0.0 to 1.0 s · 0</title>" in drawn
+    assert 'fill-opacity="1"' in drawn
+
+
+def test_a_heat_map_of_many_instances_and_times_has_the_means_of_neighbours() -> None:
+    rng = np.random.default_rng(1)
+    values = rng.random((640, 300))
+    drawn = heat_map(
+        HeatMap(
+            title="many",
+            names=[str(number) for number in range(640)],
+            values=values,
+            ends=np.arange(300) + 1.0,
+            x=linear(0, 300),
+            most=1.0,
+            text=lambda value: f"{value:.6f}",
+        )
+    )
+    assert drawn.count("<rect") <= 2000
+    assert "<title>0 to 9 · " in drawn
+    columns = drawn.count("<title>0 to 9 · ")
+    first = values[:10, : -(-300 // columns)].mean()
+    assert f"· {first:.6f}</title>" in drawn

@@ -123,3 +123,31 @@ def test_a_place_that_cannot_be_written_is_named(
     given = ["--rate", "5", "--num-requests", "5", "--config", "twin.yaml", "--trace-events", "no/t.json"]
     assert vtwin.main(["run", "--prompt-tokens", "60", "--output-tokens", "4", *given]) == 2
     assert "--trace-events: got No such file" in capsys.readouterr().err
+
+
+def test_a_prompt_is_computed_in_its_own_instance_s_process_and_its_kv_moves_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pools = "[{name: p, role: prefill}, {name: d, role: decode}]"
+    moving = f"cluster: {{pools: {pools}, disaggregation: {{kv_bytes_per_token: 131072}}}}\n"
+    (tmp_path / "twin.yaml").write_text(CONFIG.replace("num_gpu_blocks: 40", "num_gpu_blocks: 400") + moving)
+    given = ["--rate", "20", "--num-requests", "20", "--prompt-tokens", "60", "--output-tokens", "8"]
+    command = ["run", *given, "--config", "twin.yaml", "--output", "s", "--trace-events", "t.json"]
+    assert vtwin.main(command) == 0
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    process = {event["args"]["name"]: event["pid"] for event in events if event["name"] == "process_name"}
+    times: dict[tuple[str, str], int] = {}
+    for event in events:
+        if event["ph"] in ("b", "e"):
+            name = event["name"].replace(f"of {event['id']}", "of it")
+            times[event["id"], f"{name} {event['ph']}"] = event["ts"]
+            assert event["pid"] == process["p/0" if name.startswith("prompt") else "d/0"]
+    trace = read_trace("s")
+    for row in range(len(trace)):
+        for column, name in (
+            ("prefill_end_time_us", "prompt of it e"),
+            ("kv_transfer_start_time_us", "KV transfer b"),
+            ("kv_transfer_end_time_us", "KV transfer e"),
+        ):
+            assert times[row, name] == trace.column(column)[row]

@@ -7,7 +7,17 @@ import os
 import tempfile
 from pathlib import Path
 
-from tests.validation import clusters, cpu, h100, operators, production, servers, silicon, silicon_profiled
+from tests.validation import (
+    clusters,
+    cpu,
+    fleet,
+    h100,
+    operators,
+    production,
+    servers,
+    silicon,
+    silicon_profiled,
+)
 
 DEFAULT_DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
 
@@ -29,6 +39,7 @@ def main() -> None:
             "operators",
             "profiled",
             "clusters",
+            "fleet",
         ),
     )
     options = parser.parse_args()
@@ -42,6 +53,7 @@ def main() -> None:
             "servers": lambda: servers.table(bench, Path(work), tuple(options.models)),
             "unfitted": lambda: servers.unfitted_table(bench, Path(work), unfitted),
             "silicon": lambda: silicon.table(options.data / "aiconfigurator_silicon"),
+            "fleet": lambda: fleet.table(options.data / "aiconfigurator_silicon"),
             "operators": lambda: operators.table(options.data),
             "clusters": lambda: clusters.table(options.data, Path(work)),
             "profiled": lambda: silicon_profiled.table(options.data),

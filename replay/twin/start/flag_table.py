@@ -159,7 +159,7 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
     ),
     "compilation-config": _told(SAME_WORK),
     "cudagraph-capture-sizes": _told(SAME_WORK),
-    "max-cudagraph-capture-size": _told(SAME_WORK),
+    "max-cudagraph-capture-size": _engine("max_cudagraph_capture_size"),
     "attention-backend": _told(SAME_WORK),
     "attention-config": _told(SAME_WORK),
     "kernel-config": _told(SAME_WORK),

@@ -1,19 +1,23 @@
 """Time that a step takes beyond its latency model, and requests that cost it: grammars, adapters, encoders, drafts.
 
-Off unless both the configuration and some request say so. Of a step:
+Off unless the configuration and, but for the last two, some request say so. Of a step:
 
 - each guided request that samples in it: ``guided_mask_us``, for its bitmask;
 - a request that is scheduled for the first time: ``encoder_token_us`` for each of its multimodal tokens;
 - drafting: ``draft_us`` for each of the k tokens that are drafted for all requests at once, where any sampled;
 - requests with LoRA adapters: the latency model's time times ``lora_step_factor``, and ``lora_load_us`` for each
   adapter that has no place on the GPU yet. There are ``max_loras`` places, as many as adapters where that is 0; the
-  adapter goes whose last step is longest ago (vLLM's LRUCacheLoRAModelManager).
+  adapter goes whose last step is longest ago (vLLM's LRUCacheLoRAModelManager);
+- more tokens than a CUDA graph was captured for: at least ``launch_us``, in which the CPU starts the kernels;
+- without async scheduling: ``host_step_us``, and with prompts ``host_prefill_us``, for what the CPU does in between.
 
 A batch holds ``max_loras`` adapters at most: a waiting request of another is passed over and keeps its place (vllm
 0.32.0 v1/core/sched/scheduler.py:schedule).
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from sim.compile import part, phase
 from sim.engine.dtypes import NEVER, SAMPLES
@@ -62,6 +66,15 @@ def hold_duty(s: State, added_us: int) -> None:
         s.engine[0].clock.duty_time_us += added_us // s.engine[0].settings.pipeline_parallel_size
 
 
+@part
+def launched_us(s: State, num_tokens: int, compute_us: int) -> int:
+    """Return how long a step computes that has so many tokens: the CPU starts the kernels where no graph does."""
+    settings = s.engine[0].settings
+    if num_tokens <= settings.num_graph_tokens:
+        return compute_us
+    return max(compute_us, int(np.rint(settings.launch_us)))
+
+
 @phase
 def with_added_time(s: State, batch: int, compute_us: int) -> int:
     """Return how long a batch takes that its latency model gives ``compute_us``."""
@@ -81,9 +94,11 @@ def with_added_time(s: State, batch: int, compute_us: int) -> int:
     added = settings.guided_mask_us * num_guided + settings.encoder_token_us * current.num_encoder_tokens
     if num_samples > 0:
         added += settings.draft_us * settings.num_speculative_tokens
-    duration_us = (
-        lengthened_us(compute_us, settings.lora_step_factor if has_adapter else 1.0, added) + load_us
-    )
+    added += settings.host_step_us
+    if b.num_prefill_tokens > 0:
+        added += settings.host_prefill_us
+    launched = launched_us(s, b.num_prefill_tokens + b.num_decode_tokens, compute_us)
+    duration_us = lengthened_us(launched, settings.lora_step_factor if has_adapter else 1.0, added) + load_us
     hold_duty(s, duration_us - compute_us)
     return duration_us
 
@@ -116,7 +131,8 @@ def with_time_added_in_jump(s: State, compute_us: int) -> int:
     if not settings.adds_time:
         return compute_us
     factor = settings.lora_step_factor if current.has_adapter else 1.0
-    duration_us = lengthened_us(compute_us, factor, settings.guided_mask_us * current.num_guided)
+    added = settings.guided_mask_us * current.num_guided + settings.host_step_us
+    duration_us = lengthened_us(launched_us(s, s.engine[0].queues.num_running, compute_us), factor, added)
     hold_duty(s, duration_us - compute_us)
     return duration_us
 

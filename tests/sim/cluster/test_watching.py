@@ -27,7 +27,7 @@ def close_looks() -> Iterator[None]:
         yield
 
 
-@examples(25)
+@examples(15)
 @given(
     cases(model=any_model, impatient=True),
     st.integers(1, 3),
@@ -45,7 +45,7 @@ def test_to_look_changes_nothing(case: Case, num_instances: int, policy: Routing
     assert seen.over_time.time_us[-1] == seen.duration_us
 
 
-@examples(25)
+@examples(15)
 @given(cases())
 def test_what_is_seen_of_a_cluster_of_one_is_what_a_paused_engine_reports(case: Case) -> None:
     assume(case.config.num_gpu_blocks > 0)

@@ -1,0 +1,290 @@
+"""What something costs, from two runs that are equal but for it: grammars, and the CPU's time that async hides.
+
+A twin simulates both. What it gets wrong of the plain run it gets wrong of the other, too, so that only the change
+from one run to the other counts: of each request, by how many µs TTFT and TPOT grew, observed and simulated. Two
+numbers are found. Of grammars, ``engine.guided_compile_us``, which a guided request waits before it can run, and
+``engine.guided_mask_us``, which each guided request adds to every step it is in, so to its neighbours' tokens, too. Of
+a server without async scheduling, ``engine.host_step_us``, which each step takes longer, and ``host_prefill_us``, which
+one with prompts takes longer still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrate.compare.bootstrap import Estimate, Floats, block_length, draw_counts, interval
+from traces.errors import TraceError
+
+if TYPE_CHECKING:
+    from replay import TwinConfig
+    from traces import Trace
+
+METRICS = ("ttft_us", "tpot_us")
+NUM_COSTS = 2
+GUIDED_STARTS_US = ((0.0, 1e4, 1e5, 1e6), (0.0, 30.0, 300.0, 3000.0))
+HOST_STARTS_US = ((0.0, 500.0, 2000.0, 8000.0), (0.0, 2000.0, 8000.0, 30_000.0))
+"""Of each cost where the search may start; the best of all pairs does."""
+MIN_PAIRS = 20
+REACHES = (2.0, 0.5, 0.2, 0.1)
+"""How far around the best so far the next simulations are, times the cost."""
+NUM_LAST = 4
+"""Surfaces whose minima are averaged in the end; how far they lie apart is noise of the search, and of the interval."""
+GUIDED_REACH_US = (2000.0, 10.0)
+HOST_REACH_US = (50.0, 500.0)
+NUM_POINTS = 32
+ROUNDS = 8
+REPLICATES = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuidedCost:
+    """What was found, µs; ``unexplained_us``: median change of TTFT and TPOT that is left over."""
+
+    compile_us: Estimate
+    mask_us: Estimate
+    num_pairs: int
+    num_guided: int
+    unexplained_us: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCost:
+    """What was found, µs; ``unexplained_us``: median change of TTFT and TPOT that is left over."""
+
+    step_us: Estimate
+    prefill_us: Estimate
+    num_pairs: int
+    unexplained_us: dict[str, float]
+
+
+def fit_guided(plain: Trace, guided: Trace, config: TwinConfig, *, seed: int = 0) -> GuidedCost:
+    """Return what grammars cost in ``guided``, a run of the same requests as ``plain``.
+
+    Raises TraceError for traces that are not equal but for guided requests.
+    """
+    with_grammar = guided.column("guided").fillna(False).to_numpy(bool)
+    _check_guided(plain, guided, num_guided=int(with_grammar.sum()))
+
+    def with_costs(costs: Floats) -> TwinConfig:
+        compile_us, mask_us = round(float(costs[0])), float(costs[1])
+        engine = replace(config.engine, guided_compile_us=compile_us, guided_mask_us=mask_us)
+        return replace(config, engine=engine)
+
+    changes = Changes.of(plain, guided, config, with_costs=with_costs)
+    num_guided = int(with_grammar[changes.rows].sum())
+    if num_guided == 0:
+        raise TraceError("guided: got no guided request that both runs finished, expected some of them")
+    costs, estimates = _fitted(changes, starts=GUIDED_STARTS_US, least=GUIDED_REACH_US, seed=seed)
+    return GuidedCost(
+        compile_us=estimates[0],
+        mask_us=estimates[1],
+        num_pairs=changes.num_pairs,
+        num_guided=num_guided,
+        unexplained_us=changes.unexplained(costs),
+    )
+
+
+def fit_host(hidden: Trace, shown: Trace, config: TwinConfig, *, seed: int = 0) -> HostCost:
+    """Return the CPU's time in ``shown``, a run without async scheduling of the requests of ``hidden``, one with it.
+
+    Raises TraceError for traces of other requests, or where a header says otherwise.
+    """
+    for trace, expected in ((hidden, True), (shown, False)):
+        said = trace.header.server.async_scheduling
+        if said is not None and said != expected:
+            raise TraceError(
+                f"server.async_scheduling: got {said} in the header of the run that should be "
+                f"{'with' if expected else 'without'} it, expected {expected}"
+            )
+    _check_alike(hidden, shown)
+
+    def with_costs(costs: Floats) -> TwinConfig:
+        step_us, prefill_us = (max(float(cost), 0.0) for cost in costs)
+        engine = replace(
+            config.engine, async_scheduling=False, host_step_us=step_us, host_prefill_us=prefill_us
+        )
+        return replace(config, engine=engine)
+
+    plain = replace(config, engine=replace(config.engine, async_scheduling=True))
+    changes = Changes.of(hidden, shown, plain, with_costs=with_costs)
+    costs, estimates = _fitted(changes, starts=HOST_STARTS_US, least=HOST_REACH_US, seed=seed)
+    return HostCost(
+        step_us=estimates[0],
+        prefill_us=estimates[1],
+        num_pairs=changes.num_pairs,
+        unexplained_us=changes.unexplained(costs),
+    )
+
+
+def _fitted(
+    changes: Changes, *, starts: tuple[tuple[float, ...], ...], least: tuple[float, float], seed: int
+) -> tuple[Floats, list[Estimate]]:
+    """Return both costs, and the same with intervals."""
+    pairs = [np.array([one, other]) for one in starts[0] for other in starts[1]]
+    costs = min(pairs, key=lambda at: float(np.sum(np.abs(changes.left(at)))))
+    everybody = np.ones(changes.num_pairs)
+    for reach in REACHES[:-1]:
+        surface = Surface.around(costs, changes, reach=reach, least=least, seed=seed)
+        costs = np.maximum(surface.best(everybody), 0.0)
+    last = [
+        Surface.around(costs, changes, reach=REACHES[-1], least=least, seed=seed + number)
+        for number in range(NUM_LAST)
+    ]
+    minima = np.array([np.maximum(surface.best(everybody), 0.0) for surface in last])
+    mean = Surface(
+        centre=costs,
+        level=np.mean([surface.level for surface in last], axis=0),
+        slopes=np.mean([surface.slopes for surface in last], axis=0),
+        num_pairs=changes.num_pairs,
+    )
+    costs = np.maximum(mean.best(everybody), 0.0)
+    scatter = minima.std(axis=0, ddof=1) / np.sqrt(NUM_LAST)
+    return costs, _estimates(mean, costs, scatter=scatter, seed=seed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surface:
+    """What is left of each change as a plane over the two costs, [METRICS x requests] at ``centre``, and its slopes.
+
+    When a request arrives within a step is chance, and so is a part of each simulated change; a plane through many
+    simulations has less of it than a difference of two.
+    """
+
+    centre: Floats
+    level: Floats
+    slopes: Floats
+    num_pairs: int
+
+    @staticmethod
+    def around(
+        centre: Floats, changes: Changes, *, reach: float, least: tuple[float, float], seed: int
+    ) -> Surface:
+        """Return the plane through simulations at costs up to ``reach`` x the centre away, at least ``least``."""
+        width = np.maximum(reach * centre, np.array(least))
+        generator = np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), 8101]))
+        points = np.maximum(centre + width * generator.uniform(-1, 1, size=(NUM_POINTS, NUM_COSTS)), 0.0)
+        left = np.stack([changes.left(point).ravel() for point in points])
+        design = np.column_stack([np.ones(NUM_POINTS), points - centre])
+        plane = np.linalg.lstsq(design, left, rcond=None)[0]
+        return Surface(centre=centre, level=plane[0], slopes=plane[1:].T, num_pairs=changes.num_pairs)
+
+    def best(self, counts: Floats) -> Floats:
+        """Return the costs that leave the least, each request taken ``counts`` times, far-off ones weighing less."""
+        weight, costs = np.tile(counts, len(METRICS)), self.centre
+        for _ in range(ROUNDS):
+            left = self.level + self.slopes @ (costs - self.centre)
+            robust = weight / np.sqrt(1 + left**2)
+            normal = self.slopes.T @ (robust[:, None] * self.slopes) + 1e-15 * np.eye(NUM_COSTS)
+            costs = self.centre - np.linalg.solve(normal, self.slopes.T @ (robust * self.level))
+        return np.asarray(costs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """By how much latencies grew from the plain run to the other, observed: µs, [METRICS, requests].
+
+    ``plain_us``: the simulated plain run's latencies; ``rows``: the requests that both runs finished. ``with_costs``:
+    the twin of the other run under given costs.
+    """
+
+    other: Trace
+    with_costs: Callable[[Floats], TwinConfig]
+    observed: Floats
+    plain_us: Floats
+    rows: NDArray[np.int64]
+    scales: Floats
+
+    @staticmethod
+    def of(
+        plain: Trace, other: Trace, config: TwinConfig, *, with_costs: Callable[[Floats], TwinConfig]
+    ) -> Changes:
+        """Return the changes between two runs. Raises TraceError where too few requests were finished by both."""
+        before, after = _latencies(plain), _latencies(other)
+        plain_us = _simulated(plain, config)
+        known = np.isfinite(before[0]) & np.isfinite(after[0]) & np.isfinite(plain_us[0])
+        rows = np.flatnonzero(known)
+        if len(rows) < MIN_PAIRS:
+            raise TraceError(
+                f"got {len(rows)} requests that both runs finished, expected at least {MIN_PAIRS}"
+            )
+        observed = after[:, rows] - before[:, rows]
+        return Changes(
+            other=other,
+            with_costs=with_costs,
+            observed=observed,
+            plain_us=plain_us[:, rows],
+            rows=rows,
+            scales=np.array([_spread(part) for part in observed]),
+        )
+
+    @property
+    def num_pairs(self) -> int:
+        """How many requests both runs finished."""
+        return len(self.rows)
+
+    def left(self, costs_us: Floats) -> Floats:
+        """Return what the simulated changes leave of the observed ones, in typical sizes: [METRICS, requests]."""
+        simulated = _simulated(self.other, self.with_costs(costs_us))[:, self.rows]
+        off = self.observed - (simulated - self.plain_us)
+        return np.asarray(np.nan_to_num(off / self.scales[:, None]))
+
+    def unexplained(self, costs_us: Floats) -> dict[str, float]:
+        """Return the median change, µs, that is left over by metric."""
+        return {
+            name: float(np.median(part * scale))
+            for name, part, scale in zip(METRICS, self.left(costs_us), self.scales, strict=True)
+        }
+
+
+def _check_alike(plain: Trace, other: Trace) -> None:
+    same = len(plain) == len(other) and bool(
+        (plain.requests["request_id"].to_numpy() == other.requests["request_id"].to_numpy()).all()
+    )
+    if not same:
+        raise TraceError("got two traces of different requests, expected the same ones in the same order")
+
+
+def _check_guided(plain: Trace, guided: Trace, *, num_guided: int) -> None:
+    _check_alike(plain, guided)
+    if num_guided == 0:
+        raise TraceError(
+            "guided: got a trace without guided requests, expected some (observe --guided SCHEMA.json)"
+        )
+    if plain.column("guided").fillna(False).any():
+        raise TraceError("guided: got a plain run with guided requests, expected none")
+
+
+def _latencies(trace: Trace) -> Floats:
+    from traces import request_metrics
+
+    metrics = request_metrics(trace)
+    return np.stack([metrics[name].to_numpy(dtype=np.float64) for name in METRICS])
+
+
+def _simulated(trace: Trace, config: TwinConfig) -> Floats:
+    """Return the latencies that a twin gives."""
+    from replay import simulate_trace
+
+    return _latencies(simulate_trace(trace, config, record="none")[0])
+
+
+def _spread(values: Floats) -> float:
+    """Return the typical size of changes around their middle, at least a microsecond."""
+    known = values[np.isfinite(values)]
+    middle = np.median(known) if len(known) else 0.0
+    return max(1.4826 * float(np.median(np.abs(known - middle))) if len(known) else 0.0, 1.0)
+
+
+def _estimates(surface: Surface, costs: Floats, *, scatter: Floats, seed: int) -> list[Estimate]:
+    """Return both costs with intervals: the best of requests drawn anew in blocks, and the search's own ``scatter``."""
+    block = max(block_length(part) for part in surface.level.reshape(len(METRICS), -1))
+    counts = draw_counts(surface.num_pairs, block, replicates=REPLICATES, seed=seed, stream=8100)
+    drawn = np.array([np.maximum(surface.best(row.astype(np.float64)), 0.0) for row in counts])
+    generator = np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), 8102]))
+    drawn = np.maximum(drawn + scatter * generator.normal(size=drawn.shape), 0.0)
+    return [interval(value, drawn[:, i]) for i, value in enumerate(costs.tolist())]

@@ -1,0 +1,286 @@
+"""A fleet as a page: its pools, cost over load, what each assumption is worth, and where a split would pay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from pathlib import Path
+
+import numpy as np
+
+from replay.pages import (
+    Cell,
+    Chart,
+    Dots,
+    Figure,
+    Figures,
+    Headline,
+    Line,
+    Mark,
+    Page,
+    Part,
+    Prose,
+    Rule,
+    Section,
+    Table,
+    chart,
+    linear,
+    render,
+)
+from replay.plan.fleet.profiles import Source
+from replay.plan.fleet.questions import splits_of
+from replay.plan.fleet.size import FleetPlan, PoolPlan
+from replay.plan.fleet.text import cost_per_year
+from replay.units import shown_time
+from sim.fleet import GpuProfile, Lengths
+from sim.fleet.sizing import Infeasible, Objective, size_pool
+from traces.atomic import write_text
+from traces.files.write import tool_version
+
+LOADS = np.linspace(0.1, 2.0, 20)
+"""Multiples of the planned rate at which the cost is drawn."""
+SWING = 0.2
+"""Each assumption is made so much larger and smaller."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swing:
+    """What a fifth less and a fifth more of one assumption does to the number of engines."""
+
+    name: str
+    less: int | None
+    more: int | None
+
+    @property
+    def reach(self) -> int:
+        """The distance between the two, 0 where one is unknown."""
+        return 0 if self.less is None or self.more is None else abs(self.more - self.less)
+
+
+def write_page(
+    path: Path,
+    plan: FleetPlan,
+    sources: Sequence[Source],
+    lengths: Lengths,
+    *,
+    context: int,
+    split: int | None,
+) -> None:
+    """Write the page. Raises ConfigError where the file cannot be written."""
+    gpus, cost = sum(pool.gpus for pool in plan.pools), cost_per_year(plan)
+    sections = [_pools(plan), _load(plan)]
+    sections.append(_tornado(plan))
+    if split is None:
+        sections.append(_front(sources, lengths, plan, context=context))
+    page = Page(
+        name="vtwin fleet",
+        eyebrow="vtwin fleet size",
+        title=f"{gpus:,} GPUs for {plan.rate_per_s:g} requests per second",
+        lead=escape(_lead(plan)),
+        headlines=[
+            Headline(label="GPUs", value=f"{gpus:,}"),
+            *([] if cost is None else [Headline(label="Cost per year", value=f"{cost:,.0f}")]),
+            *(_headline(pool, plan.objective) for pool in plan.pools),
+        ],
+        sections=sections,
+        footer=f"vtwin {tool_version()} · vtwin fleet size --json prints every number of the plan",
+    )
+    write_text(path, render(page), option="--report")
+
+
+def _lead(plan: FleetPlan) -> str:
+    limit = shown_time(plan.objective.ttft_p99_s * 1e6)
+    if plan.is_met is None:
+        return f"By formula: 99 of 100 requests see their first token within {limit}. Not simulated."
+    if plan.is_met:
+        return f"In simulation 99 of 100 requests see their first token within {limit}."
+    return f"In simulation no number that was tried keeps TTFT p99 within {limit}."
+
+
+def _headline(pool: PoolPlan, objective: Objective) -> Headline:
+    seen, formula = pool.verified, shown_time(pool.at.ttft_p99_s * 1e6)
+    if seen is None:
+        return Headline(label=f"TTFT p99, {pool.name}, by formula", value=formula)
+    is_met = seen.ttft_p99.value <= objective.ttft_p99_s
+    half = shown_time((seen.ttft_p99.high - seen.ttft_p99.low) / 2 * 1e6)
+    return Headline(
+        label=f"TTFT p99, {pool.name}, simulated",
+        value=shown_time(seen.ttft_p99.value * 1e6),
+        details=(f"{'✓' if is_met else '✗'} ± {half} (90 %)", f"by formula {formula}"),
+    )
+
+
+def _pools(plan: FleetPlan) -> Section:
+    head = [
+        "pool",
+        "profile",
+        "requests/s",
+        "longest",
+        "slots",
+        "engines by formula",
+        "recommended",
+        "formula",
+        "simulated",
+    ]
+    rows: list[list[str | Cell]] = []
+    for pool in plan.pools:
+        seen = pool.verified
+        rows.append(
+            [
+                pool.name,
+                pool.source.name,
+                f"{pool.rate_per_s:.4g}",
+                f"{pool.context:,}",
+                f"{pool.at.slots:,}",
+                f"{pool.analytic.engines:,}",
+                f"{pool.provisioned:,}",
+                shown_time(pool.at.ttft_p99_s * 1e6),
+                "-" if seen is None else shown_time(seen.ttft_p99.value * 1e6),
+            ]
+        )
+    parts: list[Part] = [Table(head=head, rows=rows, align="llrrrrrrr", caption="The last two: TTFT p99.")]
+    return Section(title="Pools", anchor="pools", parts=parts)
+
+
+def _load(plan: FleetPlan) -> Section:
+    """Draw engines over load, all pools together, by formula."""
+    totals = []
+    for factor in LOADS:
+        engines = 0
+        for pool in plan.pools:
+            size = _size(pool.source.profile, pool, plan.objective, rate=pool.rate_per_s * float(factor))
+            engines += size if size is not None else 0
+        totals.append(engines)
+    rates = LOADS * plan.rate_per_s
+    x = linear(0.0, float(rates[-1]) * 1.03, label="requests/s")
+    y = linear(0.0, max(totals) * 1.1 + 1, label="engines")
+    marks: list[Mark] = [
+        Line(x=rates, y=np.array(totals, float), name="simulated", steps=True),
+        Rule(start=(plan.rate_per_s, y.low), end=(plan.rate_per_s, y.high), name="capacity"),
+    ]
+    picture = chart(Chart(title="Engines over load, by formula", x=x, y=y, marks=marks, width=860))
+    parts: list[Part] = [Figures(figures=[Figure(svg=picture)], columns=1)]
+    return Section(
+        title="Cost against load", anchor="load", lead="Dashed upwards: the planned rate.", parts=parts
+    )
+
+
+def _size(profile: GpuProfile, pool: PoolPlan, objective: Objective, *, rate: float) -> int | None:
+    try:
+        return size_pool(profile, pool.lengths, rate, objective, context=pool.context).provisioned
+    except Infeasible:
+        return None
+
+
+def swings_of(plan: FleetPlan) -> list[Swing]:
+    """Return what each assumption is worth, the largest first, by formula and over all pools."""
+
+    def engines(
+        change: dict[str, float], rate: float = 1.0, limit: float = 1.0, longer: float = 1.0
+    ) -> int | None:
+        total = 0
+        for pool in plan.pools:
+            profile = pool.source.profile
+            kwargs = {
+                name: type(getattr(profile, name))(getattr(profile, name) * by) for name, by in change.items()
+            }
+            objective = replace(plan.objective, ttft_p99_s=plan.objective.ttft_p99_s * limit)
+            stretched = replace(
+                pool,
+                lengths=Lengths(
+                    input_tokens=pool.lengths.input_tokens,
+                    output_tokens=np.maximum(pool.lengths.output_tokens * longer, 1.0),
+                ),
+            )
+            size = _size(replace(profile, **kwargs), stretched, objective, rate=pool.rate_per_s * rate)
+            if size is None:
+                return None
+            total += size
+        return total
+
+    down, up = 1 - SWING, 1 + SWING
+    found = [
+        Swing(name="requests per second", less=engines({}, rate=down), more=engines({}, rate=up)),
+        Swing(name="output tokens", less=engines({}, longer=down), more=engines({}, longer=up)),
+        Swing(name="W, an iteration's base", less=engines({"w_s": down}), more=engines({"w_s": up})),
+        Swing(name="H, per request", less=engines({"h_s": down}), more=engines({"h_s": up})),
+        Swing(name="KV blocks", less=engines({"num_blocks": down}), more=engines({"num_blocks": up})),
+        Swing(name="slots", less=engines({"max_slots": down}), more=engines({"max_slots": up})),
+        Swing(name="TTFT limit", less=engines({}, limit=down), more=engines({}, limit=up)),
+    ]
+    return sorted(found, key=lambda each: -each.reach)
+
+
+def _tornado(plan: FleetPlan) -> Section:
+    swings, base = swings_of(plan), sum(pool.analytic.provisioned for pool in plan.pools)
+    rows: list[list[str | Cell]] = [
+        [
+            each.name,
+            _or_none(each.less),
+            f"{base:,}",
+            _or_none(each.more),
+            Cell(svg=_bar(each, base, swings[0].reach)),
+        ]
+        for each in swings
+    ]
+    parts: list[Part] = [
+        Prose(
+            markup="Engines by formula where one assumption is a fifth smaller or larger, the others as they are."
+        ),
+        Table(head=["assumption", "20 % less", "as planned", "20 % more", "range"], rows=rows, align="lrrrl"),
+    ]
+    return Section(title="Sensitivity", anchor="sensitivity", parts=parts)
+
+
+def _or_none(engines: int | None) -> str:
+    return "none keeps the SLO" if engines is None else f"{engines:,}"
+
+
+def _bar(swing: Swing, base: int, reach: int) -> str:
+    """Return the range of engines as a bar around the plan."""
+    if swing.less is None or swing.more is None or reach == 0:
+        return ""
+    width, half = 160, 80
+    low, high = sorted((swing.less, swing.more))
+    left, right = (half + half * (each - base) / reach for each in (low, high))
+    return (
+        f'<svg viewBox="0 0 {width} 14" width="{width}" height="14" role="img">'
+        f"<title>{low:,} to {high:,} engines</title>"
+        f'<path class="band simulated" style="opacity:.6" d="M{left:.1f} 3H{max(right, left + 1):.1f}V11H{left:.1f}Z"/>'
+        f'<path class="axis" d="M{half} 0V14"/></svg>'
+    )
+
+
+def _front(sources: Sequence[Source], lengths: Lengths, plan: FleetPlan, *, context: int) -> Section:
+    """Draw cost and TTFT of every threshold between two pools, by formula."""
+    one, splits = splits_of(
+        sources, lengths, plan.rate_per_s, plan.objective, context=context, factors=(1.0,)
+    )
+    has_prices = any(each.cost_per_hour > 0 for each in splits)
+    cost = np.array([each.cost_per_hour if has_prices else float(each.engines) for each in splits])
+    ttft = np.array([each.ttft_p99_s * 1e3 for each in splits])
+    best = np.array([each.is_best for each in splits], dtype=bool)
+    if not len(splits):
+        return Section(
+            title="Two pools",
+            anchor="front",
+            parts=[Prose(markup="No threshold keeps the SLO in both pools.")],
+        )
+    x = linear(0.0, float(cost.max()) * 1.05, label="cost per hour" if has_prices else "engines")
+    y = linear(0.0, float(ttft.max()) * 1.1, label="TTFT p99, ms")
+    order = np.argsort(cost[best], kind="stable")
+    marks: list[Mark] = [
+        Dots(x=cost, y=ttft, name="observed"),
+        Line(x=cost[best][order], y=ttft[best][order], name="simulated"),
+    ]
+    picture = chart(Chart(title="Every threshold between short and long", x=x, y=y, marks=marks, width=860))
+    cheapest = min(splits, key=lambda each: each.cost_per_hour if has_prices else each.engines)
+    text = (
+        f"The cheapest parts at {cheapest.threshold:,} tokens: {cheapest.engines:,} engines, where one pool for all "
+        f"takes {one.provisioned:,}."
+    )
+    parts: list[Part] = [Prose(markup=text), Figures(figures=[Figure(svg=picture)], columns=1)]
+    return Section(
+        title="Two pools", anchor="front", lead="By formula. The line: the Pareto front.", parts=parts
+    )

@@ -1,0 +1,236 @@
+"""Profiles by name, from a file of their figures, or derived from a twin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import yaml
+
+from replay.model.gpus import find_gpu
+from replay.plan.fleet.workload import mean_tokens
+from sim import EngineConfig, Extended, LatencyModel, StepBatch
+from sim.config import UNBOUNDED, InvalidConfig
+from sim.fleet import GpuProfile, Lengths
+from traces.errors import ConfigError
+from traces.strict.section import read_section
+
+if TYPE_CHECKING:
+    from replay.twin.config import TwinConfig
+
+SHIPPED = Path(__file__).with_name("profiles.yaml")
+NAMES = tuple(each.name for each in fields(GpuProfile))
+CONTEXTS = (0.25, 0.5, 1.0, 2.0)
+"""Multiples of the workload's own context at which a derived profile is compared with its model."""
+MOST_CHUNKS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misfit:
+    """How far a profile's iterations are from its model's, as shares of the model's: median and largest."""
+
+    median: float
+    largest: float
+    num_batches: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A profile, and what simulates it: its own twin, or an engine that does as the profile says.
+
+    ``misfit``: None where the profile is not derived from a model. ``gpus``: by name, of one engine.
+    """
+
+    name: str
+    profile: GpuProfile
+    engine: EngineConfig
+    latency: LatencyModel
+    misfit: Misfit | None
+    gpus: Mapping[str, int]
+
+
+def shipped_profiles() -> dict[str, GpuProfile]:
+    """Return the table of profiles by name."""
+    document = yaml.safe_load(SHIPPED.read_text())
+    return {name: GpuProfile(**figures) for name, figures in document["profiles"].items()}
+
+
+def read_source(
+    text: str, lengths: Lengths, *, context: int, prices: Mapping[str, float] | None = None
+) -> Source:
+    """Return what ``--profile`` names: a profile of the table, a file with a profile's figures, or a TWIN.yaml.
+
+    A twin's profile is derived for these lengths. Raises ConfigError.
+    """
+    named = shipped_profiles()
+    if text in named:
+        return _priced(from_profile(text, named[text], context=context), prices)
+    path = Path(text)
+    if not path.exists():
+        raise ConfigError(
+            f"--profile: got {text!r}, expected {', '.join(named)}, or a file (a TWIN.yaml, or a profile)"
+        )
+    section = read_section(path)
+    if "w_s" in section:
+        section.refuse_unknown(NAMES)
+        figures = {name: _figure(section.nodes[name], name, path) for name in section.nodes}
+        try:
+            profile = GpuProfile(**figures)  # type: ignore[arg-type]  # checked by the profile itself
+        except (InvalidConfig, TypeError) as error:
+            raise ConfigError(f"{error} ({path})") from error
+        return _priced(from_profile(path.stem, profile, context=context), prices)
+    from replay.twin.config import load_config
+
+    return _priced(from_twin(load_config(path), lengths, context=context, name=path.stem), prices)
+
+
+def _figure(node: yaml.Node, name: str, path: Path) -> float | bool:
+    value = yaml.safe_load(str(node.value)) if isinstance(node, yaml.ScalarNode) else None
+    if not isinstance(value, int | float):
+        raise ConfigError(f"{name}: got {value!r}, expected a number ({path})")
+    return value
+
+
+def _priced(source: Source, prices: Mapping[str, float] | None) -> Source:
+    """Return a source with the prices' cost per hour. Raises ConfigError where its GPU has no price."""
+    if not prices:
+        return source
+    gpus = source.gpus or {find_gpu(source.name, where="--profile").name: source.profile.num_gpus}
+    missing = [name for name in gpus if name not in prices]
+    if missing:
+        raise ConfigError(f"--prices: got none of {missing[0]}, expected one")
+    cost = sum(prices[name] * number for name, number in gpus.items())
+    return replace(source, profile=replace(source.profile, cost_per_hour=cost))
+
+
+def from_profile(name: str, profile: GpuProfile, *, context: int) -> Source:
+    """Return a profile with an engine that does as it says: chunks, slots, blocks, and the time of an iteration."""
+    slots = max(1, profile.num_slots(context))
+    engine = EngineConfig(
+        max_num_seqs=slots,
+        max_num_batched_tokens=slots * profile.chunk_tokens,
+        long_prefill_token_threshold=profile.chunk_tokens,
+        block_size=profile.block_size,
+        num_gpu_blocks=profile.num_blocks + 1,  # vLLM's null block
+        max_model_len=max(context, 2),
+        enable_prefix_caching=False,
+        async_scheduling=False,
+        frontend="none",
+    )
+    latency = Extended(
+        beta0=round(profile.w_s * 1e6, 6),
+        beta1=round(profile.prefill_token_s * 1e6, 6),
+        beta2=0,
+        beta3=profile.h_s / profile.calibration_context * 1e6,
+        beta4=profile.prefill_pair_s * 1e6,
+    )
+    return Source(name=name, profile=profile, engine=engine, latency=latency, misfit=None, gpus={})
+
+
+def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) -> Source:
+    """Return the profile of a twin at these lengths: W and H from the model's own step times, and how well they fit.
+
+    ``w_s`` is a step of one request; ``h_s`` what a request of the workload's mean length adds, from one to all seats;
+    the prompts' compute is fitted to steps of one chunk each, by tokens and by pairs.
+    """
+    engine, model = twin.engine, twin.latency
+    tokens = mean_tokens(lengths)
+    seats = np.unique(np.geomspace(1, engine.max_num_seqs, MOST_CHUNKS).astype(np.int64))
+    times = model.durations_us(decodes(seats, np.full(len(seats), tokens))) / 1e6
+    slope = float(np.polyfit(seats, times, 1)[0]) if len(seats) > 1 else 0.0
+    slope = max(slope, 0.0)
+    w_s = max(float((times - slope * seats).mean()), 1e-6)
+    per_token, per_pair = _prefill(model, engine, w_s)
+    blocks = engine.num_gpu_blocks - 1
+    if engine.num_gpu_blocks == UNBOUNDED:
+        blocks = engine.max_num_seqs * -(-context // engine.block_size)
+    profile = GpuProfile(
+        w_s=w_s,
+        h_s=slope * context / tokens,
+        calibration_context=context,
+        chunk_tokens=engine.max_num_batched_tokens,
+        block_size=engine.block_size,
+        num_blocks=max(blocks, 1),
+        max_slots=engine.max_num_seqs,
+        prefill_token_s=per_token,
+        prefill_pair_s=per_pair,
+        num_gpus=sum(twin.num_gpus.values()) or 1,
+        reserves_context=False,
+    )
+    return Source(
+        name=name,
+        profile=profile,
+        engine=engine,
+        latency=model,
+        misfit=misfit_of(profile, model, seats, tokens),
+        gpus=twin.num_gpus,
+    )
+
+
+def decodes(
+    seats: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+    tokens: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
+) -> StepBatch:
+    """Return steps in which so many requests of so many tokens decode."""
+    zero = np.zeros(len(seats), np.int64)
+    return StepBatch(
+        num_prefill_tokens=zero,
+        num_decode_tokens=seats,
+        decode_context_tokens=np.rint(seats * tokens).astype(np.int64),
+        prefill_pairs=zero,
+        num_prefill_seqs=zero,
+        prefill_context_tokens=zero,
+    )
+
+
+def _prefill(model: LatencyModel, engine: EngineConfig, w_s: float) -> tuple[float, float]:
+    """Return the compute of prompts per token and per pair, seconds: steps of one chunk, less what any step takes."""
+    from scipy.optimize import nnls
+
+    sizes = np.unique(np.geomspace(16, engine.max_num_batched_tokens, MOST_CHUNKS).astype(np.int64))
+    pairs = sizes * (sizes + 1) // 2
+    zero = np.zeros(len(sizes), np.int64)
+    times = model.durations_us(
+        StepBatch(
+            num_prefill_tokens=sizes,
+            num_decode_tokens=zero,
+            decode_context_tokens=zero,
+            prefill_pairs=pairs,
+            num_prefill_seqs=np.ones(len(sizes), np.int64),
+            prefill_context_tokens=sizes,
+        )
+    )
+    more = np.maximum(times / 1e6 - w_s, 0.0)
+    weight = 1 / np.maximum(times / 1e6, 1e-9)
+    per_token, per_pair = nnls(np.column_stack([sizes, pairs]) * weight[:, None], more * weight)[0]
+    return float(per_token), float(per_pair)
+
+
+def misfit_of(
+    profile: GpuProfile,
+    model: LatencyModel,
+    seats: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+    tokens: float,
+) -> Misfit:
+    """Return how far the profile's iterations are from the model's, over seats and contexts around the workload's."""
+    grid = [(n, tokens * factor) for n in seats for factor in CONTEXTS]
+    numbers = np.array([each[0] for each in grid], np.int64)
+    contexts = np.array([each[1] for each in grid])
+    real = model.durations_us(decodes(numbers, contexts)) / 1e6
+    told = profile.w_s + profile.h_s * contexts / profile.calibration_context * numbers
+    off = np.abs(told / real - 1)
+    return Misfit(median=float(np.median(off)), largest=float(off.max()), num_batches=len(grid))
+
+
+def profile_yaml(source: Source) -> str:
+    """Return a profile as a file that ``--profile`` takes."""
+    head = f"# profile of {source.name}\n"
+    if source.misfit is not None:
+        head += (
+            f"# its iterations against the model's over {source.misfit.num_batches} batches: "
+            f"median {source.misfit.median:.1%}, largest {source.misfit.largest:.1%}\n"
+        )
+    return head + yaml.safe_dump(asdict(source.profile), sort_keys=False)

@@ -1,0 +1,200 @@
+"""A fleet as lines and as a JSON document; each figure says whether a formula or a simulation gave it."""
+
+from __future__ import annotations
+
+import math
+
+from replay.plan.fleet.size import FleetPlan, PoolPlan, keeps
+from replay.plan.fleet.verify import Measured, Verification
+from replay.plan.side_by_side import side_by_side
+from replay.units import shown_time
+from sim.fleet.sizing import Objective
+
+SCHEMA_VERSION = 1
+
+
+def lines(plan: FleetPlan, *, width: int | None) -> list[str]:
+    """Return the pools side by side, formula beside simulation, and the sums."""
+    columns = [_column(pool, plan.objective) for pool in plan.pools]
+    shown = [side_by_side(columns, width=width), ""]
+    gpus = sum(pool.gpus for pool in plan.pools)
+    shown.append(f"fleet       {gpus:,} GPUs for {plan.rate_per_s:g} requests/s")
+    cost = cost_per_year(plan)
+    if cost:
+        shown.append(f"cost        {cost:,.0f} a year")
+    shown += [f"            {line}" for line in _differences(plan)]
+    return [*shown, *(f"note: {note}" for note in plan.notes)]
+
+
+def cost_per_year(plan: FleetPlan) -> float | None:
+    """Return what all pools cost in a year; None without prices."""
+    total = sum(pool.cost_per_year for pool in plan.pools)
+    return total or None
+
+
+def _column(pool: PoolPlan, objective: Objective) -> dict[str, str]:
+    analytic, at, seen = pool.analytic, pool.at, pool.verified
+    cells = {
+        "pool": pool.name,
+        "profile": pool.source.name,
+        "requests/s": f"{pool.rate_per_s:.4g}",
+        "longest request": f"{pool.context:,}",
+        "slots per engine": f"{at.slots:,}",
+        "engines by formula": f"{analytic.engines:,} ({analytic.binding})",
+        "  recommended": f"{pool.engines:,}",
+        "  with those in repair": f"{pool.provisioned:,}",
+        "TTFT p99, formula": _within(at.ttft_p99_s, objective.ttft_p99_s),
+        "  waiting for a slot": shown_time(at.wait_p99_s * 1e6),
+        "TPOT mean, formula": shown_time(at.tpot_s * 1e6),
+        "running per engine, formula": f"{at.active:.1f}",
+        "  slots taken, engines full": f"{at.utilization:.0%}",
+    }
+    if seen is not None:
+        cells |= _simulated(seen, objective)
+    if pool.source.profile.nominal_w:
+        cells["power, formula"] = f"{pool.energy.power_w / 1000:,.1f} kW"
+        cells["  tokens per joule"] = f"{pool.energy.tokens_per_joule:.3g}"
+    return cells
+
+
+def _simulated(seen: Verification, objective: Objective) -> dict[str, str]:
+    return {
+        "TTFT p99, simulated": f"{_interval(seen.ttft_p99)} {_mark(seen.ttft_p99.value <= objective.ttft_p99_s)}",
+        "  TTFT p50": _interval(seen.ttft_p50),
+        "TPOT mean, simulated": _interval(seen.tpot_mean),
+        "  TPOT p99": _interval(seen.tpot_p99),
+        "running per engine, simulated": f"{seen.active:.1f}",
+        "  requests simulated": f"{seen.num_requests:,}",
+        "  as cells": "1" if seen.cells == 1 else f"1 of {seen.cells}",
+        "  measured after": f"{seen.filling_s:,.0f} of {seen.duration_s:,.0f} s",
+    }
+
+
+def _interval(measured: Measured) -> str:
+    if math.isnan(measured.low):
+        return shown_time(measured.value * 1e6)
+    half = (measured.high - measured.low) / 2
+    return f"{shown_time(measured.value * 1e6)} ± {shown_time(half * 1e6)}"
+
+
+def _within(value: float, limit: float) -> str:
+    return f"{'no end' if math.isinf(value) else shown_time(value * 1e6)} {_mark(value <= limit)}"
+
+
+def _mark(is_met: bool) -> str:
+    return "✓" if is_met else "✗"
+
+
+def _differences(plan: FleetPlan) -> list[str]:
+    """Return a sentence for each pool in which the simulation changed the number, or was too short."""
+    said = []
+    for pool in plan.pools:
+        if not pool.tried:
+            said.append(f"{pool.name}: by formula alone, not simulated")
+            continue
+        first = pool.tried[0]
+        if pool.engines > pool.analytic.engines:
+            said.append(
+                f"{pool.name}: {first.engines:,} engines by formula had a simulated TTFT p99 of "
+                f"{shown_time(first.ttft_p99.value * 1e6)}; {pool.engines:,} keep the SLO"
+            )
+        elif pool.engines < pool.analytic.engines:
+            said.append(
+                f"{pool.name}: {pool.engines:,} engines do in simulation where the formula asks for {first.engines:,}"
+            )
+        if pool.verified is not None and not keeps(pool.verified, plan.objective):
+            said.append(f"{pool.name}: no number that was tried keeps the SLO in simulation")
+        if pool.verified is not None and not pool.verified.is_long_enough:
+            said.append(
+                f"{pool.name}: the run of {pool.verified.duration_s:,.0f} s was short; it fills for "
+                f"{pool.verified.filling_s:,.0f} s (--num-requests)"
+            )
+    return said
+
+
+def document(plan: FleetPlan, *, tool_version: str) -> dict[str, object]:
+    """Return the JSON document; rates in requests/s, times in µs, null where nothing is known."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "tool_version": tool_version,
+        "rate": plan.rate_per_s,
+        "slo_us": {
+            "ttft_p99": plan.objective.ttft_p99_s * 1e6,
+            **({} if plan.objective.tpot_p99_s is None else {"tpot_p99": plan.objective.tpot_p99_s * 1e6}),
+        },
+        "pools": [_pool(pool) for pool in plan.pools],
+        "gpus": sum(pool.gpus for pool in plan.pools),
+        "cost_per_year": cost_per_year(plan),
+        "verified": _worst(plan),
+        "met": plan.is_met,
+        "notes": [*plan.notes, *_differences(plan)],
+    }
+
+
+def _pool(pool: PoolPlan) -> dict[str, object]:
+    at, misfit = pool.at, pool.source.misfit
+    return {
+        "name": pool.name,
+        "profile": pool.source.name,
+        "context": pool.context,
+        "rate": pool.rate_per_s,
+        "share": pool.share,
+        "engines": pool.engines,
+        "gpus": pool.gpus,
+        "slots": at.slots,
+        "utilization": at.utilization,
+        "active": at.active,
+        "p99_ttft_us": _us(at.ttft_p99_s),
+        "p99_wait_us": _us(at.wait_p99_s),
+        "tpot_us": _us(at.tpot_s),
+        "service_us": _us(at.service_s),
+        "throughput": at.throughput,
+        "method": "analytic",
+        "analytic": {
+            "engines": pool.analytic.engines,
+            "binding": pool.analytic.binding,
+            "p99_ttft_us": _us(pool.analytic.ttft_p99_s),
+            "utilization": pool.analytic.utilization,
+        },
+        "cost_per_year": pool.cost_per_year or None,
+        "power_w": pool.energy.power_w or None,
+        "misfit": None if misfit is None else {"median": misfit.median, "max": misfit.largest},
+        "verified": None if pool.verified is None else _verified(pool.verified),
+        "tried": [{"engines": each.engines, **_verified(each)} for each in pool.tried],
+    }
+
+
+def _verified(seen: Verification) -> dict[str, object]:
+    return {
+        "ttft_p50_us": _us(seen.ttft_p50.value),
+        "ttft_p99_us": _us(seen.ttft_p99.value),
+        "ttft_p99_low_us": _us(seen.ttft_p99.low),
+        "ttft_p99_high_us": _us(seen.ttft_p99.high),
+        "tpot_mean_us": _us(seen.tpot_mean.value),
+        "tpot_p99_us": _us(seen.tpot_p99.value),
+        "active": seen.active,
+        "utilization": seen.utilization,
+        "request_throughput": seen.rate_per_s,
+        "failed_frac": seen.failed_frac,
+        "cells": seen.cells,
+        "num_requests": seen.num_requests,
+        "num_measured": seen.num_measured,
+        "duration_us": _us(seen.duration_s),
+        "filling_us": _us(seen.filling_s),
+        "long_enough": seen.is_long_enough,
+        "engine_cpu_s": seen.cpu_s,
+        "method": "simulated",
+    }
+
+
+def _worst(plan: FleetPlan) -> dict[str, object] | None:
+    """Return the simulation of the pool with the highest TTFT, None where one was not simulated."""
+    checks = [pool.verified for pool in plan.pools]
+    if None in checks:
+        return None
+    known = [each for each in checks if each is not None]
+    return _verified(max(known, key=lambda each: each.ttft_p99.value))
+
+
+def _us(seconds: float) -> float | None:
+    return seconds * 1e6 if math.isfinite(seconds) else None

@@ -1,0 +1,102 @@
+"""What a fleet is sized for: lengths from a trace, or from a distribution of total lengths in a JSON file."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+
+from sim.fleet import Lengths
+from traces.errors import ConfigError
+
+NUM_ROWS = 4000
+"""So many equally likely requests stand for a distribution."""
+OUTPUT_FRAC = 0.2
+"""Share of a total length that is output, where a file says only totals: the fleet simulator's 80 to 20."""
+
+
+def read_lengths(path: Path, *, output_frac: float = OUTPUT_FRAC) -> Lengths:
+    """Return a workload's lengths.
+
+    ``path``: a JSON list of [tokens, share of requests up to it], by itself or under ``cdf``; or a trace. Raises
+    ConfigError or TraceError on what is neither.
+    """
+    if path.suffix == ".json":
+        document = _json(path)
+        if isinstance(document, dict) and "cdf" in document:
+            document = document["cdf"]
+        if isinstance(document, list):
+            return lengths_of_cdf(_points(document, path), output_frac=output_frac)
+    from traces.importers.recorded import read_recorded
+
+    trace = read_recorded(path)
+    prompts = trace.column("input_tokens").astype("float64").fillna(0)
+    prompts = prompts + trace.column("prefix_length").astype("float64").fillna(0)
+    outputs = trace.column("output_tokens").astype("float64")
+    known = (outputs >= 1).fillna(False).to_numpy(dtype=bool)
+    if not known.any():
+        raise ConfigError(f"--workload: got {path} without a request that has output, expected some")
+    return Lengths(
+        input_tokens=np.asarray(prompts, dtype=np.float64)[known],
+        output_tokens=np.asarray(outputs, dtype=np.float64)[known],
+    )
+
+
+def _json(path: Path) -> object:
+    try:
+        return json.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(
+            f"--workload: got {path}, expected a file that can be read ({error.strerror})"
+        ) from error
+    except ValueError as error:
+        raise ConfigError(f"--workload: got {path}, expected JSON ({error})") from error
+
+
+def _points(document: list[object], path: Path) -> list[tuple[float, float]]:
+    """Return the points of a distribution. Raises ConfigError where they are none."""
+    points = []
+    for each in document:
+        is_pair = isinstance(each, list) and len(each) == 2 and all(isinstance(x, int | float) for x in each)
+        if not is_pair:
+            raise ConfigError(
+                f"--workload: got {each!r} in {path}, expected [tokens, share of requests up to it]"
+            )
+        assert isinstance(each, list)  # noqa: S101 - as just seen
+        points.append((float(each[0]), float(each[1])))
+    rises = all(a[0] < b[0] and a[1] <= b[1] for a, b in itertools.pairwise(points))
+    if not points or not rises or points[0][0] <= 0 or not math.isclose(points[-1][1], 1, abs_tol=1e-6):
+        raise ConfigError(
+            f"--workload: got {path}, expected tokens and shares that rise, the last share being 1"
+        )
+    return points
+
+
+def lengths_of_cdf(
+    points: list[tuple[float, float]], *, output_frac: float, num_rows: int = NUM_ROWS
+) -> Lengths:
+    """Return equally likely requests with these total lengths, evenly through the distribution, longest included.
+
+    Between two points lengths are spread evenly. ``output_frac`` of each is output, one token at least.
+    """
+    tokens = np.array([1.0, *(each[0] for each in points)])
+    shares = np.array([0.0, *(each[1] for each in points)])
+    rises = np.concatenate([[True], np.diff(shares) > 0])
+    total = np.interp((np.arange(num_rows) + 0.5) / num_rows, shares[rises], tokens[rises])
+    total = np.maximum(np.rint(total), 2.0)
+    outputs = np.clip(np.rint(total * output_frac), 1.0, total - 1)
+    return Lengths(input_tokens=total - outputs, output_tokens=outputs)
+
+
+def fitting_context(lengths: Lengths) -> int:
+    """Return the smallest power of two that holds the longest request, 512 at least."""
+    longest = math.ceil(math.log2(float(lengths.total_tokens.max())))
+    return max(512, int(2**longest))
+
+
+def mean_tokens(lengths: Lengths) -> float:
+    """Return the tokens of a request while it runs, on average over the time it does."""
+    return float((lengths.output_tokens * lengths.total_tokens).sum() / lengths.output_tokens.sum())

@@ -1,0 +1,56 @@
+"""What an engine wrote down about some of its requests, as if it had had no others."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim import InterTokenLatencies
+from sim.records.results import EngineRecord
+from sim.requests import Int64s
+
+
+@runtime_checkable
+class Restrictable(Protocol):
+    """A record of several engines, which knows which of them had which request."""
+
+    def of_requests(self, rows: Int64s) -> EngineRecord:
+        """Return the same records as if no others but these requests had been served."""
+
+
+def gaps_of_requests(written: EngineRecord, rows: Int64s) -> InterTokenLatencies:
+    """Return the gaps between the tokens of some requests; ``rows`` ascend. Needs ``record="spans"``."""
+    if isinstance(written, Restrictable):
+        return written.of_requests(rows).inter_token_latencies()
+    return own_record(written, rows).inter_token_latencies()
+
+
+def own_record(written: EngineRecord, rows: Int64s) -> EngineRecord:
+    """Return an engine's record with only these requests, numbered 0, 1, …; ``rows`` ascend."""
+    state = written.state
+    engine = state.engine.copy()
+    engine["queues"]["num_requests"] = len(rows)
+
+    def taken(column: NDArray[Any]) -> NDArray[Any]:
+        return column[rows] if len(column) else column
+
+    own = state._replace(
+        engine=engine,
+        requests=state.requests[rows],
+        deadline_us=taken(state.deadline_us),
+        preempted_us=taken(state.preempted_us),
+        traits=taken(state.traits),
+        pauses=_renumbered(state.pauses, rows, state.engine[0].log_fill.num_pauses),
+        tokens=_renumbered(state.tokens, rows, state.engine[0].log_fill.num_logged_tokens),
+    )
+    return EngineRecord(state=own, config=written.config, latency=written.latency, record=written.record)
+
+
+def _renumbered(log: NDArray[Any], rows: Int64s, length: int) -> NDArray[Any]:
+    """Return the entries of a log that name requests of ``rows``, by their places in it."""
+    renumbered = log[:length]
+    renumbered = renumbered[np.isin(renumbered["request"], rows)]
+    renumbered["request"] = np.searchsorted(rows, renumbered["request"])
+    return renumbered

@@ -1,0 +1,189 @@
+"""Prefill and decode on pools of their own: how many of each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sim.fleet.profile import GpuProfile
+from sim.fleet.queueing import Wait
+from sim.fleet.sizing import Infeasible, Objective
+from sim.fleet.workload import Floats, Lengths
+
+ALPHA_PREFILL, ALPHA_DECODE, BETA_TTFT = 0.90, 0.92, 1.80
+"""What is left of a pool's throughput beside transfers, and what they make of TTFT (the fleet simulator's figures)."""
+SPREAD = 4
+"""So many times the smallest pool is looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """What moving the KV cache costs: shares of the pools' throughput that remain, and a factor on TTFT."""
+
+    alpha_prefill: float = ALPHA_PREFILL
+    alpha_decode: float = ALPHA_DECODE
+    beta_ttft: float = BETA_TTFT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disaggregated:
+    """A number of prefill and of decode engines. ``ttft_p99_s`` and ``tpot_s`` in seconds.
+
+    ``decode_wait_p99_s``: until the decode pool has a slot, before the second token. ``rate_per_s``: what both pools
+    can do; ``cost_per_hour``: of both.
+    """
+
+    prefill: int
+    decode: int
+    rate_per_s: float
+    ttft_p99_s: float
+    decode_wait_p99_s: float
+    tpot_s: float
+    prefill_utilization: float
+    decode_utilization: float
+    cost_per_hour: float
+    is_best: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prefill:
+    """A prefill engine: prompts one after the other, seconds each."""
+
+    seconds: Floats
+
+    @property
+    def mean_s(self) -> float:
+        return float(self.seconds.mean())
+
+    def wait(self, engines: int, rate_per_s: float, alpha: float) -> Wait:
+        """Return how long prompts wait for an engine: M/G/c."""
+        cv2 = float(self.seconds.var() / self.mean_s**2)
+        return Wait.of(engines, rate_per_s, alpha / self.mean_s, cv2)
+
+
+def disaggregated_at(
+    profiles: tuple[GpuProfile, GpuProfile],
+    lengths: Lengths,
+    rate_per_s: float,
+    *,
+    engines: tuple[int, int],
+    context: int,
+    transfer: Transfer | None = None,
+) -> Disaggregated:
+    """Return what so many prefill and decode engines do at a rate. ``profiles`` and ``engines``: prefill, decode.
+
+    A prefill engine computes one prompt at a time. A decode engine has slots; a request holds one for its answer.
+    Raises Infeasible where the decode engines hold no such request.
+    """
+    cost = transfer or Transfer()
+    prefill = _Prefill(seconds=_alone(profiles[0], lengths))
+    decode = profiles[1]
+    slots = decode.slots_for(lengths, context)
+    if slots == 0:
+        raise Infeasible(
+            f"context {context}: got a KV cache of {decode.num_blocks} blocks, which holds no such request"
+        )
+    answers = Lengths(
+        input_tokens=lengths.input_tokens, output_tokens=np.maximum(lengths.output_tokens - 1, 1)
+    )
+    weight = answers.output_tokens
+    resident = float((weight * answers.total_tokens).sum() / weight.sum())
+    full = decode.iteration_s(float(slots), resident)
+    service = float(weight.mean()) * full / cost.alpha_decode
+    wait = prefill.wait(engines[0], rate_per_s, cost.alpha_prefill)
+    decode_wait = Wait.of(
+        engines[1] * slots, rate_per_s, 1 / service, float(weight.var() / weight.mean() ** 2)
+    )
+    load = rate_per_s / engines[1] * float(weight.mean())
+    per_request = decode.h_s * resident / decode.calibration_context
+    spare = 1 - load * per_request
+    active = min(load * decode.w_s / spare if spare > 0 else math.inf, float(slots))
+    return Disaggregated(
+        prefill=engines[0],
+        decode=engines[1],
+        rate_per_s=min(engines[0] * cost.alpha_prefill / prefill.mean_s, engines[1] * slots / service),
+        ttft_p99_s=cost.beta_ttft * _percentile(prefill.seconds, wait),
+        decode_wait_p99_s=decode_wait.percentile_s(0.99),
+        tpot_s=decode.iteration_s(active, resident),
+        prefill_utilization=rate_per_s * prefill.mean_s / cost.alpha_prefill / engines[0],
+        decode_utilization=rate_per_s * service / (engines[1] * slots),
+        cost_per_hour=engines[0] * profiles[0].cost_per_hour + engines[1] * decode.cost_per_hour,
+    )
+
+
+def _alone(profile: GpuProfile, lengths: Lengths) -> Floats:
+    """Return the seconds of each prompt on an engine that does nothing else."""
+    one = profile.iteration_s(1.0, 1.0) if profile.prefill_token_s == 0 else profile.w_s
+    iterations = profile.prefill_iterations(lengths)
+    if profile.prefill_token_s == 0 and profile.prefill_pair_s == 0:
+        return np.asarray(
+            iterations * (profile.w_s + profile.h_s * lengths.input_tokens / profile.calibration_context)
+        )
+    return np.asarray(np.maximum(iterations * one, profile.prefill_compute_s(lengths)))
+
+
+def _percentile(seconds: Floats, wait: Wait) -> float:
+    """Return the 99th percentile of a wait and a prefill together, independent of each other."""
+    if wait.decay_per_s == 0:
+        return math.inf
+    low, high = 0.0, float(seconds.max()) + wait.percentile_s(0.999)
+    for _ in range(60):
+        middle = (low + high) / 2
+        if float(wait.longer_than(middle - seconds).mean()) > 0.01:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def sweep_disaggregated(
+    profiles: tuple[GpuProfile, GpuProfile],
+    lengths: Lengths,
+    rate_per_s: float,
+    objective: Objective,
+    *,
+    context: int,
+    transfer: Transfer | None = None,
+) -> list[Disaggregated]:
+    """Return the fleets (prefill, decode) that keep the objective, cheapest first; best in cost and TTFT are marked.
+
+    From the smallest pools that can do the rate up to ``SPREAD`` times as many. Empty where none keeps it.
+    """
+
+    def at(prefill: int, decode: int) -> Disaggregated:
+        return disaggregated_at(
+            profiles, lengths, rate_per_s, engines=(prefill, decode), context=context, transfer=transfer
+        )
+
+    one = at(1, 1)
+    least = [
+        max(1, math.ceil(share / objective.utilization_cap - 1e-9))
+        for share in (one.prefill_utilization, one.decode_utilization)
+    ]
+    counts = [np.unique(np.linspace(each, SPREAD * each + SPREAD, 24).astype(int)) for each in least]
+    found = [at(int(p), int(d)) for p in counts[0] for d in counts[1]]
+    kept = [each for each in found if _keeps(each, objective)]
+    kept.sort(key=lambda each: (each.cost_per_hour, each.prefill + each.decode, each.ttft_p99_s))
+    return _marked(kept)
+
+
+def _keeps(fleet: Disaggregated, objective: Objective) -> bool:
+    tpot = objective.tpot_p99_s
+    return (
+        fleet.ttft_p99_s <= objective.ttft_p99_s
+        and fleet.decode_wait_p99_s <= objective.ttft_p99_s
+        and (tpot is None or fleet.tpot_s <= tpot)
+        and max(fleet.prefill_utilization, fleet.decode_utilization) <= objective.utilization_cap + 1e-9
+    )
+
+
+def _marked(fleets: Sequence[Disaggregated]) -> list[Disaggregated]:
+    """Return the fleets, those marked that none beats in cost, TTFT and TPOT."""
+    figures = np.array([(each.cost_per_hour, each.ttft_p99_s, each.tpot_s) for each in fleets]).reshape(-1, 3)
+    return [
+        replace(each, is_best=not bool(((figures <= own).all(1) & (figures < own).any(1)).any()))
+        for each, own in zip(fleets, figures, strict=True)
+    ]

@@ -1,0 +1,100 @@
+"""How long requests wait for one of many servers: Erlang's formulas, and Kimura's for service times of any spread."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim.config import InvalidConfig
+
+NEGLIGIBLE = 700.0
+"""Below exp(-700) a share is no number any more."""
+
+
+def erlang_b(servers: int, offered_load: float) -> float:
+    """Return the share of arrivals that find all servers taken where nobody waits (Erlang 1917, loss formula).
+
+    1/B = Σ_k c·(c-1)···(c-k+1) / a^k, summed in logarithms, so that it holds for a million servers. ``offered_load``:
+    arrivals per service time. Raises InvalidConfig on less than one server or a negative load.
+    """
+    if servers < 1 or not 0 <= offered_load < math.inf:
+        raise InvalidConfig(
+            f"erlang: got {servers} servers and a load of {offered_load}, expected >= 1 and >= 0"
+        )
+    if offered_load == 0 or _exponent(servers, offered_load) > NEGLIGIBLE:
+        return 0.0
+    steps = np.cumsum(np.log(np.arange(servers, 0, -1, dtype=np.float64) / offered_load))
+    most = max(0.0, float(steps.max()))
+    inverse = most + math.log(math.exp(-most) + float(np.exp(steps - most).sum()))
+    return math.exp(-inverse)
+
+
+def _exponent(servers: int, offered_load: float) -> float:
+    """Return x so that B is at most exp(-x): Chernoff's bound of a Poisson tail; 0 where servers are fewer."""
+    if offered_load >= servers:
+        return 0.0
+    return servers * math.log(servers / offered_load) - servers + offered_load
+
+
+def erlang_c(servers: int, offered_load: float) -> float:
+    """Return the share of arrivals that have to wait in M/M/c; 1 where the load is more than the servers can do.
+
+    C = B / (1 - rho·(1 - B)) with rho = a/c. Raises InvalidConfig as ``erlang_b``.
+    """
+    blocked = erlang_b(servers, offered_load)
+    rho = offered_load / servers
+    return 1.0 if rho >= 1 else blocked / (1 - rho * (1 - blocked))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """How long arrivals wait: longer than t seconds with probability ``probability·exp(-decay_per_s·t)``."""
+
+    probability: float
+    decay_per_s: float
+
+    @classmethod
+    def of(cls, servers: int, arrival_rate: float, service_rate: float, cv2: float) -> Wait:
+        """Return the wait in M/G/c: Erlang's C, and Kimura's decay 2·(c·mu - lambda) / (1 + cv²).
+
+        ``service_rate``: of one server, per second; ``cv2``: variance of the service time over its mean squared. Where
+        the servers cannot keep up everybody waits for ever. Exact for cv2 = 1 (M/M/c); for others Kimura (1986)
+        scales M/M/c's mean by (1 + cv²) / 2. Raises InvalidConfig on a rate or spread that is none.
+        """
+        if not (arrival_rate >= 0 and service_rate > 0 and cv2 >= 0):
+            raise InvalidConfig(
+                f"wait: got rates of {arrival_rate} and {service_rate} and cv2 {cv2}, expected >= 0, > 0 and >= 0"
+            )
+        spare = servers * service_rate - arrival_rate
+        if spare <= 0:
+            return cls(probability=1.0, decay_per_s=0.0)
+        return cls(
+            probability=erlang_c(servers, arrival_rate / service_rate), decay_per_s=2 * spare / (1 + cv2)
+        )
+
+    def longer_than(
+        self, seconds: np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+    ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+        """Return the probability to wait longer than each time; 1 for times below 0."""
+        tail = self.probability * np.exp(-self.decay_per_s * np.maximum(seconds, 0.0))
+        return np.where(seconds < 0, 1.0, tail)
+
+    def percentile_s(self, share: float) -> float:
+        """Return the wait that ``share`` (0.99) of the arrivals do not exceed, seconds; infinite without an end."""
+        if self.probability <= 1 - share:
+            return 0.0
+        if self.decay_per_s == 0:
+            return math.inf
+        return math.log(self.probability / (1 - share)) / self.decay_per_s
+
+    @property
+    def mean_s(self) -> float:
+        """The mean wait, seconds."""
+        return math.inf if self.decay_per_s == 0 else self.probability / self.decay_per_s
+
+
+def p99_wait_s(servers: int, arrival_rate: float, service_rate: float, cv2: float) -> float:
+    """Return the 99th percentile of the wait in M/G/c, seconds: ln(C / 0.01) / decay, 0 where C is at most 0.01."""
+    return Wait.of(servers, arrival_rate, service_rate, cv2).percentile_s(0.99)

@@ -1,0 +1,174 @@
+"""How many GPUs: the fewest with which the slowest hundredth of the requests still see their first token in time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sim.config import InvalidConfig
+from sim.fleet.availability import provisioned
+from sim.fleet.profile import GpuProfile
+from sim.fleet.queueing import Wait
+from sim.fleet.workload import Lengths
+
+MOST_ENGINES = 1_000_000
+UTILIZATION_CAP = 0.85
+"""Above this share of the slots taken, Erlang's formulas say less and a small error of the rate fills the fleet."""
+PRECISION_S = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """What the fleet must keep. ``ttft_p99_s``: seconds; ``tpot_p99_s``: of the mean gap, None: any."""
+
+    ttft_p99_s: float
+    tpot_p99_s: float | None = None
+    utilization_cap: float = UTILIZATION_CAP
+    availability: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSize:
+    """A pool of engines, sized. ``engines``: as many as the objective needs; ``provisioned``: with those in repair.
+
+    ``slots``: of one engine; ``utilization``: share of all slots that is taken, on average; ``active``: requests per
+    engine; ``ttft_p99_s``, ``wait_p99_s``, ``tpot_s``, ``service_s`` (of a full engine): seconds. ``throughput``: of
+    one full engine, requests/s. ``binding``: what asked for this number: ttft, tpot or utilization.
+    """
+
+    engines: int
+    provisioned: int
+    slots: int
+    utilization: float
+    active: float
+    ttft_p99_s: float
+    wait_p99_s: float
+    tpot_s: float
+    service_s: float
+    throughput: float
+    binding: str
+
+
+class Infeasible(InvalidConfig):
+    """No number of GPUs keeps the objective."""
+
+
+def pool_at(
+    profile: GpuProfile, lengths: Lengths, rate_per_s: float, *, context: int, engines: int
+) -> PoolSize:
+    """Return what a pool of so many engines does at a rate, Poisson arrivals. Raises Infeasible where nothing fits."""
+    slots = profile.slots_for(lengths, context)
+    if slots == 0:
+        raise Infeasible(
+            f"context {context}: got a KV cache of {profile.num_blocks} blocks, which holds no such request"
+        )
+    busy = profile.busy(lengths)
+    service = busy.mean_iterations * busy.iteration_s(slots)
+    wait = Wait.of(engines * slots, rate_per_s, 1.0 / service, busy.cv2)
+    active = min(busy.active(rate_per_s / engines), float(slots))
+    return PoolSize(
+        engines=engines,
+        provisioned=engines,
+        slots=slots,
+        utilization=rate_per_s * service / (engines * slots),
+        active=active,
+        ttft_p99_s=_ttft_s(profile, lengths, wait, active=active, share=0.99),
+        wait_p99_s=wait.percentile_s(0.99),
+        tpot_s=busy.iteration_s(active),
+        service_s=service,
+        throughput=slots / service,
+        binding="",
+    )
+
+
+def _ttft_s(profile: GpuProfile, lengths: Lengths, wait: Wait, *, active: float, share: float) -> float:
+    """Return a percentile of TTFT: of the sum of the wait for a slot and the request's own prefill, independent.
+
+    The share of requests above x is the mean over all prompts of P(wait > x - prefill).
+    """
+    if wait.decay_per_s == 0:
+        return math.inf
+    prefill = prefill_s(profile, lengths, active=active)
+    low, high = 0.0, float(prefill.max()) + wait.percentile_s(1 - (1 - share) / 10) + PRECISION_S
+    while high - low > PRECISION_S:
+        middle = (low + high) / 2
+        if float(wait.longer_than(middle - prefill).mean()) > 1 - share:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def prefill_s(
+    profile: GpuProfile, lengths: Lengths, *, active: float
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """Return the seconds from slot to first token of each prompt, other requests computing beside it.
+
+    Its iterations with the others' decodes in them, and its own compute.
+    """
+    busy = profile.busy(lengths)
+    beside = busy.w_s + active * busy.decode_s
+    return np.asarray(profile.prefill_iterations(lengths) * beside + profile.prefill_compute_s(lengths))
+
+
+def size_pool(
+    profile: GpuProfile, lengths: Lengths, rate_per_s: float, objective: Objective, *, context: int
+) -> PoolSize:
+    """Return the smallest pool that keeps an objective at a rate. Raises Infeasible where none does."""
+    if rate_per_s <= 0:
+        raise InvalidConfig(f"rate: got {rate_per_s}, expected requests per second > 0")
+    _check_possible(profile, lengths, objective)
+    at_one = pool_at(profile, lengths, rate_per_s, context=context, engines=1)
+    least = max(1, math.ceil(at_one.utilization / objective.utilization_cap - 1e-9))
+
+    def size(engines: int) -> PoolSize:
+        return pool_at(profile, lengths, rate_per_s, context=context, engines=engines)
+
+    first = size(least)
+    if broken(first, objective) is None:
+        binding = broken(size(least - 1), objective) if least > 1 else None
+        return _final(first, objective, binding=binding or "utilization")
+    low, high = least, 2 * least
+    while broken(size(high), objective) is not None:
+        low, high = high, 2 * high
+        if high > MOST_ENGINES:
+            raise Infeasible(
+                f"rate: got {rate_per_s:g} requests/s, expected less: {MOST_ENGINES:,} engines do not do"
+            )
+    while high - low > 1:
+        middle = (low + high) // 2
+        if broken(size(middle), objective) is None:
+            high = middle
+        else:
+            low = middle
+    return _final(size(high), objective, binding=broken(size(low), objective) or "utilization")
+
+
+def broken(pool: PoolSize, objective: Objective) -> str | None:
+    """Return the part of the objective that a pool does not keep, None where it keeps all."""
+    if pool.ttft_p99_s > objective.ttft_p99_s:
+        return "ttft"
+    if objective.tpot_p99_s is not None and pool.tpot_s > objective.tpot_p99_s:
+        return "tpot"
+    return None if pool.utilization <= objective.utilization_cap + 1e-9 else "utilization"
+
+
+def _final(pool: PoolSize, objective: Objective, *, binding: str) -> PoolSize:
+    return replace(pool, provisioned=provisioned(pool.engines, objective.availability), binding=binding)
+
+
+def _check_possible(profile: GpuProfile, lengths: Lengths, objective: Objective) -> None:
+    """Raise Infeasible where no number helps: a prefill, or an iteration, takes too long on an idle GPU."""
+    alone = float(np.percentile(prefill_s(profile, lengths, active=0.0), 99, method="inverted_cdf"))
+    if alone >= objective.ttft_p99_s:
+        raise Infeasible(
+            f"ttft_p99: got {objective.ttft_p99_s * 1e3:.0f} ms, expected more than {alone * 1e3:.0f} ms: the longest "
+            "prompts take so long on an idle GPU"
+        )
+    if objective.tpot_p99_s is not None and profile.w_s >= objective.tpot_p99_s:
+        raise Infeasible(
+            f"tpot_p99: got {objective.tpot_p99_s * 1e3:.1f} ms, expected more than {profile.w_s * 1e3:.1f} ms: an "
+            "iteration takes so long on an idle GPU"
+        )

@@ -1,0 +1,182 @@
+"""A pool of GPUs, simulated at the level of slots: who waits, who is preempted, who is served when.
+
+Coarser than an engine's steps and finer than a formula. A request holds a slot of one GPU for the iterations of its
+prompt and its answer, each as long as an iteration of the requests that are there when it starts.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.config import InvalidConfig
+from sim.fleet.profile import GpuProfile
+from sim.fleet.workload import Lengths
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotRun:
+    """What became of each request, float64 [n] seconds: when it started (for good), its first token, its end.
+
+    ``start_s`` NaN: it fits into no GPU. ``gpu``: which GPU had it; ``num_preemptions``: in all; ``most_slots`` and
+    ``most_blocks``: taken at once on any GPU; ``busy_slot_s``: the sum over all slots of the time that they were taken.
+    """
+
+    arrival_s: Floats
+    start_s: Floats
+    first_token_s: Floats
+    end_s: Floats
+    gpu: NDArray[np.int64]
+    num_preemptions: int
+    most_slots: int
+    most_blocks: int
+    busy_slot_s: float
+
+    @property
+    def ttft_s(self) -> Floats:
+        """From arrival to first token."""
+        return np.asarray(self.first_token_s - self.arrival_s)
+
+
+@dataclass(slots=True)
+class _Gpu:
+    """One GPU as it is now. ``running``: request to (blocks, total tokens, when it started)."""
+
+    running: dict[int, tuple[int, float, float]] = field(default_factory=dict)
+    waiting: deque[int] = field(default_factory=deque)
+    blocks: int = 0
+    tokens: float = 0.0
+
+
+def simulate_slots(
+    profile: GpuProfile, lengths: Lengths, arrival_s: Floats, *, context: int, gpus: int
+) -> SlotRun:
+    """Return what becomes of requests that arrive at these times (ascending, seconds) at a pool of GPUs.
+
+    A request goes to the GPU with the fewest requests, running and waiting together (the first of equals), and waits
+    there, first come first served. Where blocks are missing, the longest running request is preempted if it is longer
+    than the newcomer; it starts again from its beginning, at the head of the queue. Raises InvalidConfig.
+    """
+    if len(lengths) != len(arrival_s) or np.any(np.diff(arrival_s) < 0):
+        raise InvalidConfig(
+            "slots: got arrivals that do not fit the lengths, expected one per request, ascending"
+        )
+    return _Pool(profile, lengths, arrival_s, context=context, gpus=gpus).run()
+
+
+class _Pool:
+    """The pool while it is simulated."""
+
+    def __init__(
+        self, profile: GpuProfile, lengths: Lengths, arrival_s: Floats, *, context: int, gpus: int
+    ) -> None:
+        self.profile, self.arrival_s = profile, arrival_s
+        self.slots = profile.slots_for(lengths, context)
+        self.total = lengths.total_tokens
+        self.needed = np.ceil(self.total / profile.block_size).astype(np.int64)
+        self.prefill = profile.prefill_iterations(lengths)
+        self.iterations = profile.iterations(lengths)
+        self.compute = profile.prefill_compute_s(lengths)
+        self.gpus = [_Gpu() for _ in range(gpus)]
+        self.load = np.zeros(gpus, np.int64)
+        self.events: list[tuple[float, int, int]] = []  # (when, request, which start of it)
+        self.starts = np.zeros(len(lengths), np.int64)
+        self.start_s, self.first_s, self.end_s = (np.full(len(lengths), np.nan) for _ in range(3))
+        self.gpu = np.full(len(lengths), -1, np.int64)
+        self.num_preemptions = self.most_slots = self.most_blocks = 0
+        self.busy_slot_s = 0.0
+
+    def run(self) -> SlotRun:
+        """Take arrivals and ends in the order of their times, ends first."""
+        for request, now in enumerate(self.arrival_s):
+            self._ends_until(float(now))
+            if self.slots == 0 or self.needed[request] > self.profile.num_blocks:
+                continue
+            chosen = int(np.argmin(self.load))
+            self.gpu[request] = chosen
+            self.load[chosen] += 1
+            self.gpus[chosen].waiting.append(request)
+            self._fill(self.gpus[chosen], float(now))
+        self._ends_until(np.inf)
+        return SlotRun(
+            arrival_s=self.arrival_s,
+            start_s=self.start_s,
+            first_token_s=self.first_s,
+            end_s=self.end_s,
+            gpu=self.gpu,
+            num_preemptions=self.num_preemptions,
+            most_slots=self.most_slots,
+            most_blocks=self.most_blocks,
+            busy_slot_s=self.busy_slot_s,
+        )
+
+    def _ends_until(self, time_s: float) -> None:
+        while self.events and self.events[0][0] <= time_s:
+            now, request, start = heapq.heappop(self.events)
+            if self.starts[request] != start or np.isfinite(self.end_s[request]):
+                continue  # it was preempted after that start
+            gpu = self.gpus[int(self.gpu[request])]
+            self._leave(gpu, request, now)
+            self.load[int(self.gpu[request])] -= 1
+            self.end_s[request] = now
+            self._fill(gpu, now)
+
+    def _leave(self, gpu: _Gpu, request: int, now: float) -> None:
+        blocks, tokens, started = gpu.running.pop(request)
+        gpu.blocks -= blocks
+        gpu.tokens -= tokens
+        self.busy_slot_s += now - started
+
+    def _fill(self, gpu: _Gpu, now: float) -> None:
+        """Start waiting requests while there is room for the first of them."""
+        while gpu.waiting and len(gpu.running) < self.slots:
+            request = gpu.waiting[0]
+            if not self._make_room(gpu, request, now):
+                return
+            gpu.waiting.remove(request)
+            self._start(gpu, request, now)
+
+    def _make_room(self, gpu: _Gpu, request: int, now: float) -> bool:
+        """Preempt longer requests until the blocks are there; say whether they are."""
+        needed, free = int(self.needed[request]), self.profile.num_blocks - gpu.blocks
+        longer = sorted(
+            (each for each in gpu.running if self.total[each] > self.total[request]),
+            key=lambda each: (-self.total[each], each),
+        )
+        chosen = []
+        for victim in longer:
+            if free >= needed:
+                break
+            free += gpu.running[victim][0]
+            chosen.append(victim)
+        if free < needed:
+            return False
+        for victim in reversed(
+            chosen
+        ):  # the longest is the next in the queue, behind the one that takes its place
+            self._leave(gpu, victim, now)
+            self.num_preemptions += 1
+            self.starts[victim] += 1  # the end that was due for it is none any more
+            gpu.waiting.insert(1, victim)
+        return True
+
+    def _start(self, gpu: _Gpu, request: int, now: float) -> None:
+        blocks, tokens = int(self.needed[request]), float(self.total[request])
+        gpu.running[request] = (blocks, tokens, now)
+        gpu.blocks += blocks
+        gpu.tokens += tokens
+        active = len(gpu.running)
+        iteration = self.profile.iteration_s(float(active), gpu.tokens / active)
+        self.starts[request] += 1
+        self.start_s[request] = now
+        self.first_s[request] = now + self.prefill[request] * iteration + self.compute[request]
+        held = self.iterations[request] * iteration + self.compute[request]
+        heapq.heappush(self.events, (now + float(held), request, int(self.starts[request])))
+        self.most_slots = max(self.most_slots, active)
+        self.most_blocks = max(self.most_blocks, gpu.blocks)

@@ -1,0 +1,61 @@
+"""A workload as formulas take it: lengths that are equally likely, and what a GPU does with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.config import InvalidConfig
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lengths:
+    """Prompt and output tokens, float64 [n], row by row of the same request; all rows are equally likely.
+
+    Raises InvalidConfig without a row, or on a request without output.
+    """
+
+    input_tokens: Floats
+    output_tokens: Floats
+
+    def __post_init__(self) -> None:
+        """Check both columns."""
+        if len(self.input_tokens) != len(self.output_tokens) or len(self.input_tokens) == 0:
+            raise InvalidConfig("lengths: got columns of different or no length, expected a row per request")
+        if float(self.output_tokens.min()) < 1 or float(self.input_tokens.min()) < 0:
+            raise InvalidConfig("lengths: got a request without output, expected at least one token of each")
+
+    def __len__(self) -> int:
+        """Return how many rows there are."""
+        return len(self.input_tokens)
+
+    @property
+    def total_tokens(self) -> Floats:
+        """Prompt and output together."""
+        return self.input_tokens + self.output_tokens
+
+    def where(self, keep: NDArray[np.bool_]) -> Lengths:
+        """Return the rows of a mask."""
+        return Lengths(input_tokens=self.input_tokens[keep], output_tokens=self.output_tokens[keep])
+
+    def up_to(self, total_tokens: float) -> tuple[Lengths | None, Lengths | None, float]:
+        """Return the requests of at most so many tokens, the longer ones, and the share of the first; None: none."""
+        short = self.total_tokens <= total_tokens
+        share = float(short.mean())
+        return (self.where(short) if share > 0 else None, self.where(~short) if share < 1 else None, share)
+
+    def compressed(self, total_tokens: float, *, factor: float) -> Lengths:
+        """Return the lengths with the prompts of those up to ``factor`` times too long cut to fit ``total_tokens``.
+
+        Answers keep their length; where even one prompt token would not fit, the request stays as it is.
+        """
+        total = self.total_tokens
+        prompt = total_tokens - self.output_tokens
+        cut = (total > total_tokens) & (total <= factor * total_tokens) & (prompt >= 1)
+        return Lengths(
+            input_tokens=np.where(cut, prompt, self.input_tokens), output_tokens=self.output_tokens
+        )

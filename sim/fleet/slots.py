@@ -67,11 +67,19 @@ def simulate_slots(
         raise InvalidConfig(
             "slots: got arrivals that do not fit the lengths, expected one per request, ascending"
         )
-    return _Pool(profile, lengths, arrival_s, context=context, gpus=gpus).run()
+    pool = SlotPool(profile, lengths, arrival_s, context=context, gpus=gpus)
+    for request, now in enumerate(arrival_s):
+        pool.advance(float(now))
+        pool.accept(request, float(now))
+    pool.advance(np.inf)
+    return pool.result()
 
 
-class _Pool:
-    """The pool while it is simulated."""
+class SlotPool:
+    """A pool while it is simulated: ``advance`` to a time, ``accept`` the request that comes then, ``result`` at last.
+
+    ``lengths`` and ``arrival_s`` are of all requests there are; those that are never accepted leave no mark.
+    """
 
     def __init__(
         self, profile: GpuProfile, lengths: Lengths, arrival_s: Floats, *, context: int, gpus: int
@@ -92,18 +100,26 @@ class _Pool:
         self.num_preemptions = self.most_slots = self.most_blocks = 0
         self.busy_slot_s = 0.0
 
-    def run(self) -> SlotRun:
-        """Take arrivals and ends in the order of their times, ends first."""
-        for request, now in enumerate(self.arrival_s):
-            self._ends_until(float(now))
-            if self.slots == 0 or self.needed[request] > self.profile.num_blocks:
-                continue
-            chosen = int(np.argmin(self.load))
-            self.gpu[request] = chosen
-            self.load[chosen] += 1
-            self.gpus[chosen].waiting.append(request)
-            self._fill(self.gpus[chosen], float(now))
-        self._ends_until(np.inf)
+    def pressure(self) -> float:
+        """Return the requests there are per GPU, running and waiting."""
+        return float(self.load.sum()) / len(self.gpus)
+
+    def load_frac(self) -> float:
+        """Return the requests there are per slot, running and waiting."""
+        return float(self.load.sum()) / max(len(self.gpus) * self.slots, 1)
+
+    def accept(self, request: int, now: float) -> None:
+        """Give a request to the GPU with the fewest; one that fits into none is passed over."""
+        if self.slots == 0 or self.needed[request] > self.profile.num_blocks:
+            return
+        chosen = int(np.argmin(self.load))
+        self.gpu[request] = chosen
+        self.load[chosen] += 1
+        self.gpus[chosen].waiting.append(request)
+        self._fill(self.gpus[chosen], now)
+
+    def result(self) -> SlotRun:
+        """Return what has become of the requests."""
         return SlotRun(
             arrival_s=self.arrival_s,
             start_s=self.start_s,
@@ -116,7 +132,8 @@ class _Pool:
             busy_slot_s=self.busy_slot_s,
         )
 
-    def _ends_until(self, time_s: float) -> None:
+    def advance(self, time_s: float) -> None:
+        """Let all requests end that are done by then."""
         while self.events and self.events[0][0] <= time_s:
             now, request, start = heapq.heappop(self.events)
             if self.starts[request] != start or np.isfinite(self.end_s[request]):

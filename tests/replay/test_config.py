@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replay.twin.config import TwinConfig, load_config
@@ -273,6 +273,19 @@ def test_a_cache_below_one_longest_sequence_is_said_but_not_refused(tmp_path: Pa
     assert load(tmp_path, small.replace("LEN", "256")).notes == ()
 
 
+def test_another_scheduler_has_neither_async_scheduling_nor_a_prefix_cache_unless_asked(
+    tmp_path: Path,
+) -> None:
+    config = load(tmp_path, "engine: {batching: sarathi}\n" + LATENCY)
+    assert config.engine.batching == "sarathi"
+    assert not config.engine.async_scheduling
+    assert not config.engine.enable_prefix_caching
+    assert load(tmp_path, dump_config(config)) == config
+    with pytest.raises(ConfigError, match=r"async_scheduling: got true with batching orca, expected false"):
+        load(tmp_path, "engine: {batching: orca, async_scheduling: true}\n" + LATENCY)
+
+
+@settings(deadline=None)
 @given(
     engine=st.builds(
         EngineConfig,

@@ -227,6 +227,54 @@ def split(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 
 
 @fleet_app.command(
+    epilog="Example: vtwin fleet routers --workload cdf.json --rate 200 --slo ttft_p99=1s --profile A100 --split 2048"
+)
+def routers(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
+    workload: WorkloadOption,
+    rate: RateOption,
+    slo: SloOption,
+    profile: ProfileOption,
+    split: Annotated[
+        int, typer.Option(min=16, metavar="TOKENS", help="Two pools: up to so long, and the others.")
+    ],
+    context: ContextOption = None,
+    output_frac: OutputFracOption = 0.2,
+    utilization_cap: CapOption = 0.85,
+    spill: Annotated[float, typer.Option(help="Requests per GPU from which spillover sends on.")] = 2.0,
+    compress: Annotated[float, typer.Option(help="Prompts up to so many times too long are cut.")] = 1.5,
+    num_requests: Annotated[int, typer.Option(min=1000, metavar="N", help="Requests simulated.")] = 20_000,
+    seed: Annotated[int, typer.Option(min=0, help="Of arrivals and lengths.")] = 1,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare routers between a short and a long pool, both sized by formula, simulated at the level of slots."""
+    from dataclasses import asdict
+
+    from replay.plan.fleet.questions import routed_lines, routed_of
+    from replay.simulation_command import working
+
+    lengths, longest, notes = _workload(workload, context, output_frac)
+    objective = _objective(slo, utilization_cap=utilization_cap, availability=1.0)
+    sources = _sources(profile, lengths, longest)
+    with _infeasible(), working("simulating slots"):
+        found = routed_of(
+            sources,
+            lengths,
+            rate,
+            objective,
+            threshold=split,
+            context=longest,
+            settings=(spill, compress),
+            draw=(num_requests, seed),
+        )
+    _tell(notes)
+    if as_json:
+        told = {"schema_version": 1, "method": "slots simulated", "routers": [asdict(each) for each in found]}
+        typer.echo(json.dumps(told, indent=2))
+    else:
+        typer.echo("\n".join(routed_lines(found)))
+
+
+@fleet_app.command(
     epilog="Example: vtwin fleet disagg --workload azure_cdf.json --rate 200 --slo ttft_p99=2s --profile A100"
 )
 def disagg(  # noqa: PLR0913, PLR0917 - a command's options are its parameters

@@ -258,6 +258,20 @@ def test_the_other_questions_are_answered(cdf: Path, capsys: pytest.CaptureFixtu
         ("H100", 50),
         ("H100", 500),
     ]
+    routed = called(
+        capsys,
+        "routers",
+        *load,
+        "--rate",
+        "100",
+        "--profile",
+        "A100",
+        "--split",
+        "1024",
+        "--num-requests",
+        "1000",
+    )["routers"]
+    assert [each["router"] for each in routed][:2] == ["length", "spillover"]  # type: ignore[union-attr]
     cuts = called(capsys, "flex", *load, "--rate", "100", "--profile", "A100")["cuts"]
     assert cuts[0]["lasts_s"] is None  # type: ignore[index]
     for command in ("split", "flex", "disagg"):

@@ -56,7 +56,7 @@ def pathologies(run: FleetRun, cluster: ClusterConfig) -> list[Pathology]:
         _priority_inversion(run),
         _head_of_line(run, cluster),
         *_starvation(run),
-        _imbalance(run),
+        _imbalance(run, cluster),
         _thrash(run),
         _herding(run, cluster),
     ]
@@ -191,8 +191,10 @@ def _starvation(run: FleetRun) -> list[Pathology]:
     return found
 
 
-def _imbalance(run: FleetRun) -> Pathology | None:
-    """Name the instance that got far more tokens than the others of its pool."""
+def _imbalance(run: FleetRun, cluster: ClusterConfig) -> Pathology | None:
+    """Name the instance that got far more tokens than the others of its pool; none where instances come and go."""
+    if cluster.changes:
+        return None
     instances, sent = run.result.instances, run.result.instance
     done = run.work.requests.prompt_tokens + run.result.outcomes.num_output_tokens
     tokens = np.bincount(sent[sent >= 0], weights=done[sent >= 0], minlength=len(instances))
@@ -229,9 +231,16 @@ def _thrash(run: FleetRun) -> Pathology | None:
 
 
 def _herding(run: FleetRun, cluster: ClusterConfig) -> Pathology | None:
-    """Name a router that sends many requests in a row to one instance; routers that do so on purpose are left out."""
+    """Name a router that sends many requests in a row to one instance; routers that do so on purpose are left out.
+
+    So are fleets whose instances come and go: there may have been but one to choose.
+    """
     num_candidates = sum(role != "prefill" for role in cluster.role_of)
-    if isinstance(cluster.routing, (AlwaysBusiest, CacheAware, Session)) or num_candidates < 2:
+    if (
+        cluster.changes
+        or isinstance(cluster.routing, (AlwaysBusiest, CacheAware, Session))
+        or num_candidates < 2
+    ):
         return None
     routed = np.flatnonzero(run.result.routed_us >= 0)
     chosen = run.result.instance[routed[np.argsort(run.result.routed_us[routed], kind="stable")]]

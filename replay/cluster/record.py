@@ -19,13 +19,14 @@ from sim.requests import Int64s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetRecord(EngineRecord):
-    """The records of several engines; ``instance``: of each request, the number of its engine or -1.
+    """The records of several engines; of each request, ``instance``: the number of its engine or -1, ``row``: its row.
 
     ``state`` is the first engine's, its counts of steps those of all.
     """
 
     instances: tuple[Instance, ...]
     instance: NDArray[np.int32]
+    row: Int64s
 
     def inter_token_latencies(self) -> InterTokenLatencies:
         """Return the gaps between the tokens of all requests, each taken from its own engine."""
@@ -33,9 +34,10 @@ class FleetRecord(EngineRecord):
         mean_us, p99_us = np.full(n, np.nan), np.full(n, np.nan)
         values, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         for number, each in enumerate(self.instances):
-            rows = np.flatnonzero(self.instance == number)
-            gaps = own_record(each.written, rows).inter_token_latencies()
-            mean_us[rows], p99_us[rows] = gaps.mean_us, gaps.p99_us
+            requests = np.flatnonzero(self.instance == number)
+            requests = requests[np.argsort(self.row[requests])]
+            gaps = own_record(each.written, self.row[requests]).inter_token_latencies()
+            mean_us[requests], p99_us[requests] = gaps.mean_us, gaps.p99_us
             values.append(gaps.gaps_us)
             counts.append(gaps.counts)
         gaps_us, place = np.unique(np.concatenate(values), return_inverse=True)
@@ -52,12 +54,14 @@ class FleetRecord(EngineRecord):
     def tokens(self, num_taken: Int64s | None = None) -> tuple[Int64s, Int64s]:
         """Return (request, time_us) of every token, engine after engine, each in the order of its steps.
 
-        The token of an engine that computes a prompt for another goes to no client.
+        The token of an engine that computes a prompt for another goes to no client. Of requests that were sent again,
+        those of the last attempt.
         """
-        requests, times = [], []
+        requests, times, n = [], [], len(self.row)
         for number, each in enumerate(self.instances):
-            request, time_us = each.written.tokens(num_taken)
-            is_own = self.instance[request] == number
+            row, time_us = each.written.tokens(num_taken)
+            request = row % n
+            is_own = (self.instance[request] == number) & (self.row[request] == row)
             requests.append(request[is_own])
             times.append(time_us[is_own])
         return np.concatenate(requests), np.concatenate(times)
@@ -91,6 +95,7 @@ def as_simulation(result: ClusterSimulation) -> Simulation:
             record=first.record,
             instances=result.instances,
             instance=result.instance,
+            row=result.row,
         ),
         **totals,
     )

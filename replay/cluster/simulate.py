@@ -34,6 +34,7 @@ AT_THE_GATEWAY = (
     Exit.EVICTED,
     Exit.DROPPED,
     Exit.NOT_SENT,
+    Exit.LOST,
 )
 """Ways out that are the gateway's doing, not the server's; a trace says which in ``error_message``."""
 
@@ -86,6 +87,11 @@ def _gateway_columns(result: ClusterSimulation, cluster: ClusterConfig) -> dict[
     if cluster.flow_control is not None:
         waited = pd.Series(pd.array(result.dispatched_us - result.admitted_us, dtype="Int64"))
         columns["gateway_queue_us"] = waited.where(result.dispatched_us >= 0)
+    if result.attempts is not None:
+        num = pd.Series(pd.array(result.attempts.num, dtype="Int64"))
+        columns["attempt"] = num.where(num > 0)
+        sent_us = result.attempts.arrival_us.reshape(-1)[result.row]
+        columns["send_time_us"] = pd.Series(pd.array(sent_us, dtype="Int64")).where(num > 0)
     ended = np.isin(result.exit, [int(way) for way in AT_THE_GATEWAY])
     if ended.any():
         reasons = {int(way): f"{exit_name(way)}: {EXIT_MEANINGS[way]}" for way in AT_THE_GATEWAY}

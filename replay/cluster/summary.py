@@ -7,6 +7,13 @@ from typing import TypedDict
 import numpy as np
 
 from replay.cluster.handoff import HandoffSummary, handoff_lines, summarize_handoff
+from replay.cluster.infrastructure import (
+    InfrastructureSummary,
+    RetrySummary,
+    infrastructure_lines,
+    summarize_infrastructure,
+    summarize_retries,
+)
 from replay.cluster.pathologies import Pathology, pathologies, pathology_lines
 from replay.cluster.simulate import FleetRun, exit_name
 from replay.trace.group_summary import jain_fairness
@@ -29,6 +36,7 @@ class InstanceSummary(TypedDict):
 
     ``prefix_hit_frac``: as in the whole document, over its own requests. An instance that computes prompts for others
     has the latencies of their requests, and no output tokens. ``busy_frac``: its steps' time over the run's.
+    ``gpu_hours``: while it had its GPUs.
     """
 
     name: str
@@ -41,6 +49,7 @@ class InstanceSummary(TypedDict):
     busy_frac: float | None
     ttft_mean_us: float | None
     e2e_mean_us: float | None
+    gpu_hours: float
 
 
 class ClusterSummary(TypedDict):
@@ -54,6 +63,8 @@ class ClusterSummary(TypedDict):
     num_by_exit: dict[str, int]
     jain_fairness: float | None
     disaggregation: HandoffSummary | None
+    infrastructure: InfrastructureSummary
+    retries: RetrySummary | None
     instances: list[InstanceSummary]
     pathologies: list[Pathology]
 
@@ -81,6 +92,7 @@ def summarize_cluster(
             np.flatnonzero(prefill == number) if role == "prefill" else order[start:end],
             prompts=prompts,
             decodes=role != "prefill",
+            gpu_hours=run.result.infrastructure.gpu_hours(instance=number),
         )
         for number, (each, role, start, end) in enumerate(
             zip(run.result.instances, cluster.role_of, starts, ends, strict=True)
@@ -92,13 +104,15 @@ def summarize_cluster(
         num_by_exit={exit_name(way): count for way, count in run.result.num_by_exit.items() if count},
         jain_fairness=jain_fairness((ends - starts)[serving]),
         disaggregation=summarize_handoff(run, cluster, counted),
+        infrastructure=summarize_infrastructure(run, cluster),
+        retries=summarize_retries(run),
         instances=instances,
         pathologies=pathologies(run, cluster),
     )
 
 
 def _instance(
-    run: FleetRun, instance: Instance, rows: Int64s, *, prompts: Int64s, decodes: bool
+    run: FleetRun, instance: Instance, rows: Int64s, *, prompts: Int64s, decodes: bool, gpu_hours: float
 ) -> InstanceSummary:
     """Return what an instance did; ``rows``: the requests sent to it, or whose prompts it computed for others."""
     outcomes = run.result.outcomes
@@ -119,6 +133,7 @@ def _instance(
         busy_frac=_busy_frac(instance, run.result.duration_us),
         ttft_mean_us=_mean((outcomes.first_token_us - outcomes.arrival_us)[ok]),
         e2e_mean_us=_mean((outcomes.last_token_us - outcomes.arrival_us)[ok]),
+        gpu_hours=gpu_hours,
     )
 
 
@@ -151,6 +166,7 @@ def cluster_table(summary: ClusterSummary) -> str:
     if len(instances) > MOST_SHOWN:
         lines.append(f"… and {len(instances) - MOST_SHOWN:,} instances more (--json has all)")
     lines += handoff_lines(summary["disaggregation"])
+    lines += infrastructure_lines(summary["infrastructure"], summary["retries"])
     return "\n".join([*lines, *pathology_lines(summary["pathologies"])])
 
 

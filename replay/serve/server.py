@@ -123,6 +123,9 @@ def check_can_serve(cluster: ClusterConfig) -> None:
     """Raise ConfigError on what only a simulation of a whole trace can do."""
     refused = {
         "flow_control": cluster.flow_control is not None,
+        "autoscaler": any(pool.autoscaler is not None for pool in cluster.pools),
+        "failures": cluster.failures is not None,
+        "retries": cluster.retries is not None,
         "pools: roles prefill and decode": any(pool.role != "shared" for pool in cluster.pools),
         "snapshot_interval_us: different intervals": len(
             {getattr(cluster.snapshot_interval_us, name) for name in ("queue", "kv", "cache")}

@@ -10,12 +10,26 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 import yaml
 
 from replay.twin.custom_model import load_function, place_of_function
-from replay.twin.keys.cluster import CLUSTER_KEYS, NOT_YET
+from replay.twin.infrastructure.read import (
+    read_autoscaler,
+    read_failures,
+    read_node_pools,
+    read_retries,
+    read_startup,
+)
+from replay.twin.infrastructure.write import infrastructure_lines, pool_lines_of
+from replay.twin.keys.settings import (
+    built,
+    flow_text,
+    names_under,
+    plain_section,
+    settings_of,
+    translated,
+)
 from sim.config import Compatibility, EngineConfig, InvalidConfig
 from sim.latency import LatencyModel
 from traces.errors import ConfigError
 from traces.strict.section import Section
-from traces.strict.yaml_nodes import line_of, place, scalar_of
 
 if TYPE_CHECKING:
     from sim.cluster.config import ClusterConfig, Role, SnapshotIntervals
@@ -32,16 +46,6 @@ OF_A_MODEL = ("coefficients", "defaults", "table", "peak", "fitted_range")
 """Keys of ``latency`` that belong to the model that they stand with."""
 
 
-def names_under(path: str) -> list[str]:
-    """Return the keys that the table has directly under a section."""
-    start = f"{path}."
-    return [
-        key.path.removeprefix(start)
-        for key in CLUSTER_KEYS
-        if key.path.startswith(start) and "." not in key.path.removeprefix(start)
-    ]
-
-
 # -- pools ----------------------------------------------------------------------------------------------------
 
 
@@ -50,9 +54,6 @@ def server_roots(root: Section) -> list[Section]:
     section = root.section("cluster")
     if section is None:
         return [root]
-    for key, reason in NOT_YET.items():
-        if key in section:
-            section.fail(key, got="it", expected=f"none: {reason}")
     section.refuse_unknown(names_under("cluster"))
     pools = list(section.sections("pools"))
     if "pools" not in section:
@@ -118,21 +119,24 @@ def read_cluster(
     vllm_version: str,
     folder: Path,
     kv_bytes_per_token: Sequence[int | None] = (),
+    gpus: Sequence[int] = (),
 ) -> ClusterConfig | None:
     """Return the ``cluster`` section, None without one; ``servers``: each pool's engine and latency model.
 
-    ``kv_bytes_per_token``: of each pool's model, None where that is not known.
+    ``kv_bytes_per_token``: of each pool's model, None where that is not known. ``gpus``: of one server of each pool.
     Raises ConfigError, one line with file and line number.
     """
     section = root.section("cluster")
     if section is None:
         return None
     from sim.cluster.config import ClusterConfig, PipelineLatency, Pool
+    from sim.cluster.infrastructure.config import Startup
     from sim.cluster.routing.policies import RoundRobin
 
     pools = list(section.sections("pools")) or [section]
     latency = section.section("latency")
     priorities = section.section("slo_priorities")
+    nodes = read_node_pools(section)
 
     def build() -> ClusterConfig:
         return ClusterConfig(
@@ -143,8 +147,15 @@ def read_cluster(
                     instances=pool.integer("instances", least=1) or 1,
                     name=(pool.text("name") or "") if pool is not section else "",
                     role=_read_role(pool) if pool is not section else "shared",
+                    gpus_per_instance=pool.integer("gpus_per_instance", least=1) or num_gpus,
+                    cost_per_gpu_hour=_read_cost(pool, section),
+                    startup=read_startup(pool) or read_startup(section) or Startup(),
+                    autoscaler=read_autoscaler(pool) or read_autoscaler(section),
+                    node_pool=pool.text("node_pool") or (nodes[0].name if len(nodes) == 1 else None),
                 )
-                for pool, (engine, model) in zip(pools, servers, strict=True)
+                for pool, (engine, model), num_gpus in zip(
+                    pools, servers, gpus or [1] * len(servers), strict=True
+                )
             ),
             routing=_read_routing(section, folder=folder, vllm_version=vllm_version) or RoundRobin(),
             disaggregation=_read_disaggregation(section, pools, kv_bytes_per_token),
@@ -152,14 +163,17 @@ def read_cluster(
             admission=_read_admission(section),
             flow_control=_read_flow_control(section),
             snapshot_interval_us=_read_intervals(section),
-            latency=PipelineLatency() if latency is None else _built(PipelineLatency, latency),
+            latency=PipelineLatency() if latency is None else built(PipelineLatency, latency),
             slo_priorities={} if priorities is None else plain_section(priorities),
             compatibility=compatibility,
             seed=seed,
             lockstep=section.boolean("lockstep") or False,
+            node_pools=nodes,
+            failures=read_failures(section),
+            retries=read_retries(section),
         )
 
-    return _translated(build, section)
+    return translated(build, section)
 
 
 def with_overrides(
@@ -194,6 +208,14 @@ def with_overrides(
     return cluster
 
 
+def _read_cost(pool: Section, section: Section) -> float:
+    """Return what a GPU of a pool costs per hour: as the pool says, or the cluster, or nothing."""
+    for part in (pool, section):
+        if "cost_per_gpu_hour" in part:
+            return float(part.decimal("cost_per_gpu_hour", expected="a number >= 0") or 0)
+    return 0.0
+
+
 def _read_role(pool: Section) -> Role:
     from sim.cluster.config import Role
 
@@ -223,7 +245,7 @@ def _read_disaggregation(
                 expected="kv_bytes_per_token, an integer, or a latency.model_config to take it from",
             )
         given["kv_bytes_per_token"] = of_model
-    return _translated(lambda: Disaggregation(**given), part or section)
+    return translated(lambda: Disaggregation(**given), part or section)
 
 
 def _read_prefill_routing(section: Section, *, folder: Path, vllm_version: str) -> RoutingPolicy | None:
@@ -244,7 +266,7 @@ def _read_routing(
     _refuse_unknown(routing, "cluster.routing")
     settings = plain_section(routing)
     _check_required(routing, settings, ROUTING_POLICIES)
-    return _translated(lambda: _routing_of(_with_version(settings, vllm_version), folder=folder), routing)
+    return translated(lambda: _routing_of(_with_version(settings, vllm_version), folder=folder), routing)
 
 
 def _with_version(settings: Mapping[str, Any], vllm_version: str) -> dict[str, Any]:
@@ -275,14 +297,14 @@ def _read_admission(section: Section) -> AdmissionPolicy:
     _refuse_unknown(admission, "cluster.admission")
     settings = plain_section(admission)
     _check_required(admission, settings, ADMISSION_POLICIES)
-    return _translated(lambda: admission_policy(settings), admission)
+    return translated(lambda: admission_policy(settings), admission)
 
 
 def _read_flow_control(section: Section) -> Any:  # noqa: ANN401 - FlowControl | None, whose import compiles
     from sim.cluster.gateway.flow_config import FlowControl
 
     flow = section.section("flow_control")
-    return None if flow is None else _built(FlowControl, flow)
+    return None if flow is None else built(FlowControl, flow)
 
 
 def _read_intervals(section: Section) -> SnapshotIntervals:
@@ -292,7 +314,7 @@ def _read_intervals(section: Section) -> SnapshotIntervals:
     if isinstance(node, yaml.MappingNode):
         intervals = section.section("snapshot_interval_us")
         assert intervals is not None  # noqa: S101 - it is there
-        return _built(SnapshotIntervals, intervals)
+        return built(SnapshotIntervals, intervals)
     return SnapshotIntervals.every(section.integer("snapshot_interval_us", least=0) or 0)
 
 
@@ -312,43 +334,6 @@ def _check_required(
         has_default = item.default is not MISSING or item.default_factory is not MISSING
         if not has_default and item.name not in settings:
             section.fail(item.name, got="nothing", expected=f"it with policy {settings['policy']}")
-
-
-def _built(cls: Callable[..., Built], section: Section) -> Built:
-    """Return settings that are all of one section."""
-    section.refuse_unknown([item.name for item in fields(cls)])  # type: ignore[arg-type] # all are dataclasses
-    return _translated(lambda: cls(**plain_section(section)), section)
-
-
-def _translated(build: Callable[[], Built], section: Section) -> Built:
-    """Return what is built, the simulator's complaint told with the key's full path, the file and the line."""
-    try:
-        return build()
-    except InvalidConfig as error:
-        name, _, complaint = str(error).partition(": ")
-        own = section.where.rpartition(".")[2]
-        name = name.removeprefix(f"{own}.").removeprefix("routing." if own.endswith("routing") else "")
-        line = section.key_lines.get(name.partition(".")[0], section.line)
-        raise ConfigError(f"{section.path(name)}: {complaint} ({place(section.file, line)})") from error
-
-
-# -- values of a file -----------------------------------------------------------------------------------------
-
-
-def plain_section(section: Section) -> dict[str, Any]:
-    """Return a section's values as Python's, numbers as numbers."""
-    return {key: _plain(node, section) for key, node in section.nodes.items()}
-
-
-def _plain(node: yaml.Node, section: Section) -> Any:  # noqa: ANN401 - whatever the file says
-    if isinstance(node, yaml.MappingNode):
-        return {str(key.value): _plain(value, section) for key, value in node.value}
-    if isinstance(node, yaml.ScalarNode):
-        return scalar_of(node)
-    got = "a list"
-    raise ConfigError(
-        f"{section.where}: got {got}, expected a value or a mapping ({place(section.file, line_of(node))})"
-    )
 
 
 def routing_name(policy: RoutingPolicy) -> str:
@@ -371,33 +356,35 @@ def cluster_lines(
     lines = ["cluster:"]
     if not others and not first.name:
         lines.append(f"  instances: {first.instances}")
+        lines += [f"  {line}" for line in pool_lines_of(first)]
     else:
         lines.append("  pools:")
         for pool in cluster.pools:
             lines.append(f"    - instances: {pool.instances}")
             lines += [f"      name: {flow_text(pool.name)}"] if pool.name else []
             lines += [f"      role: {pool.role}"] if pool.role != "shared" else []
+            lines += [f"      {line}" for line in pool_lines_of(pool)]
             if (pool.engine, pool.latency) != (first.engine, first.latency):
                 lines += [f"      {line}" for line in pool_lines(pool.engine, pool.latency)]
     lines.append(f"  routing: {flow_text(_routing_settings(cluster.routing))}")
     if cluster.disaggregation is not None:
         given = {
-            name: value for name, value in _settings(cluster.disaggregation).items() if value is not None
+            name: value for name, value in settings_of(cluster.disaggregation).items() if value is not None
         }
         if cluster.prefill_routing is not None:
             given["prefill_routing"] = _routing_settings(cluster.prefill_routing)
         lines.append(f"  disaggregation: {flow_text(given)}")
-    lines.append(f"  snapshot_interval_us: {flow_text(_settings(cluster.snapshot_interval_us))}")
+    lines.append(f"  snapshot_interval_us: {flow_text(settings_of(cluster.snapshot_interval_us))}")
     lines.append(
-        f"  admission: {flow_text({'policy': cluster.admission.name} | _settings(cluster.admission))}"
+        f"  admission: {flow_text({'policy': cluster.admission.name} | settings_of(cluster.admission))}"
     )
     if cluster.latency != PipelineLatency():
-        lines.append(f"  latency: {flow_text(_settings(cluster.latency))}")
+        lines.append(f"  latency: {flow_text(settings_of(cluster.latency))}")
     if cluster.flow_control is not None:
-        lines.append(f"  flow_control: {flow_text(_settings(cluster.flow_control))}")
+        lines.append(f"  flow_control: {flow_text(settings_of(cluster.flow_control))}")
     if cluster.slo_priorities:
         lines.append(f"  slo_priorities: {flow_text(dict(cluster.slo_priorities))}")
-    return lines
+    return lines + infrastructure_lines(cluster)
 
 
 def _routing_settings(policy: RoutingPolicy) -> dict[str, Any]:
@@ -406,17 +393,5 @@ def _routing_settings(policy: RoutingPolicy) -> dict[str, Any]:
 
     return {
         "policy": routing_name(policy),
-        **({} if isinstance(policy, OwnPolicy) else _settings(policy)),
+        **({} if isinstance(policy, OwnPolicy) else settings_of(policy)),
     }
-
-
-def _settings(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any dataclass of settings
-    return {item.name: getattr(value, item.name) for item in fields(value)}
-
-
-def flow_text(value: object) -> str:
-    """Return a value as YAML in one line."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{flow_text(key)}: {flow_text(item)}" for key, item in value.items()) + "}"
-    text: str = yaml.safe_dump(value, default_flow_style=True, width=1_000_000)
-    return text.removesuffix("\n").removesuffix("\n...")

@@ -88,12 +88,12 @@ class TwinConfig:
         """How many requests may run at once, on all servers together."""
         if self.cluster is None:
             return self.engine.max_num_seqs
-        return sum(pool.instances * pool.engine.max_num_seqs for pool in self.cluster.pools)
+        return sum(pool.num_slots * pool.engine.max_num_seqs for pool in self.cluster.pools)
 
     @property
     def num_gpus(self) -> dict[str, int]:
         """How many GPUs of each name all servers have together; empty where a server's hardware is not named."""
-        instances = (1,) if self.cluster is None else tuple(pool.instances for pool in self.cluster.pools)
+        instances = (1,) if self.cluster is None else tuple(pool.num_slots for pool in self.cluster.pools)
         if len(self.gpus_of_pools) != len(instances):
             return {}
         total: dict[str, int] = {}
@@ -173,6 +173,7 @@ def _read(
         vllm_version=first.vllm_version,
         folder=path.parent,
         kv_bytes_per_token=[server.kv_bytes_per_token for server in servers],
+        gpus=[_num_gpus(server) for server in servers],
     )
     notes = tuple(dict.fromkeys(note for server in servers for note in server.notes))
     faults = tuple(dict.fromkeys(fault for server in servers for fault in server.will_not_start))
@@ -187,6 +188,12 @@ def _read(
         will_not_start=faults,
         gpus_of_pools=gpus,
     )
+
+
+def _num_gpus(server: TwinConfig) -> int:
+    """Return how many GPUs a server has: of its hardware, or as many as it has pipeline stages."""
+    stages = server.engine.pipeline_parallel_size
+    return sum(number for _, number in server.gpus_of_pools) or stages
 
 
 def with_cluster(config: TwinConfig, *, instances: int | None, routing: str | None) -> TwinConfig:

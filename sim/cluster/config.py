@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
-from sim.cluster.checks import check_choice, check_integer
+from sim.cluster.checks import check_choice, check_integer, check_number
 from sim.cluster.gateway.admission import AdmissionPolicy, AlwaysAdmit
 from sim.cluster.gateway.flow_config import FlowControl
+from sim.cluster.infrastructure.config import Autoscaler, Failures, NodePool, Retries, Startup, sizes_of
 from sim.cluster.routing.policies import OwnPolicy, RoundRobin, RoutingPolicy
 from sim.cluster.slo import check_priorities
 from sim.cluster.transfer.config import Disaggregation
@@ -21,10 +22,12 @@ Role = Literal["shared", "prefill", "decode"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """``instances`` engines that are alike.
+    """``instances`` engines that are alike; with an ``autoscaler`` so many at the beginning.
 
     ``role``: a shared pool's instances serve requests whole. A decode pool's do, too, where no prefill instance
-    computes the prompt; a prefill pool's compute prompts and nothing else.
+    computes the prompt; a prefill pool's compute prompts and nothing else. ``gpus_per_instance``: tensor times pipeline
+    parallel size. ``cost_per_gpu_hour``: where no node pool says what its nodes cost. ``startup``: what an instance
+    takes from its GPUs to its first request. ``node_pool`` None: GPUs without end.
     """
 
     engine: EngineConfig
@@ -32,11 +35,28 @@ class Pool:
     instances: int = 1
     name: str = ""
     role: Role = "shared"
+    gpus_per_instance: int = 1
+    cost_per_gpu_hour: float = 0.0
+    startup: Startup = field(default_factory=Startup)
+    autoscaler: Autoscaler | None = None
+    node_pool: str | None = None
 
     def __post_init__(self) -> None:
         """Check the settings."""
         check_integer("instances", self.instances, least=1)
         check_choice("role", self.role, Role)
+        check_integer("gpus_per_instance", self.gpus_per_instance, least=1)
+        check_number("cost_per_gpu_hour", self.cost_per_gpu_hour, least=0)
+
+    @property
+    def num_slots(self) -> int:
+        """How many instances it has at most at one time."""
+        return sizes_of(self.instances, self.autoscaler)[1]
+
+    @property
+    def num_at_first(self) -> int:
+        """How many instances it has at the beginning."""
+        return sizes_of(self.instances, self.autoscaler)[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +104,8 @@ class ClusterConfig:
     None: by the policy of ``routing``. ``disaggregation`` None: prompts are computed where their answers are.
     ``flow_control`` None: no gateway queue. ``slo_priorities`` override those of ``sim.cluster.slo``. Under
     ``compatibility`` blis loads are counted as the peer documents them. ``seed``: of every draw of the gateway.
+    ``node_pools``: what instances are placed on. ``failures`` None: no instance fails. ``retries`` None: every client
+    tries once.
     Raises InvalidConfig on what cannot be.
     """
 
@@ -99,6 +121,9 @@ class ClusterConfig:
     compatibility: Compatibility = "vllm"
     seed: int = 42
     lockstep: bool = False
+    node_pools: tuple[NodePool, ...] = ()
+    failures: Failures | None = None
+    retries: Retries | None = None
 
     def __post_init__(self) -> None:
         """Check the settings; the first that cannot be is named."""
@@ -119,6 +144,7 @@ class ClusterConfig:
         check_priorities(self.slo_priorities)
         if self.lockstep:
             check_lockstep(self)
+        check_infrastructure(self)
 
     @property
     def moves_kv(self) -> bool:
@@ -128,12 +154,17 @@ class ClusterConfig:
     @property
     def role_of(self) -> tuple[Role, ...]:
         """Each engine's role."""
-        return tuple(pool.role for pool in self.pools for _ in range(pool.instances))
+        return tuple(pool.role for pool in self.pools for _ in range(pool.num_slots))
 
     @property
     def num_instances(self) -> int:
-        """How many engines there are."""
-        return sum(pool.instances for pool in self.pools)
+        """How many engines there are at most at one time."""
+        return sum(pool.num_slots for pool in self.pools)
+
+    @property
+    def changes(self) -> bool:
+        """Whether instances come and go."""
+        return self.failures is not None or any(pool.autoscaler is not None for pool in self.pools)
 
     @property
     def instance_names(self) -> tuple[str, ...]:
@@ -141,7 +172,7 @@ class ClusterConfig:
         return tuple(
             f"{pool.name}/{number}" if pool.name else str(number)
             for pool in self.pools
-            for number in range(pool.instances)
+            for number in range(pool.num_slots)
         )
 
 
@@ -158,6 +189,62 @@ def check_lockstep(config: ClusterConfig) -> None:
             raise InvalidConfig(
                 "lockstep: got true with pipeline stages, compatibility blis, another batching than vLLM's or prefill "
                 "and decode pools, expected false: they are not simulated together"
+            )
+
+
+def check_infrastructure(config: ClusterConfig) -> None:
+    """Raise InvalidConfig on instances that come and go where that is not simulated."""
+    if config.lockstep and config.changes:
+        raise InvalidConfig(
+            "lockstep: got true with autoscaler or failures, expected false: the number of ranks of a server is fixed"
+        )
+    if config.failures is not None and config.moves_kv:
+        raise InvalidConfig(
+            "failures: got them with disaggregation, expected none: a transfer that breaks off is not simulated"
+        )
+    check_failures(config)
+    check_nodes(config)
+    for pool in config.pools:
+        scaler = pool.autoscaler
+        if scaler is None:
+            continue
+        if scaler.drain == "requeue" and config.moves_kv:
+            raise InvalidConfig(
+                "autoscaler.drain: got requeue with disaggregation, expected wait: KV may be on its way"
+            )
+        if scaler.reaches_zero and config.flow_control is None:
+            raise InvalidConfig(
+                "autoscaler.min_instances: got 0 without flow_control, expected 1, or flow_control: its queue holds "
+                "the requests that come while no instance is there"
+            )
+
+
+def check_failures(config: ClusterConfig) -> None:
+    """Raise InvalidConfig where an instance shall fail that is none."""
+    for failure in () if config.failures is None else config.failures.schedule:
+        if failure.instance >= config.num_instances:
+            raise InvalidConfig(
+                f"failures.schedule.instance: got {failure.instance}, expected a number below {config.num_instances}"
+            )
+
+
+def check_nodes(config: ClusterConfig) -> None:
+    """Raise InvalidConfig where an instance has no node that could hold it."""
+    nodes = {pool.name: pool for pool in config.node_pools}
+    if len(nodes) < len(config.node_pools):
+        raise InvalidConfig("node_pools: got a name twice, expected different names")
+    for pool in config.pools:
+        if pool.node_pool is None:
+            continue
+        if pool.node_pool not in nodes:
+            raise InvalidConfig(
+                f"node_pool: got {pool.node_pool!r}, expected one of {', '.join(nodes) or 'node_pools'}"
+            )
+        most = nodes[pool.node_pool].gpus_per_node
+        if pool.gpus_per_instance > most:
+            raise InvalidConfig(
+                f"gpus_per_instance: got {pool.gpus_per_instance}, expected at most the {most} GPUs of a node of "
+                f"{pool.node_pool}: instances over several nodes are not simulated"
             )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.compile import part
+from sim.compile import engine_entry, part
 from sim.engine.optional.speculative import LONGEST_OUTPUT
 from sim.engine.step_duration import uniform
 
@@ -20,3 +20,9 @@ def draw(seed: int, request: int, number: int) -> float:
 def pick(seed: int, request: int, number: int, num_choices: int) -> int:
     """Return one of 0 to ``num_choices`` - 1, each equally likely."""
     return min(int(draw(seed, request, number) * num_choices), num_choices - 1)
+
+
+@engine_entry
+def number_drawn(seed: int, request: int, number: int) -> float:
+    """Return what ``draw`` does, to Python."""
+    return draw(seed, request, number)

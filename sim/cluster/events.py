@@ -23,17 +23,18 @@ class EventRank(IntEnum):
     STEP_ENDED = 0
     TRANSFER_ENDED = 1
     INSTANCE_FAILED = 2
-    INSTANCE_READY = 3
-    CLIENT_GAVE_UP = 4
-    SNAPSHOT = 5
-    ARRIVAL = 6
-    ADMISSION = 7
-    DISPATCH = 8
-    ROUTING = 9
-    EXPIRY = 10
-    JOINING = 11
-    SCALING = 12
-    STEP_STARTED = 13
+    DRAIN_ENDED = 3
+    INSTANCE_READY = 4
+    CLIENT_GAVE_UP = 5
+    SNAPSHOT = 6
+    ARRIVAL = 7
+    ADMISSION = 8
+    DISPATCH = 9
+    ROUTING = 10
+    EXPIRY = 11
+    JOINING = 12
+    SCALING = 13
+    STEP_STARTED = 14
 
 
 REASONS: Mapping[EventRank, str] = MappingProxyType(
@@ -48,6 +49,10 @@ REASONS: Mapping[EventRank, str] = MappingProxyType(
         ),
         EventRank.INSTANCE_FAILED: (
             "What an instance had finished by now was delivered; nothing is sent to it any more."
+        ),
+        EventRank.DRAIN_ENDED: (
+            "What an instance that shall stop had finished by now was delivered; the rest is lost, and may be tried "
+            "again elsewhere before anybody else arrives."
         ),
         EventRank.INSTANCE_READY: (
             "An instance that is ready now is a candidate now; after failures, so that one that comes back stays."

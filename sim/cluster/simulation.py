@@ -9,17 +9,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.cluster.attempts import Attempts, attempts_of, of_last_attempts, with_attempts
 from sim.cluster.config import ClusterConfig
 from sim.cluster.events import with_room_for_events
+from sim.cluster.infrastructure.lives import Infrastructure
 from sim.cluster.routing.own import FleetView, choose_by_own
 from sim.cluster.routing.policies import OwnPolicy
 from sim.cluster.routing.state import with_room_for
+from sim.cluster.run.changes.operations import Operations
 from sim.cluster.run.loop import finish_ranks, run_cluster
 from sim.cluster.run.pipeline import (
     DONE,
     ENGINE_NEEDS_ROOM,
     EVENTS_NEED_ROOM,
     NEEDS_DECISION,
+    NEEDS_OPERATION,
     ROUTER_NEEDS_ROOM,
 )
 from sim.cluster.run.prepare import ClusterWork, new_world
@@ -44,6 +48,8 @@ STATUS_OF_EXIT = {
     Exit.DROPPED: Status.REJECTED,
     Exit.REFUSED: Status.REJECTED,
     Exit.EVICTED: Status.ABORTED,
+    Exit.LOST: Status.ABORTED,
+    Exit.TIMED_OUT: Status.TIMEOUT,
 }
 
 
@@ -84,8 +90,10 @@ class ClusterSimulation:
     number. ``exit``: int16, an ``Exit``. ``admitted_us``, ``dispatched_us`` (left the gateway's queue), ``routed_us``.
     ``split`` None: nothing can be moved between instances; otherwise ``queued_us``, ``scheduled_us`` and the cached
     tokens of a request whose prompt another instance computed are that one's, its tokens are the decode instance's.
-    ``left_us``: when the gateway knew that the request was gone. ``over_time``: None unless asked for.
-    ``engine_cpu_s``: CPU time of this thread.
+    ``left_us``: was gone, by whichever way. ``over_time``: None unless asked for. ``engine_cpu_s``: CPU time of this
+    thread. ``infrastructure``: the instances' lives. ``attempts`` None: nobody tries twice; otherwise the columns are
+    those of each request's last attempt, its arrival that of the first, and ``row`` is that attempt's row in the
+    engines' tables.
     """
 
     outcomes: Outcomes
@@ -100,7 +108,14 @@ class ClusterSimulation:
     decisions: DecisionLog | None
     duration_us: int
     engine_cpu_s: float
+    infrastructure: Infrastructure
+    attempts: Attempts | None = None
     over_time: FleetOverTime | None = None
+
+    @property
+    def row(self) -> Int64s:
+        """Each request's row in the engines' tables."""
+        return np.arange(len(self.exit)) if self.attempts is None else self.attempts.last_row
 
     @property
     def num_by_exit(self) -> dict[Exit, int]:
@@ -138,18 +153,24 @@ def simulate_cluster(
         raise InvalidConfig(
             "lockstep: got true with clients that wait for answers, expected requests with times of their own"
         )
+    if config.retries is not None:
+        work = with_attempts(work, config.retries)
+        if forced is not None:
+            forced = np.concatenate([forced, np.full(len(work.requests) - len(forced), NEVER)])
     started = time.thread_time()
     world, states = new_world(work, config, record=record, records_decisions=records_decisions, forced=forced)
     if not coalesce:
         world.coalesces[:] = 0
+    operations = Operations(world, states, config, table_of([world]))
+    operations.begin()
     watch = None
     if points is not None:
         last_us = int(world.arrivals_us[-1]) if len(world.arrivals_us) else 0
         watch = Watch(points=points, num_instances=len(states), last_arrival_us=last_us)
-    world = _run_events(world, states, config, watch)
+    world = _run_events(operations, states, config, watch=watch)
     _finish_engines(world, states)
     cpu_s = time.thread_time() - started
-    result = _results(world, states, config, record=record, cpu_s=cpu_s)
+    result = _results(world, states, config, record=record, cpu_s=cpu_s, operations=operations)
     if watch is None:
         return result
     num_blocks = [max(config.pools[pool].engine.num_gpu_blocks - 1, 0) for pool in world.pool_of]
@@ -164,13 +185,15 @@ def _check_forced(forced: Int64s, work: ClusterWork, config: ClusterConfig) -> N
         raise InvalidConfig("forced: expected the number of an instance that decodes, or -1, per request")
 
 
-def _run_events(world: World, states: list[State], config: ClusterConfig, watch: Watch | None) -> World:
+def _run_events(
+    operations: Operations, states: list[State], config: ClusterConfig, *, watch: Watch | None
+) -> World:
     """Let all events happen, and do what compiled code asks of Python in between; look at the instances on the way."""
+    world, whole = operations.world, operations.table
     decide = _decider(world, config)
     margin = 64 + 4 * max(pool.engine.max_num_seqs for pool in config.pools)
     if len(world.clients.wave_open):
         margin += int(world.clients.wave_open.max())
-    whole = table_of([world])
     while True:
         loop = world.loop[0]
         if watch is not None:
@@ -194,6 +217,10 @@ def _run_events(world: World, states: list[State], config: ClusterConfig, watch:
             world = world._replace(events=with_room_for_events(world.events, capacity))
         elif answer == NEEDS_DECISION:
             loop.chosen = decide(int(loop.waits_for), int(loop.hand_us))
+        elif answer == NEEDS_OPERATION:
+            loop.has_hand = 0
+            rank, subject, time_us = int(loop.hand_rank), int(loop.hand_subject), int(loop.hand_us)
+            world = operations.act(world, states, rank=rank, subject=subject, time_us=time_us)
         else:
             raise AssertionError(f"the cluster's loop answered {answer}")
         point_to(whole, 0, world)
@@ -257,6 +284,7 @@ def _results(
     *,
     record: Record,
     cpu_s: float,
+    operations: Operations,
 ) -> ClusterSimulation:
     """Return what became of everything."""
     journeys = world.journeys
@@ -274,22 +302,38 @@ def _results(
     for way, status in STATUS_OF_EXIT.items():
         outcomes.status[ways == way] = status
     outcomes.status[outcomes.status == Status.UNFINISHED] = Status.STUCK
+    is_lost = ways == Exit.LOST
+    outcomes.last_token_us[is_lost] = np.minimum(outcomes.last_token_us, journeys["left_us"])[is_lost]
+    outcomes.first_token_us[is_lost & (outcomes.first_token_us > journeys["left_us"])] = NEVER
+    outcomes.taken_in_us[is_lost & (outcomes.taken_in_us >= journeys["left_us"])] = NEVER
     clocks = [int(state.engine[0].clock.now_us) for state in states]
+    left_us = np.where(journeys["left_us"] == NEVER, outcomes.last_token_us, journeys["left_us"])
+    end_us = int(max(*clocks, outcomes.last_token_us.max(initial=0), left_us.max(initial=0)))
+    attempts = None
+    if config.retries is not None:
+        attempts = attempts_of(
+            num_requests=int(world.loop[0].num_requests),
+            exits=ways,
+            arrival_us=journeys["arrival_us"].copy(),
+            left_us=left_us,
+            instance=journeys["instance"].copy(),
+        )
+    rows = slice(None) if attempts is None else attempts.last_row
     return ClusterSimulation(
-        outcomes=outcomes,
-        instance=journeys["instance"].copy(),
-        exit=ways,
-        admitted_us=journeys["admitted_us"].copy(),
-        dispatched_us=journeys["dispatched_us"].copy(),
-        routed_us=journeys["routed_us"].copy(),
-        left_us=journeys["left_us"].copy(),
-        split=_split(world) if config.moves_kv else None,
+        outcomes=outcomes if attempts is None else of_last_attempts(outcomes, attempts),
+        instance=journeys["instance"][rows].copy(),
+        exit=ways[rows],
+        admitted_us=journeys["admitted_us"][rows].copy(),
+        dispatched_us=journeys["dispatched_us"][rows].copy(),
+        routed_us=journeys["routed_us"][rows].copy(),
+        left_us=left_us[rows],
+        split=_split(world, rows) if config.moves_kv else None,
         instances=tuple(_instances(world, states, config, record=record)),
         decisions=_decisions(world),
-        duration_us=int(
-            max(*clocks, outcomes.last_token_us.max(initial=0), journeys["left_us"].max(initial=0))
-        ),
+        duration_us=end_us,
         engine_cpu_s=cpu_s,
+        infrastructure=operations.ended(left_us, end_us),
+        attempts=attempts,
     )
 
 
@@ -298,7 +342,7 @@ def _outcomes(world: World, states: list[State], config: ClusterConfig) -> Outco
     per_pool, first = [], 0
     for pool in config.pools:
         per_pool.append(outcomes_of(states[first], pool.latency))
-        first += pool.instances
+        first += pool.num_slots
     base = next(number for number, pool in enumerate(config.pools) if pool.role != "prefill")
     chosen, pool_of = per_pool[base], world.pool_of[np.maximum(world.journeys["instance"], 0)]
     for number, pool in enumerate(config.pools):
@@ -331,15 +375,15 @@ def _add_prefill(outcomes: Outcomes, prefill: Outcomes, world: World) -> None:
     outcomes.status[ended_there] = prefill.status[ended_there]
 
 
-def _split(world: World) -> Split:
+def _split(world: World, rows: Int64s | slice) -> Split:
     """Return who computed whose prompt, and when the KV moved."""
     journeys, flows, counts = world.journeys, world.links.flows, world.links.counts[0]
     return Split(
-        prefill_instance=journeys["prefill_instance"].copy(),
-        prefilled_us=journeys["prefilled_us"].copy(),
-        transfer_start_us=flows["started_us"].copy(),
-        transfer_end_us=flows["ended_us"].copy(),
-        transfer_blocks=flows["num_blocks"].copy(),
+        prefill_instance=journeys["prefill_instance"][rows].copy(),
+        prefilled_us=journeys["prefilled_us"][rows].copy(),
+        transfer_start_us=flows["started_us"][rows].copy(),
+        transfer_end_us=flows["ended_us"][rows].copy(),
+        transfer_blocks=flows["num_blocks"][rows].copy(),
         num_started=int(counts.num_started),
         num_ended=int(counts.num_ended),
     )
@@ -370,6 +414,7 @@ def _decisions(world: World) -> DecisionLog | None:
     if not world.loop[0].records_decisions:
         return None
     num, log = int(world.loop[0].num_decisions), world.log
+    log.decisions["request"] %= max(1, int(world.loop[0].num_requests))
     return DecisionLog(
         decisions=log.decisions[:num],
         scores=log.scores[:num],

@@ -97,7 +97,7 @@ def load(tmp_path: Path, text: str) -> TwinConfig:
         ),
         (
             "{autoscaler: {}}",
-            "cluster.autoscaler: got it, expected none: a number of instances that changes is not",
+            "cluster.autoscaler.max_instances: got nothing, expected an integer >= 1 (FILE:3)",
         ),
         (
             "{routing: {policy: robin}}",

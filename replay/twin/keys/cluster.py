@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from replay.twin.keys.key import Key
 
 ROUTING_NAMES = (
@@ -23,10 +21,8 @@ ROUTING_NAMES = (
 ADMISSION_NAMES = ("always", "reject-all", "token-bucket", "tier-shed", "utilization", "tenant-budget")
 """What ``cluster.admission.policy`` may say."""
 
-NOT_YET: Mapping[str, str] = {
-    "autoscaler": "a number of instances that changes is not simulated yet",
-}
-"""Keys of ``cluster:`` with a meaning to come: refused in words that say so."""
+SCALING_NAMES = ("saturation", "target", "schedule")
+"""What ``cluster.autoscaler.policy`` may say."""
 
 
 def _number(path: str, default: object, meaning: str) -> Key:
@@ -47,6 +43,10 @@ def _mapping(path: str, default: str, meaning: str) -> Key:
 
 def _choice(path: str, choices: tuple[str, ...], meaning: str) -> Key:
     return Key(path=f"cluster.{path}", kind="choice", default=choices[0], meaning=meaning, choices=choices)
+
+
+def _list(path: str, meaning: str) -> Key:
+    return Key(path=f"cluster.{path}", kind="mapping", default="none", meaning=meaning)
 
 
 CLUSTER_KEYS: tuple[Key, ...] = (
@@ -94,6 +94,23 @@ CLUSTER_KEYS: tuple[Key, ...] = (
         "none",
         "Keys of `latency` that differ in this pool. One with a `model` of its own inherits no numbers of another "
         "model.",
+    ),
+    _integer(
+        "pools.gpus_per_instance",
+        "of `hardware`: tp x pp x dp, else the pipeline stages",
+        "GPUs of one server, for placement, GPU-hours and cost. Without pools `cluster.gpus_per_instance`.",
+        least=1,
+    ),
+    _number("pools.cost_per_gpu_hour", "of the cluster", "As `cluster.cost_per_gpu_hour`, of this pool."),
+    _mapping("pools.startup", "of the cluster", "As `cluster.startup`, of this pool."),
+    _mapping(
+        "pools.autoscaler", "of the cluster", "As `cluster.autoscaler`, of this pool: all of it, or none."
+    ),
+    Key(
+        path="cluster.pools.node_pool",
+        kind="text",
+        default="the only one",
+        meaning="Which of `cluster.node_pools` its instances are placed on. Without pools `cluster.node_pool`.",
     ),
     _mapping("pools.hardware", "none", "Keys of `hardware` that differ in this pool, or a GPU's name."),
     _mapping(
@@ -305,5 +322,152 @@ CLUSTER_KEYS: tuple[Key, ...] = (
         "slo_priorities",
         "critical 4, standard 3, batch -1, sheddable -2, background -3",
         "Priorities of service classes, -100 to 100; below 0 a class may be shed.",
+    ),
+    _integer(
+        "gpus_per_instance",
+        "of `hardware`: tp x pp x dp, else the pipeline stages",
+        "GPUs of one server, for placement, GPU-hours and cost.",
+        least=1,
+    ),
+    _number(
+        "cost_per_gpu_hour", 0, "What a GPU costs while an instance has it, where no node pool has a price."
+    ),
+    Key(
+        path="cluster.node_pool",
+        kind="text",
+        default="the only one",
+        meaning="Which of `cluster.node_pools` the instances are placed on.",
+    ),
+    _mapping("startup", "none", "What an instance takes from having its GPUs to its first request."),
+    _integer("startup.loading_us", 0, "To load the model, µs."),
+    _integer("startup.warm_up_us", 0, "To profile, compile and capture graphs, µs."),
+    _mapping(
+        "autoscaler",
+        "none",
+        "How many instances there are as time goes by, in each pool by itself. `instances` is the number at the "
+        "beginning, within the limits. Not with `lockstep`.",
+    ),
+    _choice(
+        "autoscaler.policy",
+        SCALING_NAMES,
+        "`saturation`: one more where too little KV and queue is left, one fewer where the rest could take it all "
+        "(llm-d's workload-variant-autoscaler). `target`: as many as bring a metric's mean to its target (Kubernetes "
+        "HPA, KEDA). `schedule`: by the clock.",
+    ),
+    _integer(
+        "autoscaler.min_instances", 1, "At least so many; 0 needs `flow_control`, whose queue holds requests."
+    ),
+    _integer("autoscaler.max_instances", "required", "At most so many. Not of a schedule.", least=1),
+    _integer("autoscaler.interval_us", 15_000_000, "How often it looks, µs.", least=1),
+    _integer("autoscaler.actuation_us", 0, "From a decision until it is acted on, µs."),
+    _integer("autoscaler.up_window_us", 0, "It grows to the smallest number that was wanted in so long, µs."),
+    _integer(
+        "autoscaler.down_window_us",
+        300_000_000,
+        "It shrinks to the largest number that was wanted in so long, µs.",
+    ),
+    _integer("autoscaler.up_cooldown_us", 0, "It grows no sooner than so long after it last grew, µs."),
+    _integer("autoscaler.down_cooldown_us", 0, "It shrinks no sooner than so long after it last shrank, µs."),
+    _integer("autoscaler.max_up", 0, "Instances that it adds at once; 0: no limit."),
+    _integer("autoscaler.max_down", 0, "Instances that it takes away at once; 0: no limit."),
+    _integer(
+        "autoscaler.idle_us",
+        300_000_000,
+        "With `min_instances` 0: the last instance goes when nobody has had a request for so long, µs.",
+    ),
+    _choice(
+        "autoscaler.drain",
+        ("wait", "requeue"),
+        "What an instance that goes does with its requests; it gets no new ones. `wait`: it finishes all. `requeue`: "
+        "those that it has not begun go back to the router, or the gateway's queue.",
+    ),
+    _integer("autoscaler.drain_timeout_us", 0, "After so long what it still has is lost, µs; 0: never."),
+    _number(
+        "autoscaler.kv_threshold", 0.8, "`saturation` only. KV usage from which an instance is saturated."
+    ),
+    _number("autoscaler.queue_threshold", 5, "`saturation` only. Waiting requests from which it is."),
+    _number(
+        "autoscaler.kv_spare",
+        0.1,
+        "`saturation` only. KV usage below the threshold that shall be left, on average.",
+    ),
+    _number("autoscaler.queue_spare", 3, "`saturation` only. Requests below the threshold, likewise."),
+    _choice(
+        "autoscaler.metric",
+        ("in-flight", "waiting", "running", "kv"),
+        "`target` only. Requests in flight, waiting or running, or KV usage, of an instance. Who waits in the "
+        "gateway's queue is in flight and waiting.",
+    ),
+    _number(
+        "autoscaler.target", "required", "`target` only. What the metric's mean over instances shall be."
+    ),
+    _number(
+        "autoscaler.tolerance",
+        0.1,
+        "`target` only. How far off it may be, as a fraction, before anything is done.",
+    ),
+    _list("autoscaler.schedule", "`schedule` only. A list of `{at_us, instances}`, the earliest first."),
+    _integer("autoscaler.schedule.at_us", "required", "From this time on, µs; with 0 the run begins so."),
+    _integer("autoscaler.schedule.instances", "required", "so many instances."),
+    _integer(
+        "autoscaler.repeat_us",
+        0,
+        "`schedule` only. It begins again after so long, µs, a day is 86400000000; 0: never.",
+    ),
+    _list(
+        "node_pools",
+        "A list of kinds of nodes that instances are placed on. Without it there are GPUs without end. An instance "
+        "has to fit on a node.",
+    ),
+    Key(
+        path="cluster.node_pools.name", kind="text", default="required", meaning="What `node_pool` calls it."
+    ),
+    _integer("node_pools.gpus_per_node", 8, "GPUs of a node.", least=1),
+    _integer("node_pools.min_nodes", 0, "Nodes that are always there."),
+    _integer("node_pools.max_nodes", 1, "Nodes at most.", least=1),
+    _integer("node_pools.provisioning_us", 0, "From ordering a node until it is there, µs."),
+    _integer("node_pools.idle_us", 600_000_000, "A node goes that has been empty for so long, µs."),
+    _number("node_pools.cost_per_hour", 0, "What a node costs, from its order until it is gone."),
+    _choice(
+        "node_pools.placement",
+        ("pack", "spread"),
+        "An instance goes to the node with the fewest free GPUs that suffice, or the most.",
+    ),
+    _mapping(
+        "failures",
+        "none",
+        "Instances that fail. What they have is lost, their KV cache is gone, and they start again. Not with "
+        "`disaggregation`.",
+    ),
+    _integer(
+        "failures.mtbf_us",
+        0,
+        "Mean time from being ready to a failure, µs, exponential by chance; 0: none by chance.",
+    ),
+    _integer(
+        "failures.mttr_us",
+        60_000_000,
+        "Mean time from a failure by chance until it begins to start, µs, exponential.",
+    ),
+    _list("failures.schedule", "A list of `{at_us, instance, down_us}`."),
+    _integer("failures.schedule.at_us", "required", "When it fails, µs; nothing happens if it is not up."),
+    _integer("failures.schedule.instance", "required", "The instance's number, from 0, over all pools."),
+    _integer("failures.schedule.down_us", 0, "How long until it begins to start, µs."),
+    _mapping("retries", "none", "Clients that send a failed request again."),
+    _integer("retries.max_attempts", 3, "Attempts of a request in all.", least=2),
+    Key(
+        path="cluster.retries.on",
+        kind="mapping",
+        default="rejected, queue_full, shed, dropped, lost, timed_out",
+        meaning="A list of the ways out after which they do. There are also expired and evicted.",
+    ),
+    _integer("retries.backoff_us", 500_000, "The pause before the second attempt, µs."),
+    _number("retries.backoff_factor", 2, "How much longer each further pause is."),
+    _integer("retries.max_backoff_us", 30_000_000, "The longest pause, µs."),
+    _number("retries.jitter_frac", 0, "Share of a pause that is left to chance, at most 1."),
+    _integer(
+        "retries.timeout_us",
+        0,
+        "After which a client gives an attempt up, µs, where the trace gives its request no deadline; 0: never.",
     ),
 )

@@ -13,8 +13,8 @@ from sim.cluster.fleet import Fleet, RequestTable, num_prompt_ids
 from sim.cluster.routing import state as st
 from sim.cluster.routing.cache_aware import choose_by_tree, enter_tree
 from sim.cluster.routing.kv_cost import choose_by_cost, hold_blocks, release_blocks
-from sim.cluster.routing.prefix_tree import has_room_for_insert
-from sim.cluster.routing.recent import num_free_slots
+from sim.cluster.routing.prefix_tree import drop_sender, has_room_for_insert
+from sim.cluster.routing.recent import forget, num_free_slots, oldest_key
 from sim.cluster.routing.scorers import NO_HIT_LRU
 from sim.cluster.routing.simple import (
     choose_at_random,
@@ -121,6 +121,17 @@ def note_snapshot(r: Router, f: Fleet) -> None:
     """Note that every instance's reported state has been refreshed: what was sent before is in it."""
     for instance in range(len(f.instances)):
         r.work[instance].num_dispatched = 0
+
+
+@phase
+def forget_instance(r: Router, q: RequestTable, instance: int) -> None:
+    """Note that an instance has nothing cached any more: what was sent there is gone."""
+    if r.settings[0].keeps_prefixes:
+        while r.prefixes.lists[instance].num_keys > 0:
+            forget(r.prefixes, instance, oldest_key(r.prefixes, instance))
+    elif r.settings[0].policy == st.CACHE_AWARE:
+        while r.tree.senders.lists[instance].num_keys > 0:
+            drop_sender(r.tree, q.hash_ids, instance, oldest_key(r.tree.senders, instance))
 
 
 @engine_entry

@@ -3,26 +3,52 @@
 from __future__ import annotations
 
 from sim.cluster.arrays import NOWHERE
+from sim.cluster.draws import draw
+from sim.cluster.events import EventRank, plan
 from sim.cluster.fleet import ACTIVE_ADAPTER, NO_ADAPTER, WAITING_ADAPTER
 from sim.cluster.gateway.admission import note_gone
 from sim.cluster.gateway.eviction import note_departed
 from sim.cluster.routing.decide import note_finished, note_first_token
 from sim.cluster.run.clients import note_answered
 from sim.cluster.run.planning import plan_dispatch
-from sim.cluster.run.world import Exit, World
+from sim.cluster.run.world import NEVER, Exit, World
 from sim.compile import part, phase
 from sim.engine import dtypes as dt
 
+ARRIVAL = int(EventRank.ARRIVAL)
 COMPLETED, TIMED_OUT = int(Exit.COMPLETED), int(Exit.TIMED_OUT)
+
+PAUSE_DRAW = 2
+"""Of a request's draws, the one for the pause before it: those before it are its router's."""
 
 
 @part
 def leave(w: World, request: int, way: int, time_us: int) -> None:
-    """Let a request be gone, by whichever way; its client knows at once."""
-    j = w.journeys[request]
+    """Let a request be gone, by whichever way; its client knows at once, and may try again."""
+    j, loop = w.journeys[request], w.loop[0]
     j.exit, j.left_us = way, time_us
-    if w.loop[0].has_clients:
-        note_answered(w, request, time_us)
+    if loop.retried_exits != 0 and tries_again(w, request, way, time_us):
+        return
+    if loop.has_clients:
+        note_answered(w, request % loop.num_requests, time_us)
+
+
+@phase
+def tries_again(w: World, request: int, way: int, time_us: int) -> bool:
+    """Let a client send its request again after a pause, if it does after this way out and has attempts left."""
+    loop = w.loop[0]
+    again = request + loop.num_requests
+    if (loop.retried_exits >> way) & 1 == 0 or again >= len(w.journeys):
+        return False
+    pause_us = loop.backoff_us * loop.backoff_factor ** (request // loop.num_requests)
+    pause_us = min(pause_us, float(loop.most_backoff_us))
+    pause_us *= 1.0 - loop.jitter_frac * draw(loop.retry_seed, again, PAUSE_DRAW)
+    since_us = time_us
+    if way == TIMED_OUT:  # its client left as the deadline passed; the server has noticed it now
+        since_us = w.deadline_us[request]
+    at_us = max(time_us, since_us + int(pause_us))
+    plan(w.events, at_us, ARRIVAL, again, again)
+    return True
 
 
 @part
@@ -73,5 +99,6 @@ def hear(w: World, request: int, kind: int, time_us: int) -> None:
     leave_instance(w, request, j.instance)
     if w.loop[0].has_queue:
         note_departed(w.sheddable, request)
-    leave_admitted(w, request, TIMED_OUT if kind == dt.GAVE_UP else COMPLETED, time_us)
+    is_late = w.loop[0].has_deadlines and NEVER < w.deadline_us[request] < time_us
+    leave_admitted(w, request, TIMED_OUT if kind == dt.GAVE_UP or is_late else COMPLETED, time_us)
     plan_dispatch(w, time_us)

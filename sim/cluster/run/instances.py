@@ -67,29 +67,54 @@ def hand_over(w: World, request: int, instance: int, time_us: int) -> bool:
     return True
 
 
+@part
+def num_running_at(s: State, time_us: int) -> int:
+    """Return how many requests run at ``time_us``, up to which an engine's steps were taken."""
+    if runs_past(s, time_us):
+        return s.engine[0].last_schedule.num_running
+    return s.engine[0].queues.num_running
+
+
+@phase
+def num_waiting_at(s: State, time_us: int) -> int:
+    """Return how many requests wait at ``time_us``, those included that have just joined."""
+    num = s.engine[0].queues.num_waiting + s.engine[0].kv_transfers.num_holding
+    request = s.engine[0].queues.first_pending
+    while request != dt.NEVER and s.requests[request].queued_us <= time_us:
+        num += 1
+        request = s.requests[request].next_waiting
+    return num
+
+
+@part
+def kv_usage_at(s: State, time_us: int) -> float:
+    """Return the share of an engine's KV blocks that are in use at ``time_us``."""
+    num_free = s.engine[0].queues.num_free_blocks
+    if runs_past(s, time_us):
+        num_free = s.engine[0].last_schedule.num_free_blocks
+    return 1.0 - num_free / (len(s.blocks) - 1)
+
+
 @phase
 def see_queue(w: World, instance: int, time_us: int) -> None:
     """Note how many of an instance's requests wait and run at ``time_us``, up to which its steps were taken."""
     s, seen = engine_at(w.engines, instance), w.fleet.instances[instance]
-    queues = s.engine[0].queues
-    seen.num_running = queues.num_running
-    if runs_past(s, time_us):
-        seen.num_running = s.engine[0].last_schedule.num_running
-    seen.num_waiting = queues.num_waiting + s.engine[0].kv_transfers.num_holding
-    request = queues.first_pending
-    while request != dt.NEVER and s.requests[request].queued_us <= time_us:
-        seen.num_waiting += 1
-        request = s.requests[request].next_waiting
+    seen.num_running, seen.num_waiting = num_running_at(s, time_us), num_waiting_at(s, time_us)
 
 
 @phase
 def see_kv(w: World, instance: int, time_us: int) -> None:
     """Note the share of an instance's KV blocks that are in use at ``time_us``."""
-    s = engine_at(w.engines, instance)
-    num_free = s.engine[0].queues.num_free_blocks
-    if runs_past(s, time_us):
-        num_free = s.engine[0].last_schedule.num_free_blocks
-    w.fleet.instances[instance].kv_usage = 1.0 - num_free / (len(s.blocks) - 1)
+    w.fleet.instances[instance].kv_usage = kv_usage_at(engine_at(w.engines, instance), time_us)
+
+
+@phase
+def see_loads(w: World, time_us: int) -> None:
+    """Note what every instance has to do at ``time_us``, up to which its steps were taken."""
+    for instance in range(len(w.loads)):
+        s, load = engine_at(w.engines, instance), w.loads[instance]
+        load.num_waiting, load.num_running = num_waiting_at(s, time_us), num_running_at(s, time_us)
+        load.kv_usage = kv_usage_at(s, time_us)
 
 
 @phase

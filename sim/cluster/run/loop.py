@@ -5,37 +5,54 @@ from __future__ import annotations
 from sim.cluster.events import EventRank, drop_next, plan
 from sim.cluster.run.departures import hear
 from sim.cluster.run.handoff import end_transfers, hear_of_prefill, release_unasked
+from sim.cluster.run.instances import see_loads
 from sim.cluster.run.lockstep import run_ranks
 from sim.cluster.run.pipeline import (
     DONE,
+    ENGINE_NEEDS_ROOM,
     EVENTS_NEED_ROOM,
+    NEEDS_OPERATION,
     NUM_KINDS,
     OF_PREFILL,
     admit_or_reject,
     arrive,
     dispatch_next,
     expire,
+    give_up,
     route,
     take_step,
 )
 from sim.cluster.run.planning import next_arrival_us, plan_dispatch
-from sim.cluster.run.snapshots import see_signals
+from sim.cluster.run.snapshots import bring_all, see_signals
 from sim.cluster.run.tables import Table, world_at
 from sim.cluster.run.world import FOREVER, World
 from sim.compile import engine_entry, part, phase
 from sim.engine.dtypes import GAVE_UP
 
-STEP_ENDED, TRANSFER_ENDED, SNAPSHOT, ARRIVAL, ADMISSION, DISPATCH, ROUTING, EXPIRY = (
+(
+    STEP_ENDED,
+    TRANSFER_ENDED,
+    CLIENT_GAVE_UP,
+    SNAPSHOT,
+    ARRIVAL,
+    ADMISSION,
+    DISPATCH,
+    ROUTING,
+    EXPIRY,
+    STEP_STARTED,
+) = (
     int(rank)
     for rank in (
         EventRank.STEP_ENDED,
         EventRank.TRANSFER_ENDED,
+        EventRank.CLIENT_GAVE_UP,
         EventRank.SNAPSHOT,
         EventRank.ARRIVAL,
         EventRank.ADMISSION,
         EventRank.DISPATCH,
         EventRank.ROUTING,
         EventRank.EXPIRY,
+        EventRank.STEP_STARTED,
     )
 )
 
@@ -95,8 +112,13 @@ def take_snapshot(w: World, time_us: int) -> int:
     kv = loop.sees_kv != 0 and loop.kv_interval_us > 0 and time_us % loop.kv_interval_us == 0
     caches = loop.sees_caches != 0 and loop.cache_interval_us > 0 and time_us % loop.cache_interval_us == 0
     see_signals(w, time_us, queues, kv, caches)
-    goes_on = w.events.counts[0].num_planned > 0 or loop.next_arrival < len(w.arrivals)
+    goes_on = (
+        w.events.counts[0].num_planned > loop.num_idle_plans
+        or loop.next_arrival < len(w.arrivals)
+        or (loop.has_queue == 1 and loop.num_idle_plans > 0 and w.queue.counts[0].num_queued > 0)
+    )
     plan_dispatch(w, time_us)
+    loop.is_snapshot_planned = int(goes_on)
     if goes_on:
         next_us = FOREVER
         for interval_us in (loop.queue_interval_us, loop.kv_interval_us, loop.cache_interval_us):
@@ -137,9 +159,22 @@ def handle(w: World, time_us: int, rank: int, subject: int) -> int:
         end_transfers(w, time_us)
     elif rank == EXPIRY:
         answer = expire(w, subject, time_us)
-    else:
+    elif rank == STEP_STARTED:
         answer = take_step(w, subject, time_us)
+    elif rank == CLIENT_GAVE_UP:
+        answer = give_up(w, subject, time_us)
+    else:
+        answer = look_around(w, time_us)
     return answer
+
+
+@phase
+def look_around(w: World, time_us: int) -> int:
+    """Note what every instance has to do, for Python to start or stop some, or to let one fail."""
+    if not bring_all(w, time_us):
+        return ENGINE_NEEDS_ROOM
+    see_loads(w, time_us)
+    return NEEDS_OPERATION
 
 
 @engine_entry

@@ -31,7 +31,15 @@ from sim.cluster.run.world import NEVER, UNDECIDED, Exit, World
 from sim.compile import part, phase
 from sim.engine import dtypes as dt
 
-DONE, ENGINE_NEEDS_ROOM, ROUTER_NEEDS_ROOM, NEEDS_DECISION, EVENTS_NEED_ROOM, LOG_NEEDS_ROOM = range(6)
+(
+    DONE,
+    ENGINE_NEEDS_ROOM,
+    ROUTER_NEEDS_ROOM,
+    NEEDS_DECISION,
+    EVENTS_NEED_ROOM,
+    LOG_NEEDS_ROOM,
+    NEEDS_OPERATION,
+) = range(7)
 """What a handler, or the loop, says: the event's work is done, or what Python has to do first."""
 
 NUM_KINDS = 6
@@ -43,10 +51,17 @@ OF_PREFILL = 3
 MOST_COMPLETIONS = 1 << 32
 """More than a log of completions holds: those of one time are heard by instance, then in their order."""
 
-STEP_ENDED, ADMISSION, ROUTING, EXPIRY = (
-    int(rank) for rank in (EventRank.STEP_ENDED, EventRank.ADMISSION, EventRank.ROUTING, EventRank.EXPIRY)
+STEP_ENDED, CLIENT_GAVE_UP, ADMISSION, ROUTING, EXPIRY = (
+    int(rank)
+    for rank in (
+        EventRank.STEP_ENDED,
+        EventRank.CLIENT_GAVE_UP,
+        EventRank.ADMISSION,
+        EventRank.ROUTING,
+        EventRank.EXPIRY,
+    )
 )
-REJECTED, QUEUE_FULL, SHED, EXPIRED, EVICTED, REFUSED, DROPPED = (
+REJECTED, QUEUE_FULL, SHED, EXPIRED, EVICTED, REFUSED, DROPPED, TIMED_OUT = (
     int(way)
     for way in (
         Exit.REJECTED,
@@ -56,6 +71,7 @@ REJECTED, QUEUE_FULL, SHED, EXPIRED, EVICTED, REFUSED, DROPPED = (
         Exit.EVICTED,
         Exit.REFUSED,
         Exit.DROPPED,
+        Exit.TIMED_OUT,
     )
 )
 
@@ -66,7 +82,12 @@ REJECTED, QUEUE_FULL, SHED, EXPIRED, EVICTED, REFUSED, DROPPED = (
 @phase
 def arrive(w: World, request: int, time_us: int) -> int:
     """Let a request reach the gateway."""
+    loop = w.loop[0]
     w.journeys[request].arrival_us = time_us
+    if len(w.timeouts_us) > 0 and w.timeouts_us[request] != NEVER:
+        w.deadline_us[request] = time_us + w.timeouts_us[request]
+    if loop.has_deadlines and loop.has_queue and w.deadline_us[request] != NEVER:
+        plan(w.events, max(time_us, w.deadline_us[request]), CLIENT_GAVE_UP, request, request)
     follow(w, time_us + w.loop[0].admission_us, ADMISSION, request)
     return DONE
 
@@ -107,6 +128,14 @@ def expire(w: World, request: int, time_us: int) -> int:
     """End a request's time in the gateway's queue, if it is still there."""
     if withdraw(w.queue, request):
         leave_admitted(w, request, EXPIRED, time_us)
+    return DONE
+
+
+@phase
+def give_up(w: World, request: int, time_us: int) -> int:
+    """Let a client leave that waits in the gateway's queue; of one at an instance the instance takes care."""
+    if withdraw(w.queue, request):
+        leave_admitted(w, request, TIMED_OUT, time_us)
     return DONE
 
 
@@ -173,7 +202,7 @@ def route(w: World, request: int, time_us: int) -> int:
         see_prompts(w, request)
     elif loop.looks_at_two and not see_two(w, request, time_us):
         return ENGINE_NEEDS_ROOM
-    if loop.has_own_policy:
+    if loop.has_own_policy and w.fleet.counts[0].num_candidates > 0:
         if loop.chosen == UNDECIDED:
             loop.waits_for = request
             return NEEDS_DECISION

@@ -35,11 +35,13 @@ from sim.cluster.run.world import (
     DECISION,
     FOREVER,
     JOURNEY,
+    LOAD,
     LOOP,
     NEVER,
     UNDECIDED,
     Clients,
     DecisionLog,
+    Exit,
     World,
 )
 from sim.cluster.transfer.links import new_links
@@ -118,6 +120,7 @@ def new_world(
         or loop["looks_at_two"][0]
         or loop["admission_looks"][0]
     )
+    hears = hears or config.changes
     states = engine_states(
         work.requests, rows, config, record=record, hears=hears, pauses=bool(loop["is_coupled"][0])
     )
@@ -131,24 +134,25 @@ def new_world(
         num_adapters=0 if work.adapter is None else int(work.adapter.max(initial=-1)) + 1,
     )
     prefill_fleet = split_fleet(fleet, config)
-    most = [pool.engine.max_loras or NO_LIMIT for pool in config.pools for _ in range(pool.instances)]
+    most = [pool.engine.max_loras or NO_LIMIT for pool in config.pools for _ in range(pool.num_slots)]
     fleet.instances["max_adapters"] = most
-    counts = [pool.instances for pool in config.pools]
+    counts = [pool.num_slots for pool in config.pools]
     firsts = np.cumsum([0, *counts[:-1]]) if config.lockstep else np.full(len(counts), NEVER, np.int64)
     policy = RoundRobin() if isinstance(config.routing, OwnPolicy) else config.routing
-    num_seats = sum(pool.instances * pool.engine.max_num_seqs for pool in config.pools)
+    num_seats = sum(pool.num_slots * pool.engine.max_num_seqs for pool in config.pools)
     flow = config.flow_control or FlowControl()
     most_decisions = 2 * n if config.moves_kv else n
     order = np.argsort(work.requests.arrival_us, kind="stable")
+    order = order[order < int(loop["num_requests"][0])]
     if work.clients is not None:
         order = order[work.clients.arrives[order]]
     world = World(
         loop=loop,
         engines=engines,
         coalesces=np.array(
-            [can_jump(pool, record) for pool in config.pools for _ in range(pool.instances)], np.int64
+            [can_jump(pool, record) for pool in config.pools for _ in range(pool.num_slots)], np.int64
         ),
-        pool_of=np.repeat(np.arange(len(config.pools)), [pool.instances for pool in config.pools]),
+        pool_of=np.repeat(np.arange(len(config.pools)), [pool.num_slots for pool in config.pools]),
         first_rank=np.repeat(firsts, counts),
         end_rank=np.repeat(np.cumsum(counts), counts),
         stepping_us=np.full(config.num_instances, NEVER, np.int64),
@@ -169,6 +173,9 @@ def new_world(
         journeys=new_journeys(work.requests),
         forced=np.zeros(0, np.int64) if forced is None else forced.astype(np.int64),
         num_with_adapter=np.zeros(fleet.adapters.shape, np.int64),
+        loads=records(config.num_instances, LOAD),
+        timeouts_us=timeouts_of(work, num_originals=int(loop["num_requests"][0])),
+        deadline_us=states[0].deadline_us,
         cached=new_cache_snapshot(loop, config.num_instances, work.requests),
         clients=clients_of(work.clients),
         log=new_decision_log(most_decisions if records_decisions else 0, config.num_instances),
@@ -271,7 +278,7 @@ def engine_states(
         size = size_of(pool, asked_of(pool, requests))
         num_drafts = np.zeros(len(rows) if pool.engine.num_speculative_tokens else 0, np.int32)
         num_staged = len(rows) if pool.engine.pipeline_parallel_size > 1 else 0
-        for _ in range(pool.instances):
+        for _ in range(pool.num_slots):
             state = first_state(pool.engine, pool.latency, requests.hash_ids, size=size, record=record)
             state = state._replace(
                 requests=prefill_rows if pool.role == "prefill" else rows,
@@ -322,6 +329,20 @@ def deadlines_of(requests: Requests) -> Int64s:
     return requests.deadline_us.astype(np.int64)
 
 
+def timeouts_of(work: ClusterWork, *, num_originals: int) -> Int64s:
+    """Return how long after its arrival each request's client gives up, NEVER where the time of that is fixed.
+
+    Nothing where all times are: under a cap a deadline stays where it is, and who arrives by himself arrives as given.
+    """
+    deadline_us, n = deadlines_of(work.requests), len(work.requests)
+    if len(deadline_us) == 0 or (work.clients is None and n == num_originals):
+        return np.zeros(0, np.int64)
+    lasts_us = np.where(deadline_us == NEVER, NEVER, deadline_us - work.requests.arrival_us)
+    if work.clients is not None and (work.clients.due_us > 0).any():
+        lasts_us[:num_originals] = NEVER
+    return lasts_us.astype(np.int64)
+
+
 def loop_of(config: ClusterConfig, work: ClusterWork, *, records_decisions: bool) -> Records:
     """Return the loop's settings: what decisions look at decides which engines must keep step with the clock."""
     loop = records(1, LOOP)
@@ -335,7 +356,12 @@ def loop_of(config: ClusterConfig, work: ClusterWork, *, records_decisions: bool
     loop["evicts"] = flow is not None and flow.evicts
     loop["has_own_policy"] = is_own = isinstance(policy, OwnPolicy)
     loop["has_clients"] = work.clients is not None
-    loop["is_coupled"] = flow is not None or work.clients is not None or config.moves_kv
+    loop["has_deadlines"] = len(deadlines_of(work.requests)) > 0
+    loop["is_coupled"] = (
+        flow is not None or work.clients is not None or config.moves_kv or config.retries is not None
+    )
+    loop["num_requests"] = len(work.requests) // num_attempts(config)
+    set_retries(loop, config)
     if config.disaggregation is not None:
         loop["decider"] = DECIDER_CODES[config.disaggregation.decider]
         loop["prefix_threshold"] = config.disaggregation.prefix_threshold
@@ -377,6 +403,21 @@ def loop_of(config: ClusterConfig, work: ClusterWork, *, records_decisions: bool
     return loop
 
 
+def num_attempts(config: ClusterConfig) -> int:
+    """Return how many rows each request has: one per attempt."""
+    return 1 if config.retries is None else config.retries.max_attempts
+
+
+def set_retries(loop: Records, config: ClusterConfig) -> None:
+    """Set after which ways out a client tries again, and when."""
+    if config.retries is None:
+        return
+    loop["retried_exits"] = sum(1 << int(Exit[way.upper()]) for way in config.retries.on)
+    loop["backoff_us"], loop["backoff_factor"] = config.retries.backoff_us, config.retries.backoff_factor
+    loop["most_backoff_us"], loop["jitter_frac"] = config.retries.max_backoff_us, config.retries.jitter_frac
+    loop["retry_seed"] = config.seed
+
+
 def first_events(loop: Records, num_requests: int, num_instances: int) -> EventQueue:
     """Return the queue of events; where engines keep step, with the first snapshot."""
     is_coupled = bool(loop["is_coupled"][0])
@@ -388,6 +429,7 @@ def first_events(loop: Records, num_requests: int, num_instances: int) -> EventQ
     )
     if is_coupled and sees:
         plan_event(events, 0, int(EventRank.SNAPSHOT), 0, 0)
+        loop["is_snapshot_planned"] = 1
     return events
 
 

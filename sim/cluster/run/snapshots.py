@@ -47,6 +47,8 @@ def bring_all(w: World, time_us: int) -> bool:
 @phase
 def see_two(w: World, request: int, time_us: int) -> bool:
     """Let time pass for the two instances that power-of-two draws for a request."""
+    if w.fleet.counts[0].num_candidates == 0:
+        return True
     first, second = draw_two(w.router, w.fleet, request)
     return bring(w, first, time_us) and bring(w, second, time_us)
 

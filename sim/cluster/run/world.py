@@ -36,6 +36,7 @@ class Exit(IntEnum):
     DROPPED = 8
     TIMED_OUT = 9
     NOT_SENT = 10
+    LOST = 11
 
 
 EXIT_MEANINGS = {
@@ -50,6 +51,7 @@ EXIT_MEANINGS = {
     Exit.DROPPED: "there was no instance to send it to",
     Exit.TIMED_OUT: "passed its deadline",
     Exit.NOT_SENT: "waited for an answer that never came",
+    Exit.LOST: "was on an instance that failed, or that was stopped before it had finished",
 }
 
 JOURNEY = np.dtype(
@@ -89,6 +91,14 @@ LOOP = np.dtype(
         ("sees_kv", np.int64),  # their KV usage,
         ("sees_caches", np.int64),  # and what of the prompt they have cached
         ("has_clients", np.int64),
+        ("has_deadlines", np.int64),
+        ("num_requests", np.int64),  # rows beyond these are further attempts of theirs, in the same order
+        ("retried_exits", np.int64),  # bit by bit: ways out after which a client tries again
+        ("backoff_us", np.int64),  # before the second attempt,
+        ("backoff_factor", np.float64),  # each further one so many times as long,
+        ("most_backoff_us", np.int64),  # but no longer;
+        ("jitter_frac", np.float64),  # of which so much is left to chance
+        ("retry_seed", np.int64),
         ("records_decisions", np.int64),
         ("decider", np.int64),  # who sends prompts to prefill instances
         ("prefix_threshold", np.int64),
@@ -103,7 +113,8 @@ LOOP = np.dtype(
         ("kv_seen_us", np.int64),
         ("caches_seen_us", np.int64),
         ("dispatch_planned_us", np.int64),
-        ("snapshot_planned_us", np.int64),
+        ("is_snapshot_planned", np.int64),
+        ("num_idle_plans", np.int64),  # planned events that are no reason to go on: of ``changes``
         ("transfer_planned_us", np.int64),
         ("look_us", np.int64),  # nobody runs past it: somebody looks at the instances then (``watch``)
         ("num_in_transit", np.int64),  # left the gateway's queue, not routed yet
@@ -115,6 +126,9 @@ LOOP = np.dtype(
 )
 
 UNDECIDED = -3
+
+LOAD = np.dtype([("num_waiting", np.int64), ("num_running", np.int64), ("kv_usage", np.float64)], align=True)
+"""What an instance has to do, as it is: what an autoscaler reads. Routers have their own, older, snapshots."""
 
 DECISION = np.dtype(
     [("time_us", np.int64), ("request", np.int64), ("instance", np.int64), ("is_prefill", np.int64)],
@@ -184,6 +198,11 @@ class World(NamedTuple):
     journeys: Records  # JOURNEY[n]
     forced: Int64s  # per request: the instance it must go to, NEVER where the policy decides; or of no rows
     num_with_adapter: Int64s  # [num_instances, num_adapters]: requests in flight
+    loads: Records  # LOAD[num_instances]
+    timeouts_us: (
+        Int64s  # per request: what its client gives each further attempt, NEVER without end; or of no rows
+    )
+    deadline_us: Int64s  # per request, shared by all engines; or of no rows
     cached: NDArray[np.int8]  # [num_instances, num hashes]: the snapshot of the prefix caches; or of no rows
     clients: Clients
     log: DecisionLog

@@ -1,0 +1,36 @@
+"""An engine that begins anew: as a new process does, with empty caches, at the time that it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.engine.state import State
+
+EMPTIED = ("blocks", "hashes", "cpu_slots", "cpu_slot_of_key", "lora_places", "adapter_steps")
+"""What a process loses when it ends."""
+
+Fresh = dict[str, NDArray[Any]]
+
+
+def fresh_caches(state: State) -> Fresh:
+    """Return what a new engine's caches are like."""
+    return {name: getattr(state, name).copy() for name in EMPTIED}
+
+
+def begin_anew(state: State, fresh: Fresh) -> None:
+    """Empty an engine's caches, in place; it must be idle, with nothing in flight."""
+    for name, array in fresh.items():
+        ours = getattr(state, name)
+        ours[: len(array)] = array
+        ours[len(array) :] = np.zeros(1, ours.dtype)
+    engine = state.engine[0]
+    engine.queues.num_free_blocks = len(state.blocks) - 1
+    for name in ("is_blocked", "head_is_blocked", "has_finished_ids", "num_fruitless_steps"):
+        setattr(engine.queues, name, 0)
+    engine.clock.compute_duty = 0.0
+    engine.clock.duty_time_us = engine.clock.now_us
+    engine.last_schedule.num_running = 0
+    engine.last_schedule.num_free_blocks = len(state.blocks) - 1

@@ -1,0 +1,1 @@
+"""Instances that come, go and fail while a cluster runs."""

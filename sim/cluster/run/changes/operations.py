@@ -1,0 +1,499 @@
+"""Instances that come and go while a cluster runs: what the loop leaves to Python, since it is rare.
+
+An instance is a slot of the fleet: it has lives, one after another, and in each it is COMING, READY, perhaps DOWN and
+up again, DRAINING, and OFF. That the last request of a draining instance has gone is noticed at the next look; its
+end, and all that is counted by it, is when it went.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim.cluster.config import ClusterConfig
+from sim.cluster.events import EventRank, plan_event, with_room_for_events
+from sim.cluster.fleet import Fleet
+from sim.cluster.infrastructure.chance import repair_us, uptime_us
+from sim.cluster.infrastructure.lives import Infrastructure, Life, SizeChange
+from sim.cluster.infrastructure.nodes import Nodes
+from sim.cluster.infrastructure.restart import Fresh, begin_anew, fresh_caches
+from sim.cluster.infrastructure.sizing import PoolLoad, Sizing, next_change_us
+from sim.cluster.run.changes.removal import forget, hand_back, has_work, let_dispatch, lose, stop
+from sim.cluster.run.handoff import PREFILL
+from sim.cluster.run.tables import Table, point_to
+from sim.cluster.run.world import FOREVER, NEVER, Exit, World
+from sim.config import InvalidConfig
+from sim.engine.initial_state import with_more_room
+from sim.engine.run import NEEDS_ROOM, run
+from sim.engine.state import State
+from sim.requests import Int64s
+
+OFF, COMING, READY, DOWN, DRAINING = range(5)
+"""What an instance is."""
+
+MOST_FRUITLESS = 100_000
+"""So many looks at requests that wait for an instance on its way may find nothing new."""
+
+LOOK, ACT = 0, 1
+"""What an event of an autoscaler is: to look at the load, or to do what was decided."""
+
+FAILED, DRAIN_ENDED, BECAME_READY, SCALING = (
+    int(rank)
+    for rank in (
+        EventRank.INSTANCE_FAILED,
+        EventRank.DRAIN_ENDED,
+        EventRank.INSTANCE_READY,
+        EventRank.SCALING,
+    )
+)
+
+
+@dataclass(slots=True)
+class Slot:
+    """An instance: what it is, its life, and how often that has changed; events of before a change are void."""
+
+    state: int
+    life: Life | None
+    num_changes: int = 0
+    num_failures: int = 0
+    is_used: bool = False
+
+
+class Operations:
+    """The hands that start and stop instances."""
+
+    def __init__(self, world: World, states: list[State], config: ClusterConfig, table: Table) -> None:
+        self.world, self.states, self.config, self.table = world, states, config, table
+        self.pool_of = [int(pool) for pool in world.pool_of]
+        self.slots = [Slot(OFF, None) for _ in states]
+        self.lives: list[Life] = []
+        self.changes: list[SizeChange] = []
+        self.nodes = {pool.name: Nodes(config=pool) for pool in config.node_pools}
+        self.sizing = {
+            number: Sizing(scaler=pool.autoscaler, at_first=pool.num_at_first)
+            for number, pool in enumerate(config.pools)
+            if pool.autoscaler is not None
+        }
+        self.orders: dict[int, list[int]] = {number: [] for number in self.sizing}
+        self.last_seen = (0, 0, 0)
+        self.num_fruitless = 0
+        self.fresh: list[Fresh] = []
+        if config.changes:
+            firsts = [self.pool_of.index(number) for number in range(len(config.pools))]
+            self.fresh = [fresh_caches(states[first]) for first in firsts]
+
+    # -- the beginning and the end ----------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Let the first instances be there, and plan the first looks and failures."""
+        for nodes in self.nodes.values():
+            for _ in range(nodes.config.min_nodes):
+                nodes.order(0, is_there=True)
+        for number, pool in enumerate(self.config.pools):
+            for slot in self._slots_of(number)[: pool.num_at_first]:
+                self._place(slot, self._new_life(slot, 0), 0, is_there=True)
+                life = self.slots[slot].life
+                if life is None or life.placed_us is None:
+                    raise InvalidConfig(
+                        f"node_pools.max_nodes: got too few for the {pool.num_at_first} instances at the beginning, "
+                        f"expected room for {pool.gpus_per_instance} GPUs of each"
+                    )
+                life.ready_us = 0
+                self.slots[slot].state, self.slots[slot].is_used = READY, True
+        if not self.config.changes:
+            return
+        self._show_candidates()
+        self._make_room(4 * len(self.slots) + 16 + len(self._scheduled_failures()))
+        for number in self.sizing:
+            self._plan_look(number, 0)
+        for slot in range(len(self.slots)):
+            self._plan_failure(slot, 0)
+        for place, failure in enumerate(self._scheduled_failures()):
+            self._plan(failure, FAILED, -1 - place)
+
+    def ended(self, left_us: Int64s, end_us: int) -> Infrastructure:
+        """Return what became of all instances; ``left_us``: when each request was gone."""
+        for slot, each in enumerate(self.slots):
+            if each.state == DRAINING:
+                self._end_drain(slot, left_us)
+        for nodes in self.nodes.values():
+            nodes.remove_idle(end_us)
+        return Infrastructure(
+            lives=tuple(self.lives),
+            nodes=tuple(node for nodes in self.nodes.values() for node in nodes.nodes),
+            changes=tuple(self.changes),
+            end_us=end_us,
+        )
+
+    # -- events ---------------------------------------------------------------------------------------------
+
+    def act(self, world: World, states: list[State], *, rank: int, subject: int, time_us: int) -> World:
+        """Do what an event asks for; return the world, which may have been given more room."""
+        self.world, self.states = world, states
+        self._make_room(4 * len(self.slots) + 64)
+        self.world.loop[0].num_idle_plans -= 1
+        self._note_progress()
+        self._notice_drained()
+        if rank == SCALING:
+            self._scale(subject // 2, subject % 2, time_us)
+        elif rank == BECAME_READY:
+            self._become_ready(*self._slot_of(subject), time_us)
+        elif rank == FAILED:
+            if self._goes_on():
+                self._fail(subject, time_us)
+        else:
+            slot, is_valid = self._slot_of(subject)
+            if is_valid:
+                self._stop_all(slot, time_us)
+        self._place_waiting(time_us)
+        return self.world
+
+    def _scale(self, pool: int, kind: int, time_us: int) -> None:
+        """Look at a pool, or do what was decided about it."""
+        sizing = self.sizing[pool]
+        if kind == ACT:
+            self._resize(pool, self.orders[pool].pop(0), time_us)
+            return
+        if not self._goes_on():
+            return
+        size = sizing.size(self._load(pool), time_us)
+        before = self._num_meant(pool)
+        is_changed = size != (self.orders[pool][-1] if self.orders[pool] else before)
+        if is_changed and sizing.scaler.actuation_us == 0:
+            self._resize(pool, size, time_us)
+        elif is_changed:
+            self.orders[pool].append(size)
+            self._plan(time_us + sizing.scaler.actuation_us, SCALING, 2 * pool + ACT)
+        self._plan_look(pool, time_us)
+
+    def _resize(self, pool: int, size: int, time_us: int) -> None:
+        """Order instances, or let some go: those on their way first, then those with the fewest requests."""
+        before = self._num_meant(pool)
+        if size > before:
+            off = [slot for slot in self._slots_of(pool) if self.slots[slot].state == OFF]
+            for slot in off[: size - before]:
+                self._place(slot, self._new_life(slot, time_us), time_us)
+        elif size < before:
+            for slot in self._to_go(pool, before - size):
+                self._drain(slot, time_us)
+            self._show_candidates()
+        after = self._num_meant(pool)
+        if after != before:
+            self.changes.append(SizeChange(time_us=time_us, pool=pool, before=before, after=after))
+
+    def _to_go(self, pool: int, num: int) -> list[int]:
+        """Return which instances go."""
+        in_flight = self.world.fleet.instances["num_in_flight"]
+        meant = [slot for slot in self._slots_of(pool) if self.slots[slot].state in (COMING, DOWN, READY)]
+        return sorted(meant, key=lambda slot: (self.slots[slot].state == READY, in_flight[slot], -slot))[:num]
+
+    # -- one instance ---------------------------------------------------------------------------------------
+
+    def _new_life(self, slot: int, time_us: int) -> Life:
+        """Return a new life of an instance that is off."""
+        pool = self.pool_of[slot]
+        life = Life(
+            instance=slot,
+            pool=pool,
+            num_gpus=self.config.pools[pool].gpus_per_instance,
+            ordered_us=time_us,
+        )
+        self.lives.append(life)
+        self._turn(slot, COMING)
+        self.slots[slot].life = life
+        return life
+
+    def _place(self, slot: int, life: Life, time_us: int, *, is_there: bool = False) -> None:
+        """Give an instance its GPUs if there are any, and plan when it is ready."""
+        pool = self.config.pools[self.pool_of[slot]]
+        placed_us = time_us
+        if pool.node_pool is not None:
+            node = self.nodes[pool.node_pool].place(life.num_gpus, time_us, is_there=is_there)
+            if node is None:
+                return
+            life.node, placed_us = node, max(time_us, node.ready_us)
+        life.placed_us = placed_us
+        if not is_there:
+            self._plan_for(slot, placed_us + pool.startup.total_us, BECAME_READY)
+
+    def _place_waiting(self, time_us: int) -> None:
+        """Give GPUs to those that wait for some."""
+        for slot, each in enumerate(self.slots):
+            if each.state == COMING and each.life is not None and each.life.placed_us is None:
+                self._place(slot, each.life, time_us)
+
+    def _become_ready(self, slot: int, is_valid: bool, time_us: int) -> None:
+        """Let an instance get requests; not for the first time: with empty caches, and forgotten by the routers."""
+        each = self.slots[slot]
+        if not is_valid or each.life is None:
+            return
+        if each.state == DOWN:
+            each.life.downs[-1] = (each.life.downs[-1][0], time_us)
+        else:
+            each.life.ready_us = time_us
+        if each.is_used:
+            begin_anew(self.states[slot], self.fresh[self.pool_of[slot]])
+            forget(self.table, slot)
+        each.is_used = True
+        self._turn(slot, READY)
+        self._show_candidates()
+        self._plan_failure(slot, time_us)
+        let_dispatch(self.table, time_us)
+
+    def _drain(self, slot: int, time_us: int) -> None:
+        """Let an instance get no more requests, and go when it has none."""
+        each, scaler = self.slots[slot], self.config.pools[self.pool_of[slot]].autoscaler
+        assert each.life is not None  # noqa: S101 - it is there
+        assert scaler is not None  # noqa: S101 - nobody else lets one go
+        each.life.drained_us = time_us
+        if each.state != READY:
+            self._turn(slot, OFF)
+            self._give_back(each.life, time_us)
+            return
+        self._turn(slot, DRAINING)
+        self._show_candidates()
+        if scaler.drain == "requeue":
+            self._hand_back_queued(slot, time_us)
+        if scaler.drain_timeout_us:
+            self._plan_for(slot, time_us + scaler.drain_timeout_us, DRAIN_ENDED)
+        self._notice_drained()
+
+    def _hand_back_queued(self, slot: int, time_us: int) -> None:
+        """Send what an instance has not begun to the router again; its clients' deadlines go along."""
+        rows = self._requests_on(slot)
+        queued = rows[self.world.rows["scheduled_us"][rows] == NEVER]
+        self._make_room(4 * len(queued) + 64)
+        state, queues = self.states[slot], self.states[slot].engine[0].queues
+        if len(state.deadlines):
+            first, end = int(queues.num_deadlines_taken), int(queues.num_deadlines)
+            kept = state.deadlines[first:end][~np.isin(state.deadlines[first:end], queued)]
+            state.deadlines[first : first + len(kept)] = kept
+            queues.num_deadlines = first + len(kept)
+        for request in queued:
+            hand_back(self.table, int(request), time_us)
+
+    def _stop_all(self, slot: int, time_us: int) -> None:
+        """End what a draining instance still has; who gets its last token with the step under way gets it."""
+        rows = self._requests_on(slot)
+        self._make_room(4 * len(rows) + 64)
+        for request in rows:
+            stop(self.table, int(request), time_us)
+        self._notice_drained()
+
+    def _notice_drained(self) -> None:
+        """Let those go that have become empty."""
+        in_flight = self.world.fleet.instances["num_in_flight"]
+        for slot, each in enumerate(self.slots):
+            if each.state == DRAINING and in_flight[slot] == 0 and self._has_all_blocks(slot):
+                self._end_drain(slot, self.world.journeys["left_us"])
+
+    def _has_all_blocks(self, slot: int) -> bool:
+        state = self.states[slot]
+        return bool(state.engine[0].queues.num_free_blocks == len(state.blocks) - 1)
+
+    def _end_drain(self, slot: int, left_us: Int64s) -> None:
+        """Let a draining instance be off since its last request was gone, or its last block was read."""
+        journeys, life = self.world.journeys, self.slots[slot].life
+        assert life is not None  # noqa: S101 - it drains
+        assert life.drained_us is not None  # noqa: S101 - likewise
+        if self.world.roles[slot] == PREFILL:
+            ends = self.world.links.flows["ended_us"][journeys["prefill_instance"] == slot]
+            ends = np.maximum(ends, journeys["prefilled_us"][journeys["prefill_instance"] == slot])
+        else:
+            ends = left_us[journeys["instance"] == slot]
+        self._turn(slot, OFF)
+        self._give_back(life, int(max(life.drained_us, ends.max(initial=NEVER))))
+
+    def _give_back(self, life: Life, time_us: int) -> None:
+        """Let an instance's GPUs be free."""
+        life.stopped_us = time_us
+        name = self.config.pools[life.pool].node_pool
+        if life.node is not None and name is not None:
+            self.nodes[name].release(life.node, life.num_gpus, time_us)
+
+    # -- failures -------------------------------------------------------------------------------------------
+
+    def _fail(self, subject: int, time_us: int) -> None:
+        """Let an instance fail, by chance or by the schedule; one that is not up does not."""
+        failures = self.config.failures
+        assert failures is not None  # noqa: S101 - it was planned
+        if subject < 0:
+            failure = failures.schedule[-1 - subject]
+            slot, is_valid, down_us = failure.instance, True, failure.down_us
+        else:
+            slot, is_valid = self._slot_of(subject)
+            number = self.slots[slot].num_failures - 1
+            down_us = repair_us(self.config.seed, slot, number, mean_us=failures.mttr_us)
+        each = self.slots[slot]
+        if not is_valid or each.state not in (READY, DRAINING) or each.life is None:
+            return
+        self._lose_all(slot, time_us)
+        each.is_used = True
+        if each.state == DRAINING:
+            self._turn(slot, OFF)
+            self._give_back(each.life, time_us)
+            return
+        each.life.downs.append((time_us, None))
+        self._turn(slot, DOWN)
+        self._show_candidates()
+        ended_us = int(self.states[slot].engine[0].clock.now_us)
+        startup_us = self.config.pools[self.pool_of[slot]].startup.total_us
+        self._plan_for(slot, max(time_us + down_us + startup_us, ended_us), BECAME_READY)
+
+    def _lose_all(self, slot: int, time_us: int) -> None:
+        """Take everything off an instance; what its step under way would have brought has not happened."""
+        rows = self._requests_on(slot)
+        self._turn_back(rows, time_us)
+        self._make_room(4 * len(rows) + 64)
+        for request in rows:
+            lose(self.table, int(request), time_us)
+        self.states[slot].engine[0].log_fill.num_completions = 0
+        while run(self.states[slot], FOREVER, False) == NEEDS_ROOM:
+            self.states[slot] = with_more_room(self.states[slot])
+            point_to(self.world.engines, slot, self.states[slot])
+        self.states[slot].engine[0].log_fill.num_completions = 0
+        self.world.stepping_us[slot] = NEVER
+
+    def _turn_back(self, rows: Int64s, time_us: int) -> None:
+        """Take back from requests what the step under way would have given them at its end."""
+        table = self.world.rows
+        is_ahead = table["last_token_us"][rows] > time_us
+        none = rows[is_ahead & (table["first_token_us"][rows] > time_us)]
+        some = rows[is_ahead & (table["first_token_us"][rows] <= time_us)]
+        table["num_tokens"][none] = table["num_prompt_tokens"][none]
+        table["first_token_us"][none] = table["last_token_us"][none] = NEVER
+        table["num_tokens"][some] -= 1
+        table["last_token_us"][some] = np.maximum(table["first_token_us"][some], time_us)
+
+    def _plan_failure(self, slot: int, time_us: int) -> None:
+        """Plan an instance's next failure by chance."""
+        failures, each = self.config.failures, self.slots[slot]
+        if failures is None or failures.mtbf_us == 0 or each.state != READY:
+            return
+        after_us = uptime_us(self.config.seed, slot, each.num_failures, mean_us=failures.mtbf_us)
+        each.num_failures += 1
+        self._plan(time_us + after_us, FAILED, self._subject(slot))
+
+    def _scheduled_failures(self) -> list[int]:
+        """Return the times of the failures that are known beforehand."""
+        return [] if self.config.failures is None else [each.at_us for each in self.config.failures.schedule]
+
+    # -- what there is --------------------------------------------------------------------------------------
+
+    def _slots_of(self, pool: int) -> list[int]:
+        return [slot for slot, of in enumerate(self.pool_of) if of == pool]
+
+    def _requests_on(self, slot: int) -> Int64s:
+        """Return the requests that are on an instance, by number."""
+        journeys = self.world.journeys
+        is_there = (journeys["exit"] == Exit.UNDER_WAY) & (journeys["routed_us"] != NEVER)
+        if self.world.roles[slot] == PREFILL:
+            return np.flatnonzero(
+                is_there & (journeys["prefill_instance"] == slot) & (journeys["is_prefilling"] == 1)
+            )
+        return np.flatnonzero(is_there & (journeys["instance"] == slot))
+
+    def _num_meant(self, pool: int) -> int:
+        """Return how many instances a pool has, those on their way and those that will be up again included."""
+        return sum(self.slots[slot].state in (COMING, READY, DOWN) for slot in self._slots_of(pool))
+
+    def _load(self, pool: int) -> PoolLoad:
+        """Return what a pool has to do."""
+        ready = [slot for slot in self._slots_of(pool) if self.slots[slot].state == READY]
+        loads, in_flight = self.world.loads, self.world.fleet.instances["num_in_flight"]
+        draining = [slot for slot in self._slots_of(pool) if self.slots[slot].state == DRAINING]
+        return PoolLoad(
+            waiting=tuple(int(loads["num_waiting"][slot]) for slot in ready),
+            running=tuple(int(loads["num_running"][slot]) for slot in ready),
+            in_flight=tuple(int(in_flight[slot]) for slot in ready),
+            kv=tuple(float(loads["kv_usage"][slot]) for slot in ready),
+            num_coming=self._num_meant(pool) - len(ready),
+            num_queued=int(self.world.queue.counts[0].num_queued) + int(self.world.loop[0].num_in_transit),
+            num_left=int(sum(in_flight[slot] for slot in draining)),
+        )
+
+    def _goes_on(self) -> bool:
+        """Return whether anything is left to do for which it is worth to look at the load, or to let one fail."""
+        loop, world = self.world.loop[0], self.world
+        if loop.next_arrival < len(world.arrivals):
+            return True
+        num_idle = loop.num_idle_plans + loop.is_snapshot_planned
+        if world.events.counts[0].num_planned > num_idle or has_work(self.table):
+            return True
+        if world.queue.counts[0].num_queued == 0:
+            return False
+        is_coming = any(each.state in (COMING, DOWN) for each in self.slots)
+        patience = sum(sizing.patience for sizing in self.sizing.values())
+        return self.num_fruitless < (MOST_FRUITLESS if is_coming else patience)
+
+    def _note_progress(self) -> None:
+        """Count the events in a row that found everything as the one before had left it."""
+        world = self.world
+        seen = (
+            int(world.loop[0].next_arrival),
+            int(world.queue.counts[0].num_queued),
+            int(world.fleet.instances["num_in_flight"].sum()),
+        )
+        self.num_fruitless = self.num_fruitless + 1 if seen == self.last_seen else 0
+        self.last_seen = seen
+
+    def _show_candidates(self) -> None:
+        """Let the routers choose among those that are ready."""
+        instances = self.world.fleet.instances
+        instances["is_candidate"] = [int(each.state == READY) for each in self.slots]
+        for fleet, wants_prefill in ((self.world.fleet, False), (self.world.prefill_fleet, True)):
+            _set_order(
+                fleet,
+                [
+                    slot
+                    for slot, each in enumerate(self.slots)
+                    if each.state == READY and (self.world.roles[slot] == PREFILL) == wants_prefill
+                ],
+            )
+
+    def _turn(self, slot: int, state: int) -> None:
+        """Let an instance be something else; what was planned for it is void."""
+        self.slots[slot].state = state
+        self.slots[slot].num_changes += 1
+
+    # -- planning -------------------------------------------------------------------------------------------
+
+    def _subject(self, slot: int) -> int:
+        """Return what an event carries that is about an instance as it is now."""
+        return self.slots[slot].num_changes * len(self.slots) + slot
+
+    def _slot_of(self, subject: int) -> tuple[int, bool]:
+        """Return an event's instance, and whether that is still as it was when the event was planned."""
+        slot = subject % len(self.slots)
+        return slot, self._subject(slot) == subject
+
+    def _plan_for(self, slot: int, time_us: int, rank: int) -> None:
+        self._plan(time_us, rank, self._subject(slot))
+
+    def _plan(self, time_us: int, rank: int, subject: int) -> None:
+        """Plan an event, which by itself is no reason to go on."""
+        self.world.loop[0].num_idle_plans += 1
+        plan_event(self.world.events, time_us, rank, subject, subject)
+
+    def _plan_look(self, pool: int, time_us: int) -> None:
+        """Plan the next look at a pool, or the next entry of its schedule."""
+        scaler = self.sizing[pool].scaler
+        at_us = (
+            next_change_us(scaler, time_us) if scaler.policy == "schedule" else time_us + scaler.interval_us
+        )
+        if at_us is not None:
+            self._plan(at_us, SCALING, 2 * pool + LOOK)
+
+    def _make_room(self, num_events: int) -> None:
+        """Let there be room for so many more events."""
+        events = self.world.events
+        need = int(events.counts[0].num_planned) + num_events
+        if need > len(events.heap):
+            self.world = self.world._replace(events=with_room_for_events(events, 2 * need))
+            point_to(self.table, 0, self.world)
+
+
+def _set_order(fleet: Fleet, order: list[int]) -> None:
+    fleet.candidates[: len(order)] = np.array(order, np.int64)
+    fleet.counts["num_candidates"] = len(order)

@@ -1,0 +1,101 @@
+"""Taking requests off an instance that stops or fails: back to the router, or lost. Called from Python."""
+
+from __future__ import annotations
+
+from sim.cluster.arrays import NOWHERE
+from sim.cluster.events import EventRank, plan
+from sim.cluster.gateway.eviction import note_departed
+from sim.cluster.routing.decide import forget_instance, note_first_token
+from sim.cluster.run.departures import leave_admitted, leave_instance
+from sim.cluster.run.handoff import drop_from_engine
+from sim.cluster.run.instances import next_step_us
+from sim.cluster.run.pipeline import enter_queue
+from sim.cluster.run.planning import plan_dispatch
+from sim.cluster.run.tables import Table, engine_at, world_at
+from sim.cluster.run.world import NEVER, Exit, World
+from sim.compile import engine_entry, phase
+from sim.engine import dtypes as dt
+from sim.engine.abort import abort
+from sim.engine.waiting import drop_pending
+
+ROUTING, LOST = int(EventRank.ROUTING), int(Exit.LOST)
+
+
+@phase
+def leave_for_good(w: World, request: int, time_us: int) -> None:
+    """Let nobody count a request on its instance any more."""
+    j = w.journeys[request]
+    if not j.got_first_token:
+        note_first_token(w.router, w.requests, request, j.instance)
+    leave_instance(w, request, j.instance)
+    if w.loop[0].has_queue:
+        note_departed(w.sheddable, request)
+        plan_dispatch(w, time_us)
+
+
+@phase
+def take_off_engine(w: World, request: int, instance: int) -> None:
+    """Take a request off its engine, wherever it is there; its blocks are free."""
+    s = engine_at(w.engines, instance)
+    if s.requests[request].status == dt.PENDING:
+        drop_pending(s, request)
+    abort(s, request)
+
+
+@engine_entry
+def hand_back(table: Table, request: int, time_us: int) -> None:
+    """Give a request that its instance has not begun back to the gateway: to its queue if it has one, to the router."""
+    w = world_at(table, 0)
+    loop, j = w.loop[0], w.journeys[request]
+    take_off_engine(w, request, j.instance)
+    w.rows[request].status = dt.PENDING
+    leave_for_good(w, request, time_us)
+    j.instance = NOWHERE
+    if loop.has_queue:
+        enter_queue(w, request, time_us)
+    else:
+        plan(w.events, time_us + loop.routing_us, ROUTING, request, request)
+
+
+@engine_entry
+def lose(table: Table, request: int, time_us: int) -> None:
+    """Let a request be gone with the instance that it was on, whatever the step under way would have brought it."""
+    w = world_at(table, 0)
+    take_off_engine(w, request, w.journeys[request].instance)
+    w.rows[request].status = dt.ABORTED
+    leave_for_good(w, request, time_us)
+    leave_admitted(w, request, LOST, time_us)
+
+
+@engine_entry
+def stop(table: Table, request: int, time_us: int) -> bool:
+    """Drop a request from an instance whose time is up; False where it has all its tokens and comes to its end."""
+    w = world_at(table, 0)
+    if not drop_from_engine(w, request, time_us):
+        return False
+    leave_for_good(w, request, time_us)
+    leave_admitted(w, request, LOST, time_us)
+    return True
+
+
+@engine_entry
+def let_dispatch(table: Table, time_us: int) -> None:
+    """Let the gateway's queue hand over to an instance that has just become ready."""
+    plan_dispatch(world_at(table, 0), time_us)
+
+
+@engine_entry
+def forget(table: Table, instance: int) -> None:
+    """Let the routers forget what an instance has cached: it begins anew."""
+    w = world_at(table, 0)
+    forget_instance(w.router, w.requests, instance)
+
+
+@engine_entry
+def has_work(table: Table) -> bool:
+    """Return whether any instance has something to compute."""
+    w = world_at(table, 0)
+    for instance in range(len(w.stepping_us)):  # noqa: SIM110 - numba compiles no generators
+        if next_step_us(w, instance) != NEVER:
+            return True
+    return False

@@ -28,6 +28,7 @@ def read_baseline(path: Path) -> Baseline:
             strata=_strata(document["strata"]),
             fingerprints=_fingerprints(document["traces"]),
             samples=_samples(document),
+            coefficients=_coefficients(document.get("fit")),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
@@ -60,6 +61,11 @@ def _errors(metrics: Json) -> dict[tuple[str, str], Estimate]:
 
 def _rates(rates: Json) -> dict[tuple[str, str], Estimate]:
     return {(name, kind): _estimate(rate[kind]) for name, rate in rates.items() for kind in RATE_LIMITED}
+
+
+def _coefficients(fit: Json | None) -> dict[str, Estimate]:
+    """Return the fitted coefficients with their intervals; none where nothing was fitted."""
+    return {} if fit is None else {name: _estimate(each) for name, each in fit["coefficients"].items()}
 
 
 def _strata(strata: list[Json]) -> dict[tuple[str, str, str, str], Estimate]:

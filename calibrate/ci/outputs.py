@@ -80,7 +80,9 @@ def _case_of(check: Check) -> str:
     elif check.outcome == "INCONCLUSIVE":
         body = _element("error", f"INCONCLUSIVE: {check.reason}")
     limit = check.limit.warn if check.limit.fail is None else check.limit.fail
-    where = number_format.NAMES[check.limit.metric] + ("" if check.stratum is None else f", {check.stratum}")
+    where = number_format.NAMES.get(check.limit.metric, check.limit.metric) + (
+        "" if check.stratum is None else f", {check.stratum}"
+    )
     return _case(
         where,
         f"{number_format.statistic(check.limit.statistic)} within {number_format.percent(limit)}",

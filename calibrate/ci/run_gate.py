@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
+    from calibrate.compare.bootstrap import Estimate
     from calibrate.findings import Calibration
     from calibrate.gate.verdict import Baseline, Gate, Verdict
 
@@ -33,7 +34,8 @@ def gate_of(
 def verdict_on(calibration: Calibration, gate: Gate, baseline: Baseline | None) -> Verdict:
     """Return the gate's verdict on what was found, the sides' comparability first."""
     from calibrate.ci.comparable import changed_since, obstacles_of
-    from calibrate.gate.verdict import decide
+    from calibrate.gate.drift import drift_checks
+    from calibrate.gate.verdict import decide, verdict_of
     from calibrate.report.warnings import unknown_flags
 
     obstacles = obstacles_of(calibration, require_kv_capacity=gate.require_kv_capacity)
@@ -50,7 +52,26 @@ def verdict_on(calibration: Calibration, gate: Gate, baseline: Baseline | None) 
         obstacles=obstacles,
         baseline=baseline,
     )
+    drifts = drift_checks(
+        gate.coefficients,
+        _coefficients_of(calibration),
+        None if baseline is None else baseline.coefficients,
+        least=gate.min_samples,
+    )
+    verdict = verdict_of([*verdict.checks, *drifts], obstacles)
     return replace(verdict, unknown_flags=unknown_flags(calibration))
+
+
+def _coefficients_of(calibration: Calibration) -> dict[str, Estimate]:
+    """Return the fitted coefficients with their intervals; none where nothing was fitted."""
+    from calibrate.compare.bootstrap import Estimate
+
+    if calibration.fit is None:
+        return {}
+    return {
+        each.name: Estimate(value=each.value, low=each.low, high=each.high)
+        for each in calibration.fit.coefficients
+    }
 
 
 def announce(verdict: Verdict, calibration: Calibration, *, junit: Path | None, is_stdout_free: bool) -> None:

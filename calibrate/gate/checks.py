@@ -17,6 +17,8 @@ Outcome = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 
 PER_REQUEST = ("mape", "bias")
 EQUIVALENCE = "equivalence"
+DRIFT = "drift"
+"""Of a coefficient, against the baseline's."""
 LIMITED = (*PER_REQUEST, *STATISTICS, "ks")
 """What of a latency may have a limit: errors per request, the relative error of each statistic, and a distance."""
 RATE_LIMITED = ("error", "rel_error")
@@ -56,6 +58,8 @@ class Check:
     @property
     def name(self) -> str:
         """What is limited, as text."""
+        if self.limit.statistic == DRIFT:
+            return f"{self.limit.metric} drift"
         what = f"{number_format.NAMES[self.limit.metric]} {number_format.statistic(self.limit.statistic)}"
         return what if self.stratum is None else f"{what}, {self.stratum}"
 

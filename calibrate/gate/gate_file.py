@@ -8,11 +8,12 @@ from pathlib import Path
 from calibrate.compare.errors import METRICS
 from calibrate.compare.rates import RATES
 from calibrate.compare.strata import METRICS as STRATUM_METRICS
-from calibrate.gate.checks import EQUIVALENCE, LIMITED, PER_REQUEST, RATE_LIMITED, Limit
+from calibrate.gate.checks import DRIFT, EQUIVALENCE, LIMITED, PER_REQUEST, RATE_LIMITED, Limit
+from calibrate.gate.drift import NAMES
 from calibrate.gate.verdict import MIN_SAMPLES, Gate
 from traces.strict.section import Section, read_section
 
-TOP = ("min_samples", "require_kv_capacity", "metrics", "rates", "equivalence", "strata")
+TOP = ("min_samples", "require_kv_capacity", "metrics", "rates", "equivalence", "coefficients", "strata")
 
 
 def read_gate(path: str | Path) -> Gate:
@@ -24,16 +25,27 @@ def read_gate(path: str | Path) -> Gate:
         *_limits(root, "rates", metrics=RATES, statistics=RATE_LIMITED),
         *_margins(root),
     )
-    if not limits:
+    coefficients = _drifts(root)
+    if not limits and not coefficients:
         root.fail("metrics", got="nothing", expected="metrics with limits: {e2e_us: {mape: {fail: 0.1}}}")
     least = root.integer("min_samples", least=1)
     needs_kv = root.boolean("require_kv_capacity")
     return Gate(
         limits=limits,
+        coefficients=coefficients,
         strata=_limits(root, "strata", metrics=STRATUM_METRICS, statistics=PER_REQUEST),
         min_samples=MIN_SAMPLES if least is None else least,
         require_kv_capacity=True if needs_kv is None else needs_kv,
     )
+
+
+def _drifts(root: Section) -> tuple[Limit, ...]:
+    """Return how far coefficients may move from the baseline's, as fractions: ``{beta0: {fail: 0.1}}``."""
+    section = root.section("coefficients")
+    if section is None:
+        return ()
+    section.refuse_unknown(NAMES)
+    return tuple(_limit(section, name, statistic=name, kind=DRIFT) for name in section.nodes)
 
 
 def _margins(root: Section) -> tuple[Limit, ...]:
@@ -70,7 +82,8 @@ def _limits(
     return tuple(found)
 
 
-def _limit(section: Section, metric: str, *, statistic: str) -> Limit:
+def _limit(section: Section, metric: str, *, statistic: str, kind: str = "") -> Limit:
+    """Return the levels under a key; ``kind``: what they limit, where that is not the key's name."""
     expected = "{warn: FRACTION, fail: FRACTION}, at least one of them"
     levels = section.section(statistic, expected=expected)
     if levels is None or not levels.nodes:
@@ -79,7 +92,7 @@ def _limit(section: Section, metric: str, *, statistic: str) -> Limit:
     warn, fail = (levels.decimal(name, expected="a fraction >= 0, 0.1 for 10 %") for name in ("warn", "fail"))
     if warn is not None and fail is not None and warn > fail:
         levels.fail("warn", got=str(warn), expected=f"at most fail, which is {fail}")
-    return Limit(metric=metric, statistic=statistic, warn=_float(warn), fail=_float(fail))
+    return Limit(metric=metric, statistic=kind or statistic, warn=_float(warn), fail=_float(fail))
 
 
 def _float(value: Decimal | None) -> float | None:

@@ -17,9 +17,13 @@ MIN_SAMPLES = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """What must hold. ``strata``: limits on every kind of request, on MAPE and bias only."""
+    """What must hold. ``coefficients``: limits on how far they have moved since the baseline.
+
+    ``strata``: limits on every kind of request, on MAPE and bias only.
+    """
 
     limits: tuple[Limit, ...]
+    coefficients: tuple[Limit, ...] = ()
     strata: tuple[Limit, ...] = ()
     min_samples: int = MIN_SAMPLES
     require_kv_capacity: bool = True
@@ -52,13 +56,14 @@ class Baseline:
     """An older report's errors by (metric, statistic), and by kind of request, in the order of the report.
 
     ``fingerprints`` are those that its traces named. ``samples``: how many requests are behind an error, by the same
-    keys.
+    keys. ``coefficients``: of its fit.
     """
 
     errors: Mapping[tuple[str, str], Estimate]
     strata: Mapping[tuple[str, str, str, str], Estimate]
     fingerprints: frozenset[str] = frozenset()
     samples: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+    coefficients: Mapping[str, Estimate] = field(default_factory=dict)
 
     def clear_error(self, key: tuple[str, ...], *, least: int) -> Estimate | None:
         """Return the error on record; without its interval where the samples were fewer than ``least``."""

@@ -1,7 +1,9 @@
+import math
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from calibrate.compare.bootstrap import Estimate
 from calibrate.compare.rates import Rate
 from calibrate.compare.strata import Stratum
 from calibrate.gate.checks import Check, Limit, check, reach
+from calibrate.gate.drift import drift_checks, relative_drift
 from calibrate.gate.gate_file import read_gate
 from calibrate.gate.verdict import Baseline, Gate, against, decide, verdict_of
 from traces.errors import ConfigError
@@ -248,3 +251,52 @@ def test_kinds_of_requests_are_held_against_those_of_the_same_place() -> None:
         Gate(limits=(), strata=(limit,)), {}, strata=strata, baseline=Baseline(errors={}, strata=before)
     )
     assert [each.word for each in found.checks] == ["FAIL", "INCONCLUSIVE", "INCONCLUSIVE", "known"]
+
+
+# -- coefficients against last week's ---------------------------------------------------------------------------
+
+
+def drifted(now: Estimate, then: Estimate | None, *, fail: float = 0.1) -> Check:
+    limit = Limit(metric="beta0", statistic="drift", warn=None, fail=fail)
+    baseline = None if then is None else {"beta0": then}
+    return drift_checks([limit], {"beta0": now}, baseline, least=30)[0]
+
+
+def test_a_coefficient_that_moved_beyond_its_limit_fails_only_as_far_as_both_intervals_say() -> None:
+    then = Estimate(value=100.0, low=98.0, high=102.0)
+    assert drifted(Estimate(value=101.0, low=99.0, high=103.0), then).outcome == "PASS"
+    assert drifted(Estimate(value=130.0, low=127.0, high=133.0), then).outcome == "FAIL"
+    assert drifted(Estimate(value=109.0, low=107.0, high=111.0), then).outcome == "INCONCLUSIVE"
+    assert drifted(Estimate(value=130.0, low=80.0, high=200.0), then).outcome == "INCONCLUSIVE"
+    assert drifted(Estimate(value=130.0, low=127.0, high=133.0), None).outcome == "INCONCLUSIVE"
+    assert drifted(Estimate(value=101.0), then).reason == "no interval can be given"
+
+
+def test_the_drifts_interval_holds_the_truth_about_as_often_as_it_says() -> None:
+    """Two lognormal estimates of coefficients whose ratio is 1.2, 90 % intervals of each."""
+    rng = np.random.default_rng(3)
+    held = 0
+    for _ in range(500):
+        estimates = []
+        for truth, sigma in ((100.0, 0.05), (120.0, 0.08)):
+            value = truth * math.exp(rng.normal(0, sigma))
+            reach = math.exp(1.645 * sigma)
+            estimates.append(Estimate(value=value, low=value / reach, high=value * reach))
+        found = relative_drift(estimates[1], estimates[0])
+        assert found is not None
+        assert found.low is not None
+        assert found.high is not None
+        held += found.low <= 0.2 <= found.high
+    assert 430 <= held <= 470
+
+
+def test_a_gate_on_coefficients_is_read_strictly(tmp_path: Path) -> None:
+    (tmp_path / "gate.yaml").write_text("coefficients: {beta0: {fail: 0.1}, floor: {warn: 0.05}}\n")
+    limits = read_gate(tmp_path / "gate.yaml").coefficients
+    assert [(each.metric, each.statistic, each.warn, each.fail) for each in limits] == [
+        ("beta0", "drift", None, 0.1),
+        ("floor", "drift", 0.05, None),
+    ]
+    (tmp_path / "gate.yaml").write_text("coefficients: {beta9: {fail: 0.1}}\n")
+    with pytest.raises(ConfigError, match=r"coefficients.beta9: unknown key"):
+        read_gate(tmp_path / "gate.yaml")

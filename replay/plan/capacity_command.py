@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,11 @@ import typer
 
 from replay.plan.capacity import Capacity, find_capacity
 from replay.plan.capacity_text import column, document, lines
+from replay.plan.draws import length_span, lengths_text
 from replay.plan.side_by_side import side_by_side, terminal_width
 from replay.plan.variants import Variant
 from replay.simulation_command import working
-from replay.twin.fitted_range import FittedRange, extrapolation_note
+from replay.twin.fitted_range import extrapolation_note
 from traces.files.write import tool_version
 from traces.run_slo import RunLimit
 
@@ -35,10 +37,19 @@ def show_one(
     """Find a twin's capacity, print it, write its page where one is asked for; return whether there is one."""
     found, notes = _search(traces, twin, limits, with_binding=with_binding)
     warnings, num_requests = [*twin.notes, *notes], len(traces[0])
+    lengths = lengths_text(traces[0])
     if report is not None:
         from replay.plan.capacity_page import write_page
 
-        write_page(report, found, limits, engine=twin.engine, num_requests=num_requests, notes=warnings)
+        write_page(
+            report,
+            found,
+            limits,
+            engine=twin.engine,
+            num_requests=num_requests,
+            lengths=lengths,
+            notes=warnings,
+        )
         typer.echo(f"wrote {report}", err=True)
     if as_json:
         told = document(
@@ -46,7 +57,8 @@ def show_one(
         )
         typer.echo(json.dumps(told, indent=2, allow_nan=False))
     else:
-        typer.echo("\n".join(lines(found, limits, engine=twin.engine, num_requests=num_requests)))
+        shown = lines(found, limits, engine=twin.engine, num_requests=num_requests, lengths=lengths)
+        typer.echo("\n".join(shown))
     return found.rate_per_s is not None
 
 
@@ -88,7 +100,7 @@ def _search(
     with working("simulating at many rates"):
         found = find_capacity(traces, twin, limits, with_binding=with_binding)
     if found.rate_per_s is not None:
-        beyond = FittedRange(rate_per_s=(found.rate_per_s, found.rate_per_s))
+        beyond = replace(length_span(traces[0]), rate_per_s=(found.rate_per_s, found.rate_per_s))
         notes += [note for note in [extrapolation_note(twin.fitted, beyond)] if note is not None]
     for note in notes:
         typer.echo(f"note: {note}", err=True)

@@ -56,10 +56,11 @@ def write_page(
     *,
     engine: EngineConfig,
     num_requests: int,
+    lengths: str,
     notes: Sequence[str] = (),
 ) -> None:
     """Write the page. Raises ConfigError where the file cannot be written."""
-    page = page_of(found, limits, engine=engine, num_requests=num_requests, notes=notes)
+    page = page_of(found, limits, engine=engine, num_requests=num_requests, lengths=lengths, notes=notes)
     write_text(path, page, option="--report")
 
 
@@ -69,10 +70,11 @@ def page_of(
     *,
     engine: EngineConfig,
     num_requests: int,
+    lengths: str,
     notes: Sequence[str] = (),
 ) -> str:
     """Return the page as one HTML document that needs no other file."""
-    facts = facts_of(found, limits, engine=engine, num_requests=num_requests)
+    facts = facts_of(found, limits, engine=engine, num_requests=num_requests, lengths=lengths)
     sections = [_warnings(notes)] if notes else []
     if found.curve:
         sections += [_curves(found, limits), _table(found, limits)]

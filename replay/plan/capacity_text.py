@@ -91,21 +91,21 @@ def interval_method(found: Capacity) -> str | None:
 
 
 def lines(
-    found: Capacity, limits: Sequence[RunLimit], *, engine: EngineConfig, num_requests: int
+    found: Capacity, limits: Sequence[RunLimit], *, engine: EngineConfig, num_requests: int, lengths: str
 ) -> list[str]:
     """Return what a terminal shows: the capacity, what limits it, and the curve."""
-    facts = facts_of(found, limits, engine=engine, num_requests=num_requests)
+    facts = facts_of(found, limits, engine=engine, num_requests=num_requests, lengths=lengths)
     shown = [f"{name:<15}{text}" for name, text in facts]
     return [*shown, "", *_curve(found, limits)] if found.curve else shown
 
 
 def facts_of(
-    found: Capacity, limits: Sequence[RunLimit], *, engine: EngineConfig, num_requests: int
+    found: Capacity, limits: Sequence[RunLimit], *, engine: EngineConfig, num_requests: int, lengths: str
 ) -> list[tuple[str, str]]:
     """Return the capacity, what limits it and how it was found, as terms with their values."""
     within = ", ".join(f"{each.name} <= {shown_time(each.limit_us)}" for each in limits)
     facts = [("capacity", _answer(found)), ("within", within), *_reasons(found, limits, engine)]
-    facts.append(("simulated", _simulated(found, num_requests)))
+    facts += [("requests", lengths), ("simulated", _simulated(found, num_requests))]
     if (method := interval_method(found)) is not None:
         facts.append(("interval", method))
     return facts

@@ -6,13 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import typer
 
+from replay.twin.fitted_range import FittedRange
 from traces.errors import ConfigError
 from traces.workload import clipping_notes, trace_from_options
-from traces.workload.options import WorkloadOptions, flag
+from traces.workload.options import LENGTH_NAMES, WorkloadOptions, flag
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from traces import Trace
 
 DEFAULT_NUM_REQUESTS = 5000
@@ -41,6 +45,8 @@ def draws(options: WorkloadOptions, seeds: int) -> list[Trace]:
     """Return the workload drawn with as many seeds, from the given one upwards; a recorded one as it is."""
     for note in clipping_notes(options):
         typer.echo(f"warning: {note}", err=True)
+    if (default := default_lengths_note(options)) is not None:
+        typer.echo(f"note: {default}", err=True)
     first = trace_from_options(options)
     if options.trace is not None or seeds == 1:
         return [first]
@@ -58,3 +64,46 @@ def draws_at(
     if plain.rate is not None:
         plain = replace(plain, rate=rate)
     return draws(plain, seeds)
+
+
+def length_span(trace: Trace) -> FittedRange:
+    """Return the lengths of a workload, 1st to 99th percentile, to hold against what a twin was fitted on."""
+    from traces import prompt_tokens
+
+    outputs = trace.column("output_tokens").to_numpy(dtype=np.float64, na_value=np.nan)
+    spans = [
+        tuple(float(each) for each in np.nanpercentile(values, (1, 99)))
+        for values in (prompt_tokens(trace).astype(np.float64), outputs)
+    ]
+    return FittedRange(prompt_tokens=(spans[0][0], spans[0][1]), output_tokens=(spans[1][0], spans[1][1]))
+
+
+def lengths_text(trace: Trace) -> str:
+    """Return the lengths of a workload in a line: ``prompts of 512 tokens (13 to 1,050), outputs of 120``."""
+    from traces import prompt_tokens
+
+    outputs = trace.column("output_tokens").to_numpy(dtype=np.float64, na_value=np.nan)
+    said = [
+        _length_text(name, values)
+        for name, values in (("prompts", prompt_tokens(trace).astype(np.float64)), ("outputs", outputs))
+    ]
+    return ", ".join(said)
+
+
+def _length_text(name: str, values: NDArray[np.float64]) -> str:
+    low, mean, high = (
+        round(float(each)) for each in (np.nanmin(values), np.nanmean(values), np.nanmax(values))
+    )
+    spread = "" if low == high else f" ({low:,} to {high:,})"
+    return f"{name} of {mean:,} tokens{spread}"
+
+
+def default_lengths_note(options: WorkloadOptions) -> str | None:
+    """Return the note that nobody said how long the requests are; None where somebody did."""
+    said = (options.workload, options.preset, options.trace, options.lengths_from)
+    if any(each is not None for each in (*said, *(getattr(options, name) for name in LENGTH_NAMES))):
+        return None
+    return (
+        "lengths are the defaults, since none are given: --like STEM takes those of a trace, --prompt-tokens and "
+        "--output-tokens draw others"
+    )

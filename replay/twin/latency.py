@@ -272,6 +272,8 @@ def _read_auto(asked: Asked) -> Chosen:
     if entry is not None:
         same = ", a model of the same architecture," if found.is_other_name else ""
         why = f"latency.model auto: {entry.latency_model}, since coefficients of {entry}{same} are on record"
+        if entry.provenance.identification == "weak" and physics_covers(asked.shape):
+            why += "; they are weakly identified, and latency.model physics may be much closer: compare both"
         return replace(_on_record(asked, entry), reason=why)
     if "table" in asked.latency:
         return replace(_read_profiled(asked), reason=f"latency.model auto: profiled, since {missing}")

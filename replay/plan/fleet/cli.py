@@ -25,7 +25,7 @@ WorkloadOption = Annotated[
     Path,
     typer.Option(
         metavar="CDF.json|STEM",
-        help="Lengths: a JSON list of [total tokens, share of requests up to it], a trace, or a file of Azure, …",
+        help="Lengths: a JSON list of pairs (total tokens, share of requests up to it), a trace, or a file of Azure, …",
     ),
 ]
 RateOption = Annotated[
@@ -219,7 +219,7 @@ def split(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         one, found = splits_of(
             sources, lengths, rate, objective, context=longest, factors=_numbers(compress, "--compress")
         )
-    _tell(notes)
+    _tell([*notes, *_misfits(sources)])
     if as_json:
         typer.echo(json.dumps(split_document(one, found), indent=2))
     else:
@@ -266,7 +266,7 @@ def routers(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             settings=(spill, compress),
             draw=(num_requests, seed),
         )
-    _tell(notes)
+    _tell([*notes, *_misfits(sources)])
     if as_json:
         told = {"schema_version": 1, "method": "slots simulated", "routers": [asdict(each) for each in found]}
         typer.echo(json.dumps(told, indent=2))
@@ -310,7 +310,7 @@ def disagg(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             context=longest,
             transfer=transfer,
         )
-    _tell(notes)
+    _tell([*notes, *_misfits(sources)])
     if as_json:
         typer.echo(json.dumps(disagg_document(found), indent=2))
     else:
@@ -341,7 +341,7 @@ def whatif(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     objective = _objective(slo, utilization_cap=utilization_cap, availability=availability)
     sources = _sources(profiles, lengths, longest, prices=prices, most=None)
     found = whatif_of(sources, lengths, _numbers(rates, "--rates"), objective, context=longest)
-    _tell(notes)
+    _tell([*notes, *_misfits(sources)])
     if as_json:
         typer.echo(json.dumps(whatif_document(found), indent=2))
     else:
@@ -372,14 +372,15 @@ def flex(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 
     lengths, longest, notes = _workload(workload, context, output_frac)
     objective = _objective(slo, utilization_cap=utilization_cap, availability=1.0)
-    source = _sources(profile, lengths, longest)[0]
+    sources = _sources(profile, lengths, longest)[:1]
+    source = sources[0]
     with _infeasible():
         number = engines or size_pool(source.profile, lengths, rate, objective, context=longest).engines
         shares = [each / 20 for each in range(15)]
         cuts = curtail(
             source.profile, lengths, rate, objective, context=longest, engines=number, shares=shares
         )
-    _tell(notes)
+    _tell([*notes, *_misfits(sources)])
     if as_json:
         typer.echo(json.dumps(flex_document(cuts, engines=number), indent=2))
     else:
@@ -395,8 +396,10 @@ def _workload(path: Path, context: int | None, output_frac: float) -> tuple[Leng
     from traces.errors import ConfigError
 
     lengths = read_lengths(path, output_frac=output_frac)
+    from_totals = path.suffix == ".json"
+    notes = [f"{output_frac:.0%} of each length are taken for output (--output-frac)"] if from_totals else []
     if context is None:
-        return lengths, fitting_context(lengths), []
+        return lengths, fitting_context(lengths), notes
     short, _, share = lengths.up_to(context)
     if short is None:
         raise ConfigError(f"--context: got {context}, expected a length that some request has")
@@ -444,7 +447,22 @@ def _sources(
 
 
 def _misfits(sources: list[Source]) -> list[str]:
-    """Return how far derived profiles are from their models."""
+    """Return what a table's profile is of, and how far derived profiles are from their models."""
+    from replay.plan.fleet.profiles import shipped_profiles
+
+    return [
+        *(
+            f"profile {each.name}: the vLLM fleet simulator's figures for a 70B-class model, whose prompts cost no "
+            f"compute of their own; {each.profile.cost_per_hour:g} an hour. --profile TWIN.yaml sizes for your model, "
+            "--prices has your prices"
+            for each in sources
+            if each.name in shipped_profiles()
+        ),
+        *_derived(sources),
+    ]
+
+
+def _derived(sources: list[Source]) -> list[str]:
     return [
         f"profile of {each.name}: its iterations are off by {each.misfit.median:.1%} (median) and at most "
         f"{each.misfit.largest:.1%}, over {each.misfit.num_batches} batches of its model"

@@ -66,8 +66,9 @@ def read_source(
     A twin's profile is derived for these lengths. Raises ConfigError.
     """
     named = shipped_profiles()
-    if text in named:
-        return _priced(from_profile(text, named[text], context=context), prices)
+    plain = text.removesuffix("-80")  # as the table of GPUs calls the larger A100
+    if plain in named:
+        return _priced(from_profile(plain, named[plain], context=context), prices)
     path = Path(text)
     if not path.exists():
         raise ConfigError(

@@ -67,6 +67,9 @@ def split_lines(one: PoolSize, splits: Sequence[Split]) -> list[str]:
         head,
         *rows,
         f"one pool for all: {one.provisioned} engines, TTFT p99 {shown_time(one.ttft_p99_s * 1e6)}",
+        "engines: of the short pool (requests up to so long) + of the long one. cut: prompts up to so many times too "
+        "long are cut.",
+        "A formula can be too hopeful: vtwin fleet size --split TOKENS simulates a split.",
     ]
 
 

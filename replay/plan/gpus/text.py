@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from replay.plan.capacity_text import marked
 from replay.plan.gpus.comparison import Asked, GpuResult
 from replay.plan.gpus.known_errors import KnownError
 from replay.plan.side_by_side import side_by_side
@@ -46,10 +47,13 @@ def _column(result: GpuResult, asked: Asked) -> dict[str, str]:
         cells["  from"] = "-" if capacity.low is None else f"{capacity.low:.4g}"
         cells["  to"] = "-" if capacity.high is None else f"{capacity.high:.4g}"
         cells["  breaks first"] = capacity.limiting
+        where = "at capacity" if rate is not None else "idle"
+        cells |= {f"  {each.name} there": f"{marked(capacity.at_capacity, each)}" for each in asked.limits}
+        cells["  there is"] = where
     cells["output tokens/s"] = "-" if tokens is None else f"{tokens:,.0f}"
     cells["  per GPU"] = "-" if tokens is None else f"{tokens / result.tp:,.0f}"
     per_unit = result.output_tokens_per_unit
-    cells["price per hour"] = "-" if result.price_per_hour is None else f"{result.price_per_hour:g}"
+    cells["price per hour"] = "no price" if result.price_per_hour is None else f"{result.price_per_hour:g}"
     cells["  tokens per price unit"] = "-" if per_unit is None else f"{per_unit:,.0f}"
     cells["known error of TTFT"] = _error(result.error, "ttft")
     cells["  of TPOT"] = _error(result.error, "tpot")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from importlib import import_module
@@ -36,7 +37,9 @@ def _here(runs: Sequence[Run]) -> Iterator[Row]:
 
 def _by_processes(runs: Sequence[Run], *, jobs: int) -> Iterator[Row]:
     context = multiprocessing.get_context("spawn")
-    executor = ProcessPoolExecutor(max_workers=min(jobs, len(runs)), mp_context=context)
+    executor = ProcessPoolExecutor(
+        max_workers=min(jobs, len(runs)), mp_context=context, initializer=_leave_interrupts_to_the_parent
+    )
     try:
         waiting = {executor.submit(row_of, run): run for run in runs}
         for done in as_completed(waiting):
@@ -44,6 +47,11 @@ def _by_processes(runs: Sequence[Run], *, jobs: int) -> Iterator[Row]:
             yield done.result() if error is None else as_row(waiting[done], error)
     finally:
         executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    """Ignore Ctrl-C in a worker: one that is interrupted while it takes its next run leaves the others waiting."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _library(name: str, extra: str) -> Any:  # noqa: ANN401 - a library that may be absent has no types here

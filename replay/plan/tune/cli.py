@@ -149,9 +149,9 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     traces = draws(options, seeds)
     prepare_engine(candidates.tried[0].twin)
     tuned = _searched(traces, candidates, limits, keep=top)
-    warnings = (*notes, *_extrapolated(tuned))
+    warnings = (*notes, *_extrapolated(tuned, traces[0]))
     confirmed = {} if live is None else _confirmed(tuned, traces[0], limits, live=live, number=confirm)
-    _show(tuned, candidates, limits, confirmed, warnings=warnings, as_json=as_json)
+    _show(tuned, candidates, limits, confirmed, traces[0], warnings=warnings, as_json=as_json)
     if not tuned.best or (confirmed and not any(each.meets(limits) for each in confirmed.values())):
         raise typer.Exit(1)
 
@@ -205,15 +205,18 @@ def _searched(
         )
 
 
-def _extrapolated(tuned: Tuned) -> list[str]:
+def _extrapolated(tuned: Tuned, trace: Trace) -> list[str]:
     """Tell and return that a best server works beyond what the twin was fitted on."""
-    from replay.twin.fitted_range import FittedRange, extrapolation_note
+    from dataclasses import replace
+
+    from replay.plan.draws import length_span
+    from replay.twin.fitted_range import extrapolation_note
 
     notes = []
     for candidate, capacity in tuned.best[:1]:
         if capacity.rate_per_s is None:
             continue
-        beyond = FittedRange(rate_per_s=(capacity.rate_per_s, capacity.rate_per_s))
+        beyond = replace(length_span(trace), rate_per_s=(capacity.rate_per_s, capacity.rate_per_s))
         note = extrapolation_note(candidate.twin.fitted, beyond)
         notes += [] if note is None else [note]
     for note in notes:
@@ -244,11 +247,13 @@ def _show(
     candidates: Candidates,
     limits: Sequence[RunLimit],
     confirmed: dict[int, Confirmation],
+    trace: Trace,
     *,
     warnings: Sequence[str],
     as_json: bool,
 ) -> None:
     """Print the outcome on stdout."""
+    from replay.plan.draws import lengths_text
     from replay.plan.side_by_side import terminal_width
     from replay.plan.tune.text import document, lines
     from traces.files.write import tool_version
@@ -260,3 +265,4 @@ def _show(
         typer.echo(json.dumps(told, indent=2, allow_nan=False))
         return
     typer.echo("\n".join(lines(tuned, candidates, limits, confirmed=confirmed, width=terminal_width())))
+    typer.echo(f"{'requests':<12}{len(trace):,}, {lengths_text(trace)}")

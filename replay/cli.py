@@ -147,6 +147,16 @@ CounterfactualOption = Annotated[
         show_default=False,
     ),
 ]
+FitnessOption = Annotated[
+    str | None,
+    typer.Option(
+        "--fitness-weights",
+        metavar="NAME=W,…",
+        help="Also one score to rank policies by: throughput, tokens_per_sec, mean_, p50_ or p99_ with ttft or e2e, "
+        "each with a weight (throughput=0.5,p99_ttft=0.5).",
+        show_default=False,
+    ),
+]
 SweepOption = Annotated[
     str | None,
     typer.Option(
@@ -222,6 +232,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     routing: RoutingOption = None,
     decisions: DecisionsOption = None,
     counterfactual: CounterfactualOption = None,
+    fitness_weights: FitnessOption = None,
     dialect: DialectOption = "vtwin",
     anyway: AnywayOption = False,
     defaults: DefaultsOption = None,
@@ -229,6 +240,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 ) -> None:
     """Simulate the requests of a trace."""
     twins = load_twins(config, defaults, settings, instances=instances, routing=routing, anyway=anyway)
+    from replay.cluster.fitness import parse_weights
     from replay.trace.measured_window import parse_horizon, parse_measured
     from traces.errors import TraceError
     from traces.importers.recorded import read_recorded
@@ -253,6 +265,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         report=report,
         decisions=decisions,
         counterfactual=counterfactual,
+        fitness_weights=parse_weights(fitness_weights) if fitness_weights else {},
         dialect=dialect,
         as_json=as_json,
         measured=parse_measured(measure, warmup_frac),
@@ -283,6 +296,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     routing: RoutingOption = None,
     decisions: DecisionsOption = None,
     counterfactual: CounterfactualOption = None,
+    fitness_weights: FitnessOption = None,
     dialect: DialectOption = "vtwin",
     sweep: SweepOption = None,
     anyway: AnywayOption = False,
@@ -292,6 +306,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     """Draw a workload and simulate it."""
     _check_load(workload, sweep)
     twins = load_twins(config, defaults, settings, instances=instances, routing=routing, anyway=anyway)
+    from replay.cluster.fitness import parse_weights
     from replay.trace.measured_window import parse_horizon, parse_measured
     from traces.slo import parse_slo
     from traces.workload import clipping_notes
@@ -312,6 +327,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         report=report,
         decisions=decisions,
         counterfactual=counterfactual,
+        fitness_weights=parse_weights(fitness_weights) if fitness_weights else {},
         dialect=dialect,
         as_json=as_json,
         measured=parse_measured(measure, warmup_frac),

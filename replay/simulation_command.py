@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from replay.cluster.counterfactual import Counterfactual
+    from replay.cluster.fitness import Fitness
     from replay.cluster.simulate import FleetRun
     from replay.pages import Section
     from replay.trace.measured_window import Measured
@@ -59,12 +60,14 @@ class SimulationOptions:
     operator_times: bool = False
     decisions: Path | None = None
     counterfactual: int | None = None
+    fitness_weights: Mapping[str, float] = field(default_factory=dict)
 
 
 def simulate_and_write(
     trace: Trace, twin: TwinConfig, *, output: Path | None, options: SimulationOptions
 ) -> None:
     """Simulate, write the trace (and the steps), show the summary. Raises typer.Exit(1) where nothing finished."""
+    from replay.cluster.fitness import fitness
     from replay.trace.operator_times import check_has_operators, times_of
     from replay.trace.pacing import pacing_of
     from replay.trace.simulation_summary import summarize
@@ -102,6 +105,7 @@ def simulate_and_write(
     near = judge(summary, trace, done, twin, pacing)
     beyond = _limits_of(simulated, twin, near)
     of_cluster = {} if fleet is None else _of_cluster(fleet, twin, options=options)
+    score = fitness(summary, options.fitness_weights) if options.fitness_weights else None
     if output is not None:
         with working(f"writing {output}"):
             write_trace(with_origin(simulated, twin), output, dialect=options.dialect, events=options.itl)
@@ -110,7 +114,7 @@ def simulate_and_write(
         _write_report(
             options.report, summary, (trace, done), twin, pacing, options=options, warnings=warnings
         )
-    _show(summary, twin, of_cluster, as_json=options.as_json, warnings=warnings)
+    _show(summary, twin, of_cluster, score, as_json=options.as_json, warnings=warnings)
     if len(trace) and not summary["num_by_status"].get("ok"):
         typer.echo(_why_none_finished(summary, twin, fleet), err=True)
         raise typer.Exit(1)
@@ -400,16 +404,20 @@ def _show(
     summary: Summary,
     twin: TwinConfig,
     of_cluster: Mapping[str, object],
+    score: Fitness | None,
     *,
     as_json: bool,
     warnings: tuple[str, ...],
 ) -> None:
     """Print the result on stdout: the table, or the JSON document with the warnings that were told."""
+    from replay.cluster.fitness import fitness_line
     from replay.trace.simulation_summary import table
     from replay.twin.config_write import name_of
 
     if not as_json:
         typer.echo(table(summary))
+        if score is not None:
+            typer.echo(fitness_line(score))
         if of_cluster:
             from replay.cluster.counterfactual import counterfactual_lines
             from replay.cluster.summary import ClusterSummary, cluster_table
@@ -421,7 +429,13 @@ def _show(
                 typer.echo(line)
         return
     latency = {"model": name_of(twin.latency), "reason": twin.latency_reason or None}
-    document = {**summary, **of_cluster, "latency": latency, "warnings": list(warnings)}
+    document = {
+        **summary,
+        **of_cluster,
+        **({} if score is None else {"fitness": score}),
+        "latency": latency,
+        "warnings": list(warnings),
+    }
     typer.echo(json.dumps(document, indent=2, allow_nan=False))
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from replay.cluster.fitness import Fitness, fitness
 from replay.plan.side_by_side import side_by_side
 from replay.simulation_command import SimulationOptions, judge, simulated_of
 from replay.timeline.watch import Usage, counted, watched
@@ -48,6 +49,7 @@ class VariantResult:
     summary: Summary
     usage: Usage
     simulated: Trace
+    score: Fitness | None = None
 
 
 def simulate_variant(variant: Variant, options: SimulationOptions) -> VariantResult:
@@ -72,7 +74,8 @@ def simulate_variant(variant: Variant, options: SimulationOptions) -> VariantRes
         usage = watched(trace, twin, pacing, duration_us=duration_us)
     else:
         usage = counted(simulation.outcomes, duration_us=duration_us, num_seats=twin.num_seats)
-    return VariantResult(variant=variant, summary=summary, usage=usage, simulated=simulated)
+    score = fitness(summary, options.fitness_weights) if options.fitness_weights else None
+    return VariantResult(variant=variant, summary=summary, usage=usage, simulated=simulated, score=score)
 
 
 def check_for_variants(options: SimulationOptions) -> None:
@@ -95,7 +98,13 @@ def document(results: Sequence[VariantResult]) -> dict[str, object]:
         "schema_version": results[0].summary["schema_version"],
         "tool_version": results[0].summary["tool_version"],
         "variants": [
-            {"name": each.variant.name, "set": dict(each.variant.settings), **_in_use(each), **each.summary}
+            {
+                "name": each.variant.name,
+                "set": dict(each.variant.settings),
+                **_in_use(each),
+                **each.summary,
+                "fitness": each.score,
+            }
             for each in results
         ],
     }
@@ -143,6 +152,8 @@ def _column(result: VariantResult) -> dict[str, str]:
     }
     if (good := summary["goodput"]) is not None:
         cells["within SLO"] = _percent(good["good_frac"])
+    if result.score is not None:
+        cells["fitness"] = f"{result.score['score']:.4g}"
     return {**cells, "queue waits for": usage.waits_for(), "verdict": summary["verdict"] or "-"}
 
 

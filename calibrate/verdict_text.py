@@ -28,13 +28,13 @@ def verdict_text(calibration: Calibration, *, has_warnings: bool) -> str:
         return _of_capacity(calibration, which)
     errors = calibration.holdout
     if not any(name in errors for name in JUDGED):
-        errors, which = calibration.in_sample, "in sample"
+        errors, which = calibration.in_sample, ", in sample"
     name = next((name for name in JUDGED if name in errors), None)
     if name is None:
         return "No error can be told: no latency is known on both sides."
     error, floor = errors[name].mape.value, _floor(calibration.noise_floor.get(name))
     metric = number_format.METRIC_NAMES[name]
-    said = f"{_subject(calibration, number_format.percent(error))} (mean {metric} error per request, {which})"
+    said = f"{_subject(calibration, number_format.percent(error))} (mean {metric} error per request{which})"
     if error is not None and floor is not None:
         said += f", {_closer(error, floor)} the server repeats itself ({number_format.percent(floor)})"
     is_far = error is None or (error > FAR and not (floor is not None and error <= floor))
@@ -42,12 +42,14 @@ def verdict_text(calibration: Calibration, *, has_warnings: bool) -> str:
 
 
 def _which(calibration: Calibration) -> str:
-    """Return which requests the error is of."""
+    """Return which requests the error is of, after a comma; nothing for two traces."""
+    if calibration.config is None:
+        return ""
     if calibration.fit is None:
-        return "nothing fitted"
+        return ", the twin as configured"
     if any(each.role == "held out" for each in calibration.traces):
-        return "held out"
-    return "held out: the second half of the requests"
+        return ", held out"
+    return ", held out: the second half of the requests"
 
 
 def _subject(calibration: Calibration, within: str) -> str:
@@ -76,7 +78,7 @@ def _of_capacity(calibration: Calibration, which: str) -> str:
     if off is None:
         return "No error can be told: every run was overloaded, and no throughput is known on both sides."
     within = number_format.percent(abs(off))
-    metric = f"served output tokens/s, {number_format.percent(off, signed=True)}, {which}"
+    metric = f"served output tokens/s, {number_format.percent(off, signed=True)}{which}"
     return f"{_subject(calibration, within)} ({metric}). Every run was overloaded: latencies were not tested."
 
 

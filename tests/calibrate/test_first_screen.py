@@ -102,7 +102,7 @@ def test_a_twin_that_is_far_off_is_not_to_be_trusted(
 def test_a_verdict_says_which_requests_it_is_of(fitted: Calibration) -> None:
     halves = replace(fitted, traces=tuple(replace(each, role="fitted") for each in fitted.traces))
     assert "held out: the second half of the requests)" in said(halves)
-    assert "per request, nothing fitted)" in said(replace(fitted, fit=None))
+    assert "per request, the twin as configured)" in said(replace(fitted, fit=None))
     unseen = replace(fitted, held_out=replace(fitted.held_out, errors={}))
     assert "per request, in sample)" in said(unseen)
 
@@ -110,7 +110,7 @@ def test_a_verdict_says_which_requests_it_is_of(fitted: Calibration) -> None:
 def test_two_traces_are_no_twin_and_a_server(fitted: Calibration) -> None:
     trace = fitted.traces[0].source.trace
     found = compare_with_simulated(source("a", trace), source("b", trace), Options(replicates=2))
-    assert said(found) == "b is within 0 % of a (mean E2E error per request, nothing fitted)."
+    assert said(found) == "b is within 0 % of a (mean E2E error per request)."
 
 
 def test_a_load_that_overloads_the_server_is_no_load_to_trust_the_twin_at(fitted: Calibration) -> None:
@@ -121,6 +121,18 @@ def test_a_load_that_overloads_the_server_is_no_load_to_trust_the_twin_at(fitted
     text = said(replace(found, traces=(over, *fitted.traces[1:])))
     assert "req/s" not in text
     assert text.endswith("Trust it for prompts of 2\u2013540 tokens.")
+
+
+def test_runs_that_were_all_overloaded_are_judged_by_what_was_served(fitted: Calibration) -> None:
+    rate = fitted.held_out.rates["output_token_throughput"]
+    served = {"output_token_throughput": replace(rate, rel_error=Estimate(value=-0.034))}
+    found = in_range(
+        replace(fitted, held_out=replace(fitted.held_out, of_saturated=True, capacity=served)), **FULL
+    )
+    assert said(found) == (
+        "The twin predicts this server within 3.4 % (served output tokens/s, \u22123.4 %, held out). Every run was "
+        "overloaded: latencies were not tested."
+    )
 
 
 def test_verdict_and_warnings_come_first_in_every_form(

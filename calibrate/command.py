@@ -216,12 +216,20 @@ LINEAR = (
 
 
 def summarise(calibration: Calibration, report: Path, *, is_stdout_free: bool) -> None:
-    """Print the errors and coefficients on stdout, or on stderr where stdout holds JSON; the advice on stderr."""
+    """Print the verdict, errors and coefficients on stdout, or on stderr where stdout holds JSON.
+
+    Warnings, below the verdict, and advice go to stderr.
+    """
     from calibrate.report.suggested_runs import suggested_runs
     from calibrate.report.terminal import console_of, headline, print_table, tables_of
     from calibrate.report.warnings import warnings_of
+    from calibrate.verdict_text import verdict_text
 
     results, advice = console_of(stderr=not is_stdout_free), console_of(stderr=True)
+    warned = warnings_of(calibration)
+    results.print(verdict_text(calibration, has_warnings=bool(warned)), soft_wrap=True, markup=False)
+    for line in warned:
+        advice.print(f"warning: {line}", soft_wrap=True, markup=False)
     for table in tables_of(calibration):
         print_table(results, table)
     for each in calibration.traces:
@@ -235,6 +243,4 @@ def summarise(calibration: Calibration, report: Path, *, is_stdout_free: bool) -
         advice.print(f"  {run.command}", soft_wrap=True, markup=False)
     if calibration.fit is not None and calibration.fit.model == "blackbox" and not calibration.fit.candidates:
         advice.print(LINEAR, soft_wrap=True)
-    for line in warnings_of(calibration):
-        advice.print(f"warning: {line}", soft_wrap=True, markup=False)
     advice.print(f"report: {report / 'report.html'}", soft_wrap=True)

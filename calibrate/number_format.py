@@ -105,6 +105,11 @@ def coefficient(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+def plain(value: float) -> str:
+    """Return a number with three significant digits, without zeros behind its point and never in powers of ten."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
 def rate(value: float | None) -> str:
     """Return a rate with three digits."""
     return NONE if value is None else digits(value)

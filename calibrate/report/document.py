@@ -30,6 +30,7 @@ from calibrate.report.findings_json import (
 )
 from calibrate.report.suggested_runs import suggested_runs
 from calibrate.report.warnings import warnings_of
+from calibrate.verdict_text import verdict_text
 
 SCHEMA_VERSION = 1
 
@@ -38,10 +39,11 @@ def document_of(
     calibration: Calibration, *, command: str, verdict: Verdict | None = None, now: datetime | None = None
 ) -> Json:
     """Return the report as JSON values: numbers, text, lists, mappings and null; no NaN."""
-    options = calibration.options
+    options, warned = calibration.options, warnings_of(calibration)
     found: Json = {
         "schema_version": SCHEMA_VERSION,
         "verdict": None if verdict is None else verdict.outcome,  # only a gate gives one
+        "verdict_text": verdict_text(calibration, has_warnings=bool(warned)),
         "gate": None if verdict is None else gate_json(verdict),
         "fit": None if calibration.fit is None else fit_json(calibration.fit),
         "in_sample": metrics_json(calibration.in_sample),
@@ -64,7 +66,8 @@ def document_of(
         "traces": [trace_json(each) for each in calibration.traces],
         "config": config_json(calibration),
         "beyond_load": None if calibration.beyond is None else asdict(calibration.beyond),
-        "cautions": list(warnings_of(calibration)),
+        "warnings": list(warned),
+        "cautions": list(warned),  # its name in reports up to now
         "notes": list(calibration.notes),
         "provenance": provenance_json(calibration, command=command, now=now or datetime.now(UTC)),
     }

@@ -1,4 +1,4 @@
-"""report.html: the calibration as one page, the held-out errors first."""
+"""report.html: the calibration as one page, the verdict and the warnings first."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from calibrate.report.markdown import circumstances
 from calibrate.report.suggested_runs import suggested_runs
 from calibrate.report.tables import is_of_gaps_only
 from calibrate.report.warnings import warnings_of
+from calibrate.verdict_text import verdict_text
 from replay.pages import Headline, Page, Prose, Section, Table, render
 
 SHOWN = ("ttft_us", "itl_us", "tpot_us", "e2e_us")
@@ -29,11 +30,11 @@ def page_of(
     shown = [name for name in SHOWN if name in calibration.holdout]
     per_request = [name for name in PER_REQUEST if name in calibration.holdout]
     names = ", ".join(each.source.name for each in calibration.traces)
+    warned = warnings_of(calibration)
     sections = [
         *([] if verdict is None else [_verdict(verdict)]),
-        *_warnings(calibration),
-        html_errors.held_out(calibration),
         html_errors.distributions(calibration, shown),
+        html_errors.held_out(calibration),
         html_errors.requests(calibration, per_request),
         *([html_runs.origin(calibration)] if calibration.origin or calibration.worst else []),
         html_runs.load(calibration),
@@ -51,7 +52,9 @@ def page_of(
     page = Page(
         name=f"vtwin calibration: {names}",
         eyebrow=f"vtwin calibration report · {document['provenance']['created_at'][:10]}",
-        title=("" if verdict is None else f"{verdict.line}. ") + _title(calibration, per_request),
+        title=("" if verdict is None else f"{verdict.line}. ")
+        + verdict_text(calibration, has_warnings=bool(warned)),
+        warnings=[f"{line}." for line in warned],
         lead=_lead(calibration),
         headlines=_headlines(calibration, shown),
         sections=sections,
@@ -61,32 +64,12 @@ def page_of(
     return render(page)
 
 
-def _warnings(calibration: Calibration) -> list[Section]:
-    """Return what a reader must know before any number, empty where nothing is."""
-    lines = warnings_of(calibration)
-    parts = [Prose(markup=f"{escape(line)}.") for line in lines]
-    return [Section(title="Warnings", anchor="warnings", parts=parts)] if lines else []
-
-
 def _verdict(verdict: Verdict) -> Section:
     """Return the gate's verdict: what stands in its way, and every check."""
     head, rows = check_table(verdict.checks)
     parts: list[Prose | Table] = [Prose(markup=escape(line)) for line in verdict.obstacles]
     parts.append(Table(head=head, rows=rows, align="l" + "r" * (len(head) - 3) + "nl"))
     return Section(title=f"Verdict: {verdict.line}", anchor="verdict", parts=parts)
-
-
-def _title(calibration: Calibration, metrics: list[str]) -> str:
-    """Return the result in a line; of runs that were all saturated, the capacity."""
-    if calibration.held_out.of_saturated:
-        rate = calibration.held_out.capacity["output_token_throughput"]
-        off = number_format.percent(rate.rel_error.value, signed=True)
-        return f"Saturated: capacity off by {off} of output tokens per second"
-    parts = [
-        f"{number_format.METRIC_NAMES[name]} {number_format.percent(calibration.holdout[name].mape.value)}"
-        for name in metrics
-    ]
-    return f"Mean error per request: {', '.join(parts)}"
 
 
 def _lead(calibration: Calibration) -> str:
@@ -113,11 +96,11 @@ def _lead(calibration: Calibration) -> str:
 def _headlines(calibration: Calibration, shown: list[str]) -> list[Headline]:
     """Return the numbers that matter: errors per request, or the capacity where every run was saturated."""
     capacity = calibration.held_out.capacity.get("output_token_throughput")
+    holdout = calibration.holdout
     found = [
-        _gap_headline(calibration.holdout[name])
-        if is_of_gaps_only(calibration.holdout, name)
-        else _headline(name, calibration.holdout[name], noise=calibration.noise_floor.get(name))
+        _headline(name, holdout, noise=calibration.noise_floor.get(name))
         for name in shown
+        if not is_of_gaps_only(holdout, name)
     ]
     if capacity is None:
         return found
@@ -125,6 +108,7 @@ def _headlines(calibration: Calibration, shown: list[str]) -> list[Headline]:
         label="Capacity, output tokens per second",
         value=number_format.percent(capacity.rel_error.value, signed=True),
         details=(
+            "error of the rate over the run",
             number_format.percent_interval(capacity.rel_error, signed=True),
             f"observed {number_format.rate(capacity.observed)}",
             f"simulated {number_format.rate(capacity.simulated)}",
@@ -133,31 +117,34 @@ def _headlines(calibration: Calibration, shown: list[str]) -> list[Headline]:
     return [first, *found]
 
 
-def _gap_headline(found: MetricErrors) -> Headline:
-    """Return the error of the mean gap, where a request's own mean gap is its TPOT and told there."""
-    mean, p99 = found.rel_error["mean"], found.rel_error["p99"]
-    return Headline(
-        label=f"{number_format.METRIC_NAMES['itl_us']}, the mean gap between tokens",
-        value=number_format.percent(mean.value, signed=True),
-        details=(
-            number_format.percent_interval(mean, signed=True),
-            "of the mean over all gaps, not per request",
-            f"p90 {number_format.percent(found.rel_error['p90'].value, signed=True)}",
-            f"p99 {number_format.percent(p99.value, signed=True)}",
-        ),
-    )
+def _headline(name: str, errors: Mapping[str, MetricErrors], *, noise: MetricErrors | None) -> Headline:
+    """Return a metric's card: MAPE on every card. The p90 of ITL stands where it is off by more than twice as much.
 
-
-def _headline(name: str, found: MetricErrors, *, noise: MetricErrors | None) -> Headline:
+    Where a request's mean ITL is its TPOT, the card of TPOT is that of both.
+    """
+    found, itl = errors[name], errors.get("itl_us")
+    is_of_both = name == "tpot_us" and is_of_gaps_only(errors, "itl_us")
     floor = () if noise is None else (f"noise floor {number_format.percent(noise.mape.value)}",)
+    gaps = _far_gaps(found, itl) if itl is not None and (is_of_both or name == "itl_us") else ()
+    meaning = number_format.METRIC_MEANINGS[name]
+    both = " (a request\u2019s mean ITL)" if is_of_both else ""
     return Headline(
-        label=f"{number_format.METRIC_NAMES[name]}, {number_format.METRIC_MEANINGS[name]}",
+        label=f"{number_format.METRIC_NAMES[name]}, {meaning}{both}",
         value=number_format.percent(found.mape.value),
         details=(
-            f"{number_format.percent_interval(found.mape)}, n\u00a0{found.n:,}",
             "mean absolute error per request",
+            f"{number_format.percent_interval(found.mape)}, n\u00a0{found.n:,}",
             *floor,
+            *gaps,
             f"bias per request {number_format.percent(found.bias.value, signed=True)}",
-            f"p99 {number_format.percent(found.rel_error['p99'].value, signed=True)}",
+            f"error of the p99 {number_format.percent(found.rel_error['p99'].value, signed=True)}",
         ),
     )
+
+
+def _far_gaps(found: MetricErrors, itl: MetricErrors) -> tuple[str, ...]:
+    """Return the error of the p90 of single gaps where it is more than twice a card's figure."""
+    p90, figure = itl.rel_error["p90"].value, found.mape.value
+    if p90 is None or figure is None or abs(p90) <= 2 * figure:
+        return ()
+    return (f"error of the p90 of single gaps (ITL) {number_format.percent(p90, signed=True)}",)

@@ -111,7 +111,8 @@ def _correlations(fit: Fit) -> Table:
             else:
                 cells.append("" if j > i else "1")
         rows.append(cells)
-    caption = f"Correlation of the fitted values; condition number {fit.condition_number:.3g}"
+    number = f"{fit.condition_number:.3g} ({tables.CONDITION_NUMBER})"
+    caption = f"Correlation of the fitted values; condition number {number}"
     return Table(
         head=["", *fit.names], rows=rows, align="l" + "r" * len(fit.names), caption=caption, wide=False
     )

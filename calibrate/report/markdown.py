@@ -15,10 +15,11 @@ from calibrate.gate.verdict import Verdict
 from calibrate.report import tables
 from calibrate.report.suggested_runs import SuggestedRun, suggested_runs
 from calibrate.report.warnings import warnings_of
+from calibrate.verdict_text import verdict_text
 
 
 def markdown_of(calibration: Calibration, *, command: str, verdict: Verdict | None = None) -> str:
-    """Return the report as Markdown, the gate's verdict first where there is one."""
+    """Return the report as Markdown, the gate's verdict first where there is one, then the twin's."""
     level = f"{calibration.bootstrap.level:.0%}".replace("%", " %")
     noise = calibration.noise_floor
     shown = tables.shown_metrics(calibration.holdout)
@@ -26,12 +27,13 @@ def markdown_of(calibration: Calibration, *, command: str, verdict: Verdict | No
     parts = [
         "# vtwin calibration",
         *([] if verdict is None else [verdict_markdown(verdict)]),
+        f"**{verdict_text(calibration, has_warnings=bool(warned))}**",
         *([] if not warned else ["## Warnings\n\n" + "\n".join(f"- {line}" for line in warned)]),
         f"Held out: {calibration.unseen}. Errors are simulated minus observed; intervals hold at {level}."
         + "".join(f" {line}." for line in circumstances(calibration)),
         "## Held-out errors",
         headline_table(calibration.holdout, noise=noise),
-        f"{tables.reading_of(calibration.holdout)}.",
+        f"{tables.reading_of(calibration.holdout)}. {tables.TERMS}.",
         *(_statistics(name, calibration.holdout[name], noise=noise.get(name)) for name in shown),
         "## Over the run",
         table(*tables.rates_table(calibration)),
@@ -194,7 +196,8 @@ def _fit(fit: Fit) -> str:
     lines = [
         table(["coefficient", "value", "interval", "unit", "identifiable"], rows),
         f"Async scheduling: {str(fit.config.engine.async_scheduling).lower()}{_schedule(fit)}. "
-        f"Condition number {fit.condition_number:.3g}, {fit.num_requests:,} requests, {fit.seconds:.1f} s"
+        f"Condition number {fit.condition_number:.3g} ({tables.CONDITION_NUMBER}), "
+        f"{fit.num_requests:,} requests, {fit.seconds:.1f} s"
         f"{'' if fit.converged else '; **the search did not converge**'}.",
     ]
     if compared := tables.candidate_rows(fit):

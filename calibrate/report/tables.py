@@ -73,6 +73,13 @@ OF_GAPS = (
     "ITL is of gaps between tokens; its errors per request are TPOT's, a request's mean gap being its TPOT"
 )
 
+TERMS = (
+    "R: correlation of the two values of a request, 1 where they rise together on a line; rank R: the same of their "
+    "ranks, which long requests do not lead; KS: largest distance between the two curves of the distributions, 0 to 1; "
+    "Wasserstein: mean distance between these curves, as a time"
+)
+CONDITION_NUMBER = "large where coefficients can make up for each other, 1 where none can"
+
 
 def is_of_gaps_only(errors: Mapping[str, MetricErrors], name: str) -> bool:
     """Return whether a metric's errors per request are another's: a request's mean ITL is its TPOT."""

@@ -117,7 +117,7 @@ class Section:
 class Page:
     """A whole page: ``eyebrow`` above the title, ``lead`` (markup) below it, then the numbers that matter.
 
-    ``name`` is what a browser's tab shows.
+    ``name`` is what a browser's tab shows. ``warnings`` (text) stand right below the title.
     """
 
     name: str
@@ -127,6 +127,7 @@ class Page:
     headlines: Sequence[Headline]
     sections: Sequence[Section]
     footer: str = ""
+    warnings: Sequence[str] = ()
 
 
 def render(page: Page) -> str:

@@ -87,10 +87,10 @@ def test_the_page_asks_for_nothing_from_outside_and_is_well_formed(folder: Path)
     assert len(text) < 1_500_000
 
 
-def test_the_page_begins_with_the_held_out_errors(folder: Path) -> None:
+def test_the_page_begins_with_the_verdict_and_draws_before_it_counts(folder: Path) -> None:
     headings = Page((folder / "report.html").read_text()).headings
-    assert headings[0].startswith("Mean error per request: TTFT")
-    assert headings[1:4] == ["Held-out errors", "Distributions", "Request by request"]
+    assert headings[0] == json.loads((folder / "report.json").read_text())["verdict_text"]
+    assert headings[1:4] == ["Distributions", "Held-out errors", "Request by request"]
     assert "Coefficients" in headings
 
 

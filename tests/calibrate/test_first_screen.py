@@ -1,0 +1,198 @@
+"""What a reader of a report sees first: the verdict in a sentence, warnings, and cards of one statistic."""
+
+import re
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from calibrate import command
+from calibrate.compare.bootstrap import Estimate
+from calibrate.findings import Accuracy, Calibration, NoiseFloor, Options
+from calibrate.number_format import METRIC_NAMES, percent
+from calibrate.report import html, terminal
+from calibrate.report.document import document_of
+from calibrate.report.html import page_of
+from calibrate.report.markdown import markdown_of
+from calibrate.run import calibrate, compare_with_simulated
+from calibrate.verdict_text import verdict_text
+from replay.twin.fitted_range import FittedRange
+from tests.calibrate.known_servers import GUESS, observed, source, workload
+from traces import ClientInfo
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Calibration:
+    low, high = (observed(workload(40, rate=6, seed=seed), noise=0.05, seed=seed) for seed in (1, 2))
+    return calibrate([source("low", low)], GUESS, Options(replicates=40), holdout=[source("high", high)])
+
+
+@pytest.fixture(scope="module")
+def warned(fitted: Calibration) -> Calibration:
+    assert fitted.fit is not None
+    return replace(fitted, fit=replace(fitted.fit, loss=2.84))
+
+
+def with_error(found: Calibration, mape: float, *, floor: float | None = None) -> Calibration:
+    """Return a calibration whose held-out E2E is off by this MAPE; ``floor``: the server from itself."""
+
+    def of(value: float) -> Accuracy:
+        errors = found.held_out.errors
+        e2e = replace(errors["e2e_us"], mape=Estimate(value=value))
+        return replace(found.held_out, errors={**errors, "e2e_us": e2e})
+
+    noise = None if floor is None else NoiseFloor(accuracy=of(floor), couples=(("a", "b"),))
+    return replace(found, held_out=of(mape), noise=noise)
+
+
+def in_range(found: Calibration, **spans: tuple[float, float]) -> Calibration:
+    assert found.config is not None
+    return replace(found, config=replace(found.config, fitted=FittedRange(**spans) if spans else None))
+
+
+def said(found: Calibration, *, has_warnings: bool = False) -> str:
+    return verdict_text(found, has_warnings=has_warnings).replace("\u00a0", " ")
+
+
+def with_itl(found: Calibration, *, p90: float = 0.0) -> Calibration:
+    """Return a calibration in which a request's mean ITL is its TPOT; ``p90``: that of single gaps is off so far."""
+    errors = dict(found.holdout)
+    itl, tpot = errors["itl_us"], errors["tpot_us"]
+    rel_error = {**itl.rel_error, "p90": Estimate(value=p90)}
+    errors["itl_us"] = replace(itl, mape=tpot.mape, bias=tpot.bias, rel_error=rel_error)
+    return replace(found, held_out=replace(found.held_out, errors=errors))
+
+
+FULL = {"rate_per_s": (2.0, 15.0), "prompt_tokens": (2.0, 540.0)}
+
+
+def test_the_verdict_says_how_close_closer_than_what_and_where(fitted: Calibration) -> None:
+    found = in_range(with_error(fitted, 0.017, floor=0.021), **FULL)
+    assert said(found) == (
+        "The twin predicts this server within 1.7 % (mean E2E error per request, held out), closer than the server "
+        "repeats itself (2.1 %). Trust it up to 15 req/s for prompts of 2\u2013540 tokens."
+    )
+    assert said(found, has_warnings=True).endswith("tokens. Read the warnings first.")
+    assert "not as close as the server" in said(with_error(fitted, 0.03, floor=0.021))
+    assert "), as close as the server" in said(with_error(fitted, 0.02101, floor=0.021))
+
+
+def test_the_verdict_leaves_out_what_is_not_known(fitted: Calibration) -> None:
+    found = in_range(with_error(fitted, 0.017))
+    assert said(found) == "The twin predicts this server within 1.7 % (mean E2E error per request, held out)."
+    busy = in_range(found, concurrency=(1.0, 32.0))
+    assert said(busy).endswith(" Trust it up to 32 requests in flight.")
+
+
+@pytest.mark.parametrize(
+    ("mape", "floor", "is_trusted"), [(0.2, None, False), (0.2, 0.3, True), (0.2, 0.1, False)]
+)
+def test_a_twin_that_is_far_off_is_not_to_be_trusted(
+    fitted: Calibration, mape: float, floor: float | None, is_trusted: bool
+) -> None:
+    text = said(in_range(with_error(fitted, mape, floor=floor), **FULL))
+    assert (
+        "Do not trust it yet: the error exceeds 10 %. It was fitted up to 15 req/s" in text
+    ) is not is_trusted
+    assert ("Trust it up to" in text) is is_trusted
+
+
+def test_a_verdict_says_which_requests_it_is_of(fitted: Calibration) -> None:
+    halves = replace(fitted, traces=tuple(replace(each, role="fitted") for each in fitted.traces))
+    assert "held out: the second half of the requests)" in said(halves)
+    assert "per request, the twin as configured)" in said(replace(fitted, fit=None))
+    unseen = replace(fitted, held_out=replace(fitted.held_out, errors={}))
+    assert "per request, in sample)" in said(unseen)
+
+
+def test_two_traces_are_no_twin_and_a_server(fitted: Calibration) -> None:
+    trace = fitted.traces[0].source.trace
+    found = compare_with_simulated(source("a", trace), source("b", trace), Options(replicates=2))
+    assert said(found) == "b is within 0 % of a (mean E2E error per request)."
+
+
+def test_a_load_that_overloads_the_server_is_no_load_to_trust_the_twin_at(fitted: Calibration) -> None:
+    over = replace(
+        fitted.traces[0], saturation=replace(fitted.traces[0].saturation, state="saturated"), role="fitted"
+    )
+    found = in_range(with_error(fitted, 0.01), **FULL)
+    text = said(replace(found, traces=(over, *fitted.traces[1:])))
+    assert "req/s" not in text
+    assert text.endswith("Trust it for prompts of 2\u2013540 tokens.")
+
+
+def test_runs_that_were_all_overloaded_are_judged_by_what_was_served(fitted: Calibration) -> None:
+    rate = fitted.held_out.rates["output_token_throughput"]
+    served = {"output_token_throughput": replace(rate, rel_error=Estimate(value=-0.034))}
+    found = in_range(
+        replace(fitted, held_out=replace(fitted.held_out, of_saturated=True, capacity=served)), **FULL
+    )
+    assert said(found) == (
+        "The twin predicts this server within 3.4 % (served output tokens/s, \u22123.4 %, held out). Every run was "
+        "overloaded: latencies were not tested."
+    )
+
+
+def test_verdict_and_warnings_come_first_in_every_form(
+    warned: Calibration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verdict = verdict_text(warned, has_warnings=True)
+    document = document_of(warned, command="x")
+    assert document["verdict_text"] == verdict
+    assert document["warnings"] == document["cautions"]
+    line, *_ = document["warnings"]
+    markdown = markdown_of(warned, command="x")
+    assert markdown.startswith(f"# vtwin calibration\n\n**{verdict}**\n\n## Warnings\n\n- {line}\n")
+    assert "Held out:" in markdown.split("## Warnings")[1]
+    page = page_of(warned, document=document, command="x")
+    places = [page.index(f"<h1>{verdict}</h1>"), page.index("<h2>Warnings</h2>"), page.index('class="lead"')]
+    assert places == sorted(places)
+    assert page.index("<h2>Warnings</h2>") < page.index('class="headlines"')
+    shown = Console(record=True, width=10_000, file=StringIO())
+    monkeypatch.setattr(terminal, "console_of", lambda **_: shown)
+    command.summarise(warned, tmp_path, is_stdout_free=True)
+    lines = shown.export_text().splitlines()
+    assert lines[0] == verdict
+    assert lines[1].startswith("warning: poor fit:")
+
+
+def test_every_card_has_the_same_statistic_and_names_it(fitted: Calibration) -> None:
+    own, shared = fitted, with_itl(fitted)  # a request's mean ITL as measured, and as its TPOT
+    for found, names in (
+        (own, ("ttft_us", "itl_us", "tpot_us", "e2e_us")),
+        (shared, ("ttft_us", "tpot_us", "e2e_us")),
+    ):
+        cards = html._headlines(found, list(html.SHOWN))
+        assert [card.label.split(",")[0] for card in cards] == [METRIC_NAMES[name] for name in names]
+        assert {card.details[0] for card in cards} == {"mean absolute error per request"}
+        assert [card.value for card in cards] == [percent(found.holdout[name].mape.value) for name in names]
+
+
+@pytest.mark.parametrize(("times", "is_told"), [(1.9, False), (2.1, True), (-2.1, True)])
+def test_the_p90_of_itl_stands_where_it_is_off_by_more_than_twice_the_cards_figure(
+    fitted: Calibration, times: float, is_told: bool
+) -> None:
+    figure = fitted.holdout["tpot_us"].mape.value
+    assert figure is not None
+    found = with_itl(fitted, p90=times * figure)
+    (card,) = [each for each in html._headlines(found, list(html.SHOWN)) if each.label.startswith("TPOT")]
+    assert any("p90 of single gaps" in line for line in card.details) is is_told
+
+
+def test_terms_are_explained_where_they_first_stand(fitted: Calibration) -> None:
+    markdown = markdown_of(fitted, command="x")
+    page = page_of(fitted, document=document_of(fitted, command="x"), command="x")
+    for text in (markdown, page):
+        for term in (r"rank R: \w", r"KS: \w", r"Wasserstein: \w", r"[Cc]ondition number [\d.e+]+ \(\w"):
+            assert re.search(term, text), term
+    assert page.index("Wasserstein: ") < page.index(">Wasserstein</th>")
+
+
+def test_a_client_that_was_the_limit_is_among_the_warnings_of_the_verdict(fitted: Calibration) -> None:
+    slow = fitted.traces[0].source
+    trace = slow.trace.with_header(client=ClientInfo(limited=True, reason="late"))
+    source_ = replace(slow, trace=trace)
+    found = replace(fitted, traces=(replace(fitted.traces[0], source=source_), *fitted.traces[1:]))
+    assert "Read the warnings first." in document_of(found, command="x")["verdict_text"]

@@ -56,7 +56,7 @@ RUN = [page for page in pages() if any(block.language in {"console", "python"} f
 def test_the_code_of_a_page_runs_and_prints_what_the_page_says(page: Path, tmp_path: Path) -> None:
     script, expected = script_of(page, blocks_of(page))
     (tmp_path / "traces").symlink_to(ROOT / "traces")  # pages say traces/samples, as in the project's folder
-    code, shown = run_script(script.replace(PORT, str(free_port())), tmp_path)
+    code, shown = run_script(re.sub(rf"\b{PORT}\b", str(free_port()), script), tmp_path)
     at = (tmp_path / ".at").read_text().strip()
     assert code == 0, f"{at}: exit code {code}\n{shown}"
     for file, text in expected.items():

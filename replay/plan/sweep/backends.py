@@ -6,6 +6,7 @@ import multiprocessing
 import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Literal
 
@@ -37,21 +38,33 @@ def _here(runs: Sequence[Run]) -> Iterator[Row]:
 
 def _by_processes(runs: Sequence[Run], *, jobs: int) -> Iterator[Row]:
     context = multiprocessing.get_context("spawn")
-    executor = ProcessPoolExecutor(
-        max_workers=min(jobs, len(runs)), mp_context=context, initializer=_leave_interrupts_to_the_parent
-    )
+    executor = ProcessPoolExecutor(max_workers=min(jobs, len(runs)), mp_context=context)
     try:
-        waiting = {executor.submit(row_of, run): run for run in runs}
+        with _interrupts_held():  # the workers start with the first run, and inherit it
+            waiting = {executor.submit(row_of, run): run for run in runs}
         for done in as_completed(waiting):
             error = done.exception()
             yield done.result() if error is None else as_row(waiting[done], error)
+    except (KeyboardInterrupt, GeneratorExit):
+        executor.shutdown(wait=False, cancel_futures=True)
+        for worker in multiprocessing.active_children():
+            worker.terminate()
+        raise
     finally:
         executor.shutdown(wait=False, cancel_futures=True)
 
 
-def _leave_interrupts_to_the_parent() -> None:
-    """Ignore Ctrl-C in a worker: one that is interrupted while it takes its next run leaves the others waiting."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold Ctrl-C back; processes that are started meanwhile never get it, and the parent ends them.
+
+    A worker that is interrupted while it takes its next run would leave the others waiting.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _library(name: str, extra: str) -> Any:  # noqa: ANN401 - a library that may be absent has no types here

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Sequence
 
     import pandas as pd
 
@@ -97,9 +98,11 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     if dry_run:
         return
     try:
-        for row in _told(left, backend=backend, jobs=jobs or os.cpu_count() or 1, address=address):
-            _keep(output, row)
-            rows[str(row["run"])] = row
+        told = _told(left, backend=backend, jobs=jobs or os.cpu_count() or 1, address=address)
+        with closing(told):  # an interrupt may come between two rows, too
+            for row in told:
+                _keep(output, row)
+                rows[str(row["run"])] = row
     except KeyboardInterrupt:
         typer.echo(
             f"interrupted: {len(rows):,} of {len(asked.runs):,} runs are kept; the same command goes on",
@@ -123,7 +126,7 @@ def _keep(output: Path, row: Row) -> None:
 
 def _told(
     runs: Sequence[Run], *, backend: Literal["processes", "dask", "ray"], jobs: int, address: str | None
-) -> Iterator[Row]:
+) -> Generator[Row, None, None]:
     """Yield the rows as they come, with a bar in a terminal and now and then a line elsewhere."""
     import time
 

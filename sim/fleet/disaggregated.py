@@ -10,7 +10,7 @@ import numpy as np
 
 from sim.fleet.profile import GpuProfile
 from sim.fleet.queueing import Wait
-from sim.fleet.sizing import Infeasible, Objective
+from sim.fleet.sizing import Infeasible, Objective, percentile_with
 from sim.fleet.workload import Floats, Lengths
 
 ALPHA_PREFILL, ALPHA_DECODE, BETA_TTFT = 0.90, 0.92, 1.80
@@ -105,7 +105,7 @@ def disaggregated_at(
         prefill=engines[0],
         decode=engines[1],
         rate_per_s=min(engines[0] * cost.alpha_prefill / prefill.mean_s, engines[1] * slots / service),
-        ttft_p99_s=cost.beta_ttft * _percentile(prefill.seconds, wait),
+        ttft_p99_s=cost.beta_ttft * percentile_with(wait, prefill.seconds, share=0.99),
         decode_wait_p99_s=decode_wait.percentile_s(0.99),
         tpot_s=decode.iteration_s(active, resident),
         prefill_utilization=rate_per_s * prefill.mean_s / cost.alpha_prefill / engines[0],
@@ -123,20 +123,6 @@ def _alone(profile: GpuProfile, lengths: Lengths) -> Floats:
             iterations * (profile.w_s + profile.h_s * lengths.input_tokens / profile.calibration_context)
         )
     return np.asarray(np.maximum(iterations * one, profile.prefill_compute_s(lengths)))
-
-
-def _percentile(seconds: Floats, wait: Wait) -> float:
-    """Return the 99th percentile of a wait and a prefill together, independent of each other."""
-    if wait.decay_per_s == 0:
-        return math.inf
-    low, high = 0.0, float(seconds.max()) + wait.percentile_s(0.999)
-    for _ in range(60):
-        middle = (low + high) / 2
-        if float(wait.longer_than(middle - seconds).mean()) > 0.01:
-            low = middle
-        else:
-            high = middle
-    return high
 
 
 def sweep_disaggregated(

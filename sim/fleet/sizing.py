@@ -11,7 +11,7 @@ from sim.config import InvalidConfig
 from sim.fleet.availability import provisioned
 from sim.fleet.profile import GpuProfile
 from sim.fleet.queueing import Wait
-from sim.fleet.workload import Lengths
+from sim.fleet.workload import Floats, Lengths
 
 MOST_ENGINES = 1_000_000
 UTILIZATION_CAP = 0.85
@@ -88,13 +88,20 @@ def _ttft_s(profile: GpuProfile, lengths: Lengths, wait: Wait, *, active: float,
 
     The share of requests above x is the mean over all prompts of P(wait > x - prefill).
     """
+    return percentile_with(wait, prefill_s(profile, lengths, active=active), share=share)
+
+
+def percentile_with(wait: Wait, seconds: Floats, *, share: float) -> float:
+    """Return a percentile of a wait and a time of one's own together, independent of each other.
+
+    ``seconds``: float64 [n], the own times, equally likely.
+    """
     if wait.decay_per_s == 0:
         return math.inf
-    prefill = prefill_s(profile, lengths, active=active)
-    low, high = 0.0, float(prefill.max()) + wait.percentile_s(1 - (1 - share) / 10) + PRECISION_S
+    low, high = 0.0, float(seconds.max()) + wait.percentile_s(1 - (1 - share) / 10) + PRECISION_S
     while high - low > PRECISION_S:
         middle = (low + high) / 2
-        if float(wait.longer_than(middle - prefill).mean()) > 1 - share:
+        if float(wait.longer_than(middle - seconds).mean()) > 1 - share:
             low = middle
         else:
             high = middle

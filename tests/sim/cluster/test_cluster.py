@@ -80,7 +80,7 @@ def seen_at_once(pick: Pick) -> LatencyModel:
     return replace(any_model(pick), alpha2=0)
 
 
-open_cases = cases(model=any_model, impatient=True)
+open_cases = cases(model=any_model, impatient=True, costly=True)
 
 
 @examples(100)

@@ -53,6 +53,7 @@ def first_header(ready: Preparation, settings: Settings, *, executor: Executor) 
         stall_timeout_s=limits.stall_timeout_s,
         max_concurrency=limits.max_concurrency,
         max_retries=limits.max_retries or None,
+        max_retry_wait_s=limits.max_retry_wait_s if limits.max_retries else None,
         num_warmup_requests=settings.warmup.num_requests or None,
         warmup_s=settings.warmup.seconds or None,
         num_planned=len(ready.plan),
@@ -138,6 +139,7 @@ def final_header(
             *([facts.stopped] if facts.stopped else []),
             *_remarks(answer_counts),
             *_lost_rounds(progress),
+            *_cut_waits(progress, settings),
             *_missing_server_fields(ready, answer_counts),
             *_each_lost(processes),
             *_about_processes(processes, settings),
@@ -195,6 +197,12 @@ def _lost_rounds(progress: Progress) -> tuple[str, ...]:
     return (
         (f"{lost} requests were not sent because an earlier round of their session failed",) if lost else ()
     )
+
+
+def _cut_waits(progress: Progress, settings: Settings) -> tuple[str, ...]:
+    cut, most_s = progress.num_waits_cut, settings.limits.max_retry_wait_s
+    said = f"{cut} times Retry-After asked for a longer wait than {most_s:g} s (--max-retry-wait), which was waited"
+    return (said,) if cut else ()
 
 
 def _missing_server_fields(ready: Preparation, answer_counts: AnswerCounts) -> tuple[str, ...]:

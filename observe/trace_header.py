@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_SHOWN_FINGERPRINTS = 5
+
+
 def first_header(ready: Preparation, settings: Settings, *, executor: Executor) -> Header:
     """Return the header that the trace has while the run goes on."""
     asked = ready.plan.trace.header
@@ -187,6 +190,11 @@ def _remarks(answer_counts: AnswerCounts) -> tuple[str, ...]:
         said.append(f"{answer_counts.other_length} answers have more or fewer tokens than requested")
     if answer_counts.without_usage:
         said.append(f"{answer_counts.without_usage} answers have no usage: their number of tokens is unknown")
+    if answer_counts.unusable:
+        fields = ", ".join(
+            f"{name} ({count} answers)" for name, count in sorted(answer_counts.unusable.items())
+        )
+        said.append(f"values that cannot be, taken as unknown: {fields}")
     if (change := server_change(answer_counts)) is not None:
         said.append(change)
     return tuple(said)
@@ -250,8 +258,11 @@ def server_change(answer_counts: AnswerCounts) -> str | None:
     """Return that the server changed during the run, if its fingerprints say so."""
     if len(answer_counts.fingerprints) < 2:
         return None
+    shown = list(answer_counts.fingerprints)[:_SHOWN_FINGERPRINTS]
+    more = len(answer_counts.fingerprints) - len(shown)
     return (
-        f"the server changed during the run: system_fingerprint {' then '.join(answer_counts.fingerprints)}"
+        f"the server changed during the run: system_fingerprint {' then '.join(shown)}"
+        f"{f' and {more} more' if more else ''}"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from types import SimpleNamespace
 
@@ -68,6 +69,7 @@ class AiohttpSender:
     async def _read(self, response: aiohttp.ClientResponse, exchange: Exchange) -> None:
         """Stamp blob after blob to the body's end, which lets the connection be used again."""
         content, clock = response.content, self._clock
+        _end_with_connection(response)
         try:
             while blob := await content.readany():
                 exchange.take(blob, clock())
@@ -106,6 +108,25 @@ class AiohttpSender:
         hooks.on_connection_create_end.append(end_wait)
         hooks.on_request_chunk_sent.append(dispatched)
         return hooks
+
+
+def _end_with_connection(response: aiohttp.ClientResponse) -> None:
+    """Let a body end with its connection: after broken framing, aiohttp may leave the body's reader waiting."""
+    content = response.content
+    if response.connection is None or response.connection.protocol is None:  # released: the body is whole
+        return
+
+    def end(connection_end: asyncio.Future[None] | None = None) -> None:
+        if connection_end is not None and not connection_end.cancelled():
+            connection_end.exception()  # retrieved, or asyncio complains of it
+        if not content.is_eof() and content.exception() is None:
+            content.set_exception(aiohttp.ClientPayloadError("broken framing"))
+
+    closed = response.connection.protocol.closed
+    if closed is None:
+        end()
+    else:
+        closed.add_done_callback(end)
 
 
 def open_session(

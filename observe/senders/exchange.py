@@ -136,6 +136,11 @@ _LONGEST_MESSAGE = 500
 
 
 def one_line(text: str) -> str:
-    """Return ``text`` on one line and of bounded length."""
+    """Return ``text`` on one line and of bounded length, control characters as escapes."""
     flat = " ".join(text.split())
-    return flat if len(flat) <= _LONGEST_MESSAGE else flat[: _LONGEST_MESSAGE - 1] + "…"
+    flat = flat if len(flat) <= _LONGEST_MESSAGE else flat[: _LONGEST_MESSAGE - 1] + "…"
+    if flat.isprintable():
+        return flat
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in flat
+    )

@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: help install demo test lint types docs bench validate live live-router conformance-random lock wheel wheel-check clean
+.PHONY: help install demo test fuzz lint types docs bench validate live live-router conformance-random lock wheel wheel-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,10 @@ test: $(STAMP) ## everything that needs no GPU and no hour
 	$(BIN)/python -c "from sim import compile_engine; compile_engine()"  # once, or every worker would compile it
 	$(BIN)/python -c "from sim.cluster.ready import compile_cluster; compile_cluster()"
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
+SECONDS_EACH := 60
+fuzz: $(STAMP) ## SECONDS_EACH=60: damaged and hostile inputs for every reader, so long for each
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS_EACH)
 
 lint: $(STAMP) ## ruff: format and rules
 	$(BIN)/ruff format --check .

@@ -162,7 +162,8 @@ async def _tokenize(request: web.Request) -> web.Response:
         prompt = body.get("prompt")
         if not isinstance(prompt, str) and "messages" not in body:
             raise Refusal("prompt: got no text, expected prompt or messages", param="prompt")
-        return (encode(prompt) if isinstance(prompt, str) else chat_tokens(body)).tolist()
+        found: list[int] = (encode(prompt) if isinstance(prompt, str) else chat_tokens(body)).tolist()
+        return found
 
     tokens = await parsed_body(request, tokens_of, limits=site.limits)
     limit = site.max_model_len

@@ -310,6 +310,7 @@ def _results(
     if until_us is not None:
         cut_off_cluster(world, states, outcomes, until_us=until_us)
         ways[(ways == Exit.UNDER_WAY) & (outcomes.status == Status.TIMEOUT)] = Exit.TIMED_OUT
+        ways[(ways == Exit.TIMED_OUT) & (outcomes.status == Status.UNFINISHED)] = Exit.UNDER_WAY
     if until_us is None or not may_go_on(operations.table, world):
         outcomes.status[outcomes.status == Status.UNFINISHED] = Status.STUCK
     clocks = [int(state.engine[0].clock.now_us) for state in states]

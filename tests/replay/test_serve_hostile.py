@@ -118,7 +118,10 @@ async def test_a_large_body_is_parsed_while_others_are_answered(monkeypatch: pyt
         return parse(body)
 
     monkeypatch.setattr(app, "parse_completion", slow)
-    async with served(latency=QUICK, engine={"max_model_len": 1 << 17, "num_gpu_blocks": 9000}) as (_, client):
+    async with served(latency=QUICK, engine={"max_model_len": 1 << 17, "num_gpu_blocks": 9000}) as (
+        _,
+        client,
+    ):
         body = json.dumps({"prompt": "a" * (LARGE_BODY + 1), "max_tokens": 1}).encode()
         large = asyncio.create_task(answer(client, "/v1/completions", body))
         await asyncio.sleep(0)

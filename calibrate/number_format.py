@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from calibrate.compare.bootstrap import Estimate
 
 METRIC_NAMES = {
@@ -57,6 +59,41 @@ def duration(value_us: float | None) -> str:
     else:
         text = f"{digits(value_us / 1_000_000)} s"
     return text.replace("-", MINUS).replace(" ", SPACE)
+
+
+TIME_UNITS = {"s": 1e6, "ms": 1e3, "µs": 1.0}
+"""What to divide µs by, the larger unit first."""
+LONGEST = 1e5
+"""A number that would be longer than this takes the next larger unit."""
+
+
+def unit_of(values_us: Sequence[float | None]) -> str:
+    """Return the one unit for times that stand in one column: the largest in which the smallest keeps its digits.
+
+    A time of less than a thousandth of the largest does not count: an error near 0 needs no unit of its own.
+    """
+    sizes = [abs(value) for value in values_us if value]
+    if not sizes:
+        return "ms"
+    longest = max(sizes)
+    smallest = min(size for size in sizes if size >= longest / 1000)
+    fitting = (
+        unit
+        for unit, divisor in TIME_UNITS.items()
+        if smallest >= 0.95 * divisor or longest / divisor >= LONGEST / 1000
+    )
+    return next(fitting, "µs")
+
+
+def in_one_unit(*columns: Sequence[float | None]) -> tuple[str, list[list[str]]]:
+    """Return the unit of some columns of times, and the columns as text in it, three digits each."""
+    unit = unit_of([value for column in columns for value in column])
+    divisor = TIME_UNITS[unit]
+    shown = [
+        [NONE if value is None else digits(value / divisor).replace("-", MINUS) for value in column]
+        for column in columns
+    ]
+    return unit, shown
 
 
 def digits(value: float) -> str:

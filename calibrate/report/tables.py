@@ -10,7 +10,9 @@ from calibrate.compare.bootstrap import Estimate
 from calibrate.compare.errors import MetricErrors
 from calibrate.compare.phases import PHASE_NAMES
 from calibrate.compare.rates import Rate
-from calibrate.findings import Calibration
+from calibrate.compare.served import STATISTICS as SERVED_STATISTICS
+from calibrate.compare.served import served_sides
+from calibrate.findings import Calibration, Compared
 from calibrate.fit.objective.coefficients import UNITS
 from calibrate.fit.result import Fit
 
@@ -157,31 +159,66 @@ def equivalence_table(calibration: Calibration) -> TextTable:
     return ["equivalence of means", "ratio", "margin", "p", "equivalent"], rows
 
 
+def served_table(runs: Sequence[Compared]) -> tuple[list[str], list[list[str]], list[int]]:
+    """Return a row per run and side in absolute numbers, and where each run begins."""
+    sides = [(each, served_sides(each.pairs)) for each in runs]
+    columns: dict[str, list[float | None]] = {}
+    for _, both in sides:
+        for side in both:
+            for metric, values in side.latencies_us.items():
+                for place, statistic in enumerate(SERVED_STATISTICS):
+                    name = f"{number_format.METRIC_NAMES[metric]} {statistic}"
+                    columns.setdefault(name, []).append(None if values is None else values[place])
+    cells = {}
+    for name, column in columns.items():
+        unit, (shown,) = number_format.in_one_unit(column)
+        cells[f"{name}, {unit}"] = shown
+    rows = []
+    for number, (each, both) in enumerate(sides):
+        for place, side in enumerate(both):
+            row = 2 * number + place
+            rates = (number_format.rate(side.requests_per_s), number_format.rate(side.output_tokens_per_s))
+            who = ("observed", "simulated")[place]
+            name = each.source.name if place == 0 else ""
+            rows.append([name, who, *rates, *(column[row] for column in cells.values())])
+    return ["run", "", "requests/s", "output tokens/s", *cells], rows, [2 * i for i in range(1, len(sides))]
+
+
 def origin_table(calibration: Calibration) -> TextTable:
     """Return a mean request's phases on both sides and how much of the error each brings."""
     assert calibration.origin is not None  # noqa: S101 - the caller has looked
+    phases = calibration.origin.phases
+    unit, columns = number_format.in_one_unit(
+        [phase.observed for phase in phases.values()],
+        [phase.simulated for phase in phases.values()],
+        [phase.error.value for phase in phases.values()],
+    )
     rows = [
         [
             PHASE_NAMES[name],
-            number_format.duration(phase.observed),
-            number_format.duration(phase.simulated),
-            number_format.duration(phase.error.value),
+            *times,
             number_format.percent(phase.share.value, signed=True),
             number_format.percent_interval(phase.share, signed=True),
         ]
-        for name, phase in calibration.origin.phases.items()
+        for (name, phase), times in zip(phases.items(), zip(*columns, strict=True), strict=True)
     ]
-    return ["phase of a mean request", "observed", "simulated", "error", "of E2E", "interval"], rows
+    return ["phase of a mean request", *sides(unit), "of E2E", "interval"], rows
+
+
+def sides(unit: str) -> list[str]:
+    """Return the headings of both sides and their difference, with the unit."""
+    return [f"{name}, {unit}" for name in ("observed", "simulated", "error")]
 
 
 def worst_table(calibration: Calibration) -> TextTable:
     """Return the worst requests: where to find them and how long each side takes."""
     many = len({each.trace for each in calibration.worst}) > 1
+    unit, (arrivals,) = number_format.in_one_unit([each.arrival_us for each in calibration.worst])
     rows = [
         [
             each.request_id,
             *([each.trace] if many else []),
-            number_format.duration(each.arrival_us),
+            arrival,
             count(each.prompt_tokens),
             count(each.output_tokens),
             f"{each.in_flight:,}",
@@ -189,9 +226,9 @@ def worst_table(calibration: Calibration) -> TextTable:
             phases(each.simulated_phases),
             number_format.percent(each.rel_error, signed=True),
         ]
-        for each in calibration.worst
+        for each, arrival in zip(calibration.worst, arrivals, strict=True)
     ]
-    head = ["request", *(["trace"] if many else []), "arrival", "prompt", "output", "in flight"]
+    head = ["request", *(["trace"] if many else []), f"arrival, {unit}", "prompt", "output", "in flight"]
     return [*head, "observed", "simulated", "E2E error"], rows
 
 

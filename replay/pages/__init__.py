@@ -7,8 +7,9 @@ follow the page.
 from __future__ import annotations
 
 from replay.pages.bars import bars, legend
-from replay.pages.chart import Across, Band, Chart, Dots, Hint, Line, Mark, Rule, chart
+from replay.pages.chart import Across, Band, Chart, Dots, Line, Mark, Rule, chart
 from replay.pages.heat import MOST_ROWS, HeatMap, heat_map
+from replay.pages.hover import Hint
 from replay.pages.page import (
     Cell,
     Code,

@@ -187,7 +187,7 @@ def test_terms_are_explained_where_they_first_stand(fitted: Calibration) -> None
     for text in (markdown, page):
         for term in (r"rank R: \w", r"KS: \w", r"Wasserstein: \w", r"[Cc]ondition number [\d.e+]+ \(\w"):
             assert re.search(term, text), term
-    assert page.index("Wasserstein: ") < page.index(">Wasserstein</th>")
+    assert page.index("Wasserstein: ") < page.index(">Wasserstein, ")
 
 
 def test_a_client_that_was_the_limit_is_among_the_warnings_of_the_verdict(fitted: Calibration) -> None:

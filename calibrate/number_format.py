@@ -63,24 +63,23 @@ def duration(value_us: float | None) -> str:
 
 TIME_UNITS = {"s": 1e6, "ms": 1e3, "µs": 1.0}
 """What to divide µs by, the larger unit first."""
-LONGEST = 1e5
-"""A number that would be longer than this takes the next larger unit."""
+MOST = 100.0
+"""Times that reach so many of a unit are written in it, however small the others are."""
+NEGLIGIBLE = 1e-4
+"""A time of less than this share of the largest has no say: an error near 0 needs no unit of its own."""
 
 
 def unit_of(values_us: Sequence[float | None]) -> str:
-    """Return the one unit for times that stand in one column: the largest in which the smallest keeps its digits.
-
-    A time of less than a thousandth of the largest does not count: an error near 0 needs no unit of its own.
-    """
+    """Return the one unit for times that stand in one column: the largest in which the smallest keeps its digits."""
     sizes = [abs(value) for value in values_us if value]
     if not sizes:
         return "ms"
     longest = max(sizes)
-    smallest = min(size for size in sizes if size >= longest / 1000)
+    smallest = min(size for size in sizes if size >= NEGLIGIBLE * longest)
     fitting = (
         unit
         for unit, divisor in TIME_UNITS.items()
-        if smallest >= 0.95 * divisor or longest / divisor >= LONGEST / 1000
+        if smallest >= 0.95 * divisor or longest >= MOST * divisor
     )
     return next(fitting, "µs")
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from calibrate import number_format
 from calibrate.compare.bootstrap import Estimate
 from calibrate.compare.errors import MetricErrors
 from calibrate.compare.phases import PHASE_NAMES
 from calibrate.compare.rates import Rate
+from calibrate.compare.served import LATENCIES as SERVED_LATENCIES
 from calibrate.compare.served import STATISTICS as SERVED_STATISTICS
-from calibrate.compare.served import served_sides
+from calibrate.compare.served import ServedSide, served_sides
 from calibrate.findings import Calibration, Compared
 from calibrate.fit.objective.coefficients import UNITS
 from calibrate.fit.result import Fit
@@ -160,28 +161,34 @@ def equivalence_table(calibration: Calibration) -> TextTable:
 
 
 def served_table(runs: Sequence[Compared]) -> tuple[list[str], list[list[str]], list[int]]:
-    """Return a row per run and side in absolute numbers, and where each run begins."""
-    sides = [(each, served_sides(each.pairs)) for each in runs]
-    columns: dict[str, list[float | None]] = {}
-    for _, both in sides:
-        for side in both:
-            for metric, values in side.latencies_us.items():
-                for place, statistic in enumerate(SERVED_STATISTICS):
-                    name = f"{number_format.METRIC_NAMES[metric]} {statistic}"
-                    columns.setdefault(name, []).append(None if values is None else values[place])
-    cells = {}
-    for name, column in columns.items():
-        unit, (shown,) = number_format.in_one_unit(column)
-        cells[f"{name}, {unit}"] = shown
-    rows = []
-    for number, (each, both) in enumerate(sides):
-        for place, side in enumerate(both):
-            row = 2 * number + place
-            rates = (number_format.rate(side.requests_per_s), number_format.rate(side.output_tokens_per_s))
-            who = ("observed", "simulated")[place]
-            name = each.source.name if place == 0 else ""
-            rows.append([name, who, *rates, *(column[row] for column in cells.values())])
-    return ["run", "", "requests/s", "output tokens/s", *cells], rows, [2 * i for i in range(1, len(sides))]
+    """Return a row per run and side in absolute numbers, and where each run after the first begins."""
+    found = [(each.source.name, who, side) for each in runs for who, side in _both_sides(each)]
+    names, columns = [], []
+    for metric in SERVED_LATENCIES:
+        values = [side.latencies_us[metric] for _, _, side in found]
+        of_statistics = [
+            [None if each is None else each[place] for each in values]
+            for place in range(len(SERVED_STATISTICS))
+        ]
+        unit, shown = number_format.in_one_unit(*of_statistics)
+        names += [f"{number_format.METRIC_NAMES[metric]} {each}, {unit}" for each in SERVED_STATISTICS]
+        columns += shown
+    rows = [
+        [
+            name if who == "observed" else "",
+            who,
+            number_format.rate(side.requests_per_s),
+            number_format.rate(side.output_tokens_per_s),
+            *times,
+        ]
+        for (name, who, side), times in zip(found, zip(*columns, strict=True), strict=True)
+    ]
+    head = ["run", "", "requests/s", "output tokens/s", *names]
+    return head, rows, [2 * number for number in range(1, len(runs))]
+
+
+def _both_sides(compared: Compared) -> Iterator[tuple[str, ServedSide]]:
+    yield from zip(("observed", "simulated"), served_sides(compared.pairs), strict=True)
 
 
 def origin_table(calibration: Calibration) -> TextTable:

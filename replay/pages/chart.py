@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.pages.hover import Hint, hints_of
+from replay.pages.marks import Across, Band, Dots, Line, Mark
 from replay.pages.scale import Scale
 
 Floats = NDArray[np.float64]
@@ -25,61 +26,6 @@ DIGIT_WIDTH = 6.6
 """Of the ticks' numbers, in pixels."""
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 10.0, 26.0, 38.0
 """Room around the plot for ticks, title and label, in pixels."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """A line through points in order; ``steps`` holds each value until the next point.
-
-    ``label``: what a pointer over the chart calls it, its name where empty.
-    """
-
-    x: Floats
-    y: Floats
-    name: str
-    steps: bool = False
-    label: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dots:
-    """Points on their own."""
-
-    x: Floats
-    y: Floats
-    name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Band:
-    """The area between two lines."""
-
-    x: Floats
-    low: Floats
-    high: Floats
-    name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Across:
-    """The area between two lines that both rise with ``y``: a band around a distribution function."""
-
-    low: Floats
-    high: Floats
-    y: Floats
-    name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """A straight reference line from one point to another."""
-
-    start: tuple[float, float]
-    end: tuple[float, float]
-    name: str = "reference"
-
-
-Mark = Line | Dots | Band | Across | Rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

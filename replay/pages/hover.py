@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from replay.pages.marks import Line
 from replay.pages.scale import Scale
-
-if TYPE_CHECKING:
-    from replay.pages.chart import Line
 
 Floats = NDArray[np.float64]
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
+from replay.twin.own.own_code import with_code_option
 from traces.errors import ServerError, VtwinError
 
 if TYPE_CHECKING:
@@ -219,6 +220,7 @@ def demo(
     typer.echo(f"\nreport: {output / 'report' / 'report.html'}")
 
 
+@with_code_option
 def validate(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     context: typer.Context,
     url: Annotated[str, typer.Option(help="The server: http://HOST:PORT, with or without /v1.")],

@@ -33,6 +33,14 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _finite_seconds(text: str) -> float:
+    """Return seconds > 0 that are not infinite."""
+    seconds = _seconds(text)
+    if seconds == float("inf"):
+        raise typer.BadParameter(f"got {text!r}, expected a time > 0")
+    return seconds
+
+
 def _warmup(text: str) -> WarmUp:
     """Return the warm-up that the text means: a number of requests, or a time with its unit."""
     from traces.units import parse_seconds
@@ -122,6 +130,15 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             rich_help_panel=LIMITS,
         ),
     ] = 0,
+    max_retry_wait: Annotated[
+        float,
+        typer.Option(
+            metavar="S",
+            parser=_finite_seconds,
+            help="Longest wait before a retry, whatever Retry-After says.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = "60",  # type: ignore[assignment]
     warmup: Annotated[
         WarmUp | None,
         typer.Option(
@@ -324,6 +341,7 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             stall_timeout_s=_finite(stall_timeout),
             max_concurrency=max_concurrency,
             max_retries=retries,
+            max_retry_wait_s=max_retry_wait,
         ),
         warmup=replace(warmup or WarmUp(), is_recorded=keep_warmup),
         events=not no_itl,

@@ -18,6 +18,7 @@ from observe.preparation import Preparation, Tell, prepare
 from observe.record.live_trace import LiveTrace
 from observe.run.dispatch import RunFacts
 from observe.run.early_stop import ErrorRateStop
+from observe.run.preflight import need_descriptors
 from observe.run.progress import Progress
 from observe.senders.endpoint import Api, parse_endpoint
 from observe.senders.exchange import monotonic_ns
@@ -109,6 +110,7 @@ async def observe_with(
     tell = tell or (lambda _: None)
     try:
         ready = await prepare(workload, settings, client, tell=tell)
+        need_descriptors(ready.plan, settings)
         for note in ready.notes:
             tell(note)
         if settings.processes > 1:

@@ -25,6 +25,10 @@ _BACKLOG_STEP = 4
 answers per turn of the loop than come in, and would keep them all in memory until the end of the run."""
 
 
+_LINES_AFTER_ABORT = 200_000
+"""Lines of aborted answers that are still read, about half a second's worth: the user wants the run to end."""
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class AnswerCounts:
     """What the answers were like, counted: it qualifies the numbers drawn from them."""
@@ -37,6 +41,11 @@ class AnswerCounts:
     with_cached_tokens: int = 0
     with_timings: int = 0
     fingerprints: Counter[str] = field(default_factory=Counter)
+    unusable: Counter[str] = field(default_factory=Counter)
+
+    def note_unusable(self, reading: Reading) -> None:
+        """Count the fields of any answer, whole or not, that said what cannot be."""
+        self.unusable.update(reading.unusable)
 
     def note(self, reading: Reading, *, asked: int) -> None:
         """Count one whole answer of which ``asked`` tokens had been asked."""
@@ -80,6 +89,7 @@ class Recorder:
         self._waiting: deque[SentRequest] = deque()
         self._wake = asyncio.Event()
         self._closing = False
+        self._lines_left = _LINES_AFTER_ABORT
         self.answer_counts = AnswerCounts()
         self.fault: TraceError | None = None
 
@@ -108,11 +118,13 @@ class Recorder:
 
     async def _record(self, request: SentRequest) -> None:
         awaited_rows = request.row in self._awaited
+        self._drop_if_too_long(request.exchange)
         slices = 1 + len(self._waiting) // _BACKLOG_STEP
         reading = await read_exchange(
             request.exchange,
             streaming=self._streaming,
             with_reply=awaited_rows,
+            asked=self._max_tokens[request.row],
             events_per_slice=_EVENTS_PER_SLICE * slices,
         )
         failure = failure_of(request.exchange, reading)
@@ -124,6 +136,7 @@ class Recorder:
             request.exchange, reading, status="ok" if failure is None else failure.status
         )
         self.on_outcome(failure is None)
+        self.answer_counts.note_unusable(reading)
         if failure is None:
             self.answer_counts.note(reading, asked=self._max_tokens[request.row])
         try:
@@ -132,20 +145,33 @@ class Recorder:
             self.fault = fault
             raise
 
+    def _drop_if_too_long(self, exchange: Exchange) -> None:
+        """Leave an aborted answer unread where those before it have used up what may still be read."""
+        if exchange.failure is None or exchange.failure.status != "aborted":
+            return
+        cost = exchange.num_lines + exchange.num_bytes // 1000
+        if cost > self._lines_left:
+            exchange.blobs, exchange.stamps = [], []
+        else:
+            self._lines_left -= cost
+
 
 async def read_exchange(
     exchange: Exchange,
     *,
     streaming: bool = True,
     with_reply: bool = False,
+    asked: int | None = None,
     events_per_slice: int = _EVENTS_PER_SLICE,
 ) -> Reading:
     """Return what the exchange's blobs say, the loop given its turn every few events; let the blobs go."""
     last = exchange.stamps[-1] if exchange.stamps else None
     if not streaming:
         blobs, exchange.blobs = exchange.blobs, []
-        return read_unstreamed(blobs, last, whole=exchange.failure is None, with_reply=with_reply)
-    reader = StreamReader(with_reply=with_reply)
+        return read_unstreamed(
+            blobs, last, whole=exchange.failure is None, with_reply=with_reply, asked=asked
+        )
+    reader = StreamReader(with_reply=with_reply, asked=asked)
     count = 0
     for blob, stamp in zip(exchange.blobs, exchange.stamps, strict=True):
         count += reader.take(blob, stamp)

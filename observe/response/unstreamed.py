@@ -11,11 +11,16 @@ from observe.response.stream_reader import StreamReader, error_message
 
 
 def read_unstreamed(
-    blobs: Sequence[bytes], last_stamp: int | None, *, whole: bool, with_reply: bool = False
+    blobs: Sequence[bytes],
+    last_stamp: int | None,
+    *,
+    whole: bool,
+    with_reply: bool = False,
+    asked: int | None = None,
 ) -> Reading:
     """Return what the body says. When the first token came is not known; the last came with the last byte."""
     body = b"".join(blobs)
-    reader = StreamReader(streamed=False, with_reply=with_reply)
+    reader = StreamReader(streamed=False, with_reply=with_reply, asked=asked)
     if not body or last_stamp is None or not whole:
         return reader.finish(last_stamp, whole=False)
     fault = _fault(body)

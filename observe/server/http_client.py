@@ -10,6 +10,7 @@ import orjson
 
 from observe.senders.aiohttp_sender import describe, open_session, read_some
 from observe.senders.endpoint import Endpoint
+from observe.senders.exchange import one_line
 from traces import ServerError
 
 _TIMEOUT_S = 30.0
@@ -35,7 +36,7 @@ class Answer:
 
     def excerpt(self) -> str:
         """Return the body's beginning on one line."""
-        return " ".join(self.body[:200].decode("utf-8", "replace").split())
+        return one_line(self.body[:200].decode("utf-8", "replace"))
 
 
 class ServerClient:

@@ -11,7 +11,7 @@ import json
 import threading
 import time
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,6 +38,7 @@ Fault = Literal[
     "slow head",
     "enormous line",
     "tools only",
+    "endless",
 ]
 METRICS = """\
 # HELP vllm:num_preemptions_total Preemptions.
@@ -80,6 +81,8 @@ class Behaviour:
     extras: bool = True
     fewer_tokens: int = 0
     new_fingerprint_from: int | None = None
+    raw: Mapping[int, bytes] = field(default_factory=dict)
+    """The whole answer, head and all, to the requests of these numbers; the connection is closed after it."""
 
 
 @dataclass(kw_only=True)
@@ -224,6 +227,11 @@ class Answering:
     async def answer(self) -> bool:
         """Answer; return whether the connection goes on."""
         behaviour = self.behaviour
+        if (raw := behaviour.raw.get(self.received.number)) is not None:
+            self.writer.write(raw)
+            await self.writer.drain()
+            self.writer.close()
+            return False
         if behaviour.close_on_next and self.received.connection_use > 0:
             self.writer.transport.abort()  # it had made up its mind to close when the request came
             return False
@@ -349,6 +357,9 @@ class Answering:
         if fault == "enormous line":
             await self._write(b": " + b"x" * 3_000_000 + b"\n\n")
             await self._write(b'data: {"choices": [], "padding": "' + b"y" * 3_000_000 + b'"}\n\n')
+        while fault == "endless":
+            await self._write(b'data: {"choices": [{"text": "x"}]}\n\n' * 50)
+            await self.writer.drain()
         if fault == "error event":
             await self._write(b'data: {"error": {"message": "engine died"}}\n\n')
         return True

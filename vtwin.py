@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
+from replay.twin.own.own_code import with_code_option
 from traces.errors import ServerError, VtwinError
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ COMMANDS = {
         "Compare observed with simulated, fit the twin, write a report.",
     ),
     "compare": ("calibrate.runs.cli:compare", "Compare two runs, neither taken for the truth."),
+    "report": ("replay.measured.cli:report", "Show measured traces as a page, one or several loads."),
     "capacity": ("replay.plan.cli:capacity", "Find the highest rate at which a twin meets latency limits."),
     "tune": ("replay.plan.tune.cli:tune", "Find the engine flags that serve most within latency limits."),
     "sweep": ("replay.plan.sweep.cli:sweep", "Simulate configurations x workloads x seeds into one table."),
@@ -67,6 +69,7 @@ EXAMPLES = {
     "calibrate": "vtwin calibrate traces/low traces/high --fit --holdout traces/middle --write-config twin.yaml "
     "--report report",
     "compare": "vtwin compare traces/before traces/after",
+    "report": "vtwin report traces/one traces/two traces/four --slo ttft=500ms,tpot=50ms --output server.html",
     "capacity": "vtwin capacity --config twin.yaml --slo ttft_p99=500ms,tpot_p99=50ms --like traces/five",
     "tune": "vtwin tune --config twin.yaml --slo ttft_p99=500ms,tpot_p99=50ms --like traces/five",
     "sweep": "vtwin sweep grid.yaml --output sweep.parquet --report sweep.html",
@@ -283,6 +286,7 @@ def demo(
     typer.echo(f"\nreport: {output / 'report' / 'report.html'}")
 
 
+@with_code_option
 def validate(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     context: typer.Context,
     url: Annotated[str, typer.Option(help="The server: http://HOST:PORT, with or without /v1.")],

@@ -10,7 +10,10 @@ from typing import Annotated, Literal
 
 import typer
 
+from replay.twin.own.own_code import with_code_option
 
+
+@with_code_option
 def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     observed: Annotated[
         list[Path], typer.Argument(metavar="OBSERVED…", help="Observed traces: stems, headers or tables.")

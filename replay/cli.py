@@ -17,6 +17,7 @@ from replay.simulation_command import (
     simulate_and_write,
     working,
 )
+from replay.twin.own.own_code import with_code_option
 from traces.workload.options import WorkloadOptions, with_workload_options
 
 if TYPE_CHECKING:
@@ -182,6 +183,7 @@ config_app = typer.Typer(
 )
 
 
+@with_code_option
 def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     trace: Annotated[
         Path,
@@ -276,6 +278,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     _simulate(twins, [("", "", recorded)], output=output, overwrite=overwrite, options=options)
 
 
+@with_code_option
 @with_workload_options
 def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     workload: WorkloadOptions,
@@ -337,6 +340,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     _simulate(twins, loads, output=output, overwrite=overwrite, options=options)
 
 
+@with_code_option
 def serve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     config: ConfigOption,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
@@ -396,6 +400,7 @@ def serve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 
 
 @config_app.command()
+@with_code_option
 def show(
     config: Annotated[
         Path | None, typer.Argument(metavar="[TWIN.yaml]", show_default=False, help="The file to show.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from replay.twin.own.own_code import with_code_option
 from traces.workload.options import WorkloadOptions, with_workload_options
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ def info(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 
 
 @model_app.command()
+@with_code_option
 @with_workload_options
 def compare(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     workload: WorkloadOptions,

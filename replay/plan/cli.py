@@ -8,9 +8,11 @@ from typing import Annotated
 import typer
 
 from replay.simulation_command import AnywayOption
+from replay.twin.own.own_code import with_code_option
 from traces.workload.options import WorkloadOptions, with_workload_options
 
 
+@with_code_option
 @with_workload_options
 def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     workload: WorkloadOptions,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 import yaml
 
-from replay.twin.custom_model import load_function, place_of_function
 from replay.twin.infrastructure.read import (
     read_autoscaler,
     read_failures,
@@ -26,6 +25,7 @@ from replay.twin.keys.settings import (
     settings_of,
     translated,
 )
+from replay.twin.own.custom_model import load_function, place_of_function
 from sim.config import Compatibility, EngineConfig, InvalidConfig
 from sim.latency import LatencyModel
 from traces.errors import ConfigError

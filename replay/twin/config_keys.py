@@ -250,7 +250,7 @@ LATENCY_KEYS: tuple[Key, ...] = (
         "`extended`: more terms, see below; `roofline`, `physics`: from `model_config` and `hardware` "
         "(docs/explanation/latency-models.md); `profiled`: measured operators, added up (`table`); `auto`: blackbox "
         "where defaults know the server, else profiled where `table` is given, else physics, else roofline; "
-        "`FILE.py:Class`: your own (docs/how-to/add-a-latency-model.md).",
+        "`FILE.py:Class`: your own, which needs `--allow-code` (docs/how-to/add-a-latency-model.md).",
         choices=LATENCY_MODELS,
     ),
     Key(

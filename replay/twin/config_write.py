@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from replay.twin.cluster import cluster_lines
 from replay.twin.config_keys import EXTENDED_MEANINGS, LATENCY_CLASSES, engine_fields
-from replay.twin.custom_model import place_of
 from replay.twin.defaults import COEFFICIENTS
 from replay.twin.defaults_write import number, quoted
 from replay.twin.hardware import peak_lines
 from replay.twin.latency import ALPHAS, analytic_coefficients
+from replay.twin.own.custom_model import place_of
 from sim.config import UNBOUNDED, EngineConfig
 from sim.latency import Blackbox, Extended, LatencyModel, Profiled
 

@@ -12,7 +12,6 @@ import yaml
 
 from replay.model.shape import ModelShape
 from replay.twin.config_keys import ANALYTIC, EXTENDED_MEANINGS, LATENCY_KEYS, LATENCY_MODELS
-from replay.twin.custom_model import build, load_class
 from replay.twin.defaults import (
     DefaultsEntry,
     lookup_defaults,
@@ -21,6 +20,7 @@ from replay.twin.defaults import (
 )
 from replay.twin.hardware import Hardware, peak_of, read_shape
 from replay.twin.on_record import Found, Wanted, find_on_record, shape_of_shipped
+from replay.twin.own.custom_model import build, load_class
 from replay.twin.profiled import StepTableFile, read_profiled
 from sim.config import InvalidConfig
 from sim.latency import Blackbox, Extended, LatencyModel, PeakTimes, Physics

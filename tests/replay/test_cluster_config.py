@@ -116,7 +116,10 @@ def load(tmp_path: Path, text: str) -> TwinConfig:
             "{routing: {policy: weighted, scorers: {prefix: 1}}}",
             "cluster.routing.scorers: got 'prefix', expected one of prefix-affinity",
         ),
-        ("{routing: {policy: 'no.py:f'}}", "cluster.routing.policy: got no.py:f (no file"),
+        (
+            "{routing: {policy: 'no.py:f'}}",
+            "cluster.routing.policy: got no.py:f (code of its own), expected --allow-code",
+        ),
         (
             "{snapshot_interval_us: -1}",
             "cluster.snapshot_interval_us: got -1, expected an integer >= 0 (FILE:3)",
@@ -164,7 +167,10 @@ def test_a_wrong_key_is_one_line_with_its_place(tmp_path: Path, text: str, messa
         "{instances: 2, admission: {policy: tenant-budget, budgets: {a: 0.5}}, flow_control: {ttl_us: 100}}",
     ],
 )
-def test_a_cluster_written_out_reads_as_the_same(tmp_path: Path, text: str) -> None:
+def test_a_cluster_written_out_reads_as_the_same(
+    tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VTWIN_ALLOW_CODE", "1")
     config = load(tmp_path, f"cluster: {text}\n")
     (tmp_path / "again.yaml").write_text(dump_config(config))
     assert load_config(tmp_path / "again.yaml", allows_cluster=True) == config

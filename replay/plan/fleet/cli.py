@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from replay.twin.own.own_code import with_code_option
+
 if TYPE_CHECKING:
     from replay.plan.fleet.profiles import Source
     from replay.plan.fleet.size import FleetPlan
@@ -83,6 +85,7 @@ def _fleet() -> None:
 @fleet_app.command(
     epilog="Example: vtwin fleet size --workload azure_cdf.json --rate 200 --slo ttft_p99=500ms --profile A100"
 )
+@with_code_option
 def size(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     workload: WorkloadOption,
     rate: RateOption,
@@ -151,6 +154,7 @@ def size(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 @fleet_app.command(
     "profile", epilog="Example: vtwin fleet profile --from twin.yaml --workload azure_cdf.json > a100.yaml"
 )
+@with_code_option
 def show_profile(
     source: Annotated[
         str, typer.Option("--from", metavar="TWIN.yaml|NAME", help="A twin, or a profile of the table.")
@@ -194,6 +198,7 @@ def show_profile(
 @fleet_app.command(
     epilog="Example: vtwin fleet split --workload azure_cdf.json --rate 200 --slo ttft_p99=500ms --profile A100"
 )
+@with_code_option
 def split(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     workload: WorkloadOption,
     rate: RateOption,
@@ -229,6 +234,7 @@ def split(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 @fleet_app.command(
     epilog="Example: vtwin fleet routers --workload cdf.json --rate 200 --slo ttft_p99=1s --profile A100 --split 2048"
 )
+@with_code_option
 def routers(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     workload: WorkloadOption,
     rate: RateOption,
@@ -277,6 +283,7 @@ def routers(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 @fleet_app.command(
     epilog="Example: vtwin fleet disagg --workload azure_cdf.json --rate 200 --slo ttft_p99=2s --profile A100"
 )
+@with_code_option
 def disagg(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     workload: WorkloadOption,
     rate: RateOption,
@@ -322,6 +329,7 @@ def disagg(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 @fleet_app.command(
     epilog="Example: vtwin fleet whatif --workload cdf.json --rates 50,200 --slo ttft_p99=500ms --profiles A100,H100"
 )
+@with_code_option
 def whatif(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     workload: WorkloadOption,
     rates: Annotated[str, typer.Option(metavar="R,R,…", help="Requests per second, several.")],
@@ -351,6 +359,7 @@ def whatif(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 @fleet_app.command(
     epilog="Example: vtwin fleet flex --workload azure_cdf.json --rate 200 --slo ttft_p99=2s --profile A100"
 )
+@with_code_option
 def flex(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     workload: WorkloadOption,
     rate: RateOption,

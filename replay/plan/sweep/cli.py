@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from replay.twin.own.own_code import with_code_option
+
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
@@ -24,6 +26,7 @@ EVERY_S = 10.0
 """Without a terminal, progress is a line this often."""
 
 
+@with_code_option
 def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     grid: Annotated[
         Path,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from replay.simulation_command import AnywayOption
+from replay.twin.own.own_code import with_code_option
 from traces.workload.options import WorkloadOptions, with_workload_options
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ TRIED = "What to try: values with commas between"
 LIVE = "On a live server"
 
 
+@with_code_option
 @with_workload_options
 def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     workload: WorkloadOptions,

@@ -124,7 +124,7 @@ CLUSTER_KEYS: tuple[Key, ...] = (
         default="round-robin",
         choices=(*ROUTING_NAMES, "module:attribute"),
         meaning="`module:attribute` is a function of yours, `FILE.py:function` one in a file next to TWIN.yaml "
-        "(`sim.cluster.routing.own`).",
+        "(`sim.cluster.routing.own`); it needs `--allow-code`.",
     ),
     _choice("routing.ties", ("first", "random"), "`least-loaded` only. Which of the equally loaded gets it."),
     _mapping(

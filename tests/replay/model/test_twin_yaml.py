@@ -167,7 +167,10 @@ class NoModel:
 """
 
 
-def test_a_model_of_one_s_own_is_taken_from_a_file_beside(tmp_path: Path) -> None:
+def test_a_model_of_one_s_own_is_taken_from_a_file_beside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VTWIN_ALLOW_CODE", "1")
     (tmp_path / "own.py").write_text(OWN)
     first = load_config(
         twin(tmp_path, 'latency: {model: "own.py:Flat", coefficients: {step_us: 25, alpha0: 3}}\n')
@@ -188,8 +191,9 @@ def test_a_model_of_one_s_own_is_taken_from_a_file_beside(tmp_path: Path) -> Non
     ],
 )
 def test_a_model_of_one_s_own_that_is_none_is_refused_in_one_line(
-    tmp_path: Path, model: str, message: str
+    tmp_path: Path, model: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("VTWIN_ALLOW_CODE", "1")
     (tmp_path / "own.py").write_text(OWN)
     with pytest.raises(ConfigError, match=rf"latency\.model: .*{message}"):
         load_config(twin(tmp_path, f'latency: {{model: "{model}"}}\n'))

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
 
+from replay.twin.own.own_code import CodeFault, load_module
 from sim.config import InvalidConfig
 from sim.latency import LatencyModel, PeakTimes
 from traces.errors import ConfigError
@@ -37,9 +34,11 @@ def load_function(place: str, *, folder: Path) -> Callable[..., int]:
     module_name, _, attribute = place.rpartition(":")
     expected = "FILE.py:function in the folder of TWIN.yaml, or module:function"
     try:
-        module = _module_of(module_name, folder=folder)
-    except ImportError as error:
-        raise InvalidConfig(f"routing.policy: got {place} ({error}), expected {expected}") from error
+        module = load_module(module_name, folder=folder)
+    except CodeFault as fault:
+        raise InvalidConfig(
+            f"routing.policy: got {place} ({fault.got}), expected {fault.expected or expected}"
+        ) from fault
     found: Callable[..., int] | None = getattr(module, attribute, None)
     if not callable(found):
         raise InvalidConfig(f"routing.policy: got {place}, expected {expected}")
@@ -53,11 +52,10 @@ def load_class(latency: Section, *, folder: Path) -> type[LatencyModel]:
     place = str(latency.text("model"))
     module_name, _, attribute = place.rpartition(":")
     try:
-        module = _module_of(module_name, folder=folder)
-    except ImportError as error:
-        latency.fail(
-            "model", got=f"{place} ({error})", expected="FILE.py:Class in this file's folder, or module:Class"
-        )
+        module = load_module(module_name, folder=folder)
+    except CodeFault as fault:
+        expected = fault.expected or "FILE.py:Class in this file's folder, or module:Class"
+        latency.fail("model", got=f"{place} ({fault.got})", expected=expected)
     found = getattr(module, attribute, None)
     if not (isinstance(found, type) and issubclass(found, LatencyModel) and is_dataclass(found)):
         latency.fail(
@@ -82,16 +80,3 @@ def build(cls: type[LatencyModel], latency: Section, *, peak: PeakTimes | None) 
         return cls(**given)  # type: ignore[arg-type]  # what its fields are, its own checks say
     except (InvalidConfig, TypeError) as error:
         raise ConfigError(f"latency.coefficients: {error} ({latency.file}:{latency.line})") from error
-
-
-def _module_of(name: str, *, folder: Path) -> ModuleType:
-    if not name.endswith(".py"):
-        return import_module(name)
-    file = folder / name
-    spec = spec_from_file_location(file.stem, file)
-    if spec is None or spec.loader is None or not file.is_file():
-        raise ImportError(f"no file {file}")
-    module = module_from_spec(spec)
-    sys.modules[file.stem] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module

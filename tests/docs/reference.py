@@ -27,6 +27,7 @@ EXIT_CODES = """\
 | 3 | a trace is missing or malformed, or two traces have no request in common |
 | 4 | the server refused the connection, was not found, or answered 401, 403 or 5xx before the run |
 | 5 | inconclusive: the gate cannot decide |
+| 70 | a fault of vtwin itself: the line names a file with the traceback, or `VTWIN_DEBUG=1` prints it |
 | 130 | interrupted; finished requests are written |
 | 141 | the program that read the output closed it |
 

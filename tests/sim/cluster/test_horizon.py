@@ -79,7 +79,9 @@ def test_whatever_a_fleet_does_a_horizon_changes_nothing_before_it(fleet: Fleet,
     cut = simulate_cluster(fleet.work, fleet.config, until_us=until_us)
     everybody_is_counted_once(cut, fleet.work.requests)
     assert cut.duration_us <= until_us
-    done = (whole.exit == Exit.COMPLETED) & (whole.outcomes.last_token_us < until_us)  # a step may take no time
+    done = (whole.exit == Exit.COMPLETED) & (
+        whole.outcomes.last_token_us < until_us
+    )  # a step may take no time
     assert (cut.exit[done] == Exit.COMPLETED).all()
     for name in ("arrival_us", "taken_in_us", "scheduled_us", "first_token_us", "last_token_us"):
         ours, theirs = getattr(cut.outcomes, name), getattr(whole.outcomes, name)

@@ -13,6 +13,7 @@ from replay.model.reference import reference_page as models_page
 from replay.twin.config_keys import reference_page as config_page
 from tests.docs.coverage import coverage_page
 from tests.docs.pages import ROOT
+from tests.fuzz.table import page as faults_page
 from traces.tables.reference import page as trace_fields_page
 from traces.workload.reference import reference_page as workload_spec_page
 
@@ -92,4 +93,5 @@ PAGES: dict[Path, Callable[[], str]] = {
     ROOT / "docs/reference/cli.md": cli_page,
     ROOT / "docs/reference/models-and-gpus.md": models_page,
     ROOT / "docs/reference/coverage.md": coverage_page,
+    ROOT / "docs/validation.md": faults_page,
 }

@@ -1,4 +1,4 @@
-"""Which tests run together, and which first: the longest begin, so that no worker is left alone with them at the end."""
+"""Which tests run together, and which first: the longest, so that no worker is left alone with them at the end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAGE = "test_the_code_of_a_page_runs_and_prints_what_the_page_says"
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort the tests, and keep those of a file on one worker: they share its fixtures. Each documented page is alone."""
+    """Sort the tests, and keep a file on one worker, which makes its fixtures once; a documented page is alone."""
     items.sort(key=lambda item: _place(item, LONG))
     for item in items:
         name = item.nodeid if PAGE in item.nodeid else _file(item)

@@ -116,6 +116,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stop, SystemExit) and not isinstance(stop.__context__, BrokenPipeError):
             raise
         return _leave_quietly()
+    finally:
+        # If code run from a string (a dataclass being made) was interrupted, Python ends by SIGINT, even where that
+        # was caught, unless such code has run well since.
+        exec("")  # noqa: S102
     return code if isinstance(code, int) else 0
 
 

@@ -16,6 +16,7 @@ kept in ``Reading.unusable``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -29,15 +30,25 @@ _DONE = b"[DONE]"
 _TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "refusal")
 _CALL_FIELDS = ("tool_calls", "function_call")
 _EXCERPT = 200
+_QUOTED_FROM = 1 << 12
 
 
 class StreamReader:
     """Reads one streamed response blob by blob, so that the work can be sliced between other work.
 
     ``with_reply``: what is said, too, and not only when. ``asked``: the tokens that were asked for, None if unknown.
+    ``hide`` takes secrets out of what is quoted.
     """
 
-    def __init__(self, *, streamed: bool = True, with_reply: bool = False, asked: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        streamed: bool = True,
+        with_reply: bool = False,
+        asked: int | None = None,
+        hide: Callable[[str], str] = str,
+    ) -> None:
+        self._hide = hide
         self._streamed = streamed
         self._with_reply = with_reply
         self._asked = asked
@@ -92,8 +103,8 @@ class StreamReader:
             server_input_tokens=self._count(self._usage, "prompt_tokens"),
             cached_input_tokens=self._count(_object(self._usage, "prompt_tokens_details"), "cached_tokens"),
             counted_by_event=self._is_counted(),
-            finish_reason=self._finish_reason,
-            system_fingerprint=self._fingerprint,
+            finish_reason=self._quoted(self._finish_reason),
+            system_fingerprint=self._quoted(self._fingerprint),
             timings=self._timings,
             fault=fault,
             streamed=self._streamed,
@@ -132,10 +143,12 @@ class StreamReader:
         event = _parsed(payload)
         if event is None:
             number = len(self._stamps)
-            self._fault = self._fault or f"event {number}: got {_excerpt(payload)}, expected a JSON object"
+            self._fault = (
+                self._fault or f"event {number}: got {self._excerpt(payload)}, expected a JSON object"
+            )
             return
         if "error" in event or event.get("object") == "error":
-            self._fault = self._fault or error_message(event)
+            self._fault = self._fault or self._quoted(error_message(event))
         self._stamps.append(stamp)
         self._tokens.append(self._tokens_of(event, stamp))
         if self._fingerprint is None:
@@ -205,6 +218,13 @@ class StreamReader:
         each = 1 if self._num_token_chunks == self._usage.get("completion_tokens") else None
         return [0 if tokens == 0 else each for tokens in self._tokens]
 
+    def _quoted(self, text: str | None) -> str | None:
+        return None if text is None else self._hide(text)
+
+    def _excerpt(self, payload: bytes) -> str:
+        text = self._hide(payload[:_QUOTED_FROM].decode("utf-8", "replace"))
+        return repr(text[:80]) + ("…" if len(text) > 80 else "")
+
     def _fault_at_end(self) -> str | None:
         """Return why a body that was read to its end is no whole answer, or None."""
         if self._stamps and (self._done or self._finish_reason is not None):
@@ -213,7 +233,10 @@ class StreamReader:
             return f"stream ended after {len(self._stamps)} events without finish_reason or [DONE]"
         whole = _parsed(self._head)
         said = error_message(whole) if whole is not None else None
-        return said or f"body without an event: got {_excerpt(self._head)}, expected text/event-stream"
+        return (
+            self._quoted(said)
+            or f"body without an event: got {self._excerpt(self._head)}, expected text/event-stream"
+        )
 
 
 def has_output(choice: dict[str, Any]) -> bool:
@@ -257,7 +280,3 @@ def _parsed(payload: bytes) -> dict[str, Any] | None:
 def _object(holder: dict[str, Any], name: str) -> dict[str, Any]:
     value = holder.get(name)
     return value if isinstance(value, dict) else {}
-
-
-def _excerpt(payload: bytes) -> str:
-    return repr(payload[:80].decode("utf-8", "replace")) + ("…" if len(payload) > 80 else "")

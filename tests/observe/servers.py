@@ -162,9 +162,21 @@ class FakeServer:
             self.on_request(received)
             return await Answering(self, writer, received).answer()
         status, answer = self._answer_question(path, json.loads(body) if body else {})
+        if self.echo_headers:
+            status, answer = self._echo(path, headers, status, answer)
         writer.write(whole_answer(status, answer))
         await writer.drain()
         return True
+
+    def _echo(self, path: str, headers: dict[str, str], status: int, answer: str) -> tuple[int, str]:
+        """Say again, in answers about the server, what the client sent for it alone."""
+        said = " ".join(headers.values())
+        if path == "/version":
+            return 200, json.dumps({"version": said[:150]})
+        if path == "/metrics":
+            label = said.replace('"', "").replace("\\", "")
+            return 200, f'{answer}vllm:num_preemptions_total{{team="{label}"}} 5\n'
+        return status, answer
 
     def _answer_question(self, path: str, body: dict[str, Any]) -> tuple[int, str]:
         behaviour = self.behaviour
@@ -227,7 +239,10 @@ class Answering:
     async def answer(self) -> bool:
         """Answer; return whether the connection goes on."""
         behaviour = self.behaviour
-        if (raw := behaviour.raw.get(self.received.number)) is not None:
+        raw = behaviour.raw.get(self.received.number)
+        if self.server.echo_headers and raw is None and behaviour.fault is None:
+            raw = self._echoed(self.received.number % 5)
+        if raw is not None:
             self.writer.write(raw)
             await self.writer.drain()
             self.writer.close()
@@ -256,6 +271,22 @@ class Answering:
             await self.writer.drain()
             return True
         return await self._stream()
+
+    def _echoed(self, way: int) -> bytes | None:
+        """Return an answer that says the request's headers again: in a refusal, an error, an event, a name."""
+        said = " ".join(f"{name}: {value}" for name, value in self.received.headers.items())
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+        values = [
+            value for name, value in self.received.headers.items() if name not in ("content-type", "host")
+        ]
+        choice = {"text": "x", "finish_reason": max(values, key=len)[:150]}
+        named = {"choices": [choice], "system_fingerprint": " ".join(values)[:190]}
+        return {
+            0: whole_answer(401, said),
+            1: head + b"data: " + json.dumps({"error": {"message": said}}).encode() + b"\n\n",
+            2: head + b"data: " + json.dumps(named).encode() + b"\n\n",
+            3: head + f"data: {said}\n\n".encode(),
+        }.get(way)
 
     def _without_a_stream(self) -> bytes | None:
         """Return an answer that is none of the model's, or None."""

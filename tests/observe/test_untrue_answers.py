@@ -20,8 +20,8 @@ from observe.senders.exchange import AnswerLimit, Exchange
 from tests.observe.raw_server import HEAD, chunk
 from tests.observe.servers import Behaviour, serving
 from tests.observe.test_conversations import sessions
-from tests.observe.workloads import every, statuses, workload
-from traces import read_trace
+from tests.observe.workloads import statuses, workload
+from traces import ClosedLoop, Trace, read_trace
 
 UNTRUE: dict[str, tuple[dict[str, Any], str]] = {
     # what the last event says beside its text, and the field that is told of
@@ -44,6 +44,11 @@ UNTRUE: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+def in_turn(number: int) -> Trace:
+    """Requests one after another: the server's n-th is the trace's n-th."""
+    return workload([None] * number, header={"closed_loop": ClosedLoop(concurrency=1)})
+
+
 def answer(said: dict[str, Any]) -> bytes:
     reason = said.pop("finish_reason", "length")
     event = {"choices": [{"text": "x", "finish_reason": reason}], **said}
@@ -54,9 +59,7 @@ async def test_no_answer_spoils_the_run(tmp_path: Any) -> None:  # noqa: ANN401
     raw = {2 * row + 1: answer(dict(said)) for row, (said, _) in enumerate(UNTRUE.values())}
     number = 2 * len(UNTRUE) + 1
     async with serving(Behaviour(raw=raw)) as server:
-        trace = await observe_trace(
-            workload(every(2000, number)), url=server.url, output=tmp_path / "t", api="completions"
-        )
+        trace = await observe_trace(in_turn(number), url=server.url, output=tmp_path / "t", api="completions")
     assert list(read_trace(tmp_path / "t").column("status")) == statuses(trace)
     assert statuses(trace) == ["ok"] * number
     good = trace.requests.iloc[::2]
@@ -126,7 +129,7 @@ async def test_an_endless_answer_is_cut_and_the_others_go_on(
         "observe.run.dispatch.answer_limit", lambda _: AnswerLimit(num_bytes=1 << 30, num_lines=999)
     )
     async with serving(Behaviour(fault="endless", fault_on=frozenset({1}))) as server:
-        trace = await observe_trace(workload(every(2000, 3)), url=server.url)
+        trace = await observe_trace(in_turn(3), url=server.url)
     assert statuses(trace) == ["ok", "error", "ok"]
     assert "endless answer: more than 999 lines" in str(trace.column("error_message").iloc[1])
 

@@ -181,10 +181,15 @@ def test_each_variant_is_the_run_with_that_setting_alone(capsys: pytest.CaptureF
 
 
 @pytest.mark.usefixtures("folder")
-def test_the_file_as_it_is_stands_beside_several_changes_made_together(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_file_as_it_is_stands_beside_several_changes_made_together(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     given = ("--base", "--set", "engine.max_num_seqs=2", "--set", "engine.max_num_batched_tokens=64")
     base, changed = document(capsys, *RUN, *given)["variants"]  # type: ignore[misc]
-    assert (base["set"], set(changed["set"])) == ({}, {"engine.max_num_seqs", "engine.max_num_batched_tokens"})
+    assert (base["set"], set(changed["set"])) == (
+        {},
+        {"engine.max_num_seqs", "engine.max_num_batched_tokens"},
+    )
     assert base["ttft_us"] == document(capsys, *RUN)["ttft_us"] != changed["ttft_us"]
     assert vtwin.main([*RUN, *given]) == 0
     rows = [line.split("  ") for line in capsys.readouterr().out.splitlines()[:2]]

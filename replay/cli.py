@@ -365,6 +365,13 @@ def serve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     enable_per_request_metrics: Annotated[
         bool, typer.Option("--enable-per-request-metrics", help="Add vLLM's metrics object to usage.")
     ] = False,
+    max_body_bytes: Annotated[
+        int, typer.Option(min=1, help="The longest body of a request.", metavar="BYTES")
+    ] = 16 * 2**20,
+    max_prompts: Annotated[int, typer.Option(min=1, help="The most prompts of a request.")] = 128,
+    max_request_tokens: Annotated[
+        int, typer.Option(min=1, help="The most tokens of a request: all its prompts and answers.")
+    ] = 2**20,
     port_per_instance: Annotated[
         bool,
         typer.Option(
@@ -391,6 +398,7 @@ def serve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         )
     load_engine()
     from replay.serve import run_server
+    from replay.serve.limits import Limits
 
     def announce(listening: Listening) -> None:
         whose = f" (instance {listening.name})" if listening.name else ""
@@ -406,6 +414,9 @@ def serve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         model=model,
         api_key=api_key,
         request_metrics=enable_per_request_metrics,
+        limits=Limits(
+            max_body_bytes=max_body_bytes, max_prompts=max_prompts, max_request_tokens=max_request_tokens
+        ),
     )
 
 

@@ -145,7 +145,6 @@ def _check_options(twin: TwinConfig, options: SimulationOptions) -> None:
     for name, given in (
         ("--steps", options.steps),
         ("--operator-times", options.operator_times or None),
-        ("--horizon", options.horizon_us),
     ):
         if given is not None:
             raise ConfigError(
@@ -194,7 +193,13 @@ def simulated_of(trace: Trace, twin: TwinConfig, pacing: Pacing, *, options: Sim
         decides = options.decisions is not None or options.counterfactual is not None
         looks = POINTS if options.as_json or options.report is not None else None
         fleet = simulate_fleet(
-            trace, twin.cluster, pacing, record=record, records_decisions=decides, points=looks
+            trace,
+            twin.cluster,
+            pacing,
+            record=record,
+            records_decisions=decides,
+            points=looks,
+            until_us=options.horizon_us,
         )
         simulated, simulation = fleet.trace, fleet.simulation
     if not options.itl:
@@ -300,7 +305,7 @@ def _write_trace_events(
         else:
             from replay.cluster.simulate import simulate_fleet
 
-            run = simulate_fleet(trace, twin.cluster, pacing, record="steps")
+            run = simulate_fleet(trace, twin.cluster, pacing, record="steps", until_us=options.horizon_us)
             pools = twin.cluster.pools
             engines = [
                 EngineSteps(

@@ -2,7 +2,7 @@
 
 numba's cache looks at one file's content only: a caller would go on running a stale copy of a function it calls from
 another module. Keying the directory by every source that may be called makes the cache right by construction: for the
-engine all of this package but the cluster, which is built on it; for the cluster all of it.
+engine all of this package but the cluster, which is built on it; for the cluster all of it; NOT_COMPILED excepted.
 """
 
 from __future__ import annotations
@@ -20,16 +20,34 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 PACKAGE = Path(__file__).parent
-NOT_COMPILED = ("fleet",)
-"""Rooms of formulas, which no compiled code calls."""
+NOT_COMPILED = (
+    "fleet",
+    "simulation.py",
+    "ready.py",
+    "records/results.py",
+    "cluster/infrastructure",
+    "cluster/run/changes/operations.py",
+    "cluster/config.py",
+    "cluster/horizon.py",
+    "cluster/ready.py",
+    "cluster/simulation.py",
+    "cluster/watching.py",
+)
+"""What no compiled code calls, and what lays out no array for it."""
+
+
+def is_compiled_source(path: Path) -> bool:
+    """Return whether machine code depends on a file of this package."""
+    return not any(str(each) in NOT_COMPILED for each in (path, *path.parents))
 
 
 def _digest(*, with_cluster: bool) -> str:
     """Return a digest of this package's source files, numba's version and Python's."""
     digest = hashlib.sha256(f"{numba.__version__} {sys.version_info[:2]}".encode())
     for path in sorted(PACKAGE.rglob("*.py")):
-        room = path.relative_to(PACKAGE).parts[0]
-        if room not in NOT_COMPILED and (with_cluster or room != "cluster"):
+        if not is_compiled_source(path.relative_to(PACKAGE)):
+            continue
+        if with_cluster or path.relative_to(PACKAGE).parts[0] != "cluster":
             digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -19,6 +19,7 @@ from sim.engine.initial_state import (
     size_for,
     trait_records,
     with_more_room,
+    with_traits,
 )
 from sim.engine.run import NEEDS_ROOM, run
 from sim.latency.model import LatencyModel
@@ -119,30 +120,16 @@ class Engine:
         """Note what costs time beyond lengths, if the settings ask for it, of the requests from number ``first`` on."""
         given = (requests.is_guided, requests.encoder_tokens, requests.adapter)
         has_any = any(column is not None for column in given) and self._config.charges_traits
-        state, settings = self._state, self._state.engine["settings"]
+        state = self._state
         if not has_any and len(state.traits) == 0:
             return
-        capacity = len(state.requests)
-        if len(state.traits) < capacity:
-            traits = longer(state.traits, capacity)
+        traits, skipped = state.traits, state.skipped
+        if len(traits) < len(state.requests):
+            traits = longer(traits, len(state.requests))
             traits["adapter"][len(state.traits) :] = NEVER
-            state = self._state = state._replace(traits=traits, skipped=longer(state.skipped, capacity))
-        state.traits[first : first + len(requests)] = trait_records(requests)
-        settings["has_traits"] = settings["adds_time"] = 1
-        num_adapters = int(state.traits["adapter"].max(initial=NEVER)) + 1
-        settings["limits_adapters"] = self._config.max_loras > 0 and num_adapters > 0
-        self._make_room_for_adapters(num_adapters)
-
-    def _make_room_for_adapters(self, num_adapters: int) -> None:
-        """Let so many adapters be counted, and have their places on the GPU."""
-        state = self._state
-        num_places = self._config.max_loras or num_adapters
-        if num_adapters <= len(state.adapter_steps) and num_places <= len(state.lora_places):
-            return
-        places, steps = longer(state.lora_places, num_places), longer(state.adapter_steps, num_adapters)
-        places["adapter"][len(state.lora_places) :] = places["last_step"][len(state.lora_places) :] = NEVER
-        steps[len(state.adapter_steps) :] = NEVER
-        self._state = state._replace(lora_places=places, adapter_steps=steps)
+            skipped = longer(skipped, len(state.requests))
+        traits[first : first + len(requests)] = trait_records(requests)
+        self._state = with_traits(state, traits, skipped, self._config)
 
     def _add_deadlines(self, requests: Requests, first: int) -> Int64s:
         """Note when clients of the requests from number ``first`` on give up; return those that do, in this order."""

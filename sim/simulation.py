@@ -22,7 +22,7 @@ class Simulation(Totals):
 
     ``duration_us`` is the time of the last event, or of the horizon that came before it; ``engine_cpu_s`` is CPU time
     of this thread. ``num_running``, ``num_waiting``: at a horizon, of those that are UNFINISHED (a request that has
-    arrived and does not run waits); without one 0.
+    arrived and does not run waits); without one 0. ``num_in_gateway``: of a cluster, who waits before any engine.
     """
 
     outcomes: Outcomes
@@ -31,6 +31,7 @@ class Simulation(Totals):
     num_waiting: int
     engine_cpu_s: float
     written: EngineRecord
+    num_in_gateway: int = 0
 
     @property
     def record(self) -> Record:

@@ -73,7 +73,7 @@ def _each(
         other = runner_up(log, int(number), instance, scored=scored, roles=cluster.role_of)
         forced = np.full(len(run.work.requests), -1, np.int64)
         forced[request] = other
-        changed = simulate_cluster(run.work, cluster, forced=forced)
+        changed = simulate_cluster(run.work, cluster, forced=forced, until_us=run.until_us)
         request_change, all_change = _changes(run, changed, request)
         moved = changed.instance != run.result.instance
         yield Counterfactual(

@@ -85,8 +85,9 @@ def as_simulation(result: ClusterSimulation) -> Simulation:
     return Simulation(
         outcomes=result.outcomes,
         duration_us=result.duration_us,
-        num_running=0,
-        num_waiting=0,
+        num_running=result.undone.num_running,
+        num_waiting=result.undone.num_waiting,
+        num_in_gateway=result.undone.num_in_gateway,
         engine_cpu_s=result.engine_cpu_s,
         written=FleetRecord(
             state=state,

@@ -41,12 +41,16 @@ AT_THE_GATEWAY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetRun:
-    """A trace that a cluster served: ``trace`` with its outcomes, the run as one ``simulation`` and as it is."""
+    """A trace that a cluster served: ``trace`` with its outcomes, the run as one ``simulation`` and as it is.
+
+    ``until_us``: the horizon that cut it.
+    """
 
     trace: Trace
     simulation: Simulation
     result: ClusterSimulation
     work: ClusterWork
+    until_us: int | None = None
 
 
 def simulate_fleet(
@@ -57,17 +61,24 @@ def simulate_fleet(
     record: Record = "spans",
     records_decisions: bool = False,
     points: int | None = None,
+    until_us: int | None = None,
 ) -> FleetRun:
     """Return the trace as a cluster serves it. Raises TraceError where a row lacks a time or a length.
 
     As ``replay.trace.simulate.simulate_trace``; besides, each request has the ``instance`` that it was sent to, where
     the gateway has a queue its time there, where KV can be moved the instance that computed its prompt and the times of
-    the transfer, and where the gateway ended it the reason as ``error_message``. ``points``: as ``simulate_cluster``'s.
+    the transfer, and where the gateway ended it the reason as ``error_message``. ``points``, ``until_us``: as
+    ``simulate_cluster``'s.
     """
     work = cluster_work(trace, pacing, cluster)
     try:
         result = simulate_cluster(
-            work, cluster, record=record, records_decisions=records_decisions, points=points
+            work,
+            cluster,
+            record=record,
+            records_decisions=records_decisions,
+            points=points,
+            until_us=until_us,
         )
     except InvalidConfig as error:  # of a user's own policy, or what a cluster cannot do
         raise ConfigError(f"cluster: {error}") from error
@@ -75,7 +86,7 @@ def simulate_fleet(
     simulated = simulated_trace(trace, simulation, is_closed_loop=pacing.leaves_times_open)
     simulated = simulated.with_columns(**_gateway_columns(result, cluster))
     simulated = at_client(simulated, client_network(trace, pacing))
-    return FleetRun(trace=simulated, simulation=simulation, result=result, work=work)
+    return FleetRun(trace=simulated, simulation=simulation, result=result, work=work, until_us=until_us)
 
 
 def _gateway_columns(result: ClusterSimulation, cluster: ClusterConfig) -> dict[str, object]:

@@ -12,9 +12,12 @@ from importlib.metadata import version
 
 from aiohttp import web
 
+from replay.serve.limits import Limits, check_prompts, parsed_body, planned_answers
 from replay.serve.metrics import exposition
 from replay.serve.protocol import (
+    TOO_DEEP,
     Answer,
+    Body,
     Job,
     Refusal,
     chat_tokens,
@@ -22,7 +25,6 @@ from replay.serve.protocol import (
     parse_body,
     parse_chat,
     parse_completion,
-    plan_answer,
     token_ids,
 )
 from replay.serve.realtime import Client
@@ -30,9 +32,6 @@ from replay.serve.replies import DONE, Reply, Usage
 from replay.serve.tokens import decode, encode, small_ids
 from replay.serve.twin import Generation, Twin
 from sim import EngineConfig
-
-LARGEST_BODY = 64 * 2**20
-"""Bytes: a prompt of a million token ids fits."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -49,6 +48,7 @@ class Site:
     request_metrics: bool
     created: int
     delay_s: float = 0.0
+    limits: Limits = field(default_factory=Limits)
     numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     @property
@@ -62,7 +62,7 @@ SITE = web.AppKey("site", Site)
 
 def make_app(site: Site) -> web.Application:
     """Return the application around one served twin."""
-    app = web.Application(middlewares=[_errors, _authorization], client_max_size=LARGEST_BODY)
+    app = web.Application(middlewares=[_errors, _authorization], client_max_size=site.limits.max_body_bytes)
     app[SITE] = site
     app.add_routes(
         [
@@ -70,6 +70,7 @@ def make_app(site: Site) -> web.Application:
             web.get("/version", _version),
             web.get("/metrics", _metrics),
             web.get("/v1/models", _models),
+            web.get("/v1/models/{id:.+}", _model),
             web.get("/load", _load),
             web.post("/v1/completions", _completions),
             web.post("/v1/completions/render", _render),
@@ -87,7 +88,12 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except Refusal as refusal:
-        return web.json_response(refusal.body(), status=refusal.status)
+        response = web.json_response(refusal.body(), status=refusal.status)
+        if refusal.closes:
+            response.force_close()
+        return response
+    except RecursionError:
+        return web.json_response(Refusal(TOO_DEEP).body(), status=400)
     except web.HTTPException as error:
         return web.json_response({"detail": error.reason}, status=error.status)
 
@@ -98,7 +104,8 @@ async def _authorization(request: web.Request, handler: Handler) -> web.StreamRe
     key = request.app[SITE].api_key
     if key is not None and request.path.startswith("/v1"):
         given = request.headers.get("Authorization", "")
-        if not hmac.compare_digest(given.encode(), f"Bearer {key}".encode()):
+        asked = given.encode(errors="surrogateescape")  # bytes that are no UTF-8 included
+        if not hmac.compare_digest(asked, f"Bearer {key}".encode()):
             return web.json_response({"error": "Unauthorized"}, status=401)
     return await handler(request)
 
@@ -124,9 +131,8 @@ async def _load(request: web.Request) -> web.Response:
     return web.json_response({"server_load": request.app[SITE].twin.num_under_way})
 
 
-async def _models(request: web.Request) -> web.Response:
-    site = request.app[SITE]
-    card = {
+def _card(site: Site) -> dict[str, object]:
+    return {
         "id": site.model,
         "object": "model",
         "created": site.created,
@@ -135,31 +141,60 @@ async def _models(request: web.Request) -> web.Response:
         "parent": None,
         "max_model_len": site.max_model_len,
     }
-    return web.json_response({"object": "list", "data": [card]})
+
+
+async def _models(request: web.Request) -> web.Response:
+    return web.json_response({"object": "list", "data": [_card(request.app[SITE])]})
+
+
+async def _model(request: web.Request) -> web.Response:
+    site = request.app[SITE]
+    check_model({"model": request.match_info["id"]}, site.model)
+    return web.json_response(_card(site))
 
 
 async def _tokenize(request: web.Request) -> web.Response:
     site = request.app[SITE]
-    body = parse_body(await request.read())
-    check_model(body, site.model)
-    prompt = body.get("prompt")
-    if not isinstance(prompt, str) and "messages" not in body:
-        raise Refusal("prompt: got no text, expected prompt or messages", param="prompt")
-    tokens = encode(prompt) if isinstance(prompt, str) else chat_tokens(body)
+
+    def tokens_of(raw: bytes) -> list[int]:
+        body = parse_body(raw)
+        check_model(body, site.model)
+        prompt = body.get("prompt")
+        if not isinstance(prompt, str) and "messages" not in body:
+            raise Refusal("prompt: got no text, expected prompt or messages", param="prompt")
+        found: list[int] = (encode(prompt) if isinstance(prompt, str) else chat_tokens(body)).tolist()
+        return found
+
+    tokens = await parsed_body(request, tokens_of, limits=site.limits)
     limit = site.max_model_len
-    return web.json_response({"count": len(tokens), "max_model_len": limit, "tokens": tokens.tolist()})
+    return web.json_response({"count": len(tokens), "max_model_len": limit, "tokens": tokens})
 
 
 async def _detokenize(request: web.Request) -> web.Response:
-    body = parse_body(await request.read())
-    check_model(body, request.app[SITE].model)
-    return web.json_response({"prompt": decode(token_ids(body.get("tokens"), param="tokens").tolist())})
+    site = request.app[SITE]
+
+    def text_of(raw: bytes) -> str:
+        body = parse_body(raw)
+        check_model(body, site.model)
+        return decode(token_ids(body.get("tokens"), param="tokens").tolist())
+
+    return web.json_response({"prompt": await parsed_body(request, text_of, limits=site.limits)})
+
+
+async def _job_of(request: web.Request, parse: Callable[[Body], Job]) -> Job:
+    """Return the job that a request's body asks for. Raises Refusal."""
+    site = request.app[SITE]
+
+    def job_of(raw: bytes) -> Job:
+        body = parse_body(raw)
+        check_model(body, site.model)
+        return parse(body)
+
+    return await parsed_body(request, job_of, limits=site.limits)
 
 
 async def _completions(request: web.Request) -> web.StreamResponse:
-    body = parse_body(await request.read())
-    check_model(body, request.app[SITE].model)
-    return await _generate(request, parse_completion(body))
+    return await _generate(request, await _job_of(request, parse_completion))
 
 
 async def _render(request: web.Request) -> web.Response:
@@ -168,9 +203,8 @@ async def _render(request: web.Request) -> web.Response:
     The keys are those of vLLM 0.32; what the twin has not is null. Routers take 32 bits for an id.
     """
     site = request.app[SITE]
-    body = parse_body(await request.read())
-    check_model(body, site.model)
-    job = parse_completion(body)
+    job = await _job_of(request, parse_completion)
+    check_prompts(job, site.limits)
     absent = dict.fromkeys(("token_offsets", "features", "content_parts", "kv_transfer_params"))
     rendered = [
         {
@@ -189,9 +223,7 @@ async def _render(request: web.Request) -> web.Response:
 
 
 async def _chat(request: web.Request) -> web.StreamResponse:
-    body = parse_body(await request.read())
-    check_model(body, request.app[SITE].model)
-    return await _generate(request, parse_chat(body))
+    return await _generate(request, await _job_of(request, parse_chat))
 
 
 async def _generate(request: web.Request, job: Job) -> web.StreamResponse:
@@ -200,7 +232,7 @@ async def _generate(request: web.Request, job: Job) -> web.StreamResponse:
     if job.priority and all(engine.scheduling_policy == "fcfs" for engine in site.engines):
         message = f"priority: got {job.priority}, expected 0: the scheduling policy is fcfs"
         raise Refusal(message, param="priority")
-    answers = [plan_answer(job, prompt, max_model_len=site.max_model_len) for prompt in job.prompts]
+    answers = await planned_answers(job, max_model_len=site.max_model_len, limits=site.limits)
     if site.delay_s > 0:
         await asyncio.sleep(site.delay_s)
     generations = _started(site, job, answers, client_of(request))

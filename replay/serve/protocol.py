@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -16,17 +17,36 @@ DEFAULT_MAX_TOKENS = 16
 UNASKED_LENGTHS = (32, 256)
 """Answers to requests without max_tokens end by themselves after so many tokens, drawn from the prompt."""
 
+MOST_STOPS = 128
+"""Stop texts of a request: each is looked for in each answer."""
+
+LARGEST_PRIORITY = 2**31 - 1
+
+TOO_DEEP = "body: got JSON that is nested too deeply"
+
+_MAY_BE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
 Body = Mapping[str, object]
 
 
 class Refusal(Exception):  # noqa: N818 - it is an answer, not a fault
-    """A request that gets an error response: status and the OpenAI error object's fields."""
+    """A request that gets an error response: status and the OpenAI error object's fields.
+
+    ``closes``: its connection ends with it, since the rest of its body was not read.
+    """
 
     def __init__(
-        self, message: str, *, status: int = 400, kind: str = "BadRequestError", param: str | None = None
+        self,
+        message: str,
+        *,
+        status: int = 400,
+        kind: str = "BadRequestError",
+        param: str | None = None,
+        closes: bool = False,
     ) -> None:
         super().__init__(message)
         self.message, self.status, self.kind, self.param = message, status, kind, param
+        self.closes = closes
 
     def body(self) -> dict[str, object]:
         """Return the response's JSON."""
@@ -74,8 +94,14 @@ def parse_body(raw: bytes) -> Body:
     """Return a request's JSON object. Raises Refusal."""
     try:
         body = json.loads(raw)
+        if _MAY_BE_SURROGATE.search(raw):
+            json.dumps(body, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise Refusal("body: got half of a surrogate pair, expected text that is Unicode") from error
     except ValueError as error:  # UnicodeDecodeError is one, too
         raise Refusal(f"body: got text that is not JSON ({error}), expected a JSON object") from error
+    except RecursionError as error:
+        raise Refusal(TOO_DEEP) from error
     if not isinstance(body, dict):
         raise Refusal(f"body: got {_kind(body)}, expected a JSON object")
     return body
@@ -184,7 +210,7 @@ def _job(body: Body, *, chat: bool, prompts: tuple[Tokens, ...], max_tokens: int
         include_usage=_boolean(options, "include_usage"),
         continuous_usage=_boolean(options, "continuous_usage_stats"),
         return_token_ids=_boolean(body, "return_token_ids"),
-        priority=_integer(body, "priority") or 0,
+        priority=_priority(body),
         cache_salt=str(body.get("cache_salt") or ""),
         guided=_is_guided(body),
     )
@@ -302,6 +328,8 @@ def _stop(body: Body) -> tuple[str, ...]:
     stops = [stop] if isinstance(stop, str) else ([] if stop is None else stop)
     if not isinstance(stops, list) or not all(isinstance(item, str) for item in stops):
         raise Refusal(f"stop: got {_kind(stop)}, expected text or a list of texts", param="stop")
+    if len(stops) > MOST_STOPS:
+        raise Refusal(f"stop: got {len(stops):,} texts, expected at most {MOST_STOPS}", param="stop")
     return tuple(item for item in stops if item)
 
 
@@ -310,6 +338,13 @@ def _integer(body: Body, name: str) -> int | None:
     if value is not None and type(value) is not int:
         raise Refusal(f"{name}: got {_kind(value)}, expected an integer", param=name)
     return value
+
+
+def _priority(body: Body) -> int:
+    priority = _integer(body, "priority") or 0
+    if abs(priority) > LARGEST_PRIORITY:
+        raise Refusal(f"priority: expected an integer of 32 bits, got {str(priority)[:40]}", param="priority")
+    return priority
 
 
 def _boolean(body: Body, name: str) -> bool:

@@ -17,6 +17,7 @@ from aiohttp import web
 
 from replay.serve.app import Site, make_app
 from replay.serve.fleet import RealtimeFleet
+from replay.serve.limits import Limits
 from replay.serve.realtime import Realtime, RealtimeEngine
 from replay.serve.twin import Twin
 from replay.twin.config import TwinConfig
@@ -25,6 +26,7 @@ from sim.cluster.config import ClusterConfig, Pool
 from traces.errors import ConfigError
 
 DEFAULT_MODEL = "vtwin"
+DEFAULT_LIMITS = Limits()
 
 SILENT = logging.getLogger("vtwin.serve")
 """What aiohttp says of clients that do not speak HTTP/1.1 (routers probe for HTTP/2) is for nobody: they get a 400."""
@@ -45,13 +47,14 @@ class Listening:
 
 
 class ServeOptions(TypedDict, total=False):
-    """Where and how to answer: address (127.0.0.1, port 0 for a free one), the model's name, key, vLLM's metrics."""
+    """Where and how to answer: address (127.0.0.1, port 0 for a free one), model, key, limits."""
 
     host: str
     port: int
     model: str
     api_key: str | None
     request_metrics: bool
+    limits: Limits
 
 
 @asynccontextmanager
@@ -63,6 +66,7 @@ async def serving(
     model: str = DEFAULT_MODEL,
     api_key: str | None = None,
     request_metrics: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> AsyncIterator[Listening]:
     """Serve ``config`` while the context lasts; port 0 picks a free one. ConfigError on a taken port.
 
@@ -92,6 +96,7 @@ async def serving(
         request_metrics=request_metrics,
         created=int(time.time()),
         delay_s=delay_us / 1e6,
+        limits=limits,
     )
     async with _listening(site, host=host, port=port) as listening:
         yield listening

@@ -42,10 +42,14 @@ class Speculation(TypedDict):
 
 
 class Undone(TypedDict):
-    """Of the incomplete requests: how many ran at the horizon, how many waited, how many were yet to be sent."""
+    """Of the incomplete requests: how many ran at the horizon, how many waited, how many were yet to be sent.
+
+    ``num_in_gateway``: of a cluster, how many had not got to an instance; they are not among those that waited.
+    """
 
     num_running: int
     num_waiting: int
+    num_in_gateway: int
     num_unsent: int
 
 
@@ -203,8 +207,13 @@ def _undone(simulation: Simulation) -> Undone | None:
     num_incomplete = int((simulation.outcomes.status == Status.UNFINISHED).sum())
     if num_incomplete == 0:
         return None
-    running, waiting = simulation.num_running, simulation.num_waiting
-    return Undone(num_running=running, num_waiting=waiting, num_unsent=num_incomplete - running - waiting)
+    running, waiting, queued = simulation.num_running, simulation.num_waiting, simulation.num_in_gateway
+    return Undone(
+        num_running=running,
+        num_waiting=waiting,
+        num_in_gateway=queued,
+        num_unsent=num_incomplete - running - waiting - queued,
+    )
 
 
 def _preempted(trace: Trace) -> Distribution:
@@ -321,10 +330,11 @@ def _optional_facts(summary: Summary) -> list[tuple[str, str]]:
     if summary["num_length_capped"]:
         facts.append(("cut short", f"{summary['num_length_capped']:,} answers, by engine.max_model_len"))
     if (cut := summary["incomplete"]) is not None:
+        queued = f"{cut['num_in_gateway']:,} in the gateway, " if cut["num_in_gateway"] else ""
         facts.append(
             (
                 "at the end",
-                f"{cut['num_running']:,} requests running, {cut['num_waiting']:,} waiting, "
+                f"{cut['num_running']:,} requests running, {cut['num_waiting']:,} waiting, {queued}"
                 f"{cut['num_unsent']:,} not sent yet",
             )
         )

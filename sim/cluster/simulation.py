@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sim.cluster.attempts import Attempts, attempts_of, of_last_attempts, with_attempts
 from sim.cluster.config import ClusterConfig
 from sim.cluster.events import with_room_for_events
+from sim.cluster.horizon import NOTHING_UNDONE, Undone, count_undone, cut_off_cluster, may_go_on
 from sim.cluster.infrastructure.lives import Infrastructure
 from sim.cluster.routing.own import FleetView, choose_by_own
 from sim.cluster.routing.policies import OwnPolicy
@@ -93,7 +94,7 @@ class ClusterSimulation:
     ``left_us``: was gone, by whichever way. ``over_time``: None unless asked for. ``engine_cpu_s``: CPU time of this
     thread. ``infrastructure``: the instances' lives. ``attempts`` None: nobody tries twice; otherwise the columns are
     those of each request's last attempt, its arrival that of the first, and ``row`` is that attempt's row in the
-    engines' tables.
+    engines' tables. ``undone``: what a horizon left, by where it was.
     """
 
     outcomes: Outcomes
@@ -111,6 +112,7 @@ class ClusterSimulation:
     infrastructure: Infrastructure
     attempts: Attempts | None = None
     over_time: FleetOverTime | None = None
+    undone: Undone = NOTHING_UNDONE
 
     @property
     def row(self) -> Int64s:
@@ -132,23 +134,20 @@ def simulate_cluster(
     forced: Int64s | None = None,
     coalesce: bool = True,
     points: int | None = None,
+    until_us: int | None = None,
 ) -> ClusterSimulation:
     """Run requests through a cluster to the end; deterministic, inputs unchanged.
 
     ``record``: as ``simulate``'s, of each engine. ``records_decisions``: keep what each routing decision saw.
     ``forced``: int64 per request, the instance it must go to whatever the policy chooses, -1 where the policy decides.
     ``points``: look at the instances at evenly spaced times, so many or up to twice as many, for ``over_time``; nothing
-    else changes. It needs any ``record`` but "none". Raises InvalidConfig on what cannot be simulated.
+    else changes. It needs any ``record`` but "none". ``until_us``: a horizon, as ``simulate``'s: nothing
+    happens at it or later but the ends of steps that began before. Raises InvalidConfig on what cannot be simulated.
     """
     if forced is not None:
         _check_forced(forced, work, config)
-    asked = (work.requests.adapter, work.requests.is_guided, work.requests.encoder_tokens)
-    if any(pool.engine.charges_traits for pool in config.pools) and any(
-        column is not None for column in asked
-    ):
-        raise InvalidConfig(
-            "engine: time for adapters, grammars and encoders is not simulated in a cluster yet"
-        )
+    if until_us is not None and until_us < 1:
+        raise InvalidConfig(f"until_us: got {until_us}, expected an integer >= 1")
     if config.lockstep and work.clients is not None:
         raise InvalidConfig(
             "lockstep: got true with clients that wait for answers, expected requests with times of their own"
@@ -167,10 +166,13 @@ def simulate_cluster(
     if points is not None:
         last_us = int(world.arrivals_us[-1]) if len(world.arrivals_us) else 0
         watch = Watch(points=points, num_instances=len(states), last_arrival_us=last_us)
-    world = _run_events(operations, states, config, watch=watch)
-    _finish_engines(world, states)
+    end_us = FOREVER if until_us is None else until_us
+    world = _run_events(operations, states, config, watch=watch, until_us=end_us)
+    _finish_engines(world, states, until_us=end_us)
     cpu_s = time.thread_time() - started
-    result = _results(world, states, config, record=record, cpu_s=cpu_s, operations=operations)
+    result = _results(
+        world, states, config, record=record, cpu_s=cpu_s, operations=operations, until_us=until_us
+    )
     if watch is None:
         return result
     num_blocks = [max(config.pools[pool].engine.num_gpu_blocks - 1, 0) for pool in world.pool_of]
@@ -186,9 +188,17 @@ def _check_forced(forced: Int64s, work: ClusterWork, config: ClusterConfig) -> N
 
 
 def _run_events(
-    operations: Operations, states: list[State], config: ClusterConfig, *, watch: Watch | None
+    operations: Operations,
+    states: list[State],
+    config: ClusterConfig,
+    *,
+    watch: Watch | None,
+    until_us: int,
 ) -> World:
-    """Let all events happen, and do what compiled code asks of Python in between; look at the instances on the way."""
+    """Let all events before ``until_us`` happen, and do what compiled code asks of Python in between.
+
+    Look at the instances on the way.
+    """
     world, whole = operations.world, operations.table
     decide = _decider(world, config)
     margin = 64 + 4 * max(pool.engine.max_num_seqs for pool in config.pools)
@@ -196,11 +206,10 @@ def _run_events(
         margin += int(world.clients.wave_open.max())
     while True:
         loop = world.loop[0]
-        if watch is not None:
-            loop.look_us = watch.next_us
+        loop.look_us = until_us if watch is None else min(watch.next_us, until_us)
         answer = run_cluster(whole, loop.look_us, margin)
         if answer == DONE:
-            if watch is None or not _has_looked(whole, world, states, watch):
+            if watch is None or watch.next_us >= until_us or not _has_looked(whole, world, states, watch):
                 return world
             continue
         if answer == ENGINE_NEEDS_ROOM:
@@ -255,24 +264,25 @@ def _decider(world: World, config: ClusterConfig) -> Callable[[int, int], int]:
     return decide
 
 
-def _finish_engines(world: World, states: list[State]) -> None:
-    """Let every engine run to its end; nothing depends on what it finishes any more."""
+def _finish_engines(world: World, states: list[State], *, until_us: int) -> None:
+    """Let every engine run to its end, or to a horizon; nothing depends on what it finishes any more."""
     for state in states:
         state.engine.settings["log_completions"] = state.engine.settings["pauses_at_completions"] = 0
     if world.first_rank.max() != NEVER:
-        _finish_ranks(world, states)
+        _finish_ranks(world, states, until_us=until_us)
         return
     for number, engine in enumerate(states):
         state = engine
-        while run(state, FOREVER, bool(world.coalesces[number])) == NEEDS_ROOM:
+        while run(state, until_us, bool(world.coalesces[number])) == NEEDS_ROOM:
             state = with_more_room(state)
         states[number] = state
+        point_to(world.engines, number, state)
 
 
-def _finish_ranks(world: World, states: list[State]) -> None:
-    """Let ranks that are in step run to their end."""
+def _finish_ranks(world: World, states: list[State], *, until_us: int) -> None:
+    """Let ranks that are in step run to their end, or to a horizon."""
     for first in sorted(set(world.first_rank.tolist())):
-        while (rank := finish_ranks(table_of([world]), first)) != NEVER:
+        while (rank := finish_ranks(table_of([world]), first, until_us)) != NEVER:
             states[rank] = with_more_room(states[rank])
             point_to(world.engines, rank, states[rank])
 
@@ -285,30 +295,30 @@ def _results(
     record: Record,
     cpu_s: float,
     operations: Operations,
+    until_us: int | None,
 ) -> ClusterSimulation:
     """Return what became of everything."""
     journeys = world.journeys
     outcomes = _outcomes(world, states, config)
-    ways = np.where(
-        (journeys["exit"] == Exit.UNDER_WAY) & (world.rows["status"] == dt.FINISHED),
-        Exit.COMPLETED,
-        journeys["exit"],
-    )
-    is_late = (outcomes.status == Status.TIMEOUT) & np.isin(ways, (Exit.UNDER_WAY, Exit.COMPLETED))
-    ways = np.where(is_late, Exit.TIMED_OUT, ways)
-    ways = np.where((ways == Exit.UNDER_WAY) & (journeys["arrival_us"] == NEVER), Exit.NOT_SENT, ways).astype(
-        np.int16
-    )
+    ways = _ways(world, outcomes, until_us=until_us)
+    num_by_way = np.bincount(ways, minlength=len(Exit))
     for way, status in STATUS_OF_EXIT.items():
-        outcomes.status[ways == way] = status
-    outcomes.status[outcomes.status == Status.UNFINISHED] = Status.STUCK
-    is_lost = ways == Exit.LOST
-    outcomes.last_token_us[is_lost] = np.minimum(outcomes.last_token_us, journeys["left_us"])[is_lost]
-    outcomes.first_token_us[is_lost & (outcomes.first_token_us > journeys["left_us"])] = NEVER
-    outcomes.taken_in_us[is_lost & (outcomes.taken_in_us >= journeys["left_us"])] = NEVER
+        if num_by_way[way]:
+            outcomes.status[ways == way] = status
+    if num_by_way[Exit.LOST]:
+        _take_back_lost(outcomes, ways == Exit.LOST, journeys["left_us"])
+    if until_us is not None:
+        cut_off_cluster(world, states, outcomes, until_us=until_us)
+        ways[(ways == Exit.UNDER_WAY) & (outcomes.status == Status.TIMEOUT)] = Exit.TIMED_OUT
+        ways[(ways == Exit.TIMED_OUT) & (outcomes.status == Status.UNFINISHED)] = Exit.UNDER_WAY
+    if until_us is None or not may_go_on(operations.table, world):
+        outcomes.status[outcomes.status == Status.UNFINISHED] = Status.STUCK
     clocks = [int(state.engine[0].clock.now_us) for state in states]
     left_us = np.where(journeys["left_us"] == NEVER, outcomes.last_token_us, journeys["left_us"])
     end_us = int(max(*clocks, outcomes.last_token_us.max(initial=0), left_us.max(initial=0)))
+    if until_us is not None:
+        is_cut = (outcomes.status == Status.UNFINISHED).any()
+        end_us = until_us if is_cut else min(end_us, until_us)
     attempts = None
     if config.retries is not None:
         attempts = attempts_of(
@@ -319,6 +329,10 @@ def _results(
             instance=journeys["instance"].copy(),
         )
     rows = slice(None) if attempts is None else attempts.last_row
+    undone = NOTHING_UNDONE
+    if until_us is not None:
+        own = np.arange(len(ways)) if attempts is None else attempts.last_row
+        undone = count_undone(world, states, outcomes, own, until_us=until_us)
     return ClusterSimulation(
         outcomes=outcomes if attempts is None else of_last_attempts(outcomes, attempts),
         instance=journeys["instance"][rows].copy(),
@@ -334,7 +348,30 @@ def _results(
         engine_cpu_s=cpu_s,
         infrastructure=operations.ended(left_us, end_us),
         attempts=attempts,
+        undone=undone,
     )
+
+
+def _ways(world: World, outcomes: Outcomes, *, until_us: int | None) -> NDArray[np.int16]:
+    """Return how each request has left, those included that an engine finished without the gateway's hearing of it."""
+    journeys = world.journeys
+    ways: NDArray[np.int16] = journeys["exit"].copy()
+    is_finished = world.rows["status"] == dt.FINISHED
+    if until_us is not None:
+        is_finished &= outcomes.last_token_us <= until_us
+        ways[(ways == Exit.COMPLETED) & ~is_finished] = Exit.UNDER_WAY
+    ways[(ways == Exit.UNDER_WAY) & is_finished] = Exit.COMPLETED
+    is_late = outcomes.status == Status.TIMEOUT
+    if is_late.any():
+        ways[is_late & ((ways == Exit.UNDER_WAY) | (ways == Exit.COMPLETED))] = Exit.TIMED_OUT
+    ways[(ways == Exit.UNDER_WAY) & (journeys["arrival_us"] == NEVER)] = Exit.NOT_SENT
+    return ways
+
+
+def _take_back_lost(outcomes: Outcomes, is_lost: NDArray[np.bool_], left_us: Int64s) -> None:
+    """Take back what a step under way would have brought requests that were lost before its end."""
+    outcomes.last_token_us[is_lost] = np.minimum(outcomes.last_token_us, left_us)[is_lost]
+    outcomes.first_token_us[is_lost & (outcomes.first_token_us > left_us)] = NEVER
 
 
 def _outcomes(world: World, states: list[State], config: ClusterConfig) -> Outcomes:
@@ -344,23 +381,24 @@ def _outcomes(world: World, states: list[State], config: ClusterConfig) -> Outco
         per_pool.append(outcomes_of(states[first], pool.latency))
         first += pool.num_slots
     base = next(number for number, pool in enumerate(config.pools) if pool.role != "prefill")
-    chosen, pool_of = per_pool[base], world.pool_of[np.maximum(world.journeys["instance"], 0)]
+    chosen, instance = per_pool[base], world.journeys["instance"].copy()
     for number, pool in enumerate(config.pools):
         if number == base or pool.role == "prefill":
             continue
-        is_there = pool_of == number
-        for name in ("first_token_us", "last_token_us"):
+        is_there = world.pool_of[np.maximum(instance, 0)] == number
+        for name in ("queued_us", "taken_in_us", "first_token_us", "last_token_us"):
             getattr(chosen, name)[is_there] = getattr(per_pool[number], name)[is_there]
-    is_preempted = world.rows["status"] == dt.PREEMPTED
-    clocks = np.array([state.engine[0].clock.now_us for state in states], np.int64)
-    chosen.preempted_us[is_preempted] += (clocks[world.journeys["instance"]] - clocks[0])[is_preempted]
+    preempted = np.flatnonzero(world.rows["status"] == dt.PREEMPTED)
+    if len(preempted):
+        clocks = np.array([state.engine[0].clock.now_us for state in states], np.int64)
+        chosen.preempted_us[preempted] += clocks[instance[preempted]] - clocks[0]
     if config.moves_kv:
         prefill = next(number for number, pool in enumerate(config.pools) if pool.role == "prefill")
         _add_prefill(chosen, per_pool[prefill], world)
-    is_unsent = world.journeys["arrival_us"] == NEVER
-    never_came = world.journeys["instance"] == NEVER
-    chosen.arrival_us[:] = np.where(is_unsent, NEVER, world.journeys["arrival_us"])
-    chosen.queued_us[never_came] = chosen.taken_in_us[never_came] = NEVER
+    chosen.arrival_us[:] = world.journeys["arrival_us"]
+    never_came = instance == NEVER
+    if never_came.any():
+        chosen.queued_us[never_came] = chosen.taken_in_us[never_came] = NEVER
     return chosen
 
 

@@ -29,12 +29,7 @@ def abort(s: State, request: int) -> None:
     elif r.status == WAITING or r.status == PREEMPTED:  # noqa: PLR1714 - numba compares scalars
         end_preemption(s, request)
         remove_request(s, request)
-    elif r.status == PENDING:
-        if s.taken_in_us[request] >= s.engine[0].clock.now_us:
-            s.taken_in_us[request] = (
-                NEVER  # noted by a jump that ends now: it goes before it would have been taken in
-            )
-    else:
+    elif r.status != PENDING:
         return
     r.status = ABORTED
     queues.is_blocked = 0
@@ -52,8 +47,6 @@ def drop_overdue(s: State, until_us: int) -> None:
             return
         request = s.deadlines[queues.num_deadlines_taken]
         queues.num_deadlines_taken += 1
-        if s.requests[request].status == WAITING and s.taken_in_us[request] >= clock.now_us:
-            s.taken_in_us[request] = NEVER  # a pause has let it in beforehand
         abort(s, request)
         log_completion(s, request, clock.now_us, GAVE_UP)
         if settings.is_closed_loop:

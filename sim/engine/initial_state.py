@@ -226,7 +226,7 @@ def _new_blocks(num_gpu_blocks: int) -> st.Records:
 
 def request_records(requests: Requests, config: EngineConfig, latency: LatencyModel) -> st.Records:
     """Return the engine's records of requests, those that the front end refuses marked."""
-    rows = st.records(len(requests), dt.REQUEST)
+    first = st.records(1, dt.REQUEST)
     for name in (
         "slot",
         "private_start",
@@ -234,10 +234,13 @@ def request_records(requests: Requests, config: EngineConfig, latency: LatencyMo
         "previous_waiting",
         "first_emission",
         "last_emission",
+        "scheduled_us",
+        "first_token_us",
+        "last_token_us",
+        "num_cached_tokens",
     ):
-        rows[name] = dt.NEVER
-    for name in ("scheduled_us", "first_token_us", "last_token_us", "num_cached_tokens"):
-        rows[name] = dt.NEVER
+        first[name] = dt.NEVER
+    rows = first.repeat(len(requests))  # row by row: to fill column by column takes three times as long
     prompt, asked = requests.prompt_tokens, requests.output_tokens
     refused = (prompt < 1) | (asked < 1)
     if config.frontend == "openai":
@@ -270,6 +273,30 @@ def trait_records(requests: Requests) -> st.Records:
     rows["num_encoder_tokens"] = 0 if requests.encoder_tokens is None else requests.encoder_tokens
     rows["is_guided"] = 0 if requests.is_guided is None else requests.is_guided
     return rows
+
+
+def with_traits(state: st.State, traits: st.Records, skipped: Int64s, config: EngineConfig) -> st.State:
+    """Return the state of an engine some of whose requests cost time beyond their lengths.
+
+    ``traits``: of each request. ``skipped``: scratch, as long. Engines may share both.
+    """
+    num_adapters = int(traits["adapter"].max(initial=dt.NEVER)) + 1
+    settings = state.engine["settings"]
+    settings["has_traits"] = settings["adds_time"] = 1
+    settings["limits_adapters"] = config.max_loras > 0 and num_adapters > 0
+    state = state._replace(traits=traits, skipped=skipped)
+    return with_room_for_adapters(state, num_adapters, config)
+
+
+def with_room_for_adapters(state: st.State, num_adapters: int, config: EngineConfig) -> st.State:
+    """Return the state with so many adapters counted, and with their places on the GPU."""
+    num_places = config.max_loras or num_adapters
+    if num_adapters <= len(state.adapter_steps) and num_places <= len(state.lora_places):
+        return state
+    places, steps = longer(state.lora_places, num_places), longer(state.adapter_steps, num_adapters)
+    places["adapter"][len(state.lora_places) :] = places["last_step"][len(state.lora_places) :] = dt.NEVER
+    steps[len(state.adapter_steps) :] = dt.NEVER
+    return state._replace(lora_places=places, adapter_steps=steps)
 
 
 def longer(array: st.Records, length: int) -> st.Records:

@@ -107,7 +107,8 @@ def outcomes_of(state: State, latency: LatencyModel, requests: slice = slice(Non
         preempted_us[rows["status"] == dt.PREEMPTED] += state.engine[0].clock.now_us
     arrival_us, queued_us = rows["arrival_us"].copy(), rows["queued_us"].copy()
     taken_in_us = state.taken_in_us[: queues.num_requests][requests].copy()
-    taken_in_us[rows["status"] == dt.PENDING] = dt.NEVER  # a jump has noted it beforehand
+    # of who was never scheduled, jumps and pauses note it beforehand, or not, as the run is cut into slices
+    taken_in_us[rows["scheduled_us"] == dt.NEVER] = dt.NEVER
     if len(state.traits):  # in vLLM a request is in the queue while its grammar compiles
         is_guided = state.traits["is_guided"][: queues.num_requests][requests] * (
             rows["status"] != dt.REJECTED
@@ -151,7 +152,6 @@ def cut_off(state: State, outcomes: Outcomes, *, until_us: int) -> tuple[int, in
     status[is_absent | (is_late & ~gave_up)] = Status.UNFINISHED
     status[(status == Status.UNFINISHED) & gave_up & ~is_absent] = Status.TIMEOUT
     outcomes.arrival_us[is_absent] = outcomes.queued_us[is_absent] = dt.NEVER
-    outcomes.taken_in_us[is_absent] = dt.NEVER
     outcomes.first_token_us[outcomes.first_token_us > until_us] = dt.NEVER
     is_cut = status == Status.UNFINISHED
     is_running = is_cut & ((rows["status"] == dt.RUNNING) | is_late)

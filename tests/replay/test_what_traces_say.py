@@ -350,7 +350,12 @@ def test_a_horizon_leaves_the_rest_incomplete_and_says_what_it_was_doing(replaye
     )
     shown, simulated, _ = replayed(later, "--horizon", "100ms")
     assert shown["num_by_status"] == {"incomplete": 3, "ok": 1}
-    assert shown["incomplete"] == {"num_running": 2, "num_waiting": 0, "num_unsent": 1}
+    assert shown["incomplete"] == {
+        "num_running": 2,
+        "num_waiting": 0,
+        "num_in_gateway": 0,
+        "num_unsent": 1,
+    }
     assert shown["duration_us"] == 100_000
     assert simulated.column("send_time_us").isna().tolist() == [False, False, False, True]
     assert simulated.column("arrival_time_us").tolist() == [0, 0, 0, 500_000]

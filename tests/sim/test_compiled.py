@@ -12,6 +12,7 @@ from pathlib import Path
 import numba
 import pytest
 
+from sim.compile import is_compiled_source
 from sim.ready import ENTRIES
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +49,7 @@ def test_every_function_of_the_engine_that_python_calls_is_in_the_list_of_entrie
 USE_EVERYTHING = """
 import numpy as np
 from sim import Blackbox, Engine, EngineConfig, Extended, compile_engine
+from sim.compile import is_compiled_source
 from sim.ready import ENTRIES
 from tests.sim.strategies import requests_of
 from sim import simulate
@@ -109,3 +111,36 @@ def test_a_cache_in_which_one_function_lacks_is_not_said_to_be_complete(tmp_path
     for index in copy.rglob("control.abort_request-*.nbi"):
         index.unlink()
     assert python(ASK, VTWIN_CACHE_DIR=str(tmp_path)) == "False"
+
+
+def _imports_of(path: Path, sources: dict[str, Path]) -> set[str]:
+    """Return the modules of ``sim`` that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            found |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
+    return found & set(sources)
+
+
+def test_no_machine_code_depends_on_a_file_that_is_left_out_of_its_digest() -> None:
+    package = ROOT / "sim"
+    sources = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): path
+        for path in package.rglob("*.py")
+        if path.name != "__init__.py"
+    }
+    imports = {name: _imports_of(path, sources) for name, path in sources.items()}
+    reached, ahead = set(), [name for name in sources if "sim.compile" in imports[name]]
+    ahead.remove("sim.ready")  # it asks whether code is compiled
+    while ahead:
+        name = ahead.pop()
+        if name not in reached:
+            reached.add(name)
+            ahead += imports[name]
+    left_out = {name for name, path in sources.items() if not is_compiled_source(path.relative_to(package))}
+    assert len(left_out) > 15
+    assert not left_out & reached
+    laid_out = {"sim.cluster.run.prepare", "sim.cluster.attempts", "sim.engine.initial_state", "sim.requests"}
+    assert (
+        not left_out & laid_out
+    )  # compiled code trusts their arrays to be of the types that it was compiled for

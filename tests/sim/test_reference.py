@@ -24,7 +24,7 @@ def reference_outcomes(reference: Reference) -> Outcomes:
             "status": r.status,
             "arrival_us": r.arrival_us if r.has_arrived else NEVER,
             "queued_us": queued_us(reference, r),
-            "taken_in_us": r.taken_in_us,
+            "taken_in_us": NEVER if r.scheduled_us == NEVER else r.taken_in_us,
             "scheduled_us": r.scheduled_us,
             "first_token_us": first_seen_us(reference, r),
             "last_token_us": reference.seen_us(r, len(r.token_times)),

@@ -178,10 +178,13 @@ def look_around(w: World, time_us: int) -> int:
 
 
 @engine_entry
-def finish_ranks(table: Table, first: int) -> int:
-    """Let the ranks in step with ``first`` run to their end; return NEVER, or the one that needs room before."""
+def finish_ranks(table: Table, first: int, until_us: int) -> int:
+    """Let the ranks in step with ``first`` take the steps that start before ``until_us``.
+
+    Return NEVER, or the one that needs room before.
+    """
     w = world_at(table, 0)
-    return run_ranks(w, first, w.end_rank[first], FOREVER)
+    return run_ranks(w, first, w.end_rank[first], until_us)
 
 
 @engine_entry

@@ -52,7 +52,9 @@ from sim.engine.initial_state import (
     longer,
     request_records,
     size_for,
+    trait_records,
     with_kv_transfers,
+    with_traits,
 )
 from sim.engine.state import Records, State
 from sim.engine.state import records as aligned_records
@@ -270,6 +272,9 @@ def engine_states(
         np.any(rows["num_hashes"] * config.pools[0].engine.block_size > rows["num_prompt_tokens"])
     )
     prefill_rows, prefill_preempted_us, prefill_taken_in_us = rows, preempted_us, taken_in_us
+    traits, skipped = traits_of(requests, config), np.zeros(0, np.int64)
+    if traits is not None or any(pool.engine.pipeline_parallel_size > 1 for pool in config.pools):
+        skipped = np.zeros(len(rows), np.int64)
     for pool in config.pools:
         if pool.role == "prefill" and prefill_rows is rows:
             prefill_rows = request_records(asked_of(pool, requests), pool.engine, pool.latency)
@@ -291,8 +296,10 @@ def engine_states(
                 heap=longer(state.heap, 64),
                 token_us=np.zeros(num_staged, np.int64),
                 next_decode_step=np.zeros(num_staged, np.int64),
-                skipped=np.zeros(num_staged, np.int64),
+                skipped=skipped,
             )
+            if traits is not None and pool.engine.charges_traits:
+                state = with_traits(state, traits, skipped, pool.engine)
             if hears:
                 state = state._replace(
                     completions=aligned_records(8 * pool.engine.max_num_seqs + 64, dt.COMPLETION)
@@ -306,6 +313,13 @@ def engine_states(
             state.engine.settings["pauses_at_completions"] = pauses
             states.append(state)
     return states
+
+
+def traits_of(requests: Requests, config: ClusterConfig) -> Records | None:
+    """Return what costs time beyond lengths, of each request; None where nothing does, or no engine charges for it."""
+    asked = (requests.adapter, requests.is_guided, requests.encoder_tokens)
+    charges = any(pool.engine.charges_traits for pool in config.pools)
+    return trait_records(requests) if charges and any(column is not None for column in asked) else None
 
 
 def dummy_step_us(pool: Pool) -> int:
@@ -435,7 +449,7 @@ def first_events(loop: Records, num_requests: int, num_instances: int) -> EventQ
 
 def new_journeys(requests: Requests) -> Records:
     """Return the journeys of requests that have not arrived."""
-    journeys = records(len(requests), JOURNEY)
+    first = records(1, JOURNEY)
     for name in (
         "arrival_us",
         "admitted_us",
@@ -446,8 +460,8 @@ def new_journeys(requests: Requests) -> Records:
         "prefill_instance",
         "prefilled_us",
     ):
-        journeys[name] = NEVER
-    return journeys
+        first[name] = NEVER
+    return first.repeat(len(requests))  # row by row: to fill column by column takes three times as long
 
 
 def new_cache_snapshot(loop: Records, num_instances: int, requests: Requests) -> NDArray[np.int8]:

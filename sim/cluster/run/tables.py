@@ -30,6 +30,8 @@ from sim.engine.state import State
 WORDS = 3
 """Per array: its address, and the lengths of its first two axes."""
 
+WORD_BYTES = 8
+
 Table = Any
 """int64[num rows, WORDS * number of arrays]; where nothing is compiled, the list of the tuples themselves."""
 
@@ -92,16 +94,21 @@ class _ReferenceAttributes(AttributeTemplate):  # type: ignore[misc] # numba is 
     def generic_resolve(self, reference: Any, name: str) -> Any:
         """Return the type of a field, None if there is none."""
         fields = reference.tuple_type.fields
-        return reference.tuple_type.types[fields.index(name)] if name in fields else None
+        if name not in fields:
+            return None
+        member = reference.tuple_type.types[fields.index(name)]
+        return member if isinstance(member, types.Array) else Reference(member)
 
 
 @lower_getattr_generic(Reference)  # type: ignore[untyped-decorator] # numba is untyped
 def _load_field(context: Any, builder: Any, reference: Any, address: Any, name: str) -> Any:
-    """Put a field together from the row."""
+    """Put an array together from the row; of a tuple in the tuple, give a reference to where its arrays stand."""
     members, place = reference.tuple_type.types, reference.tuple_type.fields.index(name)
-    first = builder.inttoptr(address, ir.IntType(64).as_pointer())
     at = sum(map(_num_arrays, members[:place]))
-    return _load(context, builder, first, places=iter(range(at, 1 << 20)), type_=members[place])
+    if not isinstance(members[place], types.Array):
+        return builder.add(address, context.get_constant(types.intp, WORD_BYTES * WORDS * at))
+    first = builder.inttoptr(address, ir.IntType(64).as_pointer())
+    return _load_array(context, builder, first, at=WORDS * at, array_type=members[place])
 
 
 def _num_arrays(type_: Any) -> int:

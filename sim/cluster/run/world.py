@@ -40,7 +40,7 @@ class Exit(IntEnum):
 
 
 EXIT_MEANINGS = {
-    Exit.UNDER_WAY: "never finished: its instance could not run it, or it never got to one",
+    Exit.UNDER_WAY: "not finished: its instance could not run it, it never got to one, or a horizon cut the run",
     Exit.COMPLETED: "has all its tokens",
     Exit.REJECTED: "not admitted",
     Exit.QUEUE_FULL: "found no place in the gateway's queue",
@@ -50,7 +50,7 @@ EXIT_MEANINGS = {
     Exit.REFUSED: "the instance's front end refused it: too long, or empty",
     Exit.DROPPED: "there was no instance to send it to",
     Exit.TIMED_OUT: "passed its deadline",
-    Exit.NOT_SENT: "waited for an answer that never came",
+    Exit.NOT_SENT: "waited for an answer that never came, or was to be sent after the horizon",
     Exit.LOST: "was on an instance that failed, or that was stopped before it had finished",
 }
 

@@ -140,8 +140,12 @@ def with_time_added_in_jump(s: State, compute_us: int) -> int:
 @part
 def note_first_schedule(s: State, request: int) -> None:
     """Count what an encoder computes for a request that is scheduled for the first time."""
-    if s.engine[0].settings.has_traits:
-        s.engine[0].current_step.num_encoder_tokens += s.traits[request].num_encoder_tokens
+    settings = s.engine[0].settings
+    if not settings.has_traits:
+        return
+    if settings.has_kv_transfers and s.transfers[request].num_external_computed_tokens > 0:
+        return  # who computed its prompt has done it
+    s.engine[0].current_step.num_encoder_tokens += s.traits[request].num_encoder_tokens
 
 
 # -- adapters of a batch --------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from sim.cluster.routing.policies import (
 from sim.cluster.run.prepare import ClusterWork
 from sim.cluster.run.world import Exit
 from sim.cluster.simulation import ClusterSimulation, simulate_cluster
+from sim.cluster.transfer.config import Disaggregation
 from tests.sim.strategies import Case, Pick, any_model, assert_same_outcomes, cases, examples
 
 POLICIES: tuple[RoutingPolicy, ...] = (
@@ -80,7 +81,7 @@ def seen_at_once(pick: Pick) -> LatencyModel:
     return replace(any_model(pick), alpha2=0)
 
 
-open_cases = cases(model=any_model, impatient=True)
+open_cases = cases(model=any_model, impatient=True, costly=True)
 
 
 @examples(100)
@@ -395,11 +396,25 @@ def test_pools_may_differ() -> None:
     assert ours.num_by_exit[Exit.REFUSED] > 0
 
 
-def test_what_a_cluster_cannot_do_yet_is_refused() -> None:
-    costly = replace(some_requests(3, per_s=1), is_guided=np.ones(3, bool))
-    pool = Pool(engine=EngineConfig(guided_compile_us=5), latency=LATENCY)
-    with pytest.raises(InvalidConfig, match="not simulated in a cluster yet"):
-        simulate_cluster(ClusterWork(requests=costly), ClusterConfig(pools=(pool,)))
+def test_an_engine_that_gets_its_prompts_computed_elsewhere_encodes_nothing() -> None:
+    """One request, 100 tokens of pictures at 5 µs: 500 µs more on the prefill side, none on the decode side."""
+    engine = EngineConfig(async_scheduling=False, num_gpu_blocks=400, max_model_len=4096)
+    moves = Disaggregation(kv_bytes_per_token=0, kv_base_latency_us=0)
+
+    def of_cost(encoder_token_us: float) -> ClusterSimulation:
+        costly = replace(engine, encoder_token_us=encoder_token_us)
+        pools = tuple(
+            Pool(engine=costly, latency=LATENCY, name=role, role=role) for role in ("prefill", "decode")
+        )
+        requests = replace(some_requests(1, per_s=1), encoder_tokens=np.array([100], np.int64))
+        config = ClusterConfig(pools=pools, disaggregation=moves)
+        return simulate_cluster(ClusterWork(requests=requests), config)
+
+    free, costly = of_cost(0.0), of_cost(5.0)
+    assert (costly.outcomes.last_token_us - free.outcomes.last_token_us).tolist() == [500]
+    assert free.split is not None
+    assert costly.split is not None
+    assert (costly.split.prefilled_us - free.split.prefilled_us).tolist() == [500]
 
 
 def erlang_c(servers: int, load: float) -> float:

@@ -257,6 +257,32 @@ def test_a_fleet_that_changes_is_the_same_whether_engines_run_ahead_or_keep_step
     assert ahead.infrastructure.gpu_hours() == stepping.infrastructure.gpu_hours()
 
 
+@examples(40)
+@given(fleets(), st.sampled_from([3, 20]))
+def test_looks_that_cut_slices_change_no_column_not_even_of_who_gave_up(fleet: Fleet, points: int) -> None:
+    """Engines are brought to every look and every autoscaler's interval, wherever they are: nobody can tell."""
+    whole = simulate_cluster(fleet.work, fleet.config, record="spans")
+    sliced = simulate_cluster(fleet.work, fleet.config, record="spans", points=points, coalesce=False)
+    assert_same_run(whole, sliced)
+    unscheduled = whole.outcomes.scheduled_us < 0
+    assert (whole.outcomes.taken_in_us[unscheduled] < 0).all()
+
+
+@examples(40)
+@given(fleets(with_clients=False), st.data())
+def test_a_fleet_whose_clients_give_up_is_the_same_ahead_and_in_step(
+    fleet: Fleet, data: st.DataObject
+) -> None:
+    if fleet.config.flow_control is not None:
+        return
+    requests = fleet.work.requests
+    patience = data.draw(st.integers(0, 2000))
+    requests = replace(requests, deadline_us=requests.arrival_us + patience)
+    ahead = simulate_cluster(ClusterWork(requests=requests), fleet.config)
+    work = ClusterWork(requests=requests, clients=keeping_step(requests))
+    assert_same_run(ahead, simulate_cluster(work, fleet.config))
+
+
 @examples(25)
 @given(fleets())
 def test_a_fleet_that_changes_does_so_twice_in_the_same_way_and_with_single_steps(fleet: Fleet) -> None:

@@ -1,0 +1,86 @@
+"""What one request may ask for, so that none can hold up the others; and its body, read and planned within that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestPayloadError
+
+from replay.serve.protocol import Answer, Job, Refusal, plan_answer
+
+Parsed = TypeVar("Parsed")
+
+LARGE_BODY = 1 << 16
+"""Bytes: a longer body is parsed in a thread, while the event loop goes on; a shorter one takes less than a ms."""
+
+LARGE_ANSWERS = 1 << 13
+"""Tokens: as many answers are planned in a thread, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The most of one request: bytes of its body, prompts, and tokens of all its prompts and answers together."""
+
+    max_body_bytes: int = 16 * 2**20
+    max_prompts: int = 128
+    max_request_tokens: int = 2**20
+
+
+async def parsed_body(request: web.Request, parse: Callable[[bytes], Parsed], *, limits: Limits) -> Parsed:
+    """Return what ``parse`` makes of a request's body. Raises Refusal."""
+    try:
+        raw = await request.read()
+    except web.HTTPRequestEntityTooLarge as error:
+        message = f"body: got more than {limits.max_body_bytes:,} bytes (--max-body-bytes)"
+        raise Refusal(message, status=413, kind="RequestEntityTooLarge", closes=True) from error
+    except RequestPayloadError as error:
+        raise Refusal(
+            f"body: got bytes that its headers do not explain ({_reason(error)})", closes=True
+        ) from error
+    if len(raw) <= LARGE_BODY:
+        return parse(raw)
+    return await asyncio.to_thread(parse, raw)
+
+
+def _reason(error: RequestPayloadError) -> str:
+    return " ".join(str(error).split())
+
+
+async def planned_answers(job: Job, *, max_model_len: int, limits: Limits) -> list[Answer]:
+    """Return the answer to each prompt of a job. Raises Refusal where they are too many or too long."""
+    check_prompts(job, limits)
+    longest = max_model_len if job.max_tokens is None else job.max_tokens
+    if len(job.prompts) * min(longest, max_model_len) <= LARGE_ANSWERS:
+        return _planned(job, max_model_len, limits)
+    return await asyncio.to_thread(_planned, job, max_model_len, limits)
+
+
+def check_prompts(job: Job, limits: Limits) -> None:
+    """Raise Refusal where a job has too many prompts."""
+    if len(job.prompts) > limits.max_prompts:
+        message = f"prompt: got {len(job.prompts):,} prompts, expected at most {limits.max_prompts:,} (--max-prompts)"
+        raise Refusal(message, param="prompt")
+
+
+def _planned(job: Job, max_model_len: int, limits: Limits) -> list[Answer]:
+    answers: list[Answer] = []
+    num_tokens = sum(map(len, job.prompts))
+    for prompt in job.prompts:
+        _check_tokens(num_tokens, limits)
+        answers.append(plan_answer(job, prompt, max_model_len=max_model_len))
+        num_tokens += len(answers[-1].tokens)
+    _check_tokens(num_tokens, limits)
+    return answers
+
+
+def _check_tokens(num_tokens: int, limits: Limits) -> None:
+    if num_tokens > limits.max_request_tokens:
+        message = (
+            f"prompt, max_tokens: got a request of {num_tokens:,} tokens or more, expected at most "
+            f"{limits.max_request_tokens:,} (--max-request-tokens)"
+        )
+        raise Refusal(message, param="prompt")

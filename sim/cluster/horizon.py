@@ -1,0 +1,69 @@
+"""A cluster's run that is cut at a horizon: what lies past it is taken back, and what is undone is counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim.cluster.run.changes.removal import has_work
+from sim.cluster.run.tables import Table
+from sim.cluster.run.world import NEVER, World
+from sim.engine import dtypes as dt
+from sim.engine.state import State
+from sim.records.results import cut_off
+from sim.requests import Int64s, Outcomes, Status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undone:
+    """Requests that are UNFINISHED at a horizon: running, waiting at an instance or for KV, or still in the gateway.
+
+    Those that are none of these had not arrived.
+    """
+
+    num_running: int = 0
+    num_waiting: int = 0
+    num_in_gateway: int = 0
+
+
+NOTHING_UNDONE = Undone()
+
+
+def may_go_on(table: Table, world: World) -> bool:
+    """Return whether anything is left to happen at or past the horizon."""
+    loop = world.loop[0]
+    is_over = not loop.has_hand and loop.next_arrival >= len(world.arrivals)
+    return bool(not is_over or world.events.counts[0].num_planned > loop.num_idle_plans or has_work(table))
+
+
+def cut_off_cluster(world: World, states: list[State], outcomes: Outcomes, *, until_us: int) -> None:
+    """Take back what lies past a horizon; as ``sim.records.results.cut_off``, of a cluster."""
+    whole = states[0]._replace(requests=world.rows, deadline_us=world.deadline_us)
+    cut_off(whole, outcomes, until_us=until_us)
+
+
+def count_undone(
+    world: World, states: list[State], outcomes: Outcomes, rows: Int64s, *, until_us: int
+) -> Undone:
+    """Return what the unfinished among ``rows``, each request's last attempt, are doing at a horizon."""
+    journeys, at = world.journeys[rows], world.rows[rows]
+    is_cut = (outcomes.status[rows] == Status.UNFINISHED) & (journeys["arrival_us"] != NEVER)
+    is_at_gateway = is_cut & (journeys["instance"] == NEVER)
+    is_running = (at["status"] == dt.RUNNING) | (
+        (at["status"] == dt.FINISHED) & (outcomes.last_token_us[rows] > until_us)
+    )
+    is_prefilling = journeys["is_prefilling"] == 1
+    if is_prefilling.any():
+        there = next(
+            state.requests for state in states if state.engine[0].settings.is_kv_producer
+        )  # shared by all of them
+        prefill = there[rows]["status"]
+        is_running = np.where(is_prefilling, (prefill == dt.RUNNING) | (prefill == dt.FINISHED), is_running)
+    num_running = int((is_cut & is_running & ~is_at_gateway).sum())
+    num_in_gateway = int(is_at_gateway.sum())
+    return Undone(
+        num_running=num_running,
+        num_waiting=int(is_cut.sum()) - num_running - num_in_gateway,
+        num_in_gateway=num_in_gateway,
+    )

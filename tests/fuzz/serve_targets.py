@@ -1,0 +1,60 @@
+"""What clients send to ``vtwin serve``: any request is answered soon, and with no fault of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import aiohttp
+from hypothesis import strategies as st
+
+from sim import Blackbox
+from tests.fuzz.target import Target, damaged
+from tests.replay.hostile_bodies import KEYS, PATHS, hostile
+from tests.replay.test_serve import served
+
+_QUICK = Blackbox(alpha0=0, alpha1=0, alpha2=0, beta0=1, beta1=0, beta2=0)
+
+_BODIES = (
+    b'{"prompt": "a b", "max_tokens": 3, "stream": true, "stream_options": {"include_usage": true}}',
+    b'{"prompt": [[1, 2], [3]], "max_tokens": 2, "stop": ["x"], "priority": 0, "cache_salt": "s"}',
+    b'{"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}], "max_completion_tokens": 2}',
+    b'{"tokens": [97, 98], "prompt": "a", "response_format": {"type": "json_object"}, "return_token_ids": true}',
+)
+
+_TOKENS = tuple(json.dumps(key).encode() for key in KEYS)
+
+
+async def _sent(client: aiohttp.ClientSession, path: str, body: bytes, headers: dict[str, str]) -> None:
+    method = "GET" if path.startswith(("/v1/models", "/load", "/metrics")) else "POST"
+    try:
+        async with client.request(method, path, data=body, headers=headers) as response:
+            await response.read()
+            assert response.status < 500, (path, response.status)
+    except (ValueError, aiohttp.ClientError):  # the client does not send it, or the connection was ended
+        pass
+
+
+async def _whole(path: str, body: bytes, headers: dict[str, str]) -> None:
+    async with served(latency=_QUICK, engine={"max_model_len": 256}) as (_, client):
+        await _sent(client, path, body, headers)
+        async with client.get("/health") as response:
+            assert response.status == 200
+
+
+def _body(data: bytes) -> None:
+    """Any bytes, as the body of every kind of request."""
+    path = PATHS[len(data) % 6]
+    asyncio.run(_whole(path, data, {"Content-Type": "application/json"}))
+
+
+def _seeded(data: bytes) -> None:
+    """A request with odd fields and headers."""
+    each = hostile(int.from_bytes(data))
+    asyncio.run(_whole(each.path, each.body, each.headers))
+
+
+TARGETS = [
+    Target("serve-body", damaged(_BODIES, tokens=_TOKENS), _body, num_in_suite=15),
+    Target("serve-request", st.binary(min_size=4, max_size=4), _seeded, num_in_suite=15),
+]

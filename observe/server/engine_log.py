@@ -18,10 +18,11 @@ from traces.atomic import write_text
 from traces.tables.paths import companion_file, stem_of
 
 _STEP = re.compile(
-    r"(?:Engine (?P<engine>\d+): )?Iteration\((?P<step>\d+)\): "
-    r"(?P<prefill_requests>\d+) context requests, (?P<prefill_tokens>\d+) context tokens, "
-    r"(?P<decode_requests>\d+) generation requests, (?P<decode_tokens>\d+) generation tokens, "
-    r"iteration elapsed time: (?P<ms>[\d.]+) ms(?:, .*?KV cache usage: (?P<kv>[\d.]+)%)?"
+    r"(?:Engine (?P<engine>\d{1,15}): )?Iteration\((?P<step>\d{1,15})\): "
+    r"(?P<prefill_requests>\d{1,15}) context requests, (?P<prefill_tokens>\d{1,15}) context tokens, "
+    r"(?P<decode_requests>\d{1,15}) generation requests, (?P<decode_tokens>\d{1,15}) generation tokens, "
+    r"iteration elapsed time: (?P<ms>\d{1,12}(?:\.\d{0,12})?) ms"
+    r"(?:, .*?KV cache usage: (?P<kv>\d{1,6}(?:\.\d{0,12})?)%)?"
 )
 _WRITTEN = re.compile(r"(?:^|\s)(\d{10}\.\d{3,6})\s")
 """Seconds since 1970 with a fraction, as ``%(created)f`` writes them."""

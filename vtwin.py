@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import gc
 import multiprocessing
 import os
@@ -10,7 +11,10 @@ import re
 import shlex
 import signal
 import sys
+import tempfile
 import threading
+import time
+import traceback
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -42,6 +46,7 @@ COMMANDS = {
         "Compare observed with simulated, fit the twin, write a report.",
     ),
     "compare": ("calibrate.runs.cli:compare", "Compare two runs, neither taken for the truth."),
+    "report": ("replay.measured.cli:report", "Show measured traces as a page, one or several loads."),
     "capacity": ("replay.plan.cli:capacity", "Find the highest rate at which a twin meets latency limits."),
     "tune": ("replay.plan.tune.cli:tune", "Find the engine flags that serve most within latency limits."),
     "sweep": ("replay.plan.sweep.cli:sweep", "Simulate configurations x workloads x seeds into one table."),
@@ -64,6 +69,7 @@ EXAMPLES = {
     "calibrate": "vtwin calibrate traces/low traces/high --fit --holdout traces/middle --write-config twin.yaml "
     "--report report",
     "compare": "vtwin compare traces/before traces/after",
+    "report": "vtwin report traces/one traces/two traces/four --slo ttft=500ms,tpot=50ms --output server.html",
     "capacity": "vtwin capacity --config twin.yaml --slo ttft_p99=500ms,tpot_p99=50ms --like traces/five",
     "tune": "vtwin tune --config twin.yaml --slo ttft_p99=500ms,tpot_p99=50ms --like traces/five",
     "sweep": "vtwin sweep grid.yaml --output sweep.parquet --report sweep.html",
@@ -85,7 +91,10 @@ PYDANTIC_MESSAGES = {
 }
 """What the library that checks options says (regular expressions), and what is said instead."""
 EXIT_USAGE = 2
+EXIT_CRASH = 70  # EX_SOFTWARE of sysexits.h: vtwin itself is at fault
 EXIT_INTERRUPTED = 130
+REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE}
+"""What a machine refuses: no fault of vtwin's."""
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE: what a shell reports for a program whose reader went away
 
 
@@ -95,6 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         # At the end Python looks through all objects once more, 0.4 s of work after a run: nothing of them is needed.
         atexit.register(gc.freeze)
+        _take_signals_and_secrets(arguments)
     if not arguments:
         return main(["--help"]) or EXIT_USAGE
     called = [word for word in arguments if not word.startswith("-")][:1]
@@ -103,10 +113,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = build_app(called)(arguments, prog_name="vtwin", standalone_mode=False)
         sys.stdout.flush()
-    except VtwinError as error:
-        return _complain(f"{type(error).__name__}: {error}", code=error.exit_code)
-    except typer.TyperException as error:
-        return _complain(_usage_line(error), code=EXIT_USAGE)
     except (typer.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
     except (BrokenPipeError, SystemExit) as stop:
@@ -114,6 +120,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stop, SystemExit) and not isinstance(stop.__context__, BrokenPipeError):
             raise
         return _leave_quietly()
+    except Exception as error:
+        line, code = _line_and_code(error, arguments)
+        return _complain(line, arguments, code=code)
     return code if isinstance(code, int) else 0
 
 
@@ -144,10 +153,14 @@ def build_app(loaded: Collection[str]) -> typer.Typer:
 
 def _print_version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version
-
-        typer.echo(f"vtwin {version('vtwin')}")
+        typer.echo(f"vtwin {_version()}")
         raise typer.Exit
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("vtwin")
 
 
 def _root(
@@ -182,11 +195,66 @@ def _in_our_terms(message: str, *, cause: BaseException | None) -> str:
     return ours.replace("expected ", f"got {faults[0]['input']!r}, expected ", 1)
 
 
-def _complain(line: str, *, code: int) -> int:
-    """Print one red line on stderr, return ``code``; no line where typer has printed the help already."""
+def _complain(line: str, arguments: Sequence[str], *, code: int) -> int:
+    """Print one red line on stderr, return ``code``; no line where typer has printed the help already.
+
+    Secrets of the command line and of the environment are left out of it.
+    """
     if line:
-        typer.secho(" ".join(line.split()), fg=typer.colors.RED, err=True)
+        from observe.senders.secrets import command_secrets
+
+        shown = command_secrets(arguments, os.environ).redact(line)
+        typer.secho(" ".join(shown.split()), fg=typer.colors.RED, err=True)
     return code
+
+
+def _line_and_code(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
+    """Return what is said of a fault, and the exit code; empty where typer has printed the help already."""
+    if isinstance(error, VtwinError):
+        return f"{type(error).__name__}: {error}", error.exit_code
+    if isinstance(error, typer.TyperException):
+        return _usage_line(error), EXIT_USAGE
+    if isinstance(error, OSError) and error.errno in REFUSALS:
+        return f"FileError: {_refusal(error)}", EXIT_USAGE
+    return _crash_line(error, arguments), EXIT_CRASH
+
+
+def _refusal(error: OSError) -> str:
+    place = f" ({error.filename})" if error.filename else ""
+    return f"got {error.strerror}, expected a place that can be read and written{place}"
+
+
+def _crash_line(error: Exception, arguments: Sequence[str]) -> str:
+    """Return the line for a fault of vtwin itself; its traceback is kept, or printed with VTWIN_DEBUG=1."""
+    from observe.senders.secrets import command_secrets, redact_command
+
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    trace = "".join(traceback.format_exception(error))
+    report = f"vtwin {_version()}, Python {sys.version}\n$ {redact_command(['vtwin', *arguments])}\n{trace}"
+    report = command_secrets(arguments, os.environ).redact(report)
+    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    line = f"InternalError: {said} ({Path(frame.filename).name}:{frame.lineno}): a fault of vtwin"
+    if os.environ.get("VTWIN_DEBUG"):
+        typer.echo(report, err=True)
+        return line
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", prefix="vtwin-crash-", suffix=".txt", delete=False
+        ) as file:
+            file.write(report)
+    except OSError:
+        return f"{line}; VTWIN_DEBUG=1 prints its traceback"
+    return f"{line}; its traceback, to report it: {file.name}"
+
+
+def _take_signals_and_secrets(arguments: Sequence[str]) -> None:
+    """End at a hang-up as at a plain kill, unless hang-ups are ignored (nohup); take secrets off the process list."""
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL and set(arguments[:1]) & LONG_RUNNING:
+        signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    if any("--api-key" in word or "@" in word or word.startswith(("--header", "-H")) for word in arguments):
+        from observe.senders.process_list import hide_arguments
+
+        hide_arguments(arguments)
 
 
 def _leave_quietly() -> int:
@@ -345,7 +413,10 @@ def _written_guess(path: Path, *, serve: str | None, server_trace: Path) -> Path
 
 def _show(name: str, arguments: Sequence[str], *, more: str = "") -> None:
     """Print the command line that a reader can run for the same."""
-    typer.secho(f"\n$ vtwin {shlex.join([name, *arguments])}{more}", bold=True, err=True)
+    from observe.senders.secrets import redact_command
+
+    shown = redact_command(["vtwin", name, *arguments], os.environ)
+    typer.secho(f"\n$ {shown}{more}", bold=True, err=True)
 
 
 def _run(name: str, arguments: Sequence[str]) -> object:
@@ -394,11 +465,11 @@ def _serving(config: Path) -> Iterator[str]:
 
 def _serve(config: Path, parent: Connection) -> None:
     """Serve until told to end or until the parent is gone; send the parent the address, or why there is none."""
+    os.setsid()  # Ctrl-C in the terminal is the parent's: it ends this process when it has what it needs
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     from replay import load_config
     from replay.serve import run_server
 
-    os.setsid()  # Ctrl-C in the terminal is the parent's: it ends this process when it has what it needs
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     try:
         run_server(
             load_config(config), announce=lambda there: parent.send(there.url), host="127.0.0.1", port=0
@@ -412,6 +483,8 @@ def _end_with(parent: Connection) -> None:
     with suppress(EOFError, OSError):
         parent.recv()
     os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(5)
+    os._exit(1)
 
 
 def _announced(server: Connection) -> str:

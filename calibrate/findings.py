@@ -14,6 +14,7 @@ from calibrate.compare.pair import PairBy, Pairs
 from calibrate.compare.phases import Origin
 from calibrate.compare.rates import Counters, Rate
 from calibrate.compare.saturation import Saturation
+from calibrate.compare.served import RateCurve
 from calibrate.compare.strata import Stratum
 from calibrate.compare.worst_requests import WorstRequest
 from calibrate.fit.objective.coefficients import FITTED
@@ -126,6 +127,7 @@ class Calibration:
 
     ``fitted_on`` and ``held_out``: errors in sample and held out; where nothing was fitted they are the same.
     ``noise``: None without a repeat run. ``beyond``: what a slowdown could do to loads above the fitted ones.
+    ``rate_curve``: the twin's latency over the rate; None where two traces were compared, or no load has its own times.
     """
 
     fit: Fit | None
@@ -144,6 +146,7 @@ class Calibration:
     bootstrap: Bootstrap
     options: Options
     beyond: BeyondLoad | None = None
+    rate_curve: RateCurve | None = None
 
     @property
     def in_sample(self) -> dict[str, MetricErrors]:

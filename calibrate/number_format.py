@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from calibrate.compare.bootstrap import Estimate
 
 METRIC_NAMES = {
@@ -57,6 +59,40 @@ def duration(value_us: float | None) -> str:
     else:
         text = f"{digits(value_us / 1_000_000)} s"
     return text.replace("-", MINUS).replace(" ", SPACE)
+
+
+TIME_UNITS = {"s": 1e6, "ms": 1e3, "µs": 1.0}
+"""What to divide µs by, the larger unit first."""
+MOST = 100.0
+"""Times that reach so many of a unit are written in it, however small the others are."""
+NEGLIGIBLE = 1e-4
+"""A time of less than this share of the largest has no say: an error near 0 needs no unit of its own."""
+
+
+def unit_of(values_us: Sequence[float | None]) -> str:
+    """Return the one unit for times that stand in one column: the largest in which the smallest keeps its digits."""
+    sizes = [abs(value) for value in values_us if value]
+    if not sizes:
+        return "ms"
+    longest = max(sizes)
+    smallest = min(size for size in sizes if size >= NEGLIGIBLE * longest)
+    fitting = (
+        unit
+        for unit, divisor in TIME_UNITS.items()
+        if smallest >= 0.95 * divisor or longest >= MOST * divisor
+    )
+    return next(fitting, "µs")
+
+
+def in_one_unit(*columns: Sequence[float | None]) -> tuple[str, list[list[str]]]:
+    """Return the unit of some columns of times, and the columns as text in it, three digits each."""
+    unit = unit_of([value for column in columns for value in column])
+    divisor = TIME_UNITS[unit]
+    shown = [
+        [NONE if value is None else digits(value / divisor).replace("-", MINUS) for value in column]
+        for column in columns
+    ]
+    return unit, shown
 
 
 def digits(value: float) -> str:

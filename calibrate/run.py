@@ -16,6 +16,7 @@ from calibrate.compare.network import server_view
 from calibrate.compare.pair import Pairs, concat, take
 from calibrate.compare.phases import origin_of
 from calibrate.compare.rates import rates_of
+from calibrate.compare.served import RateCurve, rate_curve
 from calibrate.compare.strata import strata_of
 from calibrate.compare.worst_requests import worst_of
 from calibrate.findings import (
@@ -239,7 +240,19 @@ def _assembled(
         notes=() if config is None else config.notes,
         bootstrap=bootstrap,
         options=options,
+        rate_curve=_rate_curve([each for each, _ in held_out], traces, config, options),
     )
+
+
+def _rate_curve(
+    held_out: Sequence[Compared], traces: Sequence[Compared], config: TwinConfig | None, options: Options
+) -> RateCurve | None:
+    """Return the twin's latency over the rate, for the longest held-out run that allows it."""
+    if config is None or options.network is not None:
+        return None
+    first = sorted(held_out, key=lambda each: len(each.pairs), reverse=True)
+    order = {id(each): each for each in [*first, *traces]}.values()
+    return rate_curve([(each.source.name, each.source.trace, each.pairs) for each in order], config)
 
 
 def _latency_parts(parts: Sequence[Part]) -> tuple[list[str], Pairs]:

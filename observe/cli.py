@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -30,6 +31,14 @@ def _seconds(text: str) -> float:
     seconds = parse_seconds(text)
     if not seconds > 0:
         raise typer.BadParameter(f"got {text!r}, expected a time > 0, or none")
+    return seconds
+
+
+def _finite_seconds(text: str) -> float:
+    """Return seconds > 0 that are not infinite."""
+    seconds = _seconds(text)
+    if seconds == float("inf"):
+        raise typer.BadParameter(f"got {text!r}, expected a time > 0")
     return seconds
 
 
@@ -71,6 +80,24 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         str | None,
         typer.Option(
             help="Bearer token. Default: OPENAI_API_KEY or VLLM_API_KEY from the environment.",
+            show_default=False,
+            rich_help_panel=SERVER,
+        ),
+    ] = None,
+    api_key_env: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Environment variable that has the bearer token.",
+            show_default=False,
+            rich_help_panel=SERVER,
+        ),
+    ] = None,
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="File that has the bearer token, on one line.",
             show_default=False,
             rich_help_panel=SERVER,
         ),
@@ -122,6 +149,15 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             rich_help_panel=LIMITS,
         ),
     ] = 0,
+    max_retry_wait: Annotated[
+        float,
+        typer.Option(
+            metavar="S",
+            parser=_finite_seconds,
+            help="Longest wait before a retry, whatever Retry-After says.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = "60",  # type: ignore[assignment]
     warmup: Annotated[
         WarmUp | None,
         typer.Option(
@@ -308,15 +344,17 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     """Send a load to a live endpoint and record the trace."""
     from observe.campaign_cli import ListOptions
     from observe.command import observe_loads, observe_once
-    from observe.senders.endpoint import parse_endpoint, redact_command
+    from observe.senders.endpoint import chosen_key, parse_endpoint
+    from observe.senders.secrets import redact_command
     from observe.settings import Limits, Settings
     from traces import ConfigError
     from traces.slo import parse_slo
 
     if keep_warmup and not warmup:
         raise ConfigError("--keep-warmup: got no --warmup, expected --warmup N or a time")
+    key = chosen_key(api_key, variable=api_key_env, file=api_key_file)
     settings = Settings(
-        endpoint=parse_endpoint(url, api_key=api_key, headers=header or (), verify_tls=not insecure),
+        endpoint=parse_endpoint(url, api_key=key, headers=header or (), verify_tls=not insecure),
         api=workload.api,
         model=model,
         limits=Limits(
@@ -324,6 +362,7 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             stall_timeout_s=_finite(stall_timeout),
             max_concurrency=max_concurrency,
             max_retries=retries,
+            max_retry_wait_s=max_retry_wait,
         ),
         warmup=replace(warmup or WarmUp(), is_recorded=keep_warmup),
         events=not no_itl,
@@ -337,7 +376,7 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         engine_log=engine_log,
         tokenizer=tokenizer,
         processes=processes,
-        command=redact_command(["vtwin", *sys.argv[1:]]),
+        command=redact_command(["vtwin", *sys.argv[1:]], os.environ),
     )
     slo_us = parse_slo(slo) if slo is not None else {}
     several = ListOptions(sweep=sweep, plan=plan, yes=yes, resume=resume, overwrite=overwrite)

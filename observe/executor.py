@@ -94,6 +94,7 @@ class SingleProcess:
             max_tokens=plan.max_tokens,
             streaming=settings.streaming,
             awaited=plan.awaited_rows,
+            hide=settings.endpoint.redact,
         )
         self._base = settings.endpoint.base
         self.cpu_s = 0.0

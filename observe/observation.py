@@ -18,14 +18,16 @@ from observe.preparation import Preparation, Tell, prepare
 from observe.record.live_trace import LiveTrace
 from observe.run.dispatch import RunFacts
 from observe.run.early_stop import ErrorRateStop
+from observe.run.preflight import need_descriptors
 from observe.run.progress import Progress
 from observe.senders.endpoint import Api, parse_endpoint
-from observe.senders.exchange import monotonic_ns
+from observe.senders.exchange import monotonic_ns, one_line
 from observe.server.http_client import ServerClient
 from observe.server.recorders import ServerRecorders
 from observe.server.server_facts import scrape_metrics
 from observe.settings import Limits, Settings
 from observe.trace_header import final_header, first_header, lost_processes, server_change, with_remarks
+from traces.errors import VtwinError
 
 if TYPE_CHECKING:
     from observe.server.prometheus_text import Sample
@@ -106,9 +108,16 @@ async def observe_with(
     SIGTERM drop it; whatever had ended is in the trace.
     """
     client = ServerClient(settings.endpoint)
-    tell = tell or (lambda _: None)
+    hide = settings.endpoint.redact
+    say = tell or (lambda _: None)
+
+    def tell_hidden(line: str) -> None:
+        say(one_line(hide(line)))
+
+    tell = tell_hidden
     try:
         ready = await prepare(workload, settings, client, tell=tell)
+        need_descriptors(ready.plan, settings)
         for note in ready.notes:
             tell(note)
         if settings.processes > 1:
@@ -122,6 +131,8 @@ async def observe_with(
                 shown=display or (lambda *_: nullcontext()),
                 signals=_signals(tell) if handle_signals else (lambda _: nullcontext()),
             )
+    except VtwinError as error:
+        raise type(error)(hide(str(error))) from error
     finally:
         await client.close()
 
@@ -140,7 +151,8 @@ async def _observe(
     progress = Progress(num_planned=len(ready.plan), num_at_once=ready.plan.num_at_once)
     executor = open_executor(ready, settings, live=live, progress=progress, path=path)
     executor.report_outcomes(ErrorRateStop(settings.max_error_frac, executor.stop).note)
-    header = first_header(ready, settings, executor=executor)
+    secrets = settings.endpoint.secrets
+    header = secrets.redact_all(first_header(ready, settings, executor=executor))
     try:
         await executor.make_ready()
         with tuned_for_a_run(), shown(progress, ready.plan), signals(executor):
@@ -159,7 +171,7 @@ async def _observe(
         after=after,
     )
     header = with_remarks(header, recorders.write(path), clock_name=executor.clock_name)
-    return _observation(live.finish(header), progress, facts=facts, executor=executor)
+    return _observation(live.finish(secrets.redact_all(header)), progress, facts=facts, executor=executor)
 
 
 def open_executor(

@@ -15,7 +15,8 @@ from observe.senders.endpoint import Api, Endpoint
 class Limits:
     """When the client gives up or holds back; None: never. ``drain_s``: how long an interrupted run waits.
 
-    ``max_retries``: how often a request that failed before its answer began is sent again.
+    ``max_retries``: how often a request that failed before its answer began is sent again. ``max_retry_wait_s``: the
+    longest wait before that, whatever Retry-After says.
     """
 
     timeout_s: float | None = None
@@ -23,6 +24,7 @@ class Limits:
     max_concurrency: int | None = None
     drain_s: float = 30.0
     max_retries: int = 0
+    max_retry_wait_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

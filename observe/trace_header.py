@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_SHOWN_FINGERPRINTS = 5
+
+
 def first_header(ready: Preparation, settings: Settings, *, executor: Executor) -> Header:
     """Return the header that the trace has while the run goes on."""
     asked = ready.plan.trace.header
@@ -53,6 +56,7 @@ def first_header(ready: Preparation, settings: Settings, *, executor: Executor) 
         stall_timeout_s=limits.stall_timeout_s,
         max_concurrency=limits.max_concurrency,
         max_retries=limits.max_retries or None,
+        max_retry_wait_s=limits.max_retry_wait_s if limits.max_retries else None,
         num_warmup_requests=settings.warmup.num_requests or None,
         warmup_s=settings.warmup.seconds or None,
         num_planned=len(ready.plan),
@@ -138,6 +142,7 @@ def final_header(
             *([facts.stopped] if facts.stopped else []),
             *_remarks(answer_counts),
             *_lost_rounds(progress),
+            *_cut_waits(progress, settings),
             *_missing_server_fields(ready, answer_counts),
             *_each_lost(processes),
             *_about_processes(processes, settings),
@@ -185,6 +190,11 @@ def _remarks(answer_counts: AnswerCounts) -> tuple[str, ...]:
         said.append(f"{answer_counts.other_length} answers have more or fewer tokens than requested")
     if answer_counts.without_usage:
         said.append(f"{answer_counts.without_usage} answers have no usage: their number of tokens is unknown")
+    if answer_counts.unusable:
+        fields = ", ".join(
+            f"{name} ({count} answers)" for name, count in sorted(answer_counts.unusable.items())
+        )
+        said.append(f"values that cannot be, taken as unknown: {fields}")
     if (change := server_change(answer_counts)) is not None:
         said.append(change)
     return tuple(said)
@@ -195,6 +205,12 @@ def _lost_rounds(progress: Progress) -> tuple[str, ...]:
     return (
         (f"{lost} requests were not sent because an earlier round of their session failed",) if lost else ()
     )
+
+
+def _cut_waits(progress: Progress, settings: Settings) -> tuple[str, ...]:
+    cut, most_s = progress.num_waits_cut, settings.limits.max_retry_wait_s
+    said = f"{cut} times Retry-After asked for a longer wait than {most_s:g} s (--max-retry-wait), which was waited"
+    return (said,) if cut else ()
 
 
 def _missing_server_fields(ready: Preparation, answer_counts: AnswerCounts) -> tuple[str, ...]:
@@ -242,8 +258,11 @@ def server_change(answer_counts: AnswerCounts) -> str | None:
     """Return that the server changed during the run, if its fingerprints say so."""
     if len(answer_counts.fingerprints) < 2:
         return None
+    shown = list(answer_counts.fingerprints)[:_SHOWN_FINGERPRINTS]
+    more = len(answer_counts.fingerprints) - len(shown)
     return (
-        f"the server changed during the run: system_fingerprint {' then '.join(answer_counts.fingerprints)}"
+        f"the server changed during the run: system_fingerprint {' then '.join(shown)}"
+        f"{f' and {more} more' if more else ''}"
     )
 
 

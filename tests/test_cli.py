@@ -107,13 +107,18 @@ def test_a_fault_of_the_user_is_one_line_with_its_exit_code(
     assert capsys.readouterr().err == expected
 
 
-def test_our_own_fault_keeps_its_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_own_fault_is_exit_code_70_and_keeps_its_stack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def fail() -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr(vtwin, "demo", fail)
-    with pytest.raises(ZeroDivisionError):
-        vtwin.main(["demo"])
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert vtwin.main(["demo"]) == 70
+    assert capsys.readouterr().err.startswith("InternalError: ZeroDivisionError (test_cli.py:")
+    (kept,) = tmp_path.iterdir()
+    assert "Traceback (most recent call last)" in kept.read_text()
 
 
 def test_an_interrupt_is_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,6 +98,7 @@ class ClientInfo:
     max_concurrency: int | None = None
     num_held_back: int | None = None
     max_retries: int | None = None
+    max_retry_wait_s: float | None = None
     num_retried: int | None = None
     num_warmup_requests: int | None = None
     warmup_s: float | None = None

@@ -22,6 +22,7 @@ from calibrate.report.findings_json import (
     gate_json,
     metrics_json,
     origin_json,
+    rate_curve_json,
     saturation_json,
     steps_json,
     stratum_json,
@@ -65,6 +66,7 @@ def document_of(
         "strata": [stratum_json(stratum) for stratum in calibration.strata],
         "traces": [trace_json(each) for each in calibration.traces],
         "config": config_json(calibration),
+        "rate_curve": rate_curve_json(calibration.rate_curve),
         "beyond_load": None if calibration.beyond is None else asdict(calibration.beyond),
         "warnings": list(warned),
         "cautions": list(warned),  # its name in reports up to now

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -12,6 +13,7 @@ from calibrate.compare.errors import MetricErrors
 from calibrate.compare.phases import PHASE_NAMES, Origin
 from calibrate.compare.rates import Rate
 from calibrate.compare.saturation import Saturation
+from calibrate.compare.served import RateCurve, RatePoint
 from calibrate.compare.strata import Stratum
 from calibrate.compare.worst_requests import WorstRequest
 from calibrate.findings import Calibration
@@ -29,6 +31,28 @@ def gate_json(verdict: Verdict) -> Json:
         "unknown_flags": list(verdict.unknown_flags),
         "checks": [check_json(check) for check in verdict.checks],
     }
+
+
+def rate_curve_json(curve: RateCurve | None) -> Json | None:
+    """Return the twin's latency over the rate, and what was observed of it; latencies as [median, p99], µs."""
+    if curve is None:
+        return None
+    return {
+        "trace": curve.trace,
+        "capacity_per_s": curve.capacity_per_s,
+        "fitted_to_per_s": curve.fitted_to_per_s,
+        "simulated": [_point_json(each) for each in curve.points],
+        "observed": {name: _point_json(each) for name, each in curve.observed.items()},
+        "not_drawn": dict(curve.elsewhere),
+    }
+
+
+def _point_json(point: RatePoint) -> Json:
+    known = {
+        f"{name}_us": [None if math.isnan(value) else value for value in values]
+        for name, values in point.latencies_us.items()
+    }
+    return {"rate_per_s": point.rate_per_s, **known}
 
 
 def check_json(check: Check) -> Json:

@@ -33,6 +33,7 @@ def page_of(
     warned = warnings_of(calibration)
     sections = [
         *([] if verdict is None else [_verdict(verdict)]),
+        html_runs.server(calibration),
         html_errors.distributions(calibration, shown),
         html_errors.held_out(calibration),
         html_errors.requests(calibration, per_request),

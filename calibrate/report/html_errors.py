@@ -70,6 +70,8 @@ def _statistics_table(errors: Mapping[str, MetricErrors], *, noise: Mapping[str,
     reach = min(max([0.01, *map(abs, bounds)]), 0.5)
     rows: list[list[str | Cell]] = []
     groups = []
+    unit, columns = _times(errors)
+    times = iter(zip(*columns, strict=True))
     for name in tables.shown_metrics(errors):
         found, again = errors[name], noise.get(name)
         groups.append(len(rows))
@@ -80,9 +82,7 @@ def _statistics_table(errors: Mapping[str, MetricErrors], *, noise: Mapping[str,
                 [
                     number_format.METRIC_NAMES[name] if statistic == "mean" else "",
                     statistic,
-                    number_format.duration(found.observed[statistic]),
-                    number_format.duration(found.simulated[statistic]),
-                    number_format.duration(found.error[statistic].value),
+                    *next(times),
                     number_format.percent(each.value, signed=True),
                     number_format.percent_interval(each, signed=True),
                     *(
@@ -98,15 +98,27 @@ def _statistics_table(errors: Mapping[str, MetricErrors], *, noise: Mapping[str,
                 ]
             )
     edge = number_format.percent(reach)
-    head = ["", "", "observed", "simulated", "error", "relative", "interval", *(["noise"] if noise else [])]
+    head = ["", "", *tables.sides(unit), "relative", "interval", *(["noise"] if noise else [])]
     align = "llrrrrr" + ("r" if noise else "") + "c"
     return Table(head=[*head, f"±{edge}"], rows=rows, align=align, groups=groups[1:])
+
+
+def _times(errors: Mapping[str, MetricErrors]) -> tuple[str, list[list[str]]]:
+    """Return the unit of all statistics, and the columns of both sides and their difference in it."""
+    shown = [errors[name] for name in tables.shown_metrics(errors)]
+    return number_format.in_one_unit(
+        [found.observed[statistic] for found in shown for statistic in STATISTICS],
+        [found.simulated[statistic] for found in shown for statistic in STATISTICS],
+        [found.error[statistic].value for found in shown for statistic in STATISTICS],
+    )
 
 
 def per_request_table(errors: Mapping[str, MetricErrors], *, noise: Mapping[str, MetricErrors]) -> Table:
     """Return MAPE, bias, correlations and distances by metric, the noise floor's MAPE next to the twin's."""
     rows: list[list[str | Cell]] = []
-    for name in tables.shown_metrics(errors):
+    shown = tables.shown_metrics(errors)
+    unit, (distances,) = number_format.in_one_unit([errors[name].wasserstein_us.value for name in shown])
+    for name, distance in zip(shown, distances, strict=True):
         found, again = errors[name], noise.get(name)
         told = not tables.is_of_gaps_only(errors, name)
         floor = number_format.percent(again.mape.value if again and told else None)
@@ -125,7 +137,7 @@ def per_request_table(errors: Mapping[str, MetricErrors], *, noise: Mapping[str,
                 else number_format.NONE,
                 number_format.share(found.spearman_r.value if told else None),
                 Cell(text=number_format.share(found.ks.value), aside=_between(found.ks.low, found.ks.high)),
-                number_format.duration(found.wasserstein_us.value),
+                distance,
             ]
         )
     head = [
@@ -137,7 +149,9 @@ def per_request_table(errors: Mapping[str, MetricErrors], *, noise: Mapping[str,
         "Pearson R",
         "rank R",
     ]
-    return Table(head=[*head, "KS distance", "Wasserstein"], rows=rows, align="l" + "r" * (len(head) + 1))
+    return Table(
+        head=[*head, "KS distance", f"Wasserstein, {unit}"], rows=rows, align="l" + "r" * (len(head) + 1)
+    )
 
 
 def _with_interval(each: Estimate, *, signed: bool = False) -> Cell:

@@ -9,12 +9,52 @@ from typing import Any
 
 from calibrate import number_format
 from calibrate.compare.phases import BASES
+from calibrate.compare.served import RateCurve
 from calibrate.findings import Calibration
 from calibrate.report import pictures_runs, tables
 from calibrate.report.html_errors import OBSERVED, SIMULATED
-from replay.pages import Cell, Figures, Prose, Section, Source, Table, Terms, legend
+from replay.pages import Cell, Figures, Part, Prose, Section, Source, Table, Terms, legend
 
 MOST_LOADS = 4
+MOST_SERVED = 8
+"""Runs in the table of absolute numbers, the held-out ones first."""
+
+
+def server(calibration: Calibration) -> Section:
+    """Return what the server does in absolute numbers, on both sides, and the twin's latency over the rate."""
+    held_out = calibration.held_out_traces
+    runs = list({id(each): each for each in [*held_out, *calibration.traces]}.values())
+    head, rows, groups = tables.served_table(runs[:MOST_SERVED])
+    more = f" The {MOST_SERVED} first of {len(runs)} runs." if len(runs) > MOST_SERVED else ""
+    parts: list[Part] = [Table(head=head, rows=rows, align="ll" + "r" * (len(head) - 2), groups=groups)]
+    curve = calibration.rate_curve
+    if curve is not None:
+        parts.append(Figures(figures=pictures_runs.rate_curves(curve), caption=_on_the_curve(curve)))
+    return Section(
+        title="The server",
+        anchor="server",
+        lead=f"Each run in absolute numbers, {OBSERVED} and {SIMULATED}: medians and 99th percentiles.{more}",
+        parts=parts,
+    )
+
+
+def _on_the_curve(curve: RateCurve) -> str:
+    """Return how to read the curve, as markup."""
+    capacity = number_format.rate(curve.capacity_per_s)
+    said = [
+        f"Line: the {SIMULATED} median of the requests of {escape(curve.trace)} at other rates; thin: the 99th "
+        f"percentile. Dots: {OBSERVED}, the paler ones the 99th percentile. Blue upright: the most that the twin "
+        f"serves, {capacity} requests/s.",
+    ]
+    if curve.fitted_to_per_s is not None:
+        fitted = number_format.rate(curve.fitted_to_per_s)
+        said.append(
+            f"Dashed upright: the highest fitted load, {fitted} requests/s; beyond it the curve is a forecast."
+        )
+    others = [f"{escape(name)}: {escape(why)}" for name, why in curve.elsewhere.items()]
+    if others:
+        said.append(f"Not drawn: {'; '.join(others)}.")
+    return " ".join(said)
 
 
 def load(calibration: Calibration) -> Section:
@@ -56,13 +96,17 @@ def _worst(calibration: Calibration) -> Table:
     head, rows = tables.worst_table(calibration)
     places = [head.index("observed"), head.index("simulated")]
     drawn: list[list[str | Cell]] = []
-    for row, each in zip(rows, calibration.worst, strict=True):
+    unit, columns = number_format.in_one_unit(
+        [each.observed_e2e_us for each in calibration.worst],
+        [each.simulated_e2e_us for each in calibration.worst],
+    )
+    both = zip(*columns, strict=True)
+    for row, each, times in zip(rows, calibration.worst, both, strict=True):
         kept: list[str | Cell] = [cell for i, cell in enumerate(row) if i not in places]
-        both = (number_format.duration(each.observed_e2e_us), number_format.duration(each.simulated_e2e_us))
-        drawn.append([*kept[:-1], *both, kept[-1], Cell(svg=pictures_runs.timeline(each))])
+        drawn.append([*kept[:-1], *times, kept[-1], Cell(svg=pictures_runs.timeline(each))])
     names = [name for i, name in enumerate(head) if i not in places]
     return Table(
-        head=[*names[:-1], "observed", "simulated", names[-1], "observed above simulated"],
+        head=[*names[:-1], *tables.sides(unit)[:2], names[-1], "observed above simulated"],
         rows=drawn,
         align="l" + "r" * (len(names) + 1) + "l",
         caption=f"The {len(rows)} worst requests by relative error of E2E, each on its own scale",

@@ -140,12 +140,15 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _statistics(name: str, found: MetricErrors, *, noise: MetricErrors | None) -> str:
+    unit, columns = number_format.in_one_unit(
+        [found.observed[statistic] for statistic in STATISTICS],
+        [found.simulated[statistic] for statistic in STATISTICS],
+        [found.error[statistic].value for statistic in STATISTICS],
+    )
     rows = [
         [
             statistic,
-            number_format.duration(found.observed[statistic]),
-            number_format.duration(found.simulated[statistic]),
-            number_format.duration(found.error[statistic].value),
+            *times,
             number_format.percent(found.rel_error[statistic].value, signed=True),
             number_format.percent_interval(found.rel_error[statistic], signed=True),
             *(
@@ -154,9 +157,9 @@ def _statistics(name: str, found: MetricErrors, *, noise: MetricErrors | None) -
                 else [number_format.percent(noise.rel_error[statistic].value, signed=True)]
             ),
         ]
-        for statistic in STATISTICS
+        for statistic, times in zip(STATISTICS, zip(*columns, strict=True), strict=True)
     ]
-    head = [number_format.METRIC_NAMES[name], "observed", "simulated", "error", "relative", "interval"]
+    head = [number_format.METRIC_NAMES[name], *tables.sides(unit), "relative", "interval"]
     return table([*head, *([] if noise is None else ["noise floor"])], rows)
 
 

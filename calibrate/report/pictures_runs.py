@@ -11,6 +11,7 @@ from calibrate.compare.bootstrap import Floats
 from calibrate.compare.engine_steps import StepErrors
 from calibrate.compare.pair import Pairs
 from calibrate.compare.phases import PHASE_NAMES, Origin
+from calibrate.compare.served import CURVE_OF, RateCurve
 from calibrate.compare.worst_requests import WorstRequest
 from calibrate.report.pictures import CDF_POINTS, SIDES, unit_of
 from replay.pages import Chart, Dots, Figure, Line, Mark, Rule, Scale, bars, chart, linear, scale_of
@@ -23,6 +24,40 @@ PART_NAMES = [
     ("phase-first", "up to the first token"),
     ("phase-rest", "after it"),
 ]
+
+
+def rate_curves(curve: RateCurve) -> list[Figure]:
+    """Return a picture per latency: the twin's median and 99th percentile over the rate, and what was observed."""
+    return [Figure(svg=_rate_curve(curve, name)) for name in CURVE_OF]
+
+
+def _rate_curve(curve: RateCurve, name: str) -> str:
+    rates = np.array([each.rate_per_s for each in curve.points])
+    median, p99 = (np.array([each.latencies_us[name][i] for each in curve.points]) for i in (0, 1))
+    seen = [
+        (each.rate_per_s, each.latencies_us[name])
+        for each in curve.observed.values()
+        if name in each.latencies_us
+    ]
+    at = np.array([rate for rate, _ in seen])
+    dots = [np.array([values[i] for _, values in seen]) for i in (0, 1)]
+    below = rates <= curve.capacity_per_s
+    divisor, unit = unit_of(np.concatenate([median[below], p99[below], *dots]))
+    x = linear(0.0, float(rates[-1]), label="requests/s")
+    y = scale_of(np.concatenate([median[below], p99[below], *dots]) / divisor, label=unit)
+    marks: list[Mark] = [
+        Line(x=rates, y=p99 / divisor, name="p99", label="twin, p99"),
+        Line(x=rates, y=median / divisor, name="simulated", label="twin, median"),
+        Dots(x=at, y=dots[1] / divisor, name="observed p99"),
+        Dots(x=at, y=dots[0] / divisor, name="observed"),
+        Rule(start=(curve.capacity_per_s, y.low), end=(curve.capacity_per_s, y.high), name="capacity"),
+    ]
+    if curve.fitted_to_per_s is not None and curve.fitted_to_per_s < rates[-1]:
+        fitted = curve.fitted_to_per_s
+        marks.insert(0, Rule(start=(fitted, y.low), end=(fitted, y.high), name="fitted"))
+    metric = number_format.METRIC_NAMES[f"{name}_us"]
+    title = f"{metric}, {number_format.METRIC_MEANINGS[f'{name}_us']}, over the rate"
+    return chart(Chart(title=title, x=x, y=y, marks=marks, height=250))
 
 
 def loads(traces: Mapping[str, Pairs]) -> list[Figure]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from calibrate import number_format
 from calibrate.compare.bootstrap import Estimate
 from calibrate.compare.errors import MetricErrors
 from calibrate.compare.phases import PHASE_NAMES
 from calibrate.compare.rates import Rate
-from calibrate.findings import Calibration
+from calibrate.compare.served import LATENCIES as SERVED_LATENCIES
+from calibrate.compare.served import STATISTICS as SERVED_STATISTICS
+from calibrate.compare.served import ServedSide, served_sides
+from calibrate.findings import Calibration, Compared
 from calibrate.fit.objective.coefficients import UNITS
 from calibrate.fit.result import Fit
 
@@ -157,31 +160,72 @@ def equivalence_table(calibration: Calibration) -> TextTable:
     return ["equivalence of means", "ratio", "margin", "p", "equivalent"], rows
 
 
+def served_table(runs: Sequence[Compared]) -> tuple[list[str], list[list[str]], list[int]]:
+    """Return a row per run and side in absolute numbers, and where each run after the first begins."""
+    found = [(each.source.name, who, side) for each in runs for who, side in _both_sides(each)]
+    names, columns = [], []
+    for metric in SERVED_LATENCIES:
+        values = [side.latencies_us[metric] for _, _, side in found]
+        of_statistics = [
+            [None if each is None else each[place] for each in values]
+            for place in range(len(SERVED_STATISTICS))
+        ]
+        unit, shown = number_format.in_one_unit(*of_statistics)
+        names += [f"{number_format.METRIC_NAMES[metric]} {each}, {unit}" for each in SERVED_STATISTICS]
+        columns += shown
+    rows = [
+        [
+            name if who == "observed" else "",
+            who,
+            number_format.rate(side.requests_per_s),
+            number_format.rate(side.output_tokens_per_s),
+            *times,
+        ]
+        for (name, who, side), times in zip(found, zip(*columns, strict=True), strict=True)
+    ]
+    head = ["run", "", "requests/s", "output tokens/s", *names]
+    return head, rows, [2 * number for number in range(1, len(runs))]
+
+
+def _both_sides(compared: Compared) -> Iterator[tuple[str, ServedSide]]:
+    yield from zip(("observed", "simulated"), served_sides(compared.pairs), strict=True)
+
+
 def origin_table(calibration: Calibration) -> TextTable:
     """Return a mean request's phases on both sides and how much of the error each brings."""
     assert calibration.origin is not None  # noqa: S101 - the caller has looked
+    phases = calibration.origin.phases
+    unit, columns = number_format.in_one_unit(
+        [phase.observed for phase in phases.values()],
+        [phase.simulated for phase in phases.values()],
+        [phase.error.value for phase in phases.values()],
+    )
     rows = [
         [
             PHASE_NAMES[name],
-            number_format.duration(phase.observed),
-            number_format.duration(phase.simulated),
-            number_format.duration(phase.error.value),
+            *times,
             number_format.percent(phase.share.value, signed=True),
             number_format.percent_interval(phase.share, signed=True),
         ]
-        for name, phase in calibration.origin.phases.items()
+        for (name, phase), times in zip(phases.items(), zip(*columns, strict=True), strict=True)
     ]
-    return ["phase of a mean request", "observed", "simulated", "error", "of E2E", "interval"], rows
+    return ["phase of a mean request", *sides(unit), "of E2E", "interval"], rows
+
+
+def sides(unit: str) -> list[str]:
+    """Return the headings of both sides and their difference, with the unit."""
+    return [f"{name}, {unit}" for name in ("observed", "simulated", "error")]
 
 
 def worst_table(calibration: Calibration) -> TextTable:
     """Return the worst requests: where to find them and how long each side takes."""
     many = len({each.trace for each in calibration.worst}) > 1
+    unit, (arrivals,) = number_format.in_one_unit([each.arrival_us for each in calibration.worst])
     rows = [
         [
             each.request_id,
             *([each.trace] if many else []),
-            number_format.duration(each.arrival_us),
+            arrival,
             count(each.prompt_tokens),
             count(each.output_tokens),
             f"{each.in_flight:,}",
@@ -189,9 +233,9 @@ def worst_table(calibration: Calibration) -> TextTable:
             phases(each.simulated_phases),
             number_format.percent(each.rel_error, signed=True),
         ]
-        for each in calibration.worst
+        for each, arrival in zip(calibration.worst, arrivals, strict=True)
     ]
-    head = ["request", *(["trace"] if many else []), "arrival", "prompt", "output", "in flight"]
+    head = ["request", *(["trace"] if many else []), f"arrival, {unit}", "prompt", "output", "in flight"]
     return [*head, "observed", "simulated", "E2E error"], rows
 
 

@@ -85,15 +85,18 @@ def tables_of(calibration: Calibration) -> list[Table]:
 
 def _errors(errors: dict[str, MetricErrors], noise: dict[str, MetricErrors], *, title: str) -> Table:
     rows = []
-    for name in tables.shown_metrics(errors):
+    shown = tables.shown_metrics(errors)
+    unit, means = number_format.in_one_unit(
+        [errors[name].observed["mean"] for name in shown], [errors[name].simulated["mean"] for name in shown]
+    )
+    for name, both in zip(shown, zip(*means, strict=True), strict=True):
         found, again = errors[name], noise.get(name)
         told = not tables.is_of_gaps_only(errors, name)
         rows.append(
             (
                 number_format.METRIC_NAMES[name],
                 f"{found.n:,}",
-                number_format.duration(found.observed["mean"]),
-                number_format.duration(found.simulated["mean"]),
+                *both,
                 number_format.percent(found.rel_error["mean"].value, signed=True),
                 number_format.percent(found.mape.value if told else None),
                 number_format.percent_interval(found.mape) if told else number_format.NONE,
@@ -102,7 +105,7 @@ def _errors(errors: dict[str, MetricErrors], noise: dict[str, MetricErrors], *, 
                 number_format.share(found.pearson_r.value if told else None),
             )
         )
-    head = ["metric", "n", "observed", "simulated", "error", "MAPE", "90 %", *(["noise"] if noise else [])]
+    head = ["metric", "n", *tables.sides(unit)[:2], "error", "MAPE", "90 %", *(["noise"] if noise else [])]
     return _table(title, [*head, "bias per request", "R"], rows, caption=tables.reading_of(errors))
 
 

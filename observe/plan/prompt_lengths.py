@@ -8,6 +8,7 @@ import orjson
 
 from observe.plan.local_tokenizer import LocalTokenizer
 from observe.plan.prompts import COMMON_WORDS, Prompts, TokenPrompts, WordPrompts
+from observe.response.fields import token_count
 from observe.senders.endpoint import PATHS, Api
 from observe.server.http_client import Answer, ServerClient
 from traces import ConfigError
@@ -76,8 +77,8 @@ class _Tokenizer:
         if answer.status != 200:
             return None
         said = answer.json()
-        count, tokens = said.get("count"), said.get("tokens")
-        if not isinstance(count, int):
+        count, tokens = token_count(said.get("count")), said.get("tokens")
+        if count is None:
             return None
         return count, tokens if isinstance(tokens, list) else []
 
@@ -194,8 +195,7 @@ def _sample_text(num_words: int) -> str:
 
 def _usage(answer: Answer) -> int | None:
     usage = answer.json().get("usage")
-    count = usage.get("prompt_tokens") if isinstance(usage, dict) else None
-    return count if isinstance(count, int) else None
+    return token_count(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
 
 
 def _common_prefix(first: list[int], second: list[int]) -> int:

@@ -63,6 +63,10 @@ class CsvAppender:
         finally:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
 
+    def sync(self) -> None:
+        """Have what was appended on the disk. Raises OSError; from another thread it may run beside ``append``."""
+        os.fsync(self._fd)
+
     def _size_of_complete_lines(self) -> int:
         """Return the file's size, the piece of a line at its end taken away."""
         size = os.fstat(self._fd).st_size

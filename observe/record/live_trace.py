@@ -55,6 +55,7 @@ class LiveTrace:
         self._names = [name for name in FIELDS if name in (*names, *OUTCOME_COLUMNS)]
         self._workload = {name: _cells(plan.trace, name) for name in names}
         self.num_rows = 0
+        self.num_synced = 0
         event_names = [field.name for field in EVENT_FIELDS]
         try:
             self._base.parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +72,7 @@ class LiveTrace:
         write_text(companion_file(self._base, ".yaml"), header_yaml(header), error=TraceError)
 
     def append(self, request: SentRequest, reading: Reading, *, start_ns: int) -> None:
-        """Add one request and its events; on disk when this returns."""
+        """Add one request and its events: with the system when this returns, on the disk after ``sync``."""
         cells = outcome_cells(request, reading, plan=self._plan, start_ns=start_ns)
         cells["phase"] = self._phase.of(request.row, due_ns=request.due_ns - start_ns)
         row = [cells[name] if name in cells else self._workload[name][request.row] for name in self._names]
@@ -83,6 +84,19 @@ class LiveTrace:
                 self._events.append(event_rows(request_id, reading, start_ns=start_ns))
         except OSError as fault:
             raise self._unwritable(fault) from fault
+
+    def sync(self) -> None:
+        """Have all rows on the disk that were appended before: what they survive is the machine's end, too."""
+        num_rows = self.num_rows
+        if num_rows == self.num_synced:
+            return
+        try:
+            self._rows.sync()
+            if self._events is not None:
+                self._events.sync()
+        except OSError as fault:
+            raise self._unwritable(fault) from fault
+        self.num_synced = num_rows
 
     def close(self) -> None:
         """Write no more; the files stay as they are."""

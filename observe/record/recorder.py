@@ -25,6 +25,13 @@ _BACKLOG_STEP = 4
 answers per turn of the loop than come in, and would keep them all in memory until the end of the run."""
 
 
+SYNC_EVERY_S = 0.5
+"""How often the rows are put on the disk itself. A machine that stops loses those of the last second at most."""
+
+_LINES_AFTER_ABORT = 200_000
+"""Lines of aborted answers that are still read, about half a second's worth: the user wants the run to end."""
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class AnswerCounts:
     """What the answers were like, counted: it qualifies the numbers drawn from them."""
@@ -37,6 +44,11 @@ class AnswerCounts:
     with_cached_tokens: int = 0
     with_timings: int = 0
     fingerprints: Counter[str] = field(default_factory=Counter)
+    unusable: Counter[str] = field(default_factory=Counter)
+
+    def note_unusable(self, reading: Reading) -> None:
+        """Count the fields of any answer, whole or not, that said what cannot be."""
+        self.unusable.update(reading.unusable)
 
     def note(self, reading: Reading, *, asked: int) -> None:
         """Count one whole answer of which ``asked`` tokens had been asked."""
@@ -58,7 +70,7 @@ class Recorder:
     """Takes exchanges from the run in any order; ``work`` runs beside it. A disk that is full ends both.
 
     ``on_outcome`` hears of each whether it was answered whole, ``on_reply`` what was said to the ``awaited``
-    rows.
+    rows. ``hide`` takes secrets out of what is quoted of an answer.
     """
 
     def __init__(
@@ -69,7 +81,9 @@ class Recorder:
         max_tokens: Sequence[int],
         streaming: bool = True,
         awaited: Container[int] = (),
+        hide: Callable[[str], str] = str,
     ) -> None:
+        self._hide = hide
         self._live = live
         self._streaming = streaming
         self._awaited = awaited
@@ -80,6 +94,7 @@ class Recorder:
         self._waiting: deque[SentRequest] = deque()
         self._wake = asyncio.Event()
         self._closing = False
+        self._lines_left = _LINES_AFTER_ABORT
         self.answer_counts = AnswerCounts()
         self.fault: TraceError | None = None
 
@@ -98,21 +113,42 @@ class Recorder:
 
     async def work(self) -> None:
         """Record until closed and empty. Raises TraceError, also kept in ``fault``, when the disk refuses."""
+        syncing = asyncio.create_task(self._sync())
+        try:
+            while True:
+                while self._waiting:
+                    await self._record(self._waiting.popleft())
+                    if syncing.done():
+                        syncing.result()
+                if self._closing:
+                    return
+                self._wake.clear()
+                await self._wake.wait()
+        finally:
+            syncing.cancel()
+            await asyncio.gather(syncing, return_exceptions=True)
+
+    async def _sync(self) -> None:
+        """Put the rows on the disk again and again, on a thread: the loop does not wait for it."""
         while True:
-            while self._waiting:
-                await self._record(self._waiting.popleft())
-            if self._closing:
-                return
-            self._wake.clear()
-            await self._wake.wait()
+            await asyncio.sleep(SYNC_EVERY_S)
+            syncing = asyncio.get_running_loop().run_in_executor(None, self._live.sync)
+            try:
+                await asyncio.shield(syncing)
+            except asyncio.CancelledError:
+                await syncing  # the file must not be closed under it
+                raise
 
     async def _record(self, request: SentRequest) -> None:
         awaited_rows = request.row in self._awaited
+        self._drop_if_too_long(request.exchange)
         slices = 1 + len(self._waiting) // _BACKLOG_STEP
         reading = await read_exchange(
             request.exchange,
             streaming=self._streaming,
             with_reply=awaited_rows,
+            asked=self._max_tokens[request.row],
+            hide=self._hide,
             events_per_slice=_EVENTS_PER_SLICE * slices,
         )
         failure = failure_of(request.exchange, reading)
@@ -124,6 +160,7 @@ class Recorder:
             request.exchange, reading, status="ok" if failure is None else failure.status
         )
         self.on_outcome(failure is None)
+        self.answer_counts.note_unusable(reading)
         if failure is None:
             self.answer_counts.note(reading, asked=self._max_tokens[request.row])
         try:
@@ -132,20 +169,34 @@ class Recorder:
             self.fault = fault
             raise
 
+    def _drop_if_too_long(self, exchange: Exchange) -> None:
+        """Leave an aborted answer unread where those before it have used up what may still be read."""
+        if exchange.failure is None or exchange.failure.status != "aborted":
+            return
+        cost = exchange.num_lines + exchange.num_bytes // 1000
+        if cost > self._lines_left:
+            exchange.blobs, exchange.stamps = [], []
+        else:
+            self._lines_left -= cost
+
 
 async def read_exchange(
     exchange: Exchange,
     *,
     streaming: bool = True,
     with_reply: bool = False,
+    asked: int | None = None,
+    hide: Callable[[str], str] = str,
     events_per_slice: int = _EVENTS_PER_SLICE,
 ) -> Reading:
     """Return what the exchange's blobs say, the loop given its turn every few events; let the blobs go."""
     last = exchange.stamps[-1] if exchange.stamps else None
     if not streaming:
         blobs, exchange.blobs = exchange.blobs, []
-        return read_unstreamed(blobs, last, whole=exchange.failure is None, with_reply=with_reply)
-    reader = StreamReader(with_reply=with_reply)
+        return read_unstreamed(
+            blobs, last, whole=exchange.failure is None, with_reply=with_reply, asked=asked, hide=hide
+        )
+    reader = StreamReader(with_reply=with_reply, asked=asked, hide=hide)
     count = 0
     for blob, stamp in zip(exchange.blobs, exchange.stamps, strict=True):
         count += reader.take(blob, stamp)

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from observe.plan.send_plan import SendPlan
 from observe.response.reading import Reading
 from observe.run.sent_request import SentRequest
-from observe.senders.exchange import Exchange, Failure
+from observe.senders.exchange import Exchange, Failure, one_line
 
 Cell: TypeAlias = str | int | float | bool | None
 
@@ -103,7 +103,7 @@ def failure_of(exchange: Exchange, reading: Reading) -> Failure | None:
     if exchange.failure is not None:
         return exchange.failure
     if reading.fault is not None:
-        return Failure(status="error", message=reading.fault)
+        return Failure(status="error", message=one_line(reading.fault))
     return None
 
 

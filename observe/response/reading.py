@@ -29,7 +29,8 @@ class Reading:
     ``event_stamps`` and ``event_tokens``: one entry per event, ``[DONE]`` excluded; tokens are 0 for an event
     that carried nothing and None for one whose tokens nobody counted. ``fault``: why the stream cannot be
     taken as a whole answer, or None. ``streamed`` false: one event that is the whole answer, so that the time of
-    its first token is not known. ``reply``: None unless it was asked to be kept.
+    its first token is not known. ``reply``: None unless it was asked to be kept. ``unusable``: names of fields that
+    said what cannot be.
     """
 
     event_stamps: list[int]
@@ -47,3 +48,4 @@ class Reading:
     fault: str | None
     streamed: bool = True
     reply: Reply | None = None
+    unusable: tuple[str, ...] = ()

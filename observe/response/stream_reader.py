@@ -9,14 +9,19 @@ Which event moves which time (the definitions are TraceV2's):
 
 An event is not a token: its tokens are the step of ``usage.completion_tokens`` where the server sends usage
 with every event, and unknown (None) where it does not, unless as many events had text as there were tokens.
+
+A value that cannot be (negative, infinite, more tokens than the answer has room for) is unknown, too, and its name is
+kept in ``Reading.unusable``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import orjson
 
+from observe.response.fields import milliseconds, short_text, stated, token_count, token_ids
 from observe.response.reading import Reading, Reply, ServerTimings
 from observe.response.sse import SseParser
 
@@ -25,18 +30,32 @@ _DONE = b"[DONE]"
 _TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "refusal")
 _CALL_FIELDS = ("tool_calls", "function_call")
 _EXCERPT = 200
+_QUOTED_FROM = 1 << 12
 
 
 class StreamReader:
     """Reads one streamed response blob by blob, so that the work can be sliced between other work.
 
-    ``with_reply``: what is said, too, and not only when.
+    ``with_reply``: what is said, too, and not only when. ``asked``: the tokens that were asked for, None if unknown.
+    ``hide`` takes secrets out of what is quoted.
     """
 
-    def __init__(self, *, streamed: bool = True, with_reply: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        streamed: bool = True,
+        with_reply: bool = False,
+        asked: int | None = None,
+        hide: Callable[[str], str] = str,
+    ) -> None:
+        self._hide = hide
         self._streamed = streamed
         self._with_reply = with_reply
-        self._text: list[str] = []
+        self._asked = asked
+        self._num_bytes = 0
+        self._unusable: set[str] = set()
+        self._usage_fell = False
+        self._said: list[str] = []
         self._token_ids: list[int] = []
         self._parser = SseParser()
         self._head = b""  # what the body opened with, for the message when it holds no event
@@ -55,6 +74,7 @@ class StreamReader:
 
     def take(self, blob: bytes, stamp: int) -> int:
         """Read what ``blob``, received at ``stamp``, completes; return the number of events read."""
+        self._num_bytes += len(blob)
         if len(self._head) < _EXCERPT:
             self._head += blob[:_EXCERPT]
         payloads = self._parser.feed(blob)
@@ -72,26 +92,49 @@ class StreamReader:
         fault = fault or self._fault
         if fault is None and whole:
             fault = self._fault_at_end()
+        output_tokens = self._possible_output()
         return Reading(
             event_stamps=self._stamps,
             event_tokens=self._counted_tokens(),
             num_token_chunks=self._num_token_chunks,
             content_first=self._content_first if self._streamed else None,
             last_token=self._last_token,
-            output_tokens=_count(self._usage, "completion_tokens"),
-            server_input_tokens=_count(self._usage, "prompt_tokens"),
-            cached_input_tokens=_count(_object(self._usage, "prompt_tokens_details"), "cached_tokens"),
+            output_tokens=output_tokens,
+            server_input_tokens=self._count(self._usage, "prompt_tokens"),
+            cached_input_tokens=self._count(_object(self._usage, "prompt_tokens_details"), "cached_tokens"),
             counted_by_event=self._is_counted(),
-            finish_reason=self._finish_reason,
-            system_fingerprint=self._fingerprint,
+            finish_reason=self._quoted(self._finish_reason),
+            system_fingerprint=self._quoted(self._fingerprint),
             timings=self._timings,
             fault=fault,
             streamed=self._streamed,
             reply=self._reply() if self._with_reply else None,
+            unusable=tuple(sorted(self._unusable)),
         )
 
+    def _possible_output(self) -> int | None:
+        """Return the tokens that the server counted, None of more than were asked for and the answer has bytes."""
+        tokens = self._count(self._usage, "completion_tokens")
+        if tokens is None or self._asked is None or tokens <= max(self._asked, self._num_bytes):
+            return tokens
+        self._unusable.add("completion_tokens")
+        self._tokens = [0 if each == 0 else None for each in self._tokens]
+        return None
+
+    def _count(self, holder: dict[str, Any], name: str) -> int | None:
+        count = token_count(holder.get(name))
+        if count is None and stated(holder, name):
+            self._unusable.add(name)
+        return count
+
+    def _milliseconds(self, holder: dict[str, Any], name: str) -> float | None:
+        time_ms = milliseconds(holder.get(name))
+        if time_ms is None and stated(holder, name):
+            self._unusable.add(name)
+        return time_ms
+
     def _reply(self) -> Reply:
-        return Reply(text="".join(self._text), token_ids=tuple(self._token_ids))
+        return Reply(text="".join(self._said), token_ids=tuple(self._token_ids))
 
     def _take_event(self, payload: bytes, stamp: int) -> None:
         if payload == _DONE:
@@ -100,14 +143,16 @@ class StreamReader:
         event = _parsed(payload)
         if event is None:
             number = len(self._stamps)
-            self._fault = self._fault or f"event {number}: got {_excerpt(payload)}, expected a JSON object"
+            self._fault = (
+                self._fault or f"event {number}: got {self._excerpt(payload)}, expected a JSON object"
+            )
             return
         if "error" in event or event.get("object") == "error":
-            self._fault = self._fault or error_message(event)
+            self._fault = self._fault or self._quoted(error_message(event))
         self._stamps.append(stamp)
         self._tokens.append(self._tokens_of(event, stamp))
-        if self._fingerprint is None and isinstance(fingerprint := event.get("system_fingerprint"), str):
-            self._fingerprint = fingerprint
+        if self._fingerprint is None:
+            self._fingerprint = self._text(event, "system_fingerprint")
 
     def _tokens_of(self, event: dict[str, Any], stamp: int) -> int | None:
         """Work one event's choice and usage in; return its tokens: 0 carried nothing, None is not known."""
@@ -117,11 +162,10 @@ class StreamReader:
         choice = choices[0] if isinstance(choices, list) and choices else None
         if not isinstance(choice, dict):
             return 0
-        if isinstance(reason := choice.get("finish_reason"), str):
-            self._finish_reason = reason
+        self._finish_reason = self._text(choice, "finish_reason") or self._finish_reason
         if self._with_reply:
-            self._text.append(text_of(choice))
-            self._token_ids += choice.get("token_ids") or ()
+            self._said.append(text_of(choice))
+            self._take_token_ids(choice)
         if not step and not has_output(choice):
             return 0
         self._num_token_chunks += 1
@@ -130,26 +174,39 @@ class StreamReader:
             self._content_first = stamp
         return step
 
+    def _text(self, holder: dict[str, Any], name: str) -> str | None:
+        text = short_text(holder.get(name))
+        if text is None and stated(holder, name):
+            self._unusable.add(name)
+        return text
+
+    def _take_token_ids(self, choice: dict[str, Any]) -> None:
+        ids = token_ids(choice.get("token_ids"))
+        if ids is None and stated(choice, "token_ids"):
+            self._unusable.add("token_ids")
+        self._token_ids += ids or ()
+
     def _take_usage(self, event: dict[str, Any], usage: dict[str, Any]) -> int | None:
         """Keep what usage says; return by how many tokens its output count grew."""
         self._usage.update(usage)
         if "metrics" in event or "metrics" in usage:
             metrics = _object(event, "metrics") or _object(usage, "metrics")
             self._timings = ServerTimings(
-                queue_ms=_number(metrics, "queue_time_ms"),
-                prefill_ms=_number(metrics, "time_to_first_token_ms"),
-                decode_ms=_number(metrics, "generation_time_ms"),
+                queue_ms=self._milliseconds(metrics, "queue_time_ms"),
+                prefill_ms=self._milliseconds(metrics, "time_to_first_token_ms"),
+                decode_ms=self._milliseconds(metrics, "generation_time_ms"),
             )
-        total = usage.get("completion_tokens")
-        if not isinstance(total, int):
+        total = self._count(usage, "completion_tokens")
+        if total is None:
             return None
         step = total - self._completion_tokens
+        self._usage_fell = self._usage_fell or step < 0
         self._completion_tokens = total
         return max(step, 0)
 
     def _is_counted(self) -> bool:
         """Say whether every event that carried something said how much."""
-        return None not in self._tokens and self._num_token_chunks > 0
+        return None not in self._tokens and self._num_token_chunks > 0 and not self._usage_fell
 
     def _counted_tokens(self) -> list[int | None]:
         """Return each event's tokens; where not all were counted, one each if that makes the sum, else None.
@@ -161,6 +218,13 @@ class StreamReader:
         each = 1 if self._num_token_chunks == self._usage.get("completion_tokens") else None
         return [0 if tokens == 0 else each for tokens in self._tokens]
 
+    def _quoted(self, text: str | None) -> str | None:
+        return None if text is None else self._hide(text)
+
+    def _excerpt(self, payload: bytes) -> str:
+        text = self._hide(payload[:_QUOTED_FROM].decode("utf-8", "replace"))
+        return repr(text[:80]) + ("…" if len(text) > 80 else "")
+
     def _fault_at_end(self) -> str | None:
         """Return why a body that was read to its end is no whole answer, or None."""
         if self._stamps and (self._done or self._finish_reason is not None):
@@ -169,7 +233,10 @@ class StreamReader:
             return f"stream ended after {len(self._stamps)} events without finish_reason or [DONE]"
         whole = _parsed(self._head)
         said = error_message(whole) if whole is not None else None
-        return said or f"body without an event: got {_excerpt(self._head)}, expected text/event-stream"
+        return (
+            self._quoted(said)
+            or f"body without an event: got {self._excerpt(self._head)}, expected text/event-stream"
+        )
 
 
 def has_output(choice: dict[str, Any]) -> bool:
@@ -213,17 +280,3 @@ def _parsed(payload: bytes) -> dict[str, Any] | None:
 def _object(holder: dict[str, Any], name: str) -> dict[str, Any]:
     value = holder.get(name)
     return value if isinstance(value, dict) else {}
-
-
-def _count(holder: dict[str, Any], name: str) -> int | None:
-    value = holder.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
-def _number(holder: dict[str, Any], name: str) -> float | None:
-    value = holder.get(name)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _excerpt(payload: bytes) -> str:
-    return repr(payload[:80].decode("utf-8", "replace")) + ("…" if len(payload) > 80 else "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import orjson
 
@@ -11,26 +11,33 @@ from observe.response.stream_reader import StreamReader, error_message
 
 
 def read_unstreamed(
-    blobs: Sequence[bytes], last_stamp: int | None, *, whole: bool, with_reply: bool = False
+    blobs: Sequence[bytes],
+    last_stamp: int | None,
+    *,
+    whole: bool,
+    with_reply: bool = False,
+    asked: int | None = None,
+    hide: Callable[[str], str] = str,
 ) -> Reading:
     """Return what the body says. When the first token came is not known; the last came with the last byte."""
     body = b"".join(blobs)
-    reader = StreamReader(streamed=False, with_reply=with_reply)
+    reader = StreamReader(streamed=False, with_reply=with_reply, asked=asked, hide=hide)
     if not body or last_stamp is None or not whole:
         return reader.finish(last_stamp, whole=False)
-    fault = _fault(body)
+    fault = _fault(body, hide)
     if fault is not None:
         return reader.finish(last_stamp, whole=False, fault=fault)
     reader.take(b"data: " + orjson.dumps(orjson.loads(body)) + b"\n\n", last_stamp)
     return reader.finish(last_stamp, whole=False)  # an end that is no stream's says nothing more
 
 
-def _fault(body: bytes) -> str | None:
+def _fault(body: bytes, hide: Callable[[str], str]) -> str | None:
     try:
         said = orjson.loads(body)
     except orjson.JSONDecodeError:
         said = None
     if not isinstance(said, dict):
-        start = body[:80].decode("utf-8", "replace")
+        start = hide(body[:4096].decode("utf-8", "replace"))[:80]
         return f"body: got {start!r}, expected a JSON object"
-    return error_message(said)
+    message = error_message(said)
+    return None if message is None else hide(message)

@@ -176,6 +176,8 @@ def limiting_bounds(plan: SendPlan, progress: Progress, *, cpu_frac: float) -> s
         for name, value in measured.items()
         if value is not None and value > BOUNDS[name]
     ]
+    if progress.num_client_failures:
+        beyond.insert(0, f"{progress.num_client_failures} requests failed for want of descriptors or ports")
     return "; ".join(beyond) or None
 
 

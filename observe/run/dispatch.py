@@ -18,7 +18,7 @@ from observe.run.pacer import Pacer
 from observe.run.progress import Progress
 from observe.run.sent_request import SentRequest
 from observe.run.timeouts import overdue_reason
-from observe.senders.exchange import Clock, Exchange, Sender, monotonic_ns
+from observe.senders.exchange import Clock, Exchange, Sender, answer_limit, monotonic_ns
 from observe.senders.retry import is_retryable, pause_s
 from observe.settings import Limits
 
@@ -237,6 +237,7 @@ class LoadRun:
             ready_ns=ready_ns,
             body=body,
             headers=self._plan.headers[row],
+            limit=answer_limit(self._plan.max_tokens[row]),
         )
         request = SentRequest(
             row=row,
@@ -258,9 +259,7 @@ class LoadRun:
             while self._may_retry(request):
                 request.is_waiting_to_retry = True
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(
-                        self._no_more.wait(), pause_s(request.exchange, request.num_attempts)
-                    )
+                    await asyncio.wait_for(self._no_more.wait(), self._pause_s(request))
                 if self._no_more.is_set():
                     break
                 request.begin_retry(self._clock())
@@ -269,6 +268,12 @@ class LoadRun:
             request.exchange.fail("aborted", "aborted by the client before the answer was complete")
         request.end_ns = self._clock()
         request.exchange.body = b""
+
+    def _pause_s(self, request: SentRequest) -> float:
+        """Return the wait before the next attempt; count a server's wish that is not granted."""
+        most_s = self._limits.max_retry_wait_s
+        self._progress.num_waits_cut += (request.exchange.retry_after_s or 0) > most_s
+        return pause_s(request.exchange, request.num_attempts, most_s=most_s)
 
     def _may_retry(self, request: SentRequest) -> bool:
         tries_left = request.num_attempts <= self._limits.max_retries

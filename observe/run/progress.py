@@ -62,10 +62,12 @@ class Progress:
     """A run so far. Times in ns of the run's clock, lags and histograms in µs.
 
     ``num_held_back``: requests that waited for the cap on concurrency. ``num_connections``: those that had to
-    open a connection. ``num_not_continued``: those whose session ended before them. ``paced_ns``: when requests
-    were sent whose time the plan says. ``ended_ns``: when what was sent at ``dispatched_ns`` ended.
-    ``num_at_once``: requests of a closed loop's first round, all due together; how late the client was with them
-    says nothing of how it keeps up, so they are not in ``own_lag_us``. ``num_streaming``, ``tokens_under_way``,
+    open a connection. ``num_waits_cut``: Retry-After headers beyond the longest wait. ``num_client_failures``: requests
+    that this machine kept from being sent. ``num_not_continued``: those whose session ended before them.
+    ``paced_ns``: when requests were sent whose time the plan says. ``ended_ns``: when what was sent at
+    ``dispatched_ns`` ended. ``num_at_once``: requests of a closed loop's first round, all due together; how late the
+    client was with them says nothing of how it keeps up, so they are not in ``own_lag_us``. ``num_streaming``,
+    ``tokens_under_way``,
     ``first_event``: of answers that have begun and not ended, what they have brought, and when each began.
     """
 
@@ -88,6 +90,8 @@ class Progress:
     itl: LogHistogram = field(default_factory=LogHistogram)
     loop_lag: LogHistogram = field(default_factory=LogHistogram)
     num_retried: int = 0
+    num_waits_cut: int = 0
+    num_client_failures: int = 0
     num_not_continued: int = 0
     dispatched_ns: array[int] = field(default_factory=lambda: array("q"))
     paced_ns: array[int] = field(default_factory=lambda: array("q"))
@@ -113,6 +117,7 @@ class Progress:
         self.in_flight -= 1
         self.num_connections += exchange.connection_wait_ns > 0
         self.num_retried += request.num_attempts > 1
+        self.num_client_failures += exchange.failure is not None and exchange.failure.is_clients
         if exchange.dispatched_ns is None:
             return
         self.dispatched_ns.append(exchange.dispatched_ns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ import aiohttp
 from observe.senders.endpoint import Endpoint
 from observe.senders.exchange import Clock, Exchange, monotonic_ns
 from observe.senders.retry import retry_after_s
+from observe.senders.shortage import is_own_shortage, own_shortage
 
 _KEEPALIVE_S = 4.0
 """How long an idle connection is kept: below uvicorn's 5 s, so that the server never closes it first."""
@@ -50,11 +52,15 @@ class AiohttpSender:
                 exchange.retry_after_s = retry_after_s(response.headers.get("Retry-After", ""))
                 if response.status == 200:
                     await self._read(response, exchange)
+                elif response.status < 200:
+                    response.close()  # a switch of protocols: no answer will come
+                    exchange.fail("error", f"HTTP {response.status:03d}: expected an answer")
                 else:
                     said = await read_some(response.content, _ERROR_BODY)
                     exchange.fail("error", self._refusal(response.status, said))
         except (aiohttp.ClientError, ssl.SSLError, OSError, TimeoutError) as fault:
-            exchange.fail("error", self._endpoint.redact(describe(fault, exchange)))
+            reason = own_shortage(fault) if is_own_shortage(fault) else describe(fault, exchange)
+            exchange.fail("error", self._endpoint.redact(reason), is_clients=is_own_shortage(fault))
 
     async def close(self) -> None:
         """Close every connection."""
@@ -63,16 +69,19 @@ class AiohttpSender:
     async def _read(self, response: aiohttp.ClientResponse, exchange: Exchange) -> None:
         """Stamp blob after blob to the body's end, which lets the connection be used again."""
         content, clock = response.content, self._clock
+        _end_with_connection(response)
         try:
             while blob := await content.readany():
-                exchange.stamps.append(clock())
-                exchange.blobs.append(blob)
+                exchange.take(blob, clock())
+                if (excess := exchange.excess()) is not None:
+                    exchange.fail("error", excess)
+                    response.close()
+                    return
         except aiohttp.ClientError:
             # What came in the same turn of the loop as the break is still in the reader, behind the fault.
             left = b"".join(getattr(content, "_buffer", ()))
             if left:
-                exchange.stamps.append(clock())
-                exchange.blobs.append(left)
+                exchange.take(left, clock())
             raise
 
     def _refusal(self, status: int, body: bytes) -> str:
@@ -99,6 +108,25 @@ class AiohttpSender:
         hooks.on_connection_create_end.append(end_wait)
         hooks.on_request_chunk_sent.append(dispatched)
         return hooks
+
+
+def _end_with_connection(response: aiohttp.ClientResponse) -> None:
+    """Let a body end with its connection: after broken framing, aiohttp may leave the body's reader waiting."""
+    content = response.content
+    if response.connection is None or response.connection.protocol is None:  # released: the body is whole
+        return
+
+    def end(connection_end: asyncio.Future[None] | None = None) -> None:
+        if connection_end is not None and not connection_end.cancelled():
+            connection_end.exception()  # retrieved, or asyncio complains of it
+        if not content.is_eof() and content.exception() is None:
+            content.set_exception(aiohttp.ClientPayloadError("broken framing"))
+
+    closed = response.connection.protocol.closed
+    if closed is None:
+        end()
+    else:
+        closed.add_done_callback(end)
 
 
 def open_session(

@@ -5,17 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
+from observe.senders.secrets import (
+    KEY_VARIABLES,
+    STARS,
+    Secrets,
+    environment_secrets,
+    header_secrets,
+    key_in_file,
+    url_secrets,
+)
 from traces.errors import ConfigError
 
 Api = Literal["completions", "chat"]
 
 PATHS: dict[Api, str] = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
-KEY_VARIABLES = ("OPENAI_API_KEY", "VLLM_API_KEY")
-_SECRET_HEADERS = ("authorization", "api-key", "x-api-key", "cookie", "proxy-authorization")
-_STARS = "***"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,10 +32,17 @@ class Endpoint:
     ``headers`` are sent with every request. ``verify_tls``: false takes any certificate.
     """
 
-    base: str
+    base: str = field(repr=False)
     api_key: str | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     verify_tls: bool = True
+    secrets: Secrets = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Collect what no output may have, the proxies' logins included."""
+        given = [self.api_key or "", *url_secrets(self.base), *environment_secrets(os.environ)]
+        given += [secret for value in self.headers.values() for secret in header_secrets(value)]
+        object.__setattr__(self, "secrets", Secrets.of(given))
 
     def url(self, path: str) -> str:
         """Return the full URL of ``path``, which opens with a slash."""
@@ -49,14 +63,7 @@ class Endpoint:
 
     def redact(self, text: str) -> str:
         """Return ``text`` with every secret of this endpoint replaced by stars."""
-        for secret in self._secrets():
-            text = text.replace(secret, _STARS)
-        return text
-
-    def _secrets(self) -> list[str]:
-        hidden = [value for name, value in self.headers.items() if name.lower() in _SECRET_HEADERS]
-        password = urlsplit(self.base).password
-        return [secret for secret in (self.api_key, password, *hidden) if secret]
+        return self.secrets.redact(text)
 
 
 def parse_endpoint(
@@ -64,14 +71,45 @@ def parse_endpoint(
 ) -> Endpoint:
     """Return the endpoint at ``url``, with the key given or else the first that the environment has.
 
-    ``headers`` are "Name: value". Raises ConfigError for a URL or a header that is none.
+    ``headers`` are "Name: value". Raises ConfigError for a URL, a key or a header that is none, and for two logins.
     """
-    return Endpoint(
-        base=_base_url(url),
-        api_key=api_key or next((os.environ[name] for name in KEY_VARIABLES if os.environ.get(name)), None),
-        headers=dict(_parse_header(text) for text in headers),
-        verify_tls=verify_tls,
-    )
+    base = _base_url(url)
+    key = api_key or next((os.environ[name] for name in KEY_VARIABLES if os.environ.get(name)), None)
+    if key is not None and not (key.isascii() and key.isprintable()):
+        raise ConfigError("--api-key: got a key with other characters than ASCII's printable ones")
+    given = dict(_parse_header(text) for text in headers)
+    if urlsplit(base).username is not None and (key or "authorization" in map(str.lower, given)):
+        raise ConfigError(
+            f"--url: got a login in the URL and a key ({_origin(api_key, given)}), expected one of the two"
+        )
+    return Endpoint(base=base, api_key=key, headers=given, verify_tls=verify_tls)
+
+
+def _origin(api_key: str | None, headers: Mapping[str, str]) -> str:
+    """Return where the key comes from."""
+    if api_key:
+        return "--api-key"
+    if "authorization" in map(str.lower, headers):
+        return "--header Authorization"
+    return next(name for name in KEY_VARIABLES if os.environ.get(name))
+
+
+def chosen_key(key: str | None, *, variable: str | None, file: Path | None) -> str | None:
+    """Return the key that one of three options names, None where none is given. Raises ConfigError."""
+    if sum(given is not None for given in (key, variable, file)) > 1:
+        raise ConfigError(
+            "--api-key: got several of --api-key, --api-key-env and --api-key-file, expected one"
+        )
+    if variable is not None:
+        if not os.environ.get(variable):
+            raise ConfigError(f"--api-key-env: got {variable!r}, expected the name of a variable that is set")
+        return os.environ[variable]
+    if file is not None:
+        found = key_in_file(file)
+        if found is None:
+            raise ConfigError(f"--api-key-file: got {file}, expected a file with the key on one line")
+        return found[0]
+    return key
 
 
 def _base_url(url: str) -> str:
@@ -80,46 +118,31 @@ def _base_url(url: str) -> str:
         parts = urlsplit(full)
         port = parts.port
     except ValueError:
-        raise ConfigError(f"--url: got {url!r}, expected http://HOST:PORT") from None
+        raise ConfigError(f"--url: got {_shown(url)}, expected http://HOST:PORT") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
-        raise ConfigError(f"--url: got {url!r}, expected http://HOST:PORT or https://HOST")
+        raise ConfigError(f"--url: got {_shown(url)}, expected http://HOST:PORT or https://HOST")
     if parts.query or parts.fragment:
-        raise ConfigError(f"--url: got {url!r}, expected no query and no fragment")
+        raise ConfigError(f"--url: got {_shown(url)}, expected no query and no fragment")
     path = parts.path.rstrip("/")
     for tail in (*PATHS.values(), "/v1"):
         path = path.removesuffix(tail)
     return f"{parts.scheme}://{parts.netloc}{path}"
 
 
+def _shown(url: str) -> str:
+    """Return a URL as it may be shown, whatever is wrong with it."""
+    scheme, there, rest = url.rpartition("://")
+    return repr(f"{scheme}{there}{STARS}@{rest.rpartition('@')[2]}" if "@" in rest else url)
+
+
 def _parse_header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
-    if not colon or not name.strip() or not name.strip().replace("-", "").replace("_", "").isalnum():
+    if not colon:
+        raise ConfigError("--header: got a text without a colon, expected 'Name: value'")
+    if not name.strip() or not name.strip().replace("-", "").replace("_", "").isalnum() or not name.isascii():
         raise ConfigError(f"--header: got {name.strip()[:40]!r}, expected 'Name: value'")
+    if any(ord(char) < 32 and char != "\t" for char in value.strip()):
+        raise ConfigError(
+            f"--header: got a control character in {name.strip()}, expected a value on one line"
+        )
     return name.strip(), value.strip()
-
-
-def redact_command(arguments: Iterable[str]) -> str:
-    """Return a command line, quoted for a shell, with keys and secret headers replaced by stars."""
-    import shlex
-
-    shown: list[str] = []
-    hide_next = ""
-    for argument in arguments:
-        option, equals, value = argument.partition("=")
-        if hide_next:
-            shown.append(_hidden(hide_next, argument))
-            hide_next = ""
-        elif equals and option in ("--api-key", "--header", "-H"):
-            shown.append(f"{option}={_hidden(option, value)}")
-        else:
-            hide_next = argument if argument in ("--api-key", "--header", "-H") else ""
-            shown.append(argument)
-    return shlex.join(shown)
-
-
-def _hidden(option: str, value: str) -> str:
-    """Return the value of a secret option as it may be shown: a harmless header stays."""
-    name = value.partition(":")[0]
-    if option == "--api-key":
-        return _STARS
-    return f"{name}: {_STARS}" if name.strip().lower() in _SECRET_HEADERS else value

@@ -17,10 +17,34 @@ monotonic_ns: Clock = time.monotonic_ns
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why a request has no answer: TraceV2's status, and one line that says what happened."""
+    """Why a request has no answer: TraceV2's status, and one line that says what happened.
+
+    ``is_clients``: the client, not the server, is the cause.
+    """
 
     status: FailureStatus
     message: str
+    is_clients: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerLimit:
+    """How long an answer may be: bytes and lines of its body. Any real one is far below."""
+
+    num_bytes: int
+    num_lines: int
+
+
+def answer_limit(max_tokens: int) -> AnswerLimit:
+    """Return the limit for an answer of which ``max_tokens`` were asked.
+
+    An event of vLLM has some 300 bytes and two lines, most often one token; other servers' have a few times that.
+    The constant parts leave room for padding, comments and whatever an answer opens or ends with.
+    """
+    return AnswerLimit(num_bytes=(16 << 20) + (4 << 10) * max_tokens, num_lines=(16 << 10) + 64 * max_tokens)
+
+
+_USUAL_LIMIT = answer_limit(4096)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -29,7 +53,7 @@ class Exchange:
 
     Stamps are ns of the run's clock, None until it happens. ``blobs`` and ``stamps`` pair up: the bytes of one read
     and when they arrived; nothing is parsed before the end. ``ready_ns``: when the attempt was free to go.
-    A failure keeps what came before it.
+    A failure keeps what came before it. ``num_bytes`` and ``num_lines`` count the blobs, against ``limit``.
     """
 
     x_request_id: str
@@ -44,11 +68,30 @@ class Exchange:
     stamps: list[int] = field(default_factory=list)
     blobs: list[bytes] = field(default_factory=list)
     failure: Failure | None = None
+    limit: AnswerLimit = _USUAL_LIMIT
+    num_bytes: int = 0
+    num_lines: int = 0
 
-    def fail(self, status: FailureStatus, message: str) -> None:
+    def fail(self, status: FailureStatus, message: str, *, is_clients: bool = False) -> None:
         """Record why the request has no answer; the first reason stands."""
         if self.failure is None:
-            self.failure = Failure(status=status, message=one_line(message))
+            self.failure = Failure(status=status, message=one_line(message), is_clients=is_clients)
+
+    def take(self, blob: bytes, stamp: int) -> None:
+        """Keep the bytes of one read."""
+        self.blobs.append(blob)
+        self.stamps.append(stamp)
+        self.num_bytes += len(blob)
+        self.num_lines += blob.count(b"\n") + blob.count(b"\r")
+
+    def excess(self, num_received: int = 0) -> str | None:
+        """Return why the answer is longer than any can be, or None; ``num_received``: its framing included."""
+        most = self.limit
+        if self.num_lines > most.num_lines:
+            return f"endless answer: more than {most.num_lines:,} lines"
+        if self.num_bytes > most.num_bytes or num_received > 2 * most.num_bytes:
+            return f"endless answer: more than {most.num_bytes:,} bytes"
+        return None
 
     def last_activity_ns(self) -> int:
         """Return when the exchange last moved: a read, the first byte, the dispatch, or its start."""
@@ -59,7 +102,11 @@ class Exchange:
     def next_attempt(self, ready_ns: int) -> Exchange:
         """Return a fresh exchange that sends the same again, free to go at ``ready_ns``."""
         return Exchange(
-            x_request_id=self.x_request_id, ready_ns=ready_ns, body=self.body, headers=self.headers
+            x_request_id=self.x_request_id,
+            ready_ns=ready_ns,
+            body=self.body,
+            headers=self.headers,
+            limit=self.limit,
         )
 
 
@@ -89,6 +136,11 @@ _LONGEST_MESSAGE = 500
 
 
 def one_line(text: str) -> str:
-    """Return ``text`` on one line and of bounded length."""
+    """Return ``text`` on one line and of bounded length, control characters as escapes."""
     flat = " ".join(text.split())
-    return flat if len(flat) <= _LONGEST_MESSAGE else flat[: _LONGEST_MESSAGE - 1] + "…"
+    flat = flat if len(flat) <= _LONGEST_MESSAGE else flat[: _LONGEST_MESSAGE - 1] + "…"
+    if flat.isprintable():
+        return flat
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in flat
+    )

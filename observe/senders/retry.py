@@ -25,12 +25,15 @@ def is_retryable(exchange: Exchange) -> bool:
     return status == _TOO_MANY_REQUESTS or status >= _SERVER_ERROR
 
 
-def pause_s(exchange: Exchange, num_attempts: int) -> float:
-    """Return the wait after the last of ``num_attempts``: Retry-After, else half a second, doubled each time."""
+def pause_s(exchange: Exchange, num_attempts: int, *, most_s: float) -> float:
+    """Return the wait after the last of ``num_attempts``: Retry-After, else half a second, doubled each time.
+
+    The server's wish counts up to ``most_s``.
+    """
     if exchange.retry_after_s is not None:
-        return exchange.retry_after_s
-    doubled: float = _FIRST_PAUSE_S * 2 ** (num_attempts - 1)
-    return min(doubled, _LONGEST_PAUSE_S)
+        return min(exchange.retry_after_s, most_s)
+    doubled: float = _FIRST_PAUSE_S * 2 ** min(num_attempts - 1, 10)
+    return min(doubled, _LONGEST_PAUSE_S, most_s)
 
 
 def retry_after_s(value: str) -> float | None:
@@ -40,5 +43,5 @@ def retry_after_s(value: str) -> float | None:
         return float(text)
     try:
         return max(parsedate_to_datetime(text).timestamp() - time.time(), 0.0)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError, OSError):
         return None

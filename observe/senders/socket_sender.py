@@ -14,6 +14,7 @@ from observe.senders.connection import Connection
 from observe.senders.endpoint import Endpoint
 from observe.senders.exchange import Clock, Exchange, monotonic_ns
 from observe.senders.receive_timestamps import Receiver
+from observe.senders.shortage import is_own_shortage, own_shortage
 
 _KEEPALIVE_NS = 4_000_000_000
 """How long an idle connection is kept: below uvicorn's 5 s, so that the server never closes it first."""
@@ -51,7 +52,8 @@ class SocketSender:
             try:
                 connection = await self._open(exchange)
             except OSError as fault:
-                exchange.fail("error", self._endpoint.redact(self._unreachable(fault)))
+                said = self._endpoint.redact(self._unreachable(fault))
+                exchange.fail("error", said, is_clients=is_own_shortage(fault))
                 return
         head = b"%b%bx-request-id: %b\r\nContent-Length: %d\r\n\r\n" % (
             self._head,
@@ -80,7 +82,11 @@ class SocketSender:
         oldest_ns = self._clock() - _KEEPALIVE_NS
         while self._idle:
             connection = self._idle.pop()
-            if connection.is_reusable and connection.idle_since_ns >= oldest_ns:
+            if (
+                connection.is_reusable
+                and connection.idle_since_ns >= oldest_ns
+                and not connection.has_ended()
+            ):
                 return connection
             connection.close()
         return None
@@ -113,6 +119,8 @@ class SocketSender:
         raise AssertionError("a host that resolves has an address")
 
     def _unreachable(self, fault: OSError) -> str:
+        if is_own_shortage(fault):
+            return own_shortage(fault)
         if isinstance(fault, socket.gaierror):
             return f"cannot resolve {self._host}"
         return f"cannot connect to {self._host}:{self._port}: {fault.strerror or fault}"

@@ -18,11 +18,11 @@ from traces.atomic import write_text
 from traces.tables.paths import companion_file, stem_of
 
 _STEP = re.compile(
-    r"(?:Engine (?P<engine>\d{1,15}): )?Iteration\((?P<step>\d{1,15})\): "
-    r"(?P<prefill_requests>\d{1,15}) context requests, (?P<prefill_tokens>\d{1,15}) context tokens, "
-    r"(?P<decode_requests>\d{1,15}) generation requests, (?P<decode_tokens>\d{1,15}) generation tokens, "
-    r"iteration elapsed time: (?P<ms>\d{1,12}(?:\.\d{0,12})?) ms"
-    r"(?:, .*?KV cache usage: (?P<kv>\d{1,6}(?:\.\d{0,12})?)%)?"
+    r"(?:Engine (?P<engine>[0-9]{1,9}): )?Iteration\((?P<step>[0-9]{1,15})\): "
+    r"(?P<prefill_requests>[0-9]{1,9}) context requests, (?P<prefill_tokens>[0-9]{1,9}) context tokens, "
+    r"(?P<decode_requests>[0-9]{1,9}) generation requests, (?P<decode_tokens>[0-9]{1,9}) generation tokens, "
+    r"iteration elapsed time: (?P<ms>[0-9]{1,12}(?:\.[0-9]{1,9})?) ms"
+    r"(?:, .*?KV cache usage: (?P<kv>[0-9]{1,6}(?:\.[0-9]{1,9})?)%)?"
 )
 _WRITTEN = re.compile(r"(?:^|\s)(\d{10}\.\d{3,6})\s")
 """Seconds since 1970 with a fraction, as ``%(created)f`` writes them."""

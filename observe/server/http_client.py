@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
@@ -10,20 +11,25 @@ import orjson
 
 from observe.senders.aiohttp_sender import describe, open_session, read_some
 from observe.senders.endpoint import Endpoint
+from observe.senders.exchange import one_line
 from traces import ServerError
 
 _TIMEOUT_S = 30.0
 """For any single request before or after the run: a busy server answers late."""
 
 _LONGEST_ANSWER = 64 << 20
+_QUOTED_FROM = 1 << 16
+_REDIRECTS = range(300, 400)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An HTTP answer read whole."""
+    """An HTTP answer read whole. ``hide``: takes secrets out of what is quoted of it."""
 
     status: int
     body: bytes
+    location: str = ""
+    hide: Callable[[str], str] = field(default=str, repr=False)
 
     def json(self) -> dict[str, Any]:
         """Return the body as a JSON object, empty if it is none."""
@@ -35,7 +41,10 @@ class Answer:
 
     def excerpt(self) -> str:
         """Return the body's beginning on one line."""
-        return " ".join(self.body[:200].decode("utf-8", "replace").split())
+        whole = self.hide(
+            self.body[:_QUOTED_FROM].decode("utf-8", "replace")
+        )  # before it is cut: no half of a key
+        return one_line(" ".join(whole.split())[:200])
 
 
 class ServerClient:
@@ -44,6 +53,10 @@ class ServerClient:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._session = open_session(endpoint, total_s=_TIMEOUT_S)
+
+    def hide(self, text: str) -> str:
+        """Return ``text`` without the endpoint's secrets."""
+        return self._endpoint.redact(text)
 
     async def close(self) -> None:
         """Close the session."""
@@ -69,15 +82,31 @@ class ServerClient:
         headers = {**self._endpoint.all_headers(), "x-request-id": "vtwin-question"}
         url = self._endpoint.url(path)
         try:
-            async with self._session.request(method, url, data=body, headers=headers) as response:
-                return Answer(status=response.status, body=await read_some(response.content, _LONGEST_ANSWER))
+            async with self._session.request(
+                method,
+                url,
+                data=body,
+                headers=headers,
+                allow_redirects=False,  # the key is this server's alone
+            ) as response:
+                return Answer(
+                    status=response.status,
+                    body=await read_some(response.content, _LONGEST_ANSWER),
+                    location=one_line(response.headers.get("Location", "")),
+                    hide=self._endpoint.redact,
+                )
         except (aiohttp.ClientError, OSError, TimeoutError) as fault:
             raise self._refused(path, describe(fault)) from fault
 
     def refuse(self, path: str, answer: Answer) -> None:
-        """Raise ServerError for an answer after which a run makes no sense: 401, 403, or 5xx."""
+        """Raise ServerError for an answer after which a run makes no sense: a redirect, 401, 403, or 5xx."""
+        if answer.status in _REDIRECTS:
+            where = f" to {answer.location}" if answer.location else ""
+            raise self._refused(
+                path, f"HTTP {answer.status}: redirects{where}, expected --url of the server itself"
+            )
         hint = (
-            ", expected a key that it accepts: --api-key or OPENAI_API_KEY"
+            ", expected a key that it accepts: --api-key, --api-key-env, --api-key-file or OPENAI_API_KEY"
             if answer.status in (401, 403)
             else ""
         )

@@ -53,7 +53,9 @@ class Scraper:
                 re.MULTILINE,
             )
         lines = b"\n".join(self._wanted.findall(answer.body)).decode("utf-8", "replace")
-        self._rows += [(time_us, sample.key, sample.value) for sample in parse_metrics(lines)]
+        self._rows += [
+            (time_us, self._client.hide(sample.key), sample.value) for sample in parse_metrics(lines)
+        ]
 
     def write(self, stem: str | Path) -> str | None:
         """Write what was kept to ``STEM.gauges.csv``; return a remark where there is nothing, or too little.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from observe.response.fields import short_text, token_count
 from observe.server.http_client import Answer, ServerClient
 from observe.server.prometheus_text import Sample, parse_metrics
 from observe.server.server_metrics import learn_from_metrics, speaks_vllm
@@ -37,13 +38,22 @@ async def ask_server(client: ServerClient, *, model: str | None) -> ServerFacts:
     client.refuse("/v1/models", listing)
     if model is None:
         client.need_model_list("/v1/models", listing)
-    models = _models(listing)
     version = await client.try_get("/version")
     scrape = await client.try_get("/metrics")
+    return facts_of(listing, version=version, scrape=scrape, model=model)
+
+
+def facts_of(
+    listing: Answer, *, version: Answer | None, scrape: Answer | None, model: str | None
+) -> ServerFacts:
+    """Return what the answers of ``/v1/models``, ``/version`` and ``/metrics`` say; see ``ask_server``."""
+    models = _models(listing)
     metrics = None if scrape is None else parse_metrics(scrape.body.decode("utf-8", "replace"))
     is_vllm = any(entry.get("owned_by") == "vllm" for entry in models.values()) or speaks_vllm(metrics or [])
     name, notes = _choose_model(models, model, strict=is_vllm)
-    info = ServerInfo().learn("/v1/models", max_model_len=_whole(models.get(name, {}).get("max_model_len")))
+    info = ServerInfo().learn(
+        "/v1/models", max_model_len=token_count(models.get(name, {}).get("max_model_len")) or None
+    )
     info = info.learn("given by the user" if model else "/v1/models", model=name)
     info = info.learn("/version", version=_version(version))
     info = info.learn(
@@ -66,7 +76,7 @@ async def scrape_metrics(client: ServerClient) -> list[Sample] | None:
 
 
 def _models(listing: Answer) -> dict[str, Mapping[str, Any]]:
-    """Return the served models by name, empty where the server does not list any."""
+    """Return the served models by name, empty where the server does not list any; a name fits on a line."""
     if listing.status != 200:
         return {}
     entries = listing.json().get("data")
@@ -75,7 +85,7 @@ def _models(listing: Answer) -> dict[str, Mapping[str, Any]]:
     return {
         entry["id"]: entry
         for entry in entries
-        if isinstance(entry, dict) and isinstance(entry.get("id"), str)
+        if isinstance(entry, dict) and short_text(entry.get("id")) is not None
     }
 
 
@@ -114,9 +124,4 @@ def _absences(
 
 
 def _version(answer: Answer | None) -> str | None:
-    version = None if answer is None else answer.json().get("version")
-    return version if isinstance(version, str) else None
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return None if answer is None else short_text(answer.json().get("version"))

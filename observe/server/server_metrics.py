@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 
+from observe.response.fields import short_text
 from observe.server.prometheus_text import Sample
 from traces.header import CounterReading, ServerInfo, SpecDecode
 
@@ -13,6 +15,8 @@ _COUNTERS = ("_total", "_sum", "_count")
 _CONFIG = "vllm:cache_config_info"
 _FLAGS = "vtwin:scheduler_config_info"
 _SPEC_DECODE = "vllm:spec_decode_"
+_MOST_COUNTED = 1e18
+_LONGEST_KEY = 500
 _POSITION = re.compile(r'[{,]position="(\d{1,3})"')
 
 ALWAYS_RECORDED = (
@@ -64,8 +68,11 @@ def speaks_vllm(samples: list[Sample]) -> bool:
 def counter_deltas(before: list[Sample], after: list[Sample]) -> dict[str, CounterReading]:
     """Return vLLM's counters that moved between two scrapes, and those that are always worth knowing.
 
-    A histogram counts by its sum and count. A counter that appears only afterwards began at 0.
+    A histogram counts by its sum and count. A counter that appears only afterwards began at 0. One that no counter can
+    be (negative, beyond 10**18, a name of more than a line) is left out.
     """
+    before = [sample for sample in before if _can_be(sample)]
+    after = [sample for sample in after if _can_be(sample)]
     earlier = {sample.key: sample.value for sample in before}
     deltas = {
         sample.key: CounterReading(before=earlier.get(sample.key, 0.0), after=sample.value)
@@ -79,6 +86,10 @@ def counter_deltas(before: list[Sample], after: list[Sample]) -> dict[str, Count
     }
 
 
+def _can_be(sample: Sample) -> bool:
+    return 0 <= sample.value <= _MOST_COUNTED and len(sample.key) <= _LONGEST_KEY and sample.key.isprintable()
+
+
 def spec_decode(deltas: Mapping[str, CounterReading]) -> SpecDecode | None:
     """Return what the counters tell of speculative decoding, summed over engines; None where nothing was drafted.
 
@@ -86,7 +97,7 @@ def spec_decode(deltas: Mapping[str, CounterReading]) -> SpecDecode | None:
     """
     drafts, drafted = _increase(deltas, "num_drafts"), _increase(deltas, "num_draft_tokens")
     accepted = _increase(deltas, "num_accepted_tokens")
-    if drafts <= 0:
+    if drafts < 1:
         return None
     at_position: dict[int, float] = {}
     for key, reading in deltas.items():
@@ -113,11 +124,11 @@ def _increase(deltas: Mapping[str, CounterReading], name: str) -> float:
 
 
 def _known(text: str | None) -> str | None:
-    return None if text is None or text in ("", "None") else text
+    return None if text == "None" else short_text(text)
 
 
 def _whole(text: str | None) -> int | None:
-    return int(text) if text is not None and re.fullmatch(r"\d+", text) else None
+    return int(text) if text is not None and re.fullmatch(r"[0-9]{1,15}", text) else None
 
 
 def _truth(text: str | None) -> bool | None:
@@ -126,6 +137,7 @@ def _truth(text: str | None) -> bool | None:
 
 def _number(text: str | None) -> float | None:
     try:
-        return None if text is None else float(text)
+        number = math.nan if text is None else float(text)
     except ValueError:
         return None
+    return number if math.isfinite(number) else None

@@ -7,8 +7,10 @@ follow the page.
 from __future__ import annotations
 
 from replay.pages.bars import bars, legend
-from replay.pages.chart import Across, Band, Chart, Dots, Hint, Line, Mark, Rule, chart
+from replay.pages.chart import Chart, chart
 from replay.pages.heat import MOST_ROWS, HeatMap, heat_map
+from replay.pages.hover import Hint
+from replay.pages.marks import Across, Band, Dots, Line, Mark, Rule
 from replay.pages.page import (
     Cell,
     Code,

@@ -13,6 +13,8 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
+from replay.pages.hover import Hint, hints_of
+from replay.pages.marks import Across, Band, Dots, Line, Mark
 from replay.pages.scale import Scale
 
 Floats = NDArray[np.float64]
@@ -27,68 +29,11 @@ LEFT, RIGHT, TOP, BOTTOM = 46.0, 10.0, 26.0, 38.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """A line through points in order; ``steps`` holds each value until the next point."""
-
-    x: Floats
-    y: Floats
-    name: str
-    steps: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dots:
-    """Points on their own."""
-
-    x: Floats
-    y: Floats
-    name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Band:
-    """The area between two lines."""
-
-    x: Floats
-    low: Floats
-    high: Floats
-    name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Across:
-    """The area between two lines that both rise with ``y``: a band around a distribution function."""
-
-    low: Floats
-    high: Floats
-    y: Floats
-    name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """A straight reference line from one point to another."""
-
-    start: tuple[float, float]
-    end: tuple[float, float]
-    name: str = "reference"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hint:
-    """What a pointer that rests between two values of x is told: a browser's own tooltip."""
-
-    start: float
-    end: float
-    text: str
-
-
-Mark = Line | Dots | Band | Across | Rule
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A picture: ``title`` above it, ``marks`` drawn in order. ``name`` of a mark is its CSS class."""
+    """A picture: ``title`` above it, ``marks`` drawn in order. ``name`` of a mark is its CSS class.
+
+    ``hints``: what a pointer over it is told; the values of its lines where there are none.
+    """
 
     title: str
     x: Scale
@@ -160,8 +105,10 @@ class _Frame:
     def hints(self) -> list[str]:
         """Return invisible strips with their texts."""
         high = _n(self.bottom - self.top)
+        picture = self.picture
+        lines = [mark for mark in picture.marks if isinstance(mark, Line)]
         found = []
-        for hint in self.picture.hints:
+        for hint in picture.hints or hints_of(lines, x=picture.x, y=picture.y):
             left, right = self.across(np.array([hint.start, hint.end]))
             at = f'x="{_n(left)}" y="{_n(self.top)}" width="{_n(right - left)}" height="{high}"'
             found.append(f'<rect class="hint" {at}><title>{escape(hint.text)}</title></rect>')

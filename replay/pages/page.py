@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from markupsafe import Markup
 
@@ -25,12 +25,16 @@ class Headline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """A table's cell: text, or a small drawing (``svg``), with an aside in a quieter tone."""
+    """A table's cell: text, or a small drawing (``svg``), with an aside in a quieter tone.
+
+    ``verdict``: shown in the colour of what holds, or does not.
+    """
 
     text: str = ""
     aside: str = ""
     svg: str = ""
     tint: float = 0.0
+    verdict: Literal["", "pass", "fail"] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

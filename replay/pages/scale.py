@@ -19,15 +19,25 @@ SMALLEST_SPAN = 1e-9
 """An axis whose ends are nearer to each other than this, relative to their size, is widened."""
 
 
+def plain(value: float) -> str:
+    """Return a number with the digits it needs, thousands set apart, a true minus sign."""
+    text = f"{value:,.6g}" if abs(value) < 1e6 else f"{value:,.0f}"
+    return text.replace("-", "\u2212")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """An axis from ``low`` to ``high``; ``ticks`` are values with their text, ``label`` says what and in which unit."""
+    """An axis from ``low`` to ``high``; ``ticks`` are values with their text, ``label`` says what and in which unit.
+
+    ``write``: how a value of it is written.
+    """
 
     low: float
     high: float
     ticks: tuple[tuple[float, str], ...]
     label: str = ""
     is_log: bool = False
+    write: Callable[[float], str] = plain
 
     def place(self, values: Floats) -> Floats:
         """Return where values lie, 0 at ``low``, 1 at ``high``; beyond the ends they are held there."""
@@ -54,7 +64,8 @@ def linear(
     first = math.ceil(low / step - 1e-9)
     values = [number * step for number in range(first, math.floor(high / step + 1e-9) + 1)]
     write = text or plain
-    return Scale(low=low, high=high, ticks=tuple((value, write(value)) for value in values), label=label)
+    ticks = tuple((value, write(value)) for value in values)
+    return Scale(low=low, high=high, ticks=ticks, label=label, write=write)
 
 
 def logarithmic(
@@ -71,7 +82,7 @@ def logarithmic(
             break
     write = text or plain
     ticks = tuple((value, write(value)) for value in values)
-    return Scale(low=low, high=high, ticks=ticks, label=label, is_log=True)
+    return Scale(low=low, high=high, ticks=ticks, label=label, is_log=True, write=write)
 
 
 def scale_of(values: Floats, *, label: str = "", text: Callable[[float], str] | None = None) -> Scale:
@@ -85,12 +96,6 @@ def scale_of(values: Floats, *, label: str = "", text: Callable[[float], str] | 
     margin = 0.04 * (high - low)
     start = 0.0 if 0 <= low < 0.35 * high else low - margin
     return linear(start, high + margin, label=label, text=text)
-
-
-def plain(value: float) -> str:
-    """Return a number with the digits it needs, thousands set apart, a true minus sign."""
-    text = f"{value:,.6g}" if abs(value) < 1e6 else f"{value:,.0f}"
-    return text.replace("-", "\u2212")
 
 
 def _round_step(least: float) -> float:

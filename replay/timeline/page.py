@@ -13,16 +13,12 @@ from numpy.typing import NDArray
 
 from replay.pages import (
     Chart,
-    Dots,
     Figure,
     Figures,
     Headline,
     Line,
-    Mark,
     Page,
     Prose,
-    Rule,
-    Scale,
     Section,
     Source,
     Table,
@@ -30,7 +26,15 @@ from replay.pages import (
     chart,
     linear,
     render,
-    scale_of,
+)
+from replay.timeline.pictures import (
+    METRICS,
+    distribution_picture,
+    dots_picture,
+    number_text,
+    seconds,
+    throughput_picture,
+    time_text,
 )
 from replay.timeline.watch import Usage
 from replay.trace.distribution import Distribution
@@ -46,14 +50,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-METRICS = {
-    "ttft": ("ttft_us", "TTFT, time to first token"),
-    "tpot": ("tpot_us", "TPOT, time per output token"),
-    "e2e": ("e2e_us", "E2E, whole answer"),
-}
 ROWS = {"TTFT": "ttft_us", "TPOT": "tpot_us", "ITL": "itl_us", "E2E": "e2e_us", "queue": "queue_us"}
-BINS = 60
-CDF_POINTS = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,13 +103,13 @@ def page_of_run(run: RunPage) -> str:
 def _title(summary: Summary, who: str) -> str:
     offered = summary["offered_rate_per_s"]
     if summary["verdict"] is None or offered is None:
-        return f"{_number(summary['request_throughput'])} requests per second"
+        return f"{number_text(summary['request_throughput'])} requests per second"
     said = {
         "stable": f"The {who} keeps up with",
         "near saturation": f"The {who} is near saturation at",
         "overloaded": f"The {who} is overloaded by",
     }[summary["verdict"]]
-    return f"{said} {_number(offered)} requests per second"
+    return f"{said} {number_text(offered)} requests per second"
 
 
 def _lead(run: RunPage) -> str:
@@ -126,8 +123,8 @@ def _headlines(run: RunPage) -> list[Headline]:
     found = [
         Headline(
             label="Output tokens/s",
-            value=_number(summary["output_token_throughput"]),
-            details=(f"{_number(summary['request_throughput'])} requests/s",),
+            value=number_text(summary["output_token_throughput"]),
+            details=(f"{number_text(summary['request_throughput'])} requests/s",),
         )
     ]
     for name, (key, title) in METRICS.items():
@@ -137,8 +134,8 @@ def _headlines(run: RunPage) -> list[Headline]:
         found.append(
             Headline(
                 label=f"{title.partition(',')[0]}, median",
-                value=_time(values["p50"]),
-                details=(f"p99 {_time(values['p99'])}", *told),
+                value=time_text(values["p50"]),
+                details=(f"p99 {time_text(values['p99'])}", *told),
             )
         )
     if (good := summary["goodput"]) is not None and good["good_frac"] is not None:
@@ -146,7 +143,7 @@ def _headlines(run: RunPage) -> list[Headline]:
             Headline(
                 label="Within the SLO",
                 value=f"{good['good_frac']:.1%}",
-                details=(f"goodput {_number(good['good_per_s'])} requests/s",),
+                details=(f"goodput {number_text(good['good_per_s'])} requests/s",),
             )
         )
     return found
@@ -167,7 +164,9 @@ def _latencies(run: RunPage) -> Section:
     figures = []
     for name, (key, title) in METRICS.items():
         values = metrics[key].to_numpy(np.float64)
-        figures.append(Figure(svg=_distribution(values[np.isfinite(values)], title, run.slo_us.get(name))))
+        figures.append(
+            Figure(svg=distribution_picture(values[np.isfinite(values)], title, run.slo_us.get(name)))
+        )
     figures.append(Figure(svg=_batches(run.batch_sizes)))
     return Section(
         title="Latencies and batches",
@@ -175,19 +174,6 @@ def _latencies(run: RunPage) -> Section:
         lead="The share of requests up to each time" + (", the limit dashed." if run.slo_us else "."),
         parts=[Figures(figures=figures)],
     )
-
-
-def _distribution(values: Floats, title: str, limit_us: float | None) -> str:
-    at = np.linspace(0.0, 0.999, CDF_POINTS)
-    curve = np.quantile(values, at) if len(values) else np.zeros(0)
-    divisor, unit = _unit(curve)
-    ends = curve if limit_us is None else np.append(curve, limit_us)
-    x = scale_of(ends / divisor, label=unit)
-    y = linear(0.0, 1.0, most=4, text=lambda value: f"{100 * value:.0f} %")
-    marks: list[Mark] = [Line(x=curve / divisor, y=at[: len(curve)], name="simulated")]
-    if limit_us is not None:
-        marks.append(Rule(start=(limit_us / divisor, 0.0), end=(limit_us / divisor, 1.0), name="limit"))
-    return chart(Chart(title=title, x=x, y=y, marks=marks))
 
 
 def _batches(sizes: Histogram) -> str:
@@ -205,40 +191,18 @@ def _over_time(run: RunPage) -> Section:
     sent = run.trace.column("send_time_us").to_numpy(np.float64, na_value=np.nan)
     span_us = float(max(run.summary["duration_us"], 1))
     figures = [
-        Figure(svg=_dots(sent, metrics[key].to_numpy(np.float64), title, span_us, run.slo_us.get(name)))
+        Figure(
+            svg=dots_picture(sent, metrics[key].to_numpy(np.float64), title, span_us, run.slo_us.get(name))
+        )
         for name, (key, title) in METRICS.items()
     ]
-    figures.append(Figure(svg=_throughput(run.trace, span_us)))
+    figures.append(Figure(svg=throughput_picture(run.trace, span_us)))
     return Section(
         title="Over time",
         anchor="time",
         lead="A dot is a request, by when it was sent. Throughput counts tokens at the end of their answer.",
         parts=[Figures(figures=figures)],
     )
-
-
-def _dots(sent: Floats, values: Floats, title: str, span_us: float, limit_us: float | None) -> str:
-    known = values[np.isfinite(values)]
-    divisor, unit = _unit(known)
-    ends = known if limit_us is None else np.append(known, limit_us)
-    y = scale_of(ends / divisor, label=unit)
-    x = _seconds(span_us)
-    marks: list[Mark] = [Dots(x=sent / 1e6, y=values / divisor, name="requests")]
-    if limit_us is not None:
-        marks.append(Rule(start=(x.low, limit_us / divisor), end=(x.high, limit_us / divisor), name="limit"))
-    return chart(Chart(title=title, x=x, y=y, marks=marks))
-
-
-def _throughput(trace: Trace, span_us: float) -> str:
-    ends = trace.column("last_token_time_us").to_numpy(np.float64, na_value=np.nan)
-    tokens = trace.column("output_tokens").to_numpy(np.float64, na_value=0.0)
-    done = np.isfinite(ends)
-    edges = np.linspace(0.0, span_us, BINS + 1)
-    counted = np.histogram(ends[done], edges, weights=tokens[done])[0] / (span_us / BINS / 1e6)
-    middles = (edges[:-1] + edges[1:]) / 2e6
-    y = linear(0.0, 1.1 * float(counted.max(initial=1.0)), label="tokens/s")
-    line = Line(x=middles, y=np.asarray(counted, np.float64), name="simulated", steps=True)
-    return chart(Chart(title="Output tokens per second", x=_seconds(span_us), y=y, marks=[line]))
 
 
 def _in_use(run: RunPage) -> Section:
@@ -251,7 +215,7 @@ def _in_use(run: RunPage) -> Section:
             svg=chart(
                 Chart(
                     title="Requests in flight",
-                    x=_seconds(span_us),
+                    x=seconds(span_us),
                     y=linear(0.0, 1.1 * most, label="requests"),
                     marks=[
                         Line(x=time_s, y=usage.running, name="simulated", steps=True),
@@ -267,7 +231,7 @@ def _in_use(run: RunPage) -> Section:
         line = Line(x=time_s, y=usage.kv_frac, name="simulated", steps=True)
         figures.append(
             Figure(
-                svg=chart(Chart(title="KV cache in use", x=_seconds(span_us), y=share, marks=[line])),
+                svg=chart(Chart(title="KV cache in use", x=seconds(span_us), y=share, marks=[line])),
                 caption=f"{run.summary['num_preemptions']:,} preemptions.",
             )
         )
@@ -280,11 +244,6 @@ def _in_use(run: RunPage) -> Section:
     return Section(title="In use", anchor="use", lead=lead, parts=[Figures(figures=figures)])
 
 
-def _seconds(span_us: float) -> Scale:
-    """Return the axis of the run's time."""
-    return linear(0.0, span_us / 1e6, label="s")
-
-
 # -- numbers --------------------------------------------------------------------------------------------------
 
 
@@ -292,7 +251,7 @@ def _numbers(summary: Summary) -> Section:
     rows = []
     for name, key in ROWS.items():
         values: Distribution = summary[key]  # type: ignore[literal-required]
-        rows.append([name, *(_time(values[stat]) for stat in ("mean", "p50", "p90", "p95", "p99"))])
+        rows.append([name, *(time_text(values[stat]) for stat in ("mean", "p50", "p90", "p95", "p99"))])
     facts = [
         ("prompt tokens", _tokens(summary["prompt_tokens"])),
         ("output tokens", _tokens(summary["output_tokens"])),
@@ -314,19 +273,3 @@ def _origin(run: RunPage) -> Section:
         anchor="origin",
         parts=[Terms(terms=[("command", run.command)]), Source(title="TWIN.yaml, as read", text=run.twin)],
     )
-
-
-def _unit(values: Floats) -> tuple[float, str]:
-    """Return what to divide µs by, and the unit's name, for values of this size."""
-    typical = float(np.quantile(values, 0.9)) if len(values) else 0.0
-    if typical >= 2e6:
-        return 1e6, "s"
-    return (1e3, "ms") if typical >= 2e3 else (1.0, "µs")
-
-
-def _time(value: float | None) -> str:
-    return "-" if value is None else shown_time(value)
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else (f"{value:,.0f}" if value >= 1000 else f"{value:.4g}")

@@ -11,12 +11,12 @@ from rich.console import Console
 from calibrate import command
 from calibrate.compare.bootstrap import Estimate
 from calibrate.findings import Accuracy, Calibration, NoiseFloor, Options
-from calibrate.number_format import METRIC_NAMES, percent
+from calibrate.number_format import METRIC_NAMES, in_one_unit, percent
 from calibrate.report import html, terminal
 from calibrate.report.document import document_of
 from calibrate.report.html import page_of
 from calibrate.report.markdown import markdown_of
-from calibrate.run import calibrate, compare_with_simulated
+from calibrate.run import calibrate, compare_with_simulated, compare_with_twin
 from calibrate.verdict_text import verdict_text
 from replay.twin.fitted_range import FittedRange
 from tests.calibrate.known_servers import GUESS, observed, source, workload
@@ -187,7 +187,7 @@ def test_terms_are_explained_where_they_first_stand(fitted: Calibration) -> None
     for text in (markdown, page):
         for term in (r"rank R: \w", r"KS: \w", r"Wasserstein: \w", r"[Cc]ondition number [\d.e+]+ \(\w"):
             assert re.search(term, text), term
-    assert page.index("Wasserstein: ") < page.index(">Wasserstein</th>")
+    assert page.index("Wasserstein: ") < page.index(">Wasserstein, ")
 
 
 def test_a_client_that_was_the_limit_is_among_the_warnings_of_the_verdict(fitted: Calibration) -> None:
@@ -196,3 +196,54 @@ def test_a_client_that_was_the_limit_is_among_the_warnings_of_the_verdict(fitted
     source_ = replace(slow, trace=trace)
     found = replace(fitted, traces=(replace(fitted.traces[0], source=source_), *fitted.traces[1:]))
     assert "Read the warnings first." in document_of(found, command="x")["verdict_text"]
+
+
+def test_the_server_comes_first_in_absolute_numbers_and_the_twins_curve_goes_through_what_was_observed(
+    fitted: Calibration,
+) -> None:
+    page = page_of(fitted, document=document_of(fitted, command="x"), command="x")
+    assert page.index('id="server"') < page.index('id="distributions"')
+    curve = fitted.rate_curve
+    assert curve is not None
+    assert curve.trace == "high"
+    assert list(curve.observed) == ["high", "low"]
+    rates = [each.rate_per_s for each in curve.points]
+    assert rates == sorted(rates)
+    for seen in curve.observed.values():
+        at = curve.points[rates.index(seen.rate_per_s)]
+        assert at.latencies_us["e2e"][0] == pytest.approx(seen.latencies_us["e2e"][0], rel=0.15)
+    below, above = (
+        next(each for each in ends if test(each.rate_per_s))
+        for ends, test in (
+            (curve.points, lambda rate: rate < 0.3 * curve.capacity_per_s),
+            (curve.points[::-1], lambda rate: rate > curve.capacity_per_s),
+        )
+    )
+    assert above.latencies_us["ttft"][0] > 2 * below.latencies_us["ttft"][0]
+    assert document_of(fitted, command="x")["rate_curve"]["capacity_per_s"] == curve.capacity_per_s
+
+
+def test_runs_whose_requests_differ_are_not_on_one_curve() -> None:
+    short, long = (
+        observed(workload(40, rate=4, seed=seed, prompt=(tokens, 0.3)), noise=0.05, seed=seed)
+        for seed, tokens in ((1, 200), (2, 900))
+    )
+    found = compare_with_twin([source("short", short), source("long", long)], GUESS, Options(replicates=40))
+    assert found.rate_curve is not None
+    assert len(found.rate_curve.observed) == 1
+    assert "other lengths" in "".join(found.rate_curve.elsewhere.values())
+
+
+@pytest.mark.parametrize(
+    ("values", "unit", "shown"),
+    [
+        ([9_530.0, 45_200.0, 2_310_000.0], "ms", ["9.53", "45.2", "2,310"]),
+        ([12e6, 80e6], "s", ["12.0", "80.0"]),
+        ([120.0, 900.0], "µs", ["120", "900"]),
+        ([3.0, 45_200.0], "ms", ["0.00", "45.2"]),
+        ([500.0, 2_500_000.0], "ms", ["0.50", "2,500"]),
+        ([None, 0.0], "ms", ["\u2013", "0.00"]),
+    ],
+)
+def test_a_column_has_one_unit(values: list[float | None], unit: str, shown: list[str]) -> None:
+    assert in_one_unit(values) == (unit, [shown])

@@ -90,7 +90,7 @@ def test_the_page_asks_for_nothing_from_outside_and_is_well_formed(folder: Path)
 def test_the_page_begins_with_the_verdict_and_draws_before_it_counts(folder: Path) -> None:
     headings = Page((folder / "report.html").read_text()).headings
     assert headings[0] == json.loads((folder / "report.json").read_text())["verdict_text"]
-    assert headings[1:4] == ["Distributions", "Held-out errors", "Request by request"]
+    assert headings[1:5] == ["The server", "Distributions", "Held-out errors", "Request by request"]
     assert "Coefficients" in headings
 
 

@@ -13,6 +13,7 @@ from replay.model.reference import reference_page as models_page
 from replay.twin.config_keys import reference_page as config_page
 from tests.docs.coverage import coverage_page
 from tests.docs.pages import ROOT
+from tests.fuzz.table import page as faults_page
 from traces.tables.reference import page as trace_fields_page
 from traces.workload.reference import reference_page as workload_spec_page
 
@@ -27,6 +28,7 @@ EXIT_CODES = """\
 | 3 | a trace is missing or malformed, or two traces have no request in common |
 | 4 | the server refused the connection, was not found, or answered 401, 403 or 5xx before the run |
 | 5 | inconclusive: the gate cannot decide |
+| 70 | a fault of vtwin itself: the line names a file with the traceback, or `VTWIN_DEBUG=1` prints it |
 | 130 | interrupted; finished requests are written |
 | 141 | the program that read the output closed it |
 
@@ -91,4 +93,5 @@ PAGES: dict[Path, Callable[[], str]] = {
     ROOT / "docs/reference/cli.md": cli_page,
     ROOT / "docs/reference/models-and-gpus.md": models_page,
     ROOT / "docs/reference/coverage.md": coverage_page,
+    ROOT / "docs/validation.md": faults_page,
 }

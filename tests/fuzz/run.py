@@ -20,7 +20,7 @@ CORPUS = FOLDER / "corpus"
 MOST_S = 5.0
 """The longest that one input may take. Inputs have at most 64 KiB."""
 
-_BATCH = 500
+_BATCH = 100
 
 
 @dataclass(slots=True)

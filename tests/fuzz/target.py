@@ -16,11 +16,13 @@ class Target(NamedTuple):
 
     ``check`` takes one input and returns; it raises for a fault: a reader's own error (a VtwinError) is none, and
     ``check`` must catch it. Slower than ``MOST_S`` is a fault, too. ``name`` names the corpus' folder.
+    ``num_in_suite``: inputs that the suite runs, of one seed; few of a slow target.
     """
 
     name: str
     inputs: Inputs
     check: Callable[[bytes], object]
+    num_in_suite: int = 40
 
 
 NASTY = (

@@ -10,13 +10,12 @@ from tests.fuzz.run import CORPUS, all_targets, check, corpus_of, run_batch
 from tests.fuzz.target import Target
 
 TARGETS = all_targets()
-_IN_THE_SUITE = 40
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_no_input_of_a_fixed_seed_is_a_fault(target: Target) -> None:
-    outcome = run_batch(target, seed_number=1, number=_IN_THE_SUITE)
-    assert outcome.num_inputs >= _IN_THE_SUITE // 2
+    outcome = run_batch(target, seed_number=1, number=target.num_in_suite)
+    assert outcome.num_inputs >= target.num_in_suite // 2
     if outcome.failure is not None:
         raise AssertionError(f"{target.name}: {outcome.data!r}") from outcome.failure
 

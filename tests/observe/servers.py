@@ -11,7 +11,7 @@ import json
 import threading
 import time
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,6 +38,7 @@ Fault = Literal[
     "slow head",
     "enormous line",
     "tools only",
+    "endless",
 ]
 METRICS = """\
 # HELP vllm:num_preemptions_total Preemptions.
@@ -80,6 +81,8 @@ class Behaviour:
     extras: bool = True
     fewer_tokens: int = 0
     new_fingerprint_from: int | None = None
+    raw: Mapping[int, bytes] = field(default_factory=dict)
+    """The whole answer, head and all, to the requests of these numbers; the connection is closed after it."""
 
 
 @dataclass(kw_only=True)
@@ -159,9 +162,21 @@ class FakeServer:
             self.on_request(received)
             return await Answering(self, writer, received).answer()
         status, answer = self._answer_question(path, json.loads(body) if body else {})
+        if self.echo_headers:
+            status, answer = self._echo(path, headers, status, answer)
         writer.write(whole_answer(status, answer))
         await writer.drain()
         return True
+
+    def _echo(self, path: str, headers: dict[str, str], status: int, answer: str) -> tuple[int, str]:
+        """Say again, in answers about the server, what the client sent for it alone."""
+        said = " ".join(headers.values())
+        if path == "/version":
+            return 200, json.dumps({"version": said[:150]})
+        if path == "/metrics":
+            label = said.replace('"', "").replace("\\", "")
+            return 200, f'{answer}vllm:num_preemptions_total{{team="{label}"}} 5\n'
+        return status, answer
 
     def _answer_question(self, path: str, body: dict[str, Any]) -> tuple[int, str]:
         behaviour = self.behaviour
@@ -224,6 +239,14 @@ class Answering:
     async def answer(self) -> bool:
         """Answer; return whether the connection goes on."""
         behaviour = self.behaviour
+        raw = behaviour.raw.get(self.received.number)
+        if self.server.echo_headers and raw is None and behaviour.fault is None:
+            raw = self._echoed(self.received.number % 5)
+        if raw is not None:
+            self.writer.write(raw)
+            await self.writer.drain()
+            self.writer.close()
+            return False
         if behaviour.close_on_next and self.received.connection_use > 0:
             self.writer.transport.abort()  # it had made up its mind to close when the request came
             return False
@@ -248,6 +271,22 @@ class Answering:
             await self.writer.drain()
             return True
         return await self._stream()
+
+    def _echoed(self, way: int) -> bytes | None:
+        """Return an answer that says the request's headers again: in a refusal, an error, an event, a name."""
+        said = " ".join(f"{name}: {value}" for name, value in self.received.headers.items())
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+        values = [
+            value for name, value in self.received.headers.items() if name not in ("content-type", "host")
+        ]
+        choice = {"text": "x", "finish_reason": max(values, key=len)[:150]}
+        named = {"choices": [choice], "system_fingerprint": " ".join(values)[:190]}
+        return {
+            0: whole_answer(401, said),
+            1: head + b"data: " + json.dumps({"error": {"message": said}}).encode() + b"\n\n",
+            2: head + b"data: " + json.dumps(named).encode() + b"\n\n",
+            3: head + f"data: {said}\n\n".encode(),
+        }.get(way)
 
     def _without_a_stream(self) -> bytes | None:
         """Return an answer that is none of the model's, or None."""
@@ -349,6 +388,9 @@ class Answering:
         if fault == "enormous line":
             await self._write(b": " + b"x" * 3_000_000 + b"\n\n")
             await self._write(b'data: {"choices": [], "padding": "' + b"y" * 3_000_000 + b'"}\n\n')
+        while fault == "endless":
+            await self._write(b'data: {"choices": [{"text": "x"}]}\n\n' * 50)
+            await self.writer.drain()
         if fault == "error event":
             await self._write(b'data: {"error": {"message": "engine died"}}\n\n')
         return True

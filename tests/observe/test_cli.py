@@ -6,7 +6,7 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -126,7 +126,11 @@ def test_a_client_that_sets_the_pace_is_exit_1_only_when_strict(
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["--rate", "1", "--header", "nonsense"], 2, "--header: got 'nonsense', expected 'Name: value'"),
+        (
+            ["--rate", "1", "--header", "nonsense"],
+            2,
+            "--header: got a text without a colon, expected 'Name: value'",
+        ),
         (["--rate", "1", "--timeout", "-3"], 2, "expected a time > 0, or none"),
         ([], 2, "workload: got none"),
         (["--trace", "nowhere"], 3, "nowhere"),
@@ -165,6 +169,7 @@ async def interrupted(
     *,
     after: int,
     behaviour: Behaviour | None = None,
+    more: Sequence[str] = (),
 ) -> tuple[int, str, FakeServer]:
     """Run observe in a process of its own, tamper with it once ``after`` requests were answered."""
     async with serving(behaviour or Behaviour(itl_s=0.02)) as server:
@@ -181,7 +186,7 @@ async def interrupted(
             "50",
         ]
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, *command, "--num-requests", "2000"),
+            *(sys.executable, *command, *more, "--num-requests", "2000"),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
@@ -222,9 +227,22 @@ async def test_a_second_ctrl_c_drops_what_is_under_way(tmp_path: Path) -> None:
     assert set(trace.column("error_message")) == {"aborted by the client before the answer was complete"}
 
 
-async def test_sigterm_drops_what_is_under_way_and_writes_the_trace(tmp_path: Path) -> None:
-    code, err, server = await interrupted(tmp_path / "run", lambda p: p.terminate(), after=20)
+async def test_a_hang_up_ends_a_run_as_sigterm_does_and_its_key_is_not_in_the_process_list(
+    tmp_path: Path,
+) -> None:
+    """A hang-up is passed on as SIGTERM: both drop what is under way, and the trace is written."""
+    seen: list[bytes] = []
+
+    def hang_up(process: asyncio.subprocess.Process) -> None:
+        seen.append(Path(f"/proc/{process.pid}/cmdline").read_bytes())
+        process.send_signal(signal.SIGHUP)
+
+    secrets = ["--api-key", "sk-marker-1", "--header=X-Team: hush-marker"]
+    code, err, server = await interrupted(tmp_path / "run", hang_up, after=20, more=secrets)
     assert code == 130, err
+    assert b"--api-key\0***" in seen[0]
+    assert b"marker" not in seen[0]
+    assert server.requests[0].headers["authorization"] == "Bearer sk-marker-1"
     trace = read_trace(tmp_path / "run")
     assert len(trace) == len(server.requests)
     assert set(trace.column("status")) == {"ok", "aborted"}

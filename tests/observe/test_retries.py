@@ -59,9 +59,18 @@ def test_what_had_begun_is_the_users_or_took_too_long_is_not(exchange: Exchange)
 
 def test_pauses_double_unless_the_server_says_how_long() -> None:
     exchange = failed(503)
-    assert [pause_s(exchange, num_attempts) for num_attempts in range(1, 9)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    assert [pause_s(exchange, num_attempts, most_s=60) for num_attempts in range(1, 9)] == [
+        0.5,
+        1,
+        2,
+        4,
+        8,
+        16,
+        30,
+        30,
+    ]
     exchange.retry_after_s = 0.0
-    assert pause_s(exchange, 1) == 0
+    assert pause_s(exchange, 1, most_s=60) == 0
 
 
 def test_retry_after_is_seconds_or_a_date() -> None:
@@ -112,6 +121,29 @@ async def test_retry_after_is_kept_to_and_tries_end() -> None:
         assert len(server.requests) == 4
     assert statuses(trace) == ["error"]
     assert list(trace.column("attempt")) == [4]
+
+
+@pytest.mark.parametrize(
+    "value", ["9" * 400, "31536000", "Fri, 31 Dec 9999 23:59:59 GMT", "Fri, 31 Dec 9999 23:59:59 -9999"]
+)
+def test_a_far_retry_after_is_waited_for_up_to_the_limit(value: str) -> None:
+    exchange = failed(503)
+    exchange.retry_after_s = retry_after_s(value)
+    assert pause_s(exchange, 1, most_s=2.5) == (2.5 if exchange.retry_after_s is not None else 0.5)
+
+
+async def test_a_wait_that_was_cut_is_told_in_the_trace() -> None:
+    async with serving(Behaviour(fault="status 429", retry_after="31536000")) as server:
+        limits = Limits(max_retries=2, max_retry_wait_s=0.01)
+        trace = await observe_trace(workload([0]), url=server.url, limits=limits)
+        assert len(server.requests) == 3
+    client = trace.header.client
+    assert client is not None
+    assert client.max_retry_wait_s == 0.01
+    assert (
+        "2 times Retry-After asked for a longer wait than 0.01 s (--max-retry-wait), which was waited"
+        in client.notes
+    )
 
 
 def test_a_request_that_waits_to_be_retried_does_not_stall() -> None:

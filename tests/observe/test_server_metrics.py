@@ -35,6 +35,34 @@ python_info 1
 """
 
 
+@pytest.mark.parametrize("piece", ['a="b",', "\\\\", "a", " ", '"', ","])
+def test_a_line_of_300_kb_is_read_in_linear_time(piece: str) -> None:
+    line = "vllm:x_total{" + (piece * 300_000)[:300_000]
+    before = time.process_time()
+    for text in (line, line + "}", line + '"} 1', 'vllm:x{a="' + line, 'vllm:x{a="' + line + '"} 1 x'):
+        parse_metrics(text)
+    assert time.process_time() - before < 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'vllm:cache_config_info{num_gpu_blocks="%s",gpu_memory_utilization="inf"} 1' % ("9" * 5000),
+        'vllm:cache_config_info{num_gpu_blocks="-1",gpu_memory_utilization="nan",cache_dtype="a\\nb"} 1',
+    ],
+    ids=["too long", "no numbers"],
+)
+def test_labels_that_cannot_be_are_unknown(text: str) -> None:
+    info = learn_from_metrics(ServerInfo(), parse_metrics(text))
+    assert (info.num_gpu_blocks, info.gpu_memory_utilization, info.kv_cache_dtype) == (None, None, None)
+
+
+def test_counters_that_cannot_be_are_left_out() -> None:
+    before = parse_metrics("vllm:a_total -1e308\nvllm:b_total 1\nvllm:prompt_tokens_total 0")
+    after = parse_metrics("vllm:a_total 1e308\nvllm:b_total 2\nvllm:prompt_tokens_total 1e300")
+    assert list(counter_deltas(before, after)) == ["vllm:b_total"]
+
+
 def test_samples_are_read_with_their_labels_and_what_is_none_is_passed_over() -> None:
     samples = parse_metrics(TEXT)
     assert [sample.name for sample in samples] == [

@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -149,3 +151,28 @@ def test_a_heat_map_of_many_instances_and_times_has_the_means_of_neighbours() ->
     columns = drawn.count("<title>0 to 9 · ")
     first = values[:10, : -(-300 // columns)].mean()
     assert f"· {first:.6f}</title>" in drawn
+
+
+def test_a_pointer_over_a_chart_is_told_the_lines_values_there() -> None:
+    x, y = linear(0, 10, label="s"), linear(0, 100, label="ms")
+    rising = Line(x=np.array([0.0, 10.0]), y=np.array([0.0, 100.0]), name="simulated", label="twin")
+    held = Line(x=np.array([2.0, 4.0]), y=np.array([30.0, 50.0]), name="arrived", steps=True)
+    drawn = chart(Chart(title="t", x=x, y=y, marks=(rising, held)))
+    told = re.findall(r"<title>([^<]*)</title>", drawn)
+    assert len(told) == 48
+    assert told[0] == "0.1042 s: twin 1.042 ms"  # the other line begins later
+    assert told[12] == "2.604 s: twin 26.04, arrived 30 ms"  # held from 2 s on
+    assert "arrived" not in told[-1]
+
+
+def test_a_chart_of_one_line_is_told_without_its_name_and_shares_in_per_cent() -> None:
+    share = linear(0.0, 1.0, text=lambda value: f"{100 * value:.0f} %")
+    line = Line(x=np.array([1.0, 100.0]), y=np.array([0.0, 1.0]), name="simulated")
+    drawn = chart(Chart(title="t", x=logarithmic(1, 100, label="ms"), y=share, marks=(line,)))
+    assert "<title>1.049 ms: 0 %</title>" in drawn
+    assert "simulated" not in "".join(re.findall(r"<title>([^<]*)</title>", drawn))
+
+
+def test_a_line_that_runs_backwards_is_told_nothing_of() -> None:
+    line = Line(x=np.array([1.0, 0.0, 2.0]), y=np.array([0.0, 1.0, 2.0]), name="n")
+    assert "<title>" not in chart(Chart(title="t", x=linear(0, 2), y=linear(0, 2), marks=(line,)))

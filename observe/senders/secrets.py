@@ -1,0 +1,187 @@
+"""Secrets, and texts without them: keys, header values, logins of URLs and proxies.
+
+Where a secret itself stands (a command line, a URL) it is left out whatever it is. In other texts (what a server says)
+it is looked for, with the forms in which it may come back; anything shorter than four characters is not: it would be
+found everywhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote, unquote, urlsplit
+
+STARS = "***"
+KEY_VARIABLES = ("OPENAI_API_KEY", "VLLM_API_KEY")
+_OTHER_VARIABLES = ("VTWIN_API_KEY",)  # what `vtwin serve` asks for
+_PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
+_SHORTEST = 4
+_SHORTEST_PART = 8
+"""A part of a header's value that is hidden by itself; words like Bearer are shorter."""
+
+_SCHEMES = ("bearer", "basic", "token", "digest", "apikey", "key")
+_LOGIN = re.compile(r"(?<=://)[^/@\s'\"]+@")
+_KEY_OPTION = re.compile(r"(--api-key(?:=|\s+))('[^']*'|\"[^\"]*\"|\S+)")
+_LONGEST_KEY_FILE = 1 << 16
+
+Thing = TypeVar("Thing")
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """Texts to hide, the longest first."""
+
+    values: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, values: Iterable[str]) -> Secrets:
+        """Return the secrets ``values`` and the forms in which they come back."""
+        forms = {form for value in values for form in _forms(value)}
+        return cls(tuple(sorted(forms, key=lambda form: (-len(form), form))))
+
+    def redact(self, text: str) -> str:
+        """Return ``text`` with every secret, and every login of a URL, replaced by stars."""
+        for secret in self.values:
+            if secret in text:
+                text = text.replace(secret, STARS)
+        return _LOGIN.sub(f"{STARS}@", text) if "@" in text else text
+
+    def redact_all(self, thing: Thing) -> Thing:
+        """Return ``thing`` with every text in it redacted: dataclasses, mappings and tuples of texts."""
+        return self._redacted(thing)  # type: ignore[return-value]  # of the same kind as it was
+
+    def _redacted(self, thing: object) -> object:
+        if isinstance(thing, str):
+            return self.redact(thing)
+        if isinstance(thing, tuple):
+            return tuple(self._redacted(each) for each in thing)
+        if isinstance(thing, Mapping):
+            return {self._redacted(key): self._redacted(value) for key, value in thing.items()}
+        if is_dataclass(thing) and not isinstance(thing, type):
+            return replace(
+                thing, **{field.name: self._redacted(getattr(thing, field.name)) for field in fields(thing)}
+            )
+        return thing
+
+
+def _forms(value: str) -> Iterator[str]:
+    for form in (value, quote(value, safe=""), unquote(value), repr(value)[1:-1]):
+        if len(form) >= _SHORTEST:
+            yield form
+
+
+def header_secrets(value: str) -> Iterator[str]:
+    """Yield a header's value and the parts of it that are secrets by themselves."""
+    yield value
+    scheme, _, rest = value.partition(" ")
+    if scheme.lower() in _SCHEMES and rest:
+        yield rest.strip()
+        if scheme.lower() == "basic":
+            yield from _decoded(rest.strip())
+    yield from (part for part in re.split(r"[\s;,=]+", value) if len(part) >= _SHORTEST_PART)
+
+
+def _decoded(text: str) -> Iterator[str]:
+    try:
+        login = base64.b64decode(text, validate=True).decode()
+    except ValueError:
+        return
+    yield login
+    yield from login.split(":", 1)
+
+
+def url_secrets(url: str) -> Iterator[str]:
+    """Yield the login of a URL, also as a client sends it."""
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        user, password = parts.username, parts.password
+    except ValueError:
+        return
+    given = [text for text in (user, password) if text]
+    yield from given
+    if given:
+        login = f"{unquote(user or '')}:{unquote(password or '')}"
+        yield login
+        yield base64.b64encode(login.encode()).decode()
+
+
+def environment_secrets(environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield the keys and the proxies' logins that the environment has."""
+    for name, value in environ.items():
+        if name in (*KEY_VARIABLES, *_OTHER_VARIABLES):
+            yield value
+        elif name.lower() in _PROXY_VARIABLES:
+            yield from url_secrets(value)
+
+
+def command_secrets(arguments: Iterable[str], environ: Mapping[str, str]) -> Secrets:
+    """Return the secrets of a command line and of what it refers to."""
+    return Secrets.of([*_given_secrets(arguments, environ), *environment_secrets(environ)])
+
+
+def _given_secrets(arguments: Iterable[str], environ: Mapping[str, str]) -> Iterator[str]:
+    for option, value in _options(arguments):
+        if option == "--api-key":
+            yield value
+        elif option == "--api-key-env":
+            yield environ.get(value, "")
+        elif option == "--api-key-file":
+            yield from key_in_file(Path(value)) or ()
+        elif option in ("--header", "-H"):
+            yield from header_secrets(value.partition(":")[2].strip() or value)
+        else:
+            yield from (found[2].strip("'\"") for found in _KEY_OPTION.finditer(value))
+            for login in _LOGIN.finditer(value):
+                yield from url_secrets(f"http://{login[0]}h")
+
+
+def _options(arguments: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield (option, value) of a command line; the option of a value that has none is empty."""
+    before = ""
+    for argument in arguments:
+        option, equals, value = argument.partition("=")
+        if equals and option.startswith("-"):
+            yield option, value
+        else:
+            yield before, argument
+        before = argument if argument.startswith("-") and not equals else ""
+
+
+def key_in_file(path: Path) -> tuple[str] | None:
+    """Return the one line of a file, or None where it has no such or cannot be read."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(_LONGEST_KEY_FILE).decode("utf-8", "replace").strip()
+    except OSError:
+        return None
+    return (text,) if text and text.isprintable() else None
+
+
+def redact_command(arguments: Iterable[str], environ: Mapping[str, str] | None = None) -> str:
+    """Return a command line, quoted for a shell, with stars in place of keys, header values and logins."""
+    words = list(arguments)
+    secrets = command_secrets(words, environ or {})
+    shown: list[str] = []
+    before = ""
+    for word in words:
+        option, equals, value = word.partition("=")
+        if equals and option.startswith("-"):
+            shown.append(f"{option}={_hidden(option, value)}")
+        else:
+            shown.append(_hidden(before, word))
+        before = word if word.startswith("-") and not equals else ""
+    return secrets.redact(shlex.join(shown))
+
+
+def _hidden(option: str, value: str) -> str:
+    if option == "--api-key":
+        return STARS
+    if option in ("--header", "-H"):
+        name, colon, _ = value.partition(":")
+        return f"{name}: {STARS}" if colon else STARS
+    return _LOGIN.sub(f"{STARS}@", _KEY_OPTION.sub(rf"\g<1>{STARS}", value))

@@ -1,0 +1,95 @@
+"""``vtwin report``: measured traces as a page."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+SloOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LIMITS",
+        help="Latency limits of each request, ttft=500ms,tpot=30ms,e2e=10s: drawn in, and the requests within all of "
+        "them counted. Without it the trace's own targets count.",
+        show_default=False,
+    ),
+]
+
+
+def report(
+    traces: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="STEM...",
+            help="Traces of one server: one is shown in detail, several side by side over their load. A folder stands "
+            "for all traces in it. Files of vllm bench, guidellm and aiperf are taken as they are.",
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PAGE.html",
+            help="Where to write it. Default: beside the first trace.",
+            show_default=False,
+        ),
+    ] = None,
+    slo: SloOption = None,
+) -> None:
+    """Show measured traces as a page: latencies, throughput, requests in flight, over time and over the load."""
+    import shlex
+
+    from replay.measured.page import page_of
+    from replay.measured.served_load import read_load
+    from traces.atomic import write_text
+    from traces.slo import parse_slo
+
+    slo_us = parse_slo(slo) if slo else {}
+    paths = [path for each in traces for path in _in_folder(each)]
+    names = _names(paths)
+    loads = [read_load(path, name=name, slo_us=slo_us) for path, name in zip(paths, names, strict=True)]
+    loads.sort(key=lambda each: each.place or 0.0)
+    page = output or (traces[0] / "report.html" if traces[0].is_dir() else _beside(traces[0]))
+    text = page_of(loads, slo_us=slo_us, command=shlex.join(["vtwin", *sys.argv[1:]]))
+    write_text(page, text, option="--output")
+    for each in loads:
+        for line in each.warnings():
+            typer.echo(f"warning: {line}", err=True)
+    typer.echo(str(page))
+
+
+def _in_folder(path: Path) -> list[Path]:
+    """Return the traces of a folder, by name; the path itself where it is none. Raises TraceError for an empty one."""
+    from traces.errors import TraceError
+    from traces.tables.paths import companion_file
+
+    if not path.is_dir():
+        return [path]
+    found = [
+        header.with_suffix("")
+        for header in sorted(path.glob("*.yaml"))
+        if any(companion_file(header.with_suffix(""), end).is_file() for end in (".csv", ".parquet"))
+    ]
+    if not found:
+        raise TraceError(
+            f"{path}: got a folder without a trace, expected STEM.yaml with STEM.csv or STEM.parquet in it"
+        )
+    return found
+
+
+def _beside(path: Path) -> Path:
+    from traces.tables.paths import stem_of
+
+    stem = stem_of(path)
+    return stem.with_name(f"{stem.name}.report.html")
+
+
+def _names(paths: list[Path]) -> list[str]:
+    """Return the paths' stems, with their folders where stems are alike."""
+    from traces.tables.paths import stem_of
+
+    stems = [stem_of(path) for path in paths]
+    names = [stem.name for stem in stems]
+    return [str(stem) if names.count(name) > 1 else name for stem, name in zip(stems, names, strict=True)]

@@ -1,0 +1,300 @@
+"""What a server did, as a page: its latencies over the loads that were tried, and each run over time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replay.measured.served_load import ServedLoad
+from replay.pages import (
+    Cell,
+    Chart,
+    Dots,
+    Figure,
+    Figures,
+    Headline,
+    Line,
+    Mark,
+    Page,
+    Part,
+    Rule,
+    Section,
+    Table,
+    Terms,
+    chart,
+    linear,
+    render,
+    scale_of,
+)
+from replay.timeline.pictures import (
+    METRICS,
+    distribution_picture,
+    dots_picture,
+    number_text,
+    seconds,
+    throughput_picture,
+    time_text,
+    unit_of,
+)
+from traces.files.write import tool_version
+
+Floats = NDArray[np.float64]
+
+MOST_DRAWN = 6
+"""Runs whose course over time is drawn."""
+QUANTILES = (0.5, 0.99)
+GOOD = 0.99
+"""Of the requests within the SLO: a run with a smaller share is marked."""
+
+
+def page_of(loads: Sequence[ServedLoad], *, slo_us: Mapping[str, float], command: str) -> str:
+    """Return the page as one HTML document that needs no other file; the loads in ascending order."""
+    title, lead = _title(loads), _lead(loads)
+    page = Page(
+        name=f"vtwin report: {loads[0].name}" + (f" and {len(loads) - 1} more" if len(loads) > 1 else ""),
+        eyebrow="vtwin report: what the server did",
+        title=title,
+        lead=lead,
+        warnings=[f"{line}." for each in loads for line in each.warnings()],
+        headlines=_headlines(loads[-1], slo_us) if len(loads) == 1 else [],
+        sections=[
+            *([_over_load(loads, slo_us)] if len(loads) > 1 else []),
+            *(
+                section
+                for each in loads[:MOST_DRAWN]
+                for section in _of_one(each, slo_us, alone=len(loads) == 1)
+            ),
+            _origin(loads, command),
+        ],
+        footer=f"vtwin {tool_version()} · vtwin trace info STEM --json prints the numbers of a run",
+    )
+    return render(page)
+
+
+def _title(loads: Sequence[ServedLoad]) -> str:
+    summary = loads[0].summary
+    if len(loads) == 1:
+        return f"{summary.num_requests:,} requests, {number_text(summary.request_throughput)} answered per second"
+    by = "users" if summary.concurrency else "requests per second"
+    places = [number_text(each.place) for each in loads]
+    return f"{len(loads)} loads, from {places[0]} to {places[-1]} {by}"
+
+
+def _lead(loads: Sequence[ServedLoad]) -> str:
+    server = loads[0].trace.header.server
+    known = [
+        ("model", server.model),
+        ("version", server.version),
+        ("GPU", server.gpu),
+        ("server", server.url),
+    ]
+    return (
+        ", ".join(f"{name} <b>{escape(str(value))}</b>" for name, value in known if value)
+        or "The server is not told."
+    )
+
+
+def _headlines(load: ServedLoad, slo_us: Mapping[str, float]) -> list[Headline]:
+    found = [
+        Headline(
+            label="Output tokens/s",
+            value=number_text(load.summary.output_token_throughput),
+            details=(
+                f"{number_text(load.summary.request_throughput)} requests/s",
+                f"{number_text(load.in_flight)} in flight on average",
+            ),
+        )
+    ]
+    for name, (_, title) in METRICS.items():
+        limit = slo_us.get(name)
+        told = () if limit is None else (f"limit {time_text(limit)}",)
+        found.append(
+            Headline(
+                label=f"{title.partition(',')[0]}, median",
+                value=time_text(load.quantile(name, 0.5)),
+                details=(f"p99 {time_text(load.quantile(name, 0.99))}", *told),
+            )
+        )
+    good = load.goodput
+    if good is not None and good["good_frac"] is not None:
+        details = (f"goodput {number_text(good['good_per_s'])} requests/s",)
+        found.append(Headline(label="Within the SLO", value=f"{good['good_frac']:.1%}", details=details))
+    return found
+
+
+# -- several loads --------------------------------------------------------------------------------------------
+
+
+def _over_load(loads: Sequence[ServedLoad], slo_us: Mapping[str, float]) -> Section:
+    """Return latency and throughput over the load, and a row per load."""
+    figures = [
+        Figure(svg=_latency(name, title, loads, slo_us.get(name))) for name, (_, title) in METRICS.items()
+    ]
+    figures.append(Figure(svg=_throughput_over_load(loads)))
+    limits = " Dashed: the limit." if slo_us else ""
+    return Section(
+        title="Over the load",
+        anchor="loads",
+        lead=f"Dark: the median; orange: the 99th percentile; a dot is a run.{limits}",
+        parts=[Figures(figures=figures), _loads_table(loads)],
+    )
+
+
+def _axis(loads: Sequence[ServedLoad]) -> tuple[Floats, str]:
+    label = "users" if loads[0].summary.concurrency else "requests/s"
+    return np.array([each.place or 0.0 for each in loads]), label
+
+
+def _latency(name: str, title: str, loads: Sequence[ServedLoad], limit_us: float | None) -> str:
+    places, label = _axis(loads)
+    curves = [np.array([each.quantile(name, q) or np.nan for each in loads]) for q in QUANTILES]
+    known = np.concatenate(curves)
+    divisor, unit = unit_of(known[np.isfinite(known)])
+    ends = known if limit_us is None else np.append(known, limit_us)
+    x, y = linear(0.0, 1.03 * float(places.max()), label=label), scale_of(ends / divisor, label=unit)
+    marks: list[Mark] = []
+    for curve, mark, told in zip(curves, ("median", "simulated"), ("median", "p99"), strict=True):
+        marks += [
+            Line(x=places, y=curve / divisor, name=mark, label=told),
+            Dots(x=places, y=curve / divisor, name=f"run {mark}"),
+        ]
+    if limit_us is not None:
+        marks.append(Rule(start=(x.low, limit_us / divisor), end=(x.high, limit_us / divisor), name="limit"))
+    return chart(Chart(title=title, x=x, y=y, marks=marks))
+
+
+def _throughput_over_load(loads: Sequence[ServedLoad]) -> str:
+    places, label = _axis(loads)
+    tokens = np.array([each.summary.output_token_throughput or np.nan for each in loads])
+    top = float(np.nanmax(tokens)) if np.isfinite(tokens).any() else 1.0
+    x, y = linear(0.0, 1.03 * float(places.max()), label=label), linear(0.0, 1.1 * top, label="tokens/s")
+    marks: list[Mark] = [
+        Line(x=places, y=tokens, name="simulated"),
+        Dots(x=places, y=tokens, name="run simulated"),
+    ]
+    return chart(Chart(title="Output tokens per second", x=x, y=y, marks=marks))
+
+
+def _loads_table(loads: Sequence[ServedLoad]) -> Table:
+    by = "users" if loads[0].summary.concurrency else "requests/s"
+    times = [f"{name.upper()} {q}" for name in METRICS for q in ("p50", "p99")]
+    judged = any(each.goodput is not None for each in loads)
+    head = ["run", by, "served/s", "tokens/s", "in flight", *times, *(["within SLO"] if judged else [])]
+    rows: list[list[str | Cell]] = [
+        [
+            each.name,
+            number_text(each.place),
+            number_text(each.summary.request_throughput),
+            number_text(each.summary.output_token_throughput),
+            number_text(each.in_flight),
+            *(time_text(each.quantile(name, q)) for name in METRICS for q in QUANTILES),
+            *([_within(each)] if judged else []),
+        ]
+        for each in loads
+    ]
+    return Table(head=head, rows=rows, align="l" + "r" * (len(head) - 1))
+
+
+def _within(load: ServedLoad) -> Cell:
+    """Return the share of good requests, green where nearly all are, red where not."""
+    good = None if load.goodput is None else load.goodput["good_frac"]
+    if good is None:
+        return Cell(text="-")
+    return Cell(text=f"{good:.1%}", verdict="pass" if good >= GOOD else "fail")
+
+
+# -- one run --------------------------------------------------------------------------------------------------
+
+
+def _of_one(load: ServedLoad, slo_us: Mapping[str, float], *, alone: bool) -> list[Section]:
+    """Return a run's distributions and course; of a run among others only its course."""
+    figures = [
+        Figure(svg=distribution_picture(_known(load.latencies_us[name]), title, slo_us.get(name)))
+        for name, (_, title) in METRICS.items()
+    ]
+    shown = Section(
+        title="Latencies",
+        anchor="latencies",
+        lead="The share of requests up to each time" + (", the limit dashed." if slo_us else "."),
+        parts=[Figures(figures=figures)],
+    )
+    name = "" if alone else f" of {load.name}"
+    anchor = "" if alone else f"-{load.name}"
+    parts: list[Part] = [Figures(figures=_course(load, slo_us))]
+    course = Section(
+        title=f"Over time{name}",
+        anchor=f"time{anchor}",
+        lead="A dot is a request, by when it was sent. Throughput counts tokens at the end of their answer.",
+        parts=parts,
+    )
+    return [shown, course, _numbers(load)] if alone else [course]
+
+
+def _known(values: Floats) -> Floats:
+    return values[np.isfinite(values)]
+
+
+def _course(load: ServedLoad, slo_us: Mapping[str, float]) -> list[Figure]:
+    span_us = float(max(load.summary.duration_us or 1, 1))
+    figures = [
+        Figure(svg=dots_picture(load.sent_us, load.latencies_us[name], title, span_us, slo_us.get(name)))
+        for name, (_, title) in METRICS.items()
+        if name != "tpot"
+    ]
+    return [
+        *figures,
+        Figure(svg=throughput_picture(load.trace, span_us)),
+        Figure(svg=_in_flight(load, span_us)),
+    ]
+
+
+def _in_flight(load: ServedLoad, span_us: float) -> str:
+    """Return how many requests were under way over time, as the client saw it."""
+    ends = load.sent_us + load.latencies_us["e2e"]
+    known = np.isfinite(ends)
+    times = np.concatenate([load.sent_us[known], ends[known]])
+    change = np.repeat([1.0, -1.0], int(known.sum()))
+    order = np.argsort(times, kind="stable")
+    counts = np.cumsum(change[order])
+    line = Line(x=times[order] / 1e6, y=counts, name="simulated", steps=True)
+    y = linear(0.0, 1.1 * float(counts.max(initial=1.0)), label="requests")
+    return chart(Chart(title="Requests in flight", x=seconds(span_us), y=y, marks=[line]))
+
+
+def _numbers(load: ServedLoad) -> Section:
+    summary = load.summary
+    rows: list[list[str | Cell]] = []
+    for name, found in (
+        ("TTFT", summary.ttft_us),
+        ("TPOT", summary.tpot_us),
+        ("ITL", summary.itl_us),
+        ("E2E", summary.e2e_us),
+        ("queue", summary.queue_us),
+    ):
+        if found is not None:
+            values = (found.mean, found.p50, found.p90, found.p95, found.p99)
+            rows.append([name, *(time_text(value) for value in values)])
+    facts = [
+        (name, f"{found.mean:,.0f} on average, p99 {found.p99:,.0f}")
+        for name, found in (
+            ("prompt tokens", summary.prompt_tokens),
+            ("output tokens", summary.output_tokens),
+        )
+        if found is not None
+    ]
+    lag = summary.dispatch_lag_us
+    if lag is not None:
+        facts.append(
+            ("sent after it was due", f"{time_text(lag.p50)} in the median, p99 {time_text(lag.p99)}")
+        )
+    table = Table(head=["", "mean", "p50", "p90", "p95", "p99"], rows=rows, align="lrrrrr")
+    return Section(title="Numbers", anchor="numbers", parts=[table, Terms(terms=facts)])
+
+
+def _origin(loads: Sequence[ServedLoad], command: str) -> Section:
+    terms = [("made by", command)]
+    terms += [(each.name, each.trace.header.command or "its header names no command") for each in loads]
+    return Section(title="How it came about", anchor="origin", parts=[Terms(terms=terms)])

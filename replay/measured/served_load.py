@@ -1,0 +1,96 @@
+"""One measured run in the numbers that its page shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traces import request_metrics
+from traces.errors import TraceError
+from traces.importers.recorded import read_recorded
+from traces.slo import Goodput, goodput
+from traces.trace_summary import Summary, summarize_trace
+from traces.warm_up import without_warmup
+
+if TYPE_CHECKING:
+    from traces import Trace
+
+Floats = NDArray[np.float64]
+
+MOST_FAILED = 0.01
+"""A larger share of failed requests is a warning: latencies are of the others only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedLoad:
+    """A run without its warm-up: ``latencies_us`` by metric, NaN where a request has none; ``sent_us`` row for row.
+
+    ``goodput``: None where neither the user nor the trace sets limits. ``in_flight``: the mean over the run.
+    """
+
+    name: str
+    trace: Trace
+    summary: Summary
+    goodput: Goodput | None
+    sent_us: Floats
+    latencies_us: Mapping[str, Floats]
+    in_flight: float | None
+
+    def quantile(self, metric: str, q: float) -> float | None:
+        """Return a quantile of a latency, µs; None where no request has it."""
+        values = self.latencies_us[metric]
+        known = values[np.isfinite(values)]
+        return float(np.quantile(known, q)) if len(known) else None
+
+    @property
+    def place(self) -> float | None:
+        """Where it stands on the axis of loads: its users where answers set the pace, else its rate, requests/s."""
+        users = self.summary.concurrency
+        return float(users) if users else self.summary.rate_per_s
+
+    def warnings(self) -> list[str]:
+        """Return what a reader must know before any number."""
+        found = []
+        client = self.trace.header.client
+        if client is not None and client.limited:
+            found.append(
+                f"{self.name}: the client did not keep up ({client.reason}): latencies are partly its own"
+            )
+        if client is not None and client.interrupted:
+            found.append(f"{self.name}: the run was interrupted")
+        failed = self.summary.num_requests - self.summary.num_by_status.get("ok", 0)
+        if failed > MOST_FAILED * self.summary.num_requests:
+            counts = ", ".join(f"{n:,} {status}" for status, n in self.summary.num_by_status.items())
+            found.append(f"{self.name}: {counts}; latencies are of those that ended well")
+        return found
+
+
+def read_load(path: Path, *, name: str, slo_us: Mapping[str, float]) -> ServedLoad:
+    """Return a run in numbers. Raises TraceError where there is no trace, or none of its requests was answered."""
+    trace = without_warmup(read_recorded(path, events=True))
+    metrics = request_metrics(trace)
+    if not np.isfinite(metrics["e2e_us"].to_numpy(np.float64)).any():
+        raise TraceError(
+            f"{path}: got a trace without an answered request, expected a measured (or simulated) run"
+        )
+    summary = summarize_trace(trace)
+    sent = trace.column("send_time_us").fillna(trace.column("arrival_time_us"))
+    return ServedLoad(
+        name=name,
+        trace=trace,
+        summary=summary,
+        goodput=goodput(trace, slo_us or None, duration_us=float(summary.duration_us or 0)),
+        sent_us=sent.to_numpy(np.float64, na_value=np.nan),
+        latencies_us={name: metrics[f"{name}_us"].to_numpy(np.float64) for name in ("ttft", "tpot", "e2e")},
+        in_flight=_mean_in_flight(metrics["e2e_us"].to_numpy(np.float64), summary.duration_us),
+    )
+
+
+def _mean_in_flight(e2e_us: Floats, duration_us: int | None) -> float | None:
+    """Return the mean number of requests in flight, by Little's law: their times in all over the run's."""
+    return float(np.nansum(e2e_us) / duration_us) if duration_us else None

@@ -1,0 +1,189 @@
+"""A marker in every place where a secret can be given; every output of every command is searched for it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import vtwin
+from observe.senders.endpoint import parse_endpoint
+from observe.senders.secrets import Secrets, command_secrets, header_secrets, redact_command
+from tests.observe.servers import Behaviour, serving, serving_in_thread
+from tests.observe.test_observation import workload
+from traces import ConfigError, ServerError
+
+MARKER = "hush-7f3a9c-marker"
+PLACES: dict[str, tuple[list[str], dict[str, str]]] = {
+    # place: options, environment
+    "--api-key": (["--api-key", MARKER], {}),
+    "--api-key=": ([f"--api-key={MARKER}"], {}),
+    "--api-key-env": (["--api-key-env", "MY_KEY"], {"MY_KEY": MARKER}),
+    "--api-key-file": (["--api-key-file", "{folder}/key"], {}),
+    "OPENAI_API_KEY": ([], {"OPENAI_API_KEY": MARKER}),
+    "VLLM_API_KEY": ([], {"VLLM_API_KEY": MARKER}),
+    "a bearer of one's own": (["--header", f"Authorization: Bearer {MARKER}"], {}),
+    "a header on no list": ([f"--header=X-Team: {MARKER}"], {}),
+    "a cookie": (["--header", f"Cookie: a=b; session={MARKER}"], {}),
+    "the password in the URL": (["--url", "http://me:" + MARKER + "@{host}"], {}),
+    "the user in the URL": (["--url", "http://" + MARKER + "@{host}"], {}),
+    "a proxy": (["--header", f"X-Proxy: {MARKER}"], {"HTTPS_PROXY": f"http://me:{MARKER}@proxy:3128"}),
+}
+
+
+def arguments_of(place: str, *, folder: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    options, environment = PLACES[place]
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    (folder / "key").write_text(f"{MARKER}\n")
+    given = [option.format(folder=folder, host=url.removeprefix("http://")) for option in options]
+    return given if "--url" in given else [*given, "--url", url]
+
+
+def outputs(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    """Everything that was printed and written, the key's own file excepted."""
+    out, err = capsys.readouterr()
+    files = {
+        path.name: path.read_text() for path in folder.rglob("*") if path.is_file() and path.name != "key"
+    }
+    return {"stdout": out, "stderr": err, **files}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_no_output_of_observe_has_a_secret(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The server says all that it was sent again: in errors, events, names, its version and its metrics."""
+    with serving_in_thread() as server:
+        server.echo_headers = True
+        given = arguments_of(place, folder=tmp_path, url=server.url, monkeypatch=monkeypatch)
+        load = ["--concurrency", "1", "--num-requests", "5", "--prompt-tokens", "8", "--output-tokens", "2"]
+        command = ["observe", *given, *load, "--output", str(tmp_path / "run"), "--json", "--scrape", "1s"]
+        monkeypatch.setattr(sys, "argv", ["vtwin", *command])
+        assert vtwin.main(command) == 1  # most answers are errors
+        assert len(server.requests) >= 3  # a connection may be closed as the next request comes
+        sent = str([request.headers for request in server.requests])
+    said = outputs(tmp_path, capsys)
+    assert MARKER in sent or "Basic" in sent
+    assert "***" in said["run.csv"]
+    assert {name for name, text in said.items() if MARKER in text or "aHVzaC" in text} == set()
+    assert vtwin.main(["trace", "info", str(tmp_path / "run")]) == 0
+    assert MARKER not in "".join(outputs(tmp_path, capsys).values())
+
+
+@pytest.mark.parametrize("command", ["observe", "validate"])
+@pytest.mark.parametrize(
+    "place", ["--api-key", "OPENAI_API_KEY", "a header on no list", "the password in the URL"]
+)
+def test_no_error_before_the_run_has_a_secret(
+    command: str,
+    place: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The server redirects, and names in its refusal what it was sent."""
+    monkeypatch.setenv("VTWIN_DEBUG", "1")
+    url = "http://127.0.0.1:1"
+    given = arguments_of(place, folder=tmp_path, url=url, monkeypatch=monkeypatch)
+    more = ["--rate", "5", "--num-requests", "5", "--output", str(tmp_path / "run")]
+    assert vtwin.main([command, *given, *more]) == 4
+    said = outputs(tmp_path, capsys)
+    assert "cannot connect to 127.0.0.1:1" in said["stderr"]
+    assert {name for name, text in said.items() if MARKER in text} == set()
+
+
+def test_a_crash_has_no_secret_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def crash(*_: object, **__: object) -> None:
+        raise ZeroDivisionError(f"the key was {MARKER}")
+
+    monkeypatch.setattr("observe.command.observe_once", crash)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    command = ["observe", "--url", "h", "--output", str(tmp_path / "run"), "--rate", "1", "--api-key", MARKER]
+    assert vtwin.main(command) == 70
+    (kept,) = tmp_path.glob("vtwin-crash-*.txt")
+    line = capsys.readouterr().err
+    assert line.startswith("InternalError: ZeroDivisionError: the key was *** (")
+    assert line.count("\n") == 1
+    assert str(kept) in line
+    assert "Traceback (most recent call last)" in kept.read_text()
+    assert MARKER not in line + kept.read_text()
+    kept.unlink()
+    monkeypatch.setenv("VTWIN_DEBUG", "1")
+    assert vtwin.main(command) == 70
+    assert "Traceback (most recent call last)" in (said := capsys.readouterr().err)
+    assert MARKER not in said
+    assert list(tmp_path.glob("vtwin-crash-*")) == []
+
+
+def test_what_the_machine_refuses_is_no_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device", "place")
+
+    monkeypatch.setattr("observe.command.observe_once", full)
+    assert vtwin.main(["observe", "--url", "h", "--output", str(tmp_path / "run"), "--rate", "1"]) == 2
+    assert capsys.readouterr().err.startswith("FileError: got No space left on device")
+
+
+async def test_no_redirect_is_followed() -> None:
+    from observe import observe_trace
+
+    async with serving() as other, serving(Behaviour(status={"/v1/models": 307})) as server:
+        with pytest.raises(
+            ServerError, match=r"/v1/models: HTTP 307: redirects.*expected --url of the server itself"
+        ):
+            await observe_trace(workload([0]), url=server.url, api_key=MARKER)
+        assert other.asked == []
+
+
+@pytest.mark.parametrize(
+    ("url", "more"),
+    [
+        (f"http://me:{MARKER}@h:8", {"api_key": "k"}),
+        (f"http://me:{MARKER}@h:8", {"headers": ["authorization: Bearer k"]}),
+        (f"http://me:{MARKER}@h:99999", {}),
+        (f"ftp://me:{MARKER}@h", {}),
+        (f"http://me:{MARKER}@h/?a=b", {}),
+        ("http://h", {"headers": [MARKER]}),
+        ("http://h", {"headers": [f"X-A: a\r\nX-B: {MARKER}"]}),
+        ("http://h", {"api_key": f"{MARKER}\nX"}),
+    ],
+)
+def test_what_is_wrong_with_a_secret_is_said_without_it(url: str, more: dict[str, object]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_endpoint(url, **more)  # type: ignore[arg-type]
+    assert MARKER not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--api-key", "a", "--api-key-env", "B"], "got several of"),
+        (["--api-key-env", "NO_SUCH_VARIABLE"], "expected the name of a variable that is set"),
+        (["--api-key-file", "/no/such/file"], "expected a file with the key on one line"),
+    ],
+)
+def test_a_key_comes_from_one_place_that_has_it(
+    options: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["observe", "--url", "h", "--output", str(tmp_path / "run"), "--rate", "1", *options]
+    assert vtwin.main(command) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_secrets_are_found_in_the_forms_in_which_they_come_back() -> None:
+    hide = Secrets.of([*header_secrets("Basic bWU6aHVzaC1odXNo"), "a/b c+d"]).redact
+    assert hide("me:hush-hush and hush-hush and bWU6aHVzaC1odXNo") == "*** and *** and ***"
+    assert hide("a/b c+d a%2Fb%20c%2Bd") == "*** ***"
+    assert hide("see http://me:secret@host/v1") == "see http://***@host/v1"
+
+
+def test_a_command_line_within_a_command_line_is_shown_without_its_key() -> None:
+    line = ["vtwin", "validate", "--serve", f"vllm serve m --api-key {MARKER} -tp 2"]
+    assert MARKER not in redact_command(line)
+    assert command_secrets(line, {}).redact(f"x{MARKER}y") == "x***y"

@@ -123,6 +123,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         line, code = _line_and_code(error, arguments)
         return _complain(line, arguments, code=code)
+    finally:
+        # If code run from a string (a dataclass being made) was interrupted, Python ends by SIGINT, even where that
+        # was caught, unless such code has run well since.
+        exec("")  # noqa: S102
     return code if isinstance(code, int) else 0
 
 

@@ -47,6 +47,10 @@ SetOption = Annotated[
         show_default=False,
     ),
 ]
+BaseOption = Annotated[
+    bool,
+    typer.Option("--base", help="With --set: also simulate TWIN.yaml as it is, in the first column."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 ItlOption = Annotated[bool, typer.Option("--itl", help="Also write the time of every token (STEM.itl.csv).")]
 OverwriteOption = Annotated[
@@ -195,6 +199,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     config: ConfigOption,
     output: OutputOption = None,
     settings: SetOption = None,
+    base: BaseOption = False,
     as_json: JsonOption = False,
     at: Annotated[
         Literal["auto", "arrival", "send"],
@@ -241,7 +246,9 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     overwrite: OverwriteOption = False,
 ) -> None:
     """Simulate the requests of a trace."""
-    twins = load_twins(config, defaults, settings, instances=instances, routing=routing, anyway=anyway)
+    twins = load_twins(
+        config, defaults, settings, instances=instances, routing=routing, anyway=anyway, base=base
+    )
     from replay.cluster.fitness import parse_weights
     from replay.trace.measured_window import parse_horizon, parse_measured
     from traces.errors import TraceError
@@ -285,6 +292,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     config: ConfigOption,
     output: OutputOption = None,
     settings: SetOption = None,
+    base: BaseOption = False,
     as_json: JsonOption = False,
     slo: SloOption = None,
     measure: MeasureOption = None,
@@ -308,7 +316,9 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 ) -> None:
     """Draw a workload and simulate it."""
     _check_load(workload, sweep)
-    twins = load_twins(config, defaults, settings, instances=instances, routing=routing, anyway=anyway)
+    twins = load_twins(
+        config, defaults, settings, instances=instances, routing=routing, anyway=anyway, base=base
+    )
     from replay.cluster.fitness import parse_weights
     from replay.trace.measured_window import parse_horizon, parse_measured
     from traces.slo import parse_slo

@@ -452,16 +452,22 @@ def load_twins(
     instances: int | None = None,
     routing: str | None = None,
     anyway: bool = False,
+    base: bool = False,
 ) -> list[tuple[tuple[Setting, ...], TwinConfig]]:
     """Return a configuration once for every combination of ``--set`` values, notes told once.
 
-    Raises ConfigError, also where vLLM would not start the model on its GPU, unless ``anyway``.
+    ``base``: also the file as it is, first. Raises ConfigError, also where vLLM would not start the model on its GPU,
+    unless ``anyway``.
     """
     from replay.twin.config import load_config, with_cluster
     from replay.twin.keys.overlay import parse_settings, variants_of
+    from traces.errors import ConfigError
 
     found = []
-    for each in variants_of(parse_settings(settings or ())):
+    changed = variants_of(parse_settings(settings or ()))
+    if base and changed == [()]:
+        raise ConfigError("--base: got it without --set, expected settings to compare with the file as it is")
+    for each in [(), *changed] if base else changed:
         twin = load_config(config, defaults=defaults, allows_cluster=True, settings=each)
         if not anyway:
             check_starts(twin)
@@ -488,7 +494,7 @@ def load_engine() -> None:
         from sim.ready import is_compiled
 
         if not is_compiled():
-            typer.echo("compiling the engine once, up to a minute …", err=True)
+            typer.echo("compiling the engine once: a minute, longer on a busy machine …", err=True)
         compile_engine()
 
 
@@ -515,7 +521,7 @@ def prepare_engine(twin: TwinConfig) -> None:
     if twin.cluster is not None:
         from sim.cluster.ready import compile_cluster
 
-        with working("compiling the cluster once, up to a minute"):
+        with working("compiling the cluster once: a minute or two, longer on a busy machine"):
             compile_cluster()
 
 

@@ -299,3 +299,15 @@ def test_a_process_ends_without_a_last_look_at_its_objects(monkeypatch: pytest.M
     assert registered == []
     assert vtwin.main() == 0
     assert registered == [gc.freeze]
+
+
+def test_an_interrupt_within_code_from_a_string_is_exit_130_too(tmp_path: Path) -> None:
+    (tmp_path / "stopped.py").write_text(
+        "import sys, vtwin\n"
+        "def command():\n"
+        "    exec('raise KeyboardInterrupt')\n"
+        "if __name__ == '__main__':\n"
+        "    vtwin.COMMANDS['stopped'] = ('stopped:command', 'what a dataclass does while it is made')\n"
+        "    sys.exit(vtwin.main(['stopped']))\n"
+    )
+    assert subprocess.run([sys.executable, "-m", "stopped"], cwd=tmp_path, check=False).returncode == 130

@@ -62,6 +62,12 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             show_default=False,
         ),
     ] = None,
+    base: Annotated[
+        bool,
+        typer.Option(
+            "--base", help="With --set: also the capacity of TWIN.yaml as it is, in the first column."
+        ),
+    ] = False,
     report: Annotated[
         Path | None,
         typer.Option(metavar="FILE.html", help="Also write a page with the curves.", show_default=False),
@@ -87,7 +93,9 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 
     limits = parse_run_slo(slo)
     options = searchable(workload, like)
-    twins = load_twins(config, defaults, settings, instances=instances, routing=routing, anyway=anyway)
+    twins = load_twins(
+        config, defaults, settings, instances=instances, routing=routing, anyway=anyway, base=base
+    )
     if len(twins) > 1 and report is not None:
         raise ConfigError("--report: got it with several variants, expected one")
     traces = draws(options, seeds)

@@ -20,34 +20,31 @@ if TYPE_CHECKING:
 
 MOST = 200
 """More variants than this are a sweep for many processes."""
+AS_IT_IS = "as it is"
+"""What stands for a value of the file's own, beside variants that replace it."""
 
 
 def variants_from(
     twins: Sequence[tuple[Sequence[Setting], TwinConfig]], loads: Sequence[tuple[str, str, Trace]]
 ) -> list[Variant]:
     """Return every twin with every load, a load given as (what it is of, its value, its requests)."""
-    first_values = {each.key: each.value for each in twins[0][0]}
-    differ = {each.key for settings, _ in twins for each in settings if first_values[each.key] != each.value}
-    short = _short_names(differ)
+    values = [{each.key: each.value for each in settings} for settings, _ in twins]
+    keys = list(dict.fromkeys(key for each in values for key in each))
+    short = _short_names({key for key in keys if len({each.get(key) for each in values}) > 1})
     found = []
-    for settings, twin in twins:
+    for settings, (_, twin) in zip(values, twins, strict=True):
+        varied = {name: settings.get(key, AS_IT_IS) for key, name in short.items()}
         for what, value, trace in loads:
             load = {what: value} if what else {}
-            varied = {short[each.key]: each.value for each in settings if each.key in differ}
             found.append(
-                Variant(
-                    settings={**{each.key: each.value for each in settings}, **load},
-                    varied={**varied, **load},
-                    twin=twin,
-                    trace=trace,
-                )
+                Variant(settings={**settings, **load}, varied={**varied, **load}, twin=twin, trace=trace)
             )
     return found
 
 
 def _short_names(keys: set[str]) -> dict[str, str]:
-    """Return the last part of each key, or all of it where two keys end alike."""
-    last = {key: key.rpartition(".")[2] for key in keys}
+    """Return the last part of each key, or all of it where two keys end alike; in the keys' order."""
+    last = {key: key.rpartition(".")[2] for key in sorted(keys)}
     return {key: name if list(last.values()).count(name) == 1 else key for key, name in last.items()}
 
 

@@ -272,7 +272,7 @@ def table(summary: Summary) -> str:
         ("prefix hits", "no prompt was scheduled" if hit is None else f"{hit:.1%} of prompt tokens"),
         *_optional_facts(summary),
         ("preemptions", f"{summary['num_preemptions']:,}"),
-        ("steps", f"{summary['num_steps']:,} in {summary['num_jumps']:,} jumps"),
+        ("steps", f"{summary['num_steps']:,}, simulated in {summary['num_jumps']:,} jumps over steps alike"),
     ]
     rows = [
         _time_row("TTFT", summary["ttft_us"]),
@@ -298,9 +298,11 @@ def offered_rate_per_s(trace: Trace) -> float | None:
     return (len(sent) - 1) / span_us * 1e6 if span_us > 0 else None
 
 
+GOOD = 0.99
+"""With a smaller share of requests within the SLO, a verdict on the load alone would be read as a good one."""
 VERDICTS: dict[Verdict, str] = {
     "stable": "stable: the server keeps up",
-    "near saturation": "near saturation: TTFT depends on small differences in speed",
+    "near saturation": "near saturation: the server just keeps up, and TTFT depends on small differences in speed",
     "overloaded": "OVERLOADED: the queue grows as long as the run lasts",
 }
 
@@ -310,7 +312,11 @@ def _offered(summary: Summary) -> list[tuple[str, str]]:
     if summary["offered_rate_per_s"] is None:
         return []
     facts = [("offered", f"{_shown(summary['offered_rate_per_s'])} requests/s")]
-    return facts if summary["verdict"] is None else [*facts, ("verdict", VERDICTS[summary["verdict"]])]
+    if summary["verdict"] is None:
+        return facts
+    good = None if summary["goodput"] is None else summary["goodput"]["good_frac"]
+    missed = "" if good is None or good >= GOOD else f"; only {good:.1%} of the requests meet the SLO"
+    return [*facts, ("verdict", f"{VERDICTS[summary['verdict']]}{missed}")]
 
 
 def _optional_facts(summary: Summary) -> list[tuple[str, str]]:

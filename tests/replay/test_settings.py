@@ -181,6 +181,31 @@ def test_each_variant_is_the_run_with_that_setting_alone(capsys: pytest.CaptureF
 
 
 @pytest.mark.usefixtures("folder")
+def test_the_file_as_it_is_stands_beside_several_changes_made_together(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = ("--base", "--set", "engine.max_num_seqs=2", "--set", "engine.max_num_batched_tokens=64")
+    base, changed = document(capsys, *RUN, *given)["variants"]  # type: ignore[misc]
+    assert (base["set"], set(changed["set"])) == (
+        {},
+        {"engine.max_num_seqs", "engine.max_num_batched_tokens"},
+    )
+    assert base["ttft_us"] == document(capsys, *RUN)["ttft_us"] != changed["ttft_us"]
+    assert vtwin.main([*RUN, *given]) == 0
+    rows = [line.split("  ") for line in capsys.readouterr().out.splitlines()[:2]]
+    cells = [[cell.strip() for cell in row if cell] for row in rows]
+    assert cells == [["max_num_batched_tokens", "as it is", "64"], ["max_num_seqs", "as it is", "2"]]
+    assert vtwin.main([*RUN, "--base"]) == 2
+    assert "--base: got it without --set" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_run_that_keeps_up_and_misses_its_limits_says_both(capsys: pytest.CaptureFixture[str]) -> None:
+    assert vtwin.main([*RUN, "--slo", "ttft=1us"]) == 0
+    assert "only 0.0% of the requests meet the SLO" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("folder")
 def test_a_sweep_is_a_run_per_rate(capsys: pytest.CaptureFixture[str]) -> None:
     options = (
         "--num-requests",

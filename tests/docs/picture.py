@@ -1,6 +1,6 @@
 """``make picture``: the README's picture, the first screen of the report of ``vtwin demo``; needs Chromium.
 
-Not a part of ``make docs``, whose result must be the same on every machine: the demo measures a real exchange of requests.
+Not a part of ``make docs``, whose result must be the same on every machine: the demo measures real requests.
 """
 
 from __future__ import annotations

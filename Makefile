@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: help install demo test fuzz lint types docs bench validate live live-router conformance-random lock wheel wheel-check clean
+.PHONY: help install demo test fuzz lint types docs bench validate live live-router soak conformance-random lock wheel wheel-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ live: $(STAMP) ## the loop against a real vLLM server on this machine's CPU
 
 live-router: $(STAMP) ## real routers in front of emulated servers, beside the simulated cluster
 	$(BIN)/python -m tests.live.routers
+
+soak: $(STAMP) ## ten minutes of serve and observe at a low rate: the memory of both, which must stay flat
+	$(BIN)/python -m tests.live.soak
 
 N := 200
 SEED := 1

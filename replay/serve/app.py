@@ -12,7 +12,7 @@ from importlib.metadata import version
 
 from aiohttp import web
 
-from replay.serve.limits import Limits, check_prompts, parsed_body, planned_answers
+from replay.serve.limits import Limits, check_kv, check_prompts, parsed_body, planned_answers
 from replay.serve.metrics import exposition
 from replay.serve.protocol import (
     TOO_DEEP,
@@ -234,6 +234,7 @@ async def _generate(request: web.Request, job: Job) -> web.StreamResponse:
         message = f"priority: got {job.priority}, expected 0: the scheduling policy is fcfs"
         raise Refusal(message, param="priority")
     answers = await planned_answers(job, max_model_len=site.max_model_len, limits=site.limits)
+    check_kv(job, answers, site.engines)
     if site.delay_s > 0:
         await asyncio.sleep(site.delay_s)
     generations = _started(site, job, answers, client_of(request))

@@ -152,22 +152,27 @@ def queue_of(flow: FlowControl) -> TwinConfig:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_who_leaves_the_queue_gets_a_status_that_says_how(stream: bool) -> None:
     flow = FlowControl(
-        detector="concurrency", max_concurrency=1, capacity=1, sheds=True, ttl_us=150_000, order="priority"
+        detector="concurrency", max_concurrency=1, capacity=1, sheds=True, ttl_us=350_000, order="priority"
     )
-    classes = ("critical", "batch", "batch", "critical")  # runs, is shed, finds the queue full, expires
 
-    async def sent(slo_class: str, place: int) -> tuple[int, str]:
-        await asyncio.sleep(0.02 * place)
+    async def sent(slo_class: str) -> tuple[int, str]:
         headers = {"x-gateway-inference-objective": slo_class}
-        body = {**BODY, "stream": stream}
+        body = {**BODY, "stream": stream, "max_tokens": 25}
         async with client.post("/v1/completions", json=body, headers=headers) as answer:
             return answer.status, await answer.text()
 
     async with serving(queue_of(flow)) as server, aiohttp.ClientSession(base_url=server.url) as client:
-        answers = await asyncio.gather(*(sent(each, place) for place, each in enumerate(classes)))
-        assert [status for status, _ in answers] == [200, 429, 429, 503]
-        assert "gave its place" in answers[1][1]
-        assert "waited" in answers[3][1]
+        started: list[asyncio.Task[tuple[int, str]]] = []
+        for slo_class in ("critical", "batch"):  # one runs, one waits
+            started.append(asyncio.create_task(sent(slo_class)))
+            while server.twin.num_under_way < len(started):  # noqa: ASYNC110 - a server has no event for it
+                await asyncio.sleep(0.005)
+        assert (await sent("batch"))[0] == 429
+        expired = await sent("critical")
+        assert (expired[0], "waited" in expired[1]) == (503, True)
+        shed, whole = await started[1], await started[0]
+        assert (shed[0], "gave its place" in shed[1]) == (429, True)
+        assert whole[0] == 200
         assert server.twin.num_under_way == 0
         assert sum(server.twin.metrics[0].finished.values()) == 1
 

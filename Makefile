@@ -54,7 +54,8 @@ bench: $(STAMP) ## the table of docs/performance.md
 validate: $(STAMP) ## the tables of docs/validation.md that need public data (VTWIN_DATA=folder)
 	$(BIN)/python -m tests.validation
 
-live: $(STAMP) ## the loop against a real vLLM server on this machine's CPU
+live: $(STAMP) ## the openai client and vllm bench against serve; the loop against a real vLLM on this machine's CPU
+	$(BIN)/python -m tests.live.clients
 	$(BIN)/python -m tests.live
 
 live-router: $(STAMP) ## real routers in front of emulated servers, beside the simulated cluster

@@ -91,6 +91,7 @@ async def serving(
     has_queue, delay_us = False, 0
     if cluster is not None:
         has_queue = cluster.flow_control is not None
+        _warm_up_gateway(QueuedFleet if has_queue else RealtimeFleet, cluster)
         delay_us = cluster.latency.admission_us + (0 if has_queue else cluster.latency.routing_us)
     site = Site(
         engines=engines,
@@ -233,3 +234,14 @@ def _warm_up(pool: Pool) -> None:
     engine.advance(10**12)
     engine.take_tokens()
     engine.outcomes()
+
+
+def _warm_up_gateway(kind: type[RealtimeFleet | QueuedFleet], cluster: ClusterConfig) -> None:
+    """Load what a gateway runs, so that the first request does not wait half a second for it."""
+    fleet = kind(cluster, num_keys=2)
+    taken = [fleet.submit(0, prompt_tokens=1, output_tokens=1) for _ in range(2)]
+    if taken[1] is not None:
+        fleet.abort(0, taken[1][0])
+    while (next_us := fleet.next_time_us()) is not None:
+        fleet.tokens(next_us)
+        fleet.exits()

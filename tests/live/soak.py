@@ -54,7 +54,14 @@ def main() -> int:
             assert server.stdout is not None
             url = next(word for line in server.stdout for word in line.split() if word.startswith("http"))
             load = [vtwin, "observe", "--url", url, "--rate", str(RATE), "--output", str(place / "run")]
-            load += ["--num-requests", str(int(seconds * RATE)), "--prompt-tokens", "200", "--output-tokens", "20"]
+            load += [
+                "--num-requests",
+                str(int(seconds * RATE)),
+                "--prompt-tokens",
+                "200",
+                "--output-tokens",
+                "20",
+            ]
             with (place / "observe.log").open("w") as log:
                 client = subprocess.Popen(load, stdout=log, stderr=log)
                 samples = sampled(server, client)
@@ -65,7 +72,9 @@ def main() -> int:
     return verdict(samples, client.returncode, log_text)
 
 
-def sampled(server: subprocess.Popen[str], client: subprocess.Popen[bytes]) -> list[tuple[float, float, float]]:
+def sampled(
+    server: subprocess.Popen[str], client: subprocess.Popen[bytes]
+) -> list[tuple[float, float, float]]:
     """Return (time in s, MiB of the server, MiB of the client) every second until the client has ended."""
     samples = []
     while client.poll() is None:

@@ -58,6 +58,11 @@ def shipped_profiles() -> dict[str, GpuProfile]:
     return {name: GpuProfile(**figures) for name, figures in document["profiles"].items()}
 
 
+def power_source() -> str:
+    """Return where the power figures of the table are from, and which of them are assumed."""
+    return str(yaml.safe_load(SHIPPED.read_text())["power"])
+
+
 def read_source(
     text: str, lengths: Lengths, *, context: int, prices: Mapping[str, float] | None = None
 ) -> Source:

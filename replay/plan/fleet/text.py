@@ -6,6 +6,7 @@ import math
 
 from replay.plan.fleet.size import FleetPlan, PoolPlan, keeps
 from replay.plan.fleet.verify import Measured, Verification
+from replay.plan.json_values import or_null
 from replay.plan.side_by_side import side_by_side
 from replay.units import shown_time
 from sim.fleet.sizing import Objective
@@ -197,4 +198,4 @@ def _worst(plan: FleetPlan) -> dict[str, object] | None:
 
 
 def _us(seconds: float) -> float | None:
-    return seconds * 1e6 if math.isfinite(seconds) else None
+    return or_null(seconds * 1e6)

@@ -31,8 +31,9 @@ SloOption = Annotated[
 ProfileOption = Annotated[
     str,
     typer.Option(
-        metavar="NAME|TWIN.yaml|FILE",
-        help="What a GPU can do: A100 or H100 of the table, a twin, or a profile's file (vtwin fleet profile). "
+        metavar="NAME|MODEL@GPU:TP|TWIN.yaml|FILE",
+        help="What a GPU can do: A100 or H100 of the table, computed from a model and a GPU (as in "
+        "Qwen/Qwen3-32B@H100:2), a twin, or a profile's file (vtwin fleet profile). "
         "Two, with a comma between: of the short and of the long pool.",
     ),
 ]
@@ -113,7 +114,6 @@ def sources_of(
     text: str, lengths: Lengths, context: int, *, prices: Path | None = None, most: int | None = 2
 ) -> list[Source]:
     """Return the profiles that are named. Raises ConfigError."""
-    from replay.plan.fleet.profiles import read_source
     from replay.plan.prices import read_prices
     from traces.errors import ConfigError
 
@@ -121,7 +121,26 @@ def sources_of(
     if most is not None and len(names) > most:
         raise ConfigError(f"--profile: got {len(names)}, expected one, or two with a comma between")
     costs: Mapping[str, float] | None = None if prices is None else read_prices(prices)
-    return [read_source(name, lengths, context=context, prices=costs) for name in names]
+    return [source_of(name, lengths, context, prices=costs) for name in names]
+
+
+def source_of(
+    name: str, lengths: Lengths, context: int, *, prices: Mapping[str, float] | None = None
+) -> Source:
+    """Return one profile: of the table, of a file, of a twin, or computed from MODEL@GPU:TP. Raises ConfigError."""
+    from replay.plan.fleet.profiles import priced, read_source
+    from traces.errors import ConfigError
+
+    if "@" not in name or Path(name).exists():
+        return read_source(name, lengths, context=context, prices=prices)
+    from replay.plan.fleet.computed import computed
+
+    model, _, where = name.rpartition("@")
+    gpu, _, number = where.partition(":")
+    if not (model and gpu and (number or "1").isdecimal() and int(number or 1) > 0):
+        raise ConfigError(f"--profile: got {name!r}, expected MODEL@GPU:TP, as in Qwen/Qwen3-32B@H100:2")
+    found = computed(model, gpu, tp=int(number or 1), lengths=lengths, context=context)
+    return priced(found.source, prices)
 
 
 def misfit_notes(sources: list[Source], *, power: bool = False) -> list[str]:

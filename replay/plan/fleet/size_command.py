@@ -29,7 +29,9 @@ from replay.plan.fleet.options import (
 from replay.twin.own.own_code import with_code_option
 
 if TYPE_CHECKING:
+    from replay.plan.fleet.profiles import Source
     from replay.plan.fleet.size import FleetPlan
+    from sim.fleet import Lengths
 
 
 @with_code_option
@@ -99,10 +101,29 @@ def size(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 
 
 @with_code_option
-def show_profile(
+def show_profile(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     source: Annotated[
-        str, typer.Option("--from", metavar="TWIN.yaml|NAME", help="A twin, or a profile of the table.")
-    ],
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="TWIN.yaml|NAME",
+            help="A twin, or a profile of the table.",
+            show_default=False,
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL|CONFIG.json",
+            help="Compute it: a model that ships, or its config.json.",
+            show_default=False,
+        ),
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="With --model: a GPU of the table.", show_default=False),
+    ] = None,
+    tp: Annotated[int, typer.Option(min=1, metavar="N", help="With --model: GPUs that share it.")] = 1,
     workload: Annotated[
         Path | None,
         typer.Option(
@@ -114,14 +135,19 @@ def show_profile(
     prices: PricesOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print a GPU's profile: W, H and the rest, derived from any latency model, with its misfit."""
-    from dataclasses import asdict
+    """Print a GPU's profile: W, H and the rest.
 
+    Derived from any latency model, with its misfit; or computed from a model and a GPU, with the terms that W and H
+    are made of.
+    """
     import numpy as np
 
     from replay.plan.fleet.profiles import profile_yaml
     from sim.fleet import Lengths
+    from traces.errors import ConfigError
 
+    if (source is None) == (model is None) or (model is None) != (gpu is None):
+        raise ConfigError("fleet profile: expected --from, or --model and --gpu")
     if workload is None:
         lengths, longest = (
             Lengths(input_tokens=np.array([1000.0]), output_tokens=np.array([250.0])),
@@ -129,14 +155,42 @@ def show_profile(
         )
     else:
         lengths, longest, _ = workload_of(workload, context, output_frac)
-    (found,) = sources_of(source, lengths, longest, prices=prices)[:1]
+    if model is not None and gpu is not None:
+        _show_computed(model, gpu, tp, lengths=lengths, context=longest, prices=prices, as_json=as_json)
+        return
+    (found,) = sources_of(str(source), lengths, longest, prices=prices)[:1]
+    typer.echo(json.dumps(_profile_document(found), indent=2) if as_json else profile_yaml(found).rstrip())
+
+
+def _profile_document(found: Source) -> dict[str, object]:
+    from dataclasses import asdict
+
+    misfit = None if found.misfit is None else asdict(found.misfit)
+    return {"name": found.name, "profile": asdict(found.profile), "misfit": misfit}
+
+
+def _show_computed(
+    model: str, gpu: str, tp: int, *, lengths: Lengths, context: int, prices: Path | None, as_json: bool
+) -> None:
+    from dataclasses import asdict
+
+    from replay.plan.fleet.computed import computed
+    from replay.plan.fleet.profiles import priced, profile_yaml
+    from replay.plan.fleet.text import term_lines
+    from replay.plan.prices import read_prices
+
+    made = computed(model, gpu, tp=tp, lengths=lengths, context=context)
+    found = priced(made.source, None if prices is None else read_prices(prices))
     if as_json:
-        misfit = None if found.misfit is None else asdict(found.misfit)
-        typer.echo(
-            json.dumps({"name": found.name, "profile": asdict(found.profile), "misfit": misfit}, indent=2)
-        )
-    else:
-        typer.echo(profile_yaml(found), nl=False)
+        document = _profile_document(found) | {
+            "terms": [asdict(each) for each in made.terms],
+            "prefill": {**asdict(made.prefill), "bound": made.prefill.bound},
+            "assumptions": dict(made.assumptions),
+        }
+        typer.echo(json.dumps(document, indent=2))
+        return
+    typer.echo("\n".join(f"# {line}" for line in term_lines(made)))
+    typer.echo(profile_yaml(found), nl=False)
 
 
 def _show(plan: FleetPlan, notes: list[str], *, as_json: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from replay.plan.fleet.computed import Computed
 from replay.plan.fleet.size import FleetPlan, PoolPlan, keeps
 from replay.plan.fleet.verify import Measured, Verification
 from replay.plan.json_values import or_null
@@ -199,3 +200,24 @@ def _worst(plan: FleetPlan) -> dict[str, object] | None:
 
 def _us(seconds: float) -> float | None:
     return or_null(seconds * 1e6)
+
+
+def term_lines(made: Computed) -> list[str]:
+    """Return the terms of a computed profile, ms, and what bounds a prompt."""
+    profile, prefill = made.source.profile, made.prefill
+    wide = max(len(each.name) for each in made.terms) + 2
+    rows = [
+        f"{each.name:<{wide}}{each.w_s * 1e3:>9.3f}{each.h_s * 1e3:>9.3f}  {each.source}"
+        for each in made.terms
+    ]
+    assumed = ", ".join(f"{name} {value:g}" for name, value in made.assumptions.items())
+    return [
+        f"terms of {made.source.name} at this workload's lengths, ms",
+        f"{'':<{wide}}{'W':>9}{'H':>9}",
+        *rows,
+        f"{'together':<{wide}}{profile.w_s * 1e3:>9.3f}{profile.h_s * 1e3:>9.3f}  H is per request of "
+        f"{profile.calibration_context:,} tokens",
+        f"a chunk of {prefill.tokens:,} prompt tokens: compute {prefill.compute_s * 1e3:.1f}, memory "
+        f"{prefill.memory_s * 1e3:.1f}, so {prefill.bound} bound; the step takes {prefill.step_s * 1e3:.1f}",
+        f"assumed (roofline's defaults; shares of the peak, µs): {assumed}",
+    ]

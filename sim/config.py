@@ -26,6 +26,28 @@ UNBOUNDED = 0
 """``num_gpu_blocks`` of a KV cache that never binds."""
 
 
+MOST_INTEGER = 2**31 - 1
+MOST = {
+    "max_num_seqs": 1_000_000,
+    "max_num_batched_tokens": 2**28,
+    "num_gpu_blocks": 100_000_000,
+    "num_cpu_blocks": 100_000_000,
+    "block_size": 2**20,
+    "max_model_len": 2**30,
+    "max_loras": 1_000_000,
+    "num_speculative_tokens": 1024,
+    "num_lookahead_tokens": 1024,
+    "pipeline_parallel_size": 1024,
+    "seed": 2**64 - 1,
+    "lora_load_us": 10**9,
+    "guided_compile_us": 10**9,
+    "kv_transfer_base_latency": 10**9,
+}
+"""The largest that an integer may be: the engine has arrays of some, and counts tokens in 32 bits in places."""
+MOST_ADDED_US = 1_000_000_000
+"""Of a time that is added to a step, or to a token in it."""
+
+
 class InvalidConfig(ValueError):  # noqa: N818 - callers translate it; the name says what it is
     """A value the engine cannot run with; the message names the field, what it got and what it expected."""
 
@@ -207,6 +229,12 @@ def _check_types(config: EngineConfig) -> None:
             low = least.get(field.name, 0)
             if isinstance(value, bool) or not isinstance(value, int) or value < low:
                 raise InvalidConfig(f"{field.name}: got {value!r}, expected an integer >= {low}")
+            most = MOST.get(field.name, MOST_INTEGER)
+            if value > most:
+                raise InvalidConfig(f"{field.name}: got {value!r}, expected an integer of at most {most:,}")
+        is_time = field.type == "float" and field.name.endswith("_us")
+        if is_time and isinstance(value, int | float) and value > MOST_ADDED_US:
+            raise InvalidConfig(f"{field.name}: got {value!r}, expected at most {MOST_ADDED_US:,} µs")
 
 
 def _check_version(config: EngineConfig) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from traces.errors import ConfigError
-from traces.importers import PublicFormat, check_converted, read_public
+from traces.importers import PublicFormat, check_converted, read_public, read_typed
 
 if TYPE_CHECKING:
     from traces.trace import Trace
@@ -48,7 +48,8 @@ def convert(
         from traces.importers.csvfile import parse_columns, read_csv_file
 
         assert columns is not None  # noqa: S101 - looked at above
-        trace = read_csv_file(Path(path), parse_columns(columns))
+        parsed = parse_columns(columns)
+        trace = read_typed(lambda file: read_csv_file(file, parsed), Path(path))
     elif source == "servegen":
         from traces.workload.servegen import read_servegen
 

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
+
+_MOST_CHARACTERS: Final = 4000
+"""A line that quotes a file may not become the file."""
 
 
 class VtwinError(Exception):
-    """A fault of the input, shown as one line without a stack; ``exit_code`` is the process's."""
+    """A fault of the input, shown as one line without a stack; ``exit_code`` is the process's.
+
+    What a message quotes comes from strangers: line breaks, control characters and halves of characters are shown as
+    spaces or escaped, and its middle is left out where it is long.
+    """
 
     exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(one_line(str(message)))
+
+
+def one_line(text: str, *, most: int = _MOST_CHARACTERS) -> str:
+    """Return text as one printable line of at most about ``most`` characters."""
+    if len(text) > most:
+        text = f"{text[: most // 2]} … {text[-most // 2 :]}"
+    if text.isprintable():
+        return text
+    spaced = " ".join(text.split())
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in spaced)
 
 
 class ConfigError(VtwinError):

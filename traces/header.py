@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from traces.strict.dataclass_yaml import dump_dataclass, load_dataclass, place_of
+from traces.strict.limits import MOST_TOKENS
 
 MODES = ("real", "generated", "replayed")
 
@@ -345,6 +346,8 @@ def _check_values(header: Header, text: str, file: str) -> None:
             f"closed_loop: got {loop.concurrency} users thinking {loop.think_time_us} µs, "
             f"expected concurrency >= 1 and think_time_us >= 0 ({where})"
         )
-    if header.hash_block_size is not None and header.hash_block_size < 1:
+    if header.hash_block_size is not None and not 1 <= header.hash_block_size <= MOST_TOKENS:
         where = place_of(text, "hash_block_size", file=file)
-        raise TraceError(f"hash_block_size: got {header.hash_block_size}, expected an integer >= 1 ({where})")
+        raise TraceError(
+            f"hash_block_size: got {header.hash_block_size}, expected an integer >= 1, at most {MOST_TOKENS} ({where})"
+        )

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from traces.strict.limits import MOST_TOKENS, MOST_US
+
 DType = Literal["string", "int", "float", "bool"]
 Origin = Literal["base", "optional", "vtwin"]
 ZeroIsMissing = Literal["never", "always", "real", "simulated"]
@@ -44,6 +46,13 @@ class Field:
     maximum: int | None = None
     choices: tuple[str, ...] = ()
     zero_is_missing: ZeroIsMissing = "never"
+
+    @property
+    def limit(self) -> int | None:
+        """The largest number that a cell may hold, None where there is no such."""
+        if self.maximum is not None or self.dtype != "int":
+            return self.maximum
+        return {"tokens": MOST_TOKENS, "µs": MOST_US}.get(self.unit)
 
     @property
     def expected(self) -> str:

@@ -6,15 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from traces.header import Header
 from traces.schema import EVENT_FIELDS, FIELDS, PANDAS_DTYPE, REQUEST_FIELDS, REQUIRED_IN_MEMORY
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
     from pandas.api.extensions import ExtensionArray
+
+
+class UnfitColumn(ValueError):  # noqa: N818 - a reader tells it as an error of its file
+    """Values that do not fit TraceV2's dtype of their column."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -70,7 +74,7 @@ def make_trace(
     """Return a trace of these columns, brought to TraceV2's dtypes and order.
 
     A column is an array, list or series of one length, a scalar for every row, or None where there is none;
-    no ``prefix_length`` is 0. Raises ValueError or TypeError for a value that does not fit its column.
+    no ``prefix_length`` is 0. Raises UnfitColumn, a ValueError, for a value that does not fit its column.
     """
     given = {str(name): values for name, values in columns.items() if values is not None}
     num_rows = len(pd.Index(given["request_id"]))  # type: ignore[call-overload]
@@ -85,16 +89,16 @@ def make_trace(
 
 def typed(name: str, values: object) -> ExtensionArray:
     """Return ``values`` as an array of the dtype that TraceV2 gives ``name``, text for a foreign column."""
-    return _array(values, PANDAS_DTYPE[FIELDS[name].dtype] if name in FIELDS else "string")
+    return _array(name, values, PANDAS_DTYPE[FIELDS[name].dtype] if name in FIELDS else "string")
 
 
 def _typed_events(events: pd.DataFrame) -> pd.DataFrame:
     columns = {
-        field.name: _array(events[field.name], PANDAS_DTYPE[field.dtype])
+        field.name: _array(field.name, events[field.name], PANDAS_DTYPE[field.dtype])
         for field in EVENT_FIELDS
         if field.name in events.columns
     }
-    columns.setdefault("num_tokens", _array([pd.NA] * len(events), "Int64"))
+    columns.setdefault("num_tokens", _array("num_tokens", [pd.NA] * len(events), "Int64"))
     return pd.DataFrame(columns)
 
 
@@ -102,8 +106,12 @@ def _repeated(values: object, num_rows: int) -> object:
     return [values] * num_rows if pd.api.types.is_scalar(values) else values
 
 
-def _array(values: object, dtype: str) -> ExtensionArray:
-    array: ExtensionArray = pd.array(values, dtype=dtype)  # type: ignore[call-overload]
+def _array(name: str, values: object, dtype: str) -> ExtensionArray:
+    try:
+        with np.errstate(invalid="raise"):  # else a number beyond 64 bits becomes another one
+            array: ExtensionArray = pd.array(values, dtype=dtype)  # type: ignore[call-overload]
+    except (ArithmeticError, TypeError, ValueError) as error:
+        raise UnfitColumn(f"column {name}: got {error}, expected {dtype}") from error
     return array
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from calibrate.gate.checks import EQUIVALENCE, PER_REQUEST, RATE_LIMITED, ratio_
 from calibrate.gate.verdict import Baseline
 from calibrate.report.document import SCHEMA_VERSION
 from traces.errors import ConfigError
+from traces.strict.json_text import finite, parse_value
 
 Json = Mapping[str, Any]
 
@@ -30,7 +30,7 @@ def read_baseline(path: Path) -> Baseline:
             samples=_samples(document),
             coefficients=_coefficients(document.get("fit")),
         )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
         raise ConfigError(
             f"--baseline: got a document without the keys of a report ({error}), expected report.json ({path})"
         ) from error
@@ -38,7 +38,7 @@ def read_baseline(path: Path) -> Baseline:
 
 def _read(path: Path) -> Json:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parse_value(path.read_bytes())
     except OSError as error:
         raise ConfigError(f"--baseline: got {error.strerror}, expected a report.json ({path})") from error
     except ValueError as error:
@@ -111,5 +111,5 @@ def _fingerprints(traces: list[Json]) -> frozenset[str]:
 
 def _estimate(values: Json) -> Estimate:
     """Return the number and its interval; ValueError or TypeError where they are none."""
-    value, low, high = (None if values[k] is None else float(values[k]) for k in ("value", "low", "high"))
+    value, low, high = (None if values[k] is None else finite(values[k]) for k in ("value", "low", "high"))
     return Estimate(value=value, low=low, high=high)

@@ -10,8 +10,11 @@ import numpy as np
 
 from calibrate.compare.bootstrap import Floats, finite
 from traces.errors import TraceError
+from traces.strict.limits import MOST_US
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from replay import TwinConfig
     from sim import Step
     from traces import Trace
@@ -70,14 +73,23 @@ def read_steps(path: Path) -> EngineSteps | None:
     columns = ("num_prefill_tokens", "num_decode_tokens", "duration_us")
     try:
         table = pd.read_csv(path)
-        prefill, decode, duration = (table[name].to_numpy(dtype=np.float64) for name in columns)
-    except (KeyError, ValueError) as error:
+        prefill, decode, duration = (_numbers(table, name) for name in columns)
+        if "end_unix_us" not in table or table["end_unix_us"].isna().any():
+            return EngineSteps(prefill_tokens=prefill, decode_tokens=decode, duration_us=duration)
+        ends, engines = _numbers(table, "end_unix_us"), _numbers(table, "engine")
+    except (KeyError, TypeError, ValueError, OverflowError, OSError) as error:
         raise TraceError(f"{path.name}: got {error}, expected columns {', '.join(columns)}") from error
-    if "end_unix_us" not in table or table["end_unix_us"].isna().any():
-        return EngineSteps(prefill_tokens=prefill, decode_tokens=decode, duration_us=duration)
-    since = table.groupby("engine")["end_unix_us"].diff().fillna(0).to_numpy(dtype=np.float64)
+    since = pd.Series(ends).groupby(engines).diff().fillna(0).to_numpy(dtype=np.float64)
     between = np.where(decode > 0, since, 0.0)
     return EngineSteps(prefill_tokens=prefill, decode_tokens=decode, duration_us=between, is_by_end=True)
+
+
+def _numbers(table: pd.DataFrame, name: str) -> Floats:
+    """Return a column of numbers >= 0. Raises KeyError, TypeError or ValueError."""
+    values: Floats = table[name].to_numpy(dtype=np.float64)
+    if not np.all((values >= 0) & (values <= MOST_US)):
+        raise ValueError(f"{name} that is not in [0, {MOST_US}]")
+    return values
 
 
 def as_step_times(steps: EngineSteps, trace: Trace) -> tuple[EngineSteps | None, str | None]:

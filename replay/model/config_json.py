@@ -14,6 +14,10 @@ import yaml
 from traces.strict.section import Section, read_json_section
 from traces.strict.yaml_nodes import json_node, plain_value, scalar_of
 
+MOST_SIZE = 2**31 - 1
+MOST_SIZES = {"num_hidden_layers": 10_000, "num_layers": 10_000, "n_layer": 10_000, "n_layers": 10_000}
+"""Sizes of a model: nothing is larger, and layers are gone through one by one."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelFields:
@@ -45,7 +49,9 @@ class ModelFields:
     def integer(self, *keys: str) -> int | None:
         """Return the whole number under the first of these keys that is there."""
         key = self._first(keys)
-        return None if key is None else self.section.integer(key, least=0)
+        return (
+            None if key is None else self.section.integer(key, least=0, most=MOST_SIZES.get(key, MOST_SIZE))
+        )
 
     def needed(self, *keys: str) -> int:
         """Return the same; raise ConfigError, naming the most alike field of the file, where none is there."""

@@ -135,6 +135,8 @@ def kv_cache_size(
         block_size=told.block_size,
         num_gpu_blocks=0,
     )
+    if not parts.kv_bytes_per_token > 0:
+        raise ConfigError(f"KV cache: {shape.name} keeps nothing per token, expected a layer with attention")
     blocks = int(parts.kv_bytes // (parts.kv_bytes_per_token * told.block_size))
     if blocks < NULL_BLOCK + 1:
         short = (parts.memory_bytes * parts.utilization - parts.kv_bytes) / GIB

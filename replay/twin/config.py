@@ -158,7 +158,7 @@ def _read(
             f"cluster: got one, expected a single engine here: run and replay simulate clusters ({root.file}:{line})"
         )
     root.refuse_unknown(_TOP, elsewhere=_other_places())
-    seed = root.integer("seed", least=0)
+    seed = root.integer("seed", least=0, most=2**64 - 1)
     seed = DEFAULT_SEED if seed is None else seed
     servers = [
         _read_server(each, folder=path.parent, defaults=defaults, seed=seed, latency_model=latency_model)

@@ -15,6 +15,7 @@ from sim.latency import Profiled
 from sim.latency.profiled import TABLES
 from traces.atomic import write_text
 from traces.errors import ConfigError
+from traces.strict.json_text import parse_value
 from traces.strict.section import Section
 
 SCHEMA_VERSION = 1
@@ -61,7 +62,7 @@ def read_step_tables(path: Path) -> StepTableFile:
     """Return what a table's file says. Raises ConfigError, one line, on a file that is none."""
     expected = "a table that `vtwin predictor train` wrote"
     try:
-        document = json.loads(path.read_text())
+        document = parse_value(path.read_bytes())
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}, expected {expected}") from error
     except ValueError as error:
@@ -75,7 +76,7 @@ def read_step_tables(path: Path) -> StepTableFile:
         tables = {name: np.array(document["tables"][name], np.float64) for name in TABLES}
         step_us = float(document["step_us"])
         domain = {str(name): float(value) for name, value in document["domain"].items()}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ConfigError(f"{path}: tables: {error}, expected numbers: train it again") from error
     about = {key: document[key] for key in document if key not in ("tables", "domain", "step_us")}
     return StepTableFile(tables=tables, step_us=step_us, domain=domain, about=about)

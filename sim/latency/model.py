@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+from decimal import ROUND_HALF_EVEN, Decimal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,7 @@ def scaled(value: Number, name: str) -> int:
     try:
         decimal = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
         number = int((decimal * SCALE).to_integral_value(ROUND_HALF_EVEN))
-    except (InvalidOperation, OverflowError, ValueError, TypeError) as error:
+    except (ArithmeticError, ValueError, TypeError) as error:
         raise InvalidConfig(f"{name}: got {value!r}, expected a number of µs") from error
     if not 0 <= number <= LARGEST_US[name] * SCALE:
         raise InvalidConfig(f"{name}: got {value!r}, expected 0 to {LARGEST_US[name]:,} µs")

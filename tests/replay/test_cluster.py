@@ -278,9 +278,10 @@ def test_decisions_in_parquet_are_those_in_json(tmp_path: Path) -> None:
 
 
 def test_a_counterfactual_is_the_run_with_that_one_decision_changed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Round robin decides the same for all others, so the run is that of a policy that knows the one exception."""
+    monkeypatch.setenv("VTWIN_ALLOW_CODE", "1")
     command = shared_prefixes(tmp_path)
     capsys.readouterr()
     options = ("--instances", "2", "--json")

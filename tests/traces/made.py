@@ -61,7 +61,7 @@ def _values(field: Field) -> st.SearchStrategy[object]:
         return st.booleans()
     if field.dtype == "float":
         return st.floats(field.minimum, field.maximum or 1e12, allow_nan=False)
-    return st.integers(field.minimum if field.minimum is not None else -INT64_MAX, INT64_MAX)
+    return st.integers(field.minimum if field.minimum is not None else -INT64_MAX, field.limit or INT64_MAX)
 
 
 @st.composite

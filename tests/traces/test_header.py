@@ -62,7 +62,7 @@ def test_an_empty_header_is_all_defaults() -> None:
         ("seed: 1\nseed: 2\n", "seed: got the key twice, expected it once (t.yaml:2)"),
         ("closed_loop: {think_time_us: 5}\n", "closed_loop: got a mapping, expected the key concurrency (t.yaml:1)"),
         ("closed_loop: {concurrency: 0}\n", "got 0 users thinking 0 µs, expected concurrency >= 1"),
-        ("hash_block_size: 0\n", "hash_block_size: got 0, expected an integer >= 1 (t.yaml:1)"),
+        ("hash_block_size: 0\n", "hash_block_size: got 0, expected an integer >= 1"),
         ("client: {limited: maybe}\n", 'client.limited: got "maybe", expected true or false (t.yaml:1)'),
         ("kv_offload: {secondary_tiers: [{type: fs}, {typo: a}]}\n", "kv_offload.secondary_tiers[1].typo: "),
         ("a: [\n", "expected YAML (t.yaml:2)"),

@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from traces.errors import TraceError
+
 if TYPE_CHECKING:
     from traces.trace import Trace
 
@@ -29,9 +31,19 @@ def read_public(source: PublicFormat, path: str | Path, *, part: int | None = No
     ``part``: which of several runs in one file (guidellm). Raises TraceError, naming file and line or row, for what
     the format does not allow or no trace may hold.
     """
-    trace = _reader(source, part=part)(Path(path))
+    trace = read_typed(_reader(source, part=part), Path(path))
     check_converted(trace, Path(path))
     return trace
+
+
+def read_typed(read: Callable[[Path], Trace], path: Path) -> Trace:
+    """Return what a reader makes of a file. Raises TraceError, too, for a cell that does not fit its column."""
+    from traces.trace import UnfitColumn
+
+    try:
+        return read(path)
+    except UnfitColumn as error:
+        raise TraceError(f"{error} ({path})") from error
 
 
 def check_converted(trace: Trace, path: Path) -> None:

@@ -7,7 +7,6 @@ Source of the format: NVIDIA's "Working with Profile Export Files" (aiperf 0.13)
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,8 @@ import pandas as pd
 
 from traces.errors import TraceError
 from traces.header import ClientInfo, Header, Source
+from traces.strict.json_text import finite, parse_value, read_bytes
+from traces.strict.limits import MOST_US
 from traces.trace import Trace, make_trace
 
 _HINT: Final = "expected a record of aiperf's profile_export.jsonl"
@@ -46,10 +47,7 @@ def read_aiperf(path: Path) -> Trace:
     Events are those whose gaps were recorded (``inter_chunk_latency``); a chunk is not a token. Raises TraceError
     that names file and line.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise TraceError(f"{path}: got {error.strerror}, {_HINT}") from error
+    lines = read_bytes(path, expected="a readable profile_export.jsonl of aiperf").splitlines()
     places = [(place, line) for place, line in enumerate(lines, start=1) if line.strip()]
     if not places:
         raise TraceError(f"{path.name}: got no lines, {_HINT}s")
@@ -86,9 +84,9 @@ def read_aiperf(path: Path) -> Trace:
     )
 
 
-def _record(line: str, *, where: str) -> _Record:
+def _record(line: bytes, *, where: str) -> _Record:
     try:
-        said = json.loads(line)
+        said: Any = parse_value(line)
         metadata, metrics, error = said["metadata"], said.get("metrics") or {}, said.get("error")
         gaps = metrics.get("inter_chunk_latency", {}).get("value", [])
         scale = _US_PER.get(metrics.get("inter_chunk_latency", {}).get("unit", "ms"), 1e3)
@@ -104,9 +102,9 @@ def _record(line: str, *, where: str) -> _Record:
             ttft_us=_number(metrics, "time_to_first_token"),
             latency_us=_number(metrics, "request_latency"),
             itl_us=_number(metrics, "inter_token_latency"),
-            gaps_us=tuple(float(gap) * scale for gap in gaps) if isinstance(gaps, list) else (),
+            gaps_us=tuple(_duration(gap) * scale for gap in gaps) if isinstance(gaps, list) else (),
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as fault:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as fault:
         raise TraceError(f"{where}: got {type(fault).__name__}: {fault}, {_HINT}") from fault
 
 
@@ -115,7 +113,15 @@ def _number(metrics: Mapping[str, Any], name: str) -> float | None:
     metric = metrics.get(name)
     if metric is None or metric.get("value") is None:
         return None
-    return float(metric["value"]) * _US_PER.get(metric.get("unit", ""), 1.0)
+    return _duration(metric["value"]) * _US_PER.get(metric.get("unit", ""), 1.0)
+
+
+def _duration(value: object) -> float:
+    """Return a time or a count, as the file's unit has it. Raises ValueError or TypeError for one that cannot be."""
+    number = finite(value)
+    if not 0 <= number <= MOST_US:
+        raise ValueError(f"{number:g}, expected 0 to {MOST_US:.3g}")
+    return number
 
 
 def _message(error: object, *, cancelled: bool) -> str | None:

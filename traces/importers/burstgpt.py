@@ -13,6 +13,7 @@ import numpy as np
 
 from traces.errors import TraceError
 from traces.header import Header, Source
+from traces.importers.micros import micros
 from traces.schema import Field
 from traces.tables.csv_parquet import read_table, to_frame
 from traces.trace import Trace, make_trace
@@ -73,6 +74,6 @@ def read_burstgpt(path: Path) -> Trace:
             "streaming": True,
             "input_tokens": answered["Request tokens"].to_numpy(),
             "output_tokens": answered["Response tokens"].to_numpy(),
-            "arrival_time_us": np.rint((seconds - seconds.min()) * _US_PER_S).astype(np.int64),
+            "arrival_time_us": micros(seconds - seconds.min(), _US_PER_S, what=f"{path.name}: Timestamp"),
         },
     )

@@ -8,7 +8,6 @@ the wall clock, after the line was decoded.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,8 @@ from typing import Any, Final
 
 from traces.errors import ConfigError, TraceError
 from traces.header import ClientInfo, ClosedLoop, Header, ServerInfo, Source
+from traces.strict.json_text import finite, parse_value
+from traces.strict.limits import MOST_S
 from traces.trace import Trace, make_trace
 
 _HINT: Final = "expected a report of guidellm 0.4 or later (benchmarks.json)"
@@ -113,7 +114,7 @@ def _load(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise TraceError(f"{path}: got {error.strerror}, {_HINT}") from error
     try:
-        report = json.loads(content) if path.suffix.lower() not in (".yaml", ".yml") else _yaml(content)
+        report = parse_value(content) if path.suffix.lower() not in (".yaml", ".yml") else _yaml(content)
     except ValueError as error:
         raise TraceError(f"{path.name}: got {' '.join(str(error).split())}, {_HINT}") from error
     if (
@@ -130,6 +131,8 @@ def _yaml(content: bytes) -> object:
 
     try:
         return yaml.load(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506  both are safe
+    except RecursionError as error:
+        raise ValueError("values nested too deep") from error
     except yaml.YAMLError as error:
         raise ValueError(f"no YAML ({error})") from error
 
@@ -167,7 +170,7 @@ def _rows(benchmark: Mapping[str, Any], *, scheduled: bool, file: str) -> list[_
             where = f"requests.{group}[{place}]"
             try:
                 row = _row(said, status=status, scheduled=scheduled)
-            except (KeyError, TypeError, ValueError, AttributeError) as fault:
+            except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as fault:
                 raise TraceError(f"{where}: got {type(fault).__name__}: {fault}, {_HINT} ({file})") from fault
             if row is not None:
                 rows.append(row)
@@ -186,8 +189,8 @@ def _row(said: Mapping[str, Any], *, status: str, scheduled: bool) -> _Row | Non
     turn = info.get("turn_index")
     error = info.get("error")
     return _Row(
-        start_s=float(start),
-        due_s=None if due is None else float(due),
+        start_s=_moment(start),
+        due_s=None if due is None else _moment(due),
         first_event_s=_seconds(times, "first_request_iteration", "first_token_iteration"),
         first_token_s=_seconds(times, "first_token_iteration"),
         last_token_s=_seconds(times, "last_token_iteration", "request_end"),
@@ -198,9 +201,9 @@ def _row(said: Mapping[str, Any], *, status: str, scheduled: bool) -> _Row | Non
         output=_count(said.get("output_tokens")),
         cached=_count(said.get("cached_tokens")),
         max_tokens=_asked(said.get("request_args")),
-        itl_us=None if itl_ms is None else float(itl_ms) * 1e3,
-        name=said.get("request_id"),
-        session=info.get("conversation_id"),
+        itl_us=None if itl_ms is None else finite(itl_ms) * 1e3,
+        name=_text(said.get("request_id")),
+        session=_text(info.get("conversation_id")),
         turn=_count(turn),
         status=status,
         error=_one_line(error) if status == "error" else _unfinished(status),
@@ -209,17 +212,31 @@ def _row(said: Mapping[str, Any], *, status: str, scheduled: bool) -> _Row | Non
 
 def _seconds(times: Mapping[str, Any], *names: str) -> float | None:
     """Return the first of these times that is known."""
-    return next((float(times[name]) for name in names if times.get(name) is not None), None)
+    return next((_moment(times[name]) for name in names if times.get(name) is not None), None)
+
+
+def _moment(value: object) -> float:
+    """Return a Unix time. Raises ValueError or TypeError for one that cannot be."""
+    seconds = finite(value)
+    if not abs(seconds) <= MOST_S:
+        raise ValueError(f"{seconds:g} s, expected a Unix time")
+    return seconds
+
+
+def _text(value: object) -> str | None:
+    if value is not None and not isinstance(value, str | int | float):
+        raise TypeError(f"{type(value).__name__}, expected text")
+    return None if value is None else str(value)
 
 
 def _count(value: object) -> int | None:
-    return round(value) if isinstance(value, int | float) else None
+    return round(finite(value)) if isinstance(value, int | float) else None
 
 
 def _asked(arguments: object) -> int | None:
     """Return the output length that the request's body asked for, where it is recorded."""
     try:
-        said = json.loads(arguments) if isinstance(arguments, str) else arguments
+        said = parse_value(arguments) if isinstance(arguments, str) else arguments
     except ValueError:
         return None
     body = said.get("body", said) if isinstance(said, dict) else None

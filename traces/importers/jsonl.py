@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from traces.errors import TraceError
+from traces.strict.json_text import parse_value, read_bytes
 
 Column = list[object]
 
@@ -61,24 +60,16 @@ def read_jsonl(path: Path, kinds: Mapping[str, Kind]) -> dict[str, Column]:
 
 
 def _lines(path: Path) -> list[bytes]:
-    try:
-        content = path.read_bytes()
-        if content[:2] == b"\x1f\x8b":
-            content = gzip.decompress(content)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise TraceError(f"{path.name}: {error}, expected a whole gzip file ({path})") from error
-    except OSError as error:
-        raise TraceError(f"{path}: {error.strerror}, expected a readable file") from error
-    return content.splitlines()
+    return read_bytes(path, expected="a readable file").splitlines()
 
 
 def _row(line: bytes, *, where: str) -> dict[str, object]:
     try:
-        row = json.loads(line)
+        row = parse_value(line)
     except json.JSONDecodeError as error:
         raise TraceError(f"{where}: {error.msg} at column {error.colno}, expected one JSON object") from error
-    except UnicodeDecodeError as error:
-        raise TraceError(f"{where}: got bytes that are no text, expected one JSON object") from error
+    except ValueError as error:
+        raise TraceError(f"{where}: got {error}, expected one JSON object") from error
     if not isinstance(row, dict):
         raise TraceError(f"{where}: got {type(row).__name__}, expected one JSON object")
     return row

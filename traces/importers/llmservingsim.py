@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from traces.errors import TraceError
 from traces.header import Header, ServerInfo, Source
 from traces.importers.jsonl import COUNT, NUMBER, TEXT, Column, read_jsonl
+from traces.importers.micros import micros
+from traces.strict.json_text import parse_value
 from traces.trace import Trace, make_trace
 
 _KINDS: Final = {
@@ -108,7 +110,7 @@ def _requests_file(path: Path) -> Path:
 
 def _micros(column: Column, origin: float) -> NDArray[np.int64]:
     """Return seconds as µs from ``origin``; a double still tells nanoseconds after a month of uptime."""
-    return np.rint((np.asarray(column, dtype=np.float64) - origin) * 1e6).astype(np.int64)
+    return micros(np.asarray(column, dtype=np.float64) - origin, 1_000_000, what="requests.jsonl: times")
 
 
 def _server(meta: Path) -> tuple[ServerInfo, str | None]:
@@ -116,11 +118,13 @@ def _server(meta: Path) -> tuple[ServerInfo, str | None]:
     if not meta.is_file():
         return ServerInfo(), None
     try:
-        stated = json.loads(meta.read_bytes())
+        stated = parse_value(meta.read_bytes())
     except json.JSONDecodeError as error:
         raise TraceError(
             f"{meta.name}:{error.lineno}: {error.msg}, expected one JSON object ({meta})"
         ) from error
+    except (OSError, ValueError) as error:
+        raise TraceError(f"{meta.name}: got {error}, expected one JSON object ({meta})") from error
     if not isinstance(stated, dict):
         raise TraceError(f"{meta.name}: got {type(stated).__name__}, expected one JSON object ({meta})")
     server = ServerInfo(type="vllm", sources={"type": meta.name})

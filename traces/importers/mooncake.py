@@ -9,6 +9,7 @@ import numpy as np
 
 from traces.header import Header, Source
 from traces.importers.jsonl import COUNT, INTEGERS, NUMBER, read_jsonl
+from traces.importers.micros import micros
 from traces.trace import Trace, make_trace
 
 HASH_BLOCK_SIZE: Final = 512
@@ -22,7 +23,9 @@ def read_mooncake(path: Path) -> Trace:
     """
     kinds = {"timestamp": NUMBER, "input_length": COUNT, "output_length": COUNT, "hash_ids": INTEGERS}
     columns = read_jsonl(path, kinds)
-    arrival = np.rint(np.asarray(columns["timestamp"], dtype=np.float64) * _US_PER_MS).astype(np.int64)
+    arrival = micros(
+        np.asarray(columns["timestamp"], dtype=np.float64), _US_PER_MS, what=f"{path.name}: timestamp"
+    )
     hashes = [" ".join(map(str, cast("list[int]", ids))) for ids in columns["hash_ids"]]
     header = Header(
         mode="generated",

@@ -7,7 +7,6 @@ events, whatever tokens they carry.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +16,8 @@ from numpy.typing import NDArray
 
 from traces.errors import TraceError
 from traces.header import ClientInfo, ClosedLoop, Header, ServerInfo, Source
+from traces.strict.json_text import finite, parse_value
+from traces.strict.limits import MOST_S
 from traces.trace import Trace, make_trace
 
 _LISTS: Final = ("input_lens", "output_lens", "ttfts", "itls", "errors")
@@ -70,7 +71,7 @@ def _unless(failed: NDArray[np.bool_], times: NDArray[np.int64]) -> pd.Series[An
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        result = json.loads(path.read_bytes())
+        result = parse_value(path.read_bytes())
     except OSError as error:
         raise TraceError(f"{path}: got {error.strerror}, {_HINT}") from error
     except ValueError as error:
@@ -93,7 +94,10 @@ def _starts(result: dict[str, Any], number: int, *, file: str) -> tuple[NDArray[
         return np.zeros(number), ("no start_times: every request is taken as sent at 0",)
     if not isinstance(starts, list) or len(starts) != number:
         raise TraceError(f"start_times: got no list of {number} times, {_HINT} ({file})")
-    return np.array(starts, dtype=np.float64), ()
+    try:
+        return np.array([finite(start) for start in starts], dtype=np.float64), ()
+    except (TypeError, ValueError) as error:
+        raise TraceError(f"start_times: got {error}, expected seconds ({file})") from error
 
 
 def _us(seconds: object, *, file: str, name: str) -> NDArray[np.int64]:
@@ -101,8 +105,10 @@ def _us(seconds: object, *, file: str, name: str) -> NDArray[np.int64]:
         values = np.array(seconds, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise TraceError(f"{name}: got {error}, expected seconds ({file})") from error
-    if not np.isfinite(values).all() or (values < 0).any():
-        raise TraceError(f"{name}: got a negative or endless time, expected seconds >= 0 ({file})")
+    if values.ndim != 1 or not np.isfinite(values).all() or (values < 0).any() or (values > MOST_S).any():
+        raise TraceError(
+            f"{name}: got a negative or endless time, expected seconds >= 0, one after the other ({file})"
+        )
     return np.rint(values * 1e6).astype(np.int64)
 
 

@@ -27,6 +27,12 @@ from traces.strict.yaml_nodes import (
     shown,
 )
 
+MOST_INTEGER = 10**15
+"""Where a key says nothing else: in µs 31 years, in bytes a petabyte."""
+
+LEAST_POWER, MOST_POWER = -330, 18
+"""Powers of ten of a decimal that is not 0: beyond them, products lose what they are made of, or overflow."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
@@ -81,8 +87,8 @@ class Section:
             self.fail(key, got=shown(node), expected=expected)
         return str(node.value)
 
-    def integer(self, key: str, *, least: int | None) -> int | None:
-        """Return a whole number of at least ``least``; ``"4"`` in quotes, 4.0 and true are not one."""
+    def integer(self, key: str, *, least: int | None, most: int = MOST_INTEGER) -> int | None:
+        """Return a whole number of ``least`` to ``most``; ``"4"`` in quotes, 4.0 and true are not one."""
         node = self.nodes.get(key)
         if node is None:
             return None
@@ -90,6 +96,8 @@ class Section:
         value = scalar_of(node) if isinstance(node, yaml.ScalarNode) else None
         if not isinstance(value, int) or isinstance(value, bool) or (least is not None and value < least):
             self.fail(key, got=shown(node), expected=expected)
+        if abs(value) > most:
+            self.fail(key, got=shown(node), expected=f"an integer of at most {most:,}")
         return value
 
     def boolean(self, key: str) -> bool | None:
@@ -115,6 +123,8 @@ class Section:
             self.fail(key, got=shown(node), expected=expected)
         if not value.is_finite() or value < least:
             self.fail(key, got=shown(node), expected=expected)
+        if value and not LEAST_POWER <= value.adjusted() <= MOST_POWER:
+            self.fail(key, got=shown(node), expected=f"{expected}, no larger than 1e{MOST_POWER}")
         return value
 
     def fractions(self, key: str) -> tuple[float, ...] | None:

@@ -17,6 +17,7 @@ from typing import Literal, NoReturn
 import yaml
 
 from traces.errors import ConfigError, VtwinError
+from traces.strict.json_text import parse_value
 
 Kind = Literal["null", "boolean", "integer", "number", "text"]
 
@@ -25,6 +26,9 @@ MAX_NODES = 2_000_000
 
 MAX_DEPTH = 200
 """Values in values: no document of ours needs more than a dozen."""
+
+MOST_CHARACTERS = 300
+"""A number that is written longer is taken for text: no quantity has as many digits."""
 
 _TAG = "tag:yaml.org,2002:"
 _Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml where it is built in
@@ -73,7 +77,7 @@ def parse_yaml(text: str, *, file: str, error: type[VtwinError] = ConfigError) -
 def parse_json(text: str, *, file: str, error: type[VtwinError] = ConfigError) -> yaml.Node:
     """Return a JSON document as nodes, which then know no line. Raises ``error`` for what is no JSON."""
     try:
-        return json_node(json.loads(text))
+        return json_node(parse_value(text))
     except (ValueError, RecursionError) as fault:
         raise error(f"JSON: got text that does not parse ({fault}), expected JSON ({file})") from fault
 
@@ -181,6 +185,8 @@ def kind_of(node: yaml.ScalarNode) -> Kind:
         return "null"
     if node.value in _BOOLEANS:
         return "boolean"
+    if len(node.value) > MOST_CHARACTERS:
+        return "text"
     if _INTEGER.fullmatch(node.value):
         return "integer"
     return "number" if _NUMBER.fullmatch(node.value) or _SPECIAL.fullmatch(node.value) else "text"

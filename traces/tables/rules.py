@@ -10,6 +10,7 @@ import pandas as pd
 
 from traces.header import Header
 from traces.schema import EVENT_FIELDS, REQUEST_FIELDS, Field
+from traces.strict.limits import MOST_TOKENS
 from traces.tables.problems import Finding, finding
 
 if TYPE_CHECKING:
@@ -114,6 +115,8 @@ def _got(column: pd.Series[Any], field: Field) -> Callable[[int], str]:
     def message(row: int) -> str:
         value = column.iloc[row]
         got = "an empty cell" if value is pd.NA else repr(value) if field.dtype == "string" else str(value)
+        if field.maximum is None and field.limit is not None and value is not pd.NA and value > field.limit:
+            return f"got {got}, expected at most {field.limit}"
         return f"got {got}, expected {field.expected}"
 
     return message
@@ -132,8 +135,8 @@ def _outside(column: pd.Series[Any], field: Field) -> NDArray[np.bool_]:
         return bad
     if field.minimum is not None:
         bad |= values < field.minimum
-    if field.maximum is not None:
-        bad |= values > field.maximum
+    if field.limit is not None:
+        bad |= values > field.limit
     return bad
 
 
@@ -193,6 +196,7 @@ def _too_many_hashes(requests: pd.DataFrame, header: Header, *, file: str) -> li
             message=lambda _: "got hashes, expected the header's hash_block_size with them",
         )
     prompt = int_values(requests["input_tokens"]) + int_values(requests["prefix_length"])
+    block = min(block, MOST_TOKENS + 1)  # a larger one holds as much of any prompt: all of it
     return finding(
         file,
         "prefix_hashes",

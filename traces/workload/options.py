@@ -23,6 +23,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar, get_type_hints
 import typer
 
 from traces.errors import ConfigError
+from traces.strict.limits import MOST_REQUESTS, MOST_TOKENS
 from traces.tables.paths import companion_file, stem_of
 from traces.units import parse_seconds
 from traces.workload.model import (
@@ -449,10 +450,33 @@ _NOT_NEGATIVE = ("prefix_tokens", "seed", "think_time", "prompt_tokens_stdev", "
 _POSITIVE = ("rate", "duration", "burstiness", "speed", "prompt_scale", "output_scale")
 
 
+_TOKENS = (
+    *("prompt_tokens", "prompt_tokens_min", "prompt_tokens_max", "prompt_tokens_stdev", "prefix_tokens"),
+    *("output_tokens", "output_tokens_min", "output_tokens_max", "output_tokens_stdev"),
+)
+RANGES: Final[dict[str, tuple[float, float]]] = {
+    **dict.fromkeys(_TOKENS, (1e-6, MOST_TOKENS)),
+    **dict.fromkeys(("concurrency", "num_requests", "batch", "waves"), (1, MOST_REQUESTS)),
+    "rounds": (1, 1_000_000),
+    "rate": (1e-6, 1e9),
+    "duration": (1e-6, 1e9),
+    "think_time": (1e-6, 1e9),
+    "speed": (1e-6, 1e6),
+    "prompt_scale": (1e-6, 1e6),
+    "output_scale": (1e-6, 1e6),
+    "seed": (0, 2**63 - 1),
+}
+"""The least and the most of each option that is a quantity, 0 aside; times in s, rates per s."""
+
+
 def _check_numbers(options: WorkloadOptions) -> None:
     _check_least(options, _AT_LEAST_ONE, least=1, expected="an integer >= 1")
     _check_least(options, _NOT_NEGATIVE, least=0, expected="a number >= 0")
     _check_least(options, _POSITIVE, least=math.ulp(0), expected="a number > 0")
+    for name, (low, high) in RANGES.items():
+        value = getattr(options, name)
+        if value is not None and value not in (math.inf, 0) and not low <= value <= high:
+            raise ConfigError(f"{flag(name)}: got {value:g}, expected {low:g} to {high:g}")
     for name in ("speed", "prompt_scale", "output_scale"):
         what = "times" if name == "speed" else "lengths"
         recorded = options.trace is not None or options.lengths_from is not None

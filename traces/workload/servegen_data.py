@@ -8,8 +8,6 @@ the output that is reasoning). They are no request logs: a workload is drawn fro
 
 from __future__ import annotations
 
-import gzip
-import json
 import re
 from bisect import bisect_right
 from collections.abc import Mapping
@@ -17,11 +15,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from traces.errors import ConfigError, TraceError
+from traces.strict.json_text import finite, parse_value, read_bytes
+from traces.strict.limits import MOST_REQUESTS, MOST_S, MOST_TOKENS
 from traces.workload.lengths import Constant, Empirical, Separate, Shares
 from traces.workload.model import CV_RANGE, Arrival, ArrivalProcess, Client, Window, cv_of_shape
 
@@ -30,6 +30,8 @@ _NAME: Final = re.compile(r"chunk-(\d+)-trace\.csv(?:\.gz)?")
 _FAMILY: Final[Mapping[str, ArrivalProcess]] = {"Gamma": "gamma", "Weibull": "weibull"}
 _US: Final = 1_000_000
 DEFAULT_SPAN_S: Final = 600.0
+MOST_RATE_PER_S: Final = 1e6
+"""Of one client: a thousand times what a large service has in all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +116,13 @@ def servegen_clients(folder: Path, cut: Cut) -> Population:
     span_s = min(cut.span_s, max(last - start_s, 0.0)) if cut.span_s == np.inf else cut.span_s
     found = [_client(chunk, cut, start_s=start_s, span_s=span_s) for chunk in chunks]
     clients = tuple(client for client in found if client is not None)
+    expected = sum(
+        (window.trace_rate_per_s or 0) * (window.end_us - window.start_us) / _US
+        for client in clients
+        for window in client.windows
+    )
+    if expected > MOST_REQUESTS:
+        raise TraceError(f"{folder}: got {expected:.3g} requests, expected at most {MOST_REQUESTS:,}")
     if not clients:
         raise ConfigError(
             f"--start: got {start_s:g} s, in which no client sends for {span_s:g} s, expected one of "
@@ -200,16 +209,18 @@ def _chunk(path: Path, *, name: str) -> _Chunk:
     if dataset is None:
         raise TraceError(f"{places[0].name}: got no such file beside {path.name}, {_HINT}")
     starts = [interval.start_s for interval in intervals]
-    step = min((later - earlier for earlier, later in pairwise(starts)), default=DEFAULT_SPAN_S)
+    gaps = [later - earlier for earlier, later in pairwise(starts)]
+    if gaps and min(gaps) <= 0:
+        raise TraceError(f"{path.name}: got two intervals that start at once, expected each start once")
+    step = min(gaps, default=DEFAULT_SPAN_S)
     return _Chunk(name=name, intervals=intervals, histograms=_histograms(dataset), step_s=step)
 
 
 def _text(path: Path) -> str:
     try:
-        content = path.read_bytes()
-        return (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise TraceError(f"{path}: got {error}, {_HINT}") from error
+        return read_bytes(path, expected="a file of ServeGen's").decode()
+    except UnicodeDecodeError as error:
+        raise TraceError(f"{path.name}: got {error.reason} at byte {error.start}, {_HINT}") from error
 
 
 def _intervals(path: Path) -> tuple[_Interval, ...]:
@@ -229,9 +240,11 @@ def _intervals(path: Path) -> tuple[_Interval, ...]:
 def _interval(line: str) -> _Interval:
     """Return the interval of a line: the fitted shape where there is one, else Poisson. Raises ValueError."""
     start, rate, _, family, shape, _ = (cell.strip() for cell in line.split(","))
-    rate_per_s = float(rate)
-    if not rate_per_s >= 0:
-        raise ValueError("a rate below 0")
+    rate_per_s = finite(rate)
+    if not 0 <= rate_per_s <= MOST_RATE_PER_S:
+        raise ValueError(f"a rate that is not in [0, {MOST_RATE_PER_S:g}]")
+    if not 0 <= finite(start) <= MOST_S:
+        raise ValueError("a start that cannot be")
     if rate_per_s == 0 or not family:
         return _Interval(start_s=float(start), rate_per_s=rate_per_s, arrival=Arrival())
     if family not in _FAMILY:
@@ -246,12 +259,12 @@ def _interval(line: str) -> _Interval:
 
 def _histograms(path: Path) -> tuple[_Histograms, ...]:
     try:
-        said = json.loads(_text(path))
+        said: Any = parse_value(_text(path))
         return tuple(
             sorted(
                 (
                     _Histograms(
-                        start_s=float(start),
+                        start_s=finite(start),
                         input_tokens=str(each["input_tokens"]),
                         output_tokens=str(each["output_tokens"]),
                         reason_ratio=str(each.get("reason_ratio", "{}")),
@@ -270,9 +283,16 @@ def _pairs(text: str, *, file: str) -> dict[float, float]:
     """Return value and weight of each bar of a histogram, which the file spells as Python does."""
     try:
         bars = [bar.split(":") for bar in text.strip("{} ").split(",") if bar.strip()]
-        return {float(value): float(weight) for value, weight in bars if float(weight) > 0}
+        return {_tokens_of(value): finite(weight) for value, weight in bars if finite(weight) > 0}
     except ValueError as error:
         raise TraceError(f"{file}: got {text:.40}…, expected a histogram {{value: weight, …}}") from error
+
+
+def _tokens_of(value: str) -> float:
+    number = finite(value)
+    if not 0 <= number <= MOST_TOKENS:
+        raise ValueError("a length that cannot be")
+    return number
 
 
 @lru_cache(maxsize=1024)

@@ -94,7 +94,7 @@ def read_vidur(path: Path, wanted: Wanted) -> list[OperatorTable]:
     """
     try:
         table = pd.read_csv(path)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, OverflowError) as error:
         raise ProfileError(f"{path}: not a CSV that can be read ({error})") from error
     table.columns = [c if c.startswith("time_stats.") else c.lower() for c in map(str, table.columns)]
     kind = next((kind for kind, names in TELLING.items() if any(n in table.columns for n in names)), None)
@@ -116,8 +116,11 @@ def _need(table: pd.DataFrame, columns: tuple[str, ...], path: Path) -> None:
     numeric = [c for c in columns if c not in ("collective", "model_name", "use_gated_mlp", "is_prefill")]
     for name in numeric:
         if len(table) and not pd.api.types.is_numeric_dtype(table[name]):
-            bad = table[name][pd.to_numeric(table[name], errors="coerce").isna() & table[name].notna()]
-            raise ProfileError(f"{path}: column {name!r}: got {bad.iloc[0]!r}, expected numbers")
+            bad = table[name][
+                pd.to_numeric(table[name].astype(str), errors="coerce").isna() & table[name].notna()
+            ]
+            got = repr(bad.iloc[0]) if len(bad) else "numbers too large for 64 bits"
+            raise ProfileError(f"{path}: column {name!r}: got {got}, expected numbers")
 
 
 def _mlp(table: pd.DataFrame, path: Path, wanted: Wanted) -> list[OperatorTable]:
@@ -232,7 +235,10 @@ def _cpu(table: pd.DataFrame, path: Path, wanted: Wanted) -> list[OperatorTable]
 def _rows_of(table: pd.DataFrame, path: Path, shape: Mapping[str, float]) -> pd.DataFrame:
     """Return the rows of a model's shape; raises ProfileError naming the field that differs and the nearest row."""
     columns = list(shape)
-    values = table[columns].astype(float)
+    try:
+        values = table[columns].astype(float)
+    except (TypeError, ValueError) as error:
+        raise ProfileError(f"{path}: columns {', '.join(columns)}: {error}, expected numbers") from error
     rows = table[(values == pd.Series(dict(shape), dtype=float)).all(axis=1)]
     if not rows.empty:
         return rows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from pathlib import Path
 
@@ -11,6 +10,8 @@ import numpy as np
 
 from sim.fleet import Lengths
 from traces.errors import ConfigError
+from traces.strict.json_text import parse_value
+from traces.strict.limits import MOST_TOKENS
 
 NUM_ROWS = 4000
 """So many equally likely requests stand for a distribution."""
@@ -47,7 +48,7 @@ def read_lengths(path: Path, *, output_frac: float = OUTPUT_FRAC) -> Lengths:
 
 def _json(path: Path) -> object:
     try:
-        return json.loads(path.read_text())
+        return parse_value(path.read_bytes())
     except OSError as error:
         raise ConfigError(
             f"--workload: got {path}, expected a file that can be read ({error.strerror})"
@@ -67,6 +68,10 @@ def _points(document: list[object], path: Path) -> list[tuple[float, float]]:
             )
         assert isinstance(each, list)  # noqa: S101 - as just seen
         points.append((float(each[0]), float(each[1])))
+        if not points[-1][0] <= MOST_TOKENS or not 0 <= points[-1][1] <= 1 + 1e-6:
+            raise ConfigError(
+                f"--workload: got {each!r} in {path}, expected at most {MOST_TOKENS} tokens, and a share"
+            )
     rises = all(a[0] < b[0] and a[1] <= b[1] for a, b in itertools.pairwise(points))
     if not points or not rises or points[0][0] <= 0 or not math.isclose(points[-1][1], 1, abs_tol=1e-6):
         raise ConfigError(

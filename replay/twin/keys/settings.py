@@ -11,8 +11,8 @@ import yaml
 from replay.twin.keys.cluster import CLUSTER_KEYS
 from sim.config import InvalidConfig
 from traces.errors import ConfigError
-from traces.strict.section import Section
-from traces.strict.yaml_nodes import place, scalar_of
+from traces.strict.section import MOST_INTEGER, Section
+from traces.strict.yaml_nodes import line_of, place, scalar_of
 
 Built = TypeVar("Built")
 
@@ -54,7 +54,13 @@ def _plain(node: yaml.Node, section: Section) -> Any:  # noqa: ANN401 - whatever
     if isinstance(node, yaml.MappingNode):
         return {str(key.value): _plain(value, section) for key, value in node.value}
     if isinstance(node, yaml.ScalarNode):
-        return scalar_of(node)
+        value = scalar_of(node)
+        if isinstance(value, int | float) and not abs(value) <= MOST_INTEGER:
+            place_of = place(section.file, line_of(node))
+            raise ConfigError(
+                f"{section.where}: got {node.value}, expected a number of at most {MOST_INTEGER:,} ({place_of})"
+            )
+        return value
     return [_plain(item, section) for item in node.value]
 
 

@@ -15,6 +15,9 @@ from typing import Any
 from traces.strict.yaml_nodes import nearest
 from traces.workload.invalid import InvalidWorkload
 
+LARGEST = 1e15
+"""No quantity of a specification is larger: 31 years in µs."""
+
 Reader = Callable[[Any], Any]
 
 
@@ -106,7 +109,11 @@ def boolean(value: object) -> bool:
 
 def number(value: object) -> float:
     """Return a number."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value):
+    if (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and (value == math.inf or abs(value) <= LARGEST)
+    ):
         return float(value)
     raise InvalidWorkload(f"got {shown(value)}, expected a number")
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from traces.errors import TraceError
+from traces.strict.json_text import finite, parse_value
 from traces.workload.invalid import InvalidWorkload
 from traces.workload.lengths import Distribution, Empirical, Recorded, Separate
 
@@ -81,14 +81,14 @@ def _counted(tokens: NDArray[np.int64]) -> Empirical:
 def _histogram(path: Path) -> Empirical:
     """Return a JSON file of token counts and their weights, as ``params`` would say them."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parse_value(path.read_bytes())
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise InvalidWorkload(f"file: got {reason}, expected a JSON file of token counts ({path})") from error
     if not isinstance(document, Mapping):
         raise InvalidWorkload(f"file: got no mapping, expected token count: weight, … ({path})")
     try:
-        pairs = sorted((int(name), float(weight)) for name, weight in document.items())
+        pairs = sorted((int(name), finite(weight)) for name, weight in document.items())
     except (TypeError, ValueError) as error:
         raise InvalidWorkload(f"file: got {error}, expected token count: weight, … ({path})") from error
     return Empirical(tokens=tuple(count for count, _ in pairs), weights=tuple(weight for _, weight in pairs))

@@ -1,0 +1,329 @@
+"""Whole files of every kind that vtwin reads, small; what is damaged begins as one of them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.calibrate.predictor import profiles
+from tests.fuzz.mutate import Files
+from tests.traces.made import BLIS, SAMPLES, events_of, small_trace
+from tests.traces.test_foreign_results import BURST, RESULT, record
+from tests.traces.test_guidellm import POISSON, report
+from tests.traces.test_servegen import LENGTHS, OTHER, TRACE
+
+ROOT = Path(__file__).parents[2]
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, indent=1).encode()
+
+
+def _written(write: Callable[[Path], object]) -> Files:
+    """Return the files that ``write`` leaves in a folder."""
+    with tempfile.TemporaryDirectory() as name:
+        write(Path(name))
+        return {path.name: path.read_bytes() for path in Path(name).rglob("*") if path.is_file()}
+
+
+def vllm_bench() -> list[Files]:
+    return [{"result.json": _json(RESULT)}]
+
+
+def aiperf() -> list[Files]:
+    whole = {
+        "input_sequence_length": 100,
+        "output_sequence_length": 3,
+        "time_to_first_token": 20.5,
+        "request_latency": 50.5,
+        "inter_token_latency": 15.0,
+        "inter_chunk_latency": [10.0, 20.0],
+    }
+    failed = record(30, error={"type": "Timeout", "message": "late"}, input_sequence_length=7)
+    lines = [record(10, **whole), record(0, phase="warmup", **whole), failed]
+    return [{"profile_export.jsonl": "\n".join(lines).encode() + b"\n"}]
+
+
+def guidellm() -> list[Files]:
+    return [{"benchmarks.json": _json(report(POISSON))}]
+
+
+def guidellm_yaml() -> list[Files]:
+    return [{"benchmarks.yaml": yaml.safe_dump(report(POISSON)).encode()}]
+
+
+def llmservingsim() -> list[Files]:
+    folder = SAMPLES / "llmservingsim"
+    lines = (folder / "requests.jsonl").read_bytes().splitlines(keepends=True)
+    return [{"requests.jsonl": b"".join(lines[:5]), "meta.json": (folder / "meta.json").read_bytes()}]
+
+
+def servegen() -> list[Files]:
+    slow = TRACE.replace("600,5,", "600,0.02,").replace("1200,20,", "1200,0.1,")
+    plain = {"chunk-3-trace.csv": slow.encode(), "chunk-3-dataset.json": _json(LENGTHS)}
+    packed = {
+        "chunk-10-trace.csv.gz": gzip.compress(OTHER.replace("600,2,", "600,0.1,").encode()),
+        "chunk-10-dataset.json.gz": gzip.compress(_json(LENGTHS)),
+    }
+    return [plain, packed]
+
+
+def mooncake() -> list[Files]:
+    lines = (SAMPLES / "mooncake_conversation_200.jsonl").read_bytes().splitlines(keepends=True)
+    text = b"".join(lines[:5])
+    return [{"m.jsonl": text}, {"m.jsonl": gzip.compress(text)}]
+
+
+def vidur() -> list[Files]:
+    return [{"v.csv": b"arrived_at,num_prefill_tokens,num_decode_tokens\n0.5,100,20\n1.25,30,4\n2,5,1\n"}]
+
+
+def vidur_metrics() -> list[Files]:
+    names = (
+        "Request Id,request_e2e_time,request_scheduling_delay,prefill_e2e_time,request_num_prefill_tokens,"
+        "request_num_decode_tokens,request_inter_arrival_delay,request_num_restarts"
+    )
+    rows = ("0,1.5,0.1,0.4,100,20,,0", "1,2.5,0.2,0.5,50,2,0.7,1", "2,,0,,10,1,0.1,0")
+    return [{"request_metrics.csv": "\n".join([names, *rows, ""]).encode()}]
+
+
+def csv() -> list[Files]:
+    return [{"c.csv": b"t,i,o,name\n0.5,100,20,a\n1.25,30,4,b\n2,5,1,c\n"}]
+
+
+def azure() -> list[Files]:
+    lines = (SAMPLES / "azure_code_200.csv").read_bytes().splitlines(keepends=True)
+    return [{"a.csv": b"".join(lines[:5])}]
+
+
+def burstgpt() -> list[Files]:
+    return [{"b.csv": BURST.encode()}]
+
+
+def blis() -> list[Files]:
+    files = {name: (BLIS / name).read_bytes() for name in ("p.yaml", "p.csv", "p.itl.csv")}
+    return [{name: b"".join(data.splitlines(keepends=True)[:12]) for name, data in files.items()}]
+
+
+def _trace(*, suffix: str) -> Files:
+    from traces import write_trace
+
+    events = events_of([("a", 0, 400, 1), ("a", 1, 900, 4), ("b", 0, 1500, 1)])
+    trace = small_trace(
+        prefix_hashes=["1", None, "3"], error_message=['a "b", c', None, None], itl_mean_us=[1.5, None, 2.0]
+    )
+    trace = trace.with_header(hash_block_size=16)
+    return _written(lambda folder: write_trace(trace.with_events(events), folder / f"t{suffix}"))
+
+
+@cache
+def trace_csv() -> list[Files]:
+    return [_trace(suffix="")]
+
+
+@cache
+def trace_parquet() -> list[Files]:
+    return [_trace(suffix=".parquet")]
+
+
+def by_its_look() -> list[Files]:
+    every = [vllm_bench, aiperf, guidellm, mooncake, vidur, azure, burstgpt]
+    return [case for made in every for case in made()]
+
+
+TWIN = """\
+vllm_version: "0.32.0"
+engine:
+  max_num_seqs: 64
+  max_num_batched_tokens: 2048
+  num_gpu_blocks: 2588
+  block_size: 16
+  max_model_len: 32768
+  enable_prefix_caching: true
+  watermark: 0.01
+  scheduling_policy: fcfs
+  num_speculative_tokens: 2
+  synthetic_acceptance_rates: [0.8, 0.5]
+latency: {model: blackbox, coefficients: {alpha0: 10.5, alpha1: 2, alpha2: 1, beta0: 5000, beta1: 10, beta2: 20}}
+seed: 42
+"""
+PHYSICS = """\
+engine: {max_num_seqs: 64}
+latency: {model: physics, model_config: config.json}
+hardware: {gpu: H100, tp: 1}
+"""
+CLUSTER = """\
+engine: {max_num_seqs: 64}
+latency: {model: blackbox, coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 5000, beta1: 10, beta2: 20}}
+cluster:
+  pools:
+    - {name: prefill, role: prefill, instances: 2, engine: {max_num_seqs: 64}}
+    - {name: decode, role: decode, instances: 2}
+  routing: {policy: weighted, scorers: {prefix-affinity: 3, queue-depth: 2, kv-utilization: 2}}
+  snapshot_interval_us: {queue: 10, kv: 50000, cache: 20}
+  admission: {policy: token-bucket, refill_per_s: 100, capacity: 100}
+  latency: {admission_us: 10, routing_us: 5}
+  disaggregation: {decider: always, kv_bandwidth_gbps: 25, kv_base_latency_us: 50, kv_bytes_per_token: 100000}
+"""
+SCALED = """\
+engine: {max_num_seqs: 64}
+latency: {model: blackbox, coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 5000, beta1: 10, beta2: 20}}
+cluster:
+  instances: 2
+  routing: {policy: cache-aware, cache_threshold: 0.5, balance_abs_threshold: 32, balance_rel_threshold: 1.0001}
+  autoscaler: {policy: target, interval_us: 1000000, metric: waiting, target: 4, max_instances: 4}
+  failures: {mtbf_us: 100000000, mttr_us: 1000000, schedule: [{at_us: 5, instance: 0, down_us: 9}]}
+  retries: {max_attempts: 3, on: [rejected], backoff_us: 500000, jitter_frac: 0.5}
+"""
+
+
+def twins() -> list[Files]:
+    config = _shipped_config("Qwen--Qwen2.5-7B-Instruct.json")
+    texts = (TWIN, CLUSTER, SCALED)
+    return [
+        *({"twin.yaml": text.encode()} for text in texts),
+        {"twin.yaml": PHYSICS.encode(), "config.json": config},
+    ]
+
+
+def defaults() -> list[Files]:
+    lines = (ROOT / "replay" / "twin" / "defaults.yaml").read_bytes().splitlines(keepends=True)
+    start = next(i for i, line in enumerate(lines) if line.startswith(b"schema_version"))
+    ends = [i for i, line in enumerate(lines) if line.startswith(b"  - model")]
+    return [{"defaults.yaml": b"".join(lines[start : ends[3]])}]
+
+
+def gate() -> list[Files]:
+    text = """\
+min_samples: 50
+metrics:
+  ttft_us: {p99: {warn: 0.15, fail: 0.3}}
+  e2e_us: {mape: {warn: 0.05, fail: 0.1}, bias: {fail: 0.05}}
+rates: {output_token_throughput: {rel_error: {fail: 0.05}}}
+equivalence: {e2e_us: 0.1}
+strata: {e2e_us: {mape: {fail: 0.3}}}
+require_kv_capacity: false
+"""
+    return [{"gate.yaml": text.encode()}]
+
+
+def baseline() -> list[Files]:
+    estimate = {"value": 0.1, "low": 0.05, "high": 0.2}
+    metric: dict[str, Any] = {"n": 100, "rel_error": {"mean": estimate, "p99": estimate}}
+    metric |= dict.fromkeys(("mape", "bias", "ks", "pearson_r"), estimate)
+    rates = {"output_token_throughput": {"n": 9, "rel_error": estimate, "error": estimate}}
+    document = {
+        "schema_version": 1,
+        "holdout": {"ttft_us": metric},
+        "rates": {"holdout": rates},
+        "strata": [],
+        "traces": [{"server": {"system_fingerprint": "x"}}],
+        "fit": {"coefficients": {"beta0": estimate}},
+    }
+    return [{"report.json": _json(document)}]
+
+
+def _shipped_config(name: str) -> bytes:
+    return (ROOT / "replay" / "model" / "configs" / name).read_bytes()
+
+
+@cache
+def model_configs() -> list[Files]:
+    files = sorted((ROOT / "replay" / "model" / "configs").glob("*.json"))
+    return [{"config.json": path.read_bytes()} for path in files]
+
+
+def specifications() -> list[Files]:
+    folder = ROOT / "tests" / "traces" / "workload" / "data"
+    first = (folder / "workload_v2.yaml").read_bytes()
+    second = b"""\
+version: "2"
+aggregate_rate: 10
+num_requests: 20
+clients:
+  - id: a
+    rate_fraction: 1
+    arrival: {process: gamma, cv: 2}
+    input_distribution: {type: empirical, params: {"10": 0.5, "20": 0.5}}
+    output_distribution: {type: constant, params: {value: 7}}
+    reasoning: {reason_ratio_distribution: {type: constant, params: {value: 20}}}
+    lifecycle: {windows: [{start_us: 0, end_us: 5000000}]}
+"""
+    return [{"spec.yaml": first}, {"spec.yaml": second}]
+
+
+def grid() -> list[Files]:
+    text = """\
+config: twin.yaml
+set: {engine.max_num_seqs: [4, 16]}
+workloads:
+  short: {rate: [4, 8], prompt_tokens: 50, output_tokens: 10, num_requests: 40}
+  long: {rate: 2, prompt_tokens: 400, output_tokens: 80, num_requests: 40}
+seeds: 2
+slo: ttft=500ms
+warmup_frac: 0.1
+prices: {H100: 2.5}
+"""
+    return [{"grid.yaml": text.encode(), "twin.yaml": TWIN.encode()}]
+
+
+def prices() -> list[Files]:
+    return [{"prices.yaml": b"H100: 2.5\nA100: 1.25\nL40S: 0.5\n"}]
+
+
+def fleet_lengths() -> list[Files]:
+    points = [[128, 0.2], [1024, 0.7], [4096, 1.0]]
+    return [{"lengths.json": _json(points)}, {"lengths.json": _json({"cdf": points})}]
+
+
+def engine_log() -> list[Files]:
+    line = (
+        "INFO 1795220853.214111 Engine 000: Iteration({}): 1 context requests, 54 context tokens, 2 generation "
+        "requests, 2 generation tokens, iteration elapsed time: 6.25 ms, x, KV cache usage: 1.5%\n"
+    )
+    return [{"server.log": "".join(line.format(i) for i in range(4)).encode()}]
+
+
+def engine_steps() -> list[Files]:
+    head = (
+        "engine,step,num_prefill_requests,num_prefill_tokens,num_decode_requests,num_decode_tokens,duration_us,"
+        "kv_cache_usage_frac,end_unix_us"
+    )
+    rows = ("0,1,1,54,2,2,6250,0.015,1795220853214111", "0,2,0,0,3,3,5250,,1795220853219111")
+    return [{"t.steps.csv": "\n".join([head, *rows, ""]).encode()}]
+
+
+def step_tables() -> list[Files]:
+    from replay.twin.profiled import KIND, SCHEMA_VERSION
+    from sim.latency.profiled import TABLES
+
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "kind": KIND,
+        "domain": {"tokens": 16, "decode_sequences": 8},
+        "step_us": 10.5,
+        "tables": {name: _corner(len(axes)) for name, axes in TABLES.items()},
+    }
+    return [{"table.json": _json(document)}]
+
+
+def _corner(dimensions: int) -> list[Any]:
+    return [_corner(dimensions - 1) for _ in range(3)] if dimensions > 1 else [1, 2.5, 4]
+
+
+@cache
+def vidur_profiles() -> list[Files]:
+    return [_written(profiles.mlp_csv) | _written(profiles.attention_csv) | _written(profiles.network_csv)]
+
+
+@cache
+def wanted_profile() -> Any:  # noqa: ANN401  what the reader takes
+    with tempfile.TemporaryDirectory() as name:
+        return profiles.wanted(Path(name))

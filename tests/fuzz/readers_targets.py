@@ -1,0 +1,226 @@
+"""Readers of files: what others measured, configurations, specifications, prices, limits.
+
+A file is a fault where its reader raises anything but an error of its own, of one line, or where two readers of the
+same file disagree. A packed case of several files is one input.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from random import Random
+
+from hypothesis import strategies as st
+
+from tests.fuzz import reader_files as made
+from tests.fuzz.mutate import Files, damaged_files, packed, unpacked
+from tests.fuzz.target import Target
+from traces.errors import TraceError, VtwinError
+
+_FAST = Path("/dev/shm")  # noqa: S108  folders of their own in it, for speed
+
+
+def _in_folder(read: Callable[[Path], object]) -> Callable[[bytes], None]:
+    """Return a check that writes the packed files into an empty folder and reads them there."""
+
+    def check(data: bytes) -> None:
+        with tempfile.TemporaryDirectory(dir=_FAST if _FAST.is_dir() else None) as name:
+            folder = Path(name)
+            for file, content in unpacked(data).items():
+                (folder / file).write_bytes(content)
+            try:
+                read(folder)
+            except VtwinError as error:
+                said = str(error)
+                assert said.isprintable(), f"an error of several lines, or with control characters: {said!r}"
+                assert len(said) < 5000, f"an error of {len(said)} characters: {said[:300]!r}"
+
+    return check
+
+
+def _converting(source: str, name: str, **options: object) -> Callable[[Path], object]:
+    """Return a reader that converts a file, and finds that what came out can be written and is a whole trace."""
+
+    def read(folder: Path) -> None:
+        from traces import check_trace, write_trace
+        from traces.conversion import convert
+
+        trace = convert(source, folder / name if name else folder, **options)  # type: ignore[arg-type]
+        write_trace(trace, folder / "out")
+        problems = check_trace(folder / "out")
+        assert not problems, problems[:2]
+
+    return read
+
+
+def _trace(stem: str) -> Callable[[Path], object]:
+    """Return a reader of a trace: checking and reading it say the same."""
+
+    def read(folder: Path) -> None:
+        from traces import check_trace, read_trace
+        from traces.trace_summary import summarize_trace
+
+        try:
+            problems = check_trace(folder / stem)
+        except TraceError:
+            problems = None
+        try:
+            described = summarize_trace(read_trace(folder / stem))
+        except TraceError:
+            assert problems is None or problems, "check finds nothing, reading refuses"
+            raise
+        assert problems is not None, "check refuses, reading does not"
+        assert described
+
+    return read
+
+
+def _twin(folder: Path) -> None:
+    from replay.twin.config import load_config
+    from replay.twin.config_write import dump_config
+
+    dump_config(load_config(folder / "twin.yaml", allows_cluster=True))
+
+
+def _defaults(folder: Path) -> None:
+    from replay.twin.defaults import read_defaults
+
+    read_defaults(folder / "defaults.yaml")
+
+
+def _gate(folder: Path) -> None:
+    from calibrate.gate.gate_file import read_gate
+
+    read_gate(folder / "gate.yaml")
+
+
+def _baseline(folder: Path) -> None:
+    from calibrate.ci.baseline import read_baseline
+
+    read_baseline(folder / "report.json")
+
+
+def _model(folder: Path) -> None:
+    from replay.model import kv_cache_size, read_model_config
+    from replay.model.card import card, document
+    from replay.model.gpus import find_gpu
+
+    shape, gpu = read_model_config(folder / "config.json"), find_gpu("H100", where="here")
+    capacity = kv_cache_size(shape, gpu, tp=8, pp=2)
+    card(shape, gpu, capacity, tp=8, pp=2)
+    json.dumps(document(shape, gpu, capacity, tp=8, pp=2), allow_nan=False)
+
+
+def _specification(folder: Path) -> None:
+    from traces.workload.spec.read import load_spec
+
+    load_spec(folder / "spec.yaml")
+
+
+def _grid(folder: Path) -> None:
+    from replay.plan.sweep.grid import read_grid
+
+    read_grid(folder / "grid.yaml")
+
+
+def _prices(folder: Path) -> None:
+    from replay.plan.prices import read_prices
+
+    read_prices(folder / "prices.yaml")
+
+
+def _fleet_lengths(folder: Path) -> None:
+    from replay.plan.fleet.workload import read_lengths
+
+    read_lengths(folder / "lengths.json")
+
+
+def _engine_log(folder: Path) -> None:
+    from observe.server.engine_log import parse_engine_log
+
+    parse_engine_log((folder / "server.log").read_bytes().decode("utf-8", "replace").splitlines())
+
+
+def _steps(folder: Path) -> None:
+    from calibrate.compare.engine_steps import read_steps
+
+    read_steps(folder / "t.steps.csv")
+
+
+def _step_tables(folder: Path) -> None:
+    from replay.twin.profiled import model_of, read_step_tables
+    from sim.config import InvalidConfig
+
+    try:
+        model_of(read_step_tables(folder / "table.json"))
+    except InvalidConfig as error:
+        raise TraceError(str(error)) from error
+
+
+def _vidur_profiles(folder: Path) -> None:
+    from calibrate.predictor.measured import ProfileError
+    from calibrate.predictor.profiles.sources import read_profiles
+
+    try:
+        read_profiles([folder], made.wanted_profile())
+    except ProfileError as error:
+        raise TraceError(str(error)) from error
+
+
+def _recorded(folder: Path) -> None:
+    from traces.importers.recorded import read_recorded
+
+    for name in sorted(path for path in folder.iterdir()):
+        read_recorded(name)
+
+
+READERS: dict[str, tuple[Callable[[], list[Files]], Callable[[Path], object]]] = {
+    "vllm-bench": (made.vllm_bench, _converting("vllm-bench", "result.json")),
+    "aiperf": (made.aiperf, _converting("aiperf", "profile_export.jsonl")),
+    "guidellm": (made.guidellm, _converting("guidellm", "benchmarks.json")),
+    "guidellm-yaml": (made.guidellm_yaml, _converting("guidellm", "benchmarks.yaml")),
+    "llmservingsim": (made.llmservingsim, _converting("llmservingsim", "")),
+    "servegen": (made.servegen, _converting("servegen", "")),
+    "mooncake": (made.mooncake, _converting("mooncake", "m.jsonl")),
+    "vidur": (made.vidur, _converting("vidur", "v.csv")),
+    "vidur-metrics": (made.vidur_metrics, _converting("vidur", "request_metrics.csv")),
+    "csv": (made.csv, _converting("csv", "c.csv", columns="arrival=t:s,input=i,output=o")),
+    "azure": (made.azure, _converting("azure", "a.csv")),
+    "burstgpt": (made.burstgpt, _converting("burstgpt", "b.csv")),
+    "blis": (made.blis, _trace("p")),
+    "tracev2-csv": (made.trace_csv, _trace("t")),
+    "tracev2-parquet": (made.trace_parquet, _trace("t")),
+    "by-its-look": (made.by_its_look, _recorded),
+    "twin": (made.twins, _twin),
+    "defaults": (made.defaults, _defaults),
+    "gate": (made.gate, _gate),
+    "baseline": (made.baseline, _baseline),
+    "model-config": (made.model_configs, _model),
+    "workload-spec": (made.specifications, _specification),
+    "sweep-grid": (made.grid, _grid),
+    "prices": (made.prices, _prices),
+    "fleet-lengths": (made.fleet_lengths, _fleet_lengths),
+    "engine-log": (made.engine_log, _engine_log),
+    "engine-steps": (made.engine_steps, _steps),
+    "step-tables": (made.step_tables, _step_tables),
+    "vidur-profiles": (made.vidur_profiles, _vidur_profiles),
+}
+"""By name: whole files of a kind, and what reads them in a folder."""
+
+
+def _inputs(originals: Callable[[], list[Files]]) -> st.SearchStrategy[bytes]:
+    known = cache(originals)
+
+    def drawn(random: Random) -> bytes:
+        return packed(damaged_files(random, random.choice(known())))
+
+    return st.randoms(use_true_random=False).map(drawn)
+
+
+TARGETS = [
+    Target(f"reader-{name}", _inputs(originals), _in_folder(read))
+    for name, (originals, read) in READERS.items()
+]

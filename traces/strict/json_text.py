@@ -1,0 +1,88 @@
+"""JSON of strangers to values, with limits: on bytes (unpacked ones too), on nesting and on the digits of a number."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from pathlib import Path
+from typing import Final
+
+from traces.errors import TraceError, VtwinError
+
+MOST_BYTES: Final = 4 << 30
+"""Of a file, unpacked. A small packed file may hold a hundred thousand times its size."""
+
+MOST_DIGITS: Final = 20
+"""An int64 has 19, and a double tells 17 apart."""
+
+_GZIP: Final = b"\x1f\x8b"
+_CHUNK: Final = 1 << 20
+
+
+def parse_value(text: bytes | str) -> object:
+    """Return the value that JSON text spells. Raises ValueError, in one line, for whatever is wrong with it."""
+    try:
+        return json.loads(text, parse_int=_integer)
+    except RecursionError as fault:
+        raise ValueError("values nested too deep") from fault
+    except UnicodeDecodeError as fault:
+        raise ValueError(f"bytes that are no text, at {fault.start}") from fault
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
+
+
+def finite(value: object) -> float:
+    """Return a value as a finite number. Raises ValueError or TypeError."""
+    number = float(value)  # type: ignore[arg-type]  # what is no number raises
+    if not abs(number) < float("inf"):
+        raise ValueError(f"{number}, which is no finite number")
+    return number
+
+
+def read_bytes(
+    path: Path, *, expected: str, error: type[VtwinError] = TraceError, most: int = MOST_BYTES
+) -> bytes:
+    """Return a file's bytes, unpacked where they are gzip's.
+
+    Raises ``error``, one line, for a file that cannot be read, is no whole gzip file, or unpacks to more than ``most``.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as fault:
+        raise error(f"{path}: got {fault.strerror}, expected {expected}") from fault
+    if content[:2] != _GZIP:
+        return content
+    try:
+        return b"".join(_unpacked(content, most=most))
+    except (EOFError, zlib.error) as fault:
+        raise error(f"{path.name}: got {fault}, expected a whole gzip file ({path})") from fault
+    except _TooLarge as fault:
+        raise error(
+            f"{path.name}: got a packed file of more than {most:,} bytes, expected fewer ({path})"
+        ) from fault
+
+
+class _TooLarge(Exception):  # noqa: N818 - told as an error of the caller's
+    """More came out than may."""
+
+
+def _unpacked(content: bytes, *, most: int) -> list[bytes]:
+    parts: list[bytes] = []
+    total, rest = 0, content
+    while rest:  # a gzip file may have several members
+        member = zlib.decompressobj(wbits=31)
+        while not member.eof:
+            part = member.decompress(rest, _CHUNK)
+            rest = member.unconsumed_tail
+            if not part and not rest and not member.eof:
+                raise EOFError("a file that ends too early")
+            parts.append(part)
+            total += len(part)
+            if total > most:
+                raise _TooLarge
+        rest = member.unused_data.lstrip(b"\0")
+    return parts

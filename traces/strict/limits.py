@@ -1,0 +1,17 @@
+"""The largest quantities that anything here may hold: beyond them a number is a mistake, or wraps."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MOST_TOKENS: Final = 1 << 30
+"""Of a request's prompt, and of its output: their sum fits in an int32."""
+
+MOST_US: Final = 1 << 53
+"""Of a time, 285 years: a double still tells one microsecond from the next. Unix times are a fifth of it."""
+
+MOST_S: Final = MOST_US / 1_000_000
+
+
+MOST_REQUESTS: Final = 100_000_000
+"""Of a load: they are drawn into memory at once."""

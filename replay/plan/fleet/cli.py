@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from replay.plan.fleet.pools_command import reserve
 from replay.plan.fleet.questions_command import disagg, flex, routers, split, whatif
 from replay.plan.fleet.size_command import show_profile, size
 
@@ -46,3 +47,8 @@ fleet_app.command(
     "flex",
     epilog="Example: vtwin fleet flex --workload azure_cdf.json --rate 200 --slo ttft_p99=2s --profile A100",
 )(flex)
+fleet_app.command(
+    "reserve",
+    epilog="Example: vtwin fleet reserve --workload cdf.json --diurnal 200:40 --slo ttft_p99=1s --profile A100 "
+    "--burst-price 1.8x",
+)(reserve)

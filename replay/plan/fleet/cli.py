@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from replay.plan.fleet.pools_command import reserve
+from replay.plan.fleet.pools_command import pools, reserve
 from replay.plan.fleet.questions_command import disagg, flex, routers, split, whatif
 from replay.plan.fleet.size_command import show_profile, size
 
@@ -52,3 +52,7 @@ fleet_app.command(
     epilog="Example: vtwin fleet reserve --workload cdf.json --diurnal 200:40 --slo ttft_p99=1s --profile A100 "
     "--burst-price 1.8x",
 )(reserve)
+fleet_app.command(
+    "pools",
+    epilog="Example: vtwin fleet pools pools.yaml --workload cdf.json --rate 200 --slo ttft_p99=1s",
+)(pools)

@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: help install demo test fuzz lint types docs bench validate live live-router conformance-random lock wheel wheel-check clean
+.PHONY: help install demo test fuzz lint types docs picture bench validate live live-router conformance-random lock wheel wheel-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ types: $(STAMP) ## mypy, strict
 
 docs: $(STAMP) ## renew docs/reference from the code's own tables
 	$(BIN)/python -m tests.docs
+
+picture: $(STAMP) ## the README's picture, from the demo's report; needs Chromium
+	$(BIN)/python -m tests.docs.picture
 
 bench: $(STAMP) ## the table of docs/performance.md
 	$(BIN)/python -m tests.bench

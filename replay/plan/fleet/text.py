@@ -250,10 +250,7 @@ def term_lines(made: Computed) -> list[str]:
     """Return the terms of a computed profile, ms, and what bounds a prompt."""
     profile, prefill = made.source.profile, made.prefill
     wide = max(len(each.name) for each in made.terms) + 2
-    rows = [
-        f"{each.name:<{wide}}{each.w_s * 1e3:>9.3f}{each.h_s * 1e3:>9.3f}  {each.source}"
-        for each in made.terms
-    ]
+    rows = [f"{each.name:<{wide}}{_ms(each.w_s):>9}{_ms(each.h_s):>9}  {each.source}" for each in made.terms]
     assumed = ", ".join(f"{name} {value:g}" for name, value in made.assumptions.items())
     return [
         f"terms of {made.source.name} at this workload's lengths, ms",
@@ -265,3 +262,8 @@ def term_lines(made: Computed) -> list[str]:
         f"{prefill.memory_s * 1e3:.1f}, so {prefill.bound} bound; the step takes {prefill.step_s * 1e3:.1f}",
         f"assumed (roofline's defaults; shares of the peak, µs): {assumed}",
     ]
+
+
+def _ms(seconds: float) -> str:
+    """Return milliseconds with three digits; what rounds to nothing has no sign."""
+    return f"{round(seconds * 1e3, 3) + 0.0:.3f}"

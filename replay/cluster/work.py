@@ -36,7 +36,7 @@ def cluster_work(trace: Trace, pacing: Pacing, cluster: ClusterConfig) -> Cluste
         tenants=tenants,
         adapter=requests.adapter,
         slo_priority=_slo_priorities(trace, cluster),
-        slo_target_us=trace.column("slo_target_us").fillna(-1).to_numpy(np.int64),
+        slo_target_us=_slo_targets(trace, cluster),
         clients=_clients(trace, requests, pacing, session=session),
     )
 
@@ -54,6 +54,16 @@ def _slo_priorities(trace: Trace, cluster: ClusterConfig) -> Int64s:
     of_none = slo_priority(None, cluster.slo_priorities)
     priorities: Int64s = np.array([*known, of_none], np.int64)[codes]  # code -1 is the last, of no class
     return priorities
+
+
+def _slo_targets(trace: Trace, cluster: ClusterConfig) -> Int64s:
+    """Return each request's target for its first token, µs: its own, else its class's at the gateway, else -1."""
+    own = trace.column("slo_target_us")
+    if cluster.flow_control is not None:
+        of_class = trace.column("slo_class").map(dict(cluster.flow_control.slo_targets_us))
+        own = own.fillna(of_class.astype("Int64"))
+    targets: Int64s = own.fillna(-1).to_numpy(np.int64)
+    return targets
 
 
 def _clients(

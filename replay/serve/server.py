@@ -155,6 +155,7 @@ async def _listening(site: Site, *, host: str, port: int) -> AsyncIterator[Liste
         make_app(site),
         access_log=None,
         logger=SILENT,
+        auto_decompress=False,  # as vLLM: a packed body is no JSON; and a broken one would never end
         handler_cancellation=True,  # a handler learns that its client is gone, and aborts the request
         shutdown_timeout=SHUTDOWN_PATIENCE_S,
     )

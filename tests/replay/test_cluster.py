@@ -13,7 +13,10 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from replay import load_config, pacing_of
 from replay.cluster.summary import jain_fairness
+from replay.cluster.work import cluster_work
+from tests.calibrate.known_servers import workload
 from traces import Trace, read_trace
 from vtwin import main
 
@@ -158,6 +161,19 @@ def test_ways_out_add_up_to_the_requests_and_say_why(
     assert trace.column("instance")[turned_away].isna().all()
     assert (trace.column("gateway_queue_us")[~turned_away] >= 0).all()
     assert trace.column("gateway_queue_us").max() > 0
+
+
+def test_a_class_has_its_target_at_the_gateway_and_a_request_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "twin.yaml"
+    flow = "{order: slo-deadline, slo_targets_us: {critical: 200000, batch: 9000000}}"
+    path.write_text(ONE + f"cluster: {{instances: 2, flow_control: {flow}}}\n")
+    cluster = load_config(path, allows_cluster=True).cluster
+    assert cluster is not None
+    trace = workload(4, rate=5, seed=1).with_columns(
+        slo_class=["critical", "batch", "critical", None], slo_target_us=[None, None, 7000, None]
+    )
+    work = cluster_work(trace, pacing_of(trace, simulates_rounds=True), cluster)
+    assert list(work.slo_target_us) == [200_000, 9_000_000, 7_000, -1]
 
 
 def test_a_gateway_that_takes_nobody_is_said_to_be_why(

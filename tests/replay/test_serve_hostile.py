@@ -53,13 +53,14 @@ async def test_a_whole_surrogate_pair_is_text() -> None:
         assert (await answer(client, "/v1/completions", b'{"prompt": "\\ud83d\\ude00"}'))[0] == 200
 
 
-async def test_a_body_that_is_not_what_its_encoding_says_is_an_error_of_its_client() -> None:
-    async with served(latency=QUICK, limits=Limits(max_body_bytes=1000)) as (_, client):
-        assert (await answer(client, "/tokenize", b"{}", **{"Content-Encoding": "gzip"}))[0] == 400
-        bomb = gzip.compress(b'{"prompt": "' + b"a" * 1_000_000 + b'"}')
-        assert len(bomb) < 1100
-        status, _ = await answer(client, "/tokenize", bomb, **{"Content-Encoding": "gzip"})
-        assert status == 413
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+async def test_a_packed_body_is_no_json_whatever_its_size_and_whether_it_is_one(encoding: str) -> None:
+    packed = gzip.compress(b'{"prompt": "' + b"a" * 1_000_000 + b'"}')
+    async with served(latency=QUICK) as (_, client), asyncio.timeout(SOON_S):
+        for body in (packed, b"{}" * 150_000):  # the second would be read without end by what unpacks
+            status, said = await answer(client, "/tokenize", body, **{"Content-Encoding": encoding})
+            assert status == 400
+            assert "not JSON" in said
 
 
 async def test_a_header_that_is_no_utf8_is_a_wrong_key() -> None:

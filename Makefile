@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: help install demo test fuzz lint types docs bench validate live live-router conformance-random lock wheel wheel-check clean
+.PHONY: help install demo test fuzz lint types docs picture bench validate live live-router soak conformance-random lock wheel wheel-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,17 +45,24 @@ types: $(STAMP) ## mypy, strict
 docs: $(STAMP) ## renew docs/reference from the code's own tables
 	$(BIN)/python -m tests.docs
 
+picture: $(STAMP) ## the README's picture, from the demo's report; needs Chromium
+	$(BIN)/python -m tests.docs.picture
+
 bench: $(STAMP) ## the table of docs/performance.md
 	$(BIN)/python -m tests.bench
 
 validate: $(STAMP) ## the tables of docs/validation.md that need public data (VTWIN_DATA=folder)
 	$(BIN)/python -m tests.validation
 
-live: $(STAMP) ## the loop against a real vLLM server on this machine's CPU
+live: $(STAMP) ## the openai client and vllm bench against serve; the loop against a real vLLM on this machine's CPU
+	$(BIN)/python -m tests.live.clients
 	$(BIN)/python -m tests.live
 
 live-router: $(STAMP) ## real routers in front of emulated servers, beside the simulated cluster
 	$(BIN)/python -m tests.live.routers
+
+soak: $(STAMP) ## ten minutes of serve and observe at a low rate: the memory of both, which must stay flat
+	$(BIN)/python -m tests.live.soak
 
 N := 200
 SEED := 1

@@ -82,10 +82,7 @@ def coefficients(fit: Fit, suggested: tuple[SuggestedRun, ...], beyond: BeyondLo
 def _candidates(fit: Fit) -> list[Table]:
     """Return the table of the models that were compared, if any."""
     rows: list[list[str | Cell]] = [list(row) for row in tables.candidate_rows(fit)]
-    caption = (
-        "Models compared on held-out requests. Of those within two standard errors of the best, the one is chosen that "
-        "goes on most safely beyond the traces."
-    )
+    caption = f"Models compared on held-out requests. Chosen: {tables.choice_text(fit)}."
     return (
         [Table(head=list(tables.CANDIDATE_HEAD), rows=rows, align="lrrrl", caption=caption)] if rows else []
     )

@@ -205,7 +205,7 @@ def _fit(fit: Fit) -> str:
         f"{'' if fit.converged else '; **the search did not converge**'}.",
     ]
     if compared := tables.candidate_rows(fit):
-        lines.append(table(tables.CANDIDATE_HEAD, compared))
+        lines += [table(tables.CANDIDATE_HEAD, compared), f"Chosen: {tables.choice_text(fit)}."]
     if beside := tables.blackbox_rows(fit):
         lines.append(table(tables.BLACKBOX_HEAD, beside))
     return "\n\n".join(lines)

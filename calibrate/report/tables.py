@@ -14,6 +14,7 @@ from calibrate.compare.served import LATENCIES as SERVED_LATENCIES
 from calibrate.compare.served import STATISTICS as SERVED_STATISTICS
 from calibrate.compare.served import ServedSide, served_sides
 from calibrate.findings import Calibration, Compared
+from calibrate.fit.model_selection import NEAR
 from calibrate.fit.objective.coefficients import UNITS
 from calibrate.fit.result import Fit
 
@@ -39,6 +40,19 @@ def candidate_rows(fit: Fit) -> list[list[str]]:
         ]
         for each in fit.candidates
     ]
+
+
+def choice_text(fit: Fit) -> str:
+    """Return why the chosen model was chosen, in a sentence; empty where none was to be chosen."""
+    chosen = next((each for each in fit.candidates if each.chosen), None)
+    if chosen is None:
+        return ""
+    if chosen.difference <= 0:
+        return f"{chosen.name}: the smallest held-out loss"
+    return (
+        f"{chosen.name}: its loss is within {NEAR:g} standard errors of the smallest, and of those it goes on most "
+        "safely beyond the fitted loads"
+    )
 
 
 BLACKBOX_HEAD = ("blackbox, not chosen", "value", "interval", "unit")

@@ -73,7 +73,14 @@ def tables_of(calibration: Calibration) -> list[Table]:
     if calibration.fit is not None:
         found.append(_coefficients(calibration.fit))
         if compared := tables.candidate_rows(calibration.fit):
-            found.append(_table("latency models compared", tables.CANDIDATE_HEAD, compared))
+            found.append(
+                _table(
+                    "latency models compared",
+                    tables.CANDIDATE_HEAD,
+                    compared,
+                    caption=f"chosen: {tables.choice_text(calibration.fit)}",
+                )
+            )
         if beside := tables.blackbox_rows(calibration.fit):
             found.append(_table("blackbox, not chosen", ("", *tables.BLACKBOX_HEAD[1:]), beside))
     if calibration.excluded:

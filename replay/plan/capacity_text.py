@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from replay.plan.capacity import STEP_TIME, THROUGHPUT, Binding, Capacity
 from replay.plan.evaluation import FAILED, SETTLING, Evaluation
+from replay.plan.json_values import or_null
 from replay.units import shown_time
 from traces.run_slo import RunLimit
 
@@ -67,19 +68,15 @@ def _evaluation(each: Evaluation, found: Capacity, limits: Sequence[RunLimit]) -
     return {
         "rate": each.rate_per_s,
         "met": found.is_met(each, limits),
-        "values_us": {name: _known(value) for name, value in each.values_us.items()},
+        "values_us": {name: or_null(value) for name, value in each.values_us.items()},
         "failed_frac": each.failed_frac,
         "output_token_throughput": each.output_tokens_per_s,
         "num_preemptions": each.num_preemptions,
         **{
-            f"{name}_us": {"p50": _known(median), "p99": _known(p99)}
+            f"{name}_us": {"p50": or_null(median), "p99": or_null(p99)}
             for name, (median, p99) in each.curve_us.items()
         },
     }
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value
 
 
 def interval_method(found: Capacity) -> str | None:

@@ -12,7 +12,7 @@ from importlib.metadata import version
 
 from aiohttp import web
 
-from replay.serve.limits import Limits, check_prompts, parsed_body, planned_answers
+from replay.serve.limits import Limits, check_kv, check_prompts, parsed_body, planned_answers
 from replay.serve.metrics import exposition
 from replay.serve.protocol import (
     TOO_DEEP,
@@ -28,7 +28,7 @@ from replay.serve.protocol import (
     token_ids,
 )
 from replay.serve.realtime import Client
-from replay.serve.replies import DONE, Reply, Usage
+from replay.serve.replies import DONE, Reply, Usage, refused
 from replay.serve.tokens import decode, encode, small_ids
 from replay.serve.twin import Generation, Twin
 from sim import EngineConfig
@@ -48,6 +48,7 @@ class Site:
     request_metrics: bool
     created: int
     delay_s: float = 0.0
+    has_queue: bool = False
     limits: Limits = field(default_factory=Limits)
     numbers: itertools.count[int] = field(default_factory=itertools.count)
 
@@ -233,6 +234,7 @@ async def _generate(request: web.Request, job: Job) -> web.StreamResponse:
         message = f"priority: got {job.priority}, expected 0: the scheduling policy is fcfs"
         raise Refusal(message, param="priority")
     answers = await planned_answers(job, max_model_len=site.max_model_len, limits=site.limits)
+    check_kv(job, answers, site.engines)
     if site.delay_s > 0:
         await asyncio.sleep(site.delay_s)
     generations = _started(site, job, answers, client_of(request))
@@ -283,12 +285,20 @@ def _reply_id(request: web.Request, job: Job) -> str:
     return f"{'chatcmpl' if job.chat else 'cmpl'}-{own}"
 
 
+async def _change(generations: Sequence[Generation]) -> None:
+    """Wait until something has happened to one of them. Raises Refusal where one will not be answered."""
+    changed = generations[0].changed
+    await changed.wait()
+    changed.clear()
+    for generation in generations:
+        if generation.refusal is not None:
+            raise generation.refusal
+
+
 async def _whole(site: Site, job: Job, reply: Reply, generations: Sequence[Generation]) -> web.Response:
     """Return the answer when its last token is due."""
     while not all(generation.is_finished for generation in generations):
-        changed = generations[0].changed
-        await changed.wait()
-        changed.clear()
+        await _change(generations)
     answers = [generation.answer for generation in generations]
     body = reply.whole(
         answers,
@@ -304,14 +314,23 @@ async def _whole(site: Site, job: Job, reply: Reply, generations: Sequence[Gener
 async def _stream(
     request: web.Request, job: Job, reply: Reply, generations: Sequence[Generation]
 ) -> web.StreamResponse:
-    """Send each token as an event when it is due; tokens that wait for the socket share one, as in vLLM."""
+    """Send each token as an event when it is due; tokens that wait for the socket share one, as in vLLM.
+
+    Where a gateway holds requests, the headers wait for the first token: its refusal has a status of its own.
+    """
     site = request.app[SITE]
+    if site.has_queue:
+        await _change(generations)
+        generations[0].changed.set()
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
     await response.prepare(request)
-    changed, num_open = generations[0].changed, len(generations)
+    num_open = len(generations)
     while num_open:
-        await changed.wait()
-        changed.clear()
+        try:
+            await _change(generations)
+        except Refusal as refusal:
+            await response.write(refused(refusal) + DONE)
+            break
         events = []
         for index, generation in enumerate(generations):
             if generation.num_ready > generation.num_sent:

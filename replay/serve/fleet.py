@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from replay.serve.live_router import LiveRouter
 from replay.serve.realtime import NOBODY, Client, RealtimeEngine
 from sim import Engine, Outcomes, View
 from sim.cluster.config import ClusterConfig
+
+if TYPE_CHECKING:
+    from sim.cluster.run.world import Exit
 
 
 class RealtimeFleet:
@@ -101,6 +105,10 @@ class RealtimeFleet:
         """Return what became of a request so far, one row."""
         instance, own = self._place_of[request]
         return self._engines[instance].outcome(own)
+
+    def exits(self) -> list[tuple[int, Exit]]:
+        """Return nobody: who was admitted is answered."""
+        return []
 
     def instance_of(self, request: int) -> int:
         """Return the number of the engine that serves a request."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -11,6 +11,8 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestPayloadError
 
 from replay.serve.protocol import Answer, Job, Refusal, plan_answer
+from sim import EngineConfig
+from sim.config import UNBOUNDED
 
 Parsed = TypeVar("Parsed")
 
@@ -84,3 +86,22 @@ def _check_tokens(num_tokens: int, limits: Limits) -> None:
             f"{limits.max_request_tokens:,} (--max-request-tokens)"
         )
         raise Refusal(message, param="prompt")
+
+
+def check_kv(job: Job, answers: Sequence[Answer], engines: Sequence[EngineConfig]) -> None:
+    """Raise Refusal where a request needs more KV blocks than an engine has: it would wait for ever.
+
+    vLLM does not start where a request of max_model_len tokens would not fit, so it has no such answer.
+    """
+    for engine in engines:
+        if engine.num_gpu_blocks == UNBOUNDED:
+            continue
+        most = (engine.num_gpu_blocks - 1) * engine.block_size  # block 0 is the null block
+        for prompt, answer in zip(job.prompts, answers, strict=True):
+            stored = len(prompt) + len(answer.texts) - 1  # the last token is never stored
+            if min(stored, engine.max_model_len) > most:
+                message = (
+                    f"This server's KV cache holds {most:,} tokens. However, your request needs {stored:,} of them "
+                    f"({len(prompt):,} in the prompt, {len(answer.texts):,} in the answer)."
+                )
+                raise Refusal(message, param="max_tokens")

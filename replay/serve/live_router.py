@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from sim.cluster.config import ClusterConfig
 
 FIRST_ROWS = 1024
+NUM_TENANTS = 1024
+"""Tenants that take turns in a gateway's queue; those that come later take theirs with the requests of no tenant."""
+
 NUM_SESSIONS = 1 << 16
 """Sessions that are told apart; beyond, the one not seen for longest gives its place to a new one."""
 
@@ -47,10 +50,14 @@ class LiveRouter:
         )
         budgets = cluster.admission.budgets if isinstance(cluster.admission, TenantBudget) else {}
         self._tenants = {name: number for number, name in enumerate(budgets)}
+        flow = cluster.flow_control
+        self._knows_tenants = flow is not None and flow.fairness == "round-robin"
+        self.num_tenants = len(budgets) + (NUM_TENANTS if self._knows_tenants else 0)
+        self._targets_us = {} if flow is None else flow.slo_targets_us
         self._admission = new_admission(
             cluster.admission,
             num_seats=sum(pool.instances * pool.engine.max_num_seqs for pool in cluster.pools),
-            tenants=list(self._tenants),
+            tenants=[*self._tenants, *([""] * (self.num_tenants - len(budgets)))],
             compatibility=cluster.compatibility,
         )
         self._is_stale = cluster.snapshot_interval_us.cache > 0
@@ -67,7 +74,10 @@ class LiveRouter:
     ) -> bool:
         """Return whether request ``number`` (0, 1, 2 …) is taken."""
         self._add(number, prompt_tokens=prompt_tokens, hash_ids=hash_ids, client=client)
-        return bool(admit(self._admission, self._fleet, self._table, number, now_us))
+        is_admitted = bool(admit(self._admission, self._fleet, self._table, number, now_us))
+        if is_admitted:
+            self._under_way.add(number)
+        return is_admitted
 
     def choose(
         self,
@@ -95,7 +105,6 @@ class LiveRouter:
                 self._router = with_room_for(self._router, len(hash_ids))
                 chosen = decide(self._router, self._fleet, self._table, number, now_us)
         settle(self._router, self._fleet, self._table, number, chosen)
-        self._under_way.add(number)
         return int(chosen)
 
     def first_token(self, number: int, instance: int) -> None:
@@ -108,9 +117,23 @@ class LiveRouter:
         """Note that a request has left its instance."""
         self.first_token(number, instance)
         finish(self._router, self._fleet, self._table, number, instance)
+        self.leave(number)
+        self._has_first.discard(number)
+
+    def leave(self, number: int) -> None:
+        """Note that an admitted request is gone, whether or not it got to an instance."""
         leave(self._admission, self._table, number)
         self._under_way.discard(number)
-        self._has_first.discard(number)
+
+    @property
+    def table(self) -> RequestTable:
+        """The requests so far."""
+        return self._table
+
+    @property
+    def fleet(self) -> Fleet:
+        """The instances as the gateway sees them."""
+        return self._fleet
 
     def see(self, engines: Sequence[RealtimeEngine], time_us: int) -> None:
         """Take a snapshot of every engine at ``time_us``, up to which their steps were taken."""
@@ -146,7 +169,10 @@ class LiveRouter:
         table.hash_offsets[number + 1] = end
         table.prompt_tokens[number] = prompt_tokens
         table.session[number] = self._number_of(client.session) if client.session else NOWHERE
+        if self._knows_tenants and client.tenant and len(self._tenants) < self.num_tenants:
+            self._tenants.setdefault(client.tenant, len(self._tenants))
         table.tenant[number] = self._tenants.get(client.tenant, NOWHERE)
+        table.slo_target_us[number] = self._targets_us.get(client.slo_class, NOWHERE)
         table.slo_priority[number] = slo_priority(client.slo_class or None, self._cluster.slo_priorities)
 
     def _compacted(self, number: int, num_more: int) -> RequestTable:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim import Engine, Outcomes, View
+
+if TYPE_CHECKING:
+    from sim.cluster.run.world import Exit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +62,11 @@ class Realtime(Protocol):
     def outcome(self, request: int) -> Outcomes:
         """Return what became of a request so far, one row."""
 
-    def instance_of(self, request: int) -> int:
-        """Return the number of the engine that serves a request."""
+    def exits(self) -> list[tuple[int, Exit]]:
+        """Return who has left without an answer, and by which way, once each."""
+
+    def instance_of(self, request: int) -> int | None:
+        """Return the number of the engine that serves a request; None while it waits in a gateway's queue."""
 
     def forget(self, request: int) -> None:
         """Let go of a request that nobody asks about any more."""
@@ -116,11 +122,23 @@ class RealtimeEngine:
     def tokens(self, now_us: int) -> list[tuple[int, int]]:
         """Return (request, time_us) of the tokens whose time has come, in order of time."""
         self.advance(now_us)
+        return self.due(self._now_us)
+
+    def due(self, by_us: int) -> list[tuple[int, int]]:
+        """Return (request, time_us) of the tokens known so far whose time has come, in order of time."""
         out = []
-        while self._due and self._due[0][0] <= self._now_us:
+        while self._due and self._due[0][0] <= by_us:
             time_us, _, request = heapq.heappop(self._due)
             out.append((request, time_us))
         return out
+
+    def next_due_us(self) -> int | None:
+        """Return when the next token is due that is known so far."""
+        return self._due[0][0] if self._due else None
+
+    def next_step_us(self) -> int | None:
+        """Return when the engine's next step starts, None when it has nothing to do."""
+        return self._engine.next_time_us()
 
     def views(self, now_us: int) -> list[View]:
         """Return the engine's state now, in a list of one."""
@@ -130,6 +148,10 @@ class RealtimeEngine:
     def outcome(self, request: int) -> Outcomes:
         """Return what became of a request so far, one row."""
         return self._engine.outcomes(slice(request, request + 1))
+
+    def exits(self) -> list[tuple[int, Exit]]:
+        """Return nobody: an engine answers all that it has taken."""
+        return []
 
     def instance_of(self, request: int) -> int:  # noqa: ARG002 - there is one
         """Return 0."""
@@ -158,9 +180,15 @@ class RealtimeEngine:
 
     def advance(self, now_us: int) -> None:
         """Take every step that starts by now; their tokens wait for their time."""
+        self.step(now_us)
+
+    def step(self, now_us: int) -> list[int]:
+        """Do what ``advance`` does; return whose tokens the steps have brought, once for each."""
         self._now_us = max(self._now_us, now_us)
         self._engine.advance(self._now_us + 1)
         requests, times = self._engine.take_tokens()
         for request, time_us in zip(requests.tolist(), times.tolist(), strict=True):
             heapq.heappush(self._due, (time_us, self._num_emitted, request))
             self._num_emitted += 1
+        computed: list[int] = requests.tolist()
+        return computed

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from replay.serve.protocol import Answer
+from replay.serve.protocol import Answer, Refusal
 from replay.serve.tokens import Tokens
 
 DONE = b"data: [DONE]\n\n"
@@ -142,3 +142,8 @@ class Reply:
         )
         ends = {"finish_reason": answer.finish_reason, "stop_reason": answer.stop_reason}
         return {"index": index, **said, "logprobs": None, **ends}
+
+
+def refused(refusal: Refusal) -> bytes:
+    """Return the event that says within a stream why it ends."""
+    return b"data: " + _json(refusal.body()) + b"\n\n"

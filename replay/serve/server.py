@@ -18,6 +18,7 @@ from aiohttp import web
 from replay.serve.app import Site, make_app
 from replay.serve.fleet import RealtimeFleet
 from replay.serve.limits import Limits
+from replay.serve.queued_fleet import QueuedFleet
 from replay.serve.realtime import Realtime, RealtimeEngine
 from replay.serve.twin import Twin
 from replay.twin.config import TwinConfig
@@ -84,9 +85,14 @@ async def serving(
     def serves(num_keys: int) -> Realtime:
         if cluster is None:
             return RealtimeEngine(Engine(config.engine, config.latency, record="tokens"))
-        return RealtimeFleet(cluster, num_keys=num_keys)
+        kind = RealtimeFleet if cluster.flow_control is None else QueuedFleet
+        return kind(cluster, num_keys=num_keys)
 
-    delay_us = 0 if cluster is None else cluster.latency.admission_us + cluster.latency.routing_us
+    has_queue, delay_us = False, 0
+    if cluster is not None:
+        has_queue = cluster.flow_control is not None
+        _warm_up_gateway(QueuedFleet if has_queue else RealtimeFleet, cluster)
+        delay_us = cluster.latency.admission_us + (0 if has_queue else cluster.latency.routing_us)
     site = Site(
         engines=engines,
         vllm_version=config.vllm_version,
@@ -96,6 +102,7 @@ async def serving(
         request_metrics=request_metrics,
         created=int(time.time()),
         delay_s=delay_us / 1e6,
+        has_queue=has_queue,
         limits=limits,
     )
     async with _listening(site, host=host, port=port) as listening:
@@ -127,7 +134,6 @@ async def serving_instances(
 def check_can_serve(cluster: ClusterConfig) -> None:
     """Raise ConfigError on what only a simulation of a whole trace can do."""
     refused = {
-        "flow_control": cluster.flow_control is not None,
         "autoscaler": any(pool.autoscaler is not None for pool in cluster.pools),
         "failures": cluster.failures is not None,
         "retries": cluster.retries is not None,
@@ -228,3 +234,14 @@ def _warm_up(pool: Pool) -> None:
     engine.advance(10**12)
     engine.take_tokens()
     engine.outcomes()
+
+
+def _warm_up_gateway(kind: type[RealtimeFleet | QueuedFleet], cluster: ClusterConfig) -> None:
+    """Load what a gateway runs, so that the first request does not wait half a second for it."""
+    fleet = kind(cluster, num_keys=2)
+    taken = [fleet.submit(0, prompt_tokens=1, output_tokens=1) for _ in range(2)]
+    if taken[1] is not None:
+        fleet.abort(0, taken[1][0])
+    while (next_us := fleet.next_time_us()) is not None:
+        fleet.tokens(next_us)
+        fleet.exits()

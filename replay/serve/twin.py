@@ -10,7 +10,7 @@ import numpy as np
 
 from replay.serve.blocks import BlockNumbers
 from replay.serve.metrics import Metrics
-from replay.serve.protocol import Answer
+from replay.serve.protocol import Answer, Refusal
 from replay.serve.realtime import NOBODY, Client, Realtime
 from replay.serve.tokens import Tokens
 from sim import EngineConfig, View
@@ -24,6 +24,15 @@ REMEMBERED_AT_LEAST = 1_000_000
 REMEMBERED_UNBOUNDED = 1 << 22
 """The same where a KV cache has no bound: beyond, a content seen long ago may be taken for a new one."""
 
+TOO_MANY = 429
+
+REFUSALS = {
+    "SHED": (TOO_MANY, "the gateway's queue is full, and the request gave its place to a more important one"),
+    "EXPIRED": (503, "the request waited in the gateway's queue as long as it may"),
+    "EVICTED": (503, "the request was taken off its instance for a more important one"),
+}
+"""What a client is told whose request has left by another way than with all its tokens: status and message."""
+
 Clock = Callable[[], int]
 
 
@@ -32,7 +41,8 @@ class Generation:
     """One answer under way. ``num_ready`` tokens are due, ``num_sent`` of them have been sent.
 
     Times are µs of the server's clock, None before they are known; ``unsent_us`` is when the oldest token
-    that is ready and unsent was due.
+    that is ready and unsent was due. ``instance`` is None while it waits in a gateway's queue; ``refusal``: it left by
+    another way than with all its tokens.
     """
 
     number: int
@@ -40,7 +50,8 @@ class Generation:
     num_prompt_tokens: int
     arrival_us: int
     changed: asyncio.Event
-    instance: int = 0
+    instance: int | None = None
+    refusal: Refusal | None = None
     num_ready: int = 0
     num_sent: int = 0
     first_us: int | None = None
@@ -134,15 +145,17 @@ class Twin:
     def drop(self, generation: Generation) -> None:
         """Let go of a request: abort it where its client is gone before its end."""
         if self._live.pop(generation.number, None) is not None:
+            generation.instance = self._realtime.instance_of(generation.number)
             self._realtime.abort(self._clock_us(), generation.number)
-            self.metrics[generation.instance].finished["abort"] += 1
+            if generation.instance is not None:
+                self.metrics[generation.instance].finished["abort"] += 1
             self._arm()
         else:
             self._realtime.forget(generation.number)
 
     def mark_sent(self, generation: Generation) -> None:
         """Note that everything ready has been handed to the socket."""
-        if generation.unsent_us is not None:
+        if generation.unsent_us is not None and generation.instance is not None:
             lag_us = self._clock_us() - generation.unsent_us
             self.metrics[generation.instance].send_lag.observe(lag_us / 1e6)
         generation.unsent_us, generation.num_sent = None, generation.num_ready
@@ -178,11 +191,20 @@ class Twin:
             generation = self._live.get(number)
             if generation is not None:
                 self._token(generation, time_us)
+        for number, way in self._realtime.exits():
+            generation = self._live.pop(number, None)
+            if generation is not None:
+                status, message = REFUSALS[way.name]
+                kind = "TooManyRequests" if status == TOO_MANY else "ServiceUnavailable"
+                generation.refusal = Refusal(message, status=status, kind=kind)
+                generation.changed.set()
         self._arm()
 
     def _token(self, generation: Generation, time_us: int) -> None:
         """Announce one token that is due."""
-        metrics = self.metrics[generation.instance]
+        instance = self._realtime.instance_of(generation.number)
+        assert instance is not None  # noqa: S101 - who has a token has an engine
+        generation.instance, metrics = instance, self.metrics[instance]
         metrics.generation_tokens += 1
         if generation.first_us is None:
             generation.first_us = time_us
@@ -196,11 +218,11 @@ class Twin:
         generation.num_ready += 1
         if generation.is_finished:
             del self._live[generation.number]
-            self._count_finished(generation, time_us)
+            self._count_finished(generation, metrics, time_us)
         generation.changed.set()
 
-    def _count_finished(self, generation: Generation, time_us: int) -> None:
-        metrics, timing = self.metrics[generation.instance], self.timing(generation)
+    def _count_finished(self, generation: Generation, metrics: Metrics, time_us: int) -> None:
+        timing = self.timing(generation)
         metrics.finished[generation.answer.finish_reason] += 1
         metrics.e2e.observe((time_us - generation.arrival_us) / 1e6)
         metrics.queue.observe(timing.queue_us / 1e6)

@@ -6,9 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from sim.fleet.profile import GpuProfile
 from sim.fleet.queueing import Wait
-from sim.fleet.sizing import Objective, pool_at
+from sim.fleet.sizing import Objective, percentile_with, pool_at, prefill_s
 from sim.fleet.workload import Lengths
 
 HOURS_PER_YEAR = 8766.0
@@ -64,8 +66,9 @@ def curtail(
     """Return what shedding each share of the fleet's power at this rate does.
 
     Power is cut by fewer requests at once per engine, found from the power curve turned around. Where the rest still
-    keeps up, the formulas of sizing say the TTFT. Where it does not, the queue grows at rate - capacity, and the SLO
-    holds until the queue is as long as the rest serves within the limit.
+    keeps up, the formulas of sizing say the TTFT, with the tail of prefill in it. Where it does not, the queue grows
+    at rate - capacity, and the SLO holds until the queue is as long as the rest serves within what the limit leaves
+    beside the 99th percentile of prefill.
     """
     full = pool_at(profile, lengths, rate_per_s, context=context, engines=engines)
     drawn = profile.power_w(full.active)
@@ -110,20 +113,26 @@ def _cut(
     service = busy.mean_iterations * busy.iteration_s(left)
     capacity = engines * left / service
     wait = Wait.of(engines * left, rate_per_s, 1 / service, busy.cv2)
-    prefill = float(profile.prefill_iterations(lengths).max()) * (busy.w_s + left * busy.decode_s)
-    prefill += float(profile.prefill_compute_s(lengths).max())
-    ttft = wait.percentile_s(0.99) + prefill
+    active = min(busy.active(rate_per_s / engines), float(left))
+    own = prefill_s(profile, lengths, active=active)
+    ttft = percentile_with(wait, own, share=0.99)
     return Curtailment(
         shed_frac=share,
         shed_w=share * drawn_w * engines,
         slots=left,
         utilization=rate_per_s / capacity,
         ttft_p99_s=ttft,
-        lasts_s=_lasts_s(rate_per_s, capacity, ttft, prefill, objective.ttft_p99_s),
+        lasts_s=_lasts_s(
+            rate_per_s,
+            capacity,
+            ttft=ttft,
+            prefill=float(np.percentile(own, 99, method="inverted_cdf")),
+            limit=objective.ttft_p99_s,
+        ),
     )
 
 
-def _lasts_s(rate: float, capacity: float, ttft: float, prefill: float, limit: float) -> float:
+def _lasts_s(rate: float, capacity: float, *, ttft: float, prefill: float, limit: float) -> float:
     """Return how long TTFT stays within a limit: for ever, not at all, or until the queue has grown too long."""
     if ttft <= limit:
         return math.inf

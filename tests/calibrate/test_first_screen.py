@@ -5,12 +5,14 @@ from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from calibrate import command
 from calibrate.compare.bootstrap import Estimate
 from calibrate.findings import Accuracy, Calibration, NoiseFloor, Options
+from calibrate.fit.model_selection import select
 from calibrate.number_format import METRIC_NAMES, in_one_unit, percent
 from calibrate.report import html, terminal
 from calibrate.report.document import document_of
@@ -247,3 +249,14 @@ def test_runs_whose_requests_differ_are_not_on_one_curve() -> None:
 )
 def test_a_column_has_one_unit(values: list[float | None], unit: str, shown: list[str]) -> None:
     assert in_one_unit(values) == (unit, [shown])
+
+
+def test_a_chosen_model_is_shown_with_the_reason(fitted: Calibration) -> None:
+    assert fitted.fit is not None
+    scores = {"blackbox": np.array([1.0, 1.1, 0.9]), "attention": np.array([1.01, 1.09, 0.92])}
+    near = replace(fitted, fit=replace(fitted.fit, candidates=select(scores, known=set())))
+    said = markdown_of(near, command="x")
+    assert "Chosen: attention: its loss is within 2 standard errors of the smallest" in said
+    scores["attention"] += 5
+    far = replace(fitted, fit=replace(fitted.fit, candidates=select(scores, known=set())))
+    assert "Chosen: blackbox: the smallest held-out loss." in markdown_of(far, command="x")

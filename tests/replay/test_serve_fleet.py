@@ -29,7 +29,7 @@ from sim.cluster.gateway.admission import (
     TokenBucket,
     UtilizationShed,
 )
-from sim.cluster.gateway.flow_config import FlowControl
+from sim.cluster.infrastructure.config import Retries
 from sim.cluster.routing.policies import LeastLoaded, Session
 from sim.cluster.run.prepare import ClusterWork
 from sim.cluster.simulation import simulate_cluster
@@ -241,8 +241,8 @@ async def test_the_gateway_s_latency_is_in_the_answer() -> None:
 
 
 async def test_what_only_a_whole_trace_can_be_simulated_with_is_refused() -> None:
-    cluster = ClusterConfig(pools=(Pool(engine=ENGINE, latency=LATENCY),), flow_control=FlowControl())
-    with pytest.raises(ConfigError, match=r"cluster\.flow_control: got it with serve"):
+    cluster = ClusterConfig(pools=(Pool(engine=ENGINE, latency=LATENCY),), retries=Retries())
+    with pytest.raises(ConfigError, match=r"cluster\.retries: got it with serve"):
         async with serving(TwinConfig(engine=ENGINE, latency=LATENCY, cluster=cluster)):
             pass
 

@@ -151,3 +151,16 @@ async def test_whatever_is_sent_is_answered_soon_and_with_no_fault_of_the_server
         assert {200, 400} <= seen
         assert slowest < SOON_S
         assert (await client.get("/health")).status == 200
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_what_the_kv_cache_can_never_hold_is_refused_and_what_just_fits_runs(is_async: bool) -> None:
+    engine = {"num_gpu_blocks": 5, "async_scheduling": is_async}  # 4 blocks of 16 tokens
+    async with served(latency=QUICK, engine=engine) as (_, client):
+        body = {"prompt": [7] * 40, "ignore_eos": True}
+        async with client.post("/v1/completions", json={**body, "max_tokens": 26}) as answer:
+            assert answer.status == 400
+            assert "holds 64 tokens" in (await answer.json())["error"]["message"]
+        timeout = aiohttp.ClientTimeout(total=5)
+        async with client.post("/v1/completions", json={**body, "max_tokens": 25}, timeout=timeout) as answer:
+            assert (await answer.json())["usage"]["completion_tokens"] == 25

@@ -122,6 +122,14 @@ def test_a_gpu_on_record_brings_its_latency_and_vllms_own_defaults(tmp_path: Pat
         twin_text(start_from_serve("vllm serve nobody/knows"), gpu="H100")
 
 
+def test_a_flag_that_looks_like_a_slip_is_told_with_the_one_that_may_be_meant() -> None:
+    _, notes = twin_text(
+        start_from_serve("vllm serve Qwen/Qwen3-8B --max-num-seq 3 --gpu-memory-utilisation 0.8 --seed 1")
+    )
+    assert "--max-num-seq 3: not in the twin, did you mean --max-num-seqs?" in notes
+    assert "--gpu-memory-utilisation 0.8: not in the twin, did you mean --gpu-memory-utilization?" in notes
+
+
 def test_flags_that_bear_on_the_speed_become_hardware_where_the_gpu_is_named(tmp_path: Path) -> None:
     command = "vllm serve Qwen/Qwen3-8B -tp 2 --gpu-memory-utilization 0.8 --kv-cache-dtype fp8 --new-flag 1"
     text, notes = twin_text(start_from_serve(command), gpu="A100-80")

@@ -2,7 +2,8 @@
 
 The same points and the same latency model (physics, unfitted) as in ``tests.validation.silicon``. Output tokens per
 second of a closed loop: measured from TTFT and TPOT by Little's law, simulated by the engine, and by formula from a
-profile of the model at the point's lengths.
+profile of the model at the point's lengths; "computed": the same from a profile that the tables of models and GPUs give
+(roofline, as ``vtwin fleet profile --model``).
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ import numpy as np
 
 from replay.plan.fleet.profiles import from_twin
 from replay.twin.config import TwinConfig
+from sim import LatencyModel, PeakTimes, Roofline
 from sim.fleet import Lengths
 from tests.validation import silicon
 
 
-def by_formula(ready: silicon.Prepared) -> float:
-    """Return output tokens per second of as many requests at once as the point has."""
+def by_formula(ready: silicon.Prepared, make: Callable[[PeakTimes], LatencyModel] | None = None) -> float:
+    """Return output tokens per second of as many requests at once as the point has; ``make`` None: physics."""
     point = ready.point
     lengths = Lengths(
         input_tokens=ready.requests.prompt_tokens.astype(np.float64),
@@ -29,7 +31,7 @@ def by_formula(ready: silicon.Prepared) -> float:
     )
     twin = cast(
         "TwinConfig",
-        SimpleNamespace(engine=ready.engine, latency=silicon.physics()(ready.peak), num_gpus={}),
+        SimpleNamespace(engine=ready.engine, latency=(make or silicon.physics())(ready.peak), num_gpus={}),
     )
     profile = from_twin(twin, lengths, context=point.isl + point.osl, name="point").profile
     busy = profile.busy(lengths)
@@ -49,6 +51,7 @@ def table(data: Path) -> str:
     judged = silicon.prepare(point for point in points if not point.is_ours_to_tune)
     ways: dict[str, Callable[[silicon.Prepared], float]] = {
         "formula": by_formula,
+        "computed": lambda ready: by_formula(ready, lambda peak: Roofline(peak=peak)),
         "engine": lambda ready: of_loop(ready.point, *silicon.simulated(ready, silicon.physics())),
     }
     measured = np.array([of_loop(each.point, each.point.ttft_ms, each.point.tpot_ms) for each in judged])

@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from replay.pages import (
     Cell,
@@ -22,6 +23,7 @@ from replay.pages import (
     Part,
     Prose,
     Rule,
+    Scale,
     Section,
     Table,
     chart,
@@ -37,6 +39,8 @@ from sim.fleet import GpuProfile, Lengths
 from sim.fleet.sizing import Infeasible, Objective, size_pool
 from traces.atomic import write_text
 from traces.files.write import tool_version
+
+Floats = NDArray[np.float64]
 
 LOADS = np.linspace(0.1, 2.0, 20)
 """Multiples of the planned rate at which the cost is drawn."""
@@ -159,7 +163,7 @@ def _load(plan: FleetPlan) -> Section:
         Line(x=rates, y=np.array(totals, float), name="simulated", steps=True),
         Rule(start=(plan.rate_per_s, y.low), end=(plan.rate_per_s, y.high), name="capacity"),
     ]
-    picture = chart(Chart(title="Engines over load, by formula", x=x, y=y, marks=marks, width=860))
+    picture = chart(Chart(title="Engines over load, by formula", x=x, y=y, marks=marks, width=640))
     parts: list[Part] = [Figures(figures=[Figure(svg=picture)], columns=1)]
     return Section(
         title="Cost against load", anchor="load", lead="Dashed upwards: the planned rate.", parts=parts
@@ -267,20 +271,32 @@ def _front(sources: Sequence[Source], lengths: Lengths, plan: FleetPlan, *, cont
             anchor="front",
             parts=[Prose(markup="No threshold keeps the SLO in both pools.")],
         )
-    x = linear(0.0, float(cost.max()) * 1.05, label="cost per hour" if has_prices else "engines")
-    y = linear(0.0, float(ttft.max()) * 1.1, label="TTFT p99, ms")
+    x = _around(cost, label="cost per hour" if has_prices else "engines")
+    y = _around(ttft, label="TTFT p99, ms")
     order = np.argsort(cost[best], kind="stable")
     marks: list[Mark] = [
         Dots(x=cost, y=ttft, name="observed"),
         Line(x=cost[best][order], y=ttft[best][order], name="simulated"),
     ]
-    picture = chart(Chart(title="Every threshold between short and long", x=x, y=y, marks=marks, width=860))
+    picture = chart(Chart(title="Every threshold between short and long", x=x, y=y, marks=marks, width=640))
     cheapest = min(splits, key=lambda each: each.cost_per_hour if has_prices else each.engines)
     text = (
         f"The cheapest parts at {cheapest.threshold:,} tokens: {cheapest.engines:,} engines, where one pool for all "
         f"takes {one.provisioned:,}."
     )
+    if cheapest.engines >= one.provisioned:
+        text = (
+            f"No threshold takes fewer engines than one pool for all ({one.provisioned:,}); the best takes "
+            f"{cheapest.engines:,}, at {cheapest.threshold:,} tokens."
+        )
     parts: list[Part] = [Prose(markup=text), Figures(figures=[Figure(svg=picture)], columns=1)]
     return Section(
         title="Two pools", anchor="front", lead="By formula. The line: the Pareto front.", parts=parts
     )
+
+
+def _around(values: Floats, *, label: str) -> Scale:
+    """Return an axis from just below the smallest value to just above the largest."""
+    low, high = float(values.min()), float(values.max())
+    margin = 0.06 * (high - low)
+    return linear(max(low - margin, 0.0), high + margin, label=label)

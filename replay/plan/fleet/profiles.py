@@ -58,6 +58,11 @@ def shipped_profiles() -> dict[str, GpuProfile]:
     return {name: GpuProfile(**figures) for name, figures in document["profiles"].items()}
 
 
+def power_source() -> str:
+    """Return where the power figures of the table are from, and which of them are assumed."""
+    return str(yaml.safe_load(SHIPPED.read_text())["power"])
+
+
 def read_source(
     text: str, lengths: Lengths, *, context: int, prices: Mapping[str, float] | None = None
 ) -> Source:
@@ -68,11 +73,12 @@ def read_source(
     named = shipped_profiles()
     plain = text.removesuffix("-80")  # as the table of GPUs calls the larger A100
     if plain in named:
-        return _priced(from_profile(plain, named[plain], context=context), prices)
+        return priced(from_profile(plain, named[plain], context=context), prices)
     path = Path(text)
     if not path.exists():
         raise ConfigError(
-            f"--profile: got {text!r}, expected {', '.join(named)}, or a file (a TWIN.yaml, or a profile)"
+            f"--profile: got {text!r}, expected {', '.join(named)}, MODEL@GPU:TP, or a file (a "
+            "TWIN.yaml, or a profile)"
         )
     section = read_section(path)
     if "w_s" in section:
@@ -82,10 +88,10 @@ def read_source(
             profile = GpuProfile(**figures)  # type: ignore[arg-type]  # checked by the profile itself
         except (InvalidConfig, TypeError) as error:
             raise ConfigError(f"{error} ({path})") from error
-        return _priced(from_profile(path.stem, profile, context=context), prices)
+        return priced(from_profile(path.stem, profile, context=context), prices)
     from replay.twin.config import load_config
 
-    return _priced(from_twin(load_config(path), lengths, context=context, name=path.stem), prices)
+    return priced(from_twin(load_config(path), lengths, context=context, name=path.stem), prices)
 
 
 def _figure(node: yaml.Node, name: str, path: Path) -> float | bool:
@@ -95,7 +101,7 @@ def _figure(node: yaml.Node, name: str, path: Path) -> float | bool:
     return value
 
 
-def _priced(source: Source, prices: Mapping[str, float] | None) -> Source:
+def priced(source: Source, prices: Mapping[str, float] | None) -> Source:
     """Return a source with the prices' cost per hour. Raises ConfigError where its GPU has no price."""
     if not prices:
         return source
@@ -134,20 +140,20 @@ def from_profile(name: str, profile: GpuProfile, *, context: int) -> Source:
 def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) -> Source:
     """Return the profile of a twin at these lengths: W and H from the model's own step times, and how well they fit.
 
-    ``w_s`` is a step of one request; ``h_s`` what a request of the workload's mean length adds, from one to all seats;
+    ``w_s`` and ``h_s``: the line through steps of one request of the workload's mean length to as many as run at once;
     the prompts' compute is fitted to steps of one chunk each, by tokens and by pairs.
     """
     engine, model = twin.engine, twin.latency
     tokens = mean_tokens(lengths)
-    seats = np.unique(np.geomspace(1, engine.max_num_seqs, MOST_CHUNKS).astype(np.int64))
+    blocks = engine.num_gpu_blocks - 1
+    if engine.num_gpu_blocks == UNBOUNDED:
+        blocks = engine.max_num_seqs * -(-context // engine.block_size)
+    seats = seats_of(held_by(engine, tokens))
     times = model.durations_us(decodes(seats, np.full(len(seats), tokens))) / 1e6
     slope = float(np.polyfit(seats, times, 1)[0]) if len(seats) > 1 else 0.0
     slope = max(slope, 0.0)
     w_s = max(float((times - slope * seats).mean()), 1e-6)
     per_token, per_pair = _prefill(model, engine, w_s)
-    blocks = engine.num_gpu_blocks - 1
-    if engine.num_gpu_blocks == UNBOUNDED:
-        blocks = engine.max_num_seqs * -(-context // engine.block_size)
     profile = GpuProfile(
         w_s=w_s,
         h_s=slope * context / tokens,
@@ -171,6 +177,18 @@ def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) ->
     )
 
 
+def seats_of(most: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    """Return the batch sizes at which a model is asked for W and H, from one request to ``most``."""
+    return np.unique(np.geomspace(1, max(most, 1), MOST_CHUNKS).astype(np.int64))
+
+
+def held_by(engine: EngineConfig, tokens: float) -> int:
+    """Return how many requests of so many tokens run at once: all seats, or what the KV cache holds."""
+    if engine.num_gpu_blocks == UNBOUNDED:
+        return engine.max_num_seqs
+    return max(1, min(engine.max_num_seqs, int((engine.num_gpu_blocks - 1) * engine.block_size / tokens)))
+
+
 def decodes(
     seats: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
     tokens: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
@@ -187,23 +205,26 @@ def decodes(
     )
 
 
+def prefill_step(sizes: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> StepBatch:
+    """Return steps of one chunk each, the first of its prompt, of so many tokens."""
+    zero = np.zeros(len(sizes), np.int64)
+    return StepBatch(
+        num_prefill_tokens=sizes,
+        num_decode_tokens=zero,
+        decode_context_tokens=zero,
+        prefill_pairs=sizes * (sizes + 1) // 2,
+        num_prefill_seqs=np.ones(len(sizes), np.int64),
+        prefill_context_tokens=sizes,
+    )
+
+
 def _prefill(model: LatencyModel, engine: EngineConfig, w_s: float) -> tuple[float, float]:
     """Return the compute of prompts per token and per pair, seconds: steps of one chunk, less what any step takes."""
     from scipy.optimize import nnls
 
     sizes = np.unique(np.geomspace(16, engine.max_num_batched_tokens, MOST_CHUNKS).astype(np.int64))
     pairs = sizes * (sizes + 1) // 2
-    zero = np.zeros(len(sizes), np.int64)
-    times = model.durations_us(
-        StepBatch(
-            num_prefill_tokens=sizes,
-            num_decode_tokens=zero,
-            decode_context_tokens=zero,
-            prefill_pairs=pairs,
-            num_prefill_seqs=np.ones(len(sizes), np.int64),
-            prefill_context_tokens=sizes,
-        )
-    )
+    times = model.durations_us(prefill_step(sizes))
     more = np.maximum(times / 1e6 - w_s, 0.0)
     weight = 1 / np.maximum(times / 1e6, 1e-9)
     per_token, per_pair = nnls(np.column_stack([sizes, pairs]) * weight[:, None], more * weight)[0]

@@ -10,6 +10,7 @@ import numpy as np
 
 from replay.plan.fleet.profiles import Source
 from replay.plan.fleet.verify import drawn
+from replay.plan.json_values import or_null
 from replay.units import shown_time
 from sim.fleet import Lengths
 from sim.fleet.disaggregated import Disaggregated
@@ -216,13 +217,7 @@ def _lasts(seconds: float) -> str:
 
 def flex_document(cuts: Sequence[Curtailment], *, engines: int) -> dict[str, object]:
     """Return the JSON document; null for a time without an end."""
-    rows = [
-        {
-            key: (None if isinstance(value, float) and math.isinf(value) else value)
-            for key, value in asdict(each).items()
-        }
-        for each in cuts
-    ]
+    rows = [{key: or_null(value) for key, value in asdict(each).items()} for each in cuts]
     return {"schema_version": 1, "method": "analytic", "engines": engines, "cuts": rows}
 
 

@@ -68,12 +68,16 @@ class PoolPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetPlan:
-    """All pools of a fleet, what they must keep, and what a reader must know."""
+    """All pools of a fleet, what they must keep, and what a reader must know.
+
+    ``is_shared``: a router deals by load, so that the pools are simulated together and none by itself.
+    """
 
     pools: tuple[PoolPlan, ...]
     objective: Objective
     rate_per_s: float
     notes: tuple[str, ...] = ()
+    is_shared: bool = False
 
     @property
     def is_met(self) -> bool | None:

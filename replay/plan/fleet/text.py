@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 
+from replay.plan.fleet.computed import Computed
+from replay.plan.fleet.pools import PoolsPlan
 from replay.plan.fleet.size import FleetPlan, PoolPlan, keeps
 from replay.plan.fleet.verify import Measured, Verification
+from replay.plan.json_values import or_null
 from replay.plan.side_by_side import side_by_side
 from replay.units import shown_time
 from sim.fleet.sizing import Objective
@@ -16,6 +19,8 @@ SCHEMA_VERSION = 1
 def lines(plan: FleetPlan, *, width: int | None) -> list[str]:
     """Return the pools side by side, formula beside simulation, and the sums."""
     columns = [_column(pool, plan.objective) for pool in plan.pools]
+    names = dict.fromkeys(name for column in columns for name in column)
+    columns = [{name: column.get(name, "-") for name in names} for column in columns]
     shown = [side_by_side(columns, width=width), ""]
     gpus = sum(pool.gpus for pool in plan.pools)
     shown.append(f"fleet       {gpus:,} GPUs for {plan.rate_per_s:g} requests/s")
@@ -89,6 +94,8 @@ def _differences(plan: FleetPlan) -> list[str]:
     """Return a sentence for each pool in which the simulation changed the number, or was too short."""
     said = []
     for pool in plan.pools:
+        if not pool.tried and plan.is_shared:
+            continue
         if not pool.tried:
             said.append(f"{pool.name}: by formula alone, not simulated")
             continue
@@ -110,6 +117,45 @@ def _differences(plan: FleetPlan) -> list[str]:
                 f"{pool.verified.filling_s:,.0f} s (--num-requests)"
             )
     return said
+
+
+def pools_lines(plan: PoolsPlan, *, width: int | None) -> list[str]:
+    """Return the fleet of several pools, and what the simulation of all together found."""
+    shown = lines(plan.fleet, width=width)
+    for each in plan.tried:
+        counts = " + ".join(f"{number:,}" for number in each.engines)
+        parts = ", ".join(
+            f"{pool.name} {share:.0%}" for pool, share in zip(plan.fleet.pools, each.shares, strict=True)
+        )
+        shown.append(
+            f"slots simulated, router {plan.router}, {counts} engines: TTFT p99 "
+            f"{_within(each.ttft_p99_s, plan.fleet.objective.ttft_p99_s)}, p50 {shown_time(each.ttft_p50_s * 1e6)}; "
+            f"sent to {parts}"
+        )
+    return shown
+
+
+def pools_document(plan: PoolsPlan, *, tool_version: str) -> dict[str, object]:
+    """Return the JSON document: that of ``size``, the router, and what verified it."""
+    together = [
+        {
+            "growth": each.growth,
+            "engines": list(each.engines),
+            "shares": list(each.shares),
+            "ttft_p50_us": _us(each.ttft_p50_s),
+            "ttft_p99_us": _us(each.ttft_p99_s),
+            "num_requests": each.num_requests,
+            "method": "slots simulated",
+        }
+        for each in plan.tried
+    ]
+    return {
+        **document(plan.fleet, tool_version=tool_version),
+        "router": plan.router,
+        "verified_by": plan.level,
+        "together": together,
+        "met": plan.is_met,
+    }
 
 
 def document(plan: FleetPlan, *, tool_version: str) -> dict[str, object]:
@@ -197,4 +243,27 @@ def _worst(plan: FleetPlan) -> dict[str, object] | None:
 
 
 def _us(seconds: float) -> float | None:
-    return seconds * 1e6 if math.isfinite(seconds) else None
+    return or_null(seconds * 1e6)
+
+
+def term_lines(made: Computed) -> list[str]:
+    """Return the terms of a computed profile, ms, and what bounds a prompt."""
+    profile, prefill = made.source.profile, made.prefill
+    wide = max(len(each.name) for each in made.terms) + 2
+    rows = [f"{each.name:<{wide}}{_ms(each.w_s):>9}{_ms(each.h_s):>9}  {each.source}" for each in made.terms]
+    assumed = ", ".join(f"{name} {value:g}" for name, value in made.assumptions.items())
+    return [
+        f"terms of {made.source.name} at this workload's lengths, ms",
+        f"{'':<{wide}}{'W':>9}{'H':>9}",
+        *rows,
+        f"{'together':<{wide}}{profile.w_s * 1e3:>9.3f}{profile.h_s * 1e3:>9.3f}  H is per request of "
+        f"{profile.calibration_context:,} tokens",
+        f"a chunk of {prefill.tokens:,} prompt tokens: compute {prefill.compute_s * 1e3:.1f}, memory "
+        f"{prefill.memory_s * 1e3:.1f}, so {prefill.bound} bound; the step takes {prefill.step_s * 1e3:.1f}",
+        f"assumed (roofline's defaults; shares of the peak, µs): {assumed}",
+    ]
+
+
+def _ms(seconds: float) -> str:
+    """Return milliseconds with three digits; what rounds to nothing has no sign."""
+    return f"{round(seconds * 1e3, 3) + 0.0:.3f}"

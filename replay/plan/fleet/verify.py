@@ -107,17 +107,23 @@ def verify(
 
 def drawn(lengths: Lengths, rate_per_s: float, number: int, *, seed: int) -> Requests:
     """Return requests with Poisson arrivals and lengths drawn with replacement; a function of the seed alone."""
-    rng = np.random.Generator(np.random.Philox(seed))
-    arrival = np.cumsum(rng.exponential(1e6 / rate_per_s, number))
-    chosen = rng.integers(0, len(lengths), number)
+    arrival_s, chosen = drawn_rows(len(lengths), rate_per_s, number, seed=seed)
     return Requests(
-        arrival_us=np.rint(arrival).astype(np.int64),
+        arrival_us=np.rint(arrival_s * 1e6).astype(np.int64),
         prompt_tokens=lengths.input_tokens[chosen].astype(np.int64),
         output_tokens=lengths.output_tokens[chosen].astype(np.int64),
         priority=np.zeros(number, np.int64),
         hash_offsets=np.zeros(number + 1, np.int64),
         hash_ids=np.zeros(0, np.int64),
     )
+
+
+def drawn_rows(
+    num_rows: int, rate_per_s: float, number: int, *, seed: int
+) -> tuple[Floats, NDArray[np.int64]]:
+    """Return Poisson arrivals in seconds and which row each request is; a function of the seed alone."""
+    rng = np.random.Generator(np.random.Philox(seed))
+    return np.cumsum(rng.exponential(1 / rate_per_s, number)), rng.integers(0, num_rows, number)
 
 
 def _measured(

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from replay.plan.capacity_text import marked
 from replay.plan.gpus.comparison import Asked, GpuResult
 from replay.plan.gpus.known_errors import KnownError
+from replay.plan.json_values import or_null
 from replay.plan.side_by_side import side_by_side
 from replay.units import shown_time
 from traces.run_slo import RunLimit
@@ -122,15 +123,15 @@ def _entry(result: GpuResult, limits: Sequence[RunLimit]) -> dict[str, object]:
         "num_kv_tokens": result.num_kv_tokens,
         "max_model_len": result.max_model_len,
         "keeps_up": at.keeps_up,
-        "ttft_us": {"p50": _known(at.ttft_us[0]), "p99": _known(at.ttft_us[1])},
-        "tpot_us": {"p50": _known(at.tpot_us[0]), "p99": _known(at.tpot_us[1])},
+        "ttft_us": {"p50": or_null(at.ttft_us[0]), "p99": or_null(at.ttft_us[1])},
+        "tpot_us": {"p50": or_null(at.tpot_us[0]), "p99": or_null(at.tpot_us[1])},
         "capacity": result.rate_per_s,
         "low": None if capacity is None else capacity.low,
         "high": None if capacity is None else capacity.high,
         "limiting": None if capacity is None else capacity.limiting,
         "values_us": None
         if capacity is None
-        else {each.name: _known(capacity.at_capacity.values_us[each.name]) for each in limits},
+        else {each.name: or_null(capacity.at_capacity.values_us[each.name]) for each in limits},
         "output_token_throughput": result.output_tokens_per_s,
         "price_per_hour": result.price_per_hour,
         "output_tokens_per_price_unit": result.output_tokens_per_unit,
@@ -144,7 +145,3 @@ def _entry(result: GpuResult, limits: Sequence[RunLimit]) -> dict[str, object]:
             "tpot": {"median": error.tpot_median / 100, "p90": error.tpot_p90 / 100},
         },
     }
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value

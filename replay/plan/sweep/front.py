@@ -1,4 +1,4 @@
-"""The Pareto front of a sweep: the settings that nothing else beats in both of two figures."""
+"""The Pareto front of a sweep: the settings that nothing else beats in both of two figures, at the same load."""
 
 from __future__ import annotations
 
@@ -16,16 +16,32 @@ LATENCY = "e2e_us.p99"
 MORE_IS_BETTER = ("throughput", "frac", "per_s", "goodput")
 """A figure whose name has one of these is better where it is larger."""
 NOT_SETTINGS = ("run", "seed", "error")
+LOADS = ("workload", "load.")
+"""How the columns begin that say what is asked of a server: a setting is compared with others under the same load."""
+GOOD_FRAC = "goodput.good_frac"
+GOOD = 0.99
+"""Share of requests within the SLO that a setting must reach to be on the front, where the grid has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Front:
-    """Settings with the means over their seeds. ``points``: a row each, its settings, ``x``, ``y`` and ``is_best``."""
+    """Settings with the means over their seeds. ``points``: a row each, its settings, ``x``, ``y`` and ``is_best``.
+
+    ``loads``: which of the settings say what is asked of the server. ``keeps_slo``: whether only settings within the
+    SLO are on the front; None where the grid has no SLO, False where no setting keeps it.
+    """
 
     x: str
     y: str
     settings: tuple[str, ...]
     points: pd.DataFrame
+    loads: tuple[str, ...] = ()
+    keeps_slo: bool | None = None
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The settings that are the server's, not the load's."""
+        return tuple(name for name in self.settings if name not in self.loads)
 
 
 def is_more_better(name: str) -> bool:
@@ -36,8 +52,9 @@ def is_more_better(name: str) -> bool:
 def front_of(table: pd.DataFrame, settings: tuple[str, ...], *, x: str | None, y: str | None) -> Front:
     """Return all settings with their means of two columns, marked where no other is at least as good in both.
 
-    ``x``: the price of a million output tokens where there are prices, else the output tokens per second; ``y``: the
-    99th percentile of E2E. Raises ConfigError on a column that the table does not have.
+    Only settings under the same load are compared, and where there is an SLO only those that keep it. ``x``: the price
+    of a million output tokens where there are prices, else the output tokens per second; ``y``: the 99th percentile of
+    E2E. Raises ConfigError on a column that the table does not have.
     """
     x = x or (PRICE if PRICE in table.columns else THROUGHPUT)
     y = y or LATENCY
@@ -49,9 +66,28 @@ def front_of(table: pd.DataFrame, settings: tuple[str, ...], *, x: str | None, y
             )
     done = table[table["error"].isna()].dropna(subset=[x, y])
     varied = tuple(name for name in settings if done[name].nunique(dropna=False) > 1) or settings[:1]
-    points = done.groupby(list(varied), dropna=False, sort=False)[[x, y]].mean().reset_index()
-    points = points.assign(is_best=is_on_front(_as_cost(points[x], x), _as_cost(points[y], y)))
-    return Front(x=x, y=y, settings=varied, points=points)
+    judged = [GOOD_FRAC] if GOOD_FRAC in table.columns and GOOD_FRAC not in (x, y) else []
+    points = done.groupby(list(varied), dropna=False, sort=False)[[x, y, *judged]].mean().reset_index()
+    loads = tuple(name for name in varied if name.startswith(LOADS))
+    within = (points[GOOD_FRAC] >= GOOD).to_numpy() if judged else np.ones(len(points), np.bool_)
+    points = points.assign(is_best=_best_of_each_load(points, loads, x=x, y=y, within=within))
+    keeps_slo = bool(within.any()) if judged else None
+    return Front(x=x, y=y, settings=varied, points=points, loads=loads, keeps_slo=keeps_slo)
+
+
+def _best_of_each_load(
+    points: pd.DataFrame, loads: tuple[str, ...], *, x: str, y: str, within: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Return which settings are on the front of their load; ``within``: which may be."""
+    best = np.zeros(len(points), np.bool_)
+    of_load = (
+        points.groupby(list(loads), dropna=False).ngroup() if loads else pd.Series(0, index=points.index)
+    )
+    for number in of_load.unique():
+        rows = np.flatnonzero((of_load == number).to_numpy() & within)
+        chosen = points.iloc[rows]
+        best[rows] = is_on_front(_as_cost(chosen[x], x), _as_cost(chosen[y], y))
+    return best
 
 
 def _as_cost(values: pd.Series[float], name: str) -> NDArray[np.float64]:

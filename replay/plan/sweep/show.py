@@ -23,31 +23,53 @@ from replay.pages import (
     scale_of,
 )
 from replay.plan.side_by_side import side_by_side
-from replay.plan.sweep.front import Front, is_more_better
+from replay.plan.sweep.front import GOOD, GOOD_FRAC, Front, is_more_better
 from replay.units import shown_time
 from traces.atomic import write_text
 from traces.files.write import tool_version
 
 MOST_SHOWN = 12
+NO_SLO = f"no setting keeps the SLO in {GOOD:.0%} of its requests"
 
 
 def lines(front: Front, *, width: int | None) -> list[str]:
-    """Return the front, best ``x`` first, as columns side by side."""
+    """Return the front of each load, best ``x`` first, as columns side by side."""
     best = _best(front)
     columns = [
-        {**{name: cell(name, row[name]) for name in (*front.settings, front.x, front.y)}}
+        {**{name: cell(name, row[name]) for name in (*front.loads, *front.choices, *figures_of(front))}}
         for row in best.head(MOST_SHOWN).to_dict("records")
     ]
     if not columns:
-        return ["no run has both figures"]
-    head = f"Pareto front, {front.x} against {front.y}: {len(best)} of {len(front.points)} settings"
+        return [NO_SLO if front.keeps_slo is False else "no run has both figures"]
+    which = f"{len(best)} of {len(front.points)} settings{told_of(front)}"
+    head = f"Pareto front, {front.x} against {front.y}: {which}"
     more = [f"… and {len(best) - MOST_SHOWN} more (--report shows all)"] if len(best) > MOST_SHOWN else []
     return [head, side_by_side(columns, width=width), *more]
 
 
+def figures_of(front: Front) -> tuple[str, ...]:
+    """Return the figures that are shown: the front's two, and the share within the SLO."""
+    return (front.x, front.y) if front.keeps_slo is None else (front.x, front.y, GOOD_FRAC)
+
+
+def told_of(front: Front) -> str:
+    """Return what the front is of, besides its two figures."""
+    same = " that nothing beats at the same load" if front.loads else ""
+    return same + ("" if front.keeps_slo is None else f", within the SLO in {GOOD:.0%} of the requests")
+
+
 def _best(front: Front) -> pd.DataFrame:
     best = front.points[front.points["is_best"]]
-    return best.sort_values(front.x, ascending=not is_more_better(front.x), kind="stable")
+    return best.sort_values(
+        [*front.loads, front.x], ascending=[True] * len(front.loads) + [not is_more_better(front.x)]
+    )
+
+
+def _of_loads(front: Front, best: pd.DataFrame) -> list[pd.DataFrame]:
+    """Return the front of each load by itself, in the order of ``x``."""
+    if not front.loads:
+        return [best]
+    return [each for _, each in best.groupby(list(front.loads), dropna=False)]
 
 
 def is_time(name: str) -> bool:
@@ -72,15 +94,20 @@ def write_page(path: Path, front: Front, *, num_runs: int, num_failed: int, comm
     scale = {name: 1e3 if is_time(name) else 1.0 for name in figures}
     units = {name: f"{name.replace('_us', '')}, ms" if is_time(name) else name for name in figures}
     values = {name: front.points[name].to_numpy(dtype=np.float64) / scale[name] for name in figures}
-    edge = {name: best[name].to_numpy(dtype=np.float64) / scale[name] for name in figures}
+    edges = [
+        {name: each[name].to_numpy(dtype=np.float64) / scale[name] for name in figures}
+        for each in _of_loads(front, best)
+    ]
     picture = chart(
         Chart(
-            title="Each dot is a setting, its seeds averaged; the line joins those that nothing beats",
+            title="Each dot is a setting, its seeds averaged; a line joins those that nothing beats"
+            + (" at one load" if front.loads else ""),
             x=scale_of(values[front.x], label=units[front.x]),
             y=scale_of(values[front.y], label=units[front.y]),
             marks=[
-                Dots(x=values[front.x], y=values[front.y], name="observed"),
-                Line(x=edge[front.x], y=edge[front.y], name="simulated"),
+                Dots(x=values[front.x], y=values[front.y], name="run"),
+                *(Line(x=edge[front.x], y=edge[front.y], name="simulated") for edge in edges),
+                *(Dots(x=edge[front.x], y=edge[front.y], name="run simulated") for edge in edges),
             ],
             width=860,
             height=420,
@@ -89,7 +116,7 @@ def write_page(path: Path, front: Front, *, num_runs: int, num_failed: int, comm
     ordered = front.points.sort_values(
         [front.x, front.y], ascending=[not is_more_better(front.x), not is_more_better(front.y)]
     )
-    names = (*front.settings, front.x, front.y)
+    names = (*front.loads, *front.choices, *figures_of(front))
     rows = [
         [
             *(Cell(text=cell(name, row[name]), tint=0.12 if row["is_best"] else 0.0) for name in names),
@@ -100,8 +127,10 @@ def write_page(path: Path, front: Front, *, num_runs: int, num_failed: int, comm
     page = Page(
         name="vtwin sweep",
         eyebrow="vtwin sweep",
-        title=f"{len(best)} of {len(front.points)} settings are on the Pareto front",
-        lead=f"{escape(front.x)} against {escape(front.y)}, {num_runs:,} runs"
+        title=NO_SLO.capitalize()
+        if front.keeps_slo is False
+        else f"{len(best)} of {len(front.points)} settings are on the Pareto front",
+        lead=f"{escape(front.x)} against {escape(front.y)}{told_of(front)}; {num_runs:,} runs"
         + (f", {num_failed:,} of them without a result" if num_failed else ""),
         headlines=[],
         sections=[
@@ -113,7 +142,13 @@ def write_page(path: Path, front: Front, *, num_runs: int, num_failed: int, comm
             Section(
                 title="All settings",
                 anchor="settings",
-                parts=[Table(head=[*names, "front"], rows=rows, align="l" * len(front.settings) + "rrc")],
+                parts=[
+                    Table(
+                        head=[*names, "front"],
+                        rows=rows,
+                        align="l" * len(front.settings) + "r" * len(figures_of(front)) + "c",
+                    )
+                ],
             ),
         ],
         footer=f"vtwin {tool_version()} · {escape(command)}",

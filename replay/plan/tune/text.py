@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from replay.plan.capacity import Capacity
 from replay.plan.capacity_text import SHORT_NAMES, interval_method, marked
+from replay.plan.json_values import or_null
 from replay.plan.side_by_side import side_by_side
 from replay.plan.tune.candidates import Candidate, Candidates
 from replay.plan.tune.flags import flags_of
@@ -159,19 +160,15 @@ def _entry(
         "high": capacity.high,
         "interval": interval_method(capacity),
         "limiting": capacity.limiting,
-        "values_us": {each.name: _known(at.values_us[each.name]) for each in limits},
+        "values_us": {each.name: or_null(at.values_us[each.name]) for each in limits},
         "live": None
         if live is None
         else {
             "met": live.meets(limits),
             "rate": live.rate_per_s,
             "num_requests": live.num_requests,
-            "values_us": {name: _known(value) for name, value in live.values_us.items()},
+            "values_us": {name: or_null(value) for name, value in live.values_us.items()},
             "failed_frac": live.failed_frac,
             "trace": str(live.stem),
         },
     }
-
-
-def _known(value: float) -> float | None:
-    return None if value != value else value  # noqa: PLR0124 - NaN is the one value that differs from itself

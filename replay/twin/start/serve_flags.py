@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import shlex
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from replay.twin.start.speculation import from_config
 from traces.errors import ConfigError
 
 UNKNOWN: Final = "not in the twin"
+LIKE: Final = 0.85
+"""How alike a flag's name must be to a known one to be taken for a slip."""
 MULTIPLES: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
 """vLLM's: small letters are decimal and may follow a fraction, capitals are binary."""
 NUMBER = re.compile(r"(\d+(?:\.\d+)?)([kmgKMG]?)")
@@ -94,7 +97,7 @@ def _take(served: Served, written: str, *, name: str, value: str | None) -> None
     plain = name.removeprefix("no-")
     known = FLAGS.get(name) or (FLAGS.get(plain) if name.startswith("no-") else None)
     if known is None or (known.kind == "switch" and known.key and value is not None):
-        served.others.append(Flag(name=written, value=value, reason=UNKNOWN))
+        served.others.append(Flag(name=written, value=value, reason=UNKNOWN + _hint(name, known)))
     elif name == "model" and value is not None:
         served.model = value
     elif known.treatment == "refused" and value not in known.harmless:
@@ -119,6 +122,12 @@ def _take(served: Served, written: str, *, name: str, value: str | None) -> None
         served.others.append(Flag(name=written, value=value, reason=known.how, key=known.name))
     else:
         served.others.append(Flag(name=written, value=value, reason=known.how))
+
+
+def _hint(name: str, known: KnownFlag | None) -> str:
+    """Return the flag that an unknown one may stand for, as a question; nothing where none is like it."""
+    close = difflib.get_close_matches(name, FLAGS, n=1, cutoff=LIKE) if known is None else []
+    return f", did you mean --{close[0]}?" if close else ""
 
 
 def _take_implied(served: Served) -> None:

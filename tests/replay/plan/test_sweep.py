@@ -15,6 +15,7 @@ import vtwin
 from replay.plan.sweep.front import front_of, is_on_front
 from replay.plan.sweep.grid import read_grid
 from replay.plan.sweep.one_run import Row, row_of
+from replay.plan.sweep.show import lines
 from traces import ConfigError
 
 TWIN = """\
@@ -158,6 +159,35 @@ def test_throughput_counts_as_better_when_larger_and_seeds_are_averaged() -> Non
     assert list(front.points["is_best"]) == [True, True, False]
     with pytest.raises(ConfigError, match="--y: got 'speed', expected a figure of the table"):
         front_of(table, ("seats",), x=None, y="speed")
+
+
+def swept_table(**more: list[float]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "seats": [1, 2, 1, 2],
+            "load.rate": [5, 5, 9, 9],
+            "output_token_throughput": [50.0, 50.0, 80.0, 90.0],
+            "e2e_us.p99": [4.0, 3.0, 9.0, 8.0],
+            "error": [None] * 4,
+            **more,
+        }
+    )
+
+
+def test_a_setting_is_compared_with_others_at_the_same_load() -> None:
+    front = front_of(swept_table(), ("seats", "load.rate"), x=None, y=None)
+    assert (front.loads, front.choices) == (("load.rate",), ("seats",))
+    best = front.points[front.points["is_best"]]
+    assert list(zip(best["load.rate"], best["seats"], strict=True)) == [(5, 2), (9, 2)]
+
+
+def test_only_settings_within_the_slo_are_on_the_front() -> None:
+    good = {"goodput.good_frac": [1.0, 0.9, 0.995, 0.5]}
+    front = front_of(swept_table(**good), ("seats", "load.rate"), x=None, y=None)
+    assert list(front.points["is_best"]) == [True, False, True, False]
+    assert "within the SLO in 99%" in lines(front, width=None)[0]
+    none = front_of(swept_table(**{"goodput.good_frac": [0.5] * 4}), ("seats", "load.rate"), x=None, y=None)
+    assert lines(none, width=None) == ["no setting keeps the SLO in 99% of its requests"]
 
 
 def test_prices_put_the_cost_into_the_table(grid: Path) -> None:

@@ -287,6 +287,20 @@ def test_the_more_power_is_shed_the_shorter_the_slo_holds() -> None:
     assert any(0 < each.lasts_s < math.inf for each in cuts)
 
 
+def test_shedding_takes_the_tail_of_prefill_as_sizing_does() -> None:
+    """One prompt of 2,000 is ten times as long as the others: it is beyond the 99th percentile."""
+    lengths = Lengths(
+        input_tokens=np.array([600.0] * 1999 + [6000.0]), output_tokens=np.array([200.0] * 2000)
+    )
+    size = pool_at(A100, lengths, 60.0, context=8192, engines=8)
+    (nothing,) = curtail(
+        A100, lengths, 60.0, Objective(ttft_p99_s=1.0), context=8192, engines=8, shares=(0.0,)
+    )
+    assert nothing.ttft_p99_s == pytest.approx(size.ttft_p99_s, abs=1e-5)
+    longest = float(A100.prefill_iterations(lengths).max()) * A100.w_s
+    assert nothing.ttft_p99_s < longest
+
+
 @pytest.mark.parametrize("change", [{"w_s": 0.0}, {"h_s": -1.0}, {"num_blocks": 0}, {"idle_w": math.nan}])
 def test_a_profile_that_cannot_be_is_refused(change: dict[str, float]) -> None:
     with pytest.raises(InvalidConfig, match=r"profile\.\w+: got"):

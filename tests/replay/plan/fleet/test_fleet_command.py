@@ -285,7 +285,10 @@ def test_the_other_questions_are_answered(cdf: Path, capsys: pytest.CaptureFixtu
     [
         (["--slo", "ttft_p99=1ms", "--profile", "A100"], "the longest prompts take so long on an idle GPU"),
         (["--slo", "e2e_p99=1s", "--profile", "A100"], "expected ttft_p99"),
-        (["--slo", "ttft_p99=1s", "--profile", "Z9"], "--profile: got 'Z9', expected A100, H100, or a file"),
+        (
+            ["--slo", "ttft_p99=1s", "--profile", "Z9"],
+            "--profile: got 'Z9', expected A100, H100, MODEL@GPU:TP, or a file",
+        ),
         (["--slo", "ttft_p99=1s", "--profile", "A100,H100,A100"], "--profile: got 3, expected one, or two"),
     ],
 )

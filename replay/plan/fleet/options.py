@@ -1,0 +1,213 @@
+"""What the commands of ``vtwin fleet`` share: options, and what is read from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from replay.plan.fleet.profiles import Source
+    from sim.fleet import Lengths
+    from sim.fleet.sizing import Objective
+
+WorkloadOption = Annotated[
+    Path,
+    typer.Option(
+        metavar="CDF.json|STEM",
+        help="Lengths: a JSON list of pairs (total tokens, share of requests up to it), a trace, or a file of Azure, …",
+    ),
+]
+RateOption = Annotated[
+    float, typer.Option(min=1e-6, metavar="R", help="Requests per second, Poisson arrivals.")
+]
+SloOption = Annotated[
+    str,
+    typer.Option(metavar="LIMITS", help="ttft_p99=500ms, and tpot_p99=50ms if it matters."),
+]
+ProfileOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME|MODEL@GPU:TP|TWIN.yaml|FILE",
+        help="What a GPU can do: A100 or H100 of the table, computed from a model and a GPU (as in "
+        "Qwen/Qwen3-32B@H100:2), a twin, or a profile's file (vtwin fleet profile). "
+        "Two, with a comma between: of the short and of the long pool.",
+    ),
+]
+ContextOption = Annotated[
+    int | None,
+    typer.Option(
+        min=16,
+        metavar="N",
+        help="Longest request, tokens. Default: the workload's, as a power of two.",
+        show_default=False,
+    ),
+]
+OutputFracOption = Annotated[
+    float,
+    typer.Option(min=0.001, max=0.999, help="Share of a total length that is output, for a CDF.json."),
+]
+PricesOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="What a GPU costs an hour, a line each (H100: 2.5).", show_default=False
+    ),
+]
+CapOption = Annotated[
+    float,
+    typer.Option(min=0.05, max=0.99, help="Largest share of the slots that may be taken, by the formulas."),
+]
+AvailabilityOption = Annotated[
+    float,
+    typer.Option(
+        min=0.01, max=1.0, metavar="A", help="Share of the nodes that are up: more are provisioned."
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+
+
+def workload_of(path: Path, context: int | None, output_frac: float) -> tuple[Lengths, int, list[str]]:
+    """Return the lengths, the longest request of a pool, and what is left out of it."""
+    from replay.plan.fleet.workload import fitting_context, read_lengths
+    from traces.errors import ConfigError
+
+    lengths = read_lengths(path, output_frac=output_frac)
+    from_totals = path.suffix == ".json"
+    notes = [f"{output_frac:.0%} of each length are taken for output (--output-frac)"] if from_totals else []
+    if context is None:
+        return lengths, fitting_context(lengths), notes
+    short, _, share = lengths.up_to(context)
+    if short is None:
+        raise ConfigError(f"--context: got {context}, expected a length that some request has")
+    if share == 1:
+        return short, context, []
+    return (
+        short,
+        context,
+        [f"{1 - share:.2%} of the requests are longer than {context:,} tokens and left out"],
+    )
+
+
+def objective_of(slo: str, *, utilization_cap: float, availability: float) -> Objective:
+    """Return what ``--slo`` asks for. Raises ConfigError on anything but ttft_p99 and tpot_p99."""
+    from sim.fleet.sizing import Objective
+    from traces.errors import ConfigError
+    from traces.run_slo import parse_run_slo
+
+    limits = {each.name: each.limit_us / 1e6 for each in parse_run_slo(slo)}
+    unknown = [name for name in limits if name not in ("ttft_p99", "tpot_p99")]
+    if unknown or "ttft_p99" not in limits:
+        got = unknown[0] if unknown else "none of ttft_p99"
+        raise ConfigError(f"--slo: got {got}, expected ttft_p99, and tpot_p99 if it matters")
+    return Objective(
+        ttft_p99_s=limits["ttft_p99"],
+        tpot_p99_s=limits.get("tpot_p99"),
+        utilization_cap=utilization_cap,
+        availability=availability,
+    )
+
+
+def sources_of(
+    text: str, lengths: Lengths, context: int, *, prices: Path | None = None, most: int | None = 2
+) -> list[Source]:
+    """Return the profiles that are named. Raises ConfigError."""
+    from replay.plan.prices import read_prices
+    from traces.errors import ConfigError
+
+    names = [each.strip() for each in text.split(",")]
+    if most is not None and len(names) > most:
+        raise ConfigError(f"--profile: got {len(names)}, expected one, or two with a comma between")
+    costs: Mapping[str, float] | None = None if prices is None else read_prices(prices)
+    return [source_of(name, lengths, context, prices=costs) for name in names]
+
+
+def source_of(
+    name: str, lengths: Lengths, context: int, *, prices: Mapping[str, float] | None = None
+) -> Source:
+    """Return one profile: of the table, of a file, of a twin, or computed from MODEL@GPU:TP. Raises ConfigError."""
+    from replay.plan.fleet.profiles import priced, read_source
+    from traces.errors import ConfigError
+
+    if "@" not in name or Path(name).exists():
+        return read_source(name, lengths, context=context, prices=prices)
+    from replay.plan.fleet.computed import computed
+
+    model, _, where = name.rpartition("@")
+    gpu, _, number = where.partition(":")
+    if not (model and gpu and (number or "1").isdecimal() and int(number or 1) > 0):
+        raise ConfigError(f"--profile: got {name!r}, expected MODEL@GPU:TP, as in Qwen/Qwen3-32B@H100:2")
+    found = computed(model, gpu, tp=int(number or 1), lengths=lengths, context=context)
+    return priced(found.source, prices)
+
+
+def misfit_notes(sources: list[Source], *, power: bool = False) -> list[str]:
+    """Return what a table's profile is of, and how far derived profiles are from their models.
+
+    ``power``: also where the power figures of the table are from.
+    """
+    from replay.plan.fleet.profiles import power_source, shipped_profiles
+
+    of_table = [each for each in sources if each.name in shipped_profiles()]
+    return [
+        *(
+            f"profile {each.name}: the vLLM fleet simulator's figures for a 70B-class model, whose prompts cost no "
+            f"compute of their own; {each.profile.cost_per_hour:g} an hour. --profile TWIN.yaml sizes for your model, "
+            "--prices has your prices"
+            for each in of_table
+        ),
+        *([f"power: {power_source()}"] if power and of_table else []),
+        *_derived(sources),
+    ]
+
+
+def _derived(sources: list[Source]) -> list[str]:
+    return [
+        f"profile of {each.name}: its iterations are off by {each.misfit.median:.1%} (median) and at most "
+        f"{each.misfit.largest:.1%}, over {each.misfit.num_batches} batches of its model"
+        for each in sources
+        if each.misfit is not None
+    ]
+
+
+def numbers_of(text: str, option: str) -> list[float]:
+    """Return an option's numbers, commas between. Raises ConfigError."""
+    from traces.errors import ConfigError
+
+    try:
+        numbers = [float(each) for each in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or any(not 0 < each < float("inf") for each in numbers):
+        raise ConfigError(f"{option}: got {text!r}, expected numbers > 0 with commas between")
+    return numbers
+
+
+def compile_once() -> None:
+    """Compile what simulates fleets, saying so, where it is not compiled yet."""
+    from replay.simulation_command import load_engine, working
+    from sim.cluster.ready import compile_cluster
+
+    load_engine()
+    with working("compiling the cluster once, up to a minute"):
+        compile_cluster()
+
+
+@contextmanager
+def infeasible() -> Iterator[None]:
+    """Turn a fleet that cannot be into one line, exit code 2."""
+    from sim.config import InvalidConfig
+    from traces.errors import ConfigError
+
+    try:
+        yield
+    except InvalidConfig as error:
+        raise ConfigError(f"fleet: {error}") from error
+
+
+def tell(notes: list[str]) -> None:
+    """Print notes to stderr."""
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)

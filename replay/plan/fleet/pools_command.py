@@ -1,0 +1,215 @@
+"""``vtwin fleet reserve``, and fleets of several pools. What is heavy is imported by the command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from replay.plan.fleet.options import (
+    AvailabilityOption,
+    CapOption,
+    ContextOption,
+    JsonOption,
+    OutputFracOption,
+    PricesOption,
+    ProfileOption,
+    RateOption,
+    SloOption,
+    WorkloadOption,
+    compile_once,
+    infeasible,
+    misfit_notes,
+    objective_of,
+    sources_of,
+    tell,
+    workload_of,
+)
+from replay.twin.own.own_code import with_code_option
+
+
+@with_code_option
+def reserve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
+    workload: WorkloadOption,
+    diurnal: Annotated[
+        str,
+        typer.Option(
+            metavar="PEAK:TROUGH|FILE",
+            help="Requests per second over the day: a cosine from trough to peak (at hour 14), or a file of 24 "
+            "hourly rates.",
+        ),
+    ],
+    slo: SloOption,
+    profile: ProfileOption,
+    burst_price: Annotated[
+        str,
+        typer.Option(
+            metavar="PRICE|FACTORx",
+            help="What an engine costs an hour when it is paid by the hour; 1.8x: so many times the reserved price.",
+        ),
+    ],
+    prices: PricesOption = None,
+    context: ContextOption = None,
+    output_frac: OutputFracOption = 0.2,
+    availability: AvailabilityOption = 1.0,
+    utilization_cap: CapOption = 0.85,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.html", help="Also write a page with the day.", show_default=False),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find how many engines to reserve over a day, the others paid by the hour, by formula.
+
+    The profile's price, or that of --prices, is the reserved one.
+    """
+    from replay.plan.fleet.reserve import (
+        burst_price_of,
+        document_text,
+        plan_day,
+        rates_of,
+        reserve_lines,
+        write_reserve_page,
+    )
+
+    lengths, longest, notes = workload_of(workload, context, output_frac)
+    objective = objective_of(slo, utilization_cap=utilization_cap, availability=availability)
+    source = sources_of(profile, lengths, longest, prices=prices)[0]
+    with infeasible():
+        plan = plan_day(
+            source,
+            lengths,
+            rates_of(diurnal),
+            objective,
+            context=longest,
+            burst_price=burst_price_of(burst_price, source.profile.cost_per_hour),
+        )
+    tell([*notes, *misfit_notes([source])])
+    typer.echo(document_text(plan) if as_json else "\n".join(reserve_lines(plan)))
+    if report is not None:
+        write_reserve_page(report, plan)
+        typer.echo(f"wrote {report}", err=True)
+
+
+@with_code_option
+def pools(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
+    pools_file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="POOLS.yaml",
+            help="router, and pools: each with profile, and name, up_to (tokens), takes (labels), share, price.",
+        ),
+    ],
+    workload: WorkloadOption,
+    rate: RateOption,
+    slo: SloOption,
+    router: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="length, spillover, least-loaded, random, model or semantic. Default: the file's, else length.",
+            show_default=False,
+        ),
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv",
+            help="For semantic: request_id and label of each request, as your classifier says.",
+            show_default=False,
+        ),
+    ] = None,
+    spill: Annotated[float, typer.Option(help="Requests per engine from which spillover sends on.")] = 64.0,
+    output_frac: OutputFracOption = 0.2,
+    availability: AvailabilityOption = 1.0,
+    utilization_cap: CapOption = 0.85,
+    prices: PricesOption = None,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Simulate the fleet: engines, or slots.")
+    ] = True,
+    num_requests: Annotated[
+        int, typer.Option(min=1000, metavar="N", help="Requests of a simulation, at least.")
+    ] = 20_000,
+    seed: Annotated[int, typer.Option(min=0, help="Of arrivals, lengths and drawn labels.")] = 1,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.html", help="Also write a page: cost over load, sensitivity.", show_default=False
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Size a fleet of several pools, of different GPUs and models, behind one router.
+
+    Routers that do not look at load (length, random, model, semantic) are verified pool by pool with the token-level
+    engine; spillover and least-loaded with all pools together at the level of slots. Exit code 1 if the SLO is not
+    kept.
+    """
+    import json
+    from dataclasses import replace
+
+    from replay.plan.fleet.options import source_of
+    from replay.plan.fleet.pools import (
+        ROUTERS,
+        SHARED,
+        assigned,
+        plan_pools,
+        read_labels,
+        read_pools,
+        sizing_note,
+    )
+    from replay.plan.fleet.size import Check
+    from replay.plan.fleet.text import pools_document, pools_lines
+    from replay.plan.fleet.workload import fitting_context, read_lengths
+    from replay.plan.prices import read_prices
+    from replay.plan.side_by_side import terminal_width
+    from replay.simulation_command import working
+    from traces.errors import ConfigError
+    from traces.files.write import tool_version
+
+    named, specs = read_pools(pools_file)
+    chosen = next((each for each in ROUTERS if each == (router or named or "length")), None)
+    if chosen is None:
+        raise ConfigError(f"--router: got {router!r}, expected one of {', '.join(ROUTERS)}")
+    lengths = read_lengths(workload, output_frac=output_frac)
+    labelled = read_labels(workload, labels, router=chosen)
+    objective = objective_of(slo, utilization_cap=utilization_cap, availability=availability)
+    costs = None if prices is None else read_prices(prices)
+    pool_of = assigned(specs, chosen, lengths, labels=labelled, seed=seed)
+    left_out = float((pool_of < 0).mean())
+    if verify and chosen not in SHARED:
+        compile_once()
+    with infeasible(), working("sizing and simulating the fleet"):
+        plan = plan_pools(
+            specs,
+            chosen,
+            lengths,
+            rate,
+            objective,
+            pool_of=pool_of,
+            source_of=lambda spec, part, context: source_of(spec.profile, part, context, prices=costs),
+            context_of=fitting_context,
+            check=Check(num_requests=num_requests, seed=seed) if verify else None,
+            spill_per_gpu=spill,
+        )
+    sources = list({each.source.name: each.source for each in plan.fleet.pools}.values())
+    notes = [sizing_note(chosen, has_labels=labelled is not None), *misfit_notes(sources, power=True)]
+    if left_out:
+        notes.insert(
+            0, f"{left_out:.2%} of the requests fit into no pool, or none takes them: they are left out"
+        )
+    plan = replace(plan, fleet=replace(plan.fleet, notes=tuple(notes)))
+    if as_json:
+        told = pools_document(plan, tool_version=tool_version())
+        typer.echo(json.dumps(told, indent=2, allow_nan=False))
+    else:
+        typer.echo("\n".join(pools_lines(plan, width=terminal_width())))
+    if report is not None:
+        from replay.plan.fleet.page import write_page
+
+        with infeasible(), working("drawing the page"):
+            write_page(report, plan.fleet, sources, lengths, context=plan.fleet.pools[-1].context, split=0)
+        typer.echo(f"wrote {report}", err=True)
+    if plan.is_met is False:
+        raise typer.Exit(1)

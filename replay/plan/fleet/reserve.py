@@ -1,0 +1,256 @@
+"""Reserved against burst over a day: engines by hour, the cheapest number reserved, and what the others cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from html import escape
+from pathlib import Path
+
+import numpy as np
+
+from replay.pages import (
+    Chart,
+    Figure,
+    Figures,
+    Headline,
+    Line,
+    Mark,
+    Page,
+    Prose,
+    Rule,
+    Section,
+    Table,
+    chart,
+    linear,
+    render,
+)
+from replay.plan.fleet.profiles import Source
+from replay.units import shown_time
+from sim.fleet import Lengths
+from sim.fleet.reserved import HOURS, Reserved, cheapest_reserved, cost_with, day_between
+from sim.fleet.sizing import Objective, PoolSize, size_pool
+from traces.atomic import write_text
+from traces.errors import ConfigError
+from traces.files.write import tool_version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayPlan:
+    """A day by formula: ``rates`` in requests/s and ``sizes`` hour by hour, and three ways to pay for it."""
+
+    profile: str
+    gpus_per_engine: int
+    rates: tuple[float, ...]
+    sizes: tuple[PoolSize, ...]
+    objective: Objective
+    reserved_price: float
+    burst_price: float
+    best: Reserved
+    all_reserved: Reserved
+    all_burst: Reserved
+
+    @property
+    def needed(self) -> tuple[int, ...]:
+        """Engines of each hour, those in repair counted."""
+        return tuple(each.provisioned for each in self.sizes)
+
+    @property
+    def ways(self) -> tuple[tuple[str, Reserved], ...]:
+        """The three by name."""
+        return (
+            ("cheapest", self.best),
+            ("all reserved", self.all_reserved),
+            ("all burst", self.all_burst),
+        )
+
+
+def rates_of(text: str) -> list[float]:
+    """Return the 24 hourly rates of ``--diurnal``: PEAK:TROUGH, or a file with 24 numbers. Raises ConfigError."""
+    peak, colon, trough = text.partition(":")
+    if colon and not Path(text).exists():
+        try:
+            return day_between(float(peak), float(trough))
+        except ValueError as error:  # InvalidConfig is one
+            raise ConfigError(
+                f"--diurnal: got {text!r}, expected PEAK:TROUGH in requests/s (peak >= trough > 0), or a file"
+            ) from error
+    try:
+        written = Path(text).read_text()
+        rates = [
+            float(each) for each in written.replace(",", " ").replace("[", " ").replace("]", " ").split()
+        ]
+    except OSError as error:
+        raise ConfigError(
+            f"--diurnal: got {text!r}, expected PEAK:TROUGH, or a file that can be read ({error.strerror})"
+        ) from error
+    except ValueError as error:
+        raise ConfigError(f"--diurnal: got {text}, expected {HOURS} numbers ({error})") from error
+    if len(rates) != HOURS or not all(0 < each < float("inf") for each in rates):
+        raise ConfigError(
+            f"--diurnal: got {len(rates)} numbers in {text}, expected {HOURS} rates > 0, of hour 0 to 23"
+        )
+    return rates
+
+
+def burst_price_of(text: str, reserved_price: float) -> float:
+    """Return what ``--burst-price`` says an engine costs an hour: a price, or 1.8x the reserved one. ConfigError."""
+    try:
+        price = float(text[:-1]) * reserved_price if text.endswith("x") else float(text)
+    except ValueError:
+        price = 0.0
+    if not 0 < price < float("inf"):
+        raise ConfigError(
+            f"--burst-price: got {text!r}, expected a price per engine and hour, or a factor as in 1.8x"
+        )
+    return price
+
+
+def plan_day(
+    source: Source,
+    lengths: Lengths,
+    rates: Sequence[float],
+    objective: Objective,
+    *,
+    context: int,
+    burst_price: float,
+) -> DayPlan:
+    """Return the day's engines by formula and the cheapest number to reserve. Raises ConfigError, Infeasible."""
+    price = source.profile.cost_per_hour
+    if price <= 0:
+        raise ConfigError(f"--profile {source.name}: got no price, expected --prices with the reserved one")
+    sizes = tuple(size_pool(source.profile, lengths, rate, objective, context=context) for rate in rates)
+    needed = [each.provisioned for each in sizes]
+    prices = {"reserved_price": price, "burst_price": burst_price}
+    return DayPlan(
+        profile=source.name,
+        gpus_per_engine=source.profile.num_gpus,
+        rates=tuple(rates),
+        sizes=sizes,
+        objective=objective,
+        reserved_price=price,
+        burst_price=burst_price,
+        best=cheapest_reserved(needed, **prices),
+        all_reserved=cost_with(max(needed), needed, **prices),
+        all_burst=cost_with(0, needed, **prices),
+    )
+
+
+def reserve_lines(plan: DayPlan) -> list[str]:
+    """Return the hours, and the three ways to pay."""
+    head = f"{'hour':>4}{'req/s':>10}{'engines':>9}{'reserved':>10}{'burst':>7}{'TTFT p99':>12}"
+    hours = [
+        f"{hour:>4}{rate:>10.4g}{size.provisioned:>9,}{min(size.provisioned, plan.best.reserved):>10,}"
+        f"{max(size.provisioned - plan.best.reserved, 0):>7,}{shown_time(size.ttft_p99_s * 1e6):>12}"
+        for hour, (rate, size) in enumerate(zip(plan.rates, plan.sizes, strict=True))
+    ]
+    ways = [
+        f"{name:<14}{each.reserved:>9,}{each.burst_hours:>17,}{each.cost:>15,.0f}{_against(each, plan):>16}"
+        for name, each in plan.ways
+    ]
+    return [
+        f"by formula, every hour in steady state; an engine of {plan.profile} costs {plan.reserved_price:g} an hour "
+        f"reserved, {plan.burst_price:g} burst",
+        head,
+        *hours,
+        "",
+        f"{'':<14}{'reserved':>9}{'burst hours/day':>17}{'cost/year':>15}{'than cheapest':>16}",
+        *ways,
+    ]
+
+
+def _against(way: Reserved, plan: DayPlan) -> str:
+    return "" if way is plan.best else f"{way.cost / plan.best.cost - 1:+.1%}"
+
+
+def reserve_document(plan: DayPlan) -> dict[str, object]:
+    """Return the JSON document; costs per year in the prices' currency."""
+    return {
+        "schema_version": 1,
+        "method": "analytic",
+        "profile": plan.profile,
+        "gpus_per_engine": plan.gpus_per_engine,
+        "reserved_price": plan.reserved_price,
+        "burst_price": plan.burst_price,
+        "hours": [
+            {
+                "hour": hour,
+                "rate": rate,
+                "engines": size.provisioned,
+                "burst": max(size.provisioned - plan.best.reserved, 0),
+                "p99_ttft_us": size.ttft_p99_s * 1e6,
+            }
+            for hour, (rate, size) in enumerate(zip(plan.rates, plan.sizes, strict=True))
+        ],
+        "ways": {
+            name.replace(" ", "_"): {**asdict(each), "cost_per_year": each.cost} for name, each in plan.ways
+        },
+    }
+
+
+def write_reserve_page(path: Path, plan: DayPlan) -> None:
+    """Write the page: engines over the day, the reserved line, and the three ways. Raises ConfigError."""
+    hours, needed = np.arange(HOURS + 1, dtype=np.float64), [*plan.needed, plan.needed[-1]]
+    y = linear(0.0, max(needed) * 1.1 + 1, label="engines")
+    marks: list[Mark] = [
+        Line(x=hours, y=np.array(needed, np.float64), name="simulated", steps=True),
+        Rule(
+            start=(0.0, float(plan.best.reserved)),
+            end=(float(HOURS), float(plan.best.reserved)),
+            name="capacity",
+        ),
+    ]
+    picture = chart(
+        Chart(
+            title="Engines over the day, by formula",
+            x=linear(0.0, float(HOURS), label="hour"),
+            y=y,
+            marks=marks,
+            width=640,
+        )
+    )
+    head = ["", "reserved", "burst hours a day", "cost per year", "than cheapest"]
+    rows = [
+        [name, f"{each.reserved:,}", f"{each.burst_hours:,}", f"{each.cost:,.0f}", _against(each, plan)]
+        for name, each in plan.ways
+    ]
+    limit = shown_time(plan.objective.ttft_p99_s * 1e6)
+    page = Page(
+        name="vtwin fleet",
+        eyebrow="vtwin fleet reserve",
+        title=f"{plan.best.reserved:,} engines reserved, the others when needed",
+        lead=escape(
+            f"By formula, {plan.profile}: every hour has the engines that keep TTFT p99 within {limit}."
+        ),
+        headlines=[
+            Headline(label="Reserved", value=f"{plan.best.reserved:,}"),
+            Headline(label="At most", value=f"{max(plan.needed):,}"),
+            Headline(label="Cost per year", value=f"{plan.best.cost:,.0f}"),
+        ],
+        sections=[
+            Section(
+                title="The day",
+                anchor="day",
+                lead="Dashed: the reserved engines. What is above them is burst.",
+                parts=[Figures(figures=[Figure(svg=picture)], columns=1)],
+            ),
+            Section(
+                title="Three ways to pay",
+                anchor="ways",
+                parts=[
+                    Prose(
+                        markup=f"An engine costs {plan.reserved_price:g} an hour reserved, {plan.burst_price:g} burst."
+                    ),
+                    Table(head=head, rows=rows, align="lrrrr"),
+                ],
+            ),
+        ],
+        footer=f"vtwin {tool_version()} · vtwin fleet reserve --json prints every hour",
+    )
+    write_text(path, render(page), option="--report")
+
+
+def document_text(plan: DayPlan) -> str:
+    """Return the JSON document as text."""
+    return json.dumps(reserve_document(plan), indent=2, allow_nan=False)

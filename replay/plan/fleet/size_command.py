@@ -1,0 +1,207 @@
+"""``vtwin fleet size`` and ``profile``. What is heavy is imported by the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from replay.plan.fleet.options import (
+    AvailabilityOption,
+    CapOption,
+    ContextOption,
+    JsonOption,
+    OutputFracOption,
+    PricesOption,
+    ProfileOption,
+    RateOption,
+    SloOption,
+    WorkloadOption,
+    compile_once,
+    infeasible,
+    misfit_notes,
+    objective_of,
+    sources_of,
+    workload_of,
+)
+from replay.twin.own.own_code import with_code_option
+
+if TYPE_CHECKING:
+    from replay.plan.fleet.profiles import Source
+    from replay.plan.fleet.size import FleetPlan
+    from sim.fleet import Lengths
+
+
+@with_code_option
+def size(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
+    workload: WorkloadOption,
+    rate: RateOption,
+    slo: SloOption,
+    profile: ProfileOption,
+    split: Annotated[
+        int | None,
+        typer.Option(
+            min=16,
+            metavar="TOKENS",
+            help="Two pools: requests up to so long, and the others.",
+            show_default=False,
+        ),
+    ] = None,
+    context: ContextOption = None,
+    output_frac: OutputFracOption = 0.2,
+    availability: AvailabilityOption = 1.0,
+    utilization_cap: CapOption = 0.85,
+    prices: PricesOption = None,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Simulate the fleet with the token-level engine.")
+    ] = True,
+    smallest: Annotated[
+        bool,
+        typer.Option("--smallest", help="Also look for fewer engines that keep the SLO in simulation."),
+    ] = False,
+    num_requests: Annotated[
+        int, typer.Option(min=1000, metavar="N", help="Requests of a simulation, at least.")
+    ] = 50_000,
+    seed: Annotated[int, typer.Option(min=0, help="Of arrivals and lengths.")] = 1,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.html", help="Also write a page: cost over load, sensitivity.", show_default=False
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the smallest fleet that keeps a TTFT objective, and simulate it.
+
+    Formulas (Erlang C, Kimura) give the number of engines; the token-level engine then serves the same workload, and
+    more engines are added until it keeps the objective. Exit code 1 if none does.
+    """
+    from replay.plan.fleet.size import Check, plan_fleet
+    from replay.simulation_command import working
+
+    lengths, longest, notes = workload_of(workload, context, output_frac)
+    objective = objective_of(slo, utilization_cap=utilization_cap, availability=availability)
+    sources = sources_of(profile, lengths, longest, prices=prices)
+    check = Check(smallest=smallest, num_requests=num_requests, seed=seed) if verify else None
+    if check is not None:
+        compile_once()
+    with infeasible(), working("sizing and simulating the fleet"):
+        plan = plan_fleet(sources, lengths, rate, objective, context=longest, split=split, check=check)
+    _show(plan, [*notes, *misfit_notes(sources, power=True)], as_json=as_json)
+    if report is not None:
+        from replay.plan.fleet.page import write_page
+
+        with infeasible(), working("drawing the page"):
+            write_page(report, plan, sources, lengths, context=longest, split=split)
+        typer.echo(f"wrote {report}", err=True)
+    if plan.is_met is False:
+        raise typer.Exit(1)
+
+
+@with_code_option
+def show_profile(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="TWIN.yaml|NAME",
+            help="A twin, or a profile of the table.",
+            show_default=False,
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL|CONFIG.json",
+            help="Compute it: a model that ships, or its config.json.",
+            show_default=False,
+        ),
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="With --model: a GPU of the table.", show_default=False),
+    ] = None,
+    tp: Annotated[int, typer.Option(min=1, metavar="N", help="With --model: GPUs that share it.")] = 1,
+    workload: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="CDF.json|STEM", help="Lengths to derive it for. Default: 1,000 and 250 tokens."
+        ),
+    ] = None,
+    context: ContextOption = None,
+    output_frac: OutputFracOption = 0.2,
+    prices: PricesOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print a GPU's profile: W, H and the rest.
+
+    Derived from any latency model, with its misfit; or computed from a model and a GPU, with the terms that W and H
+    are made of.
+    """
+    import numpy as np
+
+    from replay.plan.fleet.profiles import profile_yaml
+    from sim.fleet import Lengths
+    from traces.errors import ConfigError
+
+    if (source is None) == (model is None) or (model is None) != (gpu is None):
+        raise ConfigError("fleet profile: expected --from, or --model and --gpu")
+    if workload is None:
+        lengths, longest = (
+            Lengths(input_tokens=np.array([1000.0]), output_tokens=np.array([250.0])),
+            context or 8192,
+        )
+    else:
+        lengths, longest, _ = workload_of(workload, context, output_frac)
+    if model is not None and gpu is not None:
+        _show_computed(model, gpu, tp, lengths=lengths, context=longest, prices=prices, as_json=as_json)
+        return
+    (found,) = sources_of(str(source), lengths, longest, prices=prices)[:1]
+    typer.echo(json.dumps(_profile_document(found), indent=2) if as_json else profile_yaml(found).rstrip())
+
+
+def _profile_document(found: Source) -> dict[str, object]:
+    from dataclasses import asdict
+
+    misfit = None if found.misfit is None else asdict(found.misfit)
+    return {"name": found.name, "profile": asdict(found.profile), "misfit": misfit}
+
+
+def _show_computed(
+    model: str, gpu: str, tp: int, *, lengths: Lengths, context: int, prices: Path | None, as_json: bool
+) -> None:
+    from dataclasses import asdict
+
+    from replay.plan.fleet.computed import computed
+    from replay.plan.fleet.profiles import priced, profile_yaml
+    from replay.plan.fleet.text import term_lines
+    from replay.plan.prices import read_prices
+
+    made = computed(model, gpu, tp=tp, lengths=lengths, context=context)
+    found = priced(made.source, None if prices is None else read_prices(prices))
+    if as_json:
+        document = _profile_document(found) | {
+            "terms": [asdict(each) for each in made.terms],
+            "prefill": {**asdict(made.prefill), "bound": made.prefill.bound},
+            "assumptions": dict(made.assumptions),
+        }
+        typer.echo(json.dumps(document, indent=2))
+        return
+    typer.echo("\n".join(f"# {line}" for line in term_lines(made)))
+    typer.echo(profile_yaml(found), nl=False)
+
+
+def _show(plan: FleetPlan, notes: list[str], *, as_json: bool) -> None:
+    from dataclasses import replace
+
+    from replay.plan.fleet.text import document, lines
+    from replay.plan.side_by_side import terminal_width
+    from traces.files.write import tool_version
+
+    plan = replace(plan, notes=tuple(notes))
+    if as_json:
+        typer.echo(json.dumps(document(plan, tool_version=tool_version()), indent=2, allow_nan=False))
+        return
+    typer.echo("\n".join(lines(plan, width=terminal_width())))

@@ -10,11 +10,16 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
+from numba.core import caching, sigutils
+from numba.core.ccallback import CFunc
+
+from sim.code_cache import cache_for, private_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -22,6 +27,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 PACKAGE = Path(__file__).parent
 NOT_COMPILED = (
     "fleet",
+    "code_cache.py",
     "simulation.py",
     "ready.py",
     "records/results.py",
@@ -56,11 +62,16 @@ def cache_directory(*, with_cluster: bool = False) -> Path:
     """Return where compiled code is stored: ``$VTWIN_CACHE_DIR`` or the user's cache, a folder per digest."""
     root = os.environ.get("VTWIN_CACHE_DIR") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "vtwin"
     name = "cluster" if with_cluster else "engine"
-    return Path(root).expanduser() / f"{name}-{_digest(with_cluster=with_cluster)}"
+    try:
+        root = Path(root).expanduser()
+    except RuntimeError:  # a user without a home
+        root = Path(tempfile.gettempdir()) / f"vtwin-{os.getuid()}"
+    return Path(root) / f"{name}-{_digest(with_cluster=with_cluster)}"
 
 
-CACHE_DIRECTORY = cache_directory()
-CLUSTER_CACHE_DIRECTORY = cache_directory(with_cluster=True)
+CACHE_DIRECTORY = private_folder(cache_directory())
+CLUSTER_CACHE_DIRECTORY = private_folder(cache_directory(with_cluster=True))
+"""None where there is no folder to be had that is the user's alone."""
 
 
 def is_cached(function: Callable[..., Any]) -> bool:
@@ -72,6 +83,8 @@ def is_cached(function: Callable[..., Any]) -> bool:
     if numba.config.DISABLE_JIT:
         return True
     cache: Any = function._cache  # type: ignore[attr-defined] # a dispatcher's; numba has no public way to ask
+    if isinstance(cache, caching.NullCache):
+        return False
     codegen = function.targetctx.codegen()  # type: ignore[attr-defined]
     files = cache._cache_file._load_index()
     return any(
@@ -81,15 +94,15 @@ def is_cached(function: Callable[..., Any]) -> bool:
 
 
 def _compile(function: Function, **options: bool | str) -> Function:
-    """Compile with the cache in our directory, leaving numba's own setting as it was."""
-    before = numba.config.CACHE_DIR
-    is_cluster = function.__module__.startswith("sim.cluster")
-    numba.config.CACHE_DIR = str(CLUSTER_CACHE_DIRECTORY if is_cluster else CACHE_DIRECTORY)
-    try:
-        compiled: Function = numba.njit(cache=True, nogil=True, **options)(function)
-    finally:
-        numba.config.CACHE_DIR = before
-    return compiled
+    """Compile with the cache in our directory."""
+    compiled: Any = numba.njit(nogil=True, **options)(function)
+    if not numba.config.DISABLE_JIT:
+        is_cluster = function.__module__.startswith("sim.cluster")
+        folder = CLUSTER_CACHE_DIRECTORY if is_cluster else CACHE_DIRECTORY
+        compiled._cache = cache_for(
+            function, folder
+        )  # as the dispatcher's enable_caching does with numba's own
+    return cast("Function", compiled)
 
 
 def entry(function: Function) -> Function:
@@ -104,12 +117,11 @@ def engine_entry(function: Function) -> Function:
 
 def callback(signature: str, function: Callable[..., int]) -> Any:  # noqa: ANN401 - numba is untyped
     """Compile a function of the cluster, cached, that compiled code calls by its address."""
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(CLUSTER_CACHE_DIRECTORY)
-    try:
-        return numba.cfunc(signature, cache=True, _nrt=False, error_model="numpy")(function)
-    finally:
-        numba.config.CACHE_DIR = before
+    options = {"_nrt": False, "error_model": "numpy"}
+    made: Any = CFunc(function, sigutils.normalize_signature(signature), locals={}, options=options)
+    made._cache = cache_for(function, CLUSTER_CACHE_DIRECTORY)  # numba.cfunc would take numba's own
+    made.compile()
+    return made
 
 
 INTERNAL = {

@@ -40,7 +40,16 @@ SIM_MODULES = {
 }
 # Except: the cache of machine code is a folder, and a run says what it cost. No outcome depends on either.
 SIM_EXCEPTIONS = {
-    "sim/compile.py": {"hashlib", "os", "pathlib", "sys"},
+    "sim/code_cache.py": {
+        "hashlib",
+        "os",
+        "pathlib",
+        "pickle",
+        "stat",
+        "sys",
+        "tempfile",
+    },  # compiled code on disk
+    "sim/compile.py": {"hashlib", "os", "pathlib", "sys", "tempfile"},
     "sim/simulation.py": {"time"},
     "sim/cluster/simulation.py": {"time"},
     "sim/cluster/run/tables.py": {"llvmlite"},  # what numba writes its code with

@@ -12,6 +12,7 @@ import typer
 
 from traces.conversion import SourceFormat
 from traces.exporters.target import TargetFormat
+from traces.strict.escape import terminal
 from traces.units import parse_seconds
 from traces.workload.options import WorkloadOptions, with_workload_options
 
@@ -79,7 +80,7 @@ def info(
     if as_json:
         _print_json({"schema_version": SCHEMA_VERSION, **asdict(summary)})
     else:
-        typer.echo("\n".join(describe(summary)))
+        typer.echo("\n".join(map(terminal, describe(summary))))
 
 
 @trace_app.command()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from html import escape
 from pathlib import Path
 
 from calibrate import number_format
@@ -13,9 +11,8 @@ from calibrate.gate.checks import Check
 from calibrate.gate.verdict import Verdict
 from calibrate.report.markdown import headline_table, verdict_markdown
 from traces.errors import ConfigError
+from traces.strict.escape import annotation, annotation_property, xml
 
-NOT_XML = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd]")
-"""What XML 1.0 cannot hold, even escaped (and what is beyond its basic plane, which readers stumble over)."""
 MOST_BYTES = 1_000_000
 """GitHub drops a step's summary above 1 MiB."""
 
@@ -91,18 +88,13 @@ def _case_of(check: Check) -> str:
 
 
 def _case(where: str, name: str, *, body: str) -> str:
-    return f'<testcase classname="{_xml(where)}" name="{_xml(name)}">{body}</testcase>'
+    return f'<testcase classname="{xml(where)}" name="{xml(name)}">{body}</testcase>'
 
 
 def _element(kind: str, message: str) -> str:
-    return f'<{kind} message="{_xml(message)}"/>' if message else ""
-
-
-def _xml(text: str) -> str:
-    return escape(NOT_XML.sub("\ufffd", text))
+    return f'<{kind} message="{xml(message)}"/>' if message else ""
 
 
 def _annotation(level: str, title: str, message: str) -> str:
-    """Return a workflow command, escaped as actions/toolkit does (packages/core/src/command.ts)."""
-    said = message.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-    return f"::{level} title={title.replace(':', '%3A').replace(',', '%2C')}::{said}"
+    """Return a workflow command."""
+    return f"::{level} title={annotation_property(title)}::{annotation(message)}"

@@ -16,6 +16,7 @@ from calibrate.report import tables
 from calibrate.report.suggested_runs import SuggestedRun, suggested_runs
 from calibrate.report.warnings import warnings_of
 from calibrate.verdict_text import verdict_text
+from traces.strict.escape import markdown, terminal
 
 
 def markdown_of(calibration: Calibration, *, command: str, verdict: Verdict | None = None) -> str:
@@ -28,9 +29,9 @@ def markdown_of(calibration: Calibration, *, command: str, verdict: Verdict | No
         "# vtwin calibration",
         *([] if verdict is None else [verdict_markdown(verdict)]),
         f"**{verdict_text(calibration, has_warnings=bool(warned))}**",
-        *([] if not warned else ["## Warnings\n\n" + "\n".join(f"- {line}" for line in warned)]),
-        f"Held out: {calibration.unseen}. Errors are simulated minus observed; intervals hold at {level}."
-        + "".join(f" {line}." for line in circumstances(calibration)),
+        *([] if not warned else ["## Warnings\n\n" + "\n".join(f"- {markdown(line)}" for line in warned)]),
+        f"Held out: {markdown(calibration.unseen)}. Errors are simulated minus observed; intervals hold at {level}."
+        + "".join(f" {markdown(line)}." for line in circumstances(calibration)),
         "## Held-out errors",
         headline_table(calibration.holdout, noise=noise),
         f"{tables.reading_of(calibration.holdout)}. {tables.TERMS}.",
@@ -42,7 +43,7 @@ def markdown_of(calibration: Calibration, *, command: str, verdict: Verdict | No
         parts.append(table(*tables.equivalence_table(calibration)))
     if calibration.fit is not None:
         parts += ["## Fit", _fit(calibration.fit)]
-        parts += [f"Note: {each.text()}." for each in (calibration.beyond,) if each is not None]
+        parts += [f"Note: {markdown(each.text())}." for each in (calibration.beyond,) if each is not None]
         parts += [_suggested(each) for each in suggested_runs(calibration)]
         parts += ["## In-sample errors", headline_table(calibration.in_sample, noise=noise)]
     parts += _origin(calibration)
@@ -58,16 +59,16 @@ def markdown_of(calibration: Calibration, *, command: str, verdict: Verdict | No
         *(f"{t.source.name}: {note}" for t in calibration.traces for note in t.notes),
     ]
     if notes:
-        parts += ["## Notes", "\n".join(f"- {note}" for note in dict.fromkeys(notes))]
-    parts += ["## Provenance", f"`{command}`"]
+        parts += ["## Notes", "\n".join(f"- {markdown(note)}" for note in dict.fromkeys(notes))]
+    parts += ["## Provenance", f"`{terminal(command)}`"]
     return "\n\n".join(parts) + "\n"
 
 
 def verdict_markdown(verdict: Verdict) -> str:
     """Return the verdict, what stands in its way, and a row per check."""
-    parts = [f"## Verdict: {verdict.line}"]
+    parts = [f"## Verdict: {markdown(verdict.line)}"]
     if verdict.obstacles:
-        parts.append("\n".join(f"- {line}" for line in verdict.obstacles))
+        parts.append("\n".join(f"- {markdown(line)}" for line in verdict.obstacles))
     head, rows = check_table(verdict.checks)
     parts.append(table(head, rows))
     return "\n\n".join(parts)
@@ -136,7 +137,7 @@ def headline_table(
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table, its first column to the left, the others to the right."""
     lines = [list(head), ["---", *["---:"] * (len(head) - 1)], *(list(row) for row in rows)]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(markdown(cell) for cell in line) + " |" for line in lines)
 
 
 def _statistics(name: str, found: MetricErrors, *, noise: MetricErrors | None) -> str:

@@ -12,6 +12,7 @@ from calibrate.findings import Calibration
 from calibrate.fit.objective.coefficients import UNITS
 from calibrate.fit.result import Fit
 from calibrate.report import tables
+from traces.strict.escape import terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -161,14 +162,14 @@ def _table(
     """Return a table without frames, its numbers to the right."""
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(
-        title=title,
+        title=Text(terminal(title), style="bold") if title else None,
         caption=caption,
         title_justify="left",
         caption_justify="left",
         box=box.SIMPLE_HEAD,
-        title_style="bold",
         pad_edge=False,
     )
     for number, name in enumerate(head):
@@ -177,5 +178,5 @@ def _table(
             name, justify="left" if is_text else "right", overflow="fold", no_wrap=name != "not identifiable"
         )
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(terminal(cell)) for cell in row))
     return table

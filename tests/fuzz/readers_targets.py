@@ -221,6 +221,6 @@ def _inputs(originals: Callable[[], list[Files]]) -> st.SearchStrategy[bytes]:
 
 
 TARGETS = [
-    Target(f"reader-{name}", _inputs(originals), _in_folder(read))
+    Target(f"reader-{name}", _inputs(originals), _in_folder(read), num_in_suite=12)
     for name, (originals, read) in READERS.items()
 ]

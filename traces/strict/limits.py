@@ -13,5 +13,5 @@ MOST_US: Final = 1 << 53
 MOST_S: Final = MOST_US / 1_000_000
 
 
-MOST_REQUESTS: Final = 100_000_000
+MOST_REQUESTS: Final = 50_000_000
 """Of a load: they are drawn into memory at once."""

@@ -8,6 +8,7 @@ from statistics import NormalDist
 from typing import Final
 
 from traces.errors import ConfigError
+from traces.strict.limits import MOST_REQUESTS
 from traces.units import to_us
 from traces.workload.invalid import InvalidWorkload
 from traces.workload.lengths import Gaussian, Lengths, Separate
@@ -145,7 +146,12 @@ def _from_spec(options: WorkloadOptions) -> Workload:
 def _extent(options: WorkloadOptions) -> tuple[int | None, int | None]:
     """(num_requests, duration_us): the default number applies where neither is given."""
     if options.batch is not None:
-        return options.batch * (options.waves or DEFAULT_NUM_WAVES), None
+        number = options.batch * (options.waves or DEFAULT_NUM_WAVES)
+        if number > MOST_REQUESTS:
+            raise ConfigError(
+                f"--batch and --waves: got {number:,} requests, expected at most {MOST_REQUESTS:,}"
+            )
+        return number, None
     if options.duration is None:
         return options.num_requests or DEFAULT_NUM_REQUESTS, None
     return options.num_requests, max(1, to_us(options.duration))

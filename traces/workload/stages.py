@@ -10,6 +10,10 @@ from traces.workload.model import Window
 _STEPS: Final = 100
 """Constant pieces that a ramp is made of: each is off by half a hundredth of the ramp's height at most."""
 
+_MOST_RATE_PER_S: Final = 1e9
+_MOST_S: Final = 1e9
+"""Of all stages: the largest ``--rate`` and ``--duration``, too."""
+
 _EXPECTED: Final = "expected RATE:TIME or FROM-TO:TIME, separated by commas (5:60s,5-20:2m)"
 
 
@@ -21,6 +25,8 @@ def stage_windows(text: str) -> tuple[Window, ...]:
         low, high, span_us = _parse(part.strip())
         windows += _pieces(low, high, start_us=start_us, span_us=span_us)
         start_us += span_us
+        if start_us > _MOST_S * 1e6:
+            raise ConfigError(f"--stages: got {start_us / 1e6:.3g} s in all, expected at most {_MOST_S:g}")
     if not any(window.trace_rate_per_s for window in windows):
         raise ConfigError(f"--stages: got {text!r}, expected a rate > 0 in one of them")
     return tuple(windows)
@@ -56,4 +62,6 @@ def _parse(part: str) -> tuple[float, float, int]:
         raise ConfigError(f"--stages: got {part!r}, {_EXPECTED}") from None
     if not (colon and 0 <= low < float("inf") and 0 <= high < float("inf") and span_us >= 1):
         raise ConfigError(f"--stages: got {part!r}, {_EXPECTED}")
+    if max(low, high) > _MOST_RATE_PER_S:
+        raise ConfigError(f"--stages: got {part!r}, expected rates of at most {_MOST_RATE_PER_S:g} per s")
     return low, high, span_us

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from traces.errors import ConfigError
 from traces.header import ClosedLoop as LoopInHeader
 from traces.header import Header
+from traces.strict.limits import MOST_REQUESTS
 from traces.trace import Trace, make_trace, typed
 from traces.workload.arrivals import RateProfile, rate_profiles
 from traces.workload.content import CONTENT_COLUMNS, draw_content, prompt_of
@@ -38,7 +39,7 @@ from traces.workload.session_rounds import (
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-MAX_REQUESTS: Final = 50_000_000
+MAX_REQUESTS: Final = MOST_REQUESTS
 """A duration and rate that ask for more are taken for a slip: the columns alone would not fit into memory."""
 
 

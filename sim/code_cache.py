@@ -1,0 +1,147 @@
+"""Compiled code on disk: in a folder that is the user's alone, checked before it runs, rebuilt where it is damaged.
+
+numba's own cache ends in an error, or runs what a disk has garbled, and falls back to another folder without a word.
+Here each file begins with a digest of the rest, and what goes wrong with the folder is one line on stderr.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import stat
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba.core import caching
+
+_DIGEST_BYTES = 32
+_told: set[str] = set()
+
+
+def private_folder(wanted: Path) -> Path | None:
+    """Return ``wanted``, made with mode 0700, or a place among temporary files where others could have written to it.
+
+    None where neither is to be had: then nothing is kept. What is not as wanted is told.
+    """
+    fault = _fault(wanted)
+    if fault is None:
+        return wanted
+    other = Path(tempfile.gettempdir()) / f"vtwin-{os.getuid()}" / wanted.name
+    if _fault(other) is not None:
+        _tell("folder", f"{fault}; compiled for this run only")
+        return None
+    _tell("folder", f"{fault}; kept in {other.parent}")
+    return other
+
+
+def _fault(folder: Path) -> str | None:
+    """Return why a folder and its parent, both made where they lack, cannot be trusted with code; None: they can."""
+    for each in (folder.parent, folder):
+        try:
+            each.parent.mkdir(parents=True, exist_ok=True)
+            each.mkdir(mode=0o700, exist_ok=True)
+            found = each.stat()
+            is_shared = bool(found.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+            if found.st_uid != os.getuid() and (each == folder or found.st_uid != 0):
+                return f"{each}: got a folder of another user, expected one of yours"
+            if is_shared and (each == folder or not found.st_mode & stat.S_ISVTX):
+                return f"{each}: got a folder that others can write to, expected one that only you can (chmod 700)"
+            if each == folder and stat.S_IMODE(found.st_mode) != 0o700:
+                each.chmod(0o700)
+        except OSError as error:
+            return f"{each}: got {error.strerror}, expected a folder that can be written"
+    return None
+
+
+def _tell(what: str, line: str) -> None:
+    """Print a line on stderr, one of its kind per process."""
+    if what not in _told:
+        _told.add(what)
+        sys.stderr.write(f"compiled code: {line}\n")
+
+
+class _Locator(caching.UserProvidedCacheLocator):  # type: ignore[misc] # numba is untyped
+    """Where ``numba.config.CACHE_DIR`` says, whether or not it can be written: never beside the sources."""
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _Locator:
+        return cls(py_func, py_file)
+
+    def ensure_cache_path(self) -> None:
+        Path(self.get_cache_path()).mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+class _Implementation(caching.CompileResultCacheImpl):  # type: ignore[misc] # numba is untyped
+    _locator_classes = (_Locator,)
+
+
+class _CheckedFiles(caching.IndexDataCacheFile):  # type: ignore[misc] # numba is untyped
+    """numba's index and data files, each behind a digest of its content."""
+
+    def _load_index(self) -> dict[Any, str]:
+        try:
+            version, stamp, overloads = self._read(Path(self._index_path))
+        except OSError:
+            return {}
+        is_current = (version, stamp) == (self._version, self._source_stamp)
+        return dict(overloads) if is_current else {}
+
+    def _save_index(self, overloads: dict[Any, str]) -> None:
+        self._write(self._index_path, (self._version, self._source_stamp, overloads))
+
+    def _load_data(self, name: str) -> Any:  # noqa: ANN401 - numba is untyped
+        return self._read(Path(self._data_path(name)))
+
+    def _save_data(self, name: str, data: object) -> None:
+        self._write(self._data_path(name), data)
+
+    def _read(self, path: Path) -> Any:  # noqa: ANN401 - numba is untyped
+        """Return what a file holds. Raises OSError, for numba a file that is not there, on a damaged one."""
+        content = path.read_bytes()
+        digest, data = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
+        if hashlib.sha256(data).digest() != digest:
+            _tell("damaged", f"{path}: got a damaged file, expected what was written; compiled again")
+            raise OSError(f"{path}: damaged")
+        return pickle.loads(data)  # noqa: S301 - from a folder that only this user can write to
+
+    def _write(self, path: str, content: object) -> None:
+        data = self._dump(content)
+        with self._open_for_write(path) as file:
+            file.write(hashlib.sha256(data).digest() + data)
+
+
+class CodeCache(caching.FunctionCache):  # type: ignore[misc] # numba is untyped
+    """A function's cache under ``numba.config.CACHE_DIR``; a full disk costs the next run time, not this one."""
+
+    _impl_class = _Implementation
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        files: Any = self._cache_file  # type: ignore[has-type] # numba is untyped
+        self._cache_file = _CheckedFiles(self._cache_path, self._impl.filename_base, files._source_stamp)
+
+    def _save_overload(self, sig: object, data: object) -> None:
+        try:
+            super()._save_overload(sig, data)
+        except OSError as error:
+            _tell(
+                "full",
+                f"{self._cache_path}: got {error.strerror}, expected room for a file; compiled for this run only",
+            )
+
+
+def cache_for(function: Callable[..., Any], folder: Path | None) -> CodeCache | caching.NullCache:
+    """Return a function's cache in a folder of ``private_folder``."""
+    if folder is None:
+        return caching.NullCache()
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(folder)
+    try:
+        return CodeCache(function)
+    finally:
+        numba.config.CACHE_DIR = before

@@ -1,0 +1,123 @@
+"""The folder of compiled code: the user's alone, each file checked before it runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numba
+import pytest
+
+from sim import code_cache
+from sim.code_cache import cache_for, private_folder
+
+pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled without the JIT")
+
+
+@pytest.fixture(autouse=True)
+def _tell_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(code_cache, "_told", set())
+    yield
+
+
+def one_more(number: int) -> int:
+    return number + 1
+
+
+def use(folder: Path | None) -> Any:  # noqa: ANN401 - a dispatcher
+    """Compile or load a function, call it, and return it."""
+    compiled: Any = numba.njit(one_more)
+    compiled._cache = cache_for(one_more, folder)
+    assert compiled(41) == 42
+    return compiled
+
+
+def num_hits(compiled: Any) -> int:  # noqa: ANN401 - a dispatcher
+    return sum(compiled.stats.cache_hits.values())
+
+
+def empty(_: bytes) -> bytes:
+    return b""
+
+
+def half(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+def one_bit_off(content: bytes) -> bytes:
+    middle = len(content) * 2 // 3
+    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+
+
+def noise(_: bytes) -> bytes:
+    return b"\x80\x04noise" * 20
+
+
+@pytest.mark.parametrize("damage", [empty, half, one_bit_off, noise])
+@pytest.mark.parametrize("ending", ["nbi", "nbc"])
+def test_a_damaged_file_is_told_and_made_again(
+    damage: Callable[[bytes], bytes], ending: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(tmp_path)
+    assert num_hits(use(tmp_path)) == 1
+    assert capsys.readouterr().err == ""
+    (file,) = tmp_path.rglob(f"*.{ending}")
+    file.write_bytes(damage(file.read_bytes()))
+    assert num_hits(use(tmp_path)) == 0
+    assert num_hits(use(tmp_path)) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"compiled code: {file}: got a damaged file, expected what was written; compiled again"
+
+
+def test_a_full_disk_costs_the_next_run_time_not_this_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(code_cache._CheckedFiles, "_write", full)
+    use(tmp_path)
+    use(tmp_path)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "got No space left on device" in line
+
+
+def test_the_folder_is_made_for_the_user_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wanted = tmp_path / "cache" / "engine-1"
+    assert private_folder(wanted) == wanted
+    assert wanted.stat().st_mode & 0o777 == wanted.parent.stat().st_mode & 0o777 == 0o700
+    wanted.chmod(0o755)
+    assert private_folder(wanted) == wanted
+    assert wanted.stat().st_mode & 0o777 == 0o700
+    assert capsys.readouterr().err == ""
+
+
+def test_a_folder_that_others_can_write_to_is_not_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(code_cache.tempfile, "gettempdir", lambda: str(tmp_path / "temporary"))
+    wanted = tmp_path / "cache" / "engine-1"
+    private_folder(wanted)
+    wanted.parent.chmod(0o777)
+    other = tmp_path / "temporary" / f"vtwin-{os.getuid()}" / "engine-1"
+    assert private_folder(wanted) == other
+    assert "can write to" in capsys.readouterr().err
+    wanted.parent.chmod(0o1777)  # as /tmp: others cannot rename what is not theirs
+    assert private_folder(wanted) == wanted
+    wanted.chmod(0o770)
+    assert private_folder(wanted) == other
+
+
+def test_a_folder_of_another_user_is_not_used_and_without_any_nothing_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(code_cache.tempfile, "gettempdir", lambda: str(tmp_path / "temporary"))
+    (tmp_path / "engine-1").mkdir(mode=0o700)
+    monkeypatch.setattr(code_cache.os, "getuid", lambda: tmp_path.stat().st_uid + 1)
+    assert private_folder(tmp_path / "engine-1") is None
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "another user" in line
+    assert line.endswith("compiled for this run only")
+    assert num_hits(use(None)) == 0

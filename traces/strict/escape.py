@@ -1,0 +1,49 @@
+"""Text of strangers (names in a trace, what a server said) in each output's own way; one function per output.
+
+All make one line of printable characters of it: a line of its own, a control sequence or half a character would be read
+as vtwin's own word.
+"""
+
+from __future__ import annotations
+
+import re
+from html import escape
+
+_NOT_XML = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd]")
+"""What XML 1.0 cannot hold, even escaped (and what is beyond its basic plane, which readers stumble over)."""
+_KEPT = "\u00a0"
+"""Between a number and its unit."""
+
+
+def terminal(text: str) -> str:
+    """Return text for a terminal or a log."""
+    if text.isprintable():
+        return text
+    return "".join(_printable(each) for each in text)
+
+
+def _printable(character: str) -> str:
+    if character.isprintable() or character == _KEPT:
+        return character
+    return " " if character.isspace() else ascii(character)[1:-1]
+
+
+def markdown(text: str) -> str:
+    """Return text for Markdown, in a table too: no HTML, no entity, no link and no image. Code and emphasis stay."""
+    flat = re.sub(r"&(?=#?\w+;)", "&amp;", terminal(text)).replace("<", "&lt;")
+    return flat.replace("](", "]\\(").replace("|", "\\|")
+
+
+def xml(text: str) -> str:
+    """Return text for XML, in an attribute too."""
+    return escape(_NOT_XML.sub("\ufffd", " ".join(text.splitlines())))
+
+
+def annotation(text: str) -> str:
+    """Return the message of a workflow command, escaped as actions/toolkit does (packages/core/src/command.ts)."""
+    return "%0A".join(terminal(line).replace("%", "%25") for line in text.splitlines())
+
+
+def annotation_property(text: str) -> str:
+    """Return a property, such as the title, of a workflow command."""
+    return annotation(text).replace(":", "%3A").replace(",", "%2C")

@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: help install demo test fuzz lint types docs picture bench validate live live-router soak conformance-random lock wheel wheel-check clean
+.PHONY: help install demo test fuzz lint types docs picture bench validate live live-router soak conformance-random lock sbom wheel wheel-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ conformance-random: $(STAMP) ## N=200 SEED=1: random cases, a real vLLM's schedu
 lock: $(STAMP) ## renew requirements.lock from pyproject.toml; it names no index and no host
 	$(BIN)/pip-compile --quiet --extra dev --strip-extras --allow-unsafe --no-emit-index-url --no-emit-trusted-host \
 	  --no-emit-find-links --no-header --output-file requirements.lock pyproject.toml
+
+sbom: $(STAMP) ## what an installation consists of, as CycloneDX JSON: sbom.json
+	$(BIN)/python -m tests.sbom
 
 wheel: $(STAMP) ## build the wheel into dist/
 	$(BIN)/python -m build --wheel --no-isolation

@@ -18,6 +18,8 @@ from sim.config import Compatibility, EngineConfig, InvalidConfig
 from sim.latency.model import LatencyModel
 
 Role = Literal["shared", "prefill", "decode"]
+MOST_INSTANCES = 100_000
+"""More engines than anybody has; each takes memory before anything is simulated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,8 @@ class Pool:
     def __post_init__(self) -> None:
         """Check the settings."""
         check_integer("instances", self.instances, least=1)
+        if self.instances > MOST_INSTANCES:
+            raise InvalidConfig(f"instances: got {self.instances}, expected at most {MOST_INSTANCES:,}")
         check_choice("role", self.role, Role)
         check_integer("gpus_per_instance", self.gpus_per_instance, least=1)
         check_number("cost_per_gpu_hour", self.cost_per_gpu_hour, least=0)

@@ -41,6 +41,7 @@ def load(tmp_path: Path, text: str) -> TwinConfig:
         ("{replicas: 2}", "cluster.replicas: unknown key, did you mean cluster."),
         ("{instance: 2}", "cluster.instance: unknown key, did you mean cluster.instances? (FILE:3)"),
         ("{instances: 0}", "cluster.instances: got 0, expected an integer >= 1 (FILE:3)"),
+        ("{instances: 1000000000}", "cluster.instances: got 1000000000, expected at most 100,000 (FILE:3)"),
         (
             "{instances: 2, pools: [{}]}",
             "cluster.instances: got it together with pools, expected one or the other",

@@ -200,7 +200,7 @@ def test_options_take_the_place_of_the_file(tmp_path: Path) -> None:
         with_cluster(pools, instances=2, routing=None)
 
 
-@pytest.mark.parametrize("option", [("--steps", "s.jsonl"), ("--operator-times",), ("--horizon", "3s")])
+@pytest.mark.parametrize("option", [("--steps", "s.jsonl"), ("--operator-times",)])
 def test_what_a_cluster_cannot_do_yet_is_refused(
     tmp_path: Path, option: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -29,7 +29,7 @@ demo: $(STAMP) ## emulated server -> observe -> fit -> held-out replay -> report
 test: $(STAMP) ## everything that needs no GPU and no hour
 	$(BIN)/python -c "from sim import compile_engine; compile_engine()"  # once, or every worker would compile it
 	$(BIN)/python -c "from sim.cluster.ready import compile_cluster; compile_cluster()"
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 SECONDS_EACH := 60
 fuzz: $(STAMP) ## SECONDS_EACH=60: damaged and hostile inputs for every reader, so long for each

@@ -1,6 +1,9 @@
-"""Which tests come first: the files that take longest, so that no worker is left alone with one of them at the end."""
+"""Which tests come first (the longest files: no worker is left alone with one at the end), and fixtures of all."""
 
 from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
 
 import pytest
 
@@ -22,3 +25,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort the tests of long files before all others; within a file, and among the others, the order stays."""
     place = {file: number for number, file in enumerate(LONG)}
     items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(LONG)))
+
+
+@pytest.fixture
+def heeds_hang_up() -> Iterator[None]:
+    """Children end by SIGHUP while the test lasts: those of a program started by nohup ignore it, as they should."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)

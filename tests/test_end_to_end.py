@@ -115,6 +115,7 @@ def test_the_demos_server_ends_with_it(folder: Path) -> None:
         socket.create_connection((url.hostname or "", url.port or 0), timeout=1)
 
 
+@pytest.mark.usefixtures("heeds_hang_up")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP, signal.SIGINT])
 def test_the_demos_server_ends_however_the_demo_ends(tmp_path: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-P", "-m", "vtwin", "demo", "--output", str(tmp_path)]

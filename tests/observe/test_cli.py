@@ -227,6 +227,7 @@ async def test_a_second_ctrl_c_drops_what_is_under_way(tmp_path: Path) -> None:
     assert set(trace.column("error_message")) == {"aborted by the client before the answer was complete"}
 
 
+@pytest.mark.usefixtures("heeds_hang_up")
 async def test_a_hang_up_ends_a_run_as_sigterm_does_and_its_key_is_not_in_the_process_list(
     tmp_path: Path,
 ) -> None:

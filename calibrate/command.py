@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from replay import TwinConfig
 
 
-def check_writing(*, fit: bool, asked: Path | None, infer: bool) -> None:
-    """Raise ConfigError where an option needs a fit and there is none."""
+def check_writing(*, fit: bool, places: Mapping[str, Path | None], infer: bool) -> None:
+    """Raise ConfigError where an option needs a fit and there is none, or where a file could not be written."""
+    from traces.atomic import check_place
     from traces.errors import ConfigError
 
+    asked = places.get("--write-config") or places.get("--write-defaults")
     if not fit and (asked is not None or infer):
         given = (
             "--infer-async, --fit-alpha2, --latency-model" if infer else "--write-config, --write-defaults"
@@ -30,6 +32,8 @@ def check_writing(*, fit: bool, asked: Path | None, infer: bool) -> None:
         raise ConfigError(
             f"{given}: got no --fit, expected it: without a fit there is nothing to write or infer"
         )
+    for option, place in places.items():
+        check_place(place, option=option)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,14 +101,14 @@ def twin_of_header(path: Path, report: Path, *, gpu: str | None) -> Path:
     """
     from calibrate.distinct_runs import distinct_names
     from replay.twin.start.from_serve import start_from_header, twin_text
-    from traces.atomic import write_text
+    from traces.atomic import make_folder, write_text
     from traces.importers.recorded import read_recorded
 
     start = start_from_header(read_recorded(path).header, name=distinct_names([path])[0])
     text, notes = twin_text(start, gpu=gpu)
     for note in notes:
         typer.echo(f"note: {note}", err=True)
-    report.mkdir(parents=True, exist_ok=True)
+    make_folder(report, option="--report")
     write_text(report / "start.yaml", text, option="--report")
     typer.echo(
         f"no --config: the fit starts from the header of {path}, written to {report / 'start.yaml'}", err=True

@@ -9,10 +9,10 @@ import pytest
 
 import vtwin
 from observe.senders.endpoint import parse_endpoint
-from observe.senders.secrets import Secrets, command_secrets, header_secrets, redact_command
 from tests.observe.servers import Behaviour, serving, serving_in_thread
 from tests.observe.test_observation import workload
 from traces import ConfigError, ServerError
+from traces.strict.secrets import Secrets, command_secrets, header_secrets, redact_command
 
 MARKER = "hush-7f3a9c-marker"
 PLACES: dict[str, tuple[list[str], dict[str, str]]] = {

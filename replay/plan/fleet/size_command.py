@@ -80,7 +80,9 @@ def size(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     """
     from replay.plan.fleet.size import Check, plan_fleet
     from replay.simulation_command import working
+    from traces.atomic import check_place
 
+    check_place(report, option="--report")
     lengths, longest, notes = workload_of(workload, context, output_frac)
     objective = objective_of(slo, utilization_cap=utilization_cap, availability=availability)
     sources = sources_of(profile, lengths, longest, prices=prices)

@@ -90,6 +90,7 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     """
     from replay.plan.sweep.grid import read_grid
     from replay.plan.sweep.table import known_rows, write_table
+    from traces.atomic import check_place
     from traces.errors import ConfigError
 
     if output.suffix != ".parquet":
@@ -100,6 +101,8 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     typer.echo(f"{len(asked.runs):,} runs, {len(asked.runs) - len(left):,} of them done before", err=True)
     if dry_run:
         return
+    check_place(output, option="--output")
+    check_place(report, option="--report")
     try:
         told = _told(left, backend=backend, jobs=jobs or os.cpu_count() or 1, address=address)
         with closing(told):  # an interrupt may come between two rows, too

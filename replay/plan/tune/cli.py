@@ -137,11 +137,14 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from replay.plan.draws import draws, searchable
     from replay.plan.tune.candidates import CHUNKED, SEATS, TOKENS, TP, candidates_of
     from replay.simulation_command import prepare_engine
+    from traces.atomic import check_place
     from traces.run_slo import parse_run_slo
 
     limits = parse_run_slo(slo)
     options = searchable(workload, like)
     live = None if serve is None else _live(serve, url, output, confirm_duration, start_timeout)
+    if live is not None:
+        check_place(live.folder / "best", option="--output")
     named = {SEATS: max_num_seqs, TOKENS: max_num_batched_tokens, CHUNKED: chunked_prefill, TP: tp}
     asked = [f"{key}={values}" for key, values in named.items() if values is not None] + (settings or [])
     candidates = candidates_of(config, defaults, asked, anyway=anyway)

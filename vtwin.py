@@ -25,6 +25,7 @@ import typer
 
 from replay.twin.own.own_code import with_code_option
 from traces.errors import ServerError, VtwinError
+from traces.strict.escape import terminal
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -224,7 +225,7 @@ def _complain(line: str, arguments: Sequence[str], *, code: int) -> int:
         from traces.strict.secrets import command_secrets
 
         shown = command_secrets(arguments, os.environ).redact(line)
-        typer.secho(" ".join(shown.split()), fg=typer.colors.RED, err=True)
+        typer.secho(terminal(" ".join(shown.split())), fg=typer.colors.RED, err=True)
     return code
 
 
@@ -380,7 +381,7 @@ def validate(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     options += ["--thresholds", str(thresholds)] if thresholds else []
     twin = config or _written_guess(output / "guess.yaml", serve=serve, server_trace=plan.server_trace())
     _run("calibrate", plan.calibration(twin, options))
-    typer.echo(f"twin: {plan.twin()}")
+    typer.echo(terminal(f"twin: {plan.twin()}"))
     typer.echo(_served_at_most(plan.twin(), plan.holdout_trace()))
 
 
@@ -429,7 +430,7 @@ def _written_guess(path: Path, *, serve: str | None, server_trace: Path) -> Path
         start = from_serve.start_from_header(read_trace(server_trace).header, name=server_trace.name)
     text, notes = from_serve.twin_text(start, gpu=None)
     for note in notes:
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(terminal(f"note: {note}"), err=True)
     write_text(path, text, option="--output")
     return path
 
@@ -518,7 +519,7 @@ def _announced(server: Connection) -> str:
         said = "it ended"
     if not isinstance(said, str) or not said.startswith("http"):
         raise ServerError(f"vtwin serve: got {said}, expected it to serve")
-    typer.echo(f"serving on {said}", err=True)
+    typer.echo(terminal(f"serving on {said}"), err=True)
     return said
 
 

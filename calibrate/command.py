@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import shlex
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+
+from traces.strict.escape import terminal
+from traces.strict.secrets import redact_command
 
 if TYPE_CHECKING:
     from calibrate.compare.network import Network
@@ -84,7 +87,7 @@ def calibration_of(
     except ConfigError as error:
         if not accepts_flags:
             raise
-        typer.echo(f"warning: {error}", err=True)
+        typer.echo(terminal(f"warning: {error}"), err=True)
     _tell_what_is_not_simulated((*traces.observed, *held_out), twin)
     if not fit:
         return run.compare_with_twin(traces.observed, twin, options, holdout=held_out, repeats=repeats)
@@ -107,7 +110,7 @@ def twin_of_header(path: Path, report: Path, *, gpu: str | None) -> Path:
     start = start_from_header(read_recorded(path).header, name=distinct_names([path])[0])
     text, notes = twin_text(start, gpu=gpu)
     for note in notes:
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(terminal(f"note: {note}"), err=True)
     make_folder(report, option="--report")
     write_text(report / "start.yaml", text, option="--report")
     typer.echo(
@@ -123,7 +126,7 @@ def _tell_what_is_not_simulated(sources: Sequence[Source], twin: TwinConfig) -> 
 
     for source in sources:
         for note in trace_notes(source.trace, twin, pacing_of(source.trace)):
-            typer.echo(f"note: {source.name}: {note}", err=True)
+            typer.echo(terminal(f"note: {source.name}: {note}"), err=True)
 
 
 def _load(path: Path, latency_model: str | None, *, fit: bool) -> TwinConfig:
@@ -133,7 +136,7 @@ def _load(path: Path, latency_model: str | None, *, fit: bool) -> TwinConfig:
 
     twin = twin_for(path, latency_model, fit=fit)
     for note in twin.notes:
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(terminal(f"note: {note}"), err=True)
     if not is_compiled():
         typer.echo("compiling the engine once, up to a minute …", err=True)
     return twin
@@ -199,7 +202,7 @@ def write_all(
     if defaults is not None:
         save.defaults_entry(calibration, server=known)
     document = write_report(
-        calibration, report, command=shlex.join(["vtwin", *sys.argv[1:]]), verdict=verdict
+        calibration, report, command=redact_command(["vtwin", *sys.argv[1:]], os.environ), verdict=verdict
     )
     documents = {"vtwin": document}
     if form == "blis":
@@ -231,20 +234,21 @@ def summarise(calibration: Calibration, report: Path, *, is_stdout_free: bool) -
 
     results, advice = console_of(stderr=not is_stdout_free), console_of(stderr=True)
     warned = warnings_of(calibration)
-    results.print(verdict_text(calibration, has_warnings=bool(warned)), soft_wrap=True, markup=False)
+    verdict = verdict_text(calibration, has_warnings=bool(warned))
+    results.print("\n".join(map(terminal, verdict.split("\n"))), soft_wrap=True, markup=False)
     for line in warned:
-        advice.print(f"warning: {line}", soft_wrap=True, markup=False)
+        advice.print(terminal(f"warning: {line}"), soft_wrap=True, markup=False)
     for table in tables_of(calibration):
         print_table(results, table)
     for each in calibration.traces:
         if each.saturation.state != "stable":
-            results.print(
-                f"{each.source.name}: {each.saturation.state} load: {each.saturation.reason}", soft_wrap=True
-            )
-    results.print(headline(calibration), soft_wrap=True)
+            said = f"{each.source.name}: {each.saturation.state} load: {each.saturation.reason}"
+            results.print(terminal(said), soft_wrap=True, markup=False)
+    results.print(terminal(headline(calibration)), soft_wrap=True, markup=False)
     for run in suggested_runs(calibration):
-        advice.print(f"to determine {', '.join(run.coefficients)}: {run.shows}", soft_wrap=True)
-        advice.print(f"  {run.command}", soft_wrap=True, markup=False)
+        shows = f"to determine {', '.join(run.coefficients)}: {run.shows}"
+        advice.print(terminal(shows), soft_wrap=True, markup=False)
+        advice.print(terminal(f"  {run.command}"), soft_wrap=True, markup=False)
     if calibration.fit is not None and calibration.fit.model == "blackbox" and not calibration.fit.candidates:
         advice.print(LINEAR, soft_wrap=True)
-    advice.print(f"report: {report / 'report.html'}", soft_wrap=True)
+    advice.print(terminal(f"report: {report / 'report.html'}"), soft_wrap=True, markup=False)

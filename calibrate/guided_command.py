@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from traces.errors import ConfigError
+from traces.strict.escape import terminal
 
 if TYPE_CHECKING:
     from calibrate.compare.bootstrap import Estimate
@@ -40,7 +41,7 @@ def fit_guided_cost(
         )
     twin = load_config(config)
     for note in twin.notes:
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(terminal(f"note: {note}"), err=True)
     guided, plain = (read_trace(path) for path in runs)
     cost = fit_guided(plain, guided, twin, seed=seed)
     document = json.dumps(asdict(cost), indent=2, allow_nan=False)
@@ -51,7 +52,7 @@ def fit_guided_cost(
         compile_us, mask_us = round(cost.compile_us.value or 0.0), round(cost.mask_us.value or 0.0, 3)
         engine = replace(twin.engine, guided_compile_us=compile_us, guided_mask_us=mask_us)
         write_text(write_config, dump_config(replace(twin, engine=engine)), option="--write-config")
-        typer.echo(f"twin: {write_config}", err=True)
+        typer.echo(terminal(f"twin: {write_config}"), err=True)
 
 
 def fit_host_cost(
@@ -76,7 +77,7 @@ def fit_host_cost(
         raise ConfigError("--fit-host: got it without --config, expected the twin whose engine has the time")
     twin = load_config(config)
     for note in twin.notes:
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(terminal(f"note: {note}"), err=True)
     shown, hidden = (read_trace(path) for path in runs)
     cost = fit_host(hidden, shown, twin, seed=seed)
     document = json.dumps(asdict(cost), indent=2, allow_nan=False)
@@ -92,7 +93,7 @@ def fit_host_cost(
             host_prefill_us=round(cost.prefill_us.value or 0.0, 1),
         )
         write_text(write_config, dump_config(replace(twin, engine=engine)), option="--write-config")
-        typer.echo(f"twin: {write_config}", err=True)
+        typer.echo(terminal(f"twin: {write_config}"), err=True)
 
 
 def table_of(cost: GuidedCost) -> str:

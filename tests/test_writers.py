@@ -15,7 +15,7 @@ import typer
 
 import vtwin
 from tests.calibrate.predictor import profiles
-from tests.docs.reference import commands_of
+from tests.docs.commands import commands_of
 from tests.observe.servers import serving_in_thread
 
 TWIN = """\

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from replay.twin.own.own_code import with_code_option
+from traces.strict.escape import terminal
+from traces.strict.secrets import redact_command
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -116,11 +117,13 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         )
         raise
     table = write_table(output, asked.runs, rows)
-    typer.echo(f"wrote {output}", err=True)
+    typer.echo(terminal(f"wrote {output}"), err=True)
     _show(table, asked, x=x, y=y, report=report)
     failed = table[table["error"].notna()]
     if len(failed):
-        typer.echo(f"{len(failed):,} runs without a result; the first: {failed['error'].iloc[0]}", err=True)
+        typer.echo(
+            terminal(f"{len(failed):,} runs without a result; the first: {failed['error'].iloc[0]}"), err=True
+        )
         raise typer.Exit(1)
 
 
@@ -171,9 +174,9 @@ def _show(table: pd.DataFrame, asked: Grid, *, x: str | None, y: str | None, rep
     if bool(table["error"].notna().all()):
         return
     front = front_of(table, settings, x=x, y=y)
-    typer.echo("\n".join(lines(front, width=terminal_width())))
+    typer.echo("\n".join(map(terminal, lines(front, width=terminal_width()))))
     if report is not None:
-        command = shlex.join(["vtwin", *sys.argv[1:]])
+        command = redact_command(["vtwin", *sys.argv[1:]], os.environ)
         num_failed = int(table["error"].notna().sum())
         write_page(report, front, num_runs=len(table), num_failed=num_failed, command=command)
-        typer.echo(f"wrote {report}", err=True)
+        typer.echo(terminal(f"wrote {report}"), err=True)

@@ -11,6 +11,7 @@ import typer
 
 from replay.simulation_command import AnywayOption
 from replay.twin.own.own_code import with_code_option
+from traces.strict.escape import terminal
 from traces.workload.options import WorkloadOptions, with_workload_options
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     candidates = candidates_of(config, defaults, asked, anyway=anyway)
     notes = tuple(dict.fromkeys(candidates.tried[0].twin.notes))
     for note in notes:
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(terminal(f"note: {note}"), err=True)
     traces = draws(options, seeds)
     prepare_engine(candidates.tried[0].twin)
     tuned = _searched(traces, candidates, limits, keep=top)
@@ -225,7 +226,7 @@ def _extrapolated(tuned: Tuned, trace: Trace) -> list[str]:
         note = extrapolation_note(candidate.twin.fitted, beyond)
         notes += [] if note is None else [note]
     for note in notes:
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(terminal(f"note: {note}"), err=True)
     return notes
 
 
@@ -269,5 +270,9 @@ def _show(
         )
         typer.echo(json.dumps(told, indent=2, allow_nan=False))
         return
-    typer.echo("\n".join(lines(tuned, candidates, limits, confirmed=confirmed, width=terminal_width())))
-    typer.echo(f"{'requests':<12}{len(trace):,}, {lengths_text(trace)}")
+    typer.echo(
+        "\n".join(
+            map(terminal, lines(tuned, candidates, limits, confirmed=confirmed, width=terminal_width()))
+        )
+    )
+    typer.echo(terminal(f"{'requests':<12}{len(trace):,}, {lengths_text(trace)}"))

@@ -27,6 +27,7 @@ from replay.plan.fleet.options import (
     workload_of,
 )
 from replay.twin.own.own_code import with_code_option
+from traces.strict.escape import terminal
 
 
 @with_code_option
@@ -59,7 +60,7 @@ def split(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     if as_json:
         typer.echo(json.dumps(split_document(one, found), indent=2))
     else:
-        typer.echo("\n".join(split_lines(one, found)))
+        typer.echo("\n".join(map(terminal, split_lines(one, found))))
 
 
 @with_code_option
@@ -105,7 +106,7 @@ def routers(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         told = {"schema_version": 1, "method": "slots simulated", "routers": [asdict(each) for each in found]}
         typer.echo(json.dumps(told, indent=2))
     else:
-        typer.echo("\n".join(routed_lines(found)))
+        typer.echo("\n".join(map(terminal, routed_lines(found))))
 
 
 @with_code_option
@@ -146,7 +147,7 @@ def disagg(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     if as_json:
         typer.echo(json.dumps(disagg_document(found), indent=2))
     else:
-        typer.echo("\n".join(disagg_lines(found)))
+        typer.echo("\n".join(map(terminal, disagg_lines(found))))
     if not found:
         raise typer.Exit(1)
 
@@ -175,7 +176,7 @@ def whatif(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     if as_json:
         typer.echo(json.dumps(whatif_document(found), indent=2))
     else:
-        typer.echo("\n".join(whatif_lines(found)))
+        typer.echo("\n".join(map(terminal, whatif_lines(found))))
 
 
 @with_code_option
@@ -212,4 +213,4 @@ def flex(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     if as_json:
         typer.echo(json.dumps(flex_document(cuts, engines=number), indent=2))
     else:
-        typer.echo("\n".join(flex_lines(cuts, engines=number)))
+        typer.echo("\n".join(map(terminal, flex_lines(cuts, engines=number))))

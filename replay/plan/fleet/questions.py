@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from replay.plan.fleet.profiles import Source
-from replay.plan.fleet.verify import drawn
+from replay.plan.fleet.check.draws import drawn
+from replay.plan.fleet.inputs.profiles import Source
 from replay.plan.json_values import or_null
 from replay.units import shown_time
 from sim.fleet import Lengths

@@ -11,6 +11,7 @@ from replay.plan.fleet.options import (
     AvailabilityOption,
     CapOption,
     ContextOption,
+    FailuresOption,
     JsonOption,
     OutputFracOption,
     PricesOption,
@@ -22,6 +23,7 @@ from replay.plan.fleet.options import (
     misfit_notes,
     numbers_of,
     objective_of,
+    share_up,
     sources_of,
     tell,
     workload_of,
@@ -38,6 +40,7 @@ def split(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     context: ContextOption = None,
     output_frac: OutputFracOption = 0.2,
     availability: AvailabilityOption = 1.0,
+    failures: FailuresOption = None,
     utilization_cap: CapOption = 0.85,
     prices: PricesOption = None,
     compress: Annotated[
@@ -49,13 +52,14 @@ def split(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from replay.plan.fleet.questions import split_document, split_lines, splits_of
 
     lengths, longest, notes = workload_of(workload, context, output_frac)
-    objective = objective_of(slo, utilization_cap=utilization_cap, availability=availability)
+    up, of_nodes = share_up(availability, failures)
+    objective = objective_of(slo, utilization_cap=utilization_cap, availability=up)
     sources = sources_of(profile, lengths, longest, prices=prices)
     with infeasible():
         one, found = splits_of(
             sources, lengths, rate, objective, context=longest, factors=numbers_of(compress, "--compress")
         )
-    tell([*notes, *misfit_notes(sources)])
+    tell([*notes, *of_nodes, *misfit_notes(sources)])
     if as_json:
         typer.echo(json.dumps(split_document(one, found), indent=2))
     else:
@@ -160,6 +164,7 @@ def whatif(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     context: ContextOption = None,
     output_frac: OutputFracOption = 0.2,
     availability: AvailabilityOption = 1.0,
+    failures: FailuresOption = None,
     utilization_cap: CapOption = 0.85,
     prices: PricesOption = None,
     as_json: JsonOption = False,
@@ -168,10 +173,11 @@ def whatif(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from replay.plan.fleet.questions import whatif_document, whatif_lines, whatif_of
 
     lengths, longest, notes = workload_of(workload, context, output_frac)
-    objective = objective_of(slo, utilization_cap=utilization_cap, availability=availability)
+    up, of_nodes = share_up(availability, failures)
+    objective = objective_of(slo, utilization_cap=utilization_cap, availability=up)
     sources = sources_of(profiles, lengths, longest, prices=prices, most=None)
     found = whatif_of(sources, lengths, numbers_of(rates, "--rates"), objective, context=longest)
-    tell([*notes, *misfit_notes(sources, power=True)])
+    tell([*notes, *of_nodes, *misfit_notes(sources, power=True)])
     if as_json:
         typer.echo(json.dumps(whatif_document(found), indent=2))
     else:

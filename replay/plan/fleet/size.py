@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from replay.plan.fleet.profiles import Source
-from replay.plan.fleet.verify import NUM_REQUESTS, Verification, verify
+from replay.plan.fleet.check.pool import Verification, verify
+from replay.plan.fleet.check.steady import Asked
+from replay.plan.fleet.inputs.profiles import Source
 from sim.fleet import Lengths, provisioned
 from sim.fleet.energy import HOURS_PER_YEAR, Energy, energy
 from sim.fleet.sizing import Objective, PoolSize, pool_at, size_pool
@@ -16,6 +17,7 @@ MOST_TRIES = 14
 STEP = 0.05
 """So much larger, at least, is the next fleet that is tried where one does not keep the SLO."""
 FAILED = 0.01
+NUM_REQUESTS = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +25,7 @@ class PoolPlan:
     """One pool of a fleet. ``analytic``: as the formulas size it; ``tried``: simulations, the last of which counts.
 
     ``engines``: recommended, those in repair not counted; ``provisioned``: counted. ``share``: of all requests.
+    ``availability``: share of its nodes that is up.
     """
 
     name: str
@@ -34,6 +37,7 @@ class PoolPlan:
     analytic: PoolSize
     engines: int
     provisioned: int
+    availability: float = 1.0
     tried: tuple[Verification, ...] = ()
 
     @property
@@ -70,18 +74,21 @@ class PoolPlan:
 class FleetPlan:
     """All pools of a fleet, what they must keep, and what a reader must know.
 
-    ``is_shared``: a router deals by load, so that the pools are simulated together and none by itself.
+    ``together``: all requests, where a router deals by load, so that the pools were simulated together and none by
+    itself.
     """
 
     pools: tuple[PoolPlan, ...]
     objective: Objective
     rate_per_s: float
     notes: tuple[str, ...] = ()
-    is_shared: bool = False
+    together: Verification | None = None
 
     @property
     def is_met(self) -> bool | None:
-        """Whether every pool kept the objective in its simulation; None where none was asked for."""
+        """Whether every pool, or all together, kept the objective in simulation; None where none was asked for."""
+        if self.together is not None:
+            return keeps(self.together, self.objective)
         checks = [pool.verified for pool in self.pools]
         if None in checks:
             return None
@@ -90,12 +97,11 @@ class FleetPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """How to check a size. ``smallest``: also look for fewer engines; ``tell``: called after each simulation."""
+    """How to check a size. ``smallest``: also look for fewer engines; ``asked``: of each simulation."""
 
     smallest: bool = False
-    num_requests: int = NUM_REQUESTS
     seed: int = 1
-    tell: Callable[[Verification], None] = lambda _: None
+    asked: Asked = field(default_factory=lambda: Asked(num_requests=NUM_REQUESTS))
 
 
 def plan_pool(
@@ -117,17 +123,15 @@ def plan_pool(
 
     def tried_at(engines: int) -> Verification:
         assert check is not None  # noqa: S101 - else nothing is simulated
-        found = verify(
+        return verify(
             source,
             lengths,
             rate_per_s,
             engines=engines,
             service_s=analytic.service_s,
             seed=check.seed,
-            num_requests=check.num_requests,
+            asked=check.asked,
         )
-        check.tell(found)
-        return found
 
     engines = analytic.engines
     tried: list[Verification] = []
@@ -143,6 +147,7 @@ def plan_pool(
         analytic=analytic,
         engines=engines,
         provisioned=provisioned(engines, objective.availability),
+        availability=objective.availability,
         tried=tuple(tried),
     )
 

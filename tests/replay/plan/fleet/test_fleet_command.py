@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import vtwin
+from replay.plan.fleet.check.pool import batch_means, drawn, verify
+from replay.plan.fleet.inputs.profiles import from_twin, read_source, shipped_profiles
+from replay.plan.fleet.inputs.workload import fitting_context, lengths_of_cdf, mean_tokens, read_lengths
 from replay.plan.fleet.page import swings_of
-from replay.plan.fleet.profiles import from_twin, read_source, shipped_profiles
 from replay.plan.fleet.size import Check, plan_fleet, plan_pool
-from replay.plan.fleet.verify import batch_means, drawn, verify
-from replay.plan.fleet.workload import fitting_context, lengths_of_cdf, mean_tokens, read_lengths
 from replay.twin.config import load_config
 from sim import simulate
 from sim.fleet import Lengths

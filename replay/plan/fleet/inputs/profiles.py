@@ -11,7 +11,7 @@ import numpy as np
 import yaml
 
 from replay.model.gpus import find_gpu
-from replay.plan.fleet.workload import mean_tokens
+from replay.plan.fleet.inputs.workload import mean_tokens
 from sim import EngineConfig, Extended, LatencyModel, StepBatch
 from sim.config import UNBOUNDED, InvalidConfig
 from sim.fleet import GpuProfile, Lengths

@@ -31,7 +31,12 @@ def by_formula(ready: silicon.Prepared, make: Callable[[PeakTimes], LatencyModel
     )
     twin = cast(
         "TwinConfig",
-        SimpleNamespace(engine=ready.engine, latency=(make or silicon.physics())(ready.peak), num_gpus={}),
+        SimpleNamespace(
+            engine=ready.engine,
+            latency=(make or silicon.physics())(ready.peak),
+            num_gpus={},
+            kv_bytes_per_token=None,
+        ),
     )
     profile = from_twin(twin, lengths, context=point.isl + point.osl, name="point").profile
     busy = profile.busy(lengths)

@@ -65,13 +65,13 @@ def _column(pool: PoolPlan, objective: Objective, *, is_judged: bool) -> dict[st
 
 def _simulated(seen: Verification, objective: Objective, *, is_judged: bool) -> dict[str, str]:
     """Return the simulation's rows; ``is_judged``: the objective is this pool's, not all pools' together."""
-    mark = f" {_mark(seen.ttft_p99.value <= objective.ttft_p99_s)}" if is_judged else ""
+    kept = f" {mark(seen.ttft_p99.value <= objective.ttft_p99_s)}" if is_judged else ""
     window = seen.window
     return {
-        "TTFT p99, simulated": f"{_interval(seen.ttft_p99)}{mark}",
-        "  TTFT p50": _interval(seen.ttft_p50),
-        "TPOT mean, simulated": _interval(seen.tpot_mean),
-        "  TPOT p99": _interval(seen.tpot_p99),
+        "TTFT p99, simulated": f"{interval_text(seen.ttft_p99)}{kept}",
+        "  TTFT p50": interval_text(seen.ttft_p50),
+        "TPOT mean, simulated": interval_text(seen.tpot_mean),
+        "  TPOT p99": interval_text(seen.tpot_p99),
         "running per engine, simulated": f"{seen.active:.1f}",
         "  seats taken": f"{seen.utilization:.0%}",
         "  requests simulated": f"{seen.num_requests:,}",
@@ -81,18 +81,19 @@ def _simulated(seen: Verification, objective: Objective, *, is_judged: bool) -> 
     }
 
 
-def _interval(measured: Measured) -> str:
+def interval_text(measured: Measured) -> str:
+    """Return a figure with half of its interval."""
     if math.isnan(measured.low):
         return shown_time(measured.value * 1e6)
-    half = (measured.high - measured.low) / 2
-    return f"{shown_time(measured.value * 1e6)} ± {shown_time(half * 1e6)}"
+    return f"{shown_time(measured.value * 1e6)} ± {shown_time(measured.half * 1e6)}"
 
 
 def _within(value: float, limit: float) -> str:
-    return f"{'no end' if math.isinf(value) else shown_time(value * 1e6)} {_mark(value <= limit)}"
+    return f"{'no end' if math.isinf(value) else shown_time(value * 1e6)} {mark(value <= limit)}"
 
 
-def _mark(is_met: bool) -> str:
+def mark(is_met: bool) -> str:
+    """Return the sign of a limit that is kept, or of one that is not."""
     return "✓" if is_met else "✗"
 
 
@@ -160,8 +161,8 @@ def pools_lines(plan: PoolsPlan, *, width: int | None) -> list[str]:
         )
         whole = each.check.whole
         shown.append(
-            f"simulated together, router {plan.router}, {counts} engines: TTFT p99 {_interval(whole.ttft_p99)} "
-            f"{_mark(keeps(whole, objective))}, p50 {_interval(whole.ttft_p50)}; sent to {parts}"
+            f"simulated together, router {plan.router}, {counts} engines: TTFT p99 {interval_text(whole.ttft_p99)} "
+            f"{mark(keeps(whole, objective))}, p50 {interval_text(whole.ttft_p50)}; sent to {parts}"
         )
     if plan.tried and not plan.fleet.is_met:
         shown.append("no number of engines that was tried keeps the SLO in simulation")
@@ -175,7 +176,7 @@ def pools_document(plan: PoolsPlan, *, tool_version: str) -> dict[str, object]:
             "growth": each.growth,
             "engines": list(each.engines),
             "shares": list(each.check.shares),
-            **_verified(each.check.whole),
+            **verification_document(each.check.whole),
         }
         for each in plan.tried
     ]
@@ -236,12 +237,13 @@ def _pool(pool: PoolPlan) -> dict[str, object]:
         "cost_per_year": pool.cost_per_year or None,
         "power_w": pool.energy.power_w or None,
         "misfit": None if misfit is None else {"median": misfit.median, "max": misfit.largest},
-        "verified": None if pool.verified is None else _verified(pool.verified),
-        "tried": [{"engines": each.engines, **_verified(each)} for each in pool.tried],
+        "verified": None if pool.verified is None else verification_document(pool.verified),
+        "tried": [{"engines": each.engines, **verification_document(each)} for each in pool.tried],
     }
 
 
-def _verified(seen: Verification) -> dict[str, object]:
+def verification_document(seen: Verification) -> dict[str, object]:
+    """Return a simulation's figures as JSON has them."""
     return {
         "ttft_p50_us": _us(seen.ttft_p50.value),
         "ttft_p99_us": _us(seen.ttft_p99.value),
@@ -274,12 +276,12 @@ def _verified(seen: Verification) -> dict[str, object]:
 def _worst(plan: FleetPlan) -> dict[str, object] | None:
     """Return the simulation of all pools together, else of the pool with the highest TTFT; None: not simulated."""
     if plan.together is not None:
-        return _verified(plan.together)
+        return verification_document(plan.together)
     checks = [pool.verified for pool in plan.pools]
     if None in checks:
         return None
     known = [each for each in checks if each is not None]
-    return _verified(max(known, key=lambda each: each.ttft_p99.value))
+    return verification_document(max(known, key=lambda each: each.ttft_p99.value))
 
 
 def _us(seconds: float) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +22,10 @@ Bools = NDArray[np.bool_]
 
 MOST_ENGINES = 256
 """A larger fleet is simulated as one of several independent cells: a router looks at every engine of its own."""
+
+
+FEWER = 0.02
+"""A cell of a larger fleet may have so much less than its share of any pool's engines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +92,18 @@ def verify(
         cells=cells,
         rate_per_s=found.rate_per_s * rate_per_s / rate,
     )
+
+
+def cells_of(engines: Sequence[int]) -> int:
+    """Return as how many equal cells a fleet is simulated: as few as needed, and none where a pool would lose engines.
+
+    A cell has a whole number of each pool's engines; what is lost to rounding is at most ``FEWER`` of any pool.
+    """
+    most = -(-sum(engines) // MOST_ENGINES)
+    for cells in range(most, 1, -1):
+        if all((each // cells) * cells >= (1 - FEWER) * each for each in engines):
+            return cells
+    return 1
 
 
 def stay_s(lengths: Lengths, service_s: float) -> float:

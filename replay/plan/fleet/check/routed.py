@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.plan.fleet.check.draws import drawn_rows, requests_at
-from replay.plan.fleet.check.pool import MOST_ENGINES, Verification, measured_of
+from replay.plan.fleet.check.pool import Verification, cells_of, measured_of
 from replay.plan.fleet.check.steady import Asked
 from replay.plan.fleet.inputs.profiles import Source
 from sim.cluster.config import ClusterConfig, Pool
@@ -27,9 +27,6 @@ from sim.fleet.routers import Router
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-
-FEWER = 0.02
-"""A cell of a larger fleet may have so much less than its share of any pool's engines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,18 +112,6 @@ def verify_routed(
         shares=tuple(float((pool_of == place).mean()) for place in range(len(pools))),
         lost_frac=float(1 - is_held.mean()),
     )
-
-
-def cells_of(engines: Sequence[int]) -> int:
-    """Return as how many equal cells a fleet is simulated: as few as needed, and none where a pool would lose engines.
-
-    A cell has a whole number of each pool's engines; what is lost to rounding is at most ``FEWER`` of any pool.
-    """
-    most = -(-sum(engines) // MOST_ENGINES)
-    for cells in range(most, 1, -1):
-        if all((each // cells) * cells >= (1 - FEWER) * each for each in engines):
-            return cells
-    return 1
 
 
 def _held(pools: Sequence[EnginePool], lengths: Lengths, router: Router) -> tuple[Lengths, Bools]:

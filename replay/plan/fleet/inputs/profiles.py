@@ -42,6 +42,7 @@ class Source:
     """A profile, and what simulates it: its own twin, or an engine that does as the profile says.
 
     ``misfit``: None where the profile is not derived from a model. ``gpus``: by name, of one engine.
+    ``kv_bytes_per_token``: in all layers; None where no model is named.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Source:
     latency: LatencyModel
     misfit: Misfit | None
     gpus: Mapping[str, int]
+    kv_bytes_per_token: int | None = None
 
 
 def shipped_profiles() -> dict[str, GpuProfile]:
@@ -174,6 +176,7 @@ def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) ->
         latency=model,
         misfit=misfit_of(profile, model, seats, tokens),
         gpus=twin.num_gpus,
+        kv_bytes_per_token=twin.kv_bytes_per_token,
     )
 
 

@@ -18,7 +18,7 @@ from replay.plan.fleet.inputs.profiles import Source
 from replay.plan.fleet.size import Check, FleetPlan, PoolPlan, keeps, plan_pool
 from sim.fleet import Lengths, provisioned
 from sim.fleet.routers import Router, RouterName
-from sim.fleet.sizing import Objective
+from sim.fleet.sizing import Infeasible, Objective
 from traces.errors import ConfigError
 
 SHARED = ("spillover", "least-loaded")
@@ -133,16 +133,19 @@ def _pool(
         source = replace(source, profile=replace(source.profile, cost_per_hour=cost))
     if spec.failures:
         objective = replace(objective, availability=availability_with(spec.failures))
-    return plan_pool(
-        source,
-        part,
-        rate_per_s * share,
-        objective,
-        context=context,
-        check=None if router in SHARED else asking.check,
-        name=spec.name,
-        share=share,
-    )
+    try:
+        return plan_pool(
+            source,
+            part,
+            rate_per_s * share,
+            objective,
+            context=context,
+            check=None if router in SHARED else asking.check,
+            name=spec.name,
+            share=share,
+        )
+    except Infeasible as error:
+        raise Infeasible(f"pool {spec.name}: {error}") from error
 
 
 def _together(

@@ -223,7 +223,10 @@ def _pools_notes(
         notes.insert(
             0, f"{left_out:.2%} of the requests fit into no pool, or none takes them: they are left out"
         )
-    notes += [availability_note(each.failures, of=each.name) for each in specs if each.failures]
+    if specs[0].failures and all(each.failures == specs[0].failures for each in specs):
+        notes.append(availability_note(specs[0].failures))
+    else:
+        notes += [availability_note(each.failures, of=each.name) for each in specs if each.failures]
     return [*notes, *misfit_notes(sources, power=True)]
 
 

@@ -12,7 +12,7 @@ from replay.plan.fleet.check.draws import drawn_rows
 from replay.plan.fleet.check.pool import stay_s
 from replay.plan.fleet.check.routed import EnginePool, RoutedCheck, verify_routed
 from replay.plan.fleet.check.steady import Asked
-from replay.plan.fleet.inputs.profiles import Source
+from replay.plan.fleet.inputs.profiles import Source, of_context
 from replay.units import shown_time
 from sim.fleet import Lengths
 from sim.fleet.routers import FleetPool, Router, RouterName, simulate_routed
@@ -83,7 +83,7 @@ def routed_of(
     assert short is not None  # noqa: S101 - as just seen
     assert long is not None  # noqa: S101 - as just seen
     pools = [
-        EnginePool(source=source, context=limit, engines=size.engines, slots=size.slots)
+        EnginePool(source=of_context(source, limit), context=limit, engines=size.engines, slots=size.slots)
         for source, limit, size in (
             (sources[0], on.threshold, split.short),
             (sources[-1], on.context, split.long),

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from replay.plan.fleet.check.pool import Verification, verify
 from replay.plan.fleet.check.steady import Asked
-from replay.plan.fleet.inputs.profiles import Source
+from replay.plan.fleet.inputs.profiles import Source, of_context
 from sim.fleet import Lengths, provisioned
 from sim.fleet.energy import HOURS_PER_YEAR, Energy, energy
-from sim.fleet.sizing import Objective, PoolSize, pool_at, size_pool
+from sim.fleet.sizing import Infeasible, Objective, PoolSize, pool_at, size_pool
 
 MOST_TRIES = 14
 STEP = 0.05
@@ -119,6 +119,7 @@ def plan_pool(
 
     ``check`` None: by formulas alone. Raises Infeasible where they find no size.
     """
+    check_length(source, lengths)
     analytic = size_pool(source.profile, lengths, rate_per_s, objective, context=context)
 
     def tried_at(engines: int) -> Verification:
@@ -150,6 +151,16 @@ def plan_pool(
         availability=objective.availability,
         tried=tuple(tried),
     )
+
+
+def check_length(source: Source, lengths: Lengths) -> None:
+    """Raise Infeasible where some requests are longer than the engine takes: it would refuse them, however many."""
+    longest, most = int(lengths.total_tokens.max()), source.engine.max_model_len
+    if longest > most:
+        raise Infeasible(
+            f"got requests of up to {longest:,} tokens, expected at most {most:,}, the max_model_len of {source.name} "
+            f"(--context {most}, or up_to: {most} of a pool, leaves longer ones out)"
+        )
 
 
 def _search(
@@ -205,7 +216,7 @@ def plan_fleet(
     parts = [("all", lengths, 1.0, context)] if split is None else list(_parts(lengths, split, context))
     pools = [
         plan_pool(
-            sources[0] if name != "long" else sources[-1],
+            of_context(sources[0] if name != "long" else sources[-1], longest),
             part,
             rate_per_s * share,
             objective,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from replay.plan.fleet.check.pool import Verification
 from replay.plan.fleet.check.steady import PRECISION, Measured
 from replay.plan.fleet.inputs.computed import Computed
 from replay.plan.fleet.pools import PoolsPlan
-from replay.plan.fleet.size import FleetPlan, PoolPlan, keeps
+from replay.plan.fleet.size import FAILED, FleetPlan, PoolPlan, keeps
 from replay.plan.json_values import or_null
 from replay.plan.side_by_side import side_by_side
 from replay.units import shown_time
@@ -17,12 +18,12 @@ from sim.fleet.sizing import Objective
 SCHEMA_VERSION = 1
 
 
-def lines(plan: FleetPlan, *, width: int | None) -> list[str]:
-    """Return the pools side by side, formula beside simulation, and the sums."""
+def lines(plan: FleetPlan, *, width: int | None, together: Sequence[str] = ()) -> list[str]:
+    """Return the pools side by side, formula beside simulation, and the sums; ``together``: of all pools at once."""
     columns = [_column(pool, plan.objective, is_judged=plan.together is None) for pool in plan.pools]
     names = dict.fromkeys(name for column in columns for name in column)
     columns = [{name: column.get(name, "-") for name in names} for column in columns]
-    shown = [side_by_side(columns, width=width), ""]
+    shown = [side_by_side(columns, width=width), "", *together]
     gpus = sum(pool.gpus for pool in plan.pools)
     shown.append(f"fleet       {gpus:,} GPUs for {plan.rate_per_s:g} requests/s")
     cost = cost_per_year(plan)
@@ -106,8 +107,9 @@ def _differences(plan: FleetPlan) -> list[str]:
             continue
         if plan.together is None:
             said += _changes(pool, plan.objective)
-        if pool.verified is not None:
-            said += _too_short(pool.name, pool.verified)
+            said += [] if pool.verified is None else _remarks(pool.name, pool.verified)
+    if plan.together is not None:
+        said += _remarks("all pools", plan.together)
     return said
 
 
@@ -127,9 +129,11 @@ def _changes(pool: PoolPlan, objective: Objective) -> list[str]:
     return said
 
 
-def _too_short(name: str, seen: Verification) -> list[str]:
-    """Return what a longer run would do better."""
+def _remarks(name: str, seen: Verification) -> list[str]:
+    """Return who was not answered, and what a longer run would do better."""
     window, said = seen.window, []
+    if seen.failed_frac > FAILED:
+        said.append(f"{name}: {seen.failed_frac:.1%} of the measured requests were not answered")
     if not window.is_steady:
         said.append(
             f"{name}: measured from {window.begins_s:,.0f} to {window.ends_s:,.0f} of {window.last_s:,.0f} s; by the "
@@ -151,8 +155,7 @@ def _too_short(name: str, seen: Verification) -> list[str]:
 
 def pools_lines(plan: PoolsPlan, *, width: int | None) -> list[str]:
     """Return the fleet of several pools, and what the simulation of all together found."""
-    shown = lines(plan.fleet, width=width)
-    objective = plan.fleet.objective
+    shown, objective = list[str](), plan.fleet.objective
     for each in plan.tried:
         counts = " + ".join(f"{number:,}" for number in each.engines)
         parts = ", ".join(
@@ -166,7 +169,7 @@ def pools_lines(plan: PoolsPlan, *, width: int | None) -> list[str]:
         )
     if plan.tried and not plan.fleet.is_met:
         shown.append("no number of engines that was tried keeps the SLO in simulation")
-    return shown
+    return lines(plan.fleet, width=width, together=shown)
 
 
 def pools_document(plan: PoolsPlan, *, tool_version: str) -> dict[str, object]:

@@ -86,17 +86,17 @@ class Asked:
 
     def number(self, rate_per_s: float, stay_s: float) -> int:
         """Return how many requests to simulate. Raises ConfigError where the measured part ends too late."""
-        if self.ends_s is not None:
-            number = math.ceil((self.ends_s + stay_s) * rate_per_s)
-            if number > MOST_REQUESTS:
-                most = MOST_REQUESTS / rate_per_s - stay_s
-                raise ConfigError(
-                    f"--measure: got an end at {self.ends_s:,.0f} s, expected at most {most:,.0f} s: at "
-                    f"{rate_per_s:g} requests/s that is a million requests"
-                )
-            return max(number, 2)
-        begins = (FILLING * stay_s) if self.begins_s is None else self.begins_s
+        begins = FILLING * stay_s if self.begins_s is None else self.begins_s
         least = max(LEAST_FILLINGS * FILLING * stay_s, 2 * begins + stay_s)
+        asked = self.begins_s if self.ends_s is None else self.ends_s
+        most = MOST_REQUESTS / rate_per_s - stay_s
+        if asked is not None and asked > most:
+            raise ConfigError(
+                f"--measure: got a time of {asked:,.0f} s, expected at most {most:,.0f} s: at {rate_per_s:g} "
+                "requests/s that is a million requests"
+            )
+        if self.ends_s is not None:
+            return max(math.ceil((self.ends_s + stay_s) * rate_per_s), 2)
         return min(max(self.num_requests, math.ceil(least * rate_per_s)), MOST_REQUESTS)
 
     def window(self, last_s: float, stay_s: float) -> Window:

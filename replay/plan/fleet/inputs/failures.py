@@ -85,5 +85,5 @@ def availability_note(classes: Sequence[FailureClass], *, of: str = "") -> str:
     terms = " + ".join(f"{each.per_node_day:g} x {each.repair_hours / HOURS_PER_DAY:g} d" for each in classes)
     return (
         f"availability{of and f' of {of}'}: {availability_with(classes):.4%} of the nodes are up = 1 / (1 + {terms}), "
-        "failures per node and day times days to repair; engines / that are provisioned"
+        "failures per node and day times days to repair; provisioned are engines / availability, rounded up"
     )

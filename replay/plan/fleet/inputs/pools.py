@@ -101,7 +101,12 @@ def read_labels(workload: Path, labels: Path | None, *, router: PoolRouter) -> T
     outputs = trace.column("output_tokens").astype("float64")
     known = (outputs >= 1).fillna(False).to_numpy(dtype=bool)
     if router == "model":
-        return np.asarray(trace.column("model").astype("string").fillna(""), dtype=np.str_)[known]
+        models = np.asarray(trace.column("model").astype("string").fillna(""), dtype=np.str_)[known]
+        if not (models != "").any():
+            raise ConfigError(
+                f"--router model: got {workload} without models, expected some in its column model"
+            )
+        return models
     if labels is None:
         raise ConfigError(
             "--labels: got nothing, expected a CSV of request_id and label for the router semantic"

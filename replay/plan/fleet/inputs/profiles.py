@@ -139,6 +139,17 @@ def from_profile(name: str, profile: GpuProfile, *, context: int) -> Source:
     return Source(name=name, profile=profile, engine=engine, latency=latency, misfit=None, gpus={})
 
 
+def of_context(source: Source, context: int) -> Source:
+    """Return a source whose engine is that of a pool for requests of at most ``context`` tokens.
+
+    A profile of the table has more slots the shorter they are, and so more seats; a twin's engine stays as it is.
+    """
+    if source.misfit is not None:
+        return source
+    made = from_profile(source.name, source.profile, context=context)
+    return replace(source, engine=made.engine)
+
+
 def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) -> Source:
     """Return the profile of a twin at these lengths: W and H from the model's own step times, and how well they fit.
 

@@ -1,14 +1,15 @@
 # vtwin in a container: docker build -t vtwin . && docker run --rm -v "$PWD:/work" vtwin run --config twin.yaml --rate 5
 FROM python:3.12-slim AS build
 WORKDIR /src
-COPY requirements.lock pyproject.toml README.md LICENSE NOTICE vtwin.py ./
+COPY requirements-run.lock pyproject.toml README.md LICENSE NOTICE vtwin.py ./
 COPY observe observe
 COPY replay replay
 COPY calibrate calibrate
 COPY sim sim
 COPY traces traces
-# The versions of the lock file, the tests' packages left out: pip takes it as constraints.
-RUN python -m venv /opt/vtwin && /opt/vtwin/bin/pip install --no-cache-dir --constraint requirements.lock .
+# What vtwin needs to run, each file by its hash; then vtwin itself.
+RUN python -m venv /opt/vtwin && /opt/vtwin/bin/pip install --no-cache-dir --require-hashes -r requirements-run.lock \
+    && /opt/vtwin/bin/pip install --no-cache-dir --no-deps .
 
 FROM python:3.12-slim
 COPY --from=build /opt/vtwin /opt/vtwin

@@ -19,7 +19,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "python: found none, expected Python 3.11 or newer (make PYTHON=/path/to/python)" >&2; exit 2; }
 	@echo "setting up $(VENV) with $(PYTHON): a minute or two, once" >&2
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install -r requirements.lock
+	$(PIP) install --require-hashes -r requirements.lock
 	PYTHONWARNINGS=ignore $(PIP) install --no-deps --no-build-isolation --editable .
 	touch $@
 
@@ -69,9 +69,13 @@ SEED := 1
 conformance-random: $(STAMP) ## N=200 SEED=1: random cases, a real vLLM's scheduler against the engine
 	$(BIN)/python -m tests.conformance.random_run --number $(N) --seed $(SEED)
 
-lock: $(STAMP) ## renew requirements.lock from pyproject.toml; it names no index and no host
-	$(BIN)/pip-compile --quiet --extra dev --strip-extras --allow-unsafe --no-emit-index-url --no-emit-trusted-host \
-	  --no-emit-find-links --no-header --output-file requirements.lock pyproject.toml
+LOCKER := uv==0.13.9
+COMPILE = build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header pyproject.toml
+lock: ## renew both lock files, hashes of every file included; pins stay unless UPGRADE=--upgrade
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip --quiet --disable-pip-version-check install $(LOCKER)
+	$(COMPILE) $(UPGRADE) --extra dev --output-file requirements.lock >/dev/null
+	$(COMPILE) --constraint requirements.lock --no-annotate --output-file requirements-run.lock >/dev/null
 
 sbom: $(STAMP) ## what an installation consists of, as CycloneDX JSON: sbom.json
 	$(BIN)/python -m tests.sbom

@@ -25,6 +25,7 @@ import typer
 
 from replay.twin.own.own_code import with_code_option
 from traces.errors import ServerError, VtwinError
+from traces.strict.escape import terminal
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -93,7 +94,19 @@ PYDANTIC_MESSAGES = {
 EXIT_USAGE = 2
 EXIT_CRASH = 70  # EX_SOFTWARE of sysexits.h: vtwin itself is at fault
 EXIT_INTERRUPTED = 130
-REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE}
+REFUSALS = {
+    *(
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EFBIG,
+        errno.EROFS,
+        errno.EACCES,
+        errno.EPERM,
+        errno.EIO,
+        errno.EMFILE,
+    ),
+    *(errno.ENFILE, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP),
+}
 """What a machine refuses: no fault of vtwin's."""
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE: what a shell reports for a program whose reader went away
 
@@ -122,6 +135,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _leave_quietly()
     except Exception as error:
         line, code = _line_and_code(error, arguments)
+        try:
+            sys.stdout.flush()
+        except OSError:  # what could not be written waits to be, and would be a second complaint at the end
+            _leave_quietly()
         return _complain(line, arguments, code=code)
     finally:
         # If code run from a string (a dataclass being made) was interrupted, Python ends by SIGINT, even where that
@@ -205,10 +222,10 @@ def _complain(line: str, arguments: Sequence[str], *, code: int) -> int:
     Secrets of the command line and of the environment are left out of it.
     """
     if line:
-        from observe.senders.secrets import command_secrets
+        from traces.strict.secrets import command_secrets
 
         shown = command_secrets(arguments, os.environ).redact(line)
-        typer.secho(" ".join(shown.split()), fg=typer.colors.RED, err=True)
+        typer.secho(terminal(" ".join(shown.split())), fg=typer.colors.RED, err=True)
     return code
 
 
@@ -230,7 +247,7 @@ def _refusal(error: OSError) -> str:
 
 def _crash_line(error: Exception, arguments: Sequence[str]) -> str:
     """Return the line for a fault of vtwin itself; its traceback is kept, or printed with VTWIN_DEBUG=1."""
-    from observe.senders.secrets import command_secrets, redact_command
+    from traces.strict.secrets import command_secrets, redact_command
 
     frame = traceback.extract_tb(error.__traceback__)[-1]
     trace = "".join(traceback.format_exception(error))
@@ -274,14 +291,15 @@ def demo(
 ) -> None:
     """Run all steps against an emulated server: observe two loads, fit, compare with a third, and report."""
     from calibrate.validate import demo as plan
+    from traces.atomic import make_folder, write_text
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` ends the server too, as Ctrl-C does
-    output.mkdir(parents=True, exist_ok=True)
+    make_folder(output, option="--output")
     server, guess = output / "server.yaml", output / "guess.yaml"
     # Traces of the emulated server, from an earlier demo, may be replaced; any others may not.
     is_repeated = server.is_file() and server.read_text() == plan.twin_yaml(plan.TRUTH)
-    server.write_text(plan.twin_yaml(plan.TRUTH))
-    guess.write_text(plan.twin_yaml(plan.GUESS))
+    write_text(server, plan.twin_yaml(plan.TRUTH), option="--output")
+    write_text(guess, plan.twin_yaml(plan.GUESS), option="--output")
     with _serving(server) as url:
         for arguments in plan.observations(url, output, is_repeated=is_repeated):
             _run("observe", arguments)
@@ -348,9 +366,10 @@ def validate(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     --model, --api-key, --warmup. After Ctrl-C, the same command resumes.
     """
     from calibrate.validate.plan import ValidationPlan
+    from traces.atomic import make_folder
 
     load = (*context.args, "--url", url, "--resume")
-    output.mkdir(parents=True, exist_ok=True)
+    make_folder(output, option="--output")
     plan = ValidationPlan(folder=output, load=load, rate_per_s=rate or _busy_rate(load, output))
     steps = plan.steps()
     for step, arguments in zip(steps, plan.observations(), strict=False):
@@ -362,7 +381,7 @@ def validate(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     options += ["--thresholds", str(thresholds)] if thresholds else []
     twin = config or _written_guess(output / "guess.yaml", serve=serve, server_trace=plan.server_trace())
     _run("calibrate", plan.calibration(twin, options))
-    typer.echo(f"twin: {plan.twin()}")
+    typer.echo(terminal(f"twin: {plan.twin()}"))
     typer.echo(_served_at_most(plan.twin(), plan.holdout_trace()))
 
 
@@ -401,6 +420,7 @@ def _written_guess(path: Path, *, serve: str | None, server_trace: Path) -> Path
     """Write a TWIN.yaml to start from, of the server's command line or of a trace's header; return its path."""
     from replay.twin.start import from_serve
     from traces import read_trace
+    from traces.atomic import write_text
 
     origin = [serve] if serve is not None else ["--from-trace", str(server_trace)]
     _show("config", ["from-serve", *origin], more=f" > {shlex.quote(str(path))}")
@@ -410,14 +430,14 @@ def _written_guess(path: Path, *, serve: str | None, server_trace: Path) -> Path
         start = from_serve.start_from_header(read_trace(server_trace).header, name=server_trace.name)
     text, notes = from_serve.twin_text(start, gpu=None)
     for note in notes:
-        typer.echo(f"note: {note}", err=True)
-    path.write_text(text)
+        typer.echo(terminal(f"note: {note}"), err=True)
+    write_text(path, text, option="--output")
     return path
 
 
 def _show(name: str, arguments: Sequence[str], *, more: str = "") -> None:
     """Print the command line that a reader can run for the same."""
-    from observe.senders.secrets import redact_command
+    from traces.strict.secrets import redact_command
 
     shown = redact_command(["vtwin", name, *arguments], os.environ)
     typer.secho(f"\n$ {shown}{more}", bold=True, err=True)
@@ -499,7 +519,7 @@ def _announced(server: Connection) -> str:
         said = "it ended"
     if not isinstance(said, str) or not said.startswith("http"):
         raise ServerError(f"vtwin serve: got {said}, expected it to serve")
-    typer.echo(f"serving on {said}", err=True)
+    typer.echo(terminal(f"serving on {said}"), err=True)
     return said
 
 

@@ -228,7 +228,12 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
     )
     check_writing(
         fit=fit,
-        asked=write_config or write_defaults,
+        places={
+            "--report": report,
+            "--write-config": write_config,
+            "--write-defaults": write_defaults,
+            "--junit": junit,
+        },
         infer=infer_async or fit_alpha2 or latency_model in ("auto", "blackbox", "extended"),
     )
     if compare_latency is not None:

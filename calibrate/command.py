@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-import shlex
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+
+from traces.strict.escape import terminal
+from traces.strict.secrets import redact_command
 
 if TYPE_CHECKING:
     from calibrate.compare.network import Network
@@ -19,10 +22,12 @@ if TYPE_CHECKING:
     from replay import TwinConfig
 
 
-def check_writing(*, fit: bool, asked: Path | None, infer: bool) -> None:
-    """Raise ConfigError where an option needs a fit and there is none."""
+def check_writing(*, fit: bool, places: Mapping[str, Path | None], infer: bool) -> None:
+    """Raise ConfigError where an option needs a fit and there is none, or where a file could not be written."""
+    from traces.atomic import check_place
     from traces.errors import ConfigError
 
+    asked = places.get("--write-config") or places.get("--write-defaults")
     if not fit and (asked is not None or infer):
         given = (
             "--infer-async, --fit-alpha2, --latency-model" if infer else "--write-config, --write-defaults"
@@ -30,6 +35,8 @@ def check_writing(*, fit: bool, asked: Path | None, infer: bool) -> None:
         raise ConfigError(
             f"{given}: got no --fit, expected it: without a fit there is nothing to write or infer"
         )
+    for option, place in places.items():
+        check_place(place, option=option)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +87,7 @@ def calibration_of(
     except ConfigError as error:
         if not accepts_flags:
             raise
-        typer.echo(f"warning: {error}", err=True)
+        typer.echo(terminal(f"warning: {error}"), err=True)
     _tell_what_is_not_simulated((*traces.observed, *held_out), twin)
     if not fit:
         return run.compare_with_twin(traces.observed, twin, options, holdout=held_out, repeats=repeats)
@@ -97,14 +104,14 @@ def twin_of_header(path: Path, report: Path, *, gpu: str | None) -> Path:
     """
     from calibrate.distinct_runs import distinct_names
     from replay.twin.start.from_serve import start_from_header, twin_text
-    from traces.atomic import write_text
+    from traces.atomic import make_folder, write_text
     from traces.importers.recorded import read_recorded
 
     start = start_from_header(read_recorded(path).header, name=distinct_names([path])[0])
     text, notes = twin_text(start, gpu=gpu)
     for note in notes:
-        typer.echo(f"note: {note}", err=True)
-    report.mkdir(parents=True, exist_ok=True)
+        typer.echo(terminal(f"note: {note}"), err=True)
+    make_folder(report, option="--report")
     write_text(report / "start.yaml", text, option="--report")
     typer.echo(
         f"no --config: the fit starts from the header of {path}, written to {report / 'start.yaml'}", err=True
@@ -119,7 +126,7 @@ def _tell_what_is_not_simulated(sources: Sequence[Source], twin: TwinConfig) -> 
 
     for source in sources:
         for note in trace_notes(source.trace, twin, pacing_of(source.trace)):
-            typer.echo(f"note: {source.name}: {note}", err=True)
+            typer.echo(terminal(f"note: {source.name}: {note}"), err=True)
 
 
 def _load(path: Path, latency_model: str | None, *, fit: bool) -> TwinConfig:
@@ -129,7 +136,7 @@ def _load(path: Path, latency_model: str | None, *, fit: bool) -> TwinConfig:
 
     twin = twin_for(path, latency_model, fit=fit)
     for note in twin.notes:
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(terminal(f"note: {note}"), err=True)
     if not is_compiled():
         typer.echo("compiling the engine once, up to a minute …", err=True)
     return twin
@@ -195,7 +202,7 @@ def write_all(
     if defaults is not None:
         save.defaults_entry(calibration, server=known)
     document = write_report(
-        calibration, report, command=shlex.join(["vtwin", *sys.argv[1:]]), verdict=verdict
+        calibration, report, command=redact_command(["vtwin", *sys.argv[1:]], os.environ), verdict=verdict
     )
     documents = {"vtwin": document}
     if form == "blis":
@@ -227,20 +234,21 @@ def summarise(calibration: Calibration, report: Path, *, is_stdout_free: bool) -
 
     results, advice = console_of(stderr=not is_stdout_free), console_of(stderr=True)
     warned = warnings_of(calibration)
-    results.print(verdict_text(calibration, has_warnings=bool(warned)), soft_wrap=True, markup=False)
+    verdict = verdict_text(calibration, has_warnings=bool(warned))
+    results.print("\n".join(map(terminal, verdict.split("\n"))), soft_wrap=True, markup=False)
     for line in warned:
-        advice.print(f"warning: {line}", soft_wrap=True, markup=False)
+        advice.print(terminal(f"warning: {line}"), soft_wrap=True, markup=False)
     for table in tables_of(calibration):
         print_table(results, table)
     for each in calibration.traces:
         if each.saturation.state != "stable":
-            results.print(
-                f"{each.source.name}: {each.saturation.state} load: {each.saturation.reason}", soft_wrap=True
-            )
-    results.print(headline(calibration), soft_wrap=True)
+            said = f"{each.source.name}: {each.saturation.state} load: {each.saturation.reason}"
+            results.print(terminal(said), soft_wrap=True, markup=False)
+    results.print(terminal(headline(calibration)), soft_wrap=True, markup=False)
     for run in suggested_runs(calibration):
-        advice.print(f"to determine {', '.join(run.coefficients)}: {run.shows}", soft_wrap=True)
-        advice.print(f"  {run.command}", soft_wrap=True, markup=False)
+        shows = f"to determine {', '.join(run.coefficients)}: {run.shows}"
+        advice.print(terminal(shows), soft_wrap=True, markup=False)
+        advice.print(terminal(f"  {run.command}"), soft_wrap=True, markup=False)
     if calibration.fit is not None and calibration.fit.model == "blackbox" and not calibration.fit.candidates:
         advice.print(LINEAR, soft_wrap=True)
-    advice.print(f"report: {report / 'report.html'}", soft_wrap=True)
+    advice.print(terminal(f"report: {report / 'report.html'}"), soft_wrap=True, markup=False)

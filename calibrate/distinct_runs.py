@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from traces.errors import ConfigError
+from traces.strict.escape import terminal
 from traces.tables.paths import stem_of
 
 if TYPE_CHECKING:
@@ -56,9 +57,13 @@ def check_flags(sources: Sequence[Source], config: TwinConfig, *, is_async_open:
 
 
 def distinct_names(paths: Sequence[Path]) -> list[str]:
-    """Return what each trace is called: its stem's name, after the folders that differ where several have that name."""
+    """Return what each trace is called: its stem's name, after the folders that differ where several have that name.
+
+    One line of printable characters, whatever the file is called.
+    """
     stems = [stem_of(path.absolute()) for path in paths]
-    return [_distinct_name(stem, [other for other in stems if other.name == stem.name]) for stem in stems]
+    alike = ([other for other in stems if other.name == stem.name] for stem in stems)
+    return [terminal(_distinct_name(*each)) for each in zip(stems, alike, strict=True)]
 
 
 def _distinct_name(stem: Path, alike: Sequence[Path]) -> str:

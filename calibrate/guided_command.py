@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from traces.errors import ConfigError
+from traces.strict.escape import terminal
 
 if TYPE_CHECKING:
     from calibrate.compare.bootstrap import Estimate
@@ -32,7 +33,7 @@ def fit_guided_cost(
     from calibrate.fit.paired_runs import fit_guided
     from replay import dump_config, load_config
     from traces import read_trace
-    from traces.atomic import write_text
+    from traces.atomic import make_folder, write_text
 
     if config is None:
         raise ConfigError(
@@ -40,18 +41,18 @@ def fit_guided_cost(
         )
     twin = load_config(config)
     for note in twin.notes:
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(terminal(f"note: {note}"), err=True)
     guided, plain = (read_trace(path) for path in runs)
     cost = fit_guided(plain, guided, twin, seed=seed)
     document = json.dumps(asdict(cost), indent=2, allow_nan=False)
-    report.mkdir(parents=True, exist_ok=True)
-    write_text(report / "guided.json", document + "\n")
+    make_folder(report, option="--report")
+    write_text(report / "guided.json", document + "\n", option="--report")
     typer.echo(document if as_json else table_of(cost))
     if write_config is not None:
         compile_us, mask_us = round(cost.compile_us.value or 0.0), round(cost.mask_us.value or 0.0, 3)
         engine = replace(twin.engine, guided_compile_us=compile_us, guided_mask_us=mask_us)
-        write_text(write_config, dump_config(replace(twin, engine=engine)))
-        typer.echo(f"twin: {write_config}", err=True)
+        write_text(write_config, dump_config(replace(twin, engine=engine)), option="--write-config")
+        typer.echo(terminal(f"twin: {write_config}"), err=True)
 
 
 def fit_host_cost(
@@ -70,18 +71,18 @@ def fit_host_cost(
     from calibrate.fit.paired_runs import fit_host
     from replay import dump_config, load_config
     from traces import read_trace
-    from traces.atomic import write_text
+    from traces.atomic import make_folder, write_text
 
     if config is None:
         raise ConfigError("--fit-host: got it without --config, expected the twin whose engine has the time")
     twin = load_config(config)
     for note in twin.notes:
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(terminal(f"note: {note}"), err=True)
     shown, hidden = (read_trace(path) for path in runs)
     cost = fit_host(hidden, shown, twin, seed=seed)
     document = json.dumps(asdict(cost), indent=2, allow_nan=False)
-    report.mkdir(parents=True, exist_ok=True)
-    write_text(report / "host.json", document + "\n")
+    make_folder(report, option="--report")
+    write_text(report / "host.json", document + "\n", option="--report")
     found = {"host_step_us": cost.step_us, "host_prefill_us": cost.prefill_us}
     lines = [f"{cost.num_pairs:,} requests that both runs finished", *_lines(found, cost.unexplained_us)]
     typer.echo(document if as_json else "\n".join(lines))
@@ -91,8 +92,8 @@ def fit_host_cost(
             host_step_us=round(cost.step_us.value or 0.0, 1),
             host_prefill_us=round(cost.prefill_us.value or 0.0, 1),
         )
-        write_text(write_config, dump_config(replace(twin, engine=engine)))
-        typer.echo(f"twin: {write_config}", err=True)
+        write_text(write_config, dump_config(replace(twin, engine=engine)), option="--write-config")
+        typer.echo(terminal(f"twin: {write_config}"), err=True)
 
 
 def table_of(cost: GuidedCost) -> str:

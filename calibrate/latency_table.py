@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from traces.errors import ConfigError
+from traces.strict.escape import terminal
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -80,6 +81,7 @@ def unable(model: str, reason: str) -> Row:
 def table_of(rows: Sequence[Row]) -> Table:
     """Return the rows for a terminal: mean absolute error per request, and in brackets the error of the mean."""
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(title="latency models: error per request (of the mean), per cent", title_justify="left")
     for column in ("model", "n", *SHOWN.values(), ""):
@@ -87,7 +89,7 @@ def table_of(rows: Sequence[Row]) -> Table:
     for row in rows:
         figures = [_shown(row.mape.get(name), row.mean_error.get(name)) for name in SHOWN]
         note = " ".join(filter(None, ("fitted" if row.is_fitted else "", row.note)))
-        table.add_row(row.model, str(row.n), *figures, note)
+        table.add_row(*(Text(terminal(cell)) for cell in (row.model, str(row.n), *figures, note)))
     return table
 
 

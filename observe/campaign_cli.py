@@ -17,6 +17,7 @@ from observe.plan.loads import Load, calibration_loads, sweep_loads
 from observe.result.json_document import SCHEMA_VERSION, Summary, summarize_observed
 from observe.run.panel import show
 from traces import ConfigError
+from traces.strict.escape import terminal
 
 if TYPE_CHECKING:
     from observe.observation import Observation
@@ -75,7 +76,7 @@ async def observe_list(
 
 def tell(line: str) -> None:
     """Say one thing on stderr."""
-    typer.echo(f"observe: {line}", err=True)
+    typer.echo(terminal(f"observe: {line}"), err=True)
 
 
 async def _ask(
@@ -102,7 +103,7 @@ def report_list(outcomes: Sequence[Outcome], *, slo_us: Mapping[str, float], as_
     for name, summary in summaries.items():
         typer.echo(f"{name:<20}" + "".join(f"{cell:>10}" for cell in _cells(summary)), err=as_json)
         if summary["client"]["limited"]:
-            typer.echo(f"  client-limited: {summary['client']['reason']}", err=as_json)
+            typer.echo(terminal(f"  client-limited: {summary['client']['reason']}"), err=as_json)
     if as_json:
         typer.echo(json.dumps({"schema_version": SCHEMA_VERSION, "loads": summaries}, indent=2))
 

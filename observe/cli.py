@@ -345,10 +345,10 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from observe.campaign_cli import ListOptions
     from observe.command import observe_loads, observe_once
     from observe.senders.endpoint import chosen_key, parse_endpoint
-    from observe.senders.secrets import redact_command
     from observe.settings import Limits, Settings
     from traces import ConfigError
     from traces.slo import parse_slo
+    from traces.strict.secrets import redact_command
 
     if keep_warmup and not warmup:
         raise ConfigError("--keep-warmup: got no --warmup, expected --warmup N or a time")

@@ -16,6 +16,7 @@ from observe.result.json_document import summarize_observed
 from observe.result.summary_table import table
 from observe.run.panel import show
 from traces.files.overwrite import note_replaced
+from traces.strict.escape import terminal
 from traces.workload import clipping_notes, trace_from_options
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def observe_once(
     printed: list[str] = []
     _tell_clipping(workload)
     if (note := note_replaced(output, overwrite=overwrite)) is not None:
-        typer.echo(f"observe: {note}", err=True)
+        typer.echo(terminal(f"observe: {note}"), err=True)
     observation = run_on_fastest_loop(lambda: _observe(requests, settings, output=output, printed=printed))
     _report(observation, as_json=as_json, printed=printed, slo_us=slo_us)
     _exit(observation, strict=strict, max_error_frac=settings.max_error_frac)
@@ -52,7 +53,7 @@ def observe_once(
 
 def _tell_clipping(workload: WorkloadOptions) -> None:
     for note in clipping_notes(workload):
-        typer.echo(f"observe: warning: {note}", err=True)
+        typer.echo(terminal(f"observe: warning: {note}"), err=True)
 
 
 async def _observe(requests: Trace, settings: Settings, *, output: Path, printed: list[str]) -> Observation:
@@ -60,7 +61,7 @@ async def _observe(requests: Trace, settings: Settings, *, output: Path, printed
 
     def tell(line: str) -> None:
         printed.append(line)
-        typer.echo(f"observe: {line}", err=True)
+        typer.echo(terminal(f"observe: {line}"), err=True)
 
     return await observe_with(
         requests, settings, output=output, display=show(), tell=tell, handle_signals=True
@@ -78,7 +79,7 @@ def _report(
     typer.echo(table(summary), err=as_json)
     for note in summary["notes"]:
         if note not in printed:
-            typer.echo(f"observe: {note}", err=True)
+            typer.echo(terminal(f"observe: {note}"), err=True)
     if as_json:
         typer.echo(json.dumps(summary, indent=2))
 

@@ -18,6 +18,7 @@ from replay.simulation_command import (
     working,
 )
 from replay.twin.own.own_code import with_code_option
+from traces.strict.escape import terminal
 from traces.workload.options import WorkloadOptions, with_workload_options
 
 if TYPE_CHECKING:
@@ -329,7 +330,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     with working("drawing the workload"):
         loads = _loads(workload, sweep)
     for note in clipping_notes(workload):
-        typer.echo(f"warning: {note}", err=True)
+        typer.echo(terminal(f"warning: {note}"), err=True)
     options = SimulationOptions(
         at="arrival",
         loop="auto",
@@ -402,7 +403,7 @@ def serve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 
     def announce(listening: Listening) -> None:
         whose = f" (instance {listening.name})" if listening.name else ""
-        typer.echo(f"serving {listening.model} on {listening.url}{whose}")
+        typer.echo(terminal(f"serving {listening.model} on {listening.url}{whose}"))
         sys.stdout.flush()
 
     run_server(
@@ -475,7 +476,7 @@ def from_serve(
         start = from_serve.start_from_header(read_trace(from_trace).header, name=stem_of(from_trace).name)
     text, notes = from_serve.twin_text(start, gpu=gpu)
     for note in notes:
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(terminal(f"note: {note}"), err=True)
     typer.echo(text, nl=False)
 
 
@@ -495,7 +496,7 @@ def _load(
         check_starts(twin)
     twin = with_cluster(twin, instances=instances, routing=routing)
     for note in twin.notes:
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(terminal(f"note: {note}"), err=True)
     return twin
 
 
@@ -551,4 +552,4 @@ def _tell_replaced(output: Path | None, *, overwrite: bool, read: Path | None = 
             "or --overwrite to replace it"
         )
     if (note := note_replaced(output, overwrite=overwrite)) is not None:
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(terminal(f"note: {note}"), err=True)

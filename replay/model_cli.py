@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from replay.twin.own.own_code import with_code_option
+from traces.strict.escape import terminal
 from traces.workload.options import WorkloadOptions, with_workload_options
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def info(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     else:
         typer.echo(card(shape, device, capacity, tp=tp, pp=pp))
     for note in shape.left_out:
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(terminal(f"note: {note}"), err=True)
 
 
 @model_app.command()
@@ -232,4 +233,4 @@ def _show_comparison(results: Sequence[GpuResult], asked: Asked, *, num_requests
         told = document(results, asked, num_requests=num_requests, tool_version=tool_version())
         typer.echo(json.dumps(told, indent=2, allow_nan=False))
         return
-    typer.echo("\n".join(lines(results, asked, width=terminal_width())))
+    typer.echo("\n".join(map(terminal, lines(results, asked, width=terminal_width()))))

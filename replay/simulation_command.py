@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import shlex
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
+
+from traces.strict.escape import terminal
+from traces.strict.secrets import redact_command
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -88,7 +91,7 @@ def simulate_and_write(
     )
     notes = trace_notes(trace, twin, pacing)
     for note in notes:
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(terminal(f"note: {note}"), err=True)
     prepare_engine(twin)
     with working(f"simulating {len(trace):,} requests"):
         done = simulated_of(trace, twin, pacing, options=options)
@@ -347,12 +350,12 @@ def _write_report(
         batch_sizes=done.simulation.batch_sizes(),
         slo_us=options.slo_us,
         warnings=warnings,
-        command=shlex.join(["vtwin", *sys.argv[1:]]),
+        command=redact_command(["vtwin", *sys.argv[1:]], os.environ),
         twin=dump_config(twin),
         of_fleet=() if done.fleet is None else _fleet_sections(done.fleet, twin, options=options),
     )
     write_run_page(path, page)
-    typer.echo(f"wrote {path}", err=True)
+    typer.echo(terminal(f"wrote {path}"), err=True)
 
 
 def _fleet_sections(fleet: FleetRun, twin: TwinConfig, *, options: SimulationOptions) -> list[Section]:
@@ -377,7 +380,7 @@ def _limits_of(simulated: Trace, twin: TwinConfig, near: NearCapacity | None) ->
         found.insert(0, extrapolation_note(twin.fitted, range_of([simulated], [None])))
     notes = tuple(note for note in found if note is not None)
     for note in notes:
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(terminal(f"note: {note}"), err=True)
     return notes
 
 
@@ -401,7 +404,7 @@ def with_origin(simulated: Trace, twin: TwinConfig) -> Trace:
     """Return a simulated trace whose header says how it was made."""
     from replay.twin.config_write import config_digest
 
-    command = shlex.join(["vtwin", *sys.argv[1:]])
+    command = redact_command(["vtwin", *sys.argv[1:]], os.environ)
     return simulated.with_header(command=command, config_digest=config_digest(twin), seed=twin.seed)
 
 
@@ -473,7 +476,7 @@ def load_twins(
             check_starts(twin)
         found.append((each, with_cluster(twin, instances=instances, routing=routing)))
     for note in dict.fromkeys(note for _, twin in found for note in twin.notes):
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(terminal(f"note: {note}"), err=True)
     return found
 
 
@@ -542,7 +545,7 @@ def _tell(what: str, done: threading.Event) -> None:
     if done.wait(PATIENCE_S):
         return
     if not sys.stderr.isatty():
-        typer.echo(f"{what} …", err=True)
+        typer.echo(terminal(f"{what} …"), err=True)
         return
     from rich.console import Console
 

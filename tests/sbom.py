@@ -1,6 +1,7 @@
 """``make sbom``: what an installation consists of, as CycloneDX 1.5 JSON (https://cyclonedx.org/docs/1.5/json/).
 
-A component for each line of requirements.lock: name, version, package URL, and the licence that its own metadata names.
+A component for each package that requirements.lock installs on this machine: name, version, package URL, and the
+licence that its own metadata names.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from importlib.metadata import PackageNotFoundError, metadata, version
 from pathlib import Path
 from typing import Any
 
+from packaging.markers import Marker
+
 ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "requirements.lock"
-LINE = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^]]*\])?==([^ ;\\]+)")
+LINE = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^]]*\])?==([^ ;\\]+)(?: ; ([^\\]+))?")
 
 
 def main() -> int:
@@ -28,8 +31,7 @@ def main() -> int:
 
 def bill_of_materials(lock: str) -> dict[str, Any]:
     """Return the document for the lines of a lock file; the same lines give the same document."""
-    pinned = [match.groups() for line in lock.splitlines() if (match := LINE.match(line))]
-    components = [_component(name, number) for name, number in pinned]
+    components = [_component(name, number) for name, number in pinned_here(lock)]
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
@@ -46,6 +48,12 @@ def bill_of_materials(lock: str) -> dict[str, Any]:
         "components": components,
         "dependencies": [{"ref": "vtwin", "dependsOn": [each["bom-ref"] for each in components]}],
     }
+
+
+def pinned_here(lock: str) -> list[tuple[str, str]]:
+    """Return name and version of each line of a lock file whose marker holds on this machine."""
+    lines = [match.groups() for line in lock.splitlines() if (match := LINE.match(line))]
+    return [(name, number) for name, number, marker in lines if not marker or Marker(marker).evaluate()]
 
 
 def _component(name: str, number: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from traces.errors import ConfigError, VtwinError
 
+_PROBE_BYTES = 4096
 Stage = Callable[[Path], Path]
 """Returns the temporary path to write in place of a final one."""
 
@@ -91,6 +92,29 @@ def write_folder(
             shutil.rmtree(temporary, ignore_errors=True)
 
 
+def make_folder(folder: Path, *, option: str = "", error: type[VtwinError] = ConfigError) -> None:
+    """Make a folder and those above it, where they lack; see ``atomic_files`` for the errors."""
+    with _as_error(folder, option=option, error=error):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+def check_place(path: Path | None, *, option: str = "", error: type[VtwinError] = ConfigError) -> None:
+    """Try whether a file or a folder could be written there, before hours of work; nothing stays, None is nowhere.
+
+    See ``atomic_files`` for the errors.
+    """
+    if path is None:
+        return
+    above = next(each for each in path.absolute().parents if each.exists())
+    with _as_error(path, option=option, error=error):
+        probe = _temporary(above / path.name)
+        try:
+            probe.write_bytes(bytes(_PROBE_BYTES))
+            _sync(probe)
+        finally:
+            probe.unlink(missing_ok=True)
+
+
 def _temporary(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
@@ -116,7 +140,7 @@ def _as_error(place: Path, *, option: str, error: type[VtwinError]) -> Iterator[
     try:
         yield
     except OSError as fault:
-        why = fault.strerror or str(fault)
+        why = os.strerror(fault.errno) if fault.errno else str(fault)
         where = ("", f" ({place})") if option else (f"{place}", "")
         raise error(
             f"{option or where[0]}: got {why}, expected a place that can be written{where[1]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ import typer
 from traces.conversion import SourceFormat
 from traces.exporters.target import TargetFormat
 from traces.strict.escape import terminal
+from traces.strict.secrets import redact_command
 from traces.units import parse_seconds
 from traces.workload.options import WorkloadOptions, with_workload_options
 
@@ -57,9 +59,9 @@ def check(
         _print_json({"schema_version": SCHEMA_VERSION, "num_problems": len(rows), "problems": rows})
     else:
         for problem in problems:
-            typer.echo(str(problem))
+            typer.echo(terminal(str(problem)))
     verdict = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}" if problems else "no problems"
-    typer.echo(f"{trace}: {verdict}", err=True)
+    typer.echo(terminal(f"{trace}: {verdict}"), err=True)
     if problems:
         raise typer.Exit(EXIT_PROBLEMS)
 
@@ -171,10 +173,12 @@ def convert(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from traces.exporters import export
 
     path = export(trace, to, output)
-    typer.echo(f"{len(trace):,} requests -> {path}", err=True)
+    typer.echo(terminal(f"{len(trace):,} requests -> {path}"), err=True)
     if to == "spec":
         comments = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("# ")]
-        typer.echo("\n".join(f"note: {line.removeprefix('# ')}" for line in comments), err=True)
+        typer.echo(
+            "\n".join(map(terminal, (f"note: {line.removeprefix('# ')}" for line in comments))), err=True
+        )
 
 
 def _cut(
@@ -210,7 +214,7 @@ def synth(
 
     drawn = trace_from_options(workload)
     for note in clipping_notes(workload):
-        typer.echo(f"warning: {note}", err=True)
+        typer.echo(terminal(f"warning: {note}"), err=True)
     _write(drawn, output, dialect=dialect, overwrite=overwrite)
 
 
@@ -237,7 +241,7 @@ def export_table(
         raise ConfigError(f"--output: {output} is there already, expected another place, or --overwrite")
     recorded = read_recorded(trace)
     write_table(recorded, output, metrics=metrics)
-    typer.echo(f"{len(recorded):,} requests -> {output}", err=True)
+    typer.echo(terminal(f"{len(recorded):,} requests -> {output}"), err=True)
 
 
 def describe(summary: Summary) -> list[str]:
@@ -287,16 +291,14 @@ def _rounded(value: float | None, text: str, *, scale: float = 1.0) -> str | Non
 
 
 def _write(trace: Trace, output: Path, *, dialect: Literal["vtwin", "blis"], overwrite: bool) -> None:
-    import shlex
-
     from traces.files.overwrite import note_replaced
     from traces.files.write import write_trace
 
     if (note := note_replaced(output, overwrite=overwrite)) is not None:
-        typer.echo(f"note: {note}", err=True)
-    command = shlex.join(["vtwin", *sys.argv[1:]])
+        typer.echo(terminal(f"note: {note}"), err=True)
+    command = redact_command(["vtwin", *sys.argv[1:]], os.environ)
     paths = write_trace(trace.with_header(command=command), output, dialect=dialect)
-    typer.echo(f"{len(trace):,} requests -> {', '.join(str(path) for path in paths)}", err=True)
+    typer.echo(terminal(f"{len(trace):,} requests -> {', '.join(str(path) for path in paths)}"), err=True)
 
 
 def _print_json(document: object) -> None:

@@ -92,11 +92,11 @@ def announce(verdict: Verdict, calibration: Calibration, *, junit: Path | None, 
         for line in outputs.annotations_of(verdict):
             typer.echo(line, err=True)  # stdout may be a JSON document; the runner reads both
     for line in verdict.obstacles:
-        typer.echo(f"not comparable: {terminal(line)}", err=not is_stdout_free)
+        typer.echo(terminal(f"not comparable: {line}"), err=not is_stdout_free)
     for check in verdict.checks:
         if check.reason:
             typer.echo(terminal(f"{check.word}: {check.name}: {check.reason}"), err=not is_stdout_free)
-    typer.echo(f"verdict: {terminal(verdict.line)}", err=not is_stdout_free)
+    typer.echo(terminal(f"verdict: {verdict.line}"), err=not is_stdout_free)
     raise typer.Exit(EXIT_CODES[verdict.outcome])
 
 

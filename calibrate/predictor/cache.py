@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from calibrate.predictor.estimators import candidates
 from calibrate.predictor.measured import Floats, OperatorTable
 from calibrate.predictor.training import Report, Score, train_operator
 from traces.atomic import atomic_file
+from traces.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +101,8 @@ def _read(file: Path) -> Learned | None:
 
 
 def _write(file: Path, learned: Learned) -> None:
-    """Write a regression into the cache; a reader never sees half of it."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(file, is_durable=False) as temporary, temporary.open("wb") as out:
-        np.savez(out, report=np.array(json.dumps(asdict(learned.report))), time_us=learned.time_us)
+    """Write a regression into the cache, where that can be written; a reader never sees half of it."""
+    with suppress(OSError, ConfigError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(file, is_durable=False) as temporary, temporary.open("wb") as out:
+            np.savez(out, report=np.array(json.dumps(asdict(learned.report))), time_us=learned.time_us)

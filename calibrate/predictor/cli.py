@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from traces.strict.escape import terminal
+
 if TYPE_CHECKING:
     from calibrate.predictor.tables import ComponentTable, StepTables
     from replay.twin.profiled import StepTableFile
@@ -129,7 +131,7 @@ class _Narrator:
     def __call__(self, name: str, number: int, total: int) -> None:
         """Say which operator comes now."""
         if time.monotonic() - self.started > PATIENCE_S:
-            typer.echo(f"{number + 1}/{total} {name}", err=True)
+            typer.echo(terminal(f"{number + 1}/{total} {name}"), err=True)
 
 
 def _document(file: StepTableFile, *, output: Path, seconds: float) -> dict[str, object]:
@@ -151,14 +153,14 @@ def _document(file: StepTableFile, *, output: Path, seconds: float) -> dict[str,
 
 def _print(file: StepTableFile, made: StepTables, output: Path) -> None:
     """Print a line per component, the warnings, and how to use the table."""
-    typer.echo(f"{file.about['model']} on {made_on(file)}")
+    typer.echo(terminal(f"{file.about['model']} on {made_on(file)}"))
     typer.echo(f"{'component':<24}{'runs':>6}  {'regression':<14}{'points':>7}  {'error on unseen points'}")
     for each in made.components:
         typer.echo(_line(each))
     for note in sorted({note for each in made.components if each.report for note in each.report.notes}):
-        typer.echo(f"note: {note}")
+        typer.echo(terminal(f"note: {note}"))
     for warning in file.about["warnings"]:  # type: ignore[attr-defined]  # a list, made by build.train
-        typer.echo(f"note: {warning}")
+        typer.echo(terminal(f"note: {warning}"))
     edges = ", ".join(f"{name} {value:,.0f}" for name, value in file.domain.items())
     typer.echo(f"measured up to: {edges}; beyond, times grow with the work")
     typer.echo(

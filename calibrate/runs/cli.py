@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from traces.strict.escape import terminal
+
 
 def compare(
     a: Annotated[Path, typer.Argument(metavar="A", help="A run: a trace's stem, header or table.")],
@@ -36,7 +38,7 @@ def compare(
             )
     found = compare_runs((names[0], names[1]), traces, seed=seed)
     for note in found.notes:
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(terminal(f"note: {note}"), err=True)
     if as_json:
         typer.echo(json.dumps(document(found, tool_version=tool_version()), indent=2, allow_nan=False))
         return

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from calibrate import number_format
 from calibrate.compare.bootstrap import Estimate
 from calibrate.runs.two_runs import Difference, Run, TwoRuns
+from traces.strict.escape import terminal
 
 NAMES = {
     "ttft_us": "TTFT",
@@ -44,7 +45,7 @@ def table(found: TwoRuns) -> str:
     """Return the comparison for a terminal: 80 columns hold it."""
     a, b = found.a, found.b
     rows = [
-        ("", _short(a.name), _short(b.name), "B against A"),
+        ("", _short(terminal(a.name)), _short(terminal(b.name)), "B against A"),
         ("what", _MODES.get(a.mode, a.mode), _MODES.get(b.mode, b.mode), ""),
         ("requests", f"{a.num_requests:,}", f"{b.num_requests:,}", ""),
         ("failed", f"{a.num_requests - a.num_ok:,}", f"{b.num_requests - b.num_ok:,}", ""),

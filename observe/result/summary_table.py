@@ -7,6 +7,7 @@ from typing import Any
 
 from observe.result.json_document import ClientSummary, Distribution, Summary
 from traces.slo import Attainment, Goodput
+from traces.strict.escape import terminal
 
 _SHOWN_ERRORS = 5
 _LABEL_WIDTH = 30
@@ -40,7 +41,7 @@ def table(summary: Summary) -> str:
     errors = [f"  {count:,} times: {message}" for message, count in _most_common(summary["errors"])]
     lengths = [("prompt tokens", summary["prompt_tokens"]), ("output tokens", summary["output_tokens"])]
     shown += [_row(name, values, divisor=1) for name, values in lengths if values["mean"] is not None]
-    return "\n".join([*(f"{name:<12}{text}" for name, text in facts), *errors, head, *shown])
+    return "\n".join(map(terminal, [*(f"{name:<12}{text}" for name, text in facts), *errors, head, *shown]))
 
 
 def _rate_line(summary: Summary) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from observe.senders.secrets import (
+from traces.errors import ConfigError
+from traces.strict.secrets import (
     KEY_VARIABLES,
     STARS,
     Secrets,
@@ -18,7 +19,6 @@ from observe.senders.secrets import (
     key_in_file,
     url_secrets,
 )
-from traces.errors import ConfigError
 
 Api = Literal["completions", "chat"]
 

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from pathlib import Path
 
-from observe.senders.secrets import command_secrets
+from traces.strict.secrets import command_secrets
 
 _ARG_START, _ARG_END = (
     48 - 3,

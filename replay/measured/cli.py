@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from traces.strict.escape import terminal
+from traces.strict.secrets import redact_command
 
 SloOption = Annotated[
     str | None,
@@ -39,8 +43,6 @@ def report(
     slo: SloOption = None,
 ) -> None:
     """Show measured traces as a page: latencies, throughput, requests in flight, over time and over the load."""
-    import shlex
-
     from replay.measured.page import page_of
     from replay.measured.served_load import read_load
     from traces.atomic import write_text
@@ -52,11 +54,11 @@ def report(
     loads = [read_load(path, name=name, slo_us=slo_us) for path, name in zip(paths, names, strict=True)]
     loads.sort(key=lambda each: each.place or 0.0)
     page = output or (traces[0] / "report.html" if traces[0].is_dir() else _beside(traces[0]))
-    text = page_of(loads, slo_us=slo_us, command=shlex.join(["vtwin", *sys.argv[1:]]))
+    text = page_of(loads, slo_us=slo_us, command=redact_command(["vtwin", *sys.argv[1:]], os.environ))
     write_text(page, text, option="--output")
     for each in loads:
         for line in each.warnings():
-            typer.echo(f"warning: {line}", err=True)
+            typer.echo(terminal(f"warning: {line}"), err=True)
     typer.echo(str(page))
 
 

@@ -19,6 +19,7 @@ from replay.simulation_command import working
 from replay.twin.fitted_range import extrapolation_note
 from traces.files.write import tool_version
 from traces.run_slo import RunLimit
+from traces.strict.escape import terminal
 
 if TYPE_CHECKING:
     from replay.twin.config import TwinConfig
@@ -50,7 +51,7 @@ def show_one(
             lengths=lengths,
             notes=warnings,
         )
-        typer.echo(f"wrote {report}", err=True)
+        typer.echo(terminal(f"wrote {report}"), err=True)
     if as_json:
         told = document(
             found, limits, num_requests=num_requests, tool_version=tool_version(), warnings=warnings
@@ -58,7 +59,7 @@ def show_one(
         typer.echo(json.dumps(told, indent=2, allow_nan=False))
     else:
         shown = lines(found, limits, engine=twin.engine, num_requests=num_requests, lengths=lengths)
-        typer.echo("\n".join(shown))
+        typer.echo("\n".join(map(terminal, shown)))
     return found.rate_per_s is not None
 
 
@@ -103,7 +104,7 @@ def _search(
         beyond = replace(length_span(traces[0]), rate_per_s=(found.rate_per_s, found.rate_per_s))
         notes += [note for note in [extrapolation_note(twin.fitted, beyond)] if note is not None]
     for note in notes:
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(terminal(f"note: {note}"), err=True)
     return found, notes
 
 

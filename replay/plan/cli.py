@@ -88,10 +88,12 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from replay.plan.draws import draws, searchable
     from replay.plan.variants_command import variants_from
     from replay.simulation_command import load_twins, prepare_engine
+    from traces.atomic import check_place
     from traces.errors import ConfigError
     from traces.run_slo import parse_run_slo
 
     limits = parse_run_slo(slo)
+    check_place(report, option="--report")
     options = searchable(workload, like)
     twins = load_twins(
         config, defaults, settings, instances=instances, routing=routing, anyway=anyway, base=base

@@ -13,6 +13,7 @@ from replay.plan.side_by_side import terminal_width
 from replay.plan.variants import Variant, check_for_variants, document, simulate_variant, table
 from replay.simulation_command import SimulationOptions, prepare_engine, with_origin, working
 from replay.twin.keys.overlay import Setting
+from traces.strict.escape import terminal
 
 if TYPE_CHECKING:
     from replay.twin.config import TwinConfig
@@ -66,7 +67,7 @@ def simulate_variants(
     stems = [None if output is None else output / each.name for each in variants]
     for stem in stems:
         if stem is not None and (note := note_replaced(stem, overwrite=overwrite)) is not None:
-            typer.echo(f"note: {note}", err=True)
+            typer.echo(terminal(f"note: {note}"), err=True)
     for twin in {id(each.twin): each.twin for each in variants}.values():
         prepare_engine(twin)
     results, beyond = [], []
@@ -79,7 +80,7 @@ def simulate_variants(
                 written = with_origin(result.simulated, variant.twin)
                 write_trace(written, stem, dialect=options.dialect, events=options.itl)
     for note in dict.fromkeys(note for note in beyond if note is not None):
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(terminal(f"note: {note}"), err=True)
     if options.as_json:
         typer.echo(json.dumps(document(results), indent=2, allow_nan=False))
     else:

@@ -55,7 +55,7 @@ def write_step_tables(path: Path, tables: StepTableFile) -> None:
         "step_us": tables.step_us,
         "tables": {name: _rounded(table) for name, table in tables.tables.items()},
     }
-    write_text(path, json.dumps(document, indent=None, separators=(",", ":")) + "\n")
+    write_text(path, json.dumps(document, indent=None, separators=(",", ":")) + "\n", option="--output")
 
 
 def read_step_tables(path: Path) -> StepTableFile:

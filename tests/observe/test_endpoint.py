@@ -6,8 +6,8 @@ import pytest
 
 from observe.senders.endpoint import parse_endpoint
 from observe.senders.exchange import one_line
-from observe.senders.secrets import redact_command
 from traces import ConfigError
+from traces.strict.secrets import redact_command
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 import vtwin
 from observe.senders.endpoint import parse_endpoint
-from observe.senders.secrets import Secrets, command_secrets, header_secrets, redact_command
+from tests.docs.commands import commands_of
 from tests.observe.servers import Behaviour, serving, serving_in_thread
 from tests.observe.test_observation import workload
 from traces import ConfigError, ServerError
+from traces.strict.secrets import Secrets, command_secrets, header_secrets, redact_command
 
 MARKER = "hush-7f3a9c-marker"
 PLACES: dict[str, tuple[list[str], dict[str, str]]] = {
@@ -128,6 +131,72 @@ def test_what_the_machine_refuses_is_no_crash(
     monkeypatch.setattr("observe.command.observe_once", full)
     assert vtwin.main(["observe", "--url", "h", "--output", str(tmp_path / "run"), "--rate", "1"]) == 2
     assert capsys.readouterr().err.startswith("FileError: got No space left on device")
+
+
+LOAD = ["--rate", "5", "--num-requests", "5", "--prompt-tokens", "8", "--output-tokens", "2"]
+TWIN = """\
+engine: {max_num_seqs: 8, max_num_batched_tokens: 512, num_gpu_blocks: 400, max_model_len: 2048}
+latency: {model: blackbox, coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 6000, beta1: 10, beta2: 20}}
+"""
+SPEAKS_AND_ENDS = "import sys; print('args:', sys.argv, flush=True); sys.exit(3)"
+TUNE = (
+    f"tune --slo ttft_p99=9s {shlex.join(LOAD[2:])} --seeds 1 --max-num-seqs 4,8 --max-num-batched-tokens 512"
+)
+TAKE_SECRETS = {
+    # command, option: a call with a secret in it and its exit code; None: it is in PLACES
+    **{
+        ("observe", f"--{name}"): None for name in ("api-key", "api-key-env", "api-key-file", "header", "url")
+    },
+    ("validate", "--url"): (
+        f"validate --url http://me:{MARKER}@127.0.0.1:1 --output out {shlex.join(LOAD)}",
+        4,
+    ),
+    ("validate", "--serve"): (
+        f"validate --url http://127.0.0.1:1 --serve 'vllm serve m --api-key {MARKER}' --api-key {MARKER} --output out",
+        4,
+    ),
+    ("config from-serve", "command"): (
+        f"config from-serve 'vllm serve m --api-key {MARKER} --no-such-flag 1'",
+        0,
+    ),
+    ("tune", "--serve"): (
+        f"{TUNE} --chunked-prefill true --config twin.yaml --url http://me:{MARKER}@127.0.0.1:1 "
+        f"--serve '{sys.executable} server.py --api-key {MARKER}'",
+        4,
+    ),
+    ("tune", "--url"): None,  # in the call above
+    ("serve", "--api-key"): (f"serve --config twin.yaml --port 99999999 --api-key {MARKER}", 2),
+}
+
+
+def test_every_option_that_can_have_a_secret_is_tried() -> None:
+    root = typer.main.get_command(vtwin.build_app(vtwin.COMMANDS))
+    found = {
+        (path.removeprefix("vtwin "), parameter.opts[0])
+        for path, command in commands_of(root, "vtwin")
+        for parameter in command.params
+        if any(word in parameter.opts[0] for word in ("key", "header", "url", "--serve", "command", "token="))
+    }
+    assert found == set(TAKE_SECRETS)
+
+
+@pytest.mark.parametrize("taker", [each for each, call in TAKE_SECRETS.items() if call], ids=" ".join)
+def test_no_output_of_another_command_has_a_secret(
+    taker: tuple[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    call = TAKE_SECRETS[taker]
+    assert call is not None
+    (tmp_path / "twin.yaml").write_text(TWIN)
+    (tmp_path / "server.py").write_text(SPEAKS_AND_ENDS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VTWIN_API_KEY", MARKER)
+    arguments = shlex.split(call[0])
+    monkeypatch.setattr(sys, "argv", ["vtwin", *arguments])
+    assert vtwin.main(arguments) == call[1], capsys.readouterr().err
+    assert {name for name, text in outputs(tmp_path, capsys).items() if MARKER in text} == set()
 
 
 async def test_no_redirect_is_followed() -> None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from traces.strict.escape import terminal
+
 if TYPE_CHECKING:
     from replay.plan.fleet.check.steady import Asked
     from replay.plan.fleet.inputs.profiles import Source
@@ -255,4 +257,4 @@ def infeasible() -> Iterator[None]:
 def tell(notes: list[str]) -> None:
     """Print notes to stderr."""
     for note in notes:
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(terminal(f"note: {note}"), err=True)

@@ -33,6 +33,7 @@ from replay.plan.fleet.options import (
     workload_of,
 )
 from replay.twin.own.own_code import with_code_option
+from traces.strict.escape import terminal
 
 if TYPE_CHECKING:
     from replay.plan.fleet.inputs.pools import PoolSpec
@@ -102,7 +103,7 @@ def reserve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     typer.echo(document_text(plan) if as_json else "\n".join(reserve_lines(plan)))
     if report is not None:
         write_reserve_page(report, plan)
-        typer.echo(f"wrote {report}", err=True)
+        typer.echo(terminal(f"wrote {report}"), err=True)
 
 
 @with_code_option
@@ -243,13 +244,13 @@ def _show_pools(plan: PoolsPlan, lengths: Lengths, *, report: Path | None, as_js
         told = pools_document(plan, tool_version=tool_version())
         typer.echo(json.dumps(told, indent=2, allow_nan=False))
     else:
-        typer.echo("\n".join(pools_lines(plan, width=terminal_width())))
+        typer.echo("\n".join(map(terminal, pools_lines(plan, width=terminal_width()))))
     if report is not None:
         from replay.plan.fleet.page import write_page
 
         sources = [each.source for each in plan.fleet.pools]
         with infeasible(), working("drawing the page"):
             write_page(report, plan.fleet, sources, lengths, context=plan.fleet.pools[-1].context, split=0)
-        typer.echo(f"wrote {report}", err=True)
+        typer.echo(terminal(f"wrote {report}"), err=True)
     if plan.fleet.is_met is False:
         raise typer.Exit(1)

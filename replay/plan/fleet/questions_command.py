@@ -32,6 +32,7 @@ from replay.plan.fleet.options import (
     workload_of,
 )
 from replay.twin.own.own_code import with_code_option
+from traces.strict.escape import terminal
 
 
 @with_code_option
@@ -66,7 +67,7 @@ def split(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     if as_json:
         typer.echo(json.dumps(split_document(one, found), indent=2))
     else:
-        typer.echo("\n".join(split_lines(one, found)))
+        typer.echo("\n".join(map(terminal, split_lines(one, found))))
 
 
 @with_code_option
@@ -124,7 +125,7 @@ def routers(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     if as_json:
         typer.echo(json.dumps(routed_document(found), indent=2))
     else:
-        typer.echo("\n".join(routed_lines(found)))
+        typer.echo("\n".join(map(terminal, routed_lines(found))))
 
 
 @with_code_option
@@ -219,7 +220,7 @@ def disagg(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     if as_json:
         typer.echo(json.dumps(disagg_document(plan), indent=2, allow_nan=False))
     else:
-        typer.echo("\n".join(disagg_lines(plan)))
+        typer.echo("\n".join(map(terminal, disagg_lines(plan))))
     if not plan.fleets or plan.is_met is False:
         raise typer.Exit(1)
 
@@ -250,7 +251,7 @@ def whatif(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     if as_json:
         typer.echo(json.dumps(whatif_document(found), indent=2))
     else:
-        typer.echo("\n".join(whatif_lines(found)))
+        typer.echo("\n".join(map(terminal, whatif_lines(found))))
 
 
 @with_code_option
@@ -287,4 +288,4 @@ def flex(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     if as_json:
         typer.echo(json.dumps(flex_document(cuts, engines=number), indent=2))
     else:
-        typer.echo("\n".join(flex_lines(cuts, engines=number)))
+        typer.echo("\n".join(map(terminal, flex_lines(cuts, engines=number))))

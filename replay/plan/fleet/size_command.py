@@ -31,6 +31,7 @@ from replay.plan.fleet.options import (
     workload_of,
 )
 from replay.twin.own.own_code import with_code_option
+from traces.strict.escape import terminal
 
 if TYPE_CHECKING:
     from replay.plan.fleet.inputs.profiles import Source
@@ -86,7 +87,9 @@ def size(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     """
     from replay.plan.fleet.size import Check, plan_fleet
     from replay.simulation_command import working
+    from traces.atomic import check_place
 
+    check_place(report, option="--report")
     lengths, longest, notes = workload_of(workload, context, output_frac)
     up, of_nodes = share_up(availability, failures)
     objective = objective_of(slo, utilization_cap=utilization_cap, availability=up)
@@ -103,7 +106,7 @@ def size(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 
         with infeasible(), working("drawing the page"):
             write_page(report, plan, sources, lengths, context=longest, split=split)
-        typer.echo(f"wrote {report}", err=True)
+        typer.echo(terminal(f"wrote {report}"), err=True)
     if plan.is_met is False:
         raise typer.Exit(1)
 
@@ -197,7 +200,7 @@ def _show_computed(
         }
         typer.echo(json.dumps(document, indent=2))
         return
-    typer.echo("\n".join(f"# {line}" for line in term_lines(made)))
+    typer.echo("\n".join(map(terminal, (f"# {line}" for line in term_lines(made)))))
     typer.echo(profile_yaml(found), nl=False)
 
 
@@ -212,4 +215,4 @@ def _show(plan: FleetPlan, notes: list[str], *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(document(plan, tool_version=tool_version()), indent=2, allow_nan=False))
         return
-    typer.echo("\n".join(lines(plan, width=terminal_width())))
+    typer.echo("\n".join(map(terminal, lines(plan, width=terminal_width()))))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from replay.twin.own.own_code import with_code_option
+from traces.strict.escape import terminal
+from traces.strict.secrets import redact_command
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -90,6 +91,7 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     """
     from replay.plan.sweep.grid import read_grid
     from replay.plan.sweep.table import known_rows, write_table
+    from traces.atomic import check_place
     from traces.errors import ConfigError
 
     if output.suffix != ".parquet":
@@ -100,6 +102,8 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     typer.echo(f"{len(asked.runs):,} runs, {len(asked.runs) - len(left):,} of them done before", err=True)
     if dry_run:
         return
+    check_place(output, option="--output")
+    check_place(report, option="--report")
     try:
         told = _told(left, backend=backend, jobs=jobs or os.cpu_count() or 1, address=address)
         with closing(told):  # an interrupt may come between two rows, too
@@ -113,11 +117,13 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         )
         raise
     table = write_table(output, asked.runs, rows)
-    typer.echo(f"wrote {output}", err=True)
+    typer.echo(terminal(f"wrote {output}"), err=True)
     _show(table, asked, x=x, y=y, report=report)
     failed = table[table["error"].notna()]
     if len(failed):
-        typer.echo(f"{len(failed):,} runs without a result; the first: {failed['error'].iloc[0]}", err=True)
+        typer.echo(
+            terminal(f"{len(failed):,} runs without a result; the first: {failed['error'].iloc[0]}"), err=True
+        )
         raise typer.Exit(1)
 
 
@@ -168,9 +174,9 @@ def _show(table: pd.DataFrame, asked: Grid, *, x: str | None, y: str | None, rep
     if bool(table["error"].notna().all()):
         return
     front = front_of(table, settings, x=x, y=y)
-    typer.echo("\n".join(lines(front, width=terminal_width())))
+    typer.echo("\n".join(map(terminal, lines(front, width=terminal_width()))))
     if report is not None:
-        command = shlex.join(["vtwin", *sys.argv[1:]])
+        command = redact_command(["vtwin", *sys.argv[1:]], os.environ)
         num_failed = int(table["error"].notna().sum())
         write_page(report, front, num_runs=len(table), num_failed=num_failed, command=command)
-        typer.echo(f"wrote {report}", err=True)
+        typer.echo(terminal(f"wrote {report}"), err=True)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from replay.plan.sweep.grid import Run
 from replay.plan.sweep.one_run import Row
-from traces.atomic import atomic_file
+from traces.atomic import atomic_file, make_folder
 from traces.errors import ConfigError
 
 
@@ -57,12 +57,7 @@ def _plain(value: object) -> str | int | float | bool | None:
 def keep(table: Path, row: Mapping[str, object]) -> None:
     """Write a row beside the table, as a whole or not at all. Raises ConfigError."""
     folder = parts_folder(table)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"--output: got {folder}, expected a folder that can be written ({error.strerror})"
-        ) from error
+    make_folder(folder, option="--output")
     with atomic_file(folder / f"{row['run']}.json", option="--output") as part:
         part.write_text(json.dumps(row, allow_nan=False))
 

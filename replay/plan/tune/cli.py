@@ -11,6 +11,7 @@ import typer
 
 from replay.simulation_command import AnywayOption
 from replay.twin.own.own_code import with_code_option
+from traces.strict.escape import terminal
 from traces.workload.options import WorkloadOptions, with_workload_options
 
 if TYPE_CHECKING:
@@ -137,17 +138,20 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from replay.plan.draws import draws, searchable
     from replay.plan.tune.candidates import CHUNKED, SEATS, TOKENS, TP, candidates_of
     from replay.simulation_command import prepare_engine
+    from traces.atomic import check_place
     from traces.run_slo import parse_run_slo
 
     limits = parse_run_slo(slo)
     options = searchable(workload, like)
     live = None if serve is None else _live(serve, url, output, confirm_duration, start_timeout)
+    if live is not None:
+        check_place(live.folder / "best", option="--output")
     named = {SEATS: max_num_seqs, TOKENS: max_num_batched_tokens, CHUNKED: chunked_prefill, TP: tp}
     asked = [f"{key}={values}" for key, values in named.items() if values is not None] + (settings or [])
     candidates = candidates_of(config, defaults, asked, anyway=anyway)
     notes = tuple(dict.fromkeys(candidates.tried[0].twin.notes))
     for note in notes:
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(terminal(f"note: {note}"), err=True)
     traces = draws(options, seeds)
     prepare_engine(candidates.tried[0].twin)
     tuned = _searched(traces, candidates, limits, keep=top)
@@ -222,7 +226,7 @@ def _extrapolated(tuned: Tuned, trace: Trace) -> list[str]:
         note = extrapolation_note(candidate.twin.fitted, beyond)
         notes += [] if note is None else [note]
     for note in notes:
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(terminal(f"note: {note}"), err=True)
     return notes
 
 
@@ -266,5 +270,9 @@ def _show(
         )
         typer.echo(json.dumps(told, indent=2, allow_nan=False))
         return
-    typer.echo("\n".join(lines(tuned, candidates, limits, confirmed=confirmed, width=terminal_width())))
-    typer.echo(f"{'requests':<12}{len(trace):,}, {lengths_text(trace)}")
+    typer.echo(
+        "\n".join(
+            map(terminal, lines(tuned, candidates, limits, confirmed=confirmed, width=terminal_width()))
+        )
+    )
+    typer.echo(terminal(f"{'requests':<12}{len(trace):,}, {lengths_text(trace)}"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -23,8 +22,11 @@ from replay.plan.evaluation import MOST_FAILED, SETTLING
 from replay.plan.tune.candidates import Candidate
 from replay.plan.tune.flags import flags_of
 from traces import read_trace, request_metrics, write_trace
+from traces.atomic import make_folder, write_text
 from traces.errors import ConfigError, ServerError
 from traces.run_slo import RunLimit
+from traces.strict.escape import terminal
+from traces.strict.secrets import Secrets, command_secrets, key_of, redact_command
 from traces.trace import select_rows
 
 if TYPE_CHECKING:
@@ -50,6 +52,11 @@ class Live:
     duration_s: float
     start_timeout_s: float
     arguments: tuple[str, ...] = ()
+
+    @property
+    def secrets(self) -> Secrets:
+        """What is not to be shown of the server's command line and of the environment."""
+        return command_secrets(self.command, os.environ)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +85,7 @@ def confirm(
     name: str,
 ) -> Confirmation:
     """Start a candidate's server, send it the requests at a rate, and return what it did. Raises ServerError."""
-    live.folder.mkdir(parents=True, exist_ok=True)
+    make_folder(live.folder, option="--output")
     load = at_rate(trace, rate_per_s, duration_s=live.duration_s)
     requests, stem = live.folder / f"{name}.requests", live.folder / name
     write_trace(load, requests)
@@ -93,7 +100,8 @@ def confirm(
                 str(stem),
                 "--overwrite",
                 *live.arguments,
-            ]
+            ],
+            key=key_of(live.command),
         )
     return judged(read_trace(stem), rate_per_s, limits, stem=stem)
 
@@ -136,11 +144,17 @@ def _ranks(values: NDArray[np.float64]) -> NDArray[np.int64]:
     return ranks
 
 
-def _observe(arguments: Sequence[str]) -> None:
-    """Run ``vtwin observe`` in a process of its own: nothing of the search delays the client."""
+def _observe(arguments: Sequence[str], *, key: str | None) -> None:
+    """Run ``vtwin observe`` in a process of its own: nothing of the search delays the client.
+
+    ``key``, which the server was told to ask for, reaches it by the environment, where no list of processes shows it.
+    """
     command = [sys.executable, "-m", "vtwin", "observe", *arguments]
-    sys.stderr.write(f"\n$ vtwin {shlex.join(command[3:])}\n")
-    done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL)  # noqa: S603 - vtwin itself
+    sys.stderr.write(f"\n$ {redact_command(['vtwin', *command[3:]], os.environ)}\n")
+    environment = {**os.environ} if key is None else {**os.environ, "OPENAI_API_KEY": key}
+    done = subprocess.run(  # noqa: S603 - vtwin itself
+        command, check=False, stdout=subprocess.DEVNULL, env=environment
+    )
     if done.returncode == 130:
         raise KeyboardInterrupt
     if done.returncode not in (0, 1):
@@ -156,7 +170,7 @@ def _server(command: Sequence[str], *, live: Live, log: Path) -> Iterator[None]:
         raise ConfigError(
             f"--url: got {live.url}, where a server answers already, expected a free address to start one at"
         )
-    sys.stderr.write(f"\n$ {shlex.join(command)}\n")
+    sys.stderr.write(f"\n$ {redact_command(command, os.environ)}\n")
     with log.open("wb") as out:
         try:
             process = subprocess.Popen(  # noqa: S603 - the user's own command
@@ -171,6 +185,15 @@ def _server(command: Sequence[str], *, live: Live, log: Path) -> Iterator[None]:
             yield
         finally:
             _end(process)
+            _redact_log(log, live.secrets)
+
+
+def _redact_log(log: Path, secrets: Secrets) -> None:
+    """Take the secrets out of what the server has said: vLLM logs its arguments, the key among them."""
+    said = log.read_text(encoding="utf-8", errors="surrogateescape")
+    shown = secrets.redact(said)
+    if shown != said:
+        write_text(log, shown.encode("utf-8", "replace").decode(), option="--output")
 
 
 def _wait_for(process: subprocess.Popen[bytes], *, live: Live, log: Path) -> None:
@@ -178,19 +201,19 @@ def _wait_for(process: subprocess.Popen[bytes], *, live: Live, log: Path) -> Non
     while time.monotonic() < until:
         if process.poll() is not None:
             raise ServerError(
-                f"--serve: the server ended with exit code {process.returncode}{_last_line(log)}"
+                f"--serve: the server ended with exit code {process.returncode}{_last_line(log, live.secrets)}"
             )
         if _answers(live.url):
             return
         time.sleep(POLL_S)
     raise ServerError(
-        f"--serve: no answer at {live.url}/health within {live.start_timeout_s:g} s{_last_line(log)}"
+        f"--serve: no answer at {live.url}/health within {live.start_timeout_s:g} s{_last_line(log, live.secrets)}"
     )
 
 
-def _last_line(log: Path) -> str:
+def _last_line(log: Path, secrets: Secrets) -> str:
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return f": {lines[-1][:200]} ({log})" if lines else f" ({log})"
+    return f": {terminal(secrets.redact(lines[-1])[:200])} ({log})" if lines else f" ({log})"
 
 
 def _answers(url: str) -> bool:

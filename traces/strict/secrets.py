@@ -162,6 +162,11 @@ def key_in_file(path: Path) -> tuple[str] | None:
     return (text,) if text and text.isprintable() else None
 
 
+def key_of(arguments: Iterable[str]) -> str | None:
+    """Return the key that a server's command line gives it, None where it gives none."""
+    return next((value for option, value in _options(arguments) if option == "--api-key"), None)
+
+
 def redact_command(arguments: Iterable[str], environ: Mapping[str, str] | None = None) -> str:
     """Return a command line, quoted for a shell, with stars in place of keys, header values and logins."""
     words = list(arguments)

@@ -1,0 +1,18 @@
+"""The commands of the console script, as its app has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+Command = Any  # typer's own objects, whose classes are not public
+
+
+def commands_of(command: Command, path: str) -> Iterator[tuple[str, Command]]:
+    """Yield every command at or below ``command`` that does something, with its path."""
+    children = getattr(command, "commands", None)
+    if children is None:
+        yield path, command
+    else:
+        for name, child in children.items():
+            yield from commands_of(child, f"{path} {name}")

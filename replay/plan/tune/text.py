@@ -39,7 +39,7 @@ def lines(
     ]
     rows = {name for column in columns for name in column}
     full = [{name: column.get(name, "-") for name in _in_order(columns, rows)} for column in columns]
-    return [side_by_side(full, width=width), "", *_told(tuned, candidates, confirmed, limits)]
+    return [*side_by_side(full, width=width).splitlines(), "", *_told(tuned, candidates, confirmed, limits)]
 
 
 def _in_order(columns: Sequence[Mapping[str, str]], rows: set[str]) -> list[str]:

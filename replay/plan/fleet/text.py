@@ -23,11 +23,7 @@ def lines(plan: FleetPlan, *, width: int | None, together: Sequence[str] = ()) -
     columns = [_column(pool, plan.objective, is_judged=plan.together is None) for pool in plan.pools]
     names = dict.fromkeys(name for column in columns for name in column)
     columns = [{name: column.get(name, "-") for name in names} for column in columns]
-<<<<<<< HEAD
     shown = [*side_by_side(columns, width=width).splitlines(), "", *together]
-=======
-    shown = [*side_by_side(columns, width=width).splitlines(), ""]
->>>>>>> first
     gpus = sum(pool.gpus for pool in plan.pools)
     shown.append(f"fleet       {gpus:,} GPUs for {plan.rate_per_s:g} requests/s")
     cost = cost_per_year(plan)

@@ -34,9 +34,9 @@ SloOption = Annotated[
 ProfileOption = Annotated[
     str,
     typer.Option(
-        metavar="NAME|MODEL@GPU:TP|TWIN.yaml|FILE",
-        help="What a GPU can do: A100 or H100 of the table, computed from a model and a GPU (as in "
-        "Qwen/Qwen3-32B@H100:2), a twin, or a profile's file (vtwin fleet profile). "
+        metavar="PROFILE",
+        help="What a GPU can do: A100 or H100 of the table; MODEL@GPU:TP, computed from a model and a GPU; a "
+        "TWIN.yaml; or a profile's file (vtwin fleet profile). "
         "Two, with a comma between: of the short and of the long pool.",
     ),
 ]

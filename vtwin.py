@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import errno
 import gc
+import inspect
 import multiprocessing
 import os
 import re
@@ -19,9 +20,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
+import typer.core
+import typer.main
 
 from replay.twin.own.own_code import with_code_option
 from traces.errors import ServerError, VtwinError
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from calibrate.findings import Calibration
+
+    AnyCommand = typer.core.TyperCommand | typer.core.TyperGroup
 
 # name: (where the command lives, what it does). Only the command that is called is imported; the help of the
 # others comes from here, so that `vtwin --help` costs neither numba, pandas, scipy nor aiohttp.
@@ -79,6 +84,17 @@ EXAMPLES = {
     "demo": "vtwin demo --output demo",
 }
 """A call of each command, shown at the end of its help."""
+METAVARS = {
+    "<int>": "N",
+    "<int range>": "N",
+    "<float>": "X",
+    "<float range>": "X",
+    "<str>": "TEXT",
+    "<path>": "PATH",
+}
+"""What help shows for the value of an option, in place of the name of its Python type."""
+CELLS_OF_OPTION = 6
+"""What typer shows of an option: four kinds of names, type, text; and before them whether one must give it."""
 LONG_RUNNING = {"observe", "serve", "validate", "demo", "selfcheck"}
 """Commands that leave Python's collector of unused objects as it is, or set it themselves."""
 RARELY = (200_000, 20, 20)
@@ -124,7 +140,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not set(called) & LONG_RUNNING:
         gc.set_threshold(*RARELY)
     try:
-        code = build_app(called)(arguments, prog_name="vtwin", standalone_mode=False)
+        command = cast("AnyCommand", typer.main.get_command(build_app(called)))
+        plain_help(command)
+        if "--help" in arguments and called:
+            fold_long_words()
+        code = command(arguments, prog_name="vtwin", standalone_mode=False)
         sys.stdout.flush()
     except (typer.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
@@ -170,6 +190,41 @@ def build_app(loaded: Collection[str]) -> typer.Typer:
             example = f"Example: {EXAMPLES[name]}" if name in EXAMPLES else None
             app.command(name, context_settings=EXTRA.get(name), epilog=example)(command)
     return app
+
+
+def plain_help(command: AnyCommand) -> None:
+    """Have help show switches without ``<bool>`` and numbers as N, of a command and those under it; join its lines."""
+    context = typer.Context(command)
+    for parameter in command.get_params(context):
+        if isinstance(parameter, typer.core.TyperOption) and parameter.metavar is None:
+            parameter.metavar = "" if parameter.is_flag else METAVARS.get(parameter.display_type(context))
+    if command.help:
+        command.help = re.sub(r"(?<=\S)\n(?=[^\s-])", " ", inspect.cleandoc(command.help))
+    for each in getattr(command, "commands", {}).values():
+        plain_help(each)
+
+
+def fold_long_words() -> None:
+    """Have the tables of help show names in one column, and break a word longer than its column, which typer cuts."""
+    from rich.columns import Columns
+    from rich.table import Table
+    from rich.text import Text
+    from typer import rich_utils
+
+    class Folding(Table):
+        def add_row(self, *cells: Any, **options: Any) -> None:  # noqa: ANN401 - rich's own
+            if len(cells) >= CELLS_OF_OPTION:
+                *required, long, short, no_long, no_short, kind, text = cells
+                names = [name for name in (long, short, no_long, no_short) if name.plain]
+                cells = (*required, Text("\n", no_wrap=True).join(names), kind, text)
+            super().add_row(*cells, **options)
+            for column in self.columns:
+                column.overflow = "fold"
+            for each in cells[-1].renderables if isinstance(cells[-1], Columns) else ():
+                if isinstance(each, Text):
+                    each.overflow = "fold"
+
+    vars(rich_utils)["Table"] = Folding  # typer offers no option for it
 
 
 def _print_version(asked: bool) -> None:

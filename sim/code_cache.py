@@ -2,6 +2,9 @@
 
 numba's own cache ends in an error, or runs what a disk has garbled, and falls back to another folder without a word.
 Here each file begins with a digest of the rest, and what goes wrong with the folder is one line on stderr.
+
+Code is loaded without what only a compiler needs: numba's tables of its own functions, and the intermediate code by
+which others can be linked with it, which is packed and looked at by whoever compiles. Both cost more than the rest.
 """
 
 from __future__ import annotations
@@ -12,14 +15,24 @@ import pickle
 import stat
 import sys
 import tempfile
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import llvmlite.binding as llvm
 import numba
 from numba.core import caching
+from numba.core.codegen import JITCodeLibrary
+from numba.core.environment import Environment, lookup_environment
+from numba.core.runtime import rtsys
 
 _DIGEST_BYTES = 32
+_PACKED: Final = "object code, packed bitcode"
+"""What a library on disk is called whose bitcode is packed; numba's own is ``object``."""
+_RUNTIME: Final = "NRT_"
+"""How the names of numba's reference counting begin."""
 _told: set[str] = set()
 
 
@@ -76,8 +89,75 @@ class _Locator(caching.UserProvidedCacheLocator):  # type: ignore[misc] # numba 
         Path(self.get_cache_path()).mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
+class _Library(JITCodeLibrary):  # type: ignore[misc] # numba is untyped
+    """A library from disk; its bitcode is unpacked once somebody links with it."""
+
+    _packed: bytes
+
+    @classmethod
+    def _unserialize(cls, codegen: Any, state: Any) -> _Library:  # noqa: ANN401 - numba is untyped
+        name, _, (code, packed, symbols) = state
+        library: _Library = codegen.create_library(name)
+        library.enable_object_caching()
+        library._set_compiled_object(code)
+        library._packed = packed
+        library._finalize_final_module()
+        codegen._engine._defined_symbols |= symbols
+        return library
+
+    def _get_module_for_linking(self) -> Any:  # noqa: ANN401 - numba is untyped
+        if self._shared_module is None:  # type: ignore[has-type] # numba is untyped
+            self._shared_module = llvm.parse_bitcode(zlib.decompress(self._packed))
+        return self._shared_module
+
+
+@contextmanager
+def _loading(codegen: Any) -> Iterator[None]:  # noqa: ANN401 - numba is untyped
+    """Have libraries of this kind made; what is compiled meanwhile would not be."""
+    before = codegen._library_class
+    codegen._library_class = _Library
+    try:
+        yield
+    finally:
+        codegen._library_class = before
+
+
 class _Implementation(caching.CompileResultCacheImpl):  # type: ignore[misc] # numba is untyped
     _locator_classes = (_Locator,)
+
+    def reduce(self, cres: Any) -> Any:  # noqa: ANN401 - numba is untyped
+        """Return what is stored: numba's own, its bitcode packed, with the names of what it defines."""
+        (name, _, (code, bitcode)), *rest = super().reduce(cres)
+        module = cres.library._get_module_for_linking()
+        symbols = [*module.functions, *module.global_variables]
+        defined = frozenset(each.name for each in symbols if not each.is_declaration)
+        uses_runtime = any(each.name.startswith(_RUNTIME) for each in symbols)
+        library = (name, _PACKED, (code, zlib.compress(bitcode, 1), defined))
+        *rest, called = rest
+        environments = [(each.env_name, each.globals["__name__"], each.consts) for each in called]
+        return (uses_runtime, library, *rest, environments)
+
+    def rebuild(self, target_context: Any, payload: Any) -> Any:  # noqa: ANN401 - numba is untyped
+        """Return what was stored, ready to be called."""
+        uses_runtime, *rest, called = payload
+        if not isinstance(uses_runtime, bool):  # stored by a version that left the bitcode as it is
+            target_context.refresh()
+            return super().rebuild(target_context, payload)
+        if uses_runtime:
+            rtsys.initialize(target_context)
+        with _loading(target_context.codegen()):
+            return super().rebuild(target_context, [*rest, tuple(_environment(*each) for each in called)])
+
+
+def _environment(name: str, module: str, constants: list[Any]) -> Any:  # noqa: ANN401 - numba is untyped
+    """Return what compiled code knows of a function that it calls, numba's own without importing where they live."""
+    known = lookup_environment(name)
+    if known is not None:
+        return known
+    made = Environment(vars(sys.modules[module]) if module in sys.modules else {"__name__": module})
+    made.consts[:] = constants
+    made.env_name, Environment._memo[name] = name, made
+    return made
 
 
 class _CheckedFiles(caching.IndexDataCacheFile):  # type: ignore[misc] # numba is untyped
@@ -124,6 +204,12 @@ class CodeCache(caching.FunctionCache):  # type: ignore[misc] # numba is untyped
         super().__init__(function)
         files: Any = self._cache_file  # type: ignore[has-type] # numba is untyped
         self._cache_file = _CheckedFiles(self._cache_path, self._impl.filename_base, files._source_stamp)
+
+    def load_overload(self, sig: object, target_context: object) -> object:
+        """Return what is stored for a signature, None: nothing. numba would first fill its tables, to compile."""
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(sig, target_context)
+        return None
 
     def _save_overload(self, sig: object, data: object) -> None:
         try:

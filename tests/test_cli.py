@@ -8,8 +8,11 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+import typer.main
 
 import vtwin
 from traces.errors import ConfigError, ServerError, TraceError, VtwinError
@@ -58,6 +61,31 @@ def test_the_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> Non
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert vtwin.main([command, "--help"]) == 0
     assert f"vtwin {command}" in capsys.readouterr().out
+
+
+def commands_under(command: Any, words: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:  # noqa: ANN401 - typer's
+    found = [(words, command)]
+    for name, each in getattr(command, "commands", {}).items():
+        found += commands_under(each, (*words, name))
+    return found
+
+
+def test_no_help_is_cut_at_80_columns_and_switches_have_no_type(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    root: Any = typer.main.get_command(vtwin.build_app(list(vtwin.COMMANDS)))
+    vtwin.plain_help(root)
+    vtwin.fold_long_words()
+    for words, command in commands_under(root)[1:]:
+        root([*words, "--help"], prog_name="vtwin", standalone_mode=False)
+        shown = capsys.readouterr().out
+        tables = shown[shown.index("╭") :]
+        options = command.get_params(typer.Context(command))
+        written = [text for each in options for text in (getattr(each, "help", ""), each.metavar)]
+        assert tables.count("…") == sum((text or "").count("…") for text in written), words
+        assert "<bool>" not in shown, words
+        assert max(map(len, shown.splitlines())) <= 80, words
 
 
 def test_the_version_is_the_distributions(capsys: pytest.CaptureFixture[str]) -> None:
@@ -257,6 +285,7 @@ def test_a_run_of_one_server_imports_neither_scipy_nor_clusters(tmp_path: Path) 
     )
     assert (tmp_path / "s.csv").is_file()
     assert "scipy.linalg" not in loaded  # numba asks for scipy's version, which costs little
+    assert "numba.cpython.unicode" not in loaded  # what numba compiles with
     assert {
         name for name in loaded if name.startswith(("sim.cluster.run", "rich", "jinja2", "aiohttp"))
     } == set()

@@ -41,13 +41,17 @@ SIM_MODULES = {
 # Except: the cache of machine code is a folder, and a run says what it cost. No outcome depends on either.
 SIM_EXCEPTIONS = {
     "sim/code_cache.py": {
+        "contextlib",
         "hashlib",
+        "llvmlite",
+        "llvmlite.binding",
         "os",
         "pathlib",
         "pickle",
         "stat",
         "sys",
         "tempfile",
+        "zlib",
     },  # compiled code on disk
     "sim/compile.py": {"hashlib", "os", "pathlib", "sys", "tempfile"},
     "sim/simulation.py": {"time"},

@@ -18,10 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrate.compare.bootstrap import Estimate, Floats, block_length, draw_counts, interval
+from sim import Requests, Status, simulate
 from traces.errors import TraceError
+from traces.metrics import latencies_us
 
 if TYPE_CHECKING:
     from replay import TwinConfig
+    from replay.trace.pacing import Pacing
     from traces import Trace
 
 METRICS = ("ttft_us", "tpot_us")
@@ -192,7 +195,7 @@ class Changes:
     the twin of the other run under given costs.
     """
 
-    other: Trace
+    other: Work
     with_costs: Callable[[Floats], TwinConfig]
     observed: Floats
     plain_us: Floats
@@ -205,7 +208,7 @@ class Changes:
     ) -> Changes:
         """Return the changes between two runs. Raises TraceError where too few requests were finished by both."""
         before, after = _latencies(plain), _latencies(other)
-        plain_us = _simulated(plain, config)
+        plain_us = Work.of(plain, config).simulated(config)
         known = np.isfinite(before[0]) & np.isfinite(after[0]) & np.isfinite(plain_us[0])
         rows = np.flatnonzero(known)
         if len(rows) < MIN_PAIRS:
@@ -214,7 +217,7 @@ class Changes:
             )
         observed = after[:, rows] - before[:, rows]
         return Changes(
-            other=other,
+            other=Work.of(other, config),
             with_costs=with_costs,
             observed=observed,
             plain_us=plain_us[:, rows],
@@ -229,7 +232,7 @@ class Changes:
 
     def left(self, costs_us: Floats) -> Floats:
         """Return what the simulated changes leave of the observed ones, in typical sizes: [METRICS, requests]."""
-        simulated = _simulated(self.other, self.with_costs(costs_us))[:, self.rows]
+        simulated = self.other.simulated(self.with_costs(costs_us))[:, self.rows]
         off = self.observed - (simulated - self.plain_us)
         return np.asarray(np.nan_to_num(off / self.scales[:, None]))
 
@@ -266,11 +269,39 @@ def _latencies(trace: Trace) -> Floats:
     return np.stack([metrics[name].to_numpy(dtype=np.float64) for name in METRICS])
 
 
-def _simulated(trace: Trace, config: TwinConfig) -> Floats:
-    """Return the latencies that a twin gives."""
-    from replay import simulate_trace
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """A run's requests, to be simulated again and again; ``pacing``: whether answers let them go."""
 
-    return _latencies(simulate_trace(trace, config, record="none")[0])
+    requests: Requests
+    pacing: Pacing
+
+    @staticmethod
+    def of(trace: Trace, config: TwinConfig) -> Work:
+        """Return the requests of a trace as ``config``'s server would get them."""
+        from replay import paced_requests, pacing_of
+
+        pacing = pacing_of(trace)
+        requests = paced_requests(trace, pacing, block_size=config.engine.block_size)
+        return Work(requests=requests, pacing=pacing)
+
+    def simulated(self, config: TwinConfig) -> Floats:
+        """Return the latencies that a twin gives, [METRICS, requests], NaN of who does not finish."""
+        outcomes = simulate(
+            self.requests,
+            config.engine,
+            config.latency,
+            closed_loop=self.pacing.closed_loop,
+            max_concurrency=self.pacing.max_concurrency,
+        ).outcomes
+        is_done = outcomes.status == Status.OK
+        arrival, first, last = (
+            np.where(is_done, times, np.nan)
+            for times in (outcomes.arrival_us, outcomes.first_token_us, outcomes.last_token_us)
+        )
+        tokens = outcomes.num_output_tokens.astype(np.float64)
+        ttft, _, tpot = latencies_us(arrival, first, last, output_tokens=tokens)
+        return np.stack([ttft, tpot])
 
 
 def _spread(values: Floats) -> float:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from replay.plan.evaluation import FAILED, Evaluation, Evaluator
 from replay.plan.load import Load, load_of
@@ -34,6 +35,9 @@ T_95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.
 """Student's t at 95 %, by degrees of freedom from 1; beyond, the last of them."""
 GAIN = 0.02
 """Twice of a resource that gives less than this much more rate does not bind."""
+LASTING = 50
+"""A run that lasts less than so many times a request ends before queues have grown: in runs of 30 times, capacities
+came out 7 % too high, of 80 times within 1.5 % (docs/how-to/tune-the-flags.md)."""
 AROUND = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2)
 """Shares of the capacity at which the curve is drawn."""
 
@@ -67,7 +71,8 @@ class Capacity:
 
     ``low``, ``high``: 90 % t interval over seeds (or stretches of a recorded load), None where there is none.
     ``limiting``: the limit that breaks first, or ``throughput``. ``ceiling_per_s``: what a server with work at all
-    times serves. ``curve``: rates around it, ascending. ``evaluations``: all rates simulated, ascending.
+    times serves. ``curve``: rates around it, ascending. ``evaluations``: all rates simulated, ascending. ``of_parts``:
+    the capacity of each seed or stretch, of the same requests in every search; empty where one has none.
     """
 
     rate_per_s: float | None
@@ -81,6 +86,7 @@ class Capacity:
     binding: Binding | None
     is_by_seeds: bool
     num_parts: int
+    of_parts: tuple[float, ...]
 
     @property
     def at_capacity(self) -> Evaluation:
@@ -103,7 +109,11 @@ def find_capacity(
     ceiling = _ceiling(evaluator.loads)
     idle = evaluator.at(ceiling * IDLE)
     rate, limiting = _highest(evaluator, ceiling)
-    low, high = (None, None) if rate is None else _interval(evaluator, rate, ceiling)
+    of_parts = () if rate is None else _of_parts(evaluator, ceiling)
+    low = high = None
+    if rate is not None and of_parts:
+        reach = reach_of(np.log(of_parts))
+        low, high = rate * math.exp(-reach), rate * math.exp(reach)
     curve = [] if rate is None else [evaluator.at(share * rate) for share in AROUND]
     binding = _binding(traces[0], twin, limits) if with_binding and rate is not None else None
     return Capacity(
@@ -118,6 +128,21 @@ def find_capacity(
         binding=binding,
         is_by_seeds=len(traces) > 1,
         num_parts=evaluator.num_parts,
+        of_parts=of_parts,
+    )
+
+
+def short_run_note(found: Capacity, num_requests: int) -> str | None:
+    """Return the warning that a run is too short for queues to grow, None where it lasts long enough."""
+    if found.rate_per_s is None:
+        return None
+    in_flight = found.at_capacity.curve_us["e2e"][0] * 1e-6 * found.rate_per_s
+    if num_requests >= LASTING * in_flight:
+        return None
+    better = math.ceil(LASTING * in_flight / 100) * 100
+    return (
+        f"{num_requests:,} requests take only {num_requests / in_flight:.0f} times as long as one of them: the run "
+        f"ends before queues have grown, and the capacity comes out too high. --num-requests {better:,} is better"
     )
 
 
@@ -180,13 +205,16 @@ def bisect(
     return low, high
 
 
-def _interval(evaluator: Evaluator, rate: float, ceiling: float) -> tuple[float | None, float | None]:
-    """Return the 90 % t interval of the rate from the capacities of single seeds, or stretches, in logarithms."""
-    own = np.log([_of_part(evaluator, part, ceiling) for part in range(evaluator.num_parts)])
-    if not np.isfinite(own).all():
-        return None, None
-    reach = T_95[min(len(own) - 1, len(T_95)) - 1] * float(own.std(ddof=1)) / math.sqrt(len(own))
-    return rate * math.exp(-reach), rate * math.exp(reach)
+def reach_of(logarithms: NDArray[np.float64]) -> float:
+    """Return half the width of the 90 % t interval of the mean of a value per seed, or stretch."""
+    number = len(logarithms)
+    return T_95[min(number - 1, len(T_95)) - 1] * float(logarithms.std(ddof=1)) / math.sqrt(number)
+
+
+def _of_parts(evaluator: Evaluator, ceiling: float) -> tuple[float, ...]:
+    """Return the capacities of single seeds, or stretches; none where one of them has none."""
+    own = [_of_part(evaluator, part, ceiling) for part in range(evaluator.num_parts)]
+    return tuple(own) if all(0 < each < math.inf for each in own) else ()
 
 
 def _of_part(evaluator: Evaluator, part: int, ceiling: float) -> float:

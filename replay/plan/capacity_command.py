@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from replay.plan.capacity import Capacity, find_capacity
+from replay.plan.capacity import Capacity, find_capacity, short_run_note
 from replay.plan.capacity_text import column, document, lines
 from replay.plan.draws import length_span, lengths_text
 from replay.plan.side_by_side import side_by_side, terminal_width
@@ -102,7 +102,8 @@ def _search(
         found = find_capacity(traces, twin, limits, with_binding=with_binding)
     if found.rate_per_s is not None:
         beyond = replace(length_span(traces[0]), rate_per_s=(found.rate_per_s, found.rate_per_s))
-        notes += [note for note in [extrapolation_note(twin.fitted, beyond)] if note is not None]
+        found_notes = (short_run_note(found, len(traces[0])), extrapolation_note(twin.fitted, beyond))
+        notes += [note for note in found_notes if note is not None]
     for note in notes:
         typer.echo(terminal(f"note: {note}"), err=True)
     return found, notes

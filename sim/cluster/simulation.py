@@ -226,6 +226,7 @@ def _run_events(
             world = world._replace(events=with_room_for_events(world.events, capacity))
         elif answer == NEEDS_DECISION:
             loop.chosen = decide(int(loop.waits_for), int(loop.hand_us))
+            continue  # no array has moved, and to say again where they lie takes longer than a decision
         elif answer == NEEDS_OPERATION:
             loop.has_hand = 0
             rank, subject, time_us = int(loop.hand_rank), int(loop.hand_subject), int(loop.hand_us)

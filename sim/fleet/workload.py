@@ -42,6 +42,10 @@ class Lengths:
         """Return the rows of a mask."""
         return Lengths(input_tokens=self.input_tokens[keep], output_tokens=self.output_tokens[keep])
 
+    def at(self, rows: NDArray[np.int64]) -> Lengths:
+        """Return these rows, one may come several times."""
+        return Lengths(input_tokens=self.input_tokens[rows], output_tokens=self.output_tokens[rows])
+
     def up_to(self, total_tokens: float) -> tuple[Lengths | None, Lengths | None, float]:
         """Return the requests of at most so many tokens, the longer ones, and the share of the first; None: none."""
         short = self.total_tokens <= total_tokens

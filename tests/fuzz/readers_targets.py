@@ -133,7 +133,7 @@ def _prices(folder: Path) -> None:
 
 
 def _fleet_lengths(folder: Path) -> None:
-    from replay.plan.fleet.workload import read_lengths
+    from replay.plan.fleet.inputs.workload import read_lengths
 
     read_lengths(folder / "lengths.json")
 

@@ -121,3 +121,11 @@ def test_a_folder_of_another_user_is_not_used_and_without_any_nothing_is_kept(
     assert "another user" in line
     assert line.endswith("compiled for this run only")
     assert num_hits(use(None)) == 0
+
+
+def test_code_from_disk_can_be_linked_with(tmp_path: Path) -> None:
+    use(tmp_path)
+    loaded = use(tmp_path)
+    assert num_hits(loaded) == 1
+    two_more = numba.njit(lambda number: loaded(loaded(number)))
+    assert two_more(40) == 42

@@ -15,7 +15,7 @@ from typing import cast
 
 import numpy as np
 
-from replay.plan.fleet.profiles import from_twin
+from replay.plan.fleet.inputs.profiles import from_twin
 from replay.twin.config import TwinConfig
 from sim import LatencyModel, PeakTimes, Roofline
 from sim.fleet import Lengths
@@ -31,7 +31,12 @@ def by_formula(ready: silicon.Prepared, make: Callable[[PeakTimes], LatencyModel
     )
     twin = cast(
         "TwinConfig",
-        SimpleNamespace(engine=ready.engine, latency=(make or silicon.physics())(ready.peak), num_gpus={}),
+        SimpleNamespace(
+            engine=ready.engine,
+            latency=(make or silicon.physics())(ready.peak),
+            num_gpus={},
+            kv_bytes_per_token=None,
+        ),
     )
     profile = from_twin(twin, lengths, context=point.isl + point.osl, name="point").profile
     busy = profile.busy(lengths)

@@ -13,7 +13,8 @@ from calibrate.compare.engine_steps import EngineSteps
 from calibrate.compare.pair import side_of
 from calibrate.compare.saturation import saturation_of
 from calibrate.fit.objective.exposure import Timeline
-from sim import Requests
+from sim import EngineConfig, Requests
+from sim.simulation import Simulator
 
 if TYPE_CHECKING:
     from replay import TwinConfig
@@ -37,7 +38,8 @@ class FitTrace:
     ``steps``: the engine's own log of its steps, where there is one.
     ``done_rows``: the requests whose completions count, in the order in which they were observed; may be none.
     ``closed_loop``: (concurrency, think time in µs) where completions set the arrivals. ``max_concurrency``: the
-    client's cap, where completions let go what is due.
+    client's cap, where completions let go what is due. ``simulators``: those of its requests that are free, per
+    configuration; a copy with other requests has its own.
     """
 
     name: str
@@ -48,6 +50,9 @@ class FitTrace:
     done_rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     closed_loop: tuple[int, int] | None = None
     max_concurrency: int | None = None
+    simulators: dict[EngineConfig, list[Simulator]] = field(
+        init=False, default_factory=dict, compare=False, repr=False
+    )
 
     def used(self) -> NDArray[np.bool_]:
         """Return which requests take part in the loss."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-import sim
 from calibrate.compare.bootstrap import Floats
 from calibrate.fit.objective.exposure import Timeline
 from calibrate.fit.objective.fit_trace import FitTrace, in_order
-from sim import EngineConfig, LatencyModel, Status
+from sim import EngineConfig, LatencyModel, Outcomes, Status
+from sim.simulation import Simulator
 from traces.metrics import latencies_us
 
 
@@ -25,14 +25,7 @@ class Run:
 
 def simulated(trace: FitTrace, *, engine: EngineConfig, model: LatencyModel) -> Run:
     """Return one trace simulated."""
-    simulation = sim.simulate(
-        trace.requests,
-        engine,
-        model,
-        closed_loop=trace.closed_loop,
-        max_concurrency=trace.max_concurrency,
-    )
-    outcomes = simulation.outcomes
+    outcomes = _outcomes(trace, engine, model)
     done = outcomes.status == Status.OK
 
     def time(values: NDArray[np.int64]) -> Floats:
@@ -57,3 +50,17 @@ def simulated(trace: FitTrace, *, engine: EngineConfig, model: LatencyModel) -> 
     )
     latencies = latencies_us(time(outcomes.arrival_us), first, last, output_tokens=tokens)
     return Run(latency_us=np.stack([*latencies, done]), timeline=timeline)
+
+
+def _outcomes(trace: FitTrace, engine: EngineConfig, model: LatencyModel) -> Outcomes:
+    """Return one trace's outcomes, from a simulator that is free; threads that find none make one more."""
+    free = trace.simulators.setdefault(engine, [])
+    try:
+        simulator = free.pop()
+    except IndexError:
+        simulator = Simulator(
+            trace.requests, engine, closed_loop=trace.closed_loop, max_concurrency=trace.max_concurrency
+        )
+    outcomes = simulator.outcomes(model)
+    free.append(simulator)
+    return outcomes

@@ -12,7 +12,8 @@ import typer
 from traces.strict.escape import terminal
 
 if TYPE_CHECKING:
-    from replay.plan.fleet.profiles import Source
+    from replay.plan.fleet.check.steady import Asked
+    from replay.plan.fleet.inputs.profiles import Source
     from sim.fleet import Lengths
     from sim.fleet.sizing import Objective
 
@@ -33,9 +34,9 @@ SloOption = Annotated[
 ProfileOption = Annotated[
     str,
     typer.Option(
-        metavar="NAME|MODEL@GPU:TP|TWIN.yaml|FILE",
-        help="What a GPU can do: A100 or H100 of the table, computed from a model and a GPU (as in "
-        "Qwen/Qwen3-32B@H100:2), a twin, or a profile's file (vtwin fleet profile). "
+        metavar="PROFILE",
+        help="What a GPU can do: A100 or H100 of the table; MODEL@GPU:TP, computed from a model and a GPU; a "
+        "TWIN.yaml; or a profile's file (vtwin fleet profile). "
         "Two, with a comma between: of the short and of the long pool.",
     ),
 ]
@@ -68,12 +69,30 @@ AvailabilityOption = Annotated[
         min=0.01, max=1.0, metavar="A", help="Share of the nodes that are up: more are provisioned."
     ),
 ]
+FailuresOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RATE:REPAIR,…|FILE",
+        help="In place of --availability: failures per node and day and the time to repair one, by class "
+        "(0.0065:4h,0.001:48h), or a YAML file with failures.",
+        show_default=False,
+    ),
+]
+MeasureOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FROM:TO",
+        help="Measure the requests that arrive in this time of each simulation (60s:300s, or 60s:). Default: from when "
+        "the fleet is filled to when it begins to drain.",
+        show_default=False,
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 
 def workload_of(path: Path, context: int | None, output_frac: float) -> tuple[Lengths, int, list[str]]:
     """Return the lengths, the longest request of a pool, and what is left out of it."""
-    from replay.plan.fleet.workload import fitting_context, read_lengths
+    from replay.plan.fleet.inputs.workload import fitting_context, read_lengths
     from traces.errors import ConfigError
 
     lengths = read_lengths(path, output_frac=output_frac)
@@ -90,6 +109,32 @@ def workload_of(path: Path, context: int | None, output_frac: float) -> tuple[Le
         short,
         context,
         [f"{1 - share:.2%} of the requests are longer than {context:,} tokens and left out"],
+    )
+
+
+def share_up(availability: float, failures: str | None) -> tuple[float, list[str]]:
+    """Return the share of nodes that is up, and where it is from. Raises ConfigError where both options are given."""
+    if failures is None:
+        return availability, []
+    from replay.plan.fleet.inputs.failures import availability_note, availability_with, parse_failures
+    from traces.errors import ConfigError
+
+    if availability < 1:
+        raise ConfigError("--failures: got it with --availability, expected one of them")
+    classes = parse_failures(failures)
+    return availability_with(classes), [availability_note(classes)]
+
+
+def asked_of(num_requests: int, measure: str | None) -> Asked:
+    """Return how long each simulation is, and what is measured of it. Raises ConfigError."""
+    from replay.plan.fleet.check.steady import Asked
+    from replay.trace.measured_window import parse_measured
+
+    window = parse_measured(measure, None)
+    return Asked(
+        num_requests=num_requests,
+        begins_s=None if window.from_us is None else window.from_us / 1e6,
+        ends_s=None if window.to_us is None else window.to_us / 1e6,
     )
 
 
@@ -130,12 +175,12 @@ def source_of(
     name: str, lengths: Lengths, context: int, *, prices: Mapping[str, float] | None = None
 ) -> Source:
     """Return one profile: of the table, of a file, of a twin, or computed from MODEL@GPU:TP. Raises ConfigError."""
-    from replay.plan.fleet.profiles import priced, read_source
+    from replay.plan.fleet.inputs.profiles import priced, read_source
     from traces.errors import ConfigError
 
     if "@" not in name or Path(name).exists():
         return read_source(name, lengths, context=context, prices=prices)
-    from replay.plan.fleet.computed import computed
+    from replay.plan.fleet.inputs.computed import computed
 
     model, _, where = name.rpartition("@")
     gpu, _, number = where.partition(":")
@@ -150,7 +195,7 @@ def misfit_notes(sources: list[Source], *, power: bool = False) -> list[str]:
 
     ``power``: also where the power figures of the table are from.
     """
-    from replay.plan.fleet.profiles import power_source, shipped_profiles
+    from replay.plan.fleet.inputs.profiles import power_source, shipped_profiles
 
     of_table = [each for each in sources if each.name in shipped_profiles()]
     return [

@@ -30,7 +30,7 @@ from replay.pages import (
     linear,
     render,
 )
-from replay.plan.fleet.profiles import Source
+from replay.plan.fleet.inputs.profiles import Source
 from replay.plan.fleet.questions import splits_of
 from replay.plan.fleet.size import FleetPlan, PoolPlan
 from replay.plan.fleet.text import cost_per_year

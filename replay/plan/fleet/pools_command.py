@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,23 +13,32 @@ from replay.plan.fleet.options import (
     AvailabilityOption,
     CapOption,
     ContextOption,
+    FailuresOption,
     JsonOption,
+    MeasureOption,
     OutputFracOption,
     PricesOption,
     ProfileOption,
     RateOption,
     SloOption,
     WorkloadOption,
+    asked_of,
     compile_once,
     infeasible,
     misfit_notes,
     objective_of,
+    share_up,
     sources_of,
     tell,
     workload_of,
 )
 from replay.twin.own.own_code import with_code_option
 from traces.strict.escape import terminal
+
+if TYPE_CHECKING:
+    from replay.plan.fleet.inputs.pools import PoolSpec
+    from replay.plan.fleet.pools import PoolsPlan
+    from sim.fleet import Lengths
 
 
 @with_code_option
@@ -54,6 +65,7 @@ def reserve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     context: ContextOption = None,
     output_frac: OutputFracOption = 0.2,
     availability: AvailabilityOption = 1.0,
+    failures: FailuresOption = None,
     utilization_cap: CapOption = 0.85,
     report: Annotated[
         Path | None,
@@ -75,7 +87,8 @@ def reserve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     )
 
     lengths, longest, notes = workload_of(workload, context, output_frac)
-    objective = objective_of(slo, utilization_cap=utilization_cap, availability=availability)
+    up, of_nodes = share_up(availability, failures)
+    objective = objective_of(slo, utilization_cap=utilization_cap, availability=up)
     source = sources_of(profile, lengths, longest, prices=prices)[0]
     with infeasible():
         plan = plan_day(
@@ -86,7 +99,7 @@ def reserve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             context=longest,
             burst_price=burst_price_of(burst_price, source.profile.cost_per_hour),
         )
-    tell([*notes, *misfit_notes([source])])
+    tell([*notes, *of_nodes, *misfit_notes([source])])
     typer.echo(document_text(plan) if as_json else "\n".join(reserve_lines(plan)))
     if report is not None:
         write_reserve_page(report, plan)
@@ -99,7 +112,8 @@ def pools(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         Path,
         typer.Argument(
             metavar="POOLS.yaml",
-            help="router, and pools: each with profile, and name, up_to (tokens), takes (labels), share, price.",
+            help="router, failures, and pools: each with profile, and name, up_to (tokens), takes (labels), share, "
+            "price, failures.",
         ),
     ],
     workload: WorkloadOption,
@@ -109,7 +123,8 @@ def pools(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         str | None,
         typer.Option(
             metavar="NAME",
-            help="length, spillover, least-loaded, random, model or semantic. Default: the file's, else length.",
+            help="length, spillover, compress, least-loaded, random, model or semantic. Default: the file's, else "
+            "length.",
             show_default=False,
         ),
     ] = None,
@@ -121,17 +136,25 @@ def pools(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             show_default=False,
         ),
     ] = None,
-    spill: Annotated[float, typer.Option(help="Requests per engine from which spillover sends on.")] = 64.0,
+    spill: Annotated[
+        float, typer.Option(min=0.001, help="Requests per engine from which spillover sends on.")
+    ] = 64.0,
+    compress: Annotated[
+        float,
+        typer.Option(min=1.0, help="For compress: prompts up to so many times too long are cut to fit."),
+    ] = 1.5,
     output_frac: OutputFracOption = 0.2,
     availability: AvailabilityOption = 1.0,
+    failures: FailuresOption = None,
     utilization_cap: CapOption = 0.85,
     prices: PricesOption = None,
     verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Simulate the fleet: engines, or slots.")
+        bool, typer.Option("--verify/--no-verify", help="Simulate the fleet with the token-level engine.")
     ] = True,
     num_requests: Annotated[
-        int, typer.Option(min=1000, metavar="N", help="Requests of a simulation, at least.")
+        int, typer.Option(min=1000, max=1_000_000, metavar="N", help="Requests of a simulation, at least.")
     ] = 20_000,
+    measure: MeasureOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Of arrivals, lengths and drawn labels.")] = 1,
     report: Annotated[
         Path | None,
@@ -143,43 +166,29 @@ def pools(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 ) -> None:
     """Size a fleet of several pools, of different GPUs and models, behind one router.
 
-    Routers that do not look at load (length, random, model, semantic) are verified pool by pool with the token-level
-    engine; spillover and least-loaded with all pools together at the level of slots. Exit code 1 if the SLO is not
-    kept.
+    Verified with the token-level engine: pool by pool where the router does not look at load (length, compress, random,
+    model, semantic), all pools together for spillover and least-loaded. Exit code 1 if the SLO is not kept.
     """
-    import json
-    from dataclasses import replace
-
+    from replay.plan.fleet.inputs.pools import assigned, read_labels, read_pools, router_of
+    from replay.plan.fleet.inputs.workload import fitting_context, read_lengths
     from replay.plan.fleet.options import source_of
-    from replay.plan.fleet.pools import (
-        ROUTERS,
-        SHARED,
-        assigned,
-        plan_pools,
-        read_labels,
-        read_pools,
-        sizing_note,
-    )
+    from replay.plan.fleet.pools import Asking, compressed, plan_pools
     from replay.plan.fleet.size import Check
-    from replay.plan.fleet.text import pools_document, pools_lines
-    from replay.plan.fleet.workload import fitting_context, read_lengths
     from replay.plan.prices import read_prices
-    from replay.plan.side_by_side import terminal_width
     from replay.simulation_command import working
-    from traces.errors import ConfigError
-    from traces.files.write import tool_version
 
     named, specs = read_pools(pools_file)
-    chosen = next((each for each in ROUTERS if each == (router or named or "length")), None)
-    if chosen is None:
-        raise ConfigError(f"--router: got {router!r}, expected one of {', '.join(ROUTERS)}")
+    chosen = router_of(router or named or "length")
     lengths = read_lengths(workload, output_frac=output_frac)
     labelled = read_labels(workload, labels, router=chosen)
-    objective = objective_of(slo, utilization_cap=utilization_cap, availability=availability)
+    up, of_nodes = share_up(availability, failures)
+    objective = objective_of(slo, utilization_cap=utilization_cap, availability=up)
+    asked = asked_of(num_requests, measure)
     costs = None if prices is None else read_prices(prices)
+    if chosen == "compress":
+        lengths = compressed(specs, lengths, factor=compress)
     pool_of = assigned(specs, chosen, lengths, labels=labelled, seed=seed)
-    left_out = float((pool_of < 0).mean())
-    if verify and chosen not in SHARED:
+    if verify:
         compile_once()
     with infeasible(), working("sizing and simulating the fleet"):
         plan = plan_pools(
@@ -189,18 +198,48 @@ def pools(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             rate,
             objective,
             pool_of=pool_of,
-            source_of=lambda spec, part, context: source_of(spec.profile, part, context, prices=costs),
-            context_of=fitting_context,
-            check=Check(num_requests=num_requests, seed=seed) if verify else None,
-            spill_per_gpu=spill,
+            asking=Asking(
+                source_of=lambda spec, part, context: source_of(spec.profile, part, context, prices=costs),
+                context_of=fitting_context,
+                spill_per_engine=spill,
+                check=Check(asked=asked, seed=seed) if verify else None,
+            ),
         )
+    left_out = float((pool_of < 0).mean())
+    notes = _pools_notes(plan, specs, left_out=left_out, has_labels=labelled is not None)
+    plan = replace(plan, fleet=replace(plan.fleet, notes=(*notes[:1], *of_nodes, *notes[1:])))
+    _show_pools(plan, lengths, report=report, as_json=as_json)
+
+
+def _pools_notes(
+    plan: PoolsPlan, specs: Sequence[PoolSpec], *, left_out: float, has_labels: bool
+) -> list[str]:
+    """Return who is left out, how pools were sized, what is up of them, and what their profiles are."""
+    from replay.plan.fleet.inputs.failures import availability_note
+    from replay.plan.fleet.pools import sizing_note
+
     sources = list({each.source.name: each.source for each in plan.fleet.pools}.values())
-    notes = [sizing_note(chosen, has_labels=labelled is not None), *misfit_notes(sources, power=True)]
+    notes = [sizing_note(plan.router, has_labels=has_labels)]
     if left_out:
         notes.insert(
             0, f"{left_out:.2%} of the requests fit into no pool, or none takes them: they are left out"
         )
-    plan = replace(plan, fleet=replace(plan.fleet, notes=tuple(notes)))
+    if specs[0].failures and all(each.failures == specs[0].failures for each in specs):
+        notes.append(availability_note(specs[0].failures))
+    else:
+        notes += [availability_note(each.failures, of=each.name) for each in specs if each.failures]
+    return [*notes, *misfit_notes(sources, power=True)]
+
+
+def _show_pools(plan: PoolsPlan, lengths: Lengths, *, report: Path | None, as_json: bool) -> None:
+    """Print the plan, write its page, and leave with 1 where the SLO is not kept."""
+    import json
+
+    from replay.plan.fleet.text import pools_document, pools_lines
+    from replay.plan.side_by_side import terminal_width
+    from replay.simulation_command import working
+    from traces.files.write import tool_version
+
     if as_json:
         told = pools_document(plan, tool_version=tool_version())
         typer.echo(json.dumps(told, indent=2, allow_nan=False))
@@ -209,8 +248,9 @@ def pools(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     if report is not None:
         from replay.plan.fleet.page import write_page
 
+        sources = [each.source for each in plan.fleet.pools]
         with infeasible(), working("drawing the page"):
             write_page(report, plan.fleet, sources, lengths, context=plan.fleet.pools[-1].context, split=0)
         typer.echo(terminal(f"wrote {report}"), err=True)
-    if plan.is_met is False:
+    if plan.fleet.is_met is False:
         raise typer.Exit(1)

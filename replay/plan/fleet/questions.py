@@ -1,4 +1,4 @@
-"""Questions that formulas answer alone: thresholds, disaggregation, rates and GPU types, power."""
+"""Questions that formulas answer alone: thresholds, rates and GPU types, power."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from replay.plan.fleet.profiles import Source
-from replay.plan.fleet.verify import drawn
+from replay.plan.fleet.inputs.profiles import Source
 from replay.plan.json_values import or_null
 from replay.units import shown_time
 from sim.fleet import Lengths
-from sim.fleet.disaggregated import Disaggregated
 from sim.fleet.energy import HOURS_PER_YEAR, Curtailment, Energy, energy
-from sim.fleet.routers import FleetPool, Router, RouterName, simulate_routed
 from sim.fleet.sizing import Infeasible, Objective, PoolSize, size_pool
-from sim.fleet.split import Split, size_split, sweep_thresholds
+from sim.fleet.split import Split, sweep_thresholds
 
 NUM_THRESHOLDS = 250
 MOST_SHOWN = 15
@@ -86,32 +83,6 @@ def split_document(one: PoolSize, splits: Sequence[Split]) -> dict[str, object]:
         "one_pool": asdict(one),
         "splits": [asdict(each) for each in splits],
     }
-
-
-def disagg_lines(fleets: Sequence[Disaggregated]) -> list[str]:
-    """Return the Pareto set as a table, cheapest first."""
-    best = [each for each in fleets if each.is_best]
-    if not best:
-        return ["by formula: no number of prefill and decode engines keeps the SLO"]
-    head = (
-        f"{'prefill':>8}{'decode':>8}{'TTFT p99':>12}{'TPOT':>11}{'prefill used':>14}{'decode used':>13}"
-        f"{'cost/h':>10}"
-    )
-    rows = [
-        f"{each.prefill:>8}{each.decode:>8}{shown_time(each.ttft_p99_s * 1e6):>12}{shown_time(each.tpot_s * 1e6):>11}"
-        f"{each.prefill_utilization:>14.0%}{each.decode_utilization:>13.0%}{each.cost_per_hour:>10.2f}"
-        for each in best[:MOST_SHOWN]
-    ]
-    return [
-        f"by formula, {len(fleets)} fleets that keep the SLO, {len(best)} of them on the Pareto front",
-        head,
-        *rows,
-    ]
-
-
-def disagg_document(fleets: Sequence[Disaggregated]) -> dict[str, object]:
-    """Return the JSON document; the first fleet is the recommended one."""
-    return {"schema_version": 1, "method": "analytic", "fleets": [asdict(each) for each in fleets]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,83 +190,3 @@ def flex_document(cuts: Sequence[Curtailment], *, engines: int) -> dict[str, obj
     """Return the JSON document; null for a time without an end."""
     rows = [{key: or_null(value) for key, value in asdict(each).items()} for each in cuts]
     return {"schema_version": 1, "method": "analytic", "engines": engines, "cuts": rows}
-
-
-COMPARED: tuple[RouterName, ...] = ("length", "spillover", "compress", "least-loaded", "random")
-SETTLING = 0.2
-"""Share of the requests, the first to arrive, that is not measured."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Routed:
-    """What a router makes of the same fleet and requests. Times in seconds; ``short_frac``: sent to the short pool."""
-
-    router: str
-    engines: tuple[int, int]
-    short_frac: float
-    ttft_p50_s: float
-    ttft_p99_s: float
-    short_ttft_p99_s: float
-    long_ttft_p99_s: float
-
-
-def routed_of(
-    sources: Sequence[Source],
-    lengths: Lengths,
-    rate_per_s: float,
-    objective: Objective,
-    *,
-    threshold: int,
-    context: int,
-    settings: tuple[float, float],
-    draw: tuple[int, int],
-) -> list[Routed]:
-    """Return every router on a fleet of two pools that formulas size; ``settings``: (spill per GPU, factor).
-
-    ``draw``: (number of requests, seed). Raises Infeasible where a pool cannot keep the objective, or has no requests.
-    """
-    profiles = (sources[0].profile, sources[-1].profile)
-    split = size_split(profiles, lengths, rate_per_s, objective, threshold=threshold, context=context)
-    if split.short is None or split.long is None:
-        raise Infeasible(f"--split {threshold}: got a pool without requests, expected some on both sides")
-    pools = [
-        FleetPool(profile=profiles[0], context=threshold, gpus=split.short.engines),
-        FleetPool(profile=profiles[1], context=context, gpus=split.long.engines),
-    ]
-    requests = drawn(lengths, rate_per_s, draw[0], seed=draw[1])
-    given = Lengths(
-        input_tokens=requests.prompt_tokens.astype(np.float64),
-        output_tokens=requests.output_tokens.astype(np.float64),
-    )
-    arrival_s = requests.arrival_us / 1e6
-    measured = np.arange(len(given)) >= int(SETTLING * len(given))
-    is_short = given.total_tokens <= threshold
-    found = []
-    for name in COMPARED:
-        router = Router(name=name, spill_per_gpu=settings[0], factor=settings[1], seed=draw[1])
-        run = simulate_routed(pools, given, arrival_s, router)
-        found.append(
-            Routed(
-                router=name,
-                engines=(pools[0].gpus, pools[1].gpus),
-                short_frac=float((run.pool == 0).mean()),
-                ttft_p50_s=float(np.nanpercentile(run.ttft_s[measured], 50)),
-                ttft_p99_s=float(np.nanpercentile(run.ttft_s[measured], 99)),
-                short_ttft_p99_s=float(np.nanpercentile(run.ttft_s[measured & is_short], 99)),
-                long_ttft_p99_s=float(np.nanpercentile(run.ttft_s[measured & ~is_short], 99)),
-            )
-        )
-    return found
-
-
-def routed_lines(found: Sequence[Routed]) -> list[str]:
-    """Return a row per router."""
-    head = f"{'router':<14}{'to short pool':>14}{'TTFT p50':>12}{'TTFT p99':>12}{'short p99':>12}{'long p99':>12}"
-    rows = [
-        f"{each.router:<14}{each.short_frac:>14.1%}{shown_time(each.ttft_p50_s * 1e6):>12}"
-        f"{shown_time(each.ttft_p99_s * 1e6):>12}{shown_time(each.short_ttft_p99_s * 1e6):>12}"
-        f"{shown_time(each.long_ttft_p99_s * 1e6):>12}"
-        for each in found
-    ]
-    short, long = found[0].engines
-    return [f"slots simulated, {short} engines for short and {long} for long requests", head, *rows]

@@ -11,17 +11,22 @@ from replay.plan.fleet.options import (
     AvailabilityOption,
     CapOption,
     ContextOption,
+    FailuresOption,
     JsonOption,
+    MeasureOption,
     OutputFracOption,
     PricesOption,
     ProfileOption,
     RateOption,
     SloOption,
     WorkloadOption,
+    asked_of,
+    compile_once,
     infeasible,
     misfit_notes,
     numbers_of,
     objective_of,
+    share_up,
     sources_of,
     tell,
     workload_of,
@@ -39,6 +44,7 @@ def split(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     context: ContextOption = None,
     output_frac: OutputFracOption = 0.2,
     availability: AvailabilityOption = 1.0,
+    failures: FailuresOption = None,
     utilization_cap: CapOption = 0.85,
     prices: PricesOption = None,
     compress: Annotated[
@@ -50,13 +56,14 @@ def split(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from replay.plan.fleet.questions import split_document, split_lines, splits_of
 
     lengths, longest, notes = workload_of(workload, context, output_frac)
-    objective = objective_of(slo, utilization_cap=utilization_cap, availability=availability)
+    up, of_nodes = share_up(availability, failures)
+    objective = objective_of(slo, utilization_cap=utilization_cap, availability=up)
     sources = sources_of(profile, lengths, longest, prices=prices)
     with infeasible():
         one, found = splits_of(
             sources, lengths, rate, objective, context=longest, factors=numbers_of(compress, "--compress")
         )
-    tell([*notes, *misfit_notes(sources)])
+    tell([*notes, *of_nodes, *misfit_notes(sources)])
     if as_json:
         typer.echo(json.dumps(split_document(one, found), indent=2))
     else:
@@ -75,36 +82,48 @@ def routers(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     context: ContextOption = None,
     output_frac: OutputFracOption = 0.2,
     utilization_cap: CapOption = 0.85,
-    spill: Annotated[float, typer.Option(help="Requests per GPU from which spillover sends on.")] = 2.0,
-    compress: Annotated[float, typer.Option(help="Prompts up to so many times too long are cut.")] = 1.5,
-    num_requests: Annotated[int, typer.Option(min=1000, metavar="N", help="Requests simulated.")] = 20_000,
+    spill: Annotated[
+        float, typer.Option(min=0.001, help="Requests per engine from which spillover sends on.")
+    ] = 64.0,
+    compress: Annotated[
+        float, typer.Option(min=1.0, help="Prompts up to so many times too long are cut.")
+    ] = 1.5,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Simulate with the token-level engine, too.")
+    ] = True,
+    num_requests: Annotated[
+        int, typer.Option(min=1000, max=1_000_000, metavar="N", help="Requests of a simulation, at least.")
+    ] = 20_000,
+    measure: MeasureOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Of arrivals and lengths.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare routers between a short and a long pool, both sized by formula, simulated at the level of slots."""
-    from dataclasses import asdict
+    """Compare routers between a short and a long pool, both sized by formula.
 
-    from replay.plan.fleet.questions import routed_lines, routed_of
+    Simulated at the level of slots and by the token-level engine.
+    """
+    from replay.plan.fleet.routers import Comparison, routed_document, routed_lines, routed_of
     from replay.simulation_command import working
 
     lengths, longest, notes = workload_of(workload, context, output_frac)
     objective = objective_of(slo, utilization_cap=utilization_cap, availability=1.0)
     sources = sources_of(profile, lengths, longest)
-    with infeasible(), working("simulating slots"):
-        found = routed_of(
-            sources,
-            lengths,
-            rate,
-            objective,
-            threshold=split,
-            context=longest,
-            settings=(spill, compress),
-            draw=(num_requests, seed),
-        )
+    on = Comparison(
+        threshold=split,
+        context=longest,
+        spill=spill,
+        factor=compress,
+        seed=seed,
+        asked=asked_of(num_requests, measure),
+        with_engines=verify,
+    )
+    if verify:
+        compile_once()
+    with infeasible(), working("simulating the routers"):
+        found = routed_of(sources, lengths, rate, objective, on=on)
     tell([*notes, *misfit_notes(sources)])
     if as_json:
-        told = {"schema_version": 1, "method": "slots simulated", "routers": [asdict(each) for each in found]}
-        typer.echo(json.dumps(told, indent=2))
+        typer.echo(json.dumps(routed_document(found), indent=2))
     else:
         typer.echo("\n".join(map(terminal, routed_lines(found))))
 
@@ -117,38 +136,92 @@ def disagg(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     profile: ProfileOption,
     context: ContextOption = None,
     output_frac: OutputFracOption = 0.25,
+    availability: AvailabilityOption = 1.0,
+    failures: FailuresOption = None,
     utilization_cap: CapOption = 0.85,
     prices: PricesOption = None,
     alpha_prefill: Annotated[
-        float, typer.Option(help="Share of prefill throughput left beside transfers.")
+        float,
+        typer.Option(
+            min=0.01, max=1.0, help="By formula: share of prefill throughput left beside transfers."
+        ),
     ] = 0.90,
-    alpha_decode: Annotated[float, typer.Option(help="Share of decode throughput left.")] = 0.92,
-    beta_ttft: Annotated[float, typer.Option(help="Factor on TTFT for moving the KV cache.")] = 1.80,
+    alpha_decode: Annotated[
+        float, typer.Option(min=0.01, max=1.0, help="By formula: share of decode throughput left.")
+    ] = 0.92,
+    beta_ttft: Annotated[
+        float, typer.Option(min=1.0, help="By formula: factor on TTFT for moving the KV cache.")
+    ] = 1.80,
+    kv_bandwidth: Annotated[
+        float,
+        typer.Option(
+            min=0.001, max=1e6, metavar="GB/S", help="Simulated: each engine's link, in and out apart."
+        ),
+    ] = 25.0,
+    kv_bytes_per_token: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Simulated: KV of a token in all layers. Default: the model's.",
+            show_default=False,
+        ),
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Simulate the cheapest with the token-level engine.")
+    ] = True,
+    num_requests: Annotated[
+        int, typer.Option(min=1000, max=1_000_000, metavar="N", help="Requests of a simulation, at least.")
+    ] = 20_000,
+    measure: MeasureOption = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of arrivals and lengths.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
-    """Size prefill and decode pools: the Pareto set over how many of each. Two profiles: of prefill and of decode."""
-    from replay.plan.fleet.questions import disagg_document, disagg_lines
-    from sim.fleet.disaggregated import Transfer, sweep_disaggregated
+    """Size prefill and decode pools: the Pareto set over how many of each, the cheapest simulated token by token.
+
+    Two profiles: of prefill and of decode. Where the simulation does not keep the SLO, both pools grow until it does.
+    Exit code 1 if none does.
+    """
+    from replay.plan.fleet.disagg import (
+        KV_BYTES_70B,
+        disagg_document,
+        disagg_lines,
+        plan_disagg,
+        transfer_note,
+    )
+    from replay.plan.fleet.size import Check
+    from replay.simulation_command import working
+    from sim.cluster.transfer.config import Disaggregation
+    from sim.fleet.disaggregated import Transfer
 
     lengths, longest, notes = workload_of(workload, context, output_frac)
-    objective = objective_of(slo, utilization_cap=utilization_cap, availability=1.0)
+    up, of_nodes = share_up(availability, failures)
+    objective = objective_of(slo, utilization_cap=utilization_cap, availability=up)
     sources = sources_of(profile, lengths, longest, prices=prices)
-    transfer = Transfer(alpha_prefill=alpha_prefill, alpha_decode=alpha_decode, beta_ttft=beta_ttft)
-    with infeasible():
-        found = sweep_disaggregated(
-            (sources[0].profile, sources[-1].profile),
+    asked = asked_of(num_requests, measure)
+    known = kv_bytes_per_token if kv_bytes_per_token is not None else sources[-1].kv_bytes_per_token
+    if verify:
+        compile_once()
+    with infeasible(), working("sizing and simulating the fleet"):
+        plan = plan_disagg(
+            (sources[0], sources[-1]),
             lengths,
             rate,
             objective,
             context=longest,
-            transfer=transfer,
+            by_formula=Transfer(alpha_prefill=alpha_prefill, alpha_decode=alpha_decode, beta_ttft=beta_ttft),
+            transfer=Disaggregation(
+                kv_bandwidth_gbps=kv_bandwidth, kv_bytes_per_token=KV_BYTES_70B if known is None else known
+            ),
+            check=Check(asked=asked, seed=seed) if verify else None,
         )
-    tell([*notes, *misfit_notes(sources)])
+    links = [transfer_note(plan.transfer, assumed=known is None)] if verify else []
+    tell([*notes, *of_nodes, *links, *misfit_notes(sources)])
     if as_json:
-        typer.echo(json.dumps(disagg_document(found), indent=2))
+        typer.echo(json.dumps(disagg_document(plan), indent=2, allow_nan=False))
     else:
-        typer.echo("\n".join(map(terminal, disagg_lines(found))))
-    if not found:
+        typer.echo("\n".join(map(terminal, disagg_lines(plan))))
+    if not plan.fleets or plan.is_met is False:
         raise typer.Exit(1)
 
 
@@ -161,6 +234,7 @@ def whatif(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     context: ContextOption = None,
     output_frac: OutputFracOption = 0.2,
     availability: AvailabilityOption = 1.0,
+    failures: FailuresOption = None,
     utilization_cap: CapOption = 0.85,
     prices: PricesOption = None,
     as_json: JsonOption = False,
@@ -169,10 +243,11 @@ def whatif(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from replay.plan.fleet.questions import whatif_document, whatif_lines, whatif_of
 
     lengths, longest, notes = workload_of(workload, context, output_frac)
-    objective = objective_of(slo, utilization_cap=utilization_cap, availability=availability)
+    up, of_nodes = share_up(availability, failures)
+    objective = objective_of(slo, utilization_cap=utilization_cap, availability=up)
     sources = sources_of(profiles, lengths, longest, prices=prices, most=None)
     found = whatif_of(sources, lengths, numbers_of(rates, "--rates"), objective, context=longest)
-    tell([*notes, *misfit_notes(sources, power=True)])
+    tell([*notes, *of_nodes, *misfit_notes(sources, power=True)])
     if as_json:
         typer.echo(json.dumps(whatif_document(found), indent=2))
     else:

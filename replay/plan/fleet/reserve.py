@@ -26,7 +26,7 @@ from replay.pages import (
     linear,
     render,
 )
-from replay.plan.fleet.profiles import Source
+from replay.plan.fleet.inputs.profiles import Source
 from replay.units import shown_time
 from sim.fleet import Lengths
 from sim.fleet.reserved import HOURS, Reserved, cheapest_reserved, cost_with, day_between

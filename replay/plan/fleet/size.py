@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from replay.plan.fleet.profiles import Source
-from replay.plan.fleet.verify import NUM_REQUESTS, Verification, verify
+from replay.plan.fleet.check.pool import Verification, verify
+from replay.plan.fleet.check.steady import Asked
+from replay.plan.fleet.inputs.profiles import Source, of_context
 from sim.fleet import Lengths, provisioned
 from sim.fleet.energy import HOURS_PER_YEAR, Energy, energy
-from sim.fleet.sizing import Objective, PoolSize, pool_at, size_pool
+from sim.fleet.sizing import Infeasible, Objective, PoolSize, pool_at, size_pool
 
 MOST_TRIES = 14
 STEP = 0.05
 """So much larger, at least, is the next fleet that is tried where one does not keep the SLO."""
 FAILED = 0.01
+NUM_REQUESTS = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +25,7 @@ class PoolPlan:
     """One pool of a fleet. ``analytic``: as the formulas size it; ``tried``: simulations, the last of which counts.
 
     ``engines``: recommended, those in repair not counted; ``provisioned``: counted. ``share``: of all requests.
+    ``availability``: share of its nodes that is up.
     """
 
     name: str
@@ -34,6 +37,7 @@ class PoolPlan:
     analytic: PoolSize
     engines: int
     provisioned: int
+    availability: float = 1.0
     tried: tuple[Verification, ...] = ()
 
     @property
@@ -70,18 +74,21 @@ class PoolPlan:
 class FleetPlan:
     """All pools of a fleet, what they must keep, and what a reader must know.
 
-    ``is_shared``: a router deals by load, so that the pools are simulated together and none by itself.
+    ``together``: all requests, where a router deals by load, so that the pools were simulated together and none by
+    itself.
     """
 
     pools: tuple[PoolPlan, ...]
     objective: Objective
     rate_per_s: float
     notes: tuple[str, ...] = ()
-    is_shared: bool = False
+    together: Verification | None = None
 
     @property
     def is_met(self) -> bool | None:
-        """Whether every pool kept the objective in its simulation; None where none was asked for."""
+        """Whether every pool, or all together, kept the objective in simulation; None where none was asked for."""
+        if self.together is not None:
+            return keeps(self.together, self.objective)
         checks = [pool.verified for pool in self.pools]
         if None in checks:
             return None
@@ -90,12 +97,11 @@ class FleetPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """How to check a size. ``smallest``: also look for fewer engines; ``tell``: called after each simulation."""
+    """How to check a size. ``smallest``: also look for fewer engines; ``asked``: of each simulation."""
 
     smallest: bool = False
-    num_requests: int = NUM_REQUESTS
     seed: int = 1
-    tell: Callable[[Verification], None] = lambda _: None
+    asked: Asked = field(default_factory=lambda: Asked(num_requests=NUM_REQUESTS))
 
 
 def plan_pool(
@@ -113,21 +119,20 @@ def plan_pool(
 
     ``check`` None: by formulas alone. Raises Infeasible where they find no size.
     """
+    check_length(source, lengths)
     analytic = size_pool(source.profile, lengths, rate_per_s, objective, context=context)
 
     def tried_at(engines: int) -> Verification:
         assert check is not None  # noqa: S101 - else nothing is simulated
-        found = verify(
+        return verify(
             source,
             lengths,
             rate_per_s,
             engines=engines,
             service_s=analytic.service_s,
             seed=check.seed,
-            num_requests=check.num_requests,
+            asked=check.asked,
         )
-        check.tell(found)
-        return found
 
     engines = analytic.engines
     tried: list[Verification] = []
@@ -143,8 +148,19 @@ def plan_pool(
         analytic=analytic,
         engines=engines,
         provisioned=provisioned(engines, objective.availability),
+        availability=objective.availability,
         tried=tuple(tried),
     )
+
+
+def check_length(source: Source, lengths: Lengths) -> None:
+    """Raise Infeasible where some requests are longer than the engine takes: it would refuse them, however many."""
+    longest, most = int(lengths.total_tokens.max()), source.engine.max_model_len
+    if longest > most:
+        raise Infeasible(
+            f"got requests of up to {longest:,} tokens, expected at most {most:,}, the max_model_len of {source.name} "
+            f"(--context {most}, or up_to: {most} of a pool, leaves longer ones out)"
+        )
 
 
 def _search(
@@ -200,7 +216,7 @@ def plan_fleet(
     parts = [("all", lengths, 1.0, context)] if split is None else list(_parts(lengths, split, context))
     pools = [
         plan_pool(
-            sources[0] if name != "long" else sources[-1],
+            of_context(sources[0] if name != "long" else sources[-1], longest),
             part,
             rate_per_s * share,
             objective,

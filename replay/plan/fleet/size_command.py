@@ -12,17 +12,21 @@ from replay.plan.fleet.options import (
     AvailabilityOption,
     CapOption,
     ContextOption,
+    FailuresOption,
     JsonOption,
+    MeasureOption,
     OutputFracOption,
     PricesOption,
     ProfileOption,
     RateOption,
     SloOption,
     WorkloadOption,
+    asked_of,
     compile_once,
     infeasible,
     misfit_notes,
     objective_of,
+    share_up,
     sources_of,
     workload_of,
 )
@@ -30,7 +34,7 @@ from replay.twin.own.own_code import with_code_option
 from traces.strict.escape import terminal
 
 if TYPE_CHECKING:
-    from replay.plan.fleet.profiles import Source
+    from replay.plan.fleet.inputs.profiles import Source
     from replay.plan.fleet.size import FleetPlan
     from sim.fleet import Lengths
 
@@ -53,6 +57,7 @@ def size(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     context: ContextOption = None,
     output_frac: OutputFracOption = 0.2,
     availability: AvailabilityOption = 1.0,
+    failures: FailuresOption = None,
     utilization_cap: CapOption = 0.85,
     prices: PricesOption = None,
     verify: Annotated[
@@ -63,8 +68,9 @@ def size(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         typer.Option("--smallest", help="Also look for fewer engines that keep the SLO in simulation."),
     ] = False,
     num_requests: Annotated[
-        int, typer.Option(min=1000, metavar="N", help="Requests of a simulation, at least.")
+        int, typer.Option(min=1000, max=1_000_000, metavar="N", help="Requests of a simulation, at least.")
     ] = 50_000,
+    measure: MeasureOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Of arrivals and lengths.")] = 1,
     report: Annotated[
         Path | None,
@@ -85,14 +91,16 @@ def size(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 
     check_place(report, option="--report")
     lengths, longest, notes = workload_of(workload, context, output_frac)
-    objective = objective_of(slo, utilization_cap=utilization_cap, availability=availability)
+    up, of_nodes = share_up(availability, failures)
+    objective = objective_of(slo, utilization_cap=utilization_cap, availability=up)
     sources = sources_of(profile, lengths, longest, prices=prices)
-    check = Check(smallest=smallest, num_requests=num_requests, seed=seed) if verify else None
+    asked = asked_of(num_requests, measure)
+    check = Check(smallest=smallest, asked=asked, seed=seed) if verify else None
     if check is not None:
         compile_once()
     with infeasible(), working("sizing and simulating the fleet"):
         plan = plan_fleet(sources, lengths, rate, objective, context=longest, split=split, check=check)
-    _show(plan, [*notes, *misfit_notes(sources, power=True)], as_json=as_json)
+    _show(plan, [*notes, *of_nodes, *misfit_notes(sources, power=True)], as_json=as_json)
     if report is not None:
         from replay.plan.fleet.page import write_page
 
@@ -145,7 +153,7 @@ def show_profile(  # noqa: PLR0913, PLR0917 - a command's options are its parame
     """
     import numpy as np
 
-    from replay.plan.fleet.profiles import profile_yaml
+    from replay.plan.fleet.inputs.profiles import profile_yaml
     from sim.fleet import Lengths
     from traces.errors import ConfigError
 
@@ -177,8 +185,8 @@ def _show_computed(
 ) -> None:
     from dataclasses import asdict
 
-    from replay.plan.fleet.computed import computed
-    from replay.plan.fleet.profiles import priced, profile_yaml
+    from replay.plan.fleet.inputs.computed import computed
+    from replay.plan.fleet.inputs.profiles import priced, profile_yaml
     from replay.plan.fleet.text import term_lines
     from replay.plan.prices import read_prices
 

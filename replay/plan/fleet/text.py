@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from replay.plan.fleet.computed import Computed
+from replay.plan.fleet.check.pool import Verification
+from replay.plan.fleet.check.steady import PRECISION, Measured
+from replay.plan.fleet.inputs.computed import Computed
 from replay.plan.fleet.pools import PoolsPlan
-from replay.plan.fleet.size import FleetPlan, PoolPlan, keeps
-from replay.plan.fleet.verify import Measured, Verification
+from replay.plan.fleet.size import FAILED, FleetPlan, PoolPlan, keeps
 from replay.plan.json_values import or_null
 from replay.plan.side_by_side import side_by_side
 from replay.units import shown_time
@@ -16,12 +18,12 @@ from sim.fleet.sizing import Objective
 SCHEMA_VERSION = 1
 
 
-def lines(plan: FleetPlan, *, width: int | None) -> list[str]:
-    """Return the pools side by side, formula beside simulation, and the sums."""
-    columns = [_column(pool, plan.objective) for pool in plan.pools]
+def lines(plan: FleetPlan, *, width: int | None, together: Sequence[str] = ()) -> list[str]:
+    """Return the pools side by side, formula beside simulation, and the sums; ``together``: of all pools at once."""
+    columns = [_column(pool, plan.objective, is_judged=plan.together is None) for pool in plan.pools]
     names = dict.fromkeys(name for column in columns for name in column)
     columns = [{name: column.get(name, "-") for name in names} for column in columns]
-    shown = [side_by_side(columns, width=width), ""]
+    shown = [*side_by_side(columns, width=width).splitlines(), "", *together]
     gpus = sum(pool.gpus for pool in plan.pools)
     shown.append(f"fleet       {gpus:,} GPUs for {plan.rate_per_s:g} requests/s")
     cost = cost_per_year(plan)
@@ -37,7 +39,7 @@ def cost_per_year(plan: FleetPlan) -> float | None:
     return total or None
 
 
-def _column(pool: PoolPlan, objective: Objective) -> dict[str, str]:
+def _column(pool: PoolPlan, objective: Objective, *, is_judged: bool) -> dict[str, str]:
     analytic, at, seen = pool.analytic, pool.at, pool.verified
     cells = {
         "pool": pool.name,
@@ -55,38 +57,44 @@ def _column(pool: PoolPlan, objective: Objective) -> dict[str, str]:
         "  slots taken, engines full": f"{at.utilization:.0%}",
     }
     if seen is not None:
-        cells |= _simulated(seen, objective)
+        cells |= _simulated(seen, objective, is_judged=is_judged)
     if pool.source.profile.nominal_w:
         cells["power, formula"] = f"{pool.energy.power_w / 1000:,.1f} kW"
         cells["  tokens per joule"] = f"{pool.energy.tokens_per_joule:.3g}"
     return cells
 
 
-def _simulated(seen: Verification, objective: Objective) -> dict[str, str]:
+def _simulated(seen: Verification, objective: Objective, *, is_judged: bool) -> dict[str, str]:
+    """Return the simulation's rows; ``is_judged``: the objective is this pool's, not all pools' together."""
+    kept = f" {mark(seen.ttft_p99.value <= objective.ttft_p99_s)}" if is_judged else ""
+    window = seen.window
     return {
-        "TTFT p99, simulated": f"{_interval(seen.ttft_p99)} {_mark(seen.ttft_p99.value <= objective.ttft_p99_s)}",
-        "  TTFT p50": _interval(seen.ttft_p50),
-        "TPOT mean, simulated": _interval(seen.tpot_mean),
-        "  TPOT p99": _interval(seen.tpot_p99),
+        "TTFT p99, simulated": f"{interval_text(seen.ttft_p99)}{kept}",
+        "  TTFT p50": interval_text(seen.ttft_p50),
+        "TPOT mean, simulated": interval_text(seen.tpot_mean),
+        "  TPOT p99": interval_text(seen.tpot_p99),
         "running per engine, simulated": f"{seen.active:.1f}",
+        "  seats taken": f"{seen.utilization:.0%}",
         "  requests simulated": f"{seen.num_requests:,}",
         "  as cells": "1" if seen.cells == 1 else f"1 of {seen.cells}",
-        "  measured after": f"{seen.filling_s:,.0f} of {seen.duration_s:,.0f} s",
+        "  measured": f"{window.begins_s:,.0f} to {window.ends_s:,.0f} s of {window.last_s:,.0f} s",
+        f"  needed for ±{PRECISION:.0%}": "-" if math.isnan(seen.needed_s) else f"{seen.needed_s:,.0f} s",
     }
 
 
-def _interval(measured: Measured) -> str:
+def interval_text(measured: Measured) -> str:
+    """Return a figure with half of its interval."""
     if math.isnan(measured.low):
         return shown_time(measured.value * 1e6)
-    half = (measured.high - measured.low) / 2
-    return f"{shown_time(measured.value * 1e6)} ± {shown_time(half * 1e6)}"
+    return f"{shown_time(measured.value * 1e6)} ± {shown_time(measured.half * 1e6)}"
 
 
 def _within(value: float, limit: float) -> str:
-    return f"{'no end' if math.isinf(value) else shown_time(value * 1e6)} {_mark(value <= limit)}"
+    return f"{'no end' if math.isinf(value) else shown_time(value * 1e6)} {mark(value <= limit)}"
 
 
-def _mark(is_met: bool) -> str:
+def mark(is_met: bool) -> str:
+    """Return the sign of a limit that is kept, or of one that is not."""
     return "✓" if is_met else "✗"
 
 
@@ -94,45 +102,74 @@ def _differences(plan: FleetPlan) -> list[str]:
     """Return a sentence for each pool in which the simulation changed the number, or was too short."""
     said = []
     for pool in plan.pools:
-        if not pool.tried and plan.is_shared:
-            continue
         if not pool.tried:
             said.append(f"{pool.name}: by formula alone, not simulated")
             continue
-        first = pool.tried[0]
-        if pool.engines > pool.analytic.engines:
-            said.append(
-                f"{pool.name}: {first.engines:,} engines by formula had a simulated TTFT p99 of "
-                f"{shown_time(first.ttft_p99.value * 1e6)}; {pool.engines:,} keep the SLO"
-            )
-        elif pool.engines < pool.analytic.engines:
-            said.append(
-                f"{pool.name}: {pool.engines:,} engines do in simulation where the formula asks for {first.engines:,}"
-            )
-        if pool.verified is not None and not keeps(pool.verified, plan.objective):
-            said.append(f"{pool.name}: no number that was tried keeps the SLO in simulation")
-        if pool.verified is not None and not pool.verified.is_long_enough:
-            said.append(
-                f"{pool.name}: the run of {pool.verified.duration_s:,.0f} s was short; it fills for "
-                f"{pool.verified.filling_s:,.0f} s (--num-requests)"
-            )
+        if plan.together is None:
+            said += _changes(pool, plan.objective)
+            said += [] if pool.verified is None else _remarks(pool.name, pool.verified)
+    if plan.together is not None:
+        said += _remarks("all pools", plan.together)
+    return said
+
+
+def _changes(pool: PoolPlan, objective: Objective) -> list[str]:
+    first, said = pool.tried[0], []
+    if pool.engines > pool.analytic.engines:
+        said.append(
+            f"{pool.name}: {first.engines:,} engines by formula had a simulated TTFT p99 of "
+            f"{shown_time(first.ttft_p99.value * 1e6)}; {pool.engines:,} keep the SLO"
+        )
+    elif pool.engines < pool.analytic.engines:
+        said.append(
+            f"{pool.name}: {pool.engines:,} engines do in simulation where the formula asks for {first.engines:,}"
+        )
+    if pool.verified is not None and not keeps(pool.verified, objective):
+        return [f"{pool.name}: no number that was tried keeps the SLO in simulation"]
+    return said
+
+
+def _remarks(name: str, seen: Verification) -> list[str]:
+    """Return who was not answered, and what a longer run would do better."""
+    window, said = seen.window, []
+    if seen.failed_frac > FAILED:
+        said.append(f"{name}: {seen.failed_frac:.1%} of the measured requests were not answered")
+    if not window.is_steady:
+        said.append(
+            f"{name}: measured from {window.begins_s:,.0f} to {window.ends_s:,.0f} of {window.last_s:,.0f} s; by the "
+            f"formulas the fleet fills for {window.filling_s:,.0f} s and drains for {window.stay_s:,.0f} s "
+            "(--num-requests, --measure)"
+        )
+    if seen.ttft_p99.half > PRECISION * seen.ttft_p99.value:
+        said.append(
+            f"{name}: TTFT p99 is known to ±{seen.ttft_p99.half / seen.ttft_p99.value:.0%}; ±{PRECISION:.0%} takes a "
+            f"run of about {seen.needed_s:,.0f} s (--num-requests)"
+        )
+    if window.batch_s < window.stay_s:
+        said.append(
+            f"{name}: the intervals are from batches of {window.batch_s:,.1f} s, and requests stay up to "
+            f"{window.stay_s:,.1f} s: they may be too narrow (--num-requests)"
+        )
     return said
 
 
 def pools_lines(plan: PoolsPlan, *, width: int | None) -> list[str]:
     """Return the fleet of several pools, and what the simulation of all together found."""
-    shown = lines(plan.fleet, width=width)
+    shown, objective = list[str](), plan.fleet.objective
     for each in plan.tried:
         counts = " + ".join(f"{number:,}" for number in each.engines)
         parts = ", ".join(
-            f"{pool.name} {share:.0%}" for pool, share in zip(plan.fleet.pools, each.shares, strict=True)
+            f"{pool.name} {share:.1%}"
+            for pool, share in zip(plan.fleet.pools, each.check.shares, strict=True)
         )
+        whole = each.check.whole
         shown.append(
-            f"slots simulated, router {plan.router}, {counts} engines: TTFT p99 "
-            f"{_within(each.ttft_p99_s, plan.fleet.objective.ttft_p99_s)}, p50 {shown_time(each.ttft_p50_s * 1e6)}; "
-            f"sent to {parts}"
+            f"simulated together, router {plan.router}, {counts} engines: TTFT p99 {interval_text(whole.ttft_p99)} "
+            f"{mark(keeps(whole, objective))}, p50 {interval_text(whole.ttft_p50)}; sent to {parts}"
         )
-    return shown
+    if plan.tried and not plan.fleet.is_met:
+        shown.append("no number of engines that was tried keeps the SLO in simulation")
+    return lines(plan.fleet, width=width, together=shown)
 
 
 def pools_document(plan: PoolsPlan, *, tool_version: str) -> dict[str, object]:
@@ -141,11 +178,8 @@ def pools_document(plan: PoolsPlan, *, tool_version: str) -> dict[str, object]:
         {
             "growth": each.growth,
             "engines": list(each.engines),
-            "shares": list(each.shares),
-            "ttft_p50_us": _us(each.ttft_p50_s),
-            "ttft_p99_us": _us(each.ttft_p99_s),
-            "num_requests": each.num_requests,
-            "method": "slots simulated",
+            "shares": list(each.check.shares),
+            **verification_document(each.check.whole),
         }
         for each in plan.tried
     ]
@@ -154,7 +188,6 @@ def pools_document(plan: PoolsPlan, *, tool_version: str) -> dict[str, object]:
         "router": plan.router,
         "verified_by": plan.level,
         "together": together,
-        "met": plan.is_met,
     }
 
 
@@ -195,6 +228,8 @@ def _pool(pool: PoolPlan) -> dict[str, object]:
         "tpot_us": _us(at.tpot_s),
         "service_us": _us(at.service_s),
         "throughput": at.throughput,
+        "availability": pool.availability,
+        "provisioned": pool.provisioned,
         "method": "analytic",
         "analytic": {
             "engines": pool.analytic.engines,
@@ -205,12 +240,13 @@ def _pool(pool: PoolPlan) -> dict[str, object]:
         "cost_per_year": pool.cost_per_year or None,
         "power_w": pool.energy.power_w or None,
         "misfit": None if misfit is None else {"median": misfit.median, "max": misfit.largest},
-        "verified": None if pool.verified is None else _verified(pool.verified),
-        "tried": [{"engines": each.engines, **_verified(each)} for each in pool.tried],
+        "verified": None if pool.verified is None else verification_document(pool.verified),
+        "tried": [{"engines": each.engines, **verification_document(each)} for each in pool.tried],
     }
 
 
-def _verified(seen: Verification) -> dict[str, object]:
+def verification_document(seen: Verification) -> dict[str, object]:
+    """Return a simulation's figures as JSON has them."""
     return {
         "ttft_p50_us": _us(seen.ttft_p50.value),
         "ttft_p99_us": _us(seen.ttft_p99.value),
@@ -218,6 +254,8 @@ def _verified(seen: Verification) -> dict[str, object]:
         "ttft_p99_high_us": _us(seen.ttft_p99.high),
         "tpot_mean_us": _us(seen.tpot_mean.value),
         "tpot_p99_us": _us(seen.tpot_p99.value),
+        "tpot_p99_low_us": _us(seen.tpot_p99.low),
+        "tpot_p99_high_us": _us(seen.tpot_p99.high),
         "active": seen.active,
         "utilization": seen.utilization,
         "request_throughput": seen.rate_per_s,
@@ -225,21 +263,28 @@ def _verified(seen: Verification) -> dict[str, object]:
         "cells": seen.cells,
         "num_requests": seen.num_requests,
         "num_measured": seen.num_measured,
-        "duration_us": _us(seen.duration_s),
-        "filling_us": _us(seen.filling_s),
-        "long_enough": seen.is_long_enough,
+        "duration_us": _us(seen.window.last_s),
+        "measured_from_us": _us(seen.window.begins_s),
+        "measured_to_us": _us(seen.window.ends_s),
+        "filling_us": _us(seen.window.filling_s),
+        "stay_us": _us(seen.window.stay_s),
+        "batch_us": _us(seen.window.batch_s),
+        "needed_us": _us(seen.needed_s),
+        "long_enough": seen.window.is_steady and seen.needed_s <= seen.window.last_s,
         "engine_cpu_s": seen.cpu_s,
         "method": "simulated",
     }
 
 
 def _worst(plan: FleetPlan) -> dict[str, object] | None:
-    """Return the simulation of the pool with the highest TTFT, None where one was not simulated."""
+    """Return the simulation of all pools together, else of the pool with the highest TTFT; None: not simulated."""
+    if plan.together is not None:
+        return verification_document(plan.together)
     checks = [pool.verified for pool in plan.pools]
     if None in checks:
         return None
     known = [each for each in checks if each is not None]
-    return _verified(max(known, key=lambda each: each.ttft_p99.value))
+    return verification_document(max(known, key=lambda each: each.ttft_p99.value))
 
 
 def _us(seconds: float) -> float | None:

@@ -19,7 +19,9 @@ SCHEMA_VERSION = 1
 def lines(results: Sequence[GpuResult], asked: Asked, *, width: int | None) -> list[str]:
     """Return the table, why the others do not start, and what the figures are worth."""
     fit = [each for each in results if not each.refusal]
-    shown = [side_by_side([_column(each, asked) for each in fit], width=width), ""] if fit else []
+    shown = (
+        [*side_by_side([_column(each, asked) for each in fit], width=width).splitlines(), ""] if fit else []
+    )
     refused = [f"{name(each):<12}does not start: {each.refusal}" for each in results if each.refusal]
     return [*shown, *refused, *_footnotes(fit, asked)]
 

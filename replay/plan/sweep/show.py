@@ -44,7 +44,7 @@ def lines(front: Front, *, width: int | None) -> list[str]:
     which = f"{len(best)} of {len(front.points)} settings{told_of(front)}"
     head = f"Pareto front, {front.x} against {front.y}: {which}"
     more = [f"… and {len(best) - MOST_SHOWN} more (--report shows all)"] if len(best) > MOST_SHOWN else []
-    return [head, side_by_side(columns, width=width), *more]
+    return [head, *side_by_side(columns, width=width).splitlines(), *more]
 
 
 def figures_of(front: Front) -> tuple[str, ...]:

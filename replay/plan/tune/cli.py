@@ -212,9 +212,10 @@ def _searched(
 
 
 def _extrapolated(tuned: Tuned, trace: Trace) -> list[str]:
-    """Tell and return that a best server works beyond what the twin was fitted on."""
+    """Tell and return that runs were short, or that a best server works beyond what the twin was fitted on."""
     from dataclasses import replace
 
+    from replay.plan.capacity import short_run_note
     from replay.plan.draws import length_span
     from replay.twin.fitted_range import extrapolation_note
 
@@ -224,7 +225,7 @@ def _extrapolated(tuned: Tuned, trace: Trace) -> list[str]:
             continue
         beyond = replace(length_span(trace), rate_per_s=(capacity.rate_per_s, capacity.rate_per_s))
         note = extrapolation_note(candidate.twin.fitted, beyond)
-        notes += [] if note is None else [note]
+        notes += [each for each in (short_run_note(capacity, len(trace)), note) if each is not None]
     for note in notes:
         typer.echo(terminal(f"note: {note}"), err=True)
     return notes
@@ -270,9 +271,6 @@ def _show(
         )
         typer.echo(json.dumps(told, indent=2, allow_nan=False))
         return
-    typer.echo(
-        "\n".join(
-            map(terminal, lines(tuned, candidates, limits, confirmed=confirmed, width=terminal_width()))
-        )
-    )
+    shown = lines(tuned, candidates, limits, confirmed=confirmed, width=terminal_width())
+    typer.echo("\n".join(map(terminal, shown)))
     typer.echo(terminal(f"{'requests':<12}{len(trace):,}, {lengths_text(trace)}"))

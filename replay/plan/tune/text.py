@@ -12,7 +12,7 @@ from replay.plan.side_by_side import side_by_side
 from replay.plan.tune.candidates import Candidate, Candidates
 from replay.plan.tune.flags import flags_of
 from replay.plan.tune.live import Confirmation
-from replay.plan.tune.search import Tuned
+from replay.plan.tune.search import ALIKE, Tuned
 from replay.units import shown_time
 from traces.errors import ConfigError
 from traces.run_slo import RunLimit
@@ -39,7 +39,7 @@ def lines(
     ]
     rows = {name for column in columns for name in column}
     full = [{name: column.get(name, "-") for name in _in_order(columns, rows)} for column in columns]
-    return [side_by_side(full, width=width), "", *_told(tuned, candidates, confirmed, limits)]
+    return [*side_by_side(full, width=width).splitlines(), "", *_told(tuned, candidates, confirmed, limits)]
 
 
 def _in_order(columns: Sequence[Mapping[str, str]], rows: set[str]) -> list[str]:
@@ -98,12 +98,23 @@ def _told(
     if place is None:
         return [*said, f"{'best':<12}none of the confirmed servers met the limits live"]
     candidate, _ = tuned.best[place]
+    if tuned.num_alike > 1:
+        said.append(
+            f"{'alike':<12}{tuned.num_alike} servers, within {ALIKE:.0%} of the best; of these, best 1 changes least"
+        )
     if not candidate.settings:
         return [*said, f"{'best':<12}the server as it is"]
     if tuned.gain is not None and place == 0:
         of = " per GPU" if tuned.is_per_gpu else ""
-        said.append(f"{'gain':<12}{tuned.gain:+.1%} requests/s{of}, against the server as it is")
+        said.append(
+            f"{'gain':<12}{tuned.gain:+.1%}{_between(tuned)} requests/s{of}, against the server as it is"
+        )
     return [*said, f"{'flags':<12}{flags_text(candidate)}"]
+
+
+def _between(tuned: Tuned) -> str:
+    interval = tuned.gain_interval
+    return "" if interval is None else f" ({interval[0]:+.1%} to {interval[1]:+.1%})"
 
 
 def _recommended(tuned: Tuned, confirmed: Confirmed, limits: Sequence[RunLimit]) -> int | None:
@@ -140,6 +151,8 @@ def document(
         "best": [_entry(each, confirmed.get(place), limits) for place, each in enumerate(tuned.best)],
         "recommended": _recommended(tuned, confirmed, limits),
         "gain": tuned.gain,
+        "gain_interval": tuned.gain_interval,
+        "num_alike": tuned.num_alike,
         "num_tried": tuned.num_tried,
         "refused": [{"name": name, "reason": reason} for name, reason in candidates.impossible],
         "warnings": list(warnings),

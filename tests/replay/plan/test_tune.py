@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import vtwin
-from replay.plan.capacity import TOLERANCE, find_capacity
+from replay.plan.capacity import TOLERANCE, find_capacity, short_run_note
 from replay.plan.tune.candidates import candidates_of
 from replay.plan.tune.flags import flags_of
 from replay.plan.tune.live import at_rate
-from replay.plan.tune.search import search
+from replay.plan.tune.search import ALIKE, search
 from replay.twin.keys.overlay import Setting
 from traces import ConfigError, Trace
 from traces.run_slo import parse_run_slo
@@ -48,6 +48,11 @@ def drawn(num_requests: int = 600) -> Trace:
     return trace_from_options(options)
 
 
+def drawn_with_seed(seed: int) -> Trace:
+    options = WorkloadOptions(rate=1.0, prompt_tokens=200, output_tokens=60, num_requests=300, seed=seed)
+    return trace_from_options(options)
+
+
 def test_the_best_is_what_measuring_every_candidate_in_full_finds(config: Path) -> None:
     found = candidates_of(
         config, None, ["engine.max_num_seqs=4,8,16,32,64", "engine.max_num_batched_tokens=128,512"]
@@ -63,7 +68,67 @@ def test_the_best_is_what_measuring_every_candidate_in_full_finds(config: Path) 
     best = sorted(rates.values(), reverse=True)[:2]
     for (candidate, capacity), rate in zip(tuned.best, best, strict=True):
         assert capacity.rate_per_s == rates[candidate.name]
-        assert rates[candidate.name] >= rate * (1 - 2 * TOLERANCE)
+        assert rates[candidate.name] >= rate * (1 - ALIKE - TOLERANCE)
+
+
+def test_the_advice_is_the_same_for_few_requests_and_many(config: Path) -> None:
+    found = candidates_of(
+        config, None, ["engine.max_num_seqs=8,16,32,64", "engine.max_num_batched_tokens=256,512,1024"]
+    )
+    limits = parse_run_slo("ttft_p95=400ms,tpot_p99=20ms")
+    tuned = [search([drawn(number)], found.tried, limits, keep=1) for number in (100, 400)]
+    assert len({each.best[0][0].name for each in tuned}) == 1
+    assert all(each.num_alike > 1 for each in tuned)
+
+
+def test_the_gain_has_an_interval_over_draws_of_the_same_requests(config: Path) -> None:
+    found = candidates_of(config, None, ["engine.max_num_seqs=16,64", "engine.max_num_batched_tokens=512"])
+    traces = [drawn(300), drawn_with_seed(2), drawn_with_seed(3)]
+    tuned = search(traces, found.tried, LIMITS, keep=1)
+    assert tuned.gain is not None
+    assert tuned.gain_interval is not None
+    low, high = tuned.gain_interval
+    assert low < tuned.gain < high
+    own, best = tuned.own[1], tuned.best[0][1]
+    assert own.low is not None
+    assert own.high is not None
+    assert best.rate_per_s is not None
+    ratios = [b / a for a, b in zip(own.of_parts, best.of_parts, strict=True)]
+    assert min(ratios) > 1
+    assert low > 0
+
+
+def test_a_run_too_short_for_queues_to_grow_is_told(config: Path) -> None:
+    twin = candidates_of(config, None, ["engine.max_num_seqs=16"]).tried[0].twin
+    notes = []
+    for number in (60, 2000):
+        capacity = find_capacity([drawn(number)], twin, LIMITS, with_binding=False)
+        notes.append(short_run_note(capacity, number))
+    assert notes[0] is not None
+    assert notes[0].startswith("60 requests take only ")
+    assert notes[1] is None
+
+
+def test_each_row_of_the_table_stands_on_its_line(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lengths = ["--prompt-tokens", "200", "--output-tokens", "60"]
+    options = [
+        *lengths,
+        "--num-requests",
+        "60",
+        "--seeds",
+        "1",
+        "--max-num-seqs",
+        "16,32",
+        "--slo",
+        "ttft_p95=400ms",
+    ]
+    assert vtwin.main(["tune", "--config", str(config), *options]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[0] for line in shown if line.startswith("capacity")] == ["capacity, requests/s"]
+    gpus = ["--gpus", "H100", "--rate", "1", "--num-requests", "20"]
+    assert vtwin.main(["model", "compare", "--model-config", "meta-llama/Llama-3.1-8B", *gpus]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert len([line for line in shown if line.startswith(("capacity", "max_model_len"))]) >= 2
 
 
 def test_where_gpus_differ_in_number_the_rate_per_gpu_decides(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ class Operations:
         elif rank == BECAME_READY:
             self._become_ready(*self._slot_of(subject), time_us)
         elif rank == FAILED:
-            if self._goes_on():
+            if self._goes_on(time_us):
                 self._fail(subject, time_us)
         else:
             slot, is_valid = self._slot_of(subject)
@@ -155,7 +155,7 @@ class Operations:
         if kind == ACT:
             self._resize(pool, self.orders[pool].pop(0), time_us)
             return
-        if not self._goes_on():
+        if not self._goes_on(time_us):
             return
         size = sizing.size(self._load(pool), time_us)
         before = self._num_meant(pool)
@@ -413,13 +413,18 @@ class Operations:
             num_left=int(sum(in_flight[slot] for slot in draining)),
         )
 
-    def _goes_on(self) -> bool:
-        """Return whether anything is left to do for which it is worth to look at the load, or to let one fail."""
+    def _goes_on(self, time_us: int) -> bool:
+        """Return whether anything is left to do for which it is worth to look at the load, or to let one fail.
+
+        A step under way is something to do, also the last one, whose end no event tells where engines run ahead.
+        """
         loop, world = self.world.loop[0], self.world
         if loop.next_arrival < len(world.arrivals):
             return True
         num_idle = loop.num_idle_plans + loop.is_snapshot_planned
         if world.events.counts[0].num_planned > num_idle or has_work(self.table):
+            return True
+        if any(int(state.engine[0].clock.now_us) > time_us for state in self.states):
             return True
         if world.queue.counts[0].num_queued == 0:
             return False

@@ -9,7 +9,7 @@ import pytest
 
 import vtwin
 from replay.model import find_gpu, read_model_config
-from replay.plan.fleet.computed import Computed, computed
+from replay.plan.fleet.inputs.computed import Computed, computed
 from sim.fleet import Lengths
 
 LENGTHS = Lengths(input_tokens=np.array([1000.0]), output_tokens=np.array([250.0]))

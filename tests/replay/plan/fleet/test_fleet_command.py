@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 import vtwin
+from replay.plan.fleet.check.draws import drawn
+from replay.plan.fleet.check.pool import verify
+from replay.plan.fleet.check.steady import Asked, batch_means
+from replay.plan.fleet.inputs.profiles import from_twin, read_source, shipped_profiles
+from replay.plan.fleet.inputs.workload import fitting_context, lengths_of_cdf, mean_tokens, read_lengths
 from replay.plan.fleet.page import swings_of
-from replay.plan.fleet.profiles import from_twin, read_source, shipped_profiles
 from replay.plan.fleet.size import Check, plan_fleet, plan_pool
-from replay.plan.fleet.verify import batch_means, drawn, verify
-from replay.plan.fleet.workload import fitting_context, lengths_of_cdf, mean_tokens, read_lengths
 from replay.twin.config import load_config
 from sim import simulate
 from sim.fleet import Lengths
@@ -123,10 +125,12 @@ def test_a_profile_goes_through_its_file(cdf: Path, capsys: pytest.CaptureFixtur
 def test_the_recommended_fleet_keeps_the_objective_in_simulation(cdf: Path) -> None:
     lengths, objective = read_lengths(cdf), Objective(ttft_p99_s=0.5)
     source = read_source("A100", lengths, context=8192)
-    plan = plan_pool(source, lengths, 60.0, objective, context=8192, check=Check(num_requests=8000))
+    plan = plan_pool(
+        source, lengths, 60.0, objective, context=8192, check=Check(asked=Asked(num_requests=8000))
+    )
     assert plan.verified is not None
     assert plan.verified.ttft_p99.value <= 0.5
-    assert plan.verified.is_long_enough
+    assert plan.verified.window.is_steady
     assert plan.verified.rate_per_s == pytest.approx(60, rel=0.05)
     assert plan.verified.ttft_p99.value == pytest.approx(plan.at.ttft_p99_s, rel=0.3)
 
@@ -137,7 +141,9 @@ def test_where_the_formula_is_too_hopeful_engines_are_added_and_both_numbers_tol
     """Prompts wait for each other's compute in an engine, which no formula of slots knows."""
     lengths, objective = read_lengths(cdf), Objective(ttft_p99_s=0.42, utilization_cap=0.95)
     source = read_source(str(twin), lengths, context=8192)
-    plan = plan_pool(source, lengths, 40.0, objective, context=8192, check=Check(num_requests=6000))
+    plan = plan_pool(
+        source, lengths, 40.0, objective, context=8192, check=Check(asked=Asked(num_requests=6000))
+    )
     assert plan.engines > plan.analytic.engines
     assert plan.tried[0].ttft_p99.value > 0.42
     assert plan.verified is not None
@@ -147,7 +153,7 @@ def test_where_the_formula_is_too_hopeful_engines_are_added_and_both_numbers_tol
 def test_smallest_takes_engines_away_as_long_as_the_simulation_allows(cdf: Path) -> None:
     lengths, objective = read_lengths(cdf), Objective(ttft_p99_s=2.0, utilization_cap=0.5)
     source = read_source("A100", lengths, context=8192)
-    check = Check(num_requests=3000, smallest=True)
+    check = Check(asked=Asked(num_requests=3000), smallest=True)
     plan = plan_pool(source, lengths, 60.0, objective, context=8192, check=check)
     assert plan.engines < plan.analytic.engines
     assert plan.verified is not None
@@ -169,9 +175,9 @@ def test_two_pools_get_each_its_requests(cdf: Path) -> None:
 def test_a_large_fleet_is_simulated_as_a_cell_of_it() -> None:
     lengths = Lengths(input_tokens=np.array([100.0]), output_tokens=np.array([10.0]))
     source = read_source("A100", lengths, context=512)
-    seen = verify(source, lengths, 600.0, engines=600, service_s=0.1, seed=1, num_requests=2000)
+    seen = verify(source, lengths, 600.0, engines=600, service_s=0.1, seed=1, asked=Asked(num_requests=2000))
     assert (seen.engines, seen.cells) == (600, 3)
-    assert seen.duration_s == pytest.approx(10, rel=0.1)
+    assert seen.window.last_s == pytest.approx(10, rel=0.1)
 
 
 def test_batch_means_hold_the_truth_about_as_often_as_they_say() -> None:
@@ -249,7 +255,9 @@ def test_the_other_questions_are_answered(cdf: Path, capsys: pytest.CaptureFixtu
         "splits"
     ]
     assert len(splits) > 200  # type: ignore[arg-type]
-    fleets = called(capsys, "disagg", *load, "--rate", "100", "--profile", "A100,H100")["fleets"]
+    fleets = called(capsys, "disagg", *load, "--rate", "100", "--profile", "A100,H100", "--no-verify")[
+        "fleets"
+    ]
     assert fleets[0]["is_best"]  # type: ignore[index]
     answers = called(capsys, "whatif", *load, "--rates", "50,500", "--profiles", "A100,H100")["answers"]
     assert [(each["profile"], each["rate_per_s"]) for each in answers] == [  # type: ignore[union-attr]
@@ -270,11 +278,12 @@ def test_the_other_questions_are_answered(cdf: Path, capsys: pytest.CaptureFixtu
         "1024",
         "--num-requests",
         "1000",
+        "--no-verify",
     )["routers"]
     assert [each["router"] for each in routed][:2] == ["length", "spillover"]  # type: ignore[union-attr]
     cuts = called(capsys, "flex", *load, "--rate", "100", "--profile", "A100")["cuts"]
     assert cuts[0]["lasts_s"] is None  # type: ignore[index]
-    for command in ("split", "flex", "disagg"):
+    for command in ("split", "flex"):
         assert vtwin.main(["fleet", command, *load, "--rate", "100", "--profile", "A100"]) == 0
     assert vtwin.main(["fleet", "whatif", *load, "--rates", "50", "--profiles", "A100"]) == 0
     assert "by formula" in capsys.readouterr().out

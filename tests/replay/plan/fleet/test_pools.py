@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import vtwin
-from replay.plan.fleet.pools import PoolSpec, assigned
+from replay.plan.fleet.inputs.pools import PoolSpec, assigned
 from sim.fleet import Lengths
 from traces import ConfigError
 
@@ -62,20 +62,24 @@ def asked(tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("router", ["spillover", "least-loaded"])
-def test_pools_that_share_are_simulated_together_as_slots(
+def test_pools_that_share_are_simulated_together_by_engines(
     asked: list[str], router: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert vtwin.main([*asked, "--router", router, "--json"]) == 0
+    assert vtwin.main([*asked, "--router", router, "--measure", "5s:20s", "--json"]) == 0
     captured = capsys.readouterr()
     told = json.loads(captured.out)
-    assert (told["router"], told["verified_by"], told["met"]) == (router, "slots", True)
+    assert (told["router"], told["verified_by"], told["met"]) == (router, "engines", True)
     assert sum(told["together"][-1]["shares"]) == pytest.approx(1)
     short, long = told["pools"]
     assert (short["name"], long["name"]) == ("short", "long")
     assert long["gpus"] == 2 * long["engines"]
     assert long["cost_per_year"] == pytest.approx(long["gpus"] * 5 * 8766)
     assert told["cost_per_year"] == pytest.approx(short["cost_per_year"] + long["cost_per_year"])
-    assert any("not by the token-level engine" in note for note in told["notes"])
+    whole = told["together"][-1]
+    assert (whole["measured_from_us"], whole["measured_to_us"]) == (5e6, 20e6)
+    assert whole["method"] == "simulated"
+    assert told["verified"]["ttft_p99_us"] == whole["ttft_p99_us"] <= 2_000_000
+    assert sum(each["verified"]["num_requests"] for each in told["pools"]) == whole["num_requests"]
 
 
 def test_a_fleet_of_different_profiles_is_one_table(
@@ -84,7 +88,7 @@ def test_a_fleet_of_different_profiles_is_one_table(
     assert vtwin.main([*asked, "--no-verify"]) == 0
     shown = capsys.readouterr().out
     assert "Qwen3-32B@H100:2" in shown
-    assert "each pool by the token-level engine" in shown
+    assert "each pool alone: the router does not look at load" in shown
 
 
 def test_a_classifiers_labels_come_from_a_file(
@@ -110,6 +114,22 @@ def test_a_classifiers_labels_come_from_a_file(
 
 
 @pytest.mark.parametrize(
+    ("measure", "complaint"),
+    [
+        ("5:4", "--measure: got '5:4', expected an end after the beginning"),
+        ("soon:", "--measure"),
+        ("1h:10h", "expected at most"),
+        ("200h:", "expected at most"),
+    ],
+)
+def test_a_measured_part_that_cannot_be_is_told(
+    asked: list[str], measure: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert vtwin.main([*asked, "--measure", measure]) == 2
+    assert complaint in capsys.readouterr().err.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize(
     ("text", "complaint"),
     [
         ("pools: []", "pools: got none"),
@@ -124,3 +144,14 @@ def test_what_is_no_fleet_is_told(
     (tmp_path / "pools.yaml").write_text(text)
     assert vtwin.main(asked) == 2
     assert complaint in capsys.readouterr().err.strip().splitlines()[-1]
+
+
+def test_requests_that_an_engine_would_refuse_are_told_before_anything_is_simulated(
+    asked: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "cdf.json").write_text("[[512, 0.4], [60000, 1.0]]")
+    (tmp_path / "pools.yaml").write_text("pools: [{name: one, profile: 'Qwen/Qwen3-32B@H100:2'}]")
+    assert vtwin.main(asked) == 2
+    complaint = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "pool one: got requests of up to 59,9" in complaint
+    assert "expected at most 40,960, the max_model_len of Qwen3-32B@H100:2" in complaint

@@ -11,7 +11,7 @@ import numpy as np
 import yaml
 
 from replay.model.gpus import find_gpu
-from replay.plan.fleet.workload import mean_tokens
+from replay.plan.fleet.inputs.workload import mean_tokens
 from sim import EngineConfig, Extended, LatencyModel, StepBatch
 from sim.config import UNBOUNDED, InvalidConfig
 from sim.fleet import GpuProfile, Lengths
@@ -42,6 +42,7 @@ class Source:
     """A profile, and what simulates it: its own twin, or an engine that does as the profile says.
 
     ``misfit``: None where the profile is not derived from a model. ``gpus``: by name, of one engine.
+    ``kv_bytes_per_token``: in all layers; None where no model is named.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Source:
     latency: LatencyModel
     misfit: Misfit | None
     gpus: Mapping[str, int]
+    kv_bytes_per_token: int | None = None
 
 
 def shipped_profiles() -> dict[str, GpuProfile]:
@@ -137,6 +139,17 @@ def from_profile(name: str, profile: GpuProfile, *, context: int) -> Source:
     return Source(name=name, profile=profile, engine=engine, latency=latency, misfit=None, gpus={})
 
 
+def of_context(source: Source, context: int) -> Source:
+    """Return a source whose engine is that of a pool for requests of at most ``context`` tokens.
+
+    A profile of the table has more slots the shorter they are, and so more seats; a twin's engine stays as it is.
+    """
+    if source.misfit is not None:
+        return source
+    made = from_profile(source.name, source.profile, context=context)
+    return replace(source, engine=made.engine)
+
+
 def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) -> Source:
     """Return the profile of a twin at these lengths: W and H from the model's own step times, and how well they fit.
 
@@ -174,6 +187,7 @@ def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) ->
         latency=model,
         misfit=misfit_of(profile, model, seats, tokens),
         gpus=twin.num_gpus,
+        kv_bytes_per_token=twin.kv_bytes_per_token,
     )
 
 

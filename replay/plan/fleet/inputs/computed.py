@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from replay.plan.fleet.profiles import Source, decodes, from_twin, held_by, prefill_step, seats_of
-from replay.plan.fleet.workload import mean_tokens
+from replay.plan.fleet.inputs.profiles import Source, decodes, from_twin, held_by, prefill_step, seats_of
+from replay.plan.fleet.inputs.workload import mean_tokens
 from replay.twin.config import TwinConfig, load_config
 from sim.fleet import Lengths
 from sim.latency import PeakTimes, Roofline, StepBatch

@@ -1,0 +1,1 @@
+"""The formulas' fleet, simulated by the token-level engine."""

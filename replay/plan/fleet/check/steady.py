@@ -1,0 +1,127 @@
+"""A filled fleet: which part of a run is measured, figures with their intervals, and how long the run had to be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traces.errors import ConfigError
+
+Floats = NDArray[np.float64]
+
+FILLING = 1.5
+"""Service times, of the 95th percentile, until a fleet that begins empty is as full as it becomes."""
+NUM_BATCHES = 10
+T_95_OF_9 = 1.833
+"""Student's t for a two-sided 90 % interval over ten batches."""
+PRECISION = 0.05
+"""A run is long enough for an interval of so much of the figure to either side."""
+MOST_REQUESTS = 1_000_000
+LEAST_FILLINGS = 3.0
+"""A run lasts so many times the filling, at least: filled, measured, and drained again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A figure in seconds with its 90 % batch-means interval; NaN where too little was measured."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def half(self) -> float:
+        """Half of the interval's width."""
+        return (self.high - self.low) / 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """The measured part of a run, in seconds: requests count that arrive in it.
+
+    ``filling_s``: what formulas say of the time until the fleet is filled. ``stay_s``: how long a request stays, 95th
+    percentile, and so how long the fleet drains. ``last_s``: the last arrival.
+    """
+
+    begins_s: float
+    ends_s: float
+    filling_s: float
+    stay_s: float
+    last_s: float
+
+    @property
+    def batch_s(self) -> float:
+        """How long a batch of the batch means is."""
+        return (self.ends_s - self.begins_s) / NUM_BATCHES
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether it begins after the filling, and the run goes on for a stay after its end."""
+        return self.begins_s >= self.filling_s and self.ends_s <= self.last_s - self.stay_s + 1e-9
+
+    def holds(self, arrival_s: Floats) -> NDArray[np.bool_]:
+        """Return which requests count."""
+        return (arrival_s >= self.begins_s) & (arrival_s <= self.ends_s)
+
+    def needed_s(self, figure: Measured) -> float:
+        """Return how long a run must be for a figure's interval to be within ``PRECISION`` of it; NaN: not known.
+
+        The interval narrows with the root of the measured time.
+        """
+        share = figure.half / (PRECISION * figure.value)
+        return self.filling_s + (self.ends_s - self.begins_s) * share**2 + self.stay_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is asked of a run: so many requests at least; ``begins_s``, ``ends_s``: the measured part, None: found."""
+
+    num_requests: int
+    begins_s: float | None = None
+    ends_s: float | None = None
+
+    def number(self, rate_per_s: float, stay_s: float) -> int:
+        """Return how many requests to simulate. Raises ConfigError where the measured part ends too late."""
+        begins = FILLING * stay_s if self.begins_s is None else self.begins_s
+        least = max(LEAST_FILLINGS * FILLING * stay_s, 2 * begins + stay_s)
+        asked = self.begins_s if self.ends_s is None else self.ends_s
+        most = MOST_REQUESTS / rate_per_s - stay_s
+        if asked is not None and asked > most:
+            raise ConfigError(
+                f"--measure: got a time of {asked:,.0f} s, expected at most {most:,.0f} s: at {rate_per_s:g} "
+                "requests/s that is a million requests"
+            )
+        if self.ends_s is not None:
+            return max(math.ceil((self.ends_s + stay_s) * rate_per_s), 2)
+        return min(max(self.num_requests, math.ceil(least * rate_per_s)), MOST_REQUESTS)
+
+    def window(self, last_s: float, stay_s: float) -> Window:
+        """Return the measured part of a run whose last request arrives at ``last_s``. Raises ConfigError."""
+        filling = FILLING * stay_s
+        ends = max(last_s - stay_s, 0.75 * last_s) if self.ends_s is None else self.ends_s
+        begins = min(filling, 0.5 * last_s) if self.begins_s is None else self.begins_s
+        if begins >= ends:
+            raise ConfigError(
+                f"--measure: got a beginning at {begins:,.0f} s, expected one before {ends:,.0f} s, where the measured "
+                "part of the run ends"
+            )
+        return Window(begins_s=begins, ends_s=ends, filling_s=filling, stay_s=stay_s, last_s=last_s)
+
+
+def batch_means(values: Floats, statistic: Callable[[Floats], float]) -> Measured:
+    """Return a statistic of values in the order of their time, with a 90 % interval from ten batches of them.
+
+    The batches' own values scatter around the whole's by chance and by what neighbours share; their t interval holds
+    both, as long as a batch is longer than such ties last (Law and Kelton, method of batch means).
+    """
+    known = values[~np.isnan(values)]
+    if len(known) < 10 * NUM_BATCHES:
+        return Measured(value=statistic(known) if len(known) else math.nan, low=math.nan, high=math.nan)
+    parts = np.array([statistic(part) for part in np.array_split(known, NUM_BATCHES)])
+    reach = T_95_OF_9 * float(parts.std(ddof=1)) / math.sqrt(NUM_BATCHES)
+    value = statistic(known)
+    return Measured(value=value, low=value - reach, high=value + reach)

@@ -1,0 +1,203 @@
+"""Prefill and decode pools: sized by formula, the cheapest simulated and made larger until it keeps the objective."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, replace
+
+from replay.plan.fleet.check.handoff import HandoffCheck, verify_handoff
+from replay.plan.fleet.check.pool import stay_s
+from replay.plan.fleet.inputs.profiles import Source
+from replay.plan.fleet.size import Check, keeps
+from replay.plan.fleet.text import interval_text, mark, verification_document
+from replay.units import shown_time
+from sim.cluster.transfer.config import Disaggregation
+from sim.fleet import Lengths, provisioned
+from sim.fleet.disaggregated import Disaggregated, Transfer, disaggregated_at, sweep_disaggregated
+from sim.fleet.sizing import Objective, pool_at
+
+MOST_SHOWN = 15
+MOST_TRIES = 8
+STRIDE = 0.1
+KV_BYTES_70B = 80 * 8 * 128 * 2 * 2
+"""Of a token in a 70B-class model, as the table's profiles are of: 80 layers, 8 KV heads of 128, K and V, 16 bit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """A number of engines, by formula and simulated."""
+
+    analytic: Disaggregated
+    check: HandoffCheck
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisaggPlan:
+    """All fleets that keep the objective by formula, cheapest first, and simulations from the cheapest on upwards."""
+
+    fleets: tuple[Disaggregated, ...]
+    objective: Objective
+    transfer: Disaggregation
+    tried: tuple[Tried, ...] = ()
+
+    @property
+    def is_met(self) -> bool | None:
+        """Whether the last simulation kept the objective; None: nothing was simulated."""
+        return keeps(self.tried[-1].check.whole, self.objective) if self.tried else None
+
+
+def plan_disagg(
+    sources: tuple[Source, Source],
+    lengths: Lengths,
+    rate_per_s: float,
+    objective: Objective,
+    *,
+    context: int,
+    by_formula: Transfer,
+    transfer: Disaggregation,
+    check: Check | None,
+) -> DisaggPlan:
+    """Return the fleets by formula, and, with ``check``, what the engines make of the cheapest.
+
+    Both pools are made larger in the same proportion until the simulation keeps the objective. ``by_formula``: what
+    transfers cost in the formulas; ``transfer``: the links of the simulation. Raises InvalidConfig.
+    """
+    profiles = (sources[0].profile, sources[1].profile)
+    fleets = sweep_disaggregated(
+        profiles, lengths, rate_per_s, objective, context=context, transfer=by_formula
+    )
+    plan = DisaggPlan(fleets=tuple(fleets), objective=objective, transfer=transfer)
+    if check is None or not fleets:
+        return plan
+    service = pool_at(profiles[1], lengths, rate_per_s, context=context, engines=fleets[0].decode).service_s
+    growth, stride = 1.0, STRIDE
+    tried = list[Tried]()
+    while len(tried) < MOST_TRIES:
+        engines = (math.ceil(fleets[0].prefill * growth), math.ceil(fleets[0].decode * growth))
+        found = verify_handoff(
+            sources,
+            lengths,
+            rate_per_s,
+            engines=engines,
+            transfer=transfer,
+            stay_s=stay_s(lengths, service),
+            seed=check.seed,
+            asked=check.asked,
+        )
+        analytic = disaggregated_at(
+            profiles, lengths, rate_per_s, engines=engines, context=context, transfer=by_formula
+        )
+        tried.append(Tried(analytic=analytic, check=found))
+        if keeps(found.whole, objective):
+            break
+        growth, stride = growth + stride, 2 * stride
+    return replace(plan, tried=tuple(tried))
+
+
+def disagg_lines(plan: DisaggPlan) -> list[str]:
+    """Return the Pareto set as a table, cheapest first, and formula beside simulation."""
+    best = [each for each in plan.fleets if each.is_best]
+    if not best:
+        return ["by formula: no number of prefill and decode engines keeps the SLO"]
+    head = (
+        f"{'prefill':>8}{'decode':>8}{'TTFT p99':>12}{'TPOT':>11}{'prefill used':>14}{'decode used':>13}"
+        f"{'cost/h':>10}"
+    )
+    rows = [
+        f"{each.prefill:>8}{each.decode:>8}{shown_time(each.ttft_p99_s * 1e6):>12}{shown_time(each.tpot_s * 1e6):>11}"
+        f"{each.prefill_utilization:>14.0%}{each.decode_utilization:>13.0%}{each.cost_per_hour:>10.2f}"
+        for each in best[:MOST_SHOWN]
+    ]
+    lines = [
+        f"by formula, {len(plan.fleets)} fleets that keep the SLO, {len(best)} of them on the Pareto front",
+        head,
+        *rows,
+    ]
+    for each in plan.tried:
+        lines += ["", *_tried_lines(each, plan.objective)]
+    if plan.tried:
+        lines += ["", *_recommended(plan)]
+    return lines
+
+
+def _tried_lines(tried: Tried, objective: Objective) -> list[str]:
+    """Return formula beside simulation, a row per figure."""
+    formula, seen = tried.analytic, tried.check
+    whole = seen.whole
+    rows = [
+        ("TTFT p99", shown_time(formula.ttft_p99_s * 1e6), interval_text(whole.ttft_p99)),
+        ("TTFT p50", "-", interval_text(whole.ttft_p50)),
+        ("TPOT mean", shown_time(formula.tpot_s * 1e6), interval_text(whole.tpot_mean)),
+        ("TPOT p99", "-", interval_text(whole.tpot_p99)),
+        ("prefill used, prompts at once", f"{formula.prefill_utilization:.0%}", f"{seen.prefill_active:.2f}"),
+        ("decode used, requests at once", f"{formula.decode_utilization:.0%}", f"{seen.decode_active:.1f}"),
+        ("until the prompt is computed, mean", "-", interval_text(seen.until_prefilled)),
+        ("until its KV is moved, mean", "-", interval_text(seen.until_moved)),
+        ("until the first token, mean", "-", interval_text(seen.until_token)),
+    ]
+    window = whole.window
+    return [
+        f"{formula.prefill} prefill + {formula.decode} decode {mark(keeps(whole, objective))}",
+        f"{'':<36}{'formula':>12}{'simulated':>24}",
+        *(f"{name:<36}{by_formula:>12}{simulated:>24}" for name, by_formula, simulated in rows),
+        f"{whole.num_requests:,} requests simulated, measured from {window.begins_s:,.0f} to {window.ends_s:,.0f} of "
+        f"{window.last_s:,.0f} s",
+    ]
+
+
+def _recommended(plan: DisaggPlan) -> list[str]:
+    first, last = plan.fleets[0], plan.tried[-1].analytic
+    up = plan.objective.availability
+    counts = [provisioned(number, up) for number in (last.prefill, last.decode)]
+    spare = "" if up == 1 else f"; with those in repair {counts[0]:,} + {counts[1]:,}"
+    if not plan.is_met:
+        return ["no number of engines that was tried keeps the SLO in simulation"]
+    more = "" if len(plan.tried) == 1 else f", where {first.prefill:,} + {first.decode:,} keep it by formula"
+    return [f"recommended {last.prefill:,} prefill + {last.decode:,} decode engines{more}{spare}"]
+
+
+def transfer_note(transfer: Disaggregation, *, assumed: bool) -> str:
+    """Return what the simulated transfers cost; ``assumed``: nobody named a model."""
+    source = " (assumed: a 70B-class model; --kv-bytes-per-token)" if assumed else ""
+    return (
+        f"simulated transfers: {transfer.kv_bytes_per_token or 0:,} bytes of KV per token{source} over links of "
+        f"{transfer.kv_bandwidth_gbps:g} GB/s; the formulas take the three constants instead"
+    )
+
+
+def disagg_document(plan: DisaggPlan) -> dict[str, object]:
+    """Return the JSON document; the first fleet is the cheapest by formula, ``recommended`` the last simulated one."""
+    tried = [
+        {
+            "prefill": each.analytic.prefill,
+            "decode": each.analytic.decode,
+            "analytic": asdict(each.analytic),
+            "verified": verification_document(each.check.whole)
+            | {
+                "until_prefilled_us": each.check.until_prefilled.value * 1e6,
+                "until_moved_us": each.check.until_moved.value * 1e6,
+                "until_token_us": each.check.until_token.value * 1e6,
+                "prefill_active": each.check.prefill_active,
+                "decode_active": each.check.decode_active,
+            },
+        }
+        for each in plan.tried
+    ]
+    up = plan.objective.availability
+    last = plan.tried[-1].analytic if plan.tried else (plan.fleets[0] if plan.fleets else None)
+    recommended = None
+    if last is not None and plan.is_met is not False:
+        recommended = {
+            "prefill": last.prefill,
+            "decode": last.decode,
+            "prefill_provisioned": provisioned(last.prefill, up),
+            "decode_provisioned": provisioned(last.decode, up),
+        }
+    return {
+        "schema_version": 1,
+        "method": "analytic",
+        "fleets": [asdict(each) for each in plan.fleets],
+        "recommended": recommended,
+        "tried": tried,
+        "met": plan.is_met,
+    }

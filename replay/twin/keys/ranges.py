@@ -59,7 +59,7 @@ def check_ranges(root: Section) -> None:
                 if path == "cluster.autoscaler.target":
                     raise ConfigError(f"{path}: got {value.value!r}, expected a number {where}") from None
                 continue
-            if not low <= number <= high:
+            if not (number <= 0 or low <= number <= high):  # 0 and less is refused where it is read
                 raise ConfigError(f"{path}: got {value.value}, expected {low:,.12g} to {high:,.12g} {where}")
 
 

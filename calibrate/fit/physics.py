@@ -191,7 +191,7 @@ def fit_physics(
             condition_number=float(np.linalg.cond(information)),
             loss=found.cost,
             noise=dict(zip(("ttft_us", "e2e_us", "tpot_us"), NOISE.tolist(), strict=False)),
-            num_requests=sum(int(one.trace.used().sum()) for one in served),
+            num_requests=sum(one.trace.num_used for one in served),
             converged=found.converged,
             method=METHOD,
             seconds=time.monotonic() - started,
@@ -256,7 +256,7 @@ def _matters(name: str, served: Sequence[Served]) -> bool:
 
 def _weight(served: Served) -> Floats:
     """Return each residual's weight [metrics, 1]: its noise, and a trace counts as so many requests at most."""
-    num_used = int(served.trace.used().sum())
+    num_used = served.trace.num_used
     if num_used == 0:
         raise TraceError(f"{served.trace.name}: got no finished request, expected at least one")
     rows = len(served.trace.observed_us)

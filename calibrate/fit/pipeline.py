@@ -85,7 +85,7 @@ def fit(  # noqa: PLR0913 - what a fit can be told
     configured coefficients.
     """
     started = time.monotonic()
-    num_requests = sum(int(trace.used().sum()) for trace in traces)
+    num_requests = sum(trace.num_used for trace in traces)
     if num_requests < MIN_REQUESTS:
         raise TraceError(f"fit: got {num_requests} finished requests, expected at least {MIN_REQUESTS}")
     if isinstance(config.latency, Physics) and latency_model is None:
@@ -274,7 +274,7 @@ def result_of(found: Refined, task: Task) -> Fit:
         condition_number=spread.condition_number,
         loss=found.loss,
         noise=dict(zip(LATENCIES, objective.noise.tolist(), strict=False)),
-        num_requests=sum(int(trace.used().sum()) for trace in task.traces),
+        num_requests=sum(trace.num_used for trace in task.traces),
         converged=found.converged,
         method=METHOD,
         seconds=0.0,

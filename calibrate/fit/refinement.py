@@ -146,7 +146,7 @@ def _loss_around(objective: Objective, theta: Floats) -> float:
 
 def _num_requests(objective: Objective) -> int:
     """Return how many requests take part in the loss."""
-    return sum(int(trace.used().sum()) for trace in objective.traces)
+    return sum(trace.num_used for trace in objective.traces)
 
 
 def runs_around(objective: Objective, theta: Floats) -> list[list[Run]]:

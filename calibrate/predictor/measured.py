@@ -71,6 +71,8 @@ def operator_table(
     """Return a table with every point once, its time the median of the rows that measured it."""
     columns = [np.asarray(list(values), np.float64) for values in features.values()]
     times = np.asarray(list(time_us), np.float64)
+    if len(times) == 0:
+        raise ProfileError(f"{operator}: got no row with a time, expected some ({source})")
     points, which = np.unique(np.column_stack(columns), axis=0, return_inverse=True)
     order = np.argsort(which.ravel(), kind="stable")
     cuts = np.flatnonzero(np.diff(which.ravel()[order])) + 1

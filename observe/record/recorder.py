@@ -175,7 +175,8 @@ class Recorder:
             return
         cost = exchange.num_lines + exchange.num_bytes // 1000
         if cost > self._lines_left:
-            exchange.blobs, exchange.stamps = [], []
+            exchange.let_go()
+            exchange.stamps = []
         else:
             self._lines_left -= cost
 
@@ -192,7 +193,8 @@ async def read_exchange(
     """Return what the exchange's blobs say, the loop given its turn every few events; let the blobs go."""
     last = exchange.stamps[-1] if exchange.stamps else None
     if not streaming:
-        blobs, exchange.blobs = exchange.blobs, []
+        blobs = exchange.blobs
+        exchange.let_go()
         return read_unstreamed(
             blobs, last, whole=exchange.failure is None, with_reply=with_reply, asked=asked, hide=hide
         )
@@ -203,5 +205,5 @@ async def read_exchange(
         if count >= events_per_slice:
             count = 0
             await asyncio.sleep(0)
-    exchange.blobs = []
+    exchange.let_go()
     return reader.finish(last, whole=exchange.failure is None)

@@ -18,7 +18,7 @@ from observe.run.pacer import Pacer
 from observe.run.progress import Progress
 from observe.run.sent_request import SentRequest
 from observe.run.timeouts import overdue_reason
-from observe.senders.exchange import Clock, Exchange, Sender, answer_limit, monotonic_ns
+from observe.senders.exchange import Clock, Exchange, Held, Sender, answer_limit, monotonic_ns
 from observe.senders.retry import is_retryable, pause_s
 from observe.settings import Limits
 
@@ -69,6 +69,7 @@ class LoadRun:
         self._on_end = on_end
         self._limits = limits
         self._id_prefix = id_prefix
+        self._held = Held()
         self._clock = clock
         self.replies = Replies()
         self._pacer = Pacer(clock=clock)
@@ -238,6 +239,7 @@ class LoadRun:
             body=body,
             headers=self._plan.headers[row],
             limit=answer_limit(self._plan.max_tokens[row]),
+            held=self._held,
         )
         request = SentRequest(
             row=row,

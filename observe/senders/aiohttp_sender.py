@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import ssl
 from types import SimpleNamespace
+from typing import Any
 
 import aiohttp
+from aiohttp.connector import Connection
 
 from observe.senders.endpoint import Endpoint
-from observe.senders.exchange import Clock, Exchange, monotonic_ns
+from observe.senders.exchange import MOST_HEADS, Clock, Exchange, monotonic_ns
 from observe.senders.retry import retry_after_s
 from observe.senders.shortage import is_own_shortage, own_shortage
 
@@ -21,6 +23,33 @@ _READ_BUFFER = 1 << 20
 
 _ERROR_BODY = 64 << 10
 """Bytes of an error answer that are kept for its message."""
+
+
+class _EndlessHeadsError(aiohttp.ClientError):
+    """More interim heads (1xx) than any server sends."""
+
+
+class _Answer(aiohttp.ClientResponse):
+    """An answer whose interim heads, which aiohttp passes over without end, are counted."""
+
+    async def start(self, connection: Connection) -> aiohttp.ClientResponse:
+        """Read heads up to the final one. Raises _EndlessHeadsError."""
+        protocol = connection.protocol
+        assert protocol is not None  # noqa: S101  the connection has just been made
+        read, num_heads = protocol.read, 0
+
+        async def counted() -> Any:  # noqa: ANN401  a head and its body, of types of aiohttp's own
+            nonlocal num_heads
+            num_heads += 1
+            if num_heads > MOST_HEADS:
+                raise _EndlessHeadsError(f"HTTP 1xx: more than {MOST_HEADS} times, expected an answer")
+            return await read()
+
+        protocol.read = counted  # type: ignore[method-assign]  # the one way in
+        try:
+            return await super().start(connection)
+        finally:
+            del protocol.read
 
 
 class AiohttpSender:
@@ -147,6 +176,7 @@ def open_session(
         read_bufsize=_READ_BUFFER,
         trace_configs=traces or [],
         trust_env=not endpoint.is_loopback,
+        response_class=_Answer,
     )
 
 
@@ -162,6 +192,8 @@ def describe(fault: BaseException, exchange: Exchange | None = None) -> str:
     """Return one line for a transport's fault: what broke, and how far the answer had come."""
     if (cause := _connect_fault(fault)) is not None:
         return cause
+    if isinstance(fault, _EndlessHeadsError):
+        return str(fault)
     if exchange is not None and exchange.stamps:
         size = sum(len(blob) for blob in exchange.blobs)
         return f"connection lost in the middle of the answer, after {size} bytes ({_words(fault)})"

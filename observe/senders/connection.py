@@ -7,7 +7,7 @@ import socket
 
 import httptools
 
-from observe.senders.exchange import Clock, Exchange
+from observe.senders.exchange import MOST_HEADS, Clock, Exchange
 from observe.senders.receive_timestamps import Receiver
 from observe.senders.retry import retry_after_s
 
@@ -16,9 +16,6 @@ _ERROR_BODY = 64 << 10
 
 _LONGEST_HEAD = 1 << 20
 """Bytes that may come before the answer's head is complete."""
-
-_MOST_HEADS = 32
-"""Heads of one answer: interim ones (1xx) before the final one."""
 
 _READS_PER_TURN = 16
 """Reads of one socket before the loop gets its turn."""
@@ -241,8 +238,8 @@ class Connection:
         elif status == _SWITCHING_PROTOCOLS or status < _FIRST_STATUS:
             self._exchange.http_status = status
             self._refused = f"HTTP {status:03d}: expected an answer"
-        elif self._num_heads > _MOST_HEADS:
-            self._refused = f"HTTP {status}: more than {_MOST_HEADS} times, expected an answer"
+        elif self._num_heads > MOST_HEADS:
+            self._refused = f"HTTP {status}: more than {MOST_HEADS} times, expected an answer"
 
     def on_body(self, piece: bytes) -> None:
         """Keep a piece of the body."""

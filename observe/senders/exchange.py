@@ -46,6 +46,28 @@ def answer_limit(max_tokens: int) -> AnswerLimit:
 
 _USUAL_LIMIT = answer_limit(4096)
 
+MOST_HEADS = 32
+"""Heads of one answer: interim ones (1xx) before the final one."""
+
+MOST_HELD_BYTES = 4 << 30
+"""What all answers that are not read yet may take; 1,000 at once of a million tokens each are a third of it."""
+
+_BLOB_BYTES = 120
+"""What Python keeps of a blob beside its bytes: the object, its stamp, and their places."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Held:
+    """What a run's answers that are not read yet take, all together: ``num_bytes`` of ``num_answers``."""
+
+    most_bytes: int = MOST_HELD_BYTES
+    num_bytes: int = 0
+    num_answers: int = 0
+
+    def has_no_room_for(self, num_bytes: int) -> bool:
+        """Return whether they take too much and an answer of so many bytes is one of the larger ones."""
+        return self.num_bytes > self.most_bytes and num_bytes * self.num_answers >= self.num_bytes
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Exchange:
@@ -53,7 +75,8 @@ class Exchange:
 
     Stamps are ns of the run's clock, None until it happens. ``blobs`` and ``stamps`` pair up: the bytes of one read
     and when they arrived; nothing is parsed before the end. ``ready_ns``: when the attempt was free to go.
-    A failure keeps what came before it. ``num_bytes`` and ``num_lines`` count the blobs, against ``limit``.
+    A failure keeps what came before it. ``num_bytes`` and ``num_lines`` count the blobs, against ``limit``;
+    ``num_held_bytes`` is this one's part of ``held``, until ``let_go``.
     """
 
     x_request_id: str
@@ -71,6 +94,8 @@ class Exchange:
     limit: AnswerLimit = _USUAL_LIMIT
     num_bytes: int = 0
     num_lines: int = 0
+    held: Held = field(default_factory=Held)
+    num_held_bytes: int = 0
 
     def fail(self, status: FailureStatus, message: str, *, is_clients: bool = False) -> None:
         """Record why the request has no answer; the first reason stands."""
@@ -83,6 +108,17 @@ class Exchange:
         self.stamps.append(stamp)
         self.num_bytes += len(blob)
         self.num_lines += blob.count(b"\n") + blob.count(b"\r")
+        taken = len(blob) + _BLOB_BYTES
+        self.held.num_answers += self.num_held_bytes == 0
+        self.num_held_bytes += taken
+        self.held.num_bytes += taken
+
+    def let_go(self) -> None:
+        """Drop the blobs: they have been read, or will not be."""
+        self.held.num_bytes -= self.num_held_bytes
+        self.held.num_answers -= self.num_held_bytes > 0
+        self.num_held_bytes = 0
+        self.blobs = []
 
     def excess(self, num_received: int = 0) -> str | None:
         """Return why the answer is longer than any can be, or None; ``num_received``: its framing included."""
@@ -91,6 +127,8 @@ class Exchange:
             return f"endless answer: more than {most.num_lines:,} lines"
         if self.num_bytes > most.num_bytes or num_received > 2 * most.num_bytes:
             return f"endless answer: more than {most.num_bytes:,} bytes"
+        if self.held.has_no_room_for(self.num_held_bytes):
+            return f"answers too large: all under way took more than {self.held.most_bytes:,} bytes of memory"
         return None
 
     def last_activity_ns(self) -> int:
@@ -100,13 +138,15 @@ class Exchange:
         return self.first_byte_ns or self.dispatched_ns or self.ready_ns
 
     def next_attempt(self, ready_ns: int) -> Exchange:
-        """Return a fresh exchange that sends the same again, free to go at ``ready_ns``."""
+        """Return a fresh exchange that sends the same again, free to go at ``ready_ns``; this one's blobs go."""
+        self.let_go()
         return Exchange(
             x_request_id=self.x_request_id,
             ready_ns=ready_ns,
             body=self.body,
             headers=self.headers,
             limit=self.limit,
+            held=self.held,
         )
 
 

@@ -152,9 +152,13 @@ def _experts(text: ModelFields, family: Family, *, num_layers: int) -> tuple[int
     size = text.integer("moe_intermediate_size") or text.needed("intermediate_size")
     shared = (text.integer("n_shared_experts") or 0) * size
     shared += text.integer("shared_expert_intermediate_size", "shared_intermediate_size") or 0
+    per_token = text.needed("num_experts_per_tok", "num_experts_per_token")
+    if per_token > number:
+        key = "num_experts_per_tok" if "num_experts_per_tok" in text else "num_experts_per_token"
+        text.fail(key, got=f"{per_token}", expected=f"at most the {number} experts that there are")
     experts = Experts(
         num_experts=number,
-        num_per_token=text.needed("num_experts_per_tok", "num_experts_per_token"),
+        num_per_token=per_token,
         intermediate_size=size,
         shared_size=size if family.has_shared_expert else shared,
     )

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 
 from replay.serve.tokens import Tokens
+
+_TRIES = 8
+"""Contents that are looked at to find one that can be forgotten."""
 
 _DIGEST_BYTES = 16  # 2⁻⁶⁴ chance of one collision among 2³² blocks
 
@@ -14,15 +18,36 @@ class BlockNumbers:
     """Numbers full blocks by their content: equal tokens up to a block's end, equal number.
 
     A block's digest covers its own tokens and the digest before it, as vLLM chains its hashes (vllm 0.32.0
-    v1/core/kv_cache_utils.py). Only the ``capacity`` blocks seen last are remembered; with several times the
-    KV cache's blocks, what is forgotten has left the cache long before, and its number goes to new content: numbers
-    stay below ``capacity``.
+    v1/core/kv_cache_utils.py). Beyond ``usual`` contents, one that was seen long ago is forgotten for each new one,
+    which gets its number, unless a cache (``is_cached``) or a request under way (``hold``) has it: then it stays, and
+    there are more, but never more than ``capacity``: numbers are below it.
     """
 
-    def __init__(self, block_size: int, *, capacity: int) -> None:
+    def __init__(
+        self,
+        block_size: int,
+        *,
+        capacity: int,
+        usual: int | None = None,
+        is_cached: Callable[[int], bool] = lambda _: False,
+    ) -> None:
         self._block_size = block_size
         self._capacity = capacity
+        self._usual = min(capacity, capacity if usual is None else usual)
+        self._is_cached = is_cached
+        self._held: Counter[int] = Counter()
         self._numbers: OrderedDict[bytes, int] = OrderedDict()
+
+    def hold(self, numbers: Iterable[int]) -> None:
+        """Keep these numbers for their contents until ``release``."""
+        self._held.update(numbers)
+
+    def release(self, numbers: Iterable[int]) -> None:
+        """Undo one ``hold``."""
+        for number in numbers:
+            self._held[number] -= 1
+            if self._held[number] <= 0:
+                del self._held[number]
 
     def of(self, tokens: Tokens, *, salt: str = "") -> list[int]:
         """Return the numbers of the tokens' full blocks; ``salt`` keeps those of different tenants apart."""
@@ -40,9 +65,18 @@ class BlockNumbers:
         if known is not None:
             self._numbers.move_to_end(digest)
             return known
-        if len(self._numbers) < self._capacity:
-            number = len(self._numbers)
-        else:
-            _, number = self._numbers.popitem(last=False)
+        number = self._free_number()
         self._numbers[digest] = number
         return number
+
+    def _free_number(self) -> int:
+        """Return a number for new content: the next one, or that of a content which is forgotten for it."""
+        if len(self._numbers) >= self._usual:
+            for _ in range(_TRIES):
+                digest, number = self._numbers.popitem(last=False)
+                if number not in self._held and not self._is_cached(number):
+                    return number
+                self._numbers[digest] = number  # in use: as good as seen just now
+        if len(self._numbers) < self._capacity:
+            return len(self._numbers)
+        return self._numbers.popitem(last=False)[1]

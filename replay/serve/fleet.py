@@ -114,6 +114,10 @@ class RealtimeFleet:
         """Return the number of the engine that serves a request."""
         return self._place_of[request][0]
 
+    def is_cached(self, hash_id: int) -> bool:
+        """Return whether an engine's prefix cache has this content."""
+        return any(engine.is_cached(hash_id) for engine in self._engines)
+
     def forget(self, request: int) -> None:
         """Let go of a request that nobody asks about any more."""
         instance, own = self._place_of.pop(request)

@@ -160,6 +160,10 @@ class QueuedFleet:
         place = self._place_of.get(request)
         return None if place is None else place[0]
 
+    def is_cached(self, hash_id: int) -> bool:
+        """Return whether an engine's prefix cache has this content."""
+        return any(engine.is_cached(hash_id) for engine in self._engines)
+
     def forget(self, request: int) -> None:
         """Let go of a request that nobody asks about any more."""
         place = self._place_of.pop(request, None)

@@ -71,6 +71,9 @@ class Realtime(Protocol):
     def forget(self, request: int) -> None:
         """Let go of a request that nobody asks about any more."""
 
+    def is_cached(self, hash_id: int) -> bool:
+        """Return whether a prefix cache has this content."""
+
 
 class RealtimeEngine:
     """Hands out each token when its time has come, and says when to look again.
@@ -159,6 +162,10 @@ class RealtimeEngine:
 
     def forget(self, request: int) -> None:
         """Do nothing: the engine's tables keep every request."""
+
+    def is_cached(self, hash_id: int) -> bool:
+        """Return whether the engine's prefix cache has this content."""
+        return self._engine.num_cached_blocks([hash_id]) == 1
 
     def reported(self, time_us: int) -> tuple[int, int, float]:
         """Return (waiting, running, share of KV blocks in use) as a router may see them at ``time_us``."""

@@ -19,6 +19,9 @@ from sim.config import UNBOUNDED
 REMEMBERED_PER_BLOCK = 4
 """Contents remembered per block of the KV cache, so that what is forgotten is long evicted."""
 
+USUALLY_AT_LEAST = 4096
+"""As many contents are remembered however small the cache is."""
+
 REMEMBERED_AT_LEAST = 1_000_000
 
 REMEMBERED_UNBOUNDED = 1 << 22
@@ -42,7 +45,7 @@ class Generation:
 
     Times are µs of the server's clock, None before they are known; ``unsent_us`` is when the oldest token
     that is ready and unsent was due. ``instance`` is None while it waits in a gateway's queue; ``refusal``: it left by
-    another way than with all its tokens.
+    another way than with all its tokens. ``hash_ids``: the numbers of its blocks' contents.
     """
 
     number: int
@@ -50,6 +53,7 @@ class Generation:
     num_prompt_tokens: int
     arrival_us: int
     changed: asyncio.Event
+    hash_ids: list[int]
     instance: int | None = None
     refusal: Refusal | None = None
     num_ready: int = 0
@@ -81,6 +85,13 @@ def num_remembered(engines: Sequence[EngineConfig]) -> int:
     return max(REMEMBERED_AT_LEAST, sum(each.num_gpu_blocks for each in engines) * REMEMBERED_PER_BLOCK)
 
 
+def num_usual(engines: Sequence[EngineConfig]) -> int:
+    """Return how many contents are kept usually: what is neither cached nor under way beyond them is forgotten."""
+    if any(each.num_gpu_blocks == UNBOUNDED for each in engines):
+        return REMEMBERED_UNBOUNDED
+    return max(USUALLY_AT_LEAST, sum(each.num_gpu_blocks for each in engines) * REMEMBERED_PER_BLOCK)
+
+
 class Twin:
     """Feeds the engine or engines, wakes at the times they name, announces tokens on ``Generation.changed``.
 
@@ -96,7 +107,12 @@ class Twin:
         self._clock_us = clock_us
         num_known = num_remembered(engines)
         self._realtime = serves(num_known)
-        self._blocks = BlockNumbers(engines[0].block_size, capacity=num_known)
+        self._blocks = BlockNumbers(
+            engines[0].block_size,
+            capacity=num_known,
+            usual=num_usual(engines),
+            is_cached=self._realtime.is_cached,
+        )
         self._live: dict[int, Generation] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -137,14 +153,16 @@ class Twin:
             arrival_us=arrival_us,
             changed=changed,
             instance=self._realtime.instance_of(number),
+            hash_ids=hash_ids,
         )
         self._live[number] = generation
+        self._blocks.hold(hash_ids)
         self._arm()
         return generation
 
     def drop(self, generation: Generation) -> None:
         """Let go of a request: abort it where its client is gone before its end."""
-        if self._live.pop(generation.number, None) is not None:
+        if self._ended(generation.number) is not None:
             generation.instance = self._realtime.instance_of(generation.number)
             self._realtime.abort(self._clock_us(), generation.number)
             if generation.instance is not None:
@@ -192,7 +210,7 @@ class Twin:
             if generation is not None:
                 self._token(generation, time_us)
         for number, way in self._realtime.exits():
-            generation = self._live.pop(number, None)
+            generation = self._ended(number)
             if generation is not None:
                 status, message = REFUSALS[way.name]
                 kind = "TooManyRequests" if status == TOO_MANY else "ServiceUnavailable"
@@ -217,9 +235,16 @@ class Twin:
         generation.last_us = time_us
         generation.num_ready += 1
         if generation.is_finished:
-            del self._live[generation.number]
+            self._ended(generation.number)
             self._count_finished(generation, metrics, time_us)
         generation.changed.set()
+
+    def _ended(self, number: int) -> Generation | None:
+        """Take a request off those under way; return it, None where it is not among them."""
+        generation = self._live.pop(number, None)
+        if generation is not None:
+            self._blocks.release(generation.hash_ids)
+        return generation
 
     def _count_finished(self, generation: Generation, metrics: Metrics, time_us: int) -> None:
         timing = self.timing(generation)

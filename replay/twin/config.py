@@ -28,6 +28,7 @@ from replay.twin.hardware import (
 )
 from replay.twin.keys.key import Key
 from replay.twin.keys.overlay import Setting, named, overlaid
+from replay.twin.keys.ranges import check_ranges
 from replay.twin.kv_offload import with_offload
 from replay.twin.latency import Chosen, check_keys, read_latency
 from replay.twin.on_record import shape_of_shipped
@@ -158,12 +159,16 @@ def _read(
             f"cluster: got one, expected a single engine here: run and replay simulate clusters ({root.file}:{line})"
         )
     root.refuse_unknown(_TOP, elsewhere=_other_places())
-    seed = root.integer("seed", least=0, most=2**64 - 1)
+    check_ranges(root)
+    seed = root.integer("seed", least=0, most=2**63 - 1)
     seed = DEFAULT_SEED if seed is None else seed
-    servers = [
-        _read_server(each, folder=path.parent, defaults=defaults, seed=seed, latency_model=latency_model)
-        for each in server_roots(root)
-    ]
+    try:
+        servers = [
+            _read_server(each, folder=path.parent, defaults=defaults, seed=seed, latency_model=latency_model)
+            for each in server_roots(root)
+        ]
+    except InvalidConfig as error:  # of a figure that other keys came to
+        raise ConfigError(f"engine.{error} ({root.file})") from error
     first = servers[0]
     cluster = read_cluster(
         root,

@@ -9,7 +9,7 @@ import numpy as np
 
 from sim.config import InvalidConfig
 from sim.fleet.availability import provisioned
-from sim.fleet.profile import GpuProfile
+from sim.fleet.profile import Busy, GpuProfile
 from sim.fleet.queueing import Wait
 from sim.fleet.workload import Floats, Lengths
 
@@ -56,15 +56,24 @@ class Infeasible(InvalidConfig):
 
 
 def pool_at(
-    profile: GpuProfile, lengths: Lengths, rate_per_s: float, *, context: int, engines: int
+    profile: GpuProfile,
+    lengths: Lengths,
+    rate_per_s: float,
+    *,
+    context: int,
+    engines: int,
+    busy: Busy | None = None,
 ) -> PoolSize:
-    """Return what a pool of so many engines does at a rate, Poisson arrivals. Raises Infeasible where nothing fits."""
+    """Return what a pool of so many engines does at a rate, Poisson arrivals. Raises Infeasible where nothing fits.
+
+    ``busy``: ``profile.busy(lengths)``, where it is known already.
+    """
     slots = profile.slots_for(lengths, context)
     if slots == 0:
         raise Infeasible(
             f"context {context}: got a KV cache of {profile.num_blocks} blocks, which holds no such request"
         )
-    busy = profile.busy(lengths)
+    busy = busy or profile.busy(lengths)
     service = busy.mean_iterations * busy.iteration_s(slots)
     wait = Wait.of(engines * slots, rate_per_s, 1.0 / service, busy.cv2)
     active = min(busy.active(rate_per_s / engines), float(slots))
@@ -74,7 +83,7 @@ def pool_at(
         slots=slots,
         utilization=rate_per_s * service / (engines * slots),
         active=active,
-        ttft_p99_s=_ttft_s(profile, lengths, wait, active=active, share=0.99),
+        ttft_p99_s=percentile_with(wait, prefill_s(profile, lengths, active=active, busy=busy), share=0.99),
         wait_p99_s=wait.percentile_s(0.99),
         tpot_s=busy.iteration_s(active),
         service_s=service,
@@ -83,25 +92,20 @@ def pool_at(
     )
 
 
-def _ttft_s(profile: GpuProfile, lengths: Lengths, wait: Wait, *, active: float, share: float) -> float:
-    """Return a percentile of TTFT: of the sum of the wait for a slot and the request's own prefill, independent.
-
-    The share of requests above x is the mean over all prompts of P(wait > x - prefill).
-    """
-    return percentile_with(wait, prefill_s(profile, lengths, active=active), share=share)
-
-
 def percentile_with(wait: Wait, seconds: Floats, *, share: float) -> float:
     """Return a percentile of a wait and a time of one's own together, independent of each other.
 
+    The share of requests above x is the mean over all own times of P(wait > x - own time).
     ``seconds``: float64 [n], the own times, equally likely.
     """
     if wait.decay_per_s == 0:
         return math.inf
-    low, high = 0.0, float(seconds.max()) + wait.percentile_s(1 - (1 - share) / 10) + PRECISION_S
+    own, counts = np.unique(seconds, return_counts=True)  # a table's prompts take few different times
+    weight = counts / len(seconds)
+    low, high = 0.0, float(own[-1]) + wait.percentile_s(1 - (1 - share) / 10) + PRECISION_S
     while high - low > PRECISION_S:
         middle = (low + high) / 2
-        if float(wait.longer_than(middle - seconds).mean()) > 1 - share:
+        if float(weight @ wait.longer_than(middle - own)) > 1 - share:
             low = middle
         else:
             high = middle
@@ -109,13 +113,13 @@ def percentile_with(wait: Wait, seconds: Floats, *, share: float) -> float:
 
 
 def prefill_s(
-    profile: GpuProfile, lengths: Lengths, *, active: float
+    profile: GpuProfile, lengths: Lengths, *, active: float, busy: Busy | None = None
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     """Return the seconds from slot to first token of each prompt, other requests computing beside it.
 
     Its iterations with the others' decodes in them, and its own compute.
     """
-    busy = profile.busy(lengths)
+    busy = busy or profile.busy(lengths)
     beside = busy.w_s + active * busy.decode_s
     return np.asarray(profile.prefill_iterations(lengths) * beside + profile.prefill_compute_s(lengths))
 
@@ -126,13 +130,13 @@ def size_pool(
     """Return the smallest pool that keeps an objective at a rate. Raises Infeasible where none does."""
     if rate_per_s <= 0:
         raise InvalidConfig(f"rate: got {rate_per_s}, expected requests per second > 0")
-    _check_possible(profile, lengths, objective)
-    at_one = pool_at(profile, lengths, rate_per_s, context=context, engines=1)
-    least = max(1, math.ceil(at_one.utilization / objective.utilization_cap - 1e-9))
+    busy = profile.busy(lengths)
+    _check_possible(profile, lengths, objective, busy=busy)
 
     def size(engines: int) -> PoolSize:
-        return pool_at(profile, lengths, rate_per_s, context=context, engines=engines)
+        return pool_at(profile, lengths, rate_per_s, context=context, engines=engines, busy=busy)
 
+    least = max(1, math.ceil(size(1).utilization / objective.utilization_cap - 1e-9))
     first = size(least)
     if broken(first, objective) is None:
         binding = broken(size(least - 1), objective) if least > 1 else None
@@ -166,9 +170,11 @@ def _final(pool: PoolSize, objective: Objective, *, binding: str) -> PoolSize:
     return replace(pool, provisioned=provisioned(pool.engines, objective.availability), binding=binding)
 
 
-def _check_possible(profile: GpuProfile, lengths: Lengths, objective: Objective) -> None:
+def _check_possible(profile: GpuProfile, lengths: Lengths, objective: Objective, *, busy: Busy) -> None:
     """Raise Infeasible where no number helps: a prefill, or an iteration, takes too long on an idle GPU."""
-    alone = float(np.percentile(prefill_s(profile, lengths, active=0.0), 99, method="inverted_cdf"))
+    alone = float(
+        np.percentile(prefill_s(profile, lengths, active=0.0, busy=busy), 99, method="inverted_cdf")
+    )
     if alone >= objective.ttft_p99_s:
         raise Infeasible(
             f"ttft_p99: got {objective.ttft_p99_s * 1e3:.0f} ms, expected more than {alone * 1e3:.0f} ms: the longest "

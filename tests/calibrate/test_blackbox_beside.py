@@ -66,7 +66,7 @@ def test_every_report_shows_it(found: Calibration, tmp_path: Path) -> None:
     assert "blackbox, not chosen" in markdown_of(found, command="")
     write_report(found, tmp_path, command="")
     assert "blackbox, not chosen" in (tmp_path / "report.html").read_text()
-    assert any(table.title == "blackbox, not chosen" for table in tables_of(found))
+    assert any(str(table.title) == "blackbox, not chosen" for table in tables_of(found))
 
 
 def test_stored_coefficients_hold_both_and_each_model_takes_its_own(

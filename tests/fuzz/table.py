@@ -13,14 +13,29 @@ from tests.observe.test_untrue_answers import UNTRUE
 
 PAGE = ROOT / "docs" / "validation.md"
 BEGIN, END = "<!-- Begin of faults: made by `make docs` -->", "<!-- End of faults -->"
-RESULTS = FOLDER / "results.json"
+FILES_BEGIN, FILES_END = "<!-- Begin of files: made by `make docs` -->", "<!-- End of files -->"
+RESULTS, SURVEY = FOLDER / "results.json", FOLDER / "survey.json"
 
 
 def page() -> str:
     """Return the page with the table as it is now."""
     text = PAGE.read_text()
-    before, _, rest = text.partition(BEGIN)
-    return f"{before}{BEGIN}\n\n{tables()}\n{END}{rest.partition(END)[2]}"
+    for begin, end, made in ((BEGIN, END, tables()), (FILES_BEGIN, FILES_END, survey_table())):
+        before, _, rest = text.partition(begin)
+        text = f"{before}{begin}\n\n{made}\n{end}{rest.partition(end)[2]}"
+    return text
+
+
+def survey_table() -> str:
+    """Return what the last ``python -m tests.fuzz.survey --record`` counted, a row per reader."""
+    found = json.loads(SURVEY.read_text())
+    corpus = {target.name.removeprefix("reader-"): len(corpus_of(target)) for target in all_targets()}
+    lines = ["| reader | damaged files | faults | once failed, in the corpus |", "|---|---:|---:|---:|"]
+    lines += [
+        f"| {name} | {each['files']:,} | {each['faults']} | {corpus[name]} |" for name, each in found.items()
+    ]
+    sums = [sum(each[key] for each in found.values()) for key in ("files", "faults")]
+    return "\n".join([*lines, f"| all | {sums[0]:,} | {sums[1]} | |"]) + "\n"
 
 
 def tables() -> str:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from observe.senders.exchange import AnswerLimit, Sender, answer_limit
+from observe.senders.exchange import AnswerLimit, Exchange, Held, Sender, answer_limit
 from tests.observe.raw_server import GOOD, HEAD, SENDERS, Answer, chunk, event, loop_factories, sent_to
 
 Result = TypeVar("Result")
@@ -79,10 +79,11 @@ MODES: dict[str, tuple[Answer, str | None]] = {
     ),
     "null bytes in the head": (Answer(first=b"HTTP/1.1 200 OK\r\nX: \x00\r\n\r\n", end="keep"), ""),
     "nothing at all": (Answer(), "connection closed before an answer"),
+    "interim heads without end": (
+        Answer(again=b"HTTP/1.1 102 Processing\r\n\r\n" * 100),
+        "more than 32 times, expected an answer",
+    ),
 }
-
-
-ENDLESS_INTERIM_HEADS = Answer(again=b"HTTP/1.1 102 Processing\r\n\r\n" * 100)
 
 
 @pytest.fixture(params=["uvloop", "asyncio"])
@@ -128,11 +129,18 @@ def test_every_mode_ends_its_request_and_no_other(
     assert hit.num_bytes <= SMALL.num_bytes + (2 << 20)  # what one read or two may bring
 
 
-def test_interim_heads_without_end_are_an_error(run: Run[Any]) -> None:
-    """aiohttp passes them over without a word: there the stall timeout ends it, since no byte of an answer came."""
-    (hit,) = run(sent_to(lambda _: ENDLESS_INTERIM_HEADS, SENDERS["sockets"]))
-    assert hit.failure is not None
-    assert "HTTP 102: more than 32 times" in hit.failure.message
+def test_answers_under_way_are_limited_together_and_the_large_ones_end() -> None:
+    """Small answers go on; what has been read makes room."""
+    held = Held(most_bytes=10_000)
+    small, large = (Exchange(x_request_id=name, held=held) for name in "ab")
+    small.take(b"x" * 100, 1)
+    assert large.excess() is None
+    large.take(b"x" * 20_000, 1)
+    assert "more than 10,000 bytes of memory" in str(large.excess())
+    assert small.excess() is None
+    large.let_go()
+    assert (large.blobs, large.excess(), small.next_attempt(0).held) == ([], None, held)
+    assert (held.num_bytes, held.num_answers) == (0, 0)
 
 
 def test_a_hundred_resets_with_the_last_bytes_leave_none_waiting(

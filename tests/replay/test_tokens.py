@@ -77,6 +77,23 @@ def test_only_the_blocks_seen_last_are_remembered_and_a_forgotten_one_gives_its_
     assert blocks.of(second) == [1]
 
 
+def test_a_number_that_a_cache_or_a_request_has_is_not_given_away() -> None:
+    cached = {0}
+    blocks = BlockNumbers(1, capacity=6, usual=3, is_cached=cached.__contains__)
+    contents = [np.array([n]) for n in range(9)]
+    assert [blocks.of(each) for each in contents[:3]] == [[0], [1], [2]]
+    blocks.hold([1])
+    assert blocks.of(contents[3]) == [2]  # the only one that nobody has
+    assert blocks.of(contents[0]) == [0]
+    blocks.hold([2])
+    assert blocks.of(contents[4]) == [3]  # all are in use: one more
+    cached.clear()
+    blocks.release([1])
+    taken = {blocks.of(each)[0] for each in contents[5:8]}
+    assert 2 not in taken
+    assert max(taken) <= 3
+
+
 def test_small_ids_keep_equal_tokens_equal_and_small_ones_as_they_are() -> None:
     ids = encode("alpha beta alpha a")
     small = small_ids(ids)

@@ -11,6 +11,7 @@ from tests.validation import (
     clusters,
     cpu,
     fleet,
+    fleet_sizes,
     h100,
     operators,
     production,
@@ -40,6 +41,7 @@ def main() -> None:
             "profiled",
             "clusters",
             "fleet",
+            "fleet-sizes",
         ),
     )
     options = parser.parse_args()
@@ -54,6 +56,7 @@ def main() -> None:
             "unfitted": lambda: servers.unfitted_table(bench, Path(work), unfitted),
             "silicon": lambda: silicon.table(options.data / "aiconfigurator_silicon"),
             "fleet": lambda: fleet.table(options.data / "aiconfigurator_silicon"),
+            "fleet-sizes": lambda: fleet_sizes.table(options.data / "fleet_cdfs"),
             "operators": lambda: operators.table(options.data),
             "clusters": lambda: clusters.table(options.data, Path(work)),
             "profiled": lambda: silicon_profiled.table(options.data),

@@ -7,7 +7,9 @@ once; only when that fails are the cells read as text and searched for what does
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -169,12 +171,28 @@ def _read_csv(path: Path, types: Mapping[str, Any], *, bad_rows: list[Any] | Non
         bad_rows.append(row)
         return "skip"
 
+    with _quiet_handler():
+        return _parsed_csv(path, types, None if bad_rows is None else skip)
+
+
+@contextmanager
+def _quiet_handler() -> Iterator[None]:
+    """Keep pyarrow from printing a traceback of its own where a row that it hands to the handler is no text."""
+    before = sys.unraisablehook
+    sys.unraisablehook = lambda said: None if said.exc_type is UnicodeDecodeError else before(said)
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
+def _parsed_csv(
+    path: Path, types: Mapping[str, Any], skip: Callable[[pacsv.InvalidRow], str] | None
+) -> pa.Table:
     return pacsv.read_csv(
         path,
-        read_options=pacsv.ReadOptions(use_threads=bad_rows is None),
-        parse_options=pacsv.ParseOptions(
-            newlines_in_values=True, invalid_row_handler=None if bad_rows is None else skip
-        ),
+        read_options=pacsv.ReadOptions(use_threads=skip is None),
+        parse_options=pacsv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
         convert_options=pacsv.ConvertOptions(
             column_types=dict(types),
             null_values=[""],

@@ -39,7 +39,8 @@ class FitTrace:
     ``done_rows``: the requests whose completions count, in the order in which they were observed; may be none.
     ``closed_loop``: (concurrency, think time in µs) where completions set the arrivals. ``max_concurrency``: the
     client's cap, where completions let go what is due. ``simulators``: those of its requests that are free, per
-    configuration; a copy with other requests has its own.
+    configuration; a copy with other requests has its own. ``counts`` [4]: how many requests have each metric;
+    ``num_used``: how many have any.
     """
 
     name: str
@@ -53,6 +54,13 @@ class FitTrace:
     simulators: dict[EngineConfig, list[Simulator]] = field(
         init=False, default_factory=dict, compare=False, repr=False
     )
+    counts: NDArray[np.int64] = field(init=False, compare=False, repr=False)
+    num_used: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Count once what every evaluation of a loss needs."""
+        object.__setattr__(self, "counts", np.isfinite(self.observed_us).sum(axis=1))
+        object.__setattr__(self, "num_used", int(self.used().sum()))
 
     def used(self) -> NDArray[np.bool_]:
         """Return which requests take part in the loss."""

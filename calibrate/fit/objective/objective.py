@@ -87,9 +87,8 @@ class Objective:
         """Return, per trace, each residual's weight: every trace counts alike, every metric in it alike."""
         weights = []
         for trace in self.traces:
-            counts = np.isfinite(trace.observed_us).sum(axis=1)
-            cells = max(1, int(np.count_nonzero(counts))) * len(self.traces)
-            weight = np.where(counts > 0, 1 / (np.maximum(counts, 1) * cells), 0.0)
+            cells = max(1, int(np.count_nonzero(trace.counts))) * len(self.traces)
+            weight = np.where(trace.counts > 0, 1 / (np.maximum(trace.counts, 1) * cells), 0.0)
             weights.append(np.broadcast_to(weight[:, None], trace.observed_us.shape))
         return weights
 
@@ -111,7 +110,7 @@ class Objective:
 
     def _prior_weight(self, name: str) -> float:
         """Return the weight of a coefficient's squared distance from where it is expected, near there."""
-        one = 1.0 / max(sum(int(trace.used().sum()) for trace in self.traces), 1)
+        one = 1.0 / max(sum(trace.num_used for trace in self.traces), 1)
         if name in self.priors:
             return float(PRIOR_REQUESTS * one / self.priors[name].width ** 2)
         return float(one / WAY_IN.get(name, np.inf) ** 2)

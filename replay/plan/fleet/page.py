@@ -85,7 +85,7 @@ def write_page(
         headlines=[
             Headline(label="GPUs", value=f"{gpus:,}"),
             *([] if cost is None else [Headline(label="Cost per year", value=f"{cost:,.0f}")]),
-            *(_headline(pool, plan.objective) for pool in plan.pools),
+            *(_headline(pool, plan) for pool in plan.pools),
         ],
         sections=sections,
         footer=f"vtwin {tool_version()} · vtwin fleet size --json prints every number of the plan",
@@ -98,20 +98,25 @@ def _lead(plan: FleetPlan) -> str:
     if plan.is_met is None:
         return f"By formula: 99 of 100 requests see their first token within {limit}. Not simulated."
     if plan.is_met:
+        if plan.together is not None:
+            seen = shown_time(plan.together.ttft_p99.value * 1e6)
+            return (
+                f"In simulation of all pools together 99 of 100 requests see their first token within {seen}."
+            )
         return f"In simulation 99 of 100 requests see their first token within {limit}."
     return f"In simulation no number that was tried keeps TTFT p99 within {limit}."
 
 
-def _headline(pool: PoolPlan, objective: Objective) -> Headline:
+def _headline(pool: PoolPlan, plan: FleetPlan) -> Headline:
     seen, formula = pool.verified, shown_time(pool.at.ttft_p99_s * 1e6)
     if seen is None:
         return Headline(label=f"TTFT p99, {pool.name}, by formula", value=formula)
-    is_met = seen.ttft_p99.value <= objective.ttft_p99_s
-    half = shown_time((seen.ttft_p99.high - seen.ttft_p99.low) / 2 * 1e6)
+    is_met = seen.ttft_p99.value <= plan.objective.ttft_p99_s
+    kept = "" if plan.together is not None else f"{'✓' if is_met else '✗'} "
     return Headline(
         label=f"TTFT p99, {pool.name}, simulated",
         value=shown_time(seen.ttft_p99.value * 1e6),
-        details=(f"{'✓' if is_met else '✗'} ± {half} (90 %)", f"by formula {formula}"),
+        details=(f"{kept}± {shown_time(seen.ttft_p99.half * 1e6)} (90 %)", f"by formula {formula}"),
     )
 
 

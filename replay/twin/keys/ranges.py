@@ -1,0 +1,84 @@
+"""What quantities of a TWIN.yaml can be, checked before anything is computed or allocated from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import yaml
+
+from traces.errors import ConfigError
+from traces.strict.section import Section
+from traces.strict.yaml_nodes import is_null, line_of, place
+
+_GPUS = (1, 65_536)
+_RATE = (1e-6, 1e9)
+_TIME_US = (0, 1e9)
+RANGES: Mapping[str, tuple[float, float]] = {
+    **dict.fromkeys(("hardware.tp", "hardware.pp", "hardware.dp", "hardware.gpus_per_node"), _GPUS),
+    **dict.fromkeys(("cluster.gpus_per_instance", "cluster.pools.gpus_per_instance"), _GPUS),
+    **dict.fromkeys(
+        (f"hardware.{name}" for name in ("network_us", "nccl_launch_us", "nccl_skew_us")), _TIME_US
+    ),
+    **dict.fromkeys(
+        (f"hardware.{name}_gb_per_s" for name in ("network", "kv_offload", "bandwidth", "link")), _RATE
+    ),
+    **dict.fromkeys((f"hardware.tflops_{name}" for name in ("16bit", "fp8", "fp4")), _RATE),
+    "hardware.tops_int8": _RATE,
+    "hardware.memory_gib": (1e-3, 1e6),
+    "hardware.gpu_memory_utilization": (1e-3, 1),
+    "hardware.kv_offloading_size": (0, 1e6),
+    "latency.defaults.tp": _GPUS,
+    "engine.kv_transfer_bandwidth": _RATE,
+    "engine.lora_step_factor": (1, 1e6),
+    "cluster.cost_per_gpu_hour": (0, 1e9),
+    "cluster.pools.cost_per_gpu_hour": (0, 1e9),
+    "cluster.autoscaler.max_instances": (1, 100_000),
+    "cluster.autoscaler.target": (1e-9, 1e12),
+    "cluster.routing.clients": (1, 100_000),
+    "cluster.routing.prefix_capacity_blocks": (1, 1e9),
+    "cluster.node_pools.max_nodes": (1, 100_000),
+}
+"""The least and the most by the key's path, in the key's unit. Other keys have ranges where they are read."""
+MAPPINGS = ("cluster.flow_control.slo_targets_us",)
+"""Keys with mappings of names that are the user's own."""
+
+
+def check_ranges(root: Section) -> None:
+    """Raise ConfigError at the first quantity out of its range; what is no number is refused where it is read."""
+    for key, node in root.nodes.items():
+        for path, value in _scalars(key, node):
+            where = f"({place(root.file, line_of(value))})"
+            if path in MAPPINGS and not is_null(value):
+                raise ConfigError(f"{path}: got {value.value!r}, expected a mapping {where}")
+            if path not in RANGES or is_null(value):
+                continue
+            low, high = RANGES[path]
+            try:
+                number = float(value.value)
+            except ValueError:
+                if path == "cluster.autoscaler.target":
+                    raise ConfigError(f"{path}: got {value.value!r}, expected a number {where}") from None
+                continue
+            if not (number <= 0 or low <= number <= high):  # 0 and less is refused where it is read
+                raise ConfigError(f"{path}: got {value.value}, expected {low:,.12g} to {high:,.12g} {where}")
+
+
+def _scalars(path: str, node: yaml.Node) -> Iterator[tuple[str, yaml.ScalarNode]]:
+    """Yield the scalars below a node with their paths: in a list the list's, in a pool the top level's."""
+    if isinstance(node, yaml.ScalarNode):
+        yield path, node
+    elif isinstance(node, yaml.SequenceNode):
+        for each in node.value:
+            yield from _scalars(path, each)
+    elif isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            inner = f"{path}.{key.value}"
+            yield from _scalars(_own(inner), value)
+
+
+def _own(path: str) -> str:
+    """Return the path without the pool whose own section it is in."""
+    for section in ("hardware", "engine", "latency", "autoscaler"):
+        if path == f"cluster.pools.{section}":
+            return section if section != "autoscaler" else "cluster.autoscaler"
+    return path

@@ -1,0 +1,63 @@
+"""Fleets of the A100 of the table for three published distributions of lengths at three rates, each simulated.
+
+What the formulas recommend, and what the token-level engine says of it: the fleet that is finally recommended must keep
+its SLO in simulation.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from replay.plan.fleet.check.pool import Verification
+from replay.plan.fleet.inputs.profiles import read_source
+from replay.plan.fleet.inputs.workload import fitting_context, read_lengths
+from replay.plan.fleet.size import Check, FleetPlan, plan_fleet
+from sim.fleet.sizing import Objective
+
+WORKLOADS = {
+    "Azure": ("azure_cdf.json", 0.5),
+    "LMSYS": ("lmsys_cdf.json", 0.5),
+    "agents": ("agent_heavy_cdf.json", 3.0),
+}
+"""File of lengths, and the limit of TTFT p99 in seconds."""
+RATES = (50.0, 200.0, 1000.0)
+
+
+def sized(data: Path, name: str, rate_per_s: float) -> FleetPlan:
+    """Return the fleet for a workload at a rate, sized and simulated as ``vtwin fleet size`` does."""
+    file, limit_s = WORKLOADS[name]
+    lengths = read_lengths(data / file)
+    context = fitting_context(lengths)
+    return plan_fleet(
+        [read_source("A100", lengths, context=context)],
+        lengths,
+        rate_per_s,
+        Objective(ttft_p99_s=limit_s),
+        context=context,
+        split=None,
+        check=Check(),
+    )
+
+
+def table(data: Path) -> str:
+    """Return the Markdown table. ``data``: the folder of the distributions."""
+    lines = [
+        "| workload, SLO | requests/s | engines by formula | recommended | TTFT p99 by formula, ms | simulated, ms | "
+        "known to | running per engine | measured, s | kept | CPU s |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name, (_, limit_s) in WORKLOADS.items():
+        for rate in RATES:
+            plan = sized(data, name, rate)
+            (pool,) = plan.pools
+            seen = pool.verified
+            assert isinstance(seen, Verification)
+            window = seen.window
+            lines.append(
+                f"| {name}, {limit_s:g} s | {rate:,.0f} | {pool.analytic.engines:,} | {pool.engines:,} | "
+                f"{pool.analytic.ttft_p99_s * 1e3:.0f} | {seen.ttft_p99.value * 1e3:.0f} | "
+                f"±{seen.ttft_p99.half / seen.ttft_p99.value:.1%} | {seen.active:.0f} | {window.begins_s:,.0f} to "
+                f"{window.ends_s:,.0f} of {window.last_s:,.0f} | {'yes' if plan.is_met else '**no**'} | "
+                f"{sum(each.cpu_s for each in pool.tried):.1f} |"
+            )
+    return "\n".join(lines)

@@ -28,8 +28,7 @@ demo: $(STAMP) ## emulated server -> observe -> fit -> held-out replay -> report
 	$(BIN)/vtwin demo
 
 test: $(STAMP) ## everything that needs no GPU and no hour
-	$(BIN)/python -c "from sim import compile_engine; compile_engine()"  # once, or every worker would compile it
-	$(BIN)/python -c "from sim.cluster.ready import compile_cluster; compile_cluster()"
+	$(BIN)/python -m tests.compile_all  # once, or every worker would compile it
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 SECONDS_EACH := 60

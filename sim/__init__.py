@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sim.records.steps import Step
     from sim.requests import Outcomes, Requests, Status
     from sim.resumable import Engine
-    from sim.simulation import Simulation, simulate
+    from sim.simulation import Simulation, Simulator, simulate
 
 __all__ = [
     "Blackbox",
@@ -48,6 +48,7 @@ __all__ = [
     "Requests",
     "Roofline",
     "Simulation",
+    "Simulator",
     "Status",
     "Step",
     "StepBatch",
@@ -73,6 +74,7 @@ _HOMES = {
     "Outcomes": "sim.requests",
     "Requests": "sim.requests",
     "Simulation": "sim.simulation",
+    "Simulator": "sim.simulation",
     "Status": "sim.requests",
     "Step": "sim.records.steps",
     "View": "sim.records.results",

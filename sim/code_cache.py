@@ -140,9 +140,6 @@ class _Implementation(caching.CompileResultCacheImpl):  # type: ignore[misc] # n
     def rebuild(self, target_context: Any, payload: Any) -> Any:  # noqa: ANN401 - numba is untyped
         """Return what was stored, ready to be called."""
         uses_runtime, *rest, called = payload
-        if not isinstance(uses_runtime, bool):  # stored by a version that left the bitcode as it is
-            target_context.refresh()
-            return super().rebuild(target_context, payload)
         if uses_runtime:
             rtsys.initialize(target_context)
         with _loading(target_context.codegen()):

@@ -27,8 +27,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 PACKAGE = Path(__file__).parent
 NOT_COMPILED = (
     "fleet",
-    "code_cache.py",
     "simulation.py",
+    "resumable.py",
     "ready.py",
     "records/results.py",
     "cluster/infrastructure",

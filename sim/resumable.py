@@ -77,6 +77,8 @@ class Engine:
         self._num_taken = np.zeros(0, np.int64)
         self._num_known_hashes = len(hash_ids)
         self._key_of_id = np.zeros(0, np.int64)
+        self._forgotten: dict[int, int] = {}  # steps taken by then, by number, the first to go first
+        self._room_for_hashes: dict[int, int] = {}  # of each number that a request was given anew
         has_stages = config.pipeline_parallel_size > 1
         can_jump = not (config.num_speculative_tokens or config.has_cpu_tier or has_stages)
         self._coalesce = coalesce and can_jump and record not in ("steps", "blocks")
@@ -166,30 +168,85 @@ class Engine:
     ) -> int:
         """Add a request that arrives at ``arrival_us``, not before the time advanced to; return its number.
 
-        ``hash_ids``: the content of its leading full blocks as dense integers that the caller handed out.
+        The number may be that of a request that was forgotten. ``hash_ids``: the content of its leading full blocks as
+        dense integers that the caller handed out.
         ``deadline_us``: when its client gives up. ``is_guided``: a grammar holds its answer.
         """
-        known = self._num_known_hashes
-        self._append_hashes(np.asarray(hash_ids, np.int64))
-        number = int(self._state.engine.queues.num_requests[0])
-        self._add(
-            Requests(
-                arrival_us=np.array([arrival_us], np.int64),
-                prompt_tokens=np.array([prompt_tokens], np.int64),
-                output_tokens=np.array([output_tokens], np.int64),
-                priority=np.array([priority], np.int64),
-                hash_offsets=np.array([known, self._num_known_hashes], np.int64),
-                hash_ids=NO_HASH_IDS,  # they are in place
-                deadline_us=None if deadline_us is None else np.array([deadline_us], np.int64),
-                is_guided=np.array([True]) if is_guided else None,
-            )
+        number = self._free_number() if deadline_us is None and not is_guided else None
+        start = self._store_hashes(np.asarray(hash_ids, np.int64), number)
+        request = Requests(
+            arrival_us=np.array([arrival_us], np.int64),
+            prompt_tokens=np.array([prompt_tokens], np.int64),
+            output_tokens=np.array([output_tokens], np.int64),
+            priority=np.array([priority], np.int64),
+            hash_offsets=np.array([start, start + len(hash_ids)], np.int64),
+            hash_ids=NO_HASH_IDS,  # they are in place
+            deadline_us=None if deadline_us is None else np.array([deadline_us], np.int64),
+            is_guided=np.array([True]) if is_guided else None,
         )
+        if number is None:
+            number = int(self._state.engine.queues.num_requests[0])
+            self._room_for_hashes[number] = len(hash_ids)
+            self._add(request)
+        else:
+            self._put(request, number)
         return number
 
-    def _append_hashes(self, hash_ids: Int64s) -> None:
-        """Append the caller's ids to ``hash_ids`` as keys of the hash table, where requests' own ids stand too."""
-        if len(hash_ids) == 0:
-            return
+    def forget(self, request: int) -> None:
+        """Let go of a request that has left, whose tokens were taken: its number goes to another later.
+
+        So an engine that runs for days keeps as many rows as it has had requests at a time. With priorities, deadlines
+        or traits, or where steps are recorded, every request keeps its row.
+        """
+        state = self._state
+        is_over = FINISHED <= state.requests[request].status <= ABORTED
+        if is_over and self._config.scheduling_policy == "fcfs" and self._record in ("none", "tokens"):
+            self._forgotten.setdefault(request, int(state.engine[0].totals.num_steps))
+
+    def _free_number(self) -> int | None:
+        """Return the number of a forgotten request that no step under way can still name, None without one."""
+        state = self._state
+        if not self._forgotten or len(state.deadline_us) or len(state.traits):
+            return None
+        number, num_steps = next(iter(self._forgotten.items()))
+        if int(state.engine[0].totals.num_steps) - num_steps <= 2 * len(state.batches):
+            return None
+        del self._forgotten[number]
+        return number
+
+    def _put(self, requests: Requests, number: int) -> None:
+        """Write one request that has not arrived yet over one that was forgotten."""
+        state = self._state
+        rows = request_records(requests, self._config, self._latency)
+        if rows["num_hashes"][0] * self._config.block_size > rows["num_prompt_tokens"][0]:
+            state.engine.settings["outputs_are_shared"] = 1
+        state.requests[number] = rows[0]
+        state.taken_in_us[number] = NEVER
+        for column in (state.preempted_us, state.num_drafts, state.token_us, state.next_decode_step):
+            if number < len(column):
+                column[number] = 0
+        if number < len(self._num_taken):
+            self._num_taken[number] = 0
+        join_requests(state, np.array([number], np.int64), NO_REQUESTS)
+
+    def _store_hashes(self, hash_ids: Int64s, number: int | None) -> int:
+        """Store the caller's ids as keys of the hash table, where requests' own ids stand too; return where they begin.
+
+        The request with a number given anew has the place of the one before it where that is large enough.
+        """
+        if number is not None and len(hash_ids) <= self._room_for_hashes.get(number, 0):
+            start = int(self._state.requests[number].hash_start)
+        else:
+            start = self._num_known_hashes
+            self._num_known_hashes += len(hash_ids)
+            if number is not None:
+                self._room_for_hashes[number] = len(hash_ids)
+        if len(hash_ids):
+            self._write_hashes(hash_ids, start)
+        return start
+
+    def _write_hashes(self, hash_ids: Int64s, start: int) -> None:
+        """Write ids as keys, new ones for contents that were never named."""
         state, queues = self._state, self._state.engine[0].queues
         highest = int(hash_ids.max())
         if highest >= len(self._key_of_id):
@@ -201,10 +258,9 @@ class Engine:
         queues.num_keys += len(new_ids)
         if queues.num_keys > len(state.hashes):
             state = state._replace(**longer_hashes(state, 2 * int(queues.num_keys)))
-        first, self._num_known_hashes = self._num_known_hashes, self._num_known_hashes + len(hash_ids)
         if self._num_known_hashes > len(state.hash_ids):
             state = state._replace(hash_ids=longer(state.hash_ids, 2 * self._num_known_hashes))
-        state.hash_ids[first : self._num_known_hashes] = self._key_of_id[hash_ids]
+        state.hash_ids[start : start + len(hash_ids)] = self._key_of_id[hash_ids]
         self._state = state
 
     def abort(self, request: int) -> None:

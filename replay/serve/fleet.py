@@ -122,6 +122,7 @@ class RealtimeFleet:
         """Let go of a request that nobody asks about any more."""
         instance, own = self._place_of.pop(request)
         del self._numbers[instance][own]
+        self._engines[instance].forget(own)
 
     def _bring(self, now_us: int) -> None:
         """Let time pass: a snapshot that is due on the way is of its own time, and the router hears of each token."""

@@ -169,6 +169,7 @@ class QueuedFleet:
         place = self._place_of.pop(request, None)
         if place is not None:
             del self._numbers[place[0]][place[1]]
+            self._engines[place[0]].forget(place[1])
 
     # -- what happens, in its order ---------------------------------------------------------------------------
 

@@ -121,6 +121,7 @@ class RealtimeEngine:
         self._engine.abort(request)
         self._due = [token for token in self._due if token[2] != request]
         heapq.heapify(self._due)
+        self.forget(request)
 
     def tokens(self, now_us: int) -> list[tuple[int, int]]:
         """Return (request, time_us) of the tokens whose time has come, in order of time."""
@@ -161,7 +162,8 @@ class RealtimeEngine:
         return 0
 
     def forget(self, request: int) -> None:
-        """Do nothing: the engine's tables keep every request."""
+        """Let the engine give the request's row to another."""
+        self._engine.forget(request)
 
     def is_cached(self, hash_id: int) -> bool:
         """Return whether the engine's prefix cache has this content."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim import Blackbox, Engine, EngineConfig, Requests, Status
+from sim import Blackbox, Engine, EngineConfig, Requests, Status, simulate
 from sim.resumable import FOREVER
 from tests.sim.strategies import Case, any_model, assert_same_outcomes, cases, examples
 
@@ -156,3 +156,63 @@ def test_an_idle_engine_has_nothing_coming() -> None:
     engine.advance(FOREVER)
     assert engine.next_time_us() is None
     assert engine.outcomes().last_token_us.tolist() == [115]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("num_gpu_blocks", [60, 400])
+def test_an_engine_that_forgets_does_what_one_that_remembers_does_with_few_rows(
+    is_async: bool, num_gpu_blocks: int
+) -> None:
+    """500 requests come by and by; who has all its tokens is forgotten at once. Prompts share and repeat contents."""
+    random, n = np.random.default_rng(5), 500
+    prompt = random.integers(1, 120, n)
+    num_ids = prompt // 16
+    offsets = np.concatenate([[0], np.cumsum(num_ids)])
+    families = random.integers(0, 12, n)
+    ids = [family * 20 + np.arange(number) for family, number in zip(families, num_ids, strict=True)]
+    requests = Requests(
+        arrival_us=np.cumsum(random.integers(1, 3000, n)),
+        prompt_tokens=prompt,
+        output_tokens=random.integers(1, 30, n),
+        priority=np.zeros(n, np.int64),
+        hash_offsets=offsets,
+        hash_ids=np.concatenate(ids),
+    )
+    config = EngineConfig(
+        max_num_seqs=8,
+        max_num_batched_tokens=64,
+        max_model_len=200,
+        num_gpu_blocks=num_gpu_blocks,
+        async_scheduling=is_async,
+    )
+    latency = Blackbox(alpha0=300, alpha1=1, alpha2=7, beta0=500, beta1=10, beta2=20)
+    expected = simulate(requests, config, latency).outcomes
+    engine = Engine(config, latency, record="tokens")
+    row_of: dict[int, int] = {}
+    left = requests.output_tokens.copy()
+    seen = []
+    last = np.zeros(n, np.int64)
+
+    def take() -> None:
+        numbers, times_us = engine.take_tokens()
+        for number, time_us in zip(numbers.tolist(), times_us.tolist(), strict=True):
+            row = row_of[number]
+            left[row] -= 1
+            last[row] = time_us
+            if left[row] == 0:
+                (status,) = engine.outcomes(slice(number, number + 1)).status
+                seen.append((row, status))
+                del row_of[number]
+                engine.forget(number)
+
+    for row in range(n):
+        engine.advance(int(requests.arrival_us[row]))
+        take()
+        row_of[feed(engine, requests, row)] = row
+    engine.advance()
+    take()
+    assert sorted(seen) == [(row, Status.OK) for row in range(n)]
+    np.testing.assert_array_equal(last, expected.last_token_us)
+    assert engine.view().num_preemptions == expected.num_preemptions.sum()
+    assert engine.view().prefix_cache_hits == expected.num_cached_tokens.sum() or num_gpu_blocks == 60
+    assert len(engine.outcomes().status) < 200

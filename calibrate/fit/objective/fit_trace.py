@@ -13,8 +13,7 @@ from calibrate.compare.engine_steps import EngineSteps
 from calibrate.compare.pair import side_of
 from calibrate.compare.saturation import saturation_of
 from calibrate.fit.objective.exposure import Timeline
-from sim import EngineConfig, Requests
-from sim.simulation import Simulator
+from sim import EngineConfig, Requests, Simulator
 
 if TYPE_CHECKING:
     from replay import TwinConfig

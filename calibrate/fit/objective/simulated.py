@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from calibrate.compare.bootstrap import Floats
 from calibrate.fit.objective.exposure import Timeline
 from calibrate.fit.objective.fit_trace import FitTrace, in_order
-from sim import EngineConfig, LatencyModel, Outcomes, Status
-from sim.simulation import Simulator
+from sim import EngineConfig, LatencyModel, Outcomes, Simulator, Status
 from traces.metrics import latencies_us
 
 

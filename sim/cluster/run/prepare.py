@@ -110,8 +110,12 @@ def new_world(
     record: Record = "none",
     records_decisions: bool = False,
     forced: Int64s | None = None,
+    runs_engines: bool = True,
 ) -> tuple[World, list[State]]:
-    """Return a cluster at its beginning, and its engines' states, which must live as long as it does."""
+    """Return a cluster at its beginning, and its engines' states, which must live as long as it does.
+
+    ``runs_engines``: False where nobody will arrive, so that no engine need be compiled.
+    """
     table, n = work.table(), len(work.requests)
     rows, delays_us, entries = shared_rows(work.requests, config)
     transfers = new_transfers(n if config.moves_kv else 0)
@@ -129,7 +133,7 @@ def new_world(
     if config.moves_kv:
         states = connected(states, config, transfers)
     engines = table_of(states)
-    loop["run_address"] = address_of_run()
+    loop["run_address"] = address_of_run() if runs_engines else 0
     fleet = new_fleet(
         config.num_instances,
         block_size=config.pools[0].engine.block_size,

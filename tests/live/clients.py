@@ -6,6 +6,7 @@ names the Python of a vLLM.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -110,12 +111,25 @@ def with_openai() -> Path:
 
 
 def bench(python: str, url: str) -> None:
-    """Run ``vllm bench serve`` of the vLLM that ``python`` has. Raises CalledProcessError where it fails."""
-    random = ["--dataset-name", "random", "--random-input-len", "64", "--random-output-len", "16"]
-    load = ["--num-prompts", "40", "--request-rate", "20", *random, "--ignore-eos"]
+    """Run ``vllm bench serve`` of the vLLM that ``python`` has, and see that every request got all its tokens.
+
+    ``VLLM_TOKENIZER``: a tokenizer's folder, or a name that is downloaded. Raises CalledProcessError where the
+    benchmark fails, and AssertionError where it counts otherwise.
+    """
+    num, tokens, result = 40, 16, FOLDER / "bench.json"
+    random = ["--dataset-name", "random", "--random-input-len", "64", "--random-output-len", str(tokens)]
+    load = ["--num-prompts", str(num), "--request-rate", "20", *random, "--ignore-eos"]
     model = ["--model", "vtwin", "--tokenizer", os.environ.get("VLLM_TOKENIZER", "gpt2"), "--base-url", url]
-    command = [str(Path(python).with_name("vllm")), "bench", "serve", *model, *load]
+    kept = ["--save-result", "--result-dir", str(result.parent), "--result-filename", result.name]
+    command = [str(Path(python).with_name("vllm")), "bench", "serve", *model, *load, *kept]
     subprocess.run(command, check=True, env={**os.environ, "OPENAI_API_KEY": "k"})
+    found = json.loads(result.read_text())
+    counted = (found["completed"], found["total_output_tokens"])
+    if counted != (num, num * tokens):
+        raise AssertionError(
+            f"vllm bench serve: got (requests, tokens) {counted}, expected {(num, num * tokens)}"
+        )
+    say(f"vllm bench serve: {num} requests, {num * tokens} tokens, mean TTFT {found['mean_ttft_ms']:.1f} ms")
 
 
 def main() -> int:

@@ -217,10 +217,11 @@ def _new_cpu_slots(num_cpu_blocks: int) -> st.Records:
 def _new_blocks(num_gpu_blocks: int) -> st.Records:
     """Return the blocks, all free in the order 1, 2, 3, …; the null block closes the ring."""
     blocks = st.records(num_gpu_blocks, dt.BLOCK)
-    numbers = np.arange(num_gpu_blocks, dtype=np.int64)
-    blocks["next_free"] = (numbers + 1) % num_gpu_blocks
-    blocks["previous_free"] = (numbers - 1) % num_gpu_blocks
-    blocks["hash_id"] = dt.NEVER
+    columns, numbers = blocks.view(np.ndarray), np.arange(num_gpu_blocks, dtype=np.uint32)
+    columns["next_free"][:-1] = numbers[1:]
+    columns["previous_free"][1:] = numbers[:-1]
+    columns["previous_free"][:1] = num_gpu_blocks - 1
+    columns["hash_id"] = dt.NEVER
     return blocks
 
 

@@ -32,7 +32,7 @@ def _is_number(value: object) -> bool:
 
 
 def _is_integers(value: object) -> bool:
-    return isinstance(value, list) and all(type(item) is int for item in value)
+    return isinstance(value, list) and set(map(type, value)) <= {int}
 
 
 COUNT: Final = Kind(words="an integer >= 0", fits=_is_count)

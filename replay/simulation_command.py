@@ -106,7 +106,7 @@ def simulate_and_write(
         if options.operator_times:
             summary["operator_times"] = times_of(single, twin)
     near = judge(summary, trace, done, twin, pacing)
-    beyond = _limits_of(simulated, twin, near)
+    beyond = _limits_of(simulated, twin, near, summary["num_by_status"])
     of_cluster = {} if fleet is None else _of_cluster(fleet, twin, options=options)
     score = fitness(summary, options.fitness_weights) if options.fitness_weights else None
     if output is not None:
@@ -371,11 +371,14 @@ def _fleet_sections(fleet: FleetRun, twin: TwinConfig, *, options: SimulationOpt
     return fleet_sections(FleetView(run=fleet, cluster=twin.cluster, found=found, summary=summary))
 
 
-def _limits_of(simulated: Trace, twin: TwinConfig, near: NearCapacity | None) -> tuple[str, ...]:
-    """Tell and return where the run goes beyond the fitted loads and lengths, and how near it is to saturation."""
+def _limits_of(
+    simulated: Trace, twin: TwinConfig, near: NearCapacity | None, num_by_status: Mapping[str, int]
+) -> tuple[str, ...]:
+    """Tell and return how far the run goes beyond what was fitted, how near to saturation it is, and who fails."""
+    from replay.trace.simulation_summary import failures_note
     from replay.twin.fitted_range import extrapolation_note, range_of
 
-    found = [None if near is None else near.text()]
+    found = [None if near is None else near.text(), failures_note(num_by_status)]
     if twin.fitted is not None:
         found.insert(0, extrapolation_note(twin.fitted, range_of([simulated], [None])))
     notes = tuple(note for note in found if note is not None)

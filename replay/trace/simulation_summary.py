@@ -28,6 +28,8 @@ from traces.files.write import tool_version
 from traces.slo import Goodput, goodput
 
 SCHEMA_VERSION = 1
+MOST_FAILED = 0.01
+"""A larger share of requests without an answer is told: the latencies are of the others."""
 
 Verdict = Literal["stable", "near saturation", "overloaded"]
 
@@ -371,6 +373,18 @@ def _goodput_lines(summary: Summary) -> list[str]:
             f"{name:<12}{each['num_requests']:>12,}{share:>12}{_shown(each['good_per_s']):>12}  {by_latency}"
         )
     return lines
+
+
+def failures_note(num_by_status: Mapping[str, int]) -> str | None:
+    """Return the line for requests that were not answered, where they are more than one in a hundred."""
+    failed = {status: n for status, n in num_by_status.items() if status not in ("ok", "incomplete") and n}
+    num, num_failed = sum(num_by_status.values()), sum(failed.values())
+    if num_failed <= MOST_FAILED * num or num_failed == num:
+        return None
+    counts = ", ".join(f"{n:,} {status}" for status, n in failed.items())
+    return (
+        f"{num_failed / num:.1%} of the requests are not answered ({counts}): every latency is of the others"
+    )
 
 
 def why_none_finished(summary: Summary, engine: EngineConfig) -> str:

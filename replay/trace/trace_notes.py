@@ -187,4 +187,8 @@ def _header_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
         )
     if trace.header.kv_offload is not None and engine.num_cpu_blocks == 0:
         notes.append("kv_offload: the trace's server had a second KV tier, the twin has none")
+    if trace.header.client is not None and trace.header.client.interrupted:
+        notes.append(
+            f"the run was interrupted: the trace has the {len(trace):,} requests that were sent by then"
+        )
     return tuple(notes)

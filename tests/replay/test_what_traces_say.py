@@ -24,11 +24,14 @@ from traces import (
     ConfigError,
     Header,
     Trace,
+    TraceError,
     make_trace,
     read_trace,
     request_metrics,
     write_trace,
 )
+from traces.header import ClientInfo
+from traces.importers.recorded import read_recorded
 from traces.workload import synth
 from traces.workload.spec.read import parse_spec
 
@@ -425,3 +428,31 @@ def test_what_a_trace_says_costs_what_the_settings_say_and_is_noted_where_they_s
     assert trace_notes(trace, twin(**settings)) == ()
     plain = simulate_trace(workload(), twin(**settings))[0].column("last_token_time_us")
     assert plain.tolist() == simulate_trace(workload(), twin())[0].column("last_token_time_us").tolist()
+
+
+def test_requests_that_are_not_answered_are_told_with_the_figures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("twin.yaml").write_text(
+        TWIN.replace("POLICY", "fcfs").replace("max_num_seqs: 2,", "max_num_seqs: 2, max_model_len: 100,")
+    )
+    lengths = ["--prompt-tokens", "60", "--prompt-tokens-stdev", "40", "--output-tokens", "5", "--seed", "1"]
+    assert vtwin.main(["run", "--config", "twin.yaml", "--rate", "5", "--num-requests", "50", *lengths]) == 0
+    said = capsys.readouterr().err
+    assert re.search(r"note: \d+\.\d% of the requests are not answered \(\d+ rejected\): every latency", said)
+
+
+def test_an_interrupted_run_is_told_to_be_one() -> None:
+    trace = workload()
+    cut = replace(trace, header=replace(trace.header, client=ClientInfo(interrupted=True)))
+    twin = TwinConfig(engine=EngineConfig(), latency=Blackbox(beta0=1))
+    assert any("interrupted" in note for note in trace_notes(cut, twin))
+    assert not any("interrupted" in note for note in trace_notes(trace, twin))
+
+
+def test_a_short_result_of_vllm_bench_is_named_with_what_it_lacks(tmp_path: Path) -> None:
+    path = tmp_path / "bench.json"
+    path.write_text(json.dumps({"completed": 3, "mean_ttft_ms": 12.5}))
+    with pytest.raises(TraceError, match="--save-detailed"):
+        read_recorded(path)

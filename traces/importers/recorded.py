@@ -38,6 +38,11 @@ def read_recorded(path: Path, *, events: bool = False) -> Trace:
     except TraceError as error:
         if path.suffix not in (".csv", ".json", ".jsonl") or not path.is_file() or has_header(path):
             raise
+        if path.suffix == ".json" and b'"mean_ttft_ms"' in path.read_bytes()[:_HEAD_BYTES]:
+            raise TraceError(
+                f"{path}: got a result of vllm bench without the times of its requests, expected one that was saved "
+                "with --save-detailed"
+            ) from error
         raise TraceError(
             f"{path}: got a file that is neither a trace nor of a known format, expected one of them; "
             f"`vtwin trace convert {path} --from FORMAT --output STEM` reads a format that you name"

@@ -50,11 +50,14 @@ def twin_for(path: Path, model: str | None, *, fit: bool) -> TwinConfig:
     """
     from calibrate.fit.objective.coefficients import GUESS
     from replay import load_config
+    from replay.twin.placeholder import placeholder_notes
     from sim import Blackbox, Physics
 
     if not (fit and model in ("auto", "blackbox", "extended")):
         return load_config(path, latency_model=model)
     twin = load_config(path)
+    expected = placeholder_notes(twin.latency)  # what a fit is there to replace
+    twin = replace(twin, notes=tuple(note for note in twin.notes if note not in expected))
     is_start = isinstance(twin.latency, Blackbox) or (model == "auto" and isinstance(twin.latency, Physics))
     return twin if is_start else replace(twin, latency=Blackbox(**GUESS))
 

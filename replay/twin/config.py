@@ -32,6 +32,7 @@ from replay.twin.keys.ranges import check_ranges
 from replay.twin.kv_offload import with_offload
 from replay.twin.latency import Chosen, check_keys, read_latency
 from replay.twin.on_record import shape_of_shipped
+from replay.twin.placeholder import placeholder_notes
 from replay.twin.profiled import profile_notes
 from replay.twin.startup import startup_faults
 from sim.config import UNBOUNDED, Compatibility, EngineConfig, InvalidConfig
@@ -242,6 +243,7 @@ def _read_server(
         gpus_of_pools=() if hardware is None else ((hardware.gpu.name, hardware.num_gpus),),
         notes=(
             *reasons,
+            *placeholder_notes(chosen.model),
             *chosen.notes,
             *(hardware.notes(chosen.model) if hardware else ()),
             *stages_notes(engine, chosen.model),

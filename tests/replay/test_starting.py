@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 import vtwin
+from calibrate.latency_table import twin_for
 from replay.twin.config import TwinConfig, load_config
 from replay.twin.start.from_serve import start_from_header, start_from_serve, start_from_server, twin_text
 from replay.twin.start.serve_flags import parse_serve
@@ -49,6 +50,17 @@ def test_a_command_line_without_flags_makes_a_twin_that_loads_and_says_what_it_a
     for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "num_gpu_blocks", "latency"):
         assert any(note.startswith(name) for note in notes)
         assert any(line.startswith(f"# {name}") for line in text.splitlines())
+
+
+def test_times_that_nobody_measured_are_told_at_every_run_but_not_by_the_fit_that_replaces_them(
+    tmp_path: Path,
+) -> None:
+    text, _ = twin_text(start_from_serve("vllm serve org/model"))
+    assert any("placeholders" in note for note in loaded(text, tmp_path).notes)
+    assert not any("placeholders" in note for note in loaded(text.replace("5000", "5001"), tmp_path).notes)
+    assert not any(
+        "placeholders" in note for note in twin_for(tmp_path / "twin.yaml", "auto", fit=True).notes
+    )
 
 
 def test_no_flag_is_dropped_and_no_secret_told(tmp_path: Path) -> None:

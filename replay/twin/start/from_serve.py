@@ -13,6 +13,7 @@ from replay.model.shipped import shipped_config
 from replay.twin.config_keys import RULES_VERSION
 from replay.twin.defaults_write import quoted
 from replay.twin.engine_defaults import LIMITS, Server, with_defaults
+from replay.twin.placeholder import PLACEHOLDER
 from replay.twin.start.serve_flags import Flag, parse_serve
 from replay.twin.start.speculation import from_counters
 from sim.config import UNBOUNDED, EngineConfig, InvalidConfig
@@ -22,7 +23,7 @@ from traces.errors import ConfigError
 if TYPE_CHECKING:
     from traces.header import Header, ServerInfo
 
-GUESS = "{alpha0: 1000, alpha1: 1, alpha2: 0, beta0: 5000, beta1: 20, beta2: 100}"
+GUESS = f"{{{', '.join(f'{name}: {value}' for name, value in PLACEHOLDER.items())}}}"
 """µs, of no server: where the search of a fit starts."""
 
 OUTSIDE = (

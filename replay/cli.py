@@ -421,11 +421,11 @@ def serve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     )
 
 
-@config_app.command()
+@config_app.command(epilog="Example: vtwin config show twin.yaml")
 @with_code_option
 def show(
     config: Annotated[
-        Path | None, typer.Argument(metavar="[TWIN.yaml]", show_default=False, help="The file to show.")
+        Path | None, typer.Argument(metavar="TWIN.yaml", show_default=False, help="The file to show.")
     ] = None,
     option: Annotated[
         Path | None, typer.Option("--config", metavar="TWIN.yaml", help="The same, as an option.")
@@ -442,12 +442,15 @@ def show(
     typer.echo(dump_config(_load(path, defaults, anyway=True)), nl=False)
 
 
-@config_app.command("from-serve")
+@config_app.command(
+    "from-serve",
+    epilog="Example: vtwin config from-serve 'vllm serve MODEL --max-num-seqs 128' --gpu H100 > twin.yaml",
+)
 def from_serve(
     command: Annotated[
         str | None,
         typer.Argument(
-            metavar="['vllm serve MODEL …']", show_default=False, help="The server's command line, in quotes."
+            metavar="'vllm serve MODEL …'", show_default=False, help="The server's command line, in quotes."
         ),
     ] = None,
     from_trace: Annotated[

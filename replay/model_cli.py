@@ -32,7 +32,7 @@ def _model() -> None:
     """Say what a model needs and what a GPU can give it."""
 
 
-@model_app.command()
+@model_app.command(epilog="Example: vtwin model info --model-config Qwen/Qwen3-14B --gpu H100 --tp 2")
 def info(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     model_config: Annotated[
         str,
@@ -100,7 +100,9 @@ def info(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         typer.echo(terminal(f"note: {note}"), err=True)
 
 
-@model_app.command()
+@model_app.command(
+    epilog="Example: vtwin model compare --model-config Qwen/Qwen3-14B --gpus H100,L40S --slo ttft_p99=500ms --rate 5"
+)
 @with_code_option
 @with_workload_options
 def compare(  # noqa: PLR0913, PLR0917 - a command's options are its parameters

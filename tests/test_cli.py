@@ -15,6 +15,7 @@ import typer
 import typer.main
 
 import vtwin
+from tests.docs.commands import commands_of
 from traces.errors import ConfigError, ServerError, TraceError, VtwinError
 
 HELP_CPU_S = 0.3  # of `vtwin --help`; as CPU time, which other work on the machine does not stretch
@@ -317,6 +318,21 @@ def test_the_help_of_a_command_ends_with_an_example_whose_options_exist(
     assert words[:2] == ["vtwin", command]
     before = shown.removesuffix(example)
     assert [word for word in words if word.startswith("--") and f"{word} " not in before] == []
+
+
+def test_the_help_of_every_command_of_a_group_ends_with_an_example_whose_options_exist(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    root = typer.main.get_command(vtwin.build_app(vtwin.COMMANDS))
+    paths = [path.split()[1:] for path, _ in commands_of(root, "vtwin")]
+    for path in (each for each in paths if len(each) == 2):
+        assert vtwin.main([*path, "--help"]) == 0
+        shown = " ".join(capsys.readouterr().out.split())
+        before, mark, example = shown.rpartition(f"Example: vtwin {' '.join(path)} ")
+        assert mark, path
+        options = [word for word in example.split() if word.startswith("--")]
+        # of a server's command line in quotes, vLLM's own
+        assert [word for word in options if f"{word} " not in before] in ([], ["--max-num-seqs"]), path
 
 
 def test_a_process_ends_without_a_last_look_at_its_objects(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,7 @@ DialectOption = Annotated[
 ]
 
 
-@trace_app.command()
+@trace_app.command(epilog="Example: vtwin trace check run")
 def check(
     trace: TraceArgument,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
@@ -66,7 +66,7 @@ def check(
         raise typer.Exit(EXIT_PROBLEMS)
 
 
-@trace_app.command()
+@trace_app.command(epilog="Example: vtwin trace info run")
 def info(
     trace: TraceArgument,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
@@ -85,7 +85,7 @@ def info(
         typer.echo("\n".join(map(terminal, describe(summary))))
 
 
-@trace_app.command()
+@trace_app.command(epilog="Example: vtwin trace convert azure_conv.csv --from azure --output azure")
 def convert(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     file: Annotated[Path, typer.Argument(metavar="FILE", help="File (or folder of a run) to convert.")],
     source: Annotated[
@@ -201,7 +201,7 @@ def _cut(
     return Cut(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
 
 
-@trace_app.command()
+@trace_app.command(epilog="Example: vtwin trace synth --workload load.yaml --output day")
 @with_workload_options
 def synth(
     workload: WorkloadOptions,
@@ -218,7 +218,7 @@ def synth(
     _write(drawn, output, dialect=dialect, overwrite=overwrite)
 
 
-@trace_app.command("export")
+@trace_app.command("export", epilog="Example: vtwin trace export run --metrics --output run.parquet")
 def export_table(
     trace: Annotated[Path, typer.Argument(metavar="STEM", help="The trace, or a public file of requests.")],
     output: Annotated[

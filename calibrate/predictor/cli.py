@@ -28,7 +28,9 @@ def _predictor() -> None:
     """Make a latency model from measured operators."""
 
 
-@predictor_app.command()
+@predictor_app.command(
+    epilog="Example: vtwin predictor train --profile h100 --model-config Qwen/Qwen3-14B --gpu H100 --output steps.json"
+)
 def train(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     profile: Annotated[
         list[Path],

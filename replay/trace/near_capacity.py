@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 MARGIN = 0.05
 """How close to capacity a run has to come, and how far off a twin's capacity may well be."""
+HARDLY = 0.05
+"""A TTFT that moves by no more than the capacity is not amplified by a queue."""
 LEAST = 20
 """Fewer requests have no capacity to speak of."""
 QUEUEING = 2.0
@@ -65,6 +67,11 @@ class NearCapacity:
             else f"{self.utilization:.0%} of the simulated capacity of {self.capacity_per_s:.3g} requests/s"
         )
         own, low, high = (_milliseconds(value) for value in (self.ttft_us, self.low_us, self.high_us))
+        if max(self.high_us - self.ttft_us, self.ttft_us - self.low_us) <= HARDLY * self.ttft_us:
+            return (
+                f"near saturation ({where}), yet TTFT hardly depends on it: a capacity {MARGIN:.0%} off moves its mean "
+                f"of {own} ms to between {low} and {high} ms"
+            )
         return (
             f"near saturation ({where}): do not trust TTFT here. A capacity {MARGIN:.0%} off moves its mean of {own} "
             f"ms to between {low} and {high} ms"

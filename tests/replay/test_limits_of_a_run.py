@@ -172,3 +172,19 @@ def test_a_long_time_is_told_in_whole_milliseconds() -> None:
         high_us=1.234567e7,
     )
     assert near.text().endswith("moves its mean of 7,500 ms to between 812.3 and 12,346 ms")
+
+
+def test_taken_seats_at_which_ttft_hardly_moves_are_not_called_untrustworthy() -> None:
+    steady = NearCapacity(
+        rate_per_s=5.0,
+        utilization=None,
+        capacity_per_s=9.0,
+        seats=8,
+        num_seats=8,
+        ttft_us=37_670.0,
+        low_us=37_190.0,
+        high_us=37_800.0,
+    )
+    assert "do not trust" not in steady.text()
+    assert "hardly depends" in steady.text()
+    assert "do not trust" in replace(steady, high_us=45_000.0).text()

@@ -175,7 +175,7 @@ class Simulator:
     """The same requests simulated with one latency model after another, as a fit does; one thread at a time.
 
     The outcomes are ``simulate``'s, bit for bit. The engine's arrays are laid out once and copied back before each
-    run: of 50 requests that saves nine tenths of the time. Raises InvalidConfig as ``simulate`` does.
+    run: of 50 requests that saves three quarters of the time. Raises InvalidConfig as ``simulate`` does.
     """
 
     def __init__(

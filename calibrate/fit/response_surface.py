@@ -25,9 +25,9 @@ SHAPED_REACH = 1.5
 """How far a surface of shaped points is trusted, in standard deviations of theirs; a step goes twice as far at most."""
 REWEIGHTINGS = 6
 THREADS = 2
+"""Simulations at a time; the engine runs without the interpreter's lock."""
 WORTH_A_THREAD = 500
 """Requests of a trace from which on threads pay: of fewer the engine, which needs no lock, takes the smaller part."""
-"""Simulations at a time; the engine runs without the interpreter's lock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

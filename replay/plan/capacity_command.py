@@ -13,13 +13,14 @@ import typer
 from replay.plan.capacity import Capacity, find_capacity, short_run_note
 from replay.plan.capacity_text import column, document, lines
 from replay.plan.draws import length_span, lengths_text
-from replay.plan.side_by_side import side_by_side, terminal_width
+from replay.plan.side_by_side import side_by_side
 from replay.plan.variants import Variant
 from replay.simulation_command import working
 from replay.twin.fitted_range import extrapolation_note
 from traces.files.write import tool_version
 from traces.run_slo import RunLimit
 from traces.strict.escape import terminal
+from traces.units import terminal_width
 
 if TYPE_CHECKING:
     from replay.twin.config import TwinConfig

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Mapping, Sequence
 
 LEAST_WIDTH = 12
 GAP = 2
-
-
-def terminal_width() -> int | None:
-    """Return how many columns there are to fill; None where the output is no terminal and has no width."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def side_by_side(columns: Sequence[Mapping[str, str]], *, width: int | None) -> str:

@@ -164,9 +164,9 @@ def _told(
 
 def _show(table: pd.DataFrame, asked: Grid, *, x: str | None, y: str | None, report: Path | None) -> None:
     """Print the front, and write its page where one is asked for."""
-    from replay.plan.side_by_side import terminal_width
     from replay.plan.sweep.front import NOT_SETTINGS, front_of
     from replay.plan.sweep.show import lines, write_page
+    from traces.units import terminal_width
 
     settings = tuple(
         dict.fromkeys(name for run in asked.runs for name in run.columns() if name not in NOT_SETTINGS)

@@ -44,7 +44,7 @@ def _blocks(console: Console, table: Table) -> list[Table]:
     from copy import copy
 
     label, *left = table.columns
-    blocks = []
+    blocks: list[Table] = []
     while True:
         block = copy(table)
         block.columns = [label, *left]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from calibrate.distinct_runs import has_lengths_of
 from calibrate.misfit import largest_misfit
 
 if TYPE_CHECKING:
     from calibrate.findings import Calibration
-    from traces import Trace
 
 BAD_LOSS = 1.5
 """A normal spread of one noise has a mean loss of 0.7. Twice that says that the noise, measured at the middle of the
@@ -16,9 +16,6 @@ errors, does not describe their tails: some of the traces are not explained."""
 
 FAILURES = 0.01
 """A larger share of failed requests is a warning."""
-
-FEWEST_ALIKE = 10
-"""So many equal prompts in a row are no chance."""
 
 MUCH = 0.05
 """A mean E2E that may be off by less at 1.5 times the highest fitted load is no warning; the fit's section says it."""
@@ -82,28 +79,13 @@ def _alike(calibration: Calibration) -> list[str]:
     for each in calibration.traces:
         if each.role != "held out":
             continue
-        other = next((one for one in fitted if _has_lengths_of(each.source.trace, one.trace)), None)
+        other = next((one for one in fitted if has_lengths_of(each.source.trace, one.trace)), None)
         if other is not None:
             lines.append(
                 f"hold-out: {each.source.name} has the same lengths as {other.name}, which was fitted, so it tests "
                 "less than other requests would. Draw them with another --seed"
             )
     return lines
-
-
-def _has_lengths_of(one: Trace, other: Trace) -> bool:
-    """Return whether the shorter of two traces has the prompts and answers of the other, in the same order."""
-    n = min(len(one), len(other))
-    columns = ("server_input_tokens", "input_tokens", "max_tokens")
-    known = [name for name in columns if one.column(name).notna().any() and other.column(name).notna().any()]
-    return (
-        n >= FEWEST_ALIKE
-        and bool(known)
-        and all(
-            one.column(name)[:n].reset_index(drop=True).equals(other.column(name)[:n].reset_index(drop=True))
-            for name in known
-        )
-    )
 
 
 def _failed(calibration: Calibration) -> list[str]:

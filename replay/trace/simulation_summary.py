@@ -313,6 +313,11 @@ def _sending_us(trace: Trace) -> int | None:
     return None if sent is pd.NA else int(sent)
 
 
+def has_idle_end(summary: Summary) -> bool:
+    """Return whether a good part of an open loop's time went by after its last request was sent."""
+    return bool(_tail(summary))
+
+
 def _tail(summary: Summary) -> list[tuple[str, str]]:
     """Return the line that says why a server that keeps up has a throughput below the rate that was offered."""
     if (

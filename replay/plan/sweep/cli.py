@@ -36,12 +36,14 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         ),
     ],
     output: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             metavar="TABLE.parquet",
-            help="The table, a row a run. Runs that it has already are not simulated again.",
+            help="The table, a row a run. Runs that it has already are not simulated again. Default: the grid's name "
+            "with .parquet, in this folder.",
+            show_default=False,
         ),
-    ],
+    ] = None,
     jobs: Annotated[
         int | None,
         typer.Option(
@@ -94,6 +96,7 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from traces.atomic import check_place
     from traces.errors import ConfigError
 
+    output = output or Path(f"{grid.stem}.parquet")
     if output.suffix != ".parquet":
         raise ConfigError(f"--output: got {output}, expected a name that ends in .parquet")
     asked = read_grid(grid)

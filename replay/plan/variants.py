@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from traces import Trace
 
 
-OFFERED = "offered requests/s"
+OFFERED = "  offered"
 IDLE_END = "requests/s: over the whole run; at its end the last answers come and no request is sent"
 """What explains a throughput below the rate that was sent."""
 
@@ -135,8 +135,13 @@ def table(results: Sequence[VariantResult], *, width: int | None) -> str:
     unanswered = [each.variant.twin.is_unanswered for each in results]
     shown = side_by_side(mark_unanswered(columns, unanswered), width=width)
     notes = [UNANSWERED] if any(unanswered) else []
-    notes += [IDLE_END] if any(has_idle_end(each.summary) for each in results) else []
+    notes += [IDLE_END] if any(_is_idle_at_end(each.summary) for each in results) else []
     return "\n".join([shown, "", *notes]) if notes else shown
+
+
+def _is_idle_at_end(summary: Summary) -> bool:
+    """Return whether a server that keeps up answers less than it was sent, its run ending without new requests."""
+    return summary["verdict"] != "overloaded" and has_idle_end(summary)
 
 
 def _column(result: VariantResult) -> dict[str, str]:
@@ -148,8 +153,8 @@ def _column(result: VariantResult) -> dict[str, str]:
         **result.variant.varied,
         "requests": f"{summary['num_requests']:,}",
         "failed": f"{num_failed:,}" if num_failed else "",
-        OFFERED: _number(summary["offered_rate_per_s"]),
         "requests/s": _number(summary["request_throughput"]),
+        OFFERED: _number(summary["offered_rate_per_s"]),
         "output tokens/s": _number(summary["output_token_throughput"]),
         **_times("TTFT", summary["ttft_us"]),
         **_times("TPOT", summary["tpot_us"]),

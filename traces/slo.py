@@ -28,6 +28,9 @@ SLO_METRICS: Final = {
 }
 """The latencies that may be limited, with their column of ``request_metrics``; ITL is a request's mean."""
 
+MOST_FAILED: Final = 0.01
+"""A larger share of requests without an answer: latencies are of the others only, and no objective counts as kept."""
+
 NO_CLASS: Final = "none"
 """The name of requests without a service class in a result."""
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from calibrate.distinct_runs import has_lengths_of
 from calibrate.misfit import largest_misfit
+from traces.slo import MOST_FAILED
 
 if TYPE_CHECKING:
     from calibrate.findings import Calibration
@@ -13,9 +14,6 @@ if TYPE_CHECKING:
 BAD_LOSS = 1.5
 """A normal spread of one noise has a mean loss of 0.7. Twice that says that the noise, measured at the middle of the
 errors, does not describe their tails: some of the traces are not explained."""
-
-FAILURES = 0.01
-"""A larger share of failed requests is a warning."""
 
 MUCH = 0.05
 """A mean E2E that may be off by less at 1.5 times the highest fitted load is no warning; the fit's section says it."""
@@ -94,7 +92,7 @@ def _failed(calibration: Calibration) -> list[str]:
     for each in calibration.traces:
         status = each.source.trace.column("status")
         num_failed = int((status.notna() & (status != "ok")).sum())
-        if num_failed > FAILURES * len(status):
+        if num_failed > MOST_FAILED * len(status):
             lines.append(
                 f"failures: {num_failed:,} of the {len(status):,} requests of {each.source.name} failed. Only the "
                 "others are compared, and what failed loaded the server less than the twin"

@@ -27,14 +27,12 @@ from traces import (
     select_rows,
 )
 from traces.files.write import tool_version
-from traces.slo import Goodput, goodput
+from traces.slo import MOST_FAILED, Goodput, goodput
 from traces.units import four_digits, tail_text
 
 SCHEMA_VERSION = 1
 COLUMN = 9
 """Width of a column of figures: the table fits into 60 columns."""
-MOST_FAILED = 0.01
-"""A larger share of requests without an answer is told: the latencies are of the others."""
 
 Verdict = Literal["stable", "near saturation", "overloaded"]
 

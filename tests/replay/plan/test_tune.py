@@ -11,6 +11,7 @@ import pytest
 
 import vtwin
 from replay.plan.capacity import TOLERANCE, find_capacity, short_run_note
+from replay.plan.capacity_text import facts_of
 from replay.plan.tune.candidates import candidates_of
 from replay.plan.tune.flags import flags_of
 from replay.plan.tune.live import at_rate
@@ -104,6 +105,8 @@ def test_a_run_too_short_for_queues_to_grow_is_told(config: Path) -> None:
     for number in (60, 2000):
         capacity = find_capacity([drawn(number)], twin, LIMITS, with_binding=False)
         notes.append(short_run_note(capacity, number))
+        (answer, *_) = facts_of(capacity, LIMITS, engine=twin.engine, num_requests=number, lengths="")
+        assert answer[1].endswith(", too high: the runs are too short") is (number == 60)
     assert notes[0] is not None
     assert notes[0].startswith("60 requests take only ")
     assert notes[1] is None

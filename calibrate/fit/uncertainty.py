@@ -31,7 +31,7 @@ CURVED = ("concavity", "kappa", "u0", "tau_s")
 WIDENED = 1.5
 """How many times wider their intervals are made, and that of beta2 beside a concavity: of 40 fits to simulated servers
 the plane's intervals held u0 in 60 %, beta2 in 70 % and kappa in 73 %."""
-FLAT_REACH = 0.1
+FLAT_REACH = 0.07
 """How far, relative to the coefficients, a plane holds in blackbox, which is a straight line in each: the nearer the
 points, the less of a slope is the coefficient's, and the more is which step an arrival falls into."""
 FLAT_POINTS = 36

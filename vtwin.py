@@ -22,6 +22,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
+import click
 import typer
 import typer.core
 import typer.main
@@ -84,29 +85,24 @@ EXAMPLES = {
     "demo": "vtwin demo --output demo",
 }
 """A call of each command, shown at the end of its help."""
-METAVARS = {
-    "<int>": "N",
-    "<int range>": "N",
-    "<float>": "X",
-    "<float range>": "X",
-    "<str>": "TEXT",
-    "<path>": "PATH",
-}
-"""What help shows for the value of an option, in place of the name of its Python type."""
+METAVARS = {"integer": "N", "integer range": "N", "float": "X", "float range": "X"}
+"""What help shows for the value of an option, in place of the name of its type; others are shown as click has them."""
 CELLS_OF_OPTION = 6
 """What typer shows of an option: four kinds of names, type, text; and before them whether one must give it."""
 LONG_RUNNING = {"observe", "serve", "validate", "demo", "selfcheck"}
 """Commands that leave Python's collector of unused objects as it is, or set it themselves."""
 RARELY = (200_000, 20, 20)
 """How seldom that collector looks, for all others: imports make a great many objects, all of which stay in use."""
-PYDANTIC_MESSAGES = {
-    r"Input should be an? valid (\w+)(, unable to parse.*?)?(?=$| \()": r"expected a \1",
+CLICK_MESSAGES = {
+    r"(?<=': )('.*'|\S+) is not a valid (float|integer)\.": r"got \1, expected a \2",
+    r"expected a float": "expected a number",
     r"expected a integer": "expected an integer",
-    r"Input should be greater than or equal to ": "expected at least ",
-    r"Input should be less than or equal to ": "expected at most ",
-    r"Input should be ": "expected ",
+    r"(?<=': )('.*'|\S+) is not in the range (\S+)<=x<=(\S+)\.": r"got \1, expected \2 to \3",
+    r"(?<=': )('.*'|\S+) is not in the range x>=(\S+)\.": r"got \1, expected at least \2",
+    r"(?<=': )('.*'|\S+) is not in the range x<=(\S+)\.": r"got \1, expected at most \2",
+    r"(?<=': )('.*'|\S+) is not one of (.*)\.": r"got \1, expected one of \2",
 }
-"""What the library that checks options says (regular expressions), and what is said instead."""
+"""What the library that reads options says (regular expressions), and what is said instead."""
 EXIT_USAGE = 2
 EXIT_CRASH = 70  # EX_SOFTWARE of sysexits.h: vtwin itself is at fault
 EXIT_INTERRUPTED = 130
@@ -197,7 +193,7 @@ def plain_help(command: AnyCommand) -> None:
     context = typer.Context(command)
     for parameter in command.get_params(context):
         if isinstance(parameter, typer.core.TyperOption) and parameter.metavar is None:
-            parameter.metavar = "" if parameter.is_flag else METAVARS.get(parameter.display_type(context))
+            parameter.metavar = "" if parameter.is_flag else METAVARS.get(parameter.type.name)
     if command.help:
         command.help = re.sub(r"(?<=\S)\n(?=[^\s-])", " ", inspect.cleandoc(command.help))
     for each in getattr(command, "commands", {}).values():
@@ -252,23 +248,13 @@ def _not_loaded() -> None:
     raise AssertionError("main() loads the command that is called")
 
 
-def _usage_line(error: typer.TyperException) -> str:
+def _usage_line(error: click.ClickException) -> str:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "vtwin"
-    message = _in_our_terms(error.format_message(), cause=error.__cause__ or error.__context__)
+    message = error.format_message()
+    for theirs, our_own in CLICK_MESSAGES.items():
+        message = re.sub(theirs, our_own, message)
     return f"UsageError: {message} (see {path} --help)" if message else ""
-
-
-def _in_our_terms(message: str, *, cause: BaseException | None) -> str:
-    """Return a usage error in the form of the other errors, what was given first: typer has pydantic's for some."""
-    ours = message.replace("Value error, ", "")
-    for theirs, our_own in PYDANTIC_MESSAGES.items():
-        ours = re.sub(theirs, our_own, ours)
-    errors = getattr(cause, "errors", None)
-    faults = errors() if callable(errors) else []
-    if ours == message or "Value error, " in message or len(faults) != 1:
-        return ours
-    return ours.replace("expected ", f"got {faults[0]['input']!r}, expected ", 1)
 
 
 def _complain(line: str, arguments: Sequence[str], *, code: int) -> int:
@@ -288,7 +274,7 @@ def _line_and_code(error: Exception, arguments: Sequence[str]) -> tuple[str, int
     """Return what is said of a fault, and the exit code; empty where typer has printed the help already."""
     if isinstance(error, VtwinError):
         return f"{type(error).__name__}: {error}", error.exit_code
-    if isinstance(error, typer.TyperException):
+    if isinstance(error, click.ClickException):
         return _usage_line(error), EXIT_USAGE
     if isinstance(error, OSError) and error.errno in REFUSALS:
         return f"FileError: {_refusal(error)}", EXIT_USAGE

@@ -31,6 +31,8 @@ SAID = (
     "scheduling_policy",
 )
 """Flags that a trace's header says and the engine has, too."""
+FEWEST_ALIKE = 10
+"""So many equal prompts in a row are no chance."""
 NEAR_BLOCKS = 0.05
 """A KV cache that follows from model and GPU may be so far from the server's own."""
 
@@ -108,3 +110,18 @@ def _same_times(one: Trace, other: Trace) -> bool:
     if starts[0] is not None and starts[0] == starts[1]:
         return bool(one.column("request_id").equals(other.column("request_id")))
     return all(one.column(name).equals(other.column(name)) for name in TOLD)
+
+
+def has_lengths_of(one: Trace, other: Trace) -> bool:
+    """Return whether the shorter of two traces has the prompts and answers of the other, in the same order."""
+    n = min(len(one), len(other))
+    columns = ("server_input_tokens", "input_tokens", "max_tokens")
+    known = [name for name in columns if one.column(name).notna().any() and other.column(name).notna().any()]
+    return (
+        n >= FEWEST_ALIKE
+        and bool(known)
+        and all(
+            one.column(name)[:n].reset_index(drop=True).equals(other.column(name)[:n].reset_index(drop=True))
+            for name in known
+        )
+    )

@@ -19,6 +19,7 @@ from calibrate.compare.rates import rates_of
 from calibrate.compare.served import RateCurve, rate_curve
 from calibrate.compare.strata import strata_of
 from calibrate.compare.worst_requests import worst_of
+from calibrate.distinct_runs import has_lengths_of
 from calibrate.findings import (
     Accuracy,
     Calibration,
@@ -82,6 +83,16 @@ def compare_with_twin(
     )
 
 
+UNSEEN = "traces that the fit has not seen"
+SEEN_LENGTHS = "traces that were not fitted, of which some repeat the lengths of fitted ones"
+
+
+def unseen_by_fit(holdout: Sequence[Source], observed: Sequence[Source]) -> str:
+    """Return how named hold-outs are new to a fit: their requests are, or only their run is."""
+    repeats = any(has_lengths_of(one.trace, other.trace) for one in holdout for other in observed)
+    return SEEN_LENGTHS if repeats else UNSEEN
+
+
 def calibrate(
     observed: Sequence[Source],
     config: TwinConfig,
@@ -130,7 +141,7 @@ def calibrate(
         held_out = _all_pairs(
             [against_twin(source, found.config, options, role="held out") for source in holdout]
         )
-        how = "traces that the fit has not seen"
+        how = unseen_by_fit(holdout, observed)
     else:
         role: Role = "first half fitted, second half held out"
         compared = [against_twin(source, found.config, options, role=role) for source in observed]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from calibrate import number_format
+from calibrate.distinct_runs import has_lengths_of
 
 if TYPE_CHECKING:
     from calibrate.compare.errors import MetricErrors
@@ -47,8 +48,10 @@ def _which(calibration: Calibration) -> str:
         return ""
     if calibration.fit is None:
         return ", the twin as configured"
-    if any(each.role == "held out" for each in calibration.traces):
-        return ", held out"
+    if held_out := [each.source.trace for each in calibration.traces if each.role == "held out"]:
+        fitted = [each.source.trace for each in calibration.traces if each.role == "fitted"]
+        seen = any(has_lengths_of(one, other) for one in held_out for other in fitted)
+        return ", held out, on lengths that were fitted" if seen else ", held out"
     return ", held out: the second half of the requests"
 
 

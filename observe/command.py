@@ -16,6 +16,7 @@ from observe.result.json_document import summarize_observed
 from observe.result.summary_table import table
 from observe.run.panel import show
 from traces.files.overwrite import note_replaced
+from traces.slo import MOST_FAILED
 from traces.strict.escape import terminal
 from traces.workload import clipping_notes, trace_from_options
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 EXIT_NEGATIVE = 1
 EXIT_INTERRUPTED = 130
-DEFAULT_MAX_ERROR_FRAC = 0.01
-"""A run in which more of the requests failed is no measurement of the load, unless --max-error-rate says otherwise."""
 
 
 def observe_once(
@@ -107,7 +106,7 @@ def _exit(observation: Observation, *, strict: bool, max_error_frac: float | Non
     """Exit as the outcome demands; return when all is well. ``max_error_frac``: None for 1 %."""
     if observation.interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
-    most = DEFAULT_MAX_ERROR_FRAC if max_error_frac is None else max_error_frac
+    most = MOST_FAILED if max_error_frac is None else max_error_frac
     number = len(observation.trace)
     num_failed = number - observation.num_ok
     if num_failed > most * number:

@@ -228,8 +228,8 @@ def _compared(
 def _show_comparison(results: Sequence[GpuResult], asked: Asked, *, num_requests: int, as_json: bool) -> None:
     """Print the comparison on stdout."""
     from replay.plan.gpus.text import document, lines
-    from replay.plan.side_by_side import terminal_width
     from traces.files.write import tool_version
+    from traces.units import terminal_width
 
     if as_json:
         told = document(results, asked, num_requests=num_requests, tool_version=tool_version())

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import click
 import pytest
 import typer
 
@@ -111,7 +112,7 @@ def test_the_table_has_every_option_with_a_path_that_is_not_read() -> None:
         (path.removeprefix("vtwin "), parameter.opts[0])
         for path, command in commands_of(root, "vtwin")
         for parameter in command.params
-        if parameter.opts[0].startswith("--") and "Path" in str(getattr(parameter, "type_descriptor", ""))
+        if parameter.opts[0].startswith("--") and isinstance(parameter.type, click.Path)
     }
     assert {each for each in found if each[1] not in READ} == set(WRITERS)
 

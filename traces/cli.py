@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
@@ -15,12 +15,12 @@ from traces.conversion import SourceFormat
 from traces.exporters.target import TargetFormat
 from traces.strict.escape import terminal
 from traces.strict.secrets import redact_command
-from traces.units import parse_seconds
+from traces.units import four_digits, parse_seconds, terminal_width
 from traces.workload.options import WorkloadOptions, with_workload_options
 
 if TYPE_CHECKING:
     from traces.trace import Trace
-    from traces.trace_summary import Summary
+    from traces.trace_summary import Quantity, Summary
     from traces.workload.servegen_data import Cut
 
 trace_app = typer.Typer(
@@ -82,7 +82,7 @@ def info(
     if as_json:
         _print_json({"schema_version": SCHEMA_VERSION, **asdict(summary)})
     else:
-        typer.echo("\n".join(map(terminal, describe(summary))))
+        typer.echo("\n".join(map(terminal, describe(summary, width=terminal_width()))))
 
 
 @trace_app.command(epilog="Example: vtwin trace convert azure_conv.csv --from azure --output azure")
@@ -244,26 +244,29 @@ def export_table(
     typer.echo(terminal(f"{len(recorded):,} requests -> {output}"), err=True)
 
 
-def describe(summary: Summary) -> list[str]:
-    """Return the summary as lines for a terminal."""
-    from traces.trace_summary import Quantity
-
+def describe(summary: Summary, *, width: int | None = None) -> list[str]:
+    """Return the summary as lines for a terminal; ``width``: its columns, None for no limit."""
     said = [
         ("requests", f"{summary.num_requests:,}"),
         ("mode", summary.mode),
         ("status", ", ".join(f"{num:,} {name}" for name, num in summary.num_by_status.items())),
         ("warmup requests", f"{summary.num_warmup:,}" if summary.num_warmup else None),
         ("events", f"{summary.num_events:,}" if summary.num_events else None),
-        ("span", _rounded(summary.span_us, "{:.3f} s", scale=1e-6)),
-        ("arrival rate", _rounded(summary.rate_per_s, "{:.3f} /s")),
-        ("CV of the gaps", _rounded(summary.gap_cv, "{:.3f}")),
-        ("duration", _rounded(summary.duration_us, "{:.3f} s", scale=1e-6)),
-        ("throughput", _rounded(summary.request_throughput, "{:.3f} requests/s")),
-        ("", _rounded(summary.output_token_throughput, "{:.1f} output tokens/s")),
+        ("span", _rounded(summary.span_us, unit="s", scale=1e-6)),
+        ("arrival rate", _rounded(summary.rate_per_s, unit="requests/s")),
+        ("CV of the gaps", _rounded(summary.gap_cv, unit="")),
+        ("duration", _rounded(summary.duration_us, unit="s", scale=1e-6)),
+        ("throughput", _rounded(summary.request_throughput, unit="requests/s")),
+        ("", _rounded(summary.output_token_throughput, unit="output tokens/s")),
         ("closed loop", f"{summary.concurrency:,} users" if summary.concurrency else None),
         ("prefix groups", f"{summary.num_prefix_groups:,}" if summary.num_prefix_groups else None),
         ("sessions", f"{summary.num_sessions:,}" if summary.num_sessions else None),
-        ("prefix hit ceiling", _rounded(summary.prefix_hit_ceiling_frac, "{:.1%} of prompt tokens")),
+        (
+            "prefix hit ceiling",
+            None
+            if summary.prefix_hit_ceiling_frac is None
+            else f"{summary.prefix_hit_ceiling_frac:.1%} of prompt tokens",
+        ),
         ("unknown columns", ", ".join(summary.foreign_columns)),
     ]
     lines = [f"{name:<20}{text}" for name, text in said if text]
@@ -277,17 +280,41 @@ def describe(summary: Summary) -> list[str]:
         ("queue, ms", summary.queue_us, 1e-3),
         ("dispatch lag, ms", summary.dispatch_lag_us, 1e-3),
     ]
-    columns = ("n", "mean", "stdev", "min", "p50", "p90", "p99", "max")
-    lines.append(f"{'':<18}" + "".join(f"{name:>12}" for name in columns))
-    for name, quantity, scale in quantities:
-        if quantity is not None:
-            values = (getattr(quantity, column) * scale for column in columns[1:])
-            lines.append(f"{name:<18}{quantity.n:>12,}" + "".join(f"{value:>12,.1f}" for value in values))
-    return lines + [f"note: {note}" for note in summary.notes]
+    known = [(name, quantity, scale) for name, quantity, scale in quantities if quantity is not None]
+    return [*lines, *_columns(known, width=width), *(f"note: {note}" for note in summary.notes)]
 
 
-def _rounded(value: float | None, text: str, *, scale: float = 1.0) -> str | None:
-    return None if value is None else text.format(value * scale)
+_COLUMNS = ("n", "mean", "stdev", "min", "p50", "p90", "p99", "max")
+_FIRST_TO_GO = ("stdev", "min", "p90", "max", "mean")
+
+
+def _columns(quantities: Sequence[tuple[str, Quantity, float]], *, width: int | None) -> list[str]:
+    """Return a row per quantity; where ``width`` has no room for all columns some are left out, and named."""
+    if not quantities:
+        return []
+    cells = {
+        column: [
+            f"{quantity.n:,}" if column == "n" else four_digits(getattr(quantity, column) * scale)
+            for _, quantity, scale in quantities
+        ]
+        for column in _COLUMNS
+    }
+    label = max(len(name) for name, _, _ in quantities)
+    wide = {column: max(len(column), *map(len, texts)) + 2 for column, texts in cells.items()}
+    left_out: list[str] = []
+    for column in _FIRST_TO_GO:
+        if width is None or label + sum(wide.values()) <= width:
+            break
+        del wide[column]
+        left_out.append(column)
+    lines = [" " * label + "".join(f"{column:>{each}}" for column, each in wide.items())]
+    for i, (name, _, _) in enumerate(quantities):
+        lines.append(f"{name:<{label}}" + "".join(f"{cells[column][i]:>{wide[column]}}" for column in wide))
+    return [*lines, f"not shown, for want of width: {', '.join(left_out)}"] if left_out else lines
+
+
+def _rounded(value: float | None, *, unit: str, scale: float = 1.0) -> str | None:
+    return None if value is None else f"{four_digits(value * scale)} {unit}".rstrip()
 
 
 def _write(trace: Trace, output: Path, *, dialect: Literal["vtwin", "blis"], overwrite: bool) -> None:

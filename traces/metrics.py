@@ -59,6 +59,45 @@ def send_or_arrival_us(trace: Trace) -> Int64s:
     return int_values(times)
 
 
+AS_DRAWN: Final = 0.002
+"""How far a run may be from the rate that it was drawn for and still be taken for it: sends are late by some ms."""
+
+
+def cut_short_note(trace: Trace) -> str | None:
+    """Return the line for a measured run that did not come to its end: it was interrupted, or its client died."""
+    client = trace.header.client
+    if (
+        client is None
+        or trace.header.mode == "replayed"
+        or not (client.interrupted or client.finished is False)
+    ):
+        return None
+    why = "the run was interrupted" if client.interrupted else "the run did not come to its end"
+    planned = "" if client.num_planned is None else f" of {client.num_planned:,} planned"
+    return f"{why}: the trace has the {len(trace):,} requests{planned} that were sent by then"
+
+
+def is_from_start(times_us: NDArray[np.generic], drawn_per_s: float | None) -> bool:
+    """Return whether N requests were drawn as N gaps from the run's start (0), scaled to a rate, as vllm bench does."""
+    if not drawn_per_s or len(times_us) == 0 or (last := float(times_us.max())) <= 0:
+        return False
+    return abs(len(times_us) / last * 1e6 / drawn_per_s - 1) <= AS_DRAWN
+
+
+def mean_rate_per_s(times_us: NDArray[np.generic], drawn_per_s: float | None = None) -> float | None:
+    """Return the mean rate of requests at these times (µs from the run's start), per second; None of all at once.
+
+    The gaps over the time that they take: N - 1 between N requests. ``drawn_per_s``: the rate that they were drawn for,
+    if any; where they are N gaps from the run's start at that rate, the first gap counts, too.
+    """
+    span_us = float(np.ptp(times_us)) if len(times_us) > 1 else 0.0
+    if span_us <= 0:
+        return None
+    if is_from_start(times_us, drawn_per_s):
+        return len(times_us) / float(times_us.max()) * 1e6
+    return (len(times_us) - 1) / span_us * 1e6
+
+
 def finished_ok(trace: Trace) -> NDArray[np.bool_]:
     """Return which requests enter latency statistics: those with status ``ok``."""
     return (trace.column("status") == "ok").fillna(False).to_numpy(dtype=bool)

@@ -28,6 +28,9 @@ SLO_METRICS: Final = {
 }
 """The latencies that may be limited, with their column of ``request_metrics``; ITL is a request's mean."""
 
+MOST_FAILED: Final = 0.01
+"""A larger share of requests without an answer: latencies are of the others only, and no objective counts as kept."""
+
 NO_CLASS: Final = "none"
 """The name of requests without a service class in a result."""
 
@@ -65,6 +68,11 @@ def parse_slo(text: str) -> dict[str, float]:
     limits: dict[str, float] = {}
     for part in text.split(","):
         name, _, value = part.strip().partition("=")
+        if name.rpartition("_")[0] in SLO_METRICS and name not in SLO_METRICS:
+            raise ConfigError(
+                f"--slo: got {name!r}, a limit over the whole run, expected one of each request "
+                "(ttft=500ms,tpot=30ms). `vtwin capacity` finds the highest rate within limits over the run"
+            )
         if name not in SLO_METRICS:
             raise ConfigError(
                 f"--slo: got {name!r}, expected one of {', '.join(SLO_METRICS)} (ttft=500ms,tpot=30ms)"

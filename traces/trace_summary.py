@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from traces.metrics import (
     Float64s,
     Int64s,
+    cut_short_note,
+    mean_rate_per_s,
     metric_notes,
     pooled_itl_us,
     prompt_tokens,
@@ -113,7 +115,7 @@ def summarize_trace(trace: Trace) -> Summary:
         queue_us=quantity(metrics["queue_us"].to_numpy()),
         dispatch_lag_us=quantity(metrics["dispatch_lag_us"].to_numpy()),
         foreign_columns=tuple(str(name) for name in trace.requests.columns if name not in FIELDS),
-        notes=metric_notes(counted).lines(),
+        notes=(*([cut] if (cut := cut_short_note(trace)) else ()), *metric_notes(counted).lines()),
     )
 
 
@@ -198,7 +200,7 @@ def _arrivals(trace: Trace) -> dict[str, Any]:
     gaps = np.diff(times)
     return {
         "span_us": span,
-        "rate_per_s": len(gaps) * US_PER_S / span,
+        "rate_per_s": mean_rate_per_s(times, trace.header.rate_per_s),
         "gap_cv": float(gaps.std() / gaps.mean()),
     }
 

@@ -1,7 +1,9 @@
-"""Times as people write them, ``500ms`` or ``2m``."""
+"""Times as people write them, ``500ms`` or ``2m``, and numbers as they read them, in a terminal's width."""
 
 from __future__ import annotations
 
+import shutil
+import sys
 from typing import Final
 
 import typer
@@ -21,6 +23,38 @@ def parse_seconds(text: str | float) -> float:
         raise typer.BadParameter(
             f"got {text!r}, expected seconds (60) or a time with a unit (500ms, 2m)"
         ) from None
+
+
+def terminal_width() -> int | None:
+    """Return how many columns there are to fill; None where the output is no terminal and has no width."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def four_digits(value: float | None) -> str:
+    """Return a number as a run's tables write it: four significant digits, three decimals at most; ``-`` of none.
+
+    More would be noise: the mean of a few hundred requests is known to about one per cent.
+    """
+    if value is None:
+        return "-"
+    size = abs(value)
+    places = 0 if size >= 999.95 else 1 if size >= 99.995 else 2 if size >= 9.9995 else 3
+    return "0" if size < 0.0005 else f"{value:,.{places}f}"
+
+
+TAIL = 0.1
+"""A larger share of a run's time after its last request was sent is told beside its throughput."""
+
+
+def tail_text(duration_us: float, sending_us: float | None) -> str | None:
+    """Return why a throughput over all of a run's time is below the rate that was sent; None where little is.
+
+    ``sending_us``: until when requests were sent. The last answers take their time after it, in which nothing comes.
+    """
+    if sending_us is None or duration_us - sending_us <= TAIL * duration_us:
+        return None
+    whole, tail = four_digits(duration_us / 1e6), four_digits((duration_us - sending_us) / 1e6)
+    return f"over {whole} s; in the last {tail} s no request was sent"
 
 
 def to_us(seconds: float) -> int:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from calibrate.compare.bootstrap import Floats
 from calibrate.compare.pair import Pairs
+from traces import mean_rate_per_s
 from traces.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ def _observed(
                 f"its requests are of other lengths ({own[0]:,.0f} + {own[1]:,.0f} tokens on average)"
             )
             continue
-        point = _observed_point(pairs)
+        point = _observed_point(pairs, drawn_per_s=trace.header.rate_per_s)
         if point is None:
             others[name] = "its requests came all at once"
         else:
@@ -188,13 +189,13 @@ def _mean_lengths(trace: Trace) -> Floats:
     )
 
 
-def _observed_point(pairs: Pairs) -> RatePoint | None:
+def _observed_point(pairs: Pairs, *, drawn_per_s: float | None) -> RatePoint | None:
     """Return what was observed of a run whose requests came over time, its first requests left out."""
     arrival = pairs.requests["arrival_us"].to_numpy(dtype=np.float64)
-    span_s = float(np.ptp(arrival)) / 1e6 if len(arrival) > 1 else 0.0
-    if span_s <= 0:
+    rate = mean_rate_per_s(arrival, drawn_per_s)
+    if rate is None:
         return None
     settled = np.argsort(arrival, kind="stable")[int(SETTLING * len(arrival)) :]
     values = {name: _median_and_p99(pairs.observed[f"{name}_us"].to_numpy()[settled]) for name in CURVE_OF}
     known = {name: each for name, each in values.items() if each is not None}
-    return RatePoint(rate_per_s=(len(arrival) - 1) / span_s, latencies_us=known)
+    return RatePoint(rate_per_s=rate, latencies_us=known)

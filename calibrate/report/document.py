@@ -32,6 +32,7 @@ from calibrate.report.findings_json import (
 from calibrate.report.suggested_runs import suggested_runs
 from calibrate.report.warnings import warnings_of
 from calibrate.verdict_text import verdict_text
+from traces import mean_rate_per_s
 
 SCHEMA_VERSION = 1
 
@@ -120,7 +121,8 @@ def fit_json(fit: Fit) -> Json:
 def trace_json(compared: Compared) -> Json:
     """Return what was compared: which trace, how many of its requests, and why the others are missing."""
     header, pairs = compared.source.trace.header, compared.pairs
-    span_us = float(np.ptp(pairs.requests["arrival_us"].to_numpy())) if len(pairs) > 1 else 0.0
+    arrival = pairs.requests["arrival_us"].to_numpy(np.float64)
+    span_us = float(np.ptp(arrival)) if len(pairs) > 1 else 0.0
     server = header.server
     return {
         "name": compared.source.name,
@@ -132,7 +134,7 @@ def trace_json(compared: Compared) -> Json:
         "num_token_mismatch": pairs.num_token_mismatch,
         "excluded": pairs.excluded,
         "arrival_span_us": span_us,
-        "arrival_rate_per_s": (len(pairs) - 1) / span_us * 1e6 if span_us else None,
+        "arrival_rate_per_s": mean_rate_per_s(arrival, header.rate_per_s),
         "saturation": saturation_json(compared.saturation),
         "near_capacity": None if compared.near_capacity is None else asdict(compared.near_capacity),
         "steps": steps_json(compared.steps),

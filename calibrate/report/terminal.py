@@ -34,16 +34,28 @@ def console_of(*, stderr: bool) -> Console:
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Print a table with every figure whole: where it is too wide, the last columns are left out and named."""
-    dropped: list[str] = []
-    while _natural_width(console, table) > console.width:
-        last = next((i for i in range(len(table.columns) - 1, 1, -1) if table.columns[i].no_wrap), None)
-        if last is None:
-            break
-        dropped.insert(0, str(table.columns.pop(last).header))
-    console.print(table)
-    if dropped:
-        console.print(f"not shown, for want of width: {', '.join(dropped)}", soft_wrap=True)
+    """Print a table with every figure whole: columns that do not fit stand in a further block below it."""
+    for block in _blocks(console, table):
+        console.print(block)
+
+
+def _blocks(console: Console, table: Table) -> list[Table]:
+    """Return the table as blocks that fit, each with the first column; title and caption stand once."""
+    from copy import copy
+
+    label, *left = table.columns
+    blocks: list[Table] = []
+    while True:
+        block = copy(table)
+        block.columns = [label, *left]
+        while len(block.columns) > 2 and _natural_width(console, block) > console.width:
+            block.columns.pop()
+        left = left[len(block.columns) - 1 :]
+        block.title = None if blocks else table.title
+        block.caption = None if left else table.caption
+        blocks.append(block)
+        if not left:
+            return blocks
 
 
 def _natural_width(console: Console, table: Table) -> int:

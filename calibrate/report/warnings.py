@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from calibrate.distinct_runs import has_lengths_of
 from calibrate.misfit import largest_misfit
+from traces.slo import MOST_FAILED
 
 if TYPE_CHECKING:
     from calibrate.findings import Calibration
-    from traces import Trace
 
 BAD_LOSS = 1.5
 """A normal spread of one noise has a mean loss of 0.7. Twice that says that the noise, measured at the middle of the
 errors, does not describe their tails: some of the traces are not explained."""
-
-FAILURES = 0.01
-"""A larger share of failed requests is a warning."""
-
-FEWEST_ALIKE = 10
-"""So many equal prompts in a row are no chance."""
 
 MUCH = 0.05
 """A mean E2E that may be off by less at 1.5 times the highest fitted load is no warning; the fit's section says it."""
@@ -82,7 +77,7 @@ def _alike(calibration: Calibration) -> list[str]:
     for each in calibration.traces:
         if each.role != "held out":
             continue
-        other = next((one for one in fitted if _has_lengths_of(each.source.trace, one.trace)), None)
+        other = next((one for one in fitted if has_lengths_of(each.source.trace, one.trace)), None)
         if other is not None:
             lines.append(
                 f"hold-out: {each.source.name} has the same lengths as {other.name}, which was fitted, so it tests "
@@ -91,28 +86,13 @@ def _alike(calibration: Calibration) -> list[str]:
     return lines
 
 
-def _has_lengths_of(one: Trace, other: Trace) -> bool:
-    """Return whether the shorter of two traces has the prompts and answers of the other, in the same order."""
-    n = min(len(one), len(other))
-    columns = ("server_input_tokens", "input_tokens", "max_tokens")
-    known = [name for name in columns if one.column(name).notna().any() and other.column(name).notna().any()]
-    return (
-        n >= FEWEST_ALIKE
-        and bool(known)
-        and all(
-            one.column(name)[:n].reset_index(drop=True).equals(other.column(name)[:n].reset_index(drop=True))
-            for name in known
-        )
-    )
-
-
 def _failed(calibration: Calibration) -> list[str]:
     """Return a line per trace of which more than a hundredth of the requests failed."""
     lines = []
     for each in calibration.traces:
         status = each.source.trace.column("status")
         num_failed = int((status.notna() & (status != "ok")).sum())
-        if num_failed > FAILURES * len(status):
+        if num_failed > MOST_FAILED * len(status):
             lines.append(
                 f"failures: {num_failed:,} of the {len(status):,} requests of {each.source.name} failed. Only the "
                 "others are compared, and what failed loaded the server less than the twin"

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from traces.strict.escape import terminal
+from traces.units import terminal_width
 
 
 def compare(
@@ -42,5 +43,4 @@ def compare(
     if as_json:
         typer.echo(json.dumps(document(found, tool_version=tool_version()), indent=2, allow_nan=False))
         return
-    typer.echo(table(found))
-    typer.echo("~: the interval (90 %) holds 0, so the difference may be chance", err=True)
+    typer.echo(table(found, width=terminal_width()))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from calibrate import number_format
-from calibrate.compare.bootstrap import Estimate
+from calibrate.compare.bootstrap import LEVEL, Estimate
 from calibrate.runs.two_runs import Difference, Run, TwoRuns
 from traces.strict.escape import terminal
 
@@ -16,7 +18,8 @@ NAMES = {
     "queue_us": "queue time",
 }
 SHOWN = ("mean", "p50", "p99")
-MOST_NAME = 16
+MOST_NAME = 13
+CHANCE = f"~: the {LEVEL:.0%} interval holds 0, so the difference may be chance"
 FACTOR = 1.0
 """What more than doubles is told as a factor, the rest in per cent."""
 
@@ -41,8 +44,8 @@ def _run(run: Run) -> dict[str, object]:
     return told
 
 
-def table(found: TwoRuns) -> str:
-    """Return the comparison for a terminal: 80 columns hold it."""
+def table(found: TwoRuns, *, width: int | None = None) -> str:
+    """Return the comparison for a terminal: 80 columns hold it, in fewer than it needs the intervals are left out."""
     a, b = found.a, found.b
     rows = [
         ("", _short(terminal(a.name)), _short(terminal(b.name)), "B against A"),
@@ -56,11 +59,23 @@ def table(found: TwoRuns) -> str:
         (_served("tokens/s", found), *_pair(a.output_tokens_per_s, b.output_tokens_per_s)),
         *(_latency(each) for each in found.differences if each.statistic in SHOWN),
     ]
-    lines = [
-        f"{name:<22}{one:>{MOST_NAME}}{other:>{MOST_NAME}}   {change}".rstrip()
+    lines = _lines(rows)
+    if any("~" in line for line in lines):
+        lines.append(CHANCE)
+    if width is None or max(map(len, lines[: len(rows)])) <= width:
+        return "\n".join(lines)
+    short = _lines([(*each[:3], re.sub(r" \(.*\)", "", each[3])) for each in rows])
+    return "\n".join(
+        [*short, *lines[len(rows) :], f"not shown, for want of width: the {LEVEL:.0%} intervals"]
+    )
+
+
+def _lines(rows: Sequence[tuple[str, str, str, str]]) -> list[str]:
+    wide = [max(len(row[i]) for row in rows) for i in range(3)]
+    return [
+        f"{name:<{wide[0]}}  {one:>{wide[1]}}  {other:>{wide[2]}}   {change}".rstrip()
         for name, one, other, change in rows
     ]
-    return "\n".join(lines)
 
 
 _MODES = {"real": "measured", "replayed": "simulated", "generated": "not run"}

@@ -23,7 +23,15 @@ from calibrate.compare.bootstrap import (
     quantile_rows,
 )
 from calibrate.compare.saturation import Saturation, saturation_of
-from traces import finished_ok, prompt_tokens, request_metrics, send_or_arrival_us, without_warmup
+from traces import (
+    cut_short_note,
+    finished_ok,
+    mean_rate_per_s,
+    prompt_tokens,
+    request_metrics,
+    send_or_arrival_us,
+    without_warmup,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -99,7 +107,11 @@ def compare_runs(names: tuple[str, str], traces: tuple[Trace, Trace], *, seed: i
             metric, [side[np.isfinite(side)] for side in sides], seed=seed, is_paired=is_paired
         )
     return TwoRuns(
-        a=a, b=b, is_paired=is_paired, differences=tuple(differences), notes=_notes(a, b, is_paired=is_paired)
+        a=a,
+        b=b,
+        is_paired=is_paired,
+        differences=tuple(differences),
+        notes=_notes(a, b, is_paired=is_paired, cut=[cut_short_note(trace) for trace in traces]),
     )
 
 
@@ -111,13 +123,13 @@ def _run(name: str, trace: Trace, *, seed: int) -> Run:
     outputs = trace.column("output_tokens").to_numpy(np.float64, na_value=np.nan)[ok]
     span_s = (float(np.nanmax(ends)) - sent[0]) / 1e6 if len(ends) else 0.0
     is_paced = trace.header.closed_loop is not None
-    offered = None if is_paced or np.ptp(sent) == 0 else (len(sent) - 1) / np.ptp(sent) * 1e6
+    offered = None if is_paced else mean_rate_per_s(sent, trace.header.rate_per_s)
     return Run(
         name=name,
         mode=trace.header.mode or "unknown",
         num_requests=len(trace),
         num_ok=int(ok.sum()),
-        offered_per_s=None if offered is None else float(offered),
+        offered_per_s=offered,
         served_per_s=float(ok.sum() / span_s) if span_s > 0 else None,
         output_tokens_per_s=float(np.nansum(outputs) / span_s) if span_s > 0 else None,
         mean_prompt_tokens=float(prompt_tokens(trace).mean()),
@@ -183,9 +195,9 @@ def _redrawn(values: Floats, block: int, *, seed: int, stream: int) -> Floats:
     return np.column_stack([means, quantile_rows(values[order], counts[:, order], at=QUANTILES)])
 
 
-def _notes(a: Run, b: Run, *, is_paired: bool) -> tuple[str, ...]:
+def _notes(a: Run, b: Run, *, is_paired: bool, cut: Sequence[str | None]) -> tuple[str, ...]:
     """Return in which ways the two runs were not asked the same, or did not do the same."""
-    found = []
+    found = [f"{run.name}: {said}" for run, said in zip((a, b), cut, strict=True) if said is not None]
     if not is_paired:
         found.append(
             "the runs had different requests: each is redrawn by itself, and the intervals are wider"

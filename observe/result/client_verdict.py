@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from observe.plan.send_plan import SendPlan
 from observe.run.dispatch import RunFacts
 from observe.run.progress import LogHistogram, Progress
+from traces import is_from_start
 from traces.header import ProcessInfo
 
 BOUNDS: Mapping[str, float] = {
@@ -66,27 +67,32 @@ def quantiles_of_histogram(histogram: LogHistogram) -> dict[str, float]:
     return {name: round(value, 1) for name, value in found.items() if value is not None}
 
 
-def pace_of(times_us: NDArray[np.int64]) -> Pace:
-    """Return the pace of requests at these times."""
+def pace_of(times_us: NDArray[np.int64], *, from_start: bool = False) -> Pace:
+    """Return the pace of requests at these times; ``from_start``: the gap before the first counts in the rate, too."""
     gaps = np.diff(np.sort(times_us))
     if len(gaps) == 0 or gaps.sum() == 0:
         return Pace(rate_per_s=None, gap_cv=None)
     mean = float(gaps.mean())
-    return Pace(rate_per_s=1e6 / mean, gap_cv=float(gaps.std()) / mean)
+    rate = len(times_us) / float(times_us.max()) if from_start else 1 / mean
+    return Pace(rate_per_s=rate * 1e6, gap_cv=float(gaps.std()) / mean)
 
 
 def asked_pace(plan: SendPlan) -> Pace:
     """Return the pace that the plan asks for; a closed loop asks for none."""
     if plan.closed_loop is not None:
         return Pace(rate_per_s=None, gap_cv=None)
-    return pace_of(_begins_us(plan))
+    return pace_of(_begins_us(plan), from_start=_is_from_start(plan))
 
 
 def due_pace(plan: SendPlan, progress: Progress) -> Pace:
     """Return the pace of what was due until the run was cut short: the beginning of the plan that was sent."""
     if plan.closed_loop is not None:
         return Pace(rate_per_s=None, gap_cv=None)
-    return pace_of(np.sort(_begins_us(plan))[: len(progress.paced_ns)])
+    return pace_of(np.sort(_begins_us(plan))[: len(progress.paced_ns)], from_start=_is_from_start(plan))
+
+
+def _is_from_start(plan: SendPlan) -> bool:
+    return is_from_start(_begins_us(plan), plan.trace.header.rate_per_s)
 
 
 def _begins_us(plan: SendPlan) -> NDArray[np.int64]:
@@ -98,7 +104,7 @@ def achieved_pace(plan: SendPlan, progress: Progress) -> Pace:
     """Return the pace at which requests were handed to the socket; of sessions, at which they were begun."""
     if len(progress.paced_ns) == 0 or plan.closed_loop is not None:
         return pace_of(np.array(progress.dispatched_ns, dtype=np.int64) // 1000)
-    return pace_of(np.array(progress.paced_ns, dtype=np.int64) // 1000)
+    return pace_of(np.array(progress.paced_ns, dtype=np.int64) // 1000, from_start=_is_from_start(plan))
 
 
 def asked_in_flight(plan: SendPlan) -> int | None:

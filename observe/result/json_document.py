@@ -59,6 +59,7 @@ class Summary(TypedDict):
     """The document itself. ``duration_us``: from the run's start to the last event of any request.
 
     A warm-up that was kept is left out of everything but ``num_warmup``, and the duration begins after it.
+    ``sending_us``: from the same start to the last send.
     Throughputs are of the ok requests per second of that; ``errors``: messages and how often each came.
     ``load``: what set the pace. ``num_retried``: requests that were sent more than once. ``num_length_capped``:
     answers that the server's max_model_len cut short. ``wave_us``: from a
@@ -76,6 +77,7 @@ class Summary(TypedDict):
     num_length_capped: int
     num_guided: int
     duration_us: int
+    sending_us: int | None
     request_throughput: float | None
     output_token_throughput: float | None
     prompt_tokens: Distribution
@@ -119,6 +121,7 @@ def summarize_observed(trace: Trace, *, slo_us: Mapping[str, float] | None = Non
         num_length_capped=int(trace.column("length_capped").fillna(False).sum()),
         num_guided=int(trace.column("guided").fillna(False).sum()),
         duration_us=duration_us,
+        sending_us=_sending_us(trace, is_cut=len(trace) < len(whole)),
         request_throughput=_per_second(int(ok.sum()), duration_us),
         output_token_throughput=_per_second(tokens, duration_us),
         prompt_tokens=_distribution(prompt_tokens(trace)[ok].astype(np.float64)),
@@ -162,6 +165,11 @@ def wave_us(trace: Trace) -> Floats:
 def _duration_us(trace: Trace, *, is_cut: bool) -> int:
     begin = int(trace.column("send_time_us").min()) if is_cut else 0
     return max(int(trace.column("last_chunk_time_us").max() or 0) - begin, 1)
+
+
+def _sending_us(trace: Trace, *, is_cut: bool) -> int | None:
+    sent = trace.column("send_time_us").dropna()
+    return int(sent.max() - (sent.min() if is_cut else 0)) if len(sent) else None
 
 
 def _client(trace: Trace) -> ClientSummary:

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from observe.result.json_document import ClientSummary, Distribution, Summary
+from traces.metrics import AS_DRAWN
 from traces.slo import Attainment, Goodput
 from traces.strict.escape import terminal
+from traces.units import four_digits, tail_text
 
 _SHOWN_ERRORS = 5
-_LABEL_WIDTH = 30
+_COLUMN = 9
 
 
 def table(summary: Summary) -> str:
@@ -21,8 +23,9 @@ def table(summary: Summary) -> str:
     facts = [
         ("requests", ", ".join([counts or "none", *_further(summary, unsent)])),
         ("rate", _rate_line(summary)),
-        ("throughput", f"{_shown(summary['request_throughput'])} requests/s"),
-        ("", f"{_shown(summary['output_token_throughput'])} output tokens/s"),
+        ("throughput", f"{four_digits(summary['request_throughput'])} requests/s"),
+        ("", f"{four_digits(summary['output_token_throughput'])} output tokens/s"),
+        *_tail(summary),
         *_goodput_lines(summary["goodput"]),
         *_spec_decode_lines(summary["spec_decode"]),
         ("client", _verdict(client)),
@@ -36,22 +39,32 @@ def table(summary: Summary) -> str:
         ("queue, ms", summary["queue_us"]),
         ("wave, ms", summary["wave_us"]),
     ]
-    head = " " * _LABEL_WIDTH + "".join(f"{name:>12}" for name in ("mean", "p50", "p90", "p95", "p99"))
-    shown = [_row(name, values) for name, values in rows if values["mean"] is not None]
     errors = [f"  {count:,} times: {message}" for message, count in _most_common(summary["errors"])]
     lengths = [("prompt tokens", summary["prompt_tokens"]), ("output tokens", summary["output_tokens"])]
-    shown += [_row(name, values, divisor=1) for name, values in lengths if values["mean"] is not None]
-    return "\n".join(map(terminal, [*(f"{name:<12}{text}" for name, text in facts), *errors, head, *shown]))
+    shown = [(name, values, 1e3) for name, values in rows] + [(name, values, 1.0) for name, values in lengths]
+    shown = [each for each in shown if each[1]["mean"] is not None]
+    label = max((len(name) for name, _, _ in shown), default=0)
+    head = " " * label + "".join(f"{name:>{_COLUMN}}" for name in ("mean", "p50", "p90", "p95", "p99"))
+    figures = [_row(*each, label) for each in shown]
+    return "\n".join(map(terminal, [*(f"{name:<12}{text}" for name, text in facts), *errors, head, *figures]))
+
+
+def _tail(summary: Summary) -> list[tuple[str, str]]:
+    """Return the line that says why a load with times of its own has a throughput below the rate that was sent."""
+    is_timed = summary["client"]["rate_asked_per_s"] is not None
+    said = tail_text(summary["duration_us"], summary["sending_us"]) if is_timed else None
+    return [] if said is None else [("", said)]
 
 
 def _rate_line(summary: Summary) -> str:
     achieved, asked = summary["client"]["rate_achieved_per_s"], summary["client"]["rate_asked_per_s"]
     of_sessions = " (sessions)" if summary["load"] == "sessions" else ""
     if asked is None:
-        return f"{_shown(achieved)}/s sent, load: {summary['load']}{of_sessions}"
+        return f"{four_digits(achieved)}/s sent, load: {summary['load']}{of_sessions}"
     rate = summary["client"]["rate_per_s"]
-    drawn = "" if rate is None or of_sessions else f" (drawn for a rate of {rate:g}/s)"
-    return f"{_shown(achieved)}/s sent, {asked:,.3f}/s scheduled{of_sessions}{drawn}"
+    is_met = rate is not None and abs(asked / rate - 1) < AS_DRAWN
+    drawn = "" if rate is None or of_sessions or is_met else f" (drawn for a rate of {rate:g}/s)"
+    return f"{four_digits(achieved)}/s sent, {four_digits(asked)}/s scheduled{of_sessions}{drawn}"
 
 
 def _further(summary: Summary, unsent: int) -> list[str]:
@@ -83,7 +96,7 @@ def _attainment(each: Attainment) -> str:
     by_latency = ", ".join(f"{name} {frac:.1%}" for name, frac in each["met_frac"].items())
     share = each["good_frac"] or 0.0
     met = f"{share:.1%} of {each['num_requests']:,} met all limits: {by_latency}"
-    return f"{_shown(each['good_per_s'])} requests/s, {met}"
+    return f"{four_digits(each['good_per_s'])} requests/s, {met}"
 
 
 def _verdict(client: ClientSummary) -> str:
@@ -96,10 +109,6 @@ def _verdict(client: ClientSummary) -> str:
 
 def _most_common(errors: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(errors.items(), key=lambda pair: -pair[1])[:_SHOWN_ERRORS]
-
-
-def _shown(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.3f}"
 
 
 def _spec_decode_lines(spec: dict[str, Any] | None) -> list[tuple[str, str]]:
@@ -116,8 +125,7 @@ def _spec_decode_lines(spec: dict[str, Any] | None) -> list[tuple[str, str]]:
     ]
 
 
-def _row(name: str, values: Distribution, *, divisor: float = 1e3) -> str:
+def _row(name: str, values: Distribution, divisor: float, label: int) -> str:
     cells = (values["mean"], values["p50"], values["p90"], values["p95"], values["p99"])
-    return f"{name:<{_LABEL_WIDTH}}" + "".join(
-        f"{_shown(None if cell is None else cell / divisor):>12}" for cell in cells
-    )
+    texts = (four_digits(None if cell is None else cell / divisor) for cell in cells)
+    return f"{name:<{label}}" + "".join(f"{text:>{_COLUMN}}" for text in texts)

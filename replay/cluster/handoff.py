@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from replay.trace.distribution import Distribution, distribution
 from sim import Status
 from sim.cluster.transfer.links import BYTES_PER_US_OF_ONE_GBPS
+from traces.units import four_digits
 
 if TYPE_CHECKING:
     from replay.cluster.simulate import FleetRun
@@ -88,5 +89,7 @@ def handoff_lines(summary: HandoffSummary | None) -> list[str]:
         ("join and decode", summary["join_us"]),
     ):
         cells = (part["mean"], part["p50"], part["p99"])
-        lines.append(f"{name:<18}" + "".join(f"{'-' if v is None else f'{v / 1e3:,.3f}':>12}" for v in cells))
+        lines.append(
+            f"{name:<18}" + "".join(f"{'-' if v is None else four_digits(v / 1e3):>12}" for v in cells)
+        )
     return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypedDict
 
 import numpy as np
@@ -26,6 +27,7 @@ from sim.cluster.simulation import Instance
 from sim.records.results import step_times_of
 from sim.requests import Int64s
 from traces import prompt_tokens
+from traces.units import four_digits
 
 MOST_SHOWN = 16
 """Instances that the terminal's table shows."""
@@ -150,6 +152,10 @@ def _busy_frac(instance: Instance, duration_us: int) -> float | None:
     return min(busy_us / duration_us, 1.0)
 
 
+COLUMNS = (10, 13, 13, 8, 10, 10)
+"""Widths of the columns of an instance's row."""
+
+
 def cluster_table(summary: ClusterSummary) -> str:
     """Return the lines of a terminal: the router, how even it was, a row per instance."""
     fairness = summary["jain_fairness"]
@@ -161,7 +167,7 @@ def cluster_table(summary: ClusterSummary) -> str:
         lines.append(f"{name.replace('_', ' '):<12}{count:,} ({EXIT_MEANINGS[Exit[name.upper()]]})")
     width = max(12, *(len(each["name"]) + 2 for each in instances))
     heads = ("requests", "prefix hits", "preemptions", "busy", "TTFT, ms", "E2E, ms")
-    lines.append(f"{'instance':<{width}}" + "".join(f"{head:>12}" for head in heads))
+    lines.append(_line("instance".ljust(width), heads))
     lines += [_row(each, width) for each in instances[:MOST_SHOWN]]
     if len(instances) > MOST_SHOWN:
         lines.append(f"… and {len(instances) - MOST_SHOWN:,} instances more (--json has all)")
@@ -179,7 +185,11 @@ def _row(each: InstanceSummary, width: int) -> str:
         _ms(each["ttft_mean_us"]),
         _ms(each["e2e_mean_us"]),
     )
-    return f"{each['name']:<{width}}" + "".join(f"{cell:>12}" for cell in cells)
+    return _line(each["name"].ljust(width), cells)
+
+
+def _line(name: str, cells: Sequence[str]) -> str:
+    return name + "".join(f"{cell:>{wide}}" for cell, wide in zip(cells, COLUMNS, strict=True))
 
 
 def _percent(value: float | None) -> str:
@@ -187,7 +197,7 @@ def _percent(value: float | None) -> str:
 
 
 def _ms(value: float | None) -> str:
-    return "-" if value is None else f"{value / 1e3:,.3f}"
+    return "-" if value is None else four_digits(value / 1e3)
 
 
 def why_none_completed(run: FleetRun) -> str:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from traces import request_metrics
 from traces.errors import TraceError
 from traces.importers.recorded import read_recorded
-from traces.slo import Goodput, goodput
+from traces.slo import MOST_FAILED, Goodput, goodput
 from traces.trace_summary import Summary, summarize_trace
 from traces.warm_up import without_warmup
 
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from traces import Trace
 
 Floats = NDArray[np.float64]
-
-MOST_FAILED = 0.01
-"""A larger share of failed requests is a warning: latencies are of the others only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

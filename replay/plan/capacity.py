@@ -38,6 +38,8 @@ GAIN = 0.02
 LASTING = 50
 """A run that lasts less than so many times a request ends before queues have grown: in runs of 30 times, capacities
 came out 7 % too high, of 80 times within 1.5 % (docs/how-to/tune-the-flags.md)."""
+FILLING = 10
+"""A run of fewer requests than so many times the seats may not show a full server."""
 AROUND = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2)
 """Shares of the capacity at which the curve is drawn."""
 
@@ -132,18 +134,34 @@ def find_capacity(
     )
 
 
-def short_run_note(found: Capacity, num_requests: int) -> str | None:
-    """Return the warning that a run is too short for queues to grow, None where it lasts long enough."""
+def short_run_note(found: Capacity, num_requests: int, *, num_seats: int = 0) -> str | None:
+    """Return the warning that a run is too short for queues to grow or seats to fill, None where it lasts long enough.
+
+    It asks for one number of requests, enough for both.
+    """
+    seats_ask = FILLING * num_seats
+    asks = requests_to_last(found)
+    better = math.ceil(max(asks, seats_ask) / 100) * 100
+    if num_requests < asks:
+        in_flight = asks / LASTING
+        return (
+            f"{num_requests:,} requests take only {num_requests / in_flight:.0f} times as long as one of them: the run "
+            f"ends before queues have grown, and the capacity comes out too high. --num-requests {better:,} is better"
+        )
+    if num_requests < seats_ask:
+        return (
+            f"{num_requests:,} requests are few for {num_seats:,} seats: a full server may not show within a run. "
+            f"--num-requests {better:,} is better"
+        )
+    return None
+
+
+def requests_to_last(found: Capacity) -> float:
+    """Return how many requests make a run at the capacity long enough for queues to grow; 0 without a capacity."""
     if found.rate_per_s is None:
-        return None
-    in_flight = found.at_capacity.curve_us["e2e"][0] * 1e-6 * found.rate_per_s
-    if num_requests >= LASTING * in_flight:
-        return None
-    better = math.ceil(LASTING * in_flight / 100) * 100
-    return (
-        f"{num_requests:,} requests take only {num_requests / in_flight:.0f} times as long as one of them: the run "
-        f"ends before queues have grown, and the capacity comes out too high. --num-requests {better:,} is better"
-    )
+        return 0.0
+    asked = LASTING * found.at_capacity.curve_us["e2e"][0] * 1e-6 * found.rate_per_s
+    return 0.0 if math.isnan(asked) else asked
 
 
 def highest_above(

@@ -13,13 +13,14 @@ import typer
 from replay.plan.capacity import Capacity, find_capacity, short_run_note
 from replay.plan.capacity_text import column, document, lines
 from replay.plan.draws import length_span, lengths_text
-from replay.plan.side_by_side import side_by_side, terminal_width
+from replay.plan.side_by_side import UNANSWERED, mark_unanswered, side_by_side
 from replay.plan.variants import Variant
 from replay.simulation_command import working
 from replay.twin.fitted_range import extrapolation_note
 from traces.files.write import tool_version
 from traces.run_slo import RunLimit
 from traces.strict.escape import terminal
+from traces.units import terminal_width
 
 if TYPE_CHECKING:
     from replay.twin.config import TwinConfig
@@ -89,7 +90,10 @@ def show_several(
         whole = {"schema_version": 1, "tool_version": tool_version(), "variants": told}
         typer.echo(json.dumps(whole, indent=2, allow_nan=False))
     else:
-        typer.echo(side_by_side(columns, width=terminal_width()))
+        unanswered = [each.twin.is_unanswered for each in variants]
+        typer.echo(side_by_side(mark_unanswered(columns, unanswered), width=terminal_width()))
+        if any(unanswered):
+            typer.echo(f"\n{UNANSWERED}")
     return any(rate is not None for rate in rates)
 
 
@@ -97,24 +101,14 @@ def _search(
     traces: Sequence[Trace], twin: TwinConfig, limits: Sequence[RunLimit], *, with_binding: bool
 ) -> tuple[Capacity, list[str]]:
     """Return a twin's capacity, and what a reader must know of it, told on stderr."""
-    notes = _few(traces[0], twin)
     with working("simulating at many rates"):
         found = find_capacity(traces, twin, limits, with_binding=with_binding)
+    short = short_run_note(found, len(traces[0]), num_seats=twin.num_seats)
+    beyond = None
     if found.rate_per_s is not None:
-        beyond = replace(length_span(traces[0]), rate_per_s=(found.rate_per_s, found.rate_per_s))
-        found_notes = (short_run_note(found, len(traces[0])), extrapolation_note(twin.fitted, beyond))
-        notes += [note for note in found_notes if note is not None]
+        reached = replace(length_span(traces[0]), rate_per_s=(found.rate_per_s, found.rate_per_s))
+        beyond = extrapolation_note(twin.fitted, reached)
+    notes = [note for note in (short, beyond) if note is not None]
     for note in notes:
         typer.echo(terminal(f"note: {note}"), err=True)
     return found, notes
-
-
-def _few(trace: Trace, twin: TwinConfig) -> list[str]:
-    """Return the warning that a run is too short to fill the server."""
-    least = 10 * twin.num_seats
-    if len(trace) >= least:
-        return []
-    return [
-        f"{len(trace):,} requests are few for {twin.num_seats:,} seats: a full server may not show within a run. "
-        f"--num-requests {least:,} is better"
-    ]

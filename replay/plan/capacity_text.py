@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from replay.plan.capacity import STEP_TIME, THROUGHPUT, Binding, Capacity
+from replay.plan.capacity import STEP_TIME, THROUGHPUT, Binding, Capacity, requests_to_last
 from replay.plan.evaluation import FAILED, SETTLING, Evaluation
 from replay.plan.json_values import or_null
 from replay.units import shown_time
@@ -101,7 +101,7 @@ def facts_of(
 ) -> list[tuple[str, str]]:
     """Return the capacity, what limits it and how it was found, as terms with their values."""
     within = ", ".join(f"{each.name} <= {shown_time(each.limit_us)}" for each in limits)
-    facts = [("capacity", _answer(found)), ("within", within), *_reasons(found, limits, engine)]
+    facts = [("capacity", _answer(found, num_requests)), ("within", within), *_reasons(found, limits, engine)]
     facts += [("requests", lengths), ("simulated", _simulated(found, num_requests))]
     if (method := interval_method(found)) is not None:
         facts.append(("interval", method))
@@ -124,12 +124,13 @@ def column(found: Capacity, limits: Sequence[RunLimit]) -> dict[str, str]:
     }
 
 
-def _answer(found: Capacity) -> str:
-    """Return the rate with its interval."""
+def _answer(found: Capacity, num_requests: int) -> str:
+    """Return the rate with its interval, which knows chance, and not that runs were too short for queues to grow."""
     if found.rate_per_s is None:
         return "none: no rate meets the limits"
     sure = "" if found.low is None else f" ({found.low:.3g} to {found.high:.3g})"
-    return f"{found.rate_per_s:.4g} requests/s{sure}"
+    too_high = ", too high: the runs are too short" if num_requests < requests_to_last(found) else ""
+    return f"{found.rate_per_s:.4g} requests/s{sure}{too_high}"
 
 
 def _reasons(found: Capacity, limits: Sequence[RunLimit], engine: EngineConfig) -> list[tuple[str, str]]:
@@ -149,7 +150,7 @@ def _reasons(found: Capacity, limits: Sequence[RunLimit], engine: EngineConfig) 
 
 
 def _bound(binding: Binding, engine: EngineConfig) -> list[tuple[str, str]]:
-    """Return the resource that binds, and what twice of each would give."""
+    """Return the resource that binds, and what each would give if it were doubled."""
     of = {
         "seats": f" (max_num_seqs {engine.max_num_seqs:,})",
         "kv_blocks": f" (num_gpu_blocks {engine.num_gpu_blocks:,})",
@@ -162,7 +163,7 @@ def _bound(binding: Binding, engine: EngineConfig) -> list[tuple[str, str]]:
     ]
     return [
         ("bound by", RESOURCE_NAMES[binding.resource] + of.get(binding.resource, "")),
-        ("twice of each", ", ".join(twice)),
+        ("if doubled", ", ".join(twice)),
     ]
 
 

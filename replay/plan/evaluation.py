@@ -13,6 +13,7 @@ from replay.plan.load import Load
 from sim import InterTokenLatencies, Outcomes, Status
 from traces.metrics import latencies_us
 from traces.run_slo import RunLimit
+from traces.slo import MOST_FAILED
 
 if TYPE_CHECKING:
     from sim.config import Record
@@ -21,8 +22,6 @@ Floats = NDArray[np.float64]
 
 SETTLING = 0.1
 """Share of the requests, the first to arrive, that is not measured: they find an empty server."""
-MOST_FAILED = 0.01
-"""A larger share of failed requests breaks an SLO that does not mention failures."""
 NUM_PARTS = 5
 """Into so many stretches of time a single run is cut for the interval."""
 FAILED = "failed"

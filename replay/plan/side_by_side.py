@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Mapping, Sequence
 
 LEAST_WIDTH = 12
 GAP = 2
-
-
-def terminal_width() -> int | None:
-    """Return how many columns there are to fill; None where the output is no terminal and has no width."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def side_by_side(columns: Sequence[Mapping[str, str]], *, width: int | None) -> str:
@@ -30,3 +23,18 @@ def side_by_side(columns: Sequence[Mapping[str, str]], *, width: int | None) -> 
         rows = [f"{name:<{label}}" + "".join(f"{each[name]:>{wide}}" for each in shown) for name in names]
         blocks.append("\n".join(rows))
     return "\n\n".join(blocks)
+
+
+UNANSWERED = (
+    "* no answer: how much of the CPU's work async scheduling hides is not known for this twin, so do not compare "
+    "these figures with the others (see the note)"
+)
+
+
+def mark_unanswered(columns: Sequence[Mapping[str, str]], unanswered: Sequence[bool]) -> list[dict[str, str]]:
+    """Return the columns with a star behind the first cell of those whose twin cannot answer what was asked."""
+    marked = []
+    for column, is_unanswered in zip(columns, unanswered, strict=True):
+        first = next(iter(column))
+        marked.append({**column, first: f"{column[first]} *"} if is_unanswered else dict(column))
+    return marked

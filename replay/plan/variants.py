@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from replay.cluster.fitness import Fitness, fitness
-from replay.plan.side_by_side import side_by_side
+from replay.plan.side_by_side import UNANSWERED, mark_unanswered, side_by_side
 from replay.simulation_command import SimulationOptions, judge, simulated_of
 from replay.timeline.watch import Usage, counted, watched
 from replay.trace.distribution import Distribution
 from replay.trace.pacing import pacing_of
-from replay.trace.simulation_summary import Summary, summarize
+from replay.trace.simulation_summary import Summary, has_idle_end, summarize
 from replay.twin.config import check_fits
 from replay.units import shown_time
 from traces.errors import ConfigError
@@ -23,6 +23,11 @@ from traces.errors import ConfigError
 if TYPE_CHECKING:
     from replay.twin.config import TwinConfig
     from traces import Trace
+
+
+OFFERED = "  offered"
+IDLE_END = "requests/s: over the whole run; at its end the last answers come and no request is sent"
+"""What explains a throughput below the rate that was sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,9 +129,19 @@ def _in_use(result: VariantResult) -> dict[str, object]:
 def table(results: Sequence[VariantResult], *, width: int | None) -> str:
     """Return the variants side by side, a column each; ``width``: of the terminal, None for no limit."""
     columns = [_column(each) for each in results]
-    if not any(each["failed"] for each in columns):
-        columns = [{name: cell for name, cell in each.items() if name != "failed"} for each in columns]
-    return side_by_side(columns, width=width)
+    empty = {"failed": "", OFFERED: "-"}
+    unsaid = {name for name, nothing in empty.items() if all(each[name] == nothing for each in columns)}
+    columns = [{name: cell for name, cell in each.items() if name not in unsaid} for each in columns]
+    unanswered = [each.variant.twin.is_unanswered for each in results]
+    shown = side_by_side(mark_unanswered(columns, unanswered), width=width)
+    notes = [UNANSWERED] if any(unanswered) else []
+    notes += [IDLE_END] if any(_is_idle_at_end(each.summary) for each in results) else []
+    return "\n".join([shown, "", *notes]) if notes else shown
+
+
+def _is_idle_at_end(summary: Summary) -> bool:
+    """Return whether a server that keeps up answers less than it was sent, its run ending without new requests."""
+    return summary["verdict"] != "overloaded" and has_idle_end(summary)
 
 
 def _column(result: VariantResult) -> dict[str, str]:
@@ -139,6 +154,7 @@ def _column(result: VariantResult) -> dict[str, str]:
         "requests": f"{summary['num_requests']:,}",
         "failed": f"{num_failed:,}" if num_failed else "",
         "requests/s": _number(summary["request_throughput"]),
+        OFFERED: _number(summary["offered_rate_per_s"]),
         "output tokens/s": _number(summary["output_token_throughput"]),
         **_times("TTFT", summary["ttft_us"]),
         **_times("TPOT", summary["tpot_us"]),

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from replay.plan.side_by_side import terminal_width
 from replay.plan.variants import Variant, check_for_variants, document, simulate_variant, table
 from replay.simulation_command import SimulationOptions, prepare_engine, with_origin, working
 from replay.twin.keys.overlay import Setting
 from traces.strict.escape import terminal
+from traces.units import terminal_width
 
 if TYPE_CHECKING:
     from replay.twin.config import TwinConfig

@@ -38,7 +38,7 @@ from replay.timeline.pictures import (
 )
 from replay.timeline.watch import Usage
 from replay.trace.distribution import Distribution
-from replay.trace.simulation_summary import Summary
+from replay.trace.simulation_summary import Summary, has_idle_end
 from replay.units import shown_time
 from traces import request_metrics
 from traces.atomic import write_text
@@ -115,7 +115,11 @@ def _title(summary: Summary, who: str) -> str:
 def _lead(run: RunPage) -> str:
     counts = ", ".join(f"{count:,} {escape(name)}" for name, count in run.summary["num_by_status"].items())
     seconds = shown_time(float(run.summary["duration_us"]))
-    return f"{counts} in {seconds} of simulated time."
+    sent_until = run.summary["sending_us"]
+    if sent_until is None or not has_idle_end(run.summary):
+        return f"{counts} in {seconds} of simulated time."
+    idle = shown_time(float(run.summary["duration_us"] - sent_until))
+    return f"{counts} in {seconds} of simulated time; in the last {idle} no request was sent."
 
 
 def _headlines(run: RunPage) -> list[Headline]:

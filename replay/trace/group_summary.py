@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from replay.trace.distribution import Distribution, distribution
 from traces import finished_ok, request_metrics
+from traces.units import four_digits
 
 if TYPE_CHECKING:
     from traces import Trace
@@ -166,7 +167,11 @@ def group_lines(groups: Groups) -> list[str]:
         lines += ["", *_column_lines(column, members, fairness=groups["tenant_jain_fairness"])]
     if (sessions := groups["sessions"]) is not None:
         mean = sessions["duration_us"]["mean"]
-        lasted = "" if mean is None else f", {mean / 1e6:,.3f} s on average from first request to last token"
+        lasted = (
+            ""
+            if mean is None
+            else f", {four_digits(mean / 1e6)} s on average from first request to last token"
+        )
         counted = f"{sessions['num_complete']:,} of {sessions['num_sessions']:,} complete"
         lines += ["", f"{'sessions':<12}{counted}{lasted}"]
     return lines
@@ -176,19 +181,20 @@ def _column_lines(column: str, members: dict[str, GroupSummary], *, fairness: fl
     ordered = sorted(members.items(), key=lambda item: -item[1]["num_requests"])
     width = max(12, *(len(name) + 2 for name, _ in ordered[:MOST_SHOWN]), len(column) + 2)
     heads = ("requests", "finished", "tokens/s", "TTFT mean", "TTFT p99", "TPOT mean", "E2E mean")
-    lines = [f"{column:<{width}}" + "".join(f"{head:>12}" for head in heads) + "  (ms)"]
+    widths = [max(len(head) + 1, 9) for head in heads]  # 80 columns with the unit
+    lines = [_line(column.ljust(width), heads, widths) + " ms"]
     for name, each in ordered[:MOST_SHOWN]:
         ttft, throughput = each["ttft_us"], each["output_token_throughput"]
         cells = (
             f"{each['num_requests']:,}",
             f"{each['num_by_status'].get('ok', 0):,}",
-            "-" if throughput is None else f"{throughput:,.1f}",
+            four_digits(throughput),
             *(
                 _ms(value)
                 for value in (ttft["mean"], ttft["p99"], each["tpot_us"]["mean"], each["e2e_us"]["mean"])
             ),
         )
-        lines.append(f"{name:<{width}}" + "".join(f"{cell:>12}" for cell in cells))
+        lines.append(_line(name.ljust(width), cells, widths))
     if len(ordered) > MOST_SHOWN:
         lines.append(f"… and {len(ordered) - MOST_SHOWN:,} more (--json has all)")
     if column == "tenant_id" and fairness is not None:
@@ -196,5 +202,9 @@ def _column_lines(column: str, members: dict[str, GroupSummary], *, fairness: fl
     return lines
 
 
+def _line(name: str, cells: Sequence[str], widths: Sequence[int]) -> str:
+    return name + "".join(f"{cell:>{wide}}" for cell, wide in zip(cells, widths, strict=True))
+
+
 def _ms(value: float | None) -> str:
-    return "-" if value is None else f"{value / 1e3:,.3f}"
+    return "-" if value is None else four_digits(value / 1e3)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sim import Outcomes, Requests, Simulation, Status, simulate
+from traces import mean_rate_per_s
 from traces.errors import TraceError
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def near_capacity(
             requests = paced_requests(trace, pacing, block_size=config.engine.block_size)
         except TraceError:
             return None
-    rate = _rate(requests)
+    rate = mean_rate_per_s(requests.arrival_us, trace.header.rate_per_s)
     if rate is None:
         return None
     if run is None:
@@ -156,12 +157,6 @@ def _is_queueing(simulation: Simulation) -> bool:
     gaps = np.maximum(outcomes.num_output_tokens[ok] - 1, 1)
     step = float(((outcomes.last_token_us - outcomes.first_token_us)[ok] / gaps).mean())
     return bool(np.quantile(waited, 0.9) > QUEUEING * max(step, 1.0))
-
-
-def _rate(requests: Requests) -> float | None:
-    """Return the mean rate of arrivals, requests/s; None where all come at once."""
-    span = float(np.ptp(requests.arrival_us))
-    return (len(requests) - 1) / span * 1e6 if span > 0 else None
 
 
 def _capacity(requests: Requests, run: Callable[[Requests], Outcomes]) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Literal, TypedDict
 
 import numpy as np
+import pandas as pd
 
 from replay.trace.distribution import PERCENTILES, Distribution, distribution
 from replay.trace.group_summary import Groups, group_lines, summarize_groups
@@ -19,17 +20,19 @@ from traces import (
     Trace,
     finished_ok,
     is_warmup,
+    mean_rate_per_s,
     pooled_itl_us,
     prompt_tokens,
     request_metrics,
     select_rows,
 )
 from traces.files.write import tool_version
-from traces.slo import Goodput, goodput
+from traces.slo import MOST_FAILED, Goodput, goodput
+from traces.units import four_digits, tail_text
 
 SCHEMA_VERSION = 1
-MOST_FAILED = 0.01
-"""A larger share of requests without an answer is told: the latencies are of the others."""
+COLUMN = 9
+"""Width of a column of figures: the table fits into 60 columns."""
 
 Verdict = Literal["stable", "near saturation", "overloaded"]
 
@@ -90,7 +93,8 @@ class Summary(TypedDict):
 
     ``prefix_hit_frac``: prompt tokens found in the cache when a request was first scheduled, of the prompt
     tokens of all requests that were; ``offered_rate_per_s`` and ``verdict``: how fast requests came and whether the
-    server kept up, None where answers set the pace; ``engine_cpu_s`` is the only value that differs from run to run.
+    server kept up, None where answers set the pace; ``sending_us``: when the last request was sent;
+    ``engine_cpu_s`` is the only value that differs from run to run.
     ``kv_offload``: None without a second tier. ``operator_times``: None unless asked for.
     ``num_length_capped``: requests whose answer max_model_len cut. ``measured``: None where all but the warm-up is.
     ``groups``: the requests that are measured, by service class, tenant, model and adapter.
@@ -107,6 +111,7 @@ class Summary(TypedDict):
     duration_us: int
     measured: MeasuredSpan | None
     offered_rate_per_s: float | None
+    sending_us: int | None
     verdict: Verdict | None
     request_throughput: float | None
     output_token_throughput: float | None
@@ -164,6 +169,7 @@ def summarize(
         if window is None
         else MeasuredSpan(from_us=window.from_us, to_us=window.to_us, num_requests=len(chosen)),
         offered_rate_per_s=None,
+        sending_us=_sending_us(trace),
         verdict=None,
         request_throughput=_ratio(num_finished, span_us / 1e6),
         output_token_throughput=_ratio(num_tokens, span_us / 1e6),
@@ -267,14 +273,15 @@ def table(summary: Summary) -> str:
     hit = summary["prefix_hit_frac"]
     facts = [
         ("requests", counts or "none"),
-        ("simulated", f"{seconds:,.3f} s in {cpu:,.3f} s of CPU{faster}"),
+        ("simulated", f"{four_digits(seconds)} s in {four_digits(cpu)} s of CPU{faster}"),
         *_offered(summary),
-        ("throughput", f"{_shown(summary['request_throughput'])} requests/s"),
-        ("", f"{_shown(summary['output_token_throughput'])} output tokens/s"),
+        ("throughput", f"{four_digits(summary['request_throughput'])} requests/s"),
+        ("", f"{four_digits(summary['output_token_throughput'])} output tokens/s"),
+        *_tail(summary),
         ("prefix hits", "no prompt was scheduled" if hit is None else f"{hit:.1%} of prompt tokens"),
         *_optional_facts(summary),
         ("preemptions", f"{summary['num_preemptions']:,}"),
-        ("steps", f"{summary['num_steps']:,}, simulated in {summary['num_jumps']:,} jumps over steps alike"),
+        ("steps", _steps(summary)),
     ]
     rows = [
         _time_row("TTFT", summary["ttft_us"]),
@@ -285,19 +292,46 @@ def table(summary: Summary) -> str:
         _row("prompt tok.", summary["prompt_tokens"], divisor=1),
         _row("output tok.", summary["output_tokens"], divisor=1),
     ]
-    head = " " * 12 + "".join(f"{name:>12}" for name in ("mean", "p50", "p90", "p95", "p99"))
+    head = " " * 12 + "".join(f"{name:>{COLUMN}}" for name in ("mean", "p50", "p90", "p95", "p99"))
     lines = [*(f"{name:<12}{text}" for name, text in facts), head, *rows, *_goodput_lines(summary)]
     lines += group_lines(summary["groups"])
     times = summary["operator_times"]
     return "\n".join([*lines, *(operator_lines(times) if times is not None else ())])
 
 
+def _steps(summary: Summary) -> str:
+    size = summary["steps"]["num_seqs"]["mean"]
+    return f"{summary['num_steps']:,}" + (
+        "" if size is None else f", {four_digits(size)} requests in one on average"
+    )
+
+
+def _sending_us(trace: Trace) -> int | None:
+    sent = trace.column("send_time_us").max()
+    return None if sent is pd.NA else int(sent)
+
+
+def has_idle_end(summary: Summary) -> bool:
+    """Return whether a good part of an open loop's time went by after its last request was sent."""
+    return bool(_tail(summary))
+
+
+def _tail(summary: Summary) -> list[tuple[str, str]]:
+    """Return the line that says why a server that keeps up has a throughput below the rate that was offered."""
+    if (
+        summary["offered_rate_per_s"] is None
+        or summary["measured"] is not None
+        or summary["incomplete"] is not None
+    ):
+        return []
+    said = tail_text(summary["duration_us"], summary["sending_us"])
+    return [] if said is None else [("", said)]
+
+
 def offered_rate_per_s(trace: Trace) -> float | None:
     """Return the mean rate at which requests were sent, per second; None where all came at once."""
     sent = trace.column("send_time_us").to_numpy(np.float64, na_value=np.nan)
-    sent = sent[~np.isnan(sent)]
-    span_us = float(np.ptp(sent)) if len(sent) else 0.0
-    return (len(sent) - 1) / span_us * 1e6 if span_us > 0 else None
+    return mean_rate_per_s(sent[~np.isnan(sent)], trace.header.rate_per_s)
 
 
 GOOD = 0.99
@@ -313,7 +347,7 @@ def _offered(summary: Summary) -> list[tuple[str, str]]:
     """Return the lines of what was asked of the server, and whether it kept up; none where answers set the pace."""
     if summary["offered_rate_per_s"] is None:
         return []
-    facts = [("offered", f"{_shown(summary['offered_rate_per_s'])} requests/s")]
+    facts = [("offered", f"{four_digits(summary['offered_rate_per_s'])} requests/s")]
     if summary["verdict"] is None:
         return facts
     good = None if summary["goodput"] is None else summary["goodput"]["good_frac"]
@@ -325,7 +359,7 @@ def _optional_facts(summary: Summary) -> list[tuple[str, str]]:
     """Return the lines of what only some runs have."""
     facts = []
     if (span := summary["measured"]) is not None:
-        window = f"{span['from_us'] / 1e6:,.3f} s to {span['to_us'] / 1e6:,.3f} s"
+        window = f"{four_digits(span['from_us'] / 1e6)} s to {four_digits(span['to_us'] / 1e6)} s"
         facts.append(("measured", f"{span['num_requests']:,} requests sent from {window}"))
     if summary["num_warmup"]:
         facts.append(("warm-up", f"{summary['num_warmup']:,} requests, not in the latencies"))
@@ -365,13 +399,15 @@ def _goodput_lines(summary: Summary) -> list[str]:
     good = summary["goodput"]
     if good is None:
         return []
-    lines = ["", f"{'SLO':<12}{'requests':>12}{'met all':>12}{'goodput/s':>12}  by latency"]
+    lines = [
+        "",
+        f"{'SLO':<12}{'requests':>{COLUMN}}{'met all':>{COLUMN}}{'goodput/s':>{COLUMN + 2}}  by latency",
+    ]
     for name, each in {"all": good, **good["by_class"]}.items():
         share = "-" if each["good_frac"] is None else f"{each['good_frac']:.1%}"
         by_latency = ", ".join(f"{metric} {frac:.1%}" for metric, frac in each["met_frac"].items())
-        lines.append(
-            f"{name:<12}{each['num_requests']:>12,}{share:>12}{_shown(each['good_per_s']):>12}  {by_latency}"
-        )
+        cells = f"{each['num_requests']:>{COLUMN},}{share:>{COLUMN}}{four_digits(each['good_per_s']):>{COLUMN + 2}}"
+        lines.append(f"{name:<12}{cells}  {by_latency}")
     return lines
 
 
@@ -432,10 +468,6 @@ def _known(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def _shown(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.3f}"
-
-
 def _time_row(name: str, values: Distribution) -> str:
     """Return a row of times in the unit that suits the median: ms, from 10 s on s, from 10 minutes on min."""
     typical = values["p50"] or 0.0
@@ -445,7 +477,7 @@ def _time_row(name: str, values: Distribution) -> str:
 
 def _row(name: str, values: Distribution, *, divisor: float = 1e3) -> str:
     shown = [None if value is None else value / divisor for value in (values["mean"], *_percentiles(values))]
-    return f"{name:<12}" + "".join(f"{_shown(value):>12}" for value in shown)
+    return f"{name:<12}" + "".join(f"{four_digits(value):>{COLUMN}}" for value in shown)
 
 
 def _percentiles(values: Distribution) -> tuple[float | None, ...]:

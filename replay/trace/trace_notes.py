@@ -10,6 +10,7 @@ import numpy as np
 from replay.trace.client_network import paced_by_answers, says_network
 from replay.trace.pacing import has_rounds
 from replay.trace.requests import MODALITIES
+from traces import cut_short_note
 from traces.priorities import PRIORITY_OF_CLASS, by_class, priorities
 
 if TYPE_CHECKING:
@@ -187,8 +188,6 @@ def _header_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
         )
     if trace.header.kv_offload is not None and engine.num_cpu_blocks == 0:
         notes.append("kv_offload: the trace's server had a second KV tier, the twin has none")
-    if trace.header.client is not None and trace.header.client.interrupted:
-        notes.append(
-            f"the run was interrupted: the trace has the {len(trace):,} requests that were sent by then"
-        )
+    if (cut := cut_short_note(trace)) is not None:
+        notes.append(cut)
     return tuple(notes)

@@ -86,6 +86,11 @@ class TwinConfig:
         return self.engine.vllm_version
 
     @property
+    def is_unanswered(self) -> bool:
+        """Whether a setting asks what these step times cannot say: async scheduling switched, its host time unknown."""
+        return any(note.startswith(ASYNC_SWITCHED) for note in self.notes)
+
+    @property
     def num_seats(self) -> int:
         """How many requests may run at once, on all servers together."""
         if self.cluster is None:
@@ -413,13 +418,17 @@ def _entry_notes(entry: DefaultsEntry | None) -> tuple[str, ...]:
     return (f"latency of the entry {entry} ({where.source}, {where.date}, {trust[where.identification]})",)
 
 
+ASYNC_SWITCHED = "engine.async_scheduling: switched"
+"""How the note begins that a question about async scheduling has no answer."""
+
+
 def _async_notes(engine: EngineConfig, own: EngineConfig) -> tuple[str, ...]:
     """Return that the coefficients do not know what async scheduling hides, where a setting switches it."""
     if engine.async_scheduling == own.async_scheduling or engine.host_step_us or engine.host_prefill_us:
         return ()
     now, measured = ("on", "off") if engine.async_scheduling else ("off", "on")
     return (
-        f"engine.async_scheduling: switched {now}, with the step times of a server that had it {measured}. The CPU's "
+        f"{ASYNC_SWITCHED} {now}, with the step times of a server that had it {measured}. The CPU's "
         "work between steps, which async scheduling hides, is not known apart from them: this question has no "
         "answer here. Measure a server with the other setting, and find that time with `vtwin calibrate "
         "--fit-host`, or give engine.host_step_us and engine.host_prefill_us",

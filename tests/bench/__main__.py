@@ -1,7 +1,8 @@
-"""``make bench``: the engine's works and the commands; prints both tables, writes bench-results/bench.json."""
+"""``make bench``: the engine's works, clusters and the commands; prints the tables, writes bench-results/bench.json."""
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 
@@ -14,6 +15,7 @@ RESULTS = Path("bench-results/bench.json")
 
 def main() -> None:
     """Measure everything."""
+    argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__).parse_args()
     engine = measure_all()
     print(as_table(engine), end="\n\n")
     clusters = measure_clusters()

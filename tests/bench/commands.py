@@ -1,4 +1,8 @@
-"""What the commands cost, start of the interpreter, reading and writing included."""
+"""What the commands cost, start of the interpreter, reading and writing included: ``python -m tests.bench.commands``.
+
+Beside each row stands the reference loop of the engine's bench, timed in the same seconds: the figures of two machines,
+or of two hours of a shared one, compare by their ratio to it.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.bench.engine import reference_loop_s
+from tests.bench.works import DATA
+
 VTWIN = Path(sys.executable).parent / "vtwin"
+
+MOONCAKE = DATA / "mooncake_fast25/conversation_trace.jsonl.gz"
 
 TWIN = """\
 engine: {max_num_seqs: 256, max_num_batched_tokens: 8192, num_gpu_blocks: 60000, async_scheduling: false}
@@ -19,22 +29,39 @@ latency: {model: blackbox, coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0
 """
 
 
-def timed(arguments: list[str], folder: Path, **environment: str) -> tuple[float, float]:
-    """Return (wall seconds, CPU seconds) of one vtwin command."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """The least of several runs of a command: wall and CPU seconds, and the reference loop's least in between."""
+
+    wall_s: float
+    cpu_s: float
+    loop_s: float
+
+
+def timed(arguments: list[str], folder: Path, *, expected: int = 0, **environment: str) -> Cost:
+    """Return the cost of one vtwin command that ends with the ``expected`` exit code."""
+    loop_s = reference_loop_s()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.perf_counter()
-    subprocess.run(
-        [VTWIN, *arguments], cwd=folder, check=True, capture_output=True, env={**os.environ, **environment}
+    done = subprocess.run(
+        [VTWIN, *arguments], cwd=folder, check=False, capture_output=True, env={**os.environ, **environment}
     )
     wall_s = time.perf_counter() - started
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return wall_s, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    if done.returncode != expected:
+        raise SystemExit(f"vtwin {' '.join(arguments)}: exit code {done.returncode}, {done.stderr.decode()}")
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Cost(wall_s=wall_s, cpu_s=cpu_s, loop_s=loop_s)
 
 
-def best(arguments: list[str], folder: Path, *, repeats: int = 3) -> tuple[float, float]:
-    """Return the least wall and the least CPU seconds of several runs."""
-    runs = [timed(arguments, folder) for _ in range(repeats)]
-    return min(wall for wall, _ in runs), min(cpu for _, cpu in runs)
+def best(arguments: list[str], folder: Path, *, repeats: int = 5, expected: int = 0) -> Cost:
+    """Return the least wall time, CPU time and reference loop of several runs."""
+    runs = [timed(arguments, folder, expected=expected) for _ in range(repeats)]
+    return Cost(
+        wall_s=min(run.wall_s for run in runs),
+        cpu_s=min(run.cpu_s for run in runs),
+        loop_s=min(run.loop_s for run in runs),
+    )
 
 
 def measure_commands() -> list[dict[str, Any]]:
@@ -52,20 +79,39 @@ def measure_commands() -> list[dict[str, Any]]:
         rows.append(row("replay of 1,000 requests", best(small, folder), "wall", 1.5))
         large = ["replay", "w100000", "--config", "twin.yaml", "--output", "out"]
         rows.append(row("replay of 100,000 requests", best(large, folder), "cpu", 6))
-        rows.append(row("--help", best(["--help"], folder), "wall", 0.3))
+        rows += startup_rows(folder)
     return rows
 
 
-def row(what: str, measured: tuple[float, float], clock: str, bar_s: float) -> dict[str, Any]:
+def startup_rows(folder: Path) -> list[dict[str, Any]]:
+    """Return what commands cost that do little: their start. Nothing is written."""
+    run = ["run", "--config", "twin.yaml", "--rate", "14", "--num-requests"]
+    mooncake = ["replay", str(MOONCAKE), "--config", "twin.yaml"]
+    refused = [*run, "10", "--concurrency", "4"]
+    return [
+        row("run of 10 requests", best([*run, "10"], folder), "cpu", 1.0),
+        row("replay of Mooncake's 12,031 conversations", best(mooncake, folder), "cpu", 1.6),
+        row("run of 100,000 requests", best([*run, "100000"], folder), "cpu", 2.5),
+        row("a refused option", best(refused, folder, expected=2), "cpu", 0.3),
+        row("--help", best(["--help"], folder), "wall", 0.3),
+    ]
+
+
+def row(what: str, cost: Cost, clock: str, bar_s: float) -> dict[str, Any]:
     """Return a row of the table; ``clock`` says which of the two the bar is for."""
-    return {"command": what, "wall_s": measured[0], "cpu_s": measured[1], "bar_s": bar_s, "bar_clock": clock}
+    return {"command": what, **asdict(cost), "bar_s": bar_s, "bar_clock": clock}
 
 
 def commands_table(rows: list[dict[str, Any]]) -> str:
     """Return rows as a Markdown table."""
-    lines = ["| command | wall s | CPU s | bar |", "|---|---|---|---|"]
+    lines = ["| command | wall s | CPU s | bar | loop s |", "|---|---|---|---|---|"]
     lines += [
-        f"| {row['command']} | {row['wall_s']:.2f} | {row['cpu_s']:.2f} | {row['bar_s']:g} s {row['bar_clock']} |"
+        f"| {row['command']} | {row['wall_s']:.2f} | {row['cpu_s']:.2f} | {row['bar_s']:g} s {row['bar_clock']} "
+        f"| {row['loop_s']:.3f} |"
         for row in rows
     ]
     return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(commands_table(measure_commands()))

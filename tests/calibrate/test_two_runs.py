@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import vtwin
-from calibrate.runs.text import table
+from calibrate.runs.text import CHANCE, table
 from calibrate.runs.two_runs import compare_runs
-from traces import Trace, read_trace
+from traces import ClientInfo, Trace, read_trace
 
 CONFIG = """\
 engine: {max_num_seqs: 16, max_num_batched_tokens: 512, num_gpu_blocks: 400, max_model_len: 2048}
@@ -110,6 +110,38 @@ def test_loads_that_differ_are_told_and_what_is_served_is_no_capacity() -> None:
     assert "served, requests/s" in shown
     assert "capacity" not in shown
     assert max(map(len, shown.splitlines())) <= 80
+
+
+@pytest.mark.usefixtures("folder")
+def test_where_intervals_do_not_fit_they_are_left_out_and_said_to_be() -> None:
+    found = compare_runs(("a-name-of-some-length", "b"), (ran("a", "--rate", "5"), ran("b", "--rate", "80")))
+    whole, narrow = table(found), table(found, width=60)
+    assert max(map(len, narrow.splitlines())) <= 60
+    assert narrow.splitlines()[-1] == "not shown, for want of width: the 90% intervals"
+    assert [line.split()[:2] for line in narrow.splitlines()[:-1]] == [
+        line.split()[:2] for line in whole.splitlines()
+    ]
+    assert " to " in whole and " to " not in narrow
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_sign_of_chance_is_explained_where_it_stands_and_only_there() -> None:
+    same, other = (
+        compare_runs(("a", "b"), (ran("a"), ran("b", "--seed", "8"))),
+        compare_runs(("a", "b"), (ran("a"), ran("b", "--set", "latency.coefficients.beta0=9000"))),
+    )
+    assert CHANCE in table(same)
+    assert "~" not in table(other)
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_run_that_did_not_come_to_its_end_is_told_to_be_one() -> None:
+    whole, cut = ran("a"), ran("b")
+    client = ClientInfo(interrupted=True, finished=False, num_planned=400)
+    cut = cut.with_header(mode="real", client=client)
+    note = f"b: the run was interrupted: the trace has the {len(cut):,} requests of 400 planned that were sent by then"
+    assert note in compare_runs(("a", "b"), (whole, cut)).notes
+    assert not any("interrupted" in each for each in compare_runs(("a", "b"), (whole, whole)).notes)
 
 
 @pytest.mark.usefixtures("folder")

@@ -15,7 +15,15 @@ from calibrate.number_format import NONE
 from calibrate.report.markdown import headline_table
 from calibrate.report.tables import is_of_gaps_only
 from calibrate.report.warnings import BAD_LOSS, warnings_of
-from calibrate.run import calibrate, compare_with_simulated, compare_with_twin
+from calibrate.run import (
+    SEEN_LENGTHS,
+    UNSEEN,
+    calibrate,
+    compare_with_simulated,
+    compare_with_twin,
+    unseen_by_fit,
+)
+from calibrate.verdict_text import verdict_text
 from replay import dump_config, load_config
 from tests.calibrate.known_servers import GUESS, SERVER, observed, source, with_latency, workload
 from traces import ClientInfo, write_trace
@@ -163,3 +171,8 @@ def test_a_hold_out_with_the_lengths_of_a_fitted_trace_is_told() -> None:
     told = [line for line in warnings_of(replace(found, traces=(seen, *held_out))) if "hold-out" in line]
     assert len(told) == 1
     assert told[0].startswith("hold-out: again has the same lengths as seen, which was fitted")
+    assert unseen_by_fit([others], [seen.source]) == UNSEEN
+    assert unseen_by_fit([others, again], [seen.source]) == SEEN_LENGTHS
+    for traces, is_told in (((seen, *held_out), True), ((seen, held_out[1]), False)):
+        verdict = verdict_text(replace(found, traces=traces), has_warnings=False)
+        assert ("held out, on lengths that were fitted)" in verdict) is is_told, verdict

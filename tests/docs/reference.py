@@ -39,6 +39,7 @@ where, what it got, and what was expected.
 def cli_page() -> str:
     """Return every command of the typer app with its arguments and options."""
     root = typer.main.get_command(vtwin.build_app(vtwin.COMMANDS))
+    vtwin.plain_help(root)
     lines = ["# Command line", "", GENERATED, "", EXIT_CODES]
     for path, command in commands_of(root, "vtwin"):
         lines += [f"## {path}", "", paragraphs(command.help or ""), ""]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -102,6 +103,16 @@ def test_pace_is_rate_and_spread_of_the_gaps() -> None:
     progress.paced_ns = array("q", [0, 20 * MS])
     assert achieved_pace(plan_of([0, 5]), progress).rate_per_s == 50
     assert asked_pace(plan_of([0, None], loop=ClosedLoop(concurrency=1))).rate_per_s is None
+
+
+def test_gaps_from_the_run_s_start_are_the_rate_that_they_were_drawn_for() -> None:
+    plan = plan_of(every(1000, 200)[1:])  # the first at 1 ms
+    drawn = replace(plan, trace=plan.trace.with_header(rate_per_s=1000.0))
+    late = sent([40 + row * 1.0 for row in range(199)], 199)  # all of it 39 ms later
+    for each in (drawn, replace(plan, trace=plan.trace.with_header(rate_per_s=500.0))):
+        assert asked_pace(each).rate_per_s == pytest.approx(1000)
+    assert achieved_pace(drawn, late).rate_per_s == pytest.approx(1e3 * 199 / 238)
+    assert asked_pace(plan_of([300, 1300])).rate_per_s == 1000
 
 
 def test_a_run_that_was_cut_short_is_held_against_what_was_due_of_it() -> None:

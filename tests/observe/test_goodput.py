@@ -68,6 +68,7 @@ def test_the_summary_shows_goodput(tmp_path: Path, capsys: pytest.CaptureFixture
     ("text", "said"),
     [
         ("tfft=1s", "--slo: got 'tfft', expected one of ttft"),
+        ("ttft_p99=1s", "--slo: got 'ttft_p99', a limit over the whole run, expected one of each request"),
         ("ttft=fast", "--slo ttft: got 'fast'"),
         ("ttft=0", "--slo ttft: got '0', expected a time > 0"),
         ("ttft=500", "--slo ttft: got '500' without a unit, expected 500ms or 500s"),

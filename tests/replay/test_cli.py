@@ -71,6 +71,7 @@ def test_the_document_has_the_contracts_keys(capsys: pytest.CaptureFixture[str])
             "duration_us",
             "measured",
             "offered_rate_per_s",
+            "sending_us",
             "verdict",
             "request_throughput",
         ),
@@ -252,6 +253,31 @@ def test_config_show_prints_what_loads_again(folder: Path, capsys: pytest.Captur
 
 
 @pytest.mark.usefixtures("folder")
+def test_the_asked_rate_is_offered_and_the_end_of_a_run_explains_a_lower_throughput(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = [
+        "run",
+        "--rate",
+        "20",
+        "--num-requests",
+        "40",
+        "--prompt-tokens",
+        "20",
+        "--config",
+        "twin.yaml",
+    ]
+    summary = document(capsys, *command, "--output-tokens", "12")
+    assert summary["offered_rate_per_s"] == pytest.approx(20, abs=1e-4)
+    assert summary["sending_us"] == 2_000_000
+    for tokens, is_told in (("2", False), ("100", True)):
+        assert vtwin.main([*command, "--output-tokens", tokens, "--overwrite"]) == 0
+        shown = capsys.readouterr().out
+        assert "offered     20.00 requests/s\n" in shown
+        assert ("s no request was sent\n" in shown) is is_told, shown
+
+
+@pytest.mark.usefixtures("folder")
 def test_the_summary_says_how_long_prompts_and_outputs_were(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["run", *LOAD, "--prompt-tokens", "60", "--output-tokens", "12", "--config", "twin.yaml"]
     summary = document(capsys, *command, "--output", "s")
@@ -259,8 +285,8 @@ def test_the_summary_says_how_long_prompts_and_outputs_were(capsys: pytest.Captu
     assert summary["output_tokens"] == dict.fromkeys(("mean", "p50", "p90", "p95", "p99"), 12.0)
     assert vtwin.main([*command, "--output", "again"]) == 0
     shown = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["prompt", "tok.", *["60.000"] * 5] in shown
-    assert ["output", "tok.", *["12.000"] * 5] in shown
+    assert ["prompt", "tok.", *["60.00"] * 5] in shown
+    assert ["output", "tok.", *["12.00"] * 5] in shown
 
 
 def test_a_run_in_which_nothing_finishes_says_why(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

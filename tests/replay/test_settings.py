@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import vtwin
-from replay.plan.side_by_side import side_by_side
+from replay.plan.side_by_side import UNANSWERED, mark_unanswered, side_by_side
+from replay.plan.variants import IDLE_END
 from replay.timeline.watch import Usage, counted, watched
 from replay.trace.pacing import pacing_of
 from replay.trace.simulate import simulate_trace
@@ -251,7 +252,7 @@ def test_the_table_names_what_differs_and_shows_figures_of_each(capsys: pytest.C
     out = capsys.readouterr().out.splitlines()
     assert out[0].split() == ["max_num_seqs", "2", "16"]
     assert "num_gpu_blocks" not in " ".join(out)
-    names = [line[: line.index("  ")] for line in out]
+    names = [line.partition("  ")[0] for line in out]
     for name in (
         "requests/s",
         "TTFT p99",
@@ -262,6 +263,33 @@ def test_the_table_names_what_differs_and_shows_figures_of_each(capsys: pytest.C
         "queue waits for",
     ):
         assert name in names
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_question_without_an_answer_is_marked_in_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    for setting, starred in (
+        ("engine.async_scheduling=false,true", True),
+        ("engine.max_num_seqs=2,4", False),
+    ):
+        assert vtwin.main([*RUN, "--set", setting]) == 0
+        head, *rest = capsys.readouterr().out.splitlines()
+        assert head.split()[1:] == (["false", "true", "*"] if starred else ["2", "4"])
+        assert (UNANSWERED in rest) is starred
+    columns = mark_unanswered([{"key": "false", "b": "1"}, {"key": "true", "b": "2"}], [True, False])
+    assert columns == [{"key": "false *", "b": "1"}, {"key": "true", "b": "2"}]
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_table_says_why_less_is_answered_than_offered(capsys: pytest.CaptureFixture[str]) -> None:
+    for tokens, is_told in (("1", False), ("200", True)):
+        options = ["--set", "engine.max_num_seqs=64,128", "--prompt-tokens", "20", "--output-tokens", tokens]
+        assert (
+            vtwin.main(["run", "--config", "twin.yaml", "--rate", "20", "--num-requests", "40", *options])
+            == 0
+        )
+        out = capsys.readouterr().out.splitlines()
+        assert ["offered", "20", "20"] in [line.split() for line in out]
+        assert (IDLE_END in out) is is_told
 
 
 @pytest.mark.usefixtures("folder")

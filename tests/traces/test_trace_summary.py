@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
+import numpy as np
 import pytest
 
 from tests.traces.made import BLIS, small_trace
 from traces import (
+    ClientInfo,
     ClosedLoop,
     Header,
     make_trace,
+    mean_rate_per_s,
     prefix_hit_ceiling_frac,
     read_trace,
     summarize_trace,
 )
+from traces.cli import describe
 
 
 def test_counts_and_rates_are_those_of_the_rows() -> None:
@@ -72,3 +76,37 @@ def test_a_group_shares_the_shorter_prefix() -> None:
 
 def test_without_prefixes_there_is_no_ceiling() -> None:
     assert prefix_hit_ceiling_frac(small_trace()) is None
+
+
+def test_a_rate_counts_the_first_gap_where_requests_were_drawn_from_the_run_s_start() -> None:
+    times = np.array([100_000, 150_000, 200_000])
+    assert mean_rate_per_s(times) == 20
+    assert mean_rate_per_s(times, 15) == 15
+    assert mean_rate_per_s(times + 100, 15) == pytest.approx(15, rel=1e-3)  # as sends are late
+    assert mean_rate_per_s(times, 14) == 20
+    assert mean_rate_per_s(times[:1], 10) is None
+    assert mean_rate_per_s(np.zeros(3), 10) is None
+
+
+@pytest.mark.parametrize("width", [None, 60, 80, 100])
+def test_a_description_fits_its_width_and_names_the_columns_that_do_not(width: int | None) -> None:
+    lines = describe(summarize_trace(small_trace()), width=width)
+    head = next(line for line in lines if " mean" in line or " p50" in line)
+    left_out = [line for line in lines if line.startswith("not shown, for want of width: ")]
+    told = head.split() + (left_out[0].partition(": ")[2].split(", ") if left_out else [])
+    assert sorted(told) == sorted(("n", "mean", "stdev", "min", "p50", "p90", "p99", "max"))
+    table = lines[lines.index(head) : lines.index(left_out[0]) if left_out else None]
+    assert bool(left_out) is (width == 60)
+    assert all(len(line) <= (width or 120) for line in table if not line.startswith("note"))
+
+
+def test_a_run_that_did_not_come_to_its_end_is_told_to_be_one() -> None:
+    trace = small_trace()
+    for client, words in (
+        (ClientInfo(interrupted=True, finished=False, num_planned=9), "the run was interrupted: "),
+        (ClientInfo(finished=False, num_planned=9), "the run did not come to its end: "),
+        (ClientInfo(finished=True), None),
+    ):
+        notes = summarize_trace(trace.with_header(mode="real", client=client)).notes
+        found = [note for note in notes if " of 9 planned that were sent by then" in note]
+        assert [note.startswith(words) for note in found] == [True] if words else found == []

@@ -236,9 +236,9 @@ def _show_pools(plan: PoolsPlan, lengths: Lengths, *, report: Path | None, as_js
     import json
 
     from replay.plan.fleet.text import pools_document, pools_lines
-    from replay.plan.side_by_side import terminal_width
     from replay.simulation_command import working
     from traces.files.write import tool_version
+    from traces.units import terminal_width
 
     if as_json:
         told = pools_document(plan, tool_version=tool_version())

@@ -12,11 +12,11 @@ from replay.plan.fleet.inputs.profiles import Source, of_context
 from sim.fleet import Lengths, provisioned
 from sim.fleet.energy import HOURS_PER_YEAR, Energy, energy
 from sim.fleet.sizing import Infeasible, Objective, PoolSize, pool_at, size_pool
+from traces.slo import MOST_FAILED
 
 MOST_TRIES = 14
 STEP = 0.05
 """So much larger, at least, is the next fleet that is tried where one does not keep the SLO."""
-FAILED = 0.01
 NUM_REQUESTS = 50_000
 
 
@@ -198,7 +198,7 @@ def keeps(found: Verification, objective: Objective) -> bool:
     return (
         found.ttft_p99.value <= objective.ttft_p99_s
         and (tpot is None or found.tpot_p99.value <= tpot)
-        and found.failed_frac <= FAILED
+        and found.failed_frac <= MOST_FAILED
     )
 
 

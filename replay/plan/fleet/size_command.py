@@ -208,8 +208,8 @@ def _show(plan: FleetPlan, notes: list[str], *, as_json: bool) -> None:
     from dataclasses import replace
 
     from replay.plan.fleet.text import document, lines
-    from replay.plan.side_by_side import terminal_width
     from traces.files.write import tool_version
+    from traces.units import terminal_width
 
     plan = replace(plan, notes=tuple(notes))
     if as_json:

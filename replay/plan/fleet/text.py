@@ -9,11 +9,12 @@ from replay.plan.fleet.check.pool import Verification
 from replay.plan.fleet.check.steady import PRECISION, Measured
 from replay.plan.fleet.inputs.computed import Computed
 from replay.plan.fleet.pools import PoolsPlan
-from replay.plan.fleet.size import FAILED, FleetPlan, PoolPlan, keeps
+from replay.plan.fleet.size import FleetPlan, PoolPlan, keeps
 from replay.plan.json_values import or_null
 from replay.plan.side_by_side import side_by_side
 from replay.units import shown_time
 from sim.fleet.sizing import Objective
+from traces.slo import MOST_FAILED
 
 SCHEMA_VERSION = 1
 
@@ -132,7 +133,7 @@ def _changes(pool: PoolPlan, objective: Objective) -> list[str]:
 def _remarks(name: str, seen: Verification) -> list[str]:
     """Return who was not answered, and what a longer run would do better."""
     window, said = seen.window, []
-    if seen.failed_frac > FAILED:
+    if seen.failed_frac > MOST_FAILED:
         said.append(f"{name}: {seen.failed_frac:.1%} of the measured requests were not answered")
     if not window.is_steady:
         said.append(

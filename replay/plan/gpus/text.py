@@ -19,11 +19,45 @@ SCHEMA_VERSION = 1
 def lines(results: Sequence[GpuResult], asked: Asked, *, width: int | None) -> list[str]:
     """Return the table, why the others do not start, and what the figures are worth."""
     fit = [each for each in results if not each.refusal]
-    shown = (
-        [*side_by_side([_column(each, asked) for each in fit], width=width).splitlines(), ""] if fit else []
-    )
+    has_prices = any(each.price_per_hour is not None for each in fit)
+    columns = [_column(each, asked, has_prices=has_prices) for each in fit]
+    shown = [*side_by_side(columns, width=width).splitlines(), ""] if fit else []
     refused = [f"{name(each):<12}does not start: {each.refusal}" for each in results if each.refusal]
-    return [*shown, *refused, *_footnotes(fit, asked)]
+    return [*shown, *refused, *_conclusion(fit, asked), *_footnotes(fit, asked)]
+
+
+def _conclusion(fit: Sequence[GpuResult], asked: Asked) -> list[str]:
+    """Return which serves most, which costs least, and which the limits rule out; nothing of a single one."""
+    able = sorted((each for each in fit if each.rate_per_s), key=lambda each: -(each.rate_per_s or 0))
+    unable = [name(each) for each in fit if not each.rate_per_s]
+    within = " within the SLO" if asked.limits else ""
+    said = [f"within the SLO at no rate: {', '.join(unable)}"] if unable and asked.limits else []
+    if len(able) + len(unable) < 2 or not able:
+        return [*said, ""] if said else []
+    most = f"serves most{within}: {name(able[0])}, {able[0].rate_per_s:.4g} requests/s"
+    by_price = sorted(
+        (each for each in able if each.output_tokens_per_unit),
+        key=lambda each: -(each.output_tokens_per_unit or 0),
+    )
+    told = [most + _not_apart(able, [each.rate_per_s or 0 for each in able])]
+    if by_price:
+        units = [each.output_tokens_per_unit or 0 for each in by_price]
+        told.append(f"cheapest per token{within}: {name(by_price[0])}{_not_apart(by_price, units)}")
+    else:
+        per_gpu = sorted(able, key=lambda each: -(each.rate_per_s or 0) / each.tp)
+        told.append(f"most per GPU: {name(per_gpu[0])} (--prices says what is cheapest)")
+    return [*told, *said, ""]
+
+
+def _not_apart(ranked: Sequence[GpuResult], values: Sequence[float]) -> str:
+    """Return which others are so near to the first that the model's usual error may turn their order."""
+    first = ranked[0].error
+    near = [
+        name(each)
+        for each, value in zip(ranked[1:], values[1:], strict=True)
+        if first is not None and value * (1 + first.tpot_median / 100) >= values[0]
+    ]
+    return f"; the known error does not tell it from {', '.join(near)}" if near else ""
 
 
 def name(result: GpuResult) -> str:
@@ -31,8 +65,8 @@ def name(result: GpuResult) -> str:
     return result.gpu.name if result.tp == 1 else f"{result.tp} x {result.gpu.name}"
 
 
-def _column(result: GpuResult, asked: Asked) -> dict[str, str]:
-    at, load = result.at_load, f"at {asked.rate_per_s:g} requests/s"
+def _column(result: GpuResult, asked: Asked, *, has_prices: bool) -> dict[str, str]:
+    at, load = result.at_load, f"at {asked.rate_per_s:g} request{'' if asked.rate_per_s == 1 else 's'}/s"
     assert at is not None  # noqa: S101 - it starts
     rate, tokens = result.rate_per_s, result.output_tokens_per_s
     cells = {
@@ -55,9 +89,12 @@ def _column(result: GpuResult, asked: Asked) -> dict[str, str]:
         cells["  there is"] = where
     cells["output tokens/s"] = "-" if tokens is None else f"{tokens:,.0f}"
     cells["  per GPU"] = "-" if tokens is None else f"{tokens / result.tp:,.0f}"
-    per_unit = result.output_tokens_per_unit
-    cells["price per hour"] = "no price" if result.price_per_hour is None else f"{result.price_per_hour:g}"
-    cells["  tokens per price unit"] = "-" if per_unit is None else f"{per_unit:,.0f}"
+    if has_prices:
+        per_unit = result.output_tokens_per_unit
+        cells["price per hour"] = (
+            "no price" if result.price_per_hour is None else f"{result.price_per_hour:g}"
+        )
+        cells["  tokens per price unit"] = "-" if per_unit is None else f"{per_unit:,.0f}"
     cells["known error of TTFT"] = _error(result.error, "ttft")
     cells["  of TPOT"] = _error(result.error, "tpot")
     return cells
@@ -90,11 +127,11 @@ def _footnotes(fit: Sequence[GpuResult], asked: Asked) -> list[str]:
         )
     if any(each.error is not None for each in fit):
         notes.append(
-            f"known error: median / 90th percentile of {asked.latency_model} on servers that it had not seen "
-            "(docs/validation.md)"
+            f"known error: how far {asked.latency_model} was off on measured servers that it was not fitted to: on "
+            "half of them less than the first figure, on nine of ten less than the second (docs/validation.md)"
         )
     if any(each.error is not None and not each.error.is_of_this_gpu for each in fit):
-        notes.append("† not measured on this GPU: the error on H100 and H200 with this class of model")
+        notes.append("† of H100 and H200 with this class of model; on this GPU nothing was measured")
     return notes
 
 

@@ -36,12 +36,14 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         ),
     ],
     output: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             metavar="TABLE.parquet",
-            help="The table, a row a run. Runs that it has already are not simulated again.",
+            help="The table, a row a run. Runs that it has already are not simulated again. Default: the grid's name "
+            "with .parquet, in this folder.",
+            show_default=False,
         ),
-    ],
+    ] = None,
     jobs: Annotated[
         int | None,
         typer.Option(
@@ -94,6 +96,7 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from traces.atomic import check_place
     from traces.errors import ConfigError
 
+    output = output or Path(f"{grid.stem}.parquet")
     if output.suffix != ".parquet":
         raise ConfigError(f"--output: got {output}, expected a name that ends in .parquet")
     asked = read_grid(grid)
@@ -164,9 +167,9 @@ def _told(
 
 def _show(table: pd.DataFrame, asked: Grid, *, x: str | None, y: str | None, report: Path | None) -> None:
     """Print the front, and write its page where one is asked for."""
-    from replay.plan.side_by_side import terminal_width
     from replay.plan.sweep.front import NOT_SETTINGS, front_of
     from replay.plan.sweep.show import lines, write_page
+    from traces.units import terminal_width
 
     settings = tuple(
         dict.fromkeys(name for run in asked.runs for name in run.columns() if name not in NOT_SETTINGS)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+import click
 import typer
 
 from replay.plan.sweep.grid import Run, Value, words_of
@@ -108,7 +109,7 @@ def workload_of(load: tuple[tuple[str, Value], ...]) -> WorkloadOptions:
     app.command()(with_workload_options(_given))
     try:
         found = app(words_of(load), standalone_mode=False)
-    except typer.TyperException as error:
+    except click.ClickException as error:
         raise ConfigError(f"workloads: {error.format_message()}") from error
     assert isinstance(found, WorkloadOptions)  # noqa: S101 - what _given returns
     return found

@@ -261,9 +261,9 @@ def _show(
 ) -> None:
     """Print the outcome on stdout."""
     from replay.plan.draws import lengths_text
-    from replay.plan.side_by_side import terminal_width
     from replay.plan.tune.text import document, lines
     from traces.files.write import tool_version
+    from traces.units import terminal_width
 
     if as_json:
         told = document(

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import vtwin
+from replay.model.gpus import find_gpu
+from replay.plan.gpus.comparison import Asked, AtLoad, GpuResult
 from replay.plan.gpus.known_errors import known_errors
+from replay.plan.gpus.text import lines
 from replay.plan.prices import read_prices
 from traces import ConfigError
+from traces.run_slo import RunLimit
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 LOAD = ("--prompt-tokens", "500", "--output-tokens", "60", "--num-requests", "200", "--seeds", "1")
@@ -55,6 +60,56 @@ def test_prices_say_what_a_token_costs(tmp_path: Path, capsys: pytest.CaptureFix
     assert found[0]["price_per_hour"] == 5.0
     tokens = float(str(found[0]["capacity"])) * 60
     assert found[0]["output_tokens_per_price_unit"] == pytest.approx(tokens * 3600 / 5, rel=1e-9)
+
+
+def result(name: str, *, rate: float | None, tp: int = 1, price: float | None = None) -> GpuResult:
+    return GpuResult(
+        gpu=find_gpu(name, where="here"),
+        tp=tp,
+        at_load=AtLoad(ttft_us=(1e4, 2e4), tpot_us=(5e3, 6e3), keeps_up=True),
+        ceiling_per_s=rate or 0.0,
+        output_tokens_per_request=100.0,
+        price_per_hour=price,
+        error=next(each for each in known_errors() if each.points == "dense" and each.model == "physics"),
+    )
+
+
+ASKED = Asked(
+    model_config=LLAMA, latency_model="physics", engine={}, dtype="auto", kv_cache_dtype="auto", vllm_version=None,
+    rate_per_s=1.0, limits=(),
+)  # fmt: skip
+
+
+def test_the_comparison_draws_a_conclusion_and_has_prices_only_where_there_are_any() -> None:
+    servers = [result("H100", rate=20.0), result("L40S", rate=6.0), result("L40S", rate=11.0, tp=2)]
+    shown = lines(servers, ASKED, width=80)
+    assert "serves most: H100, 20 requests/s" in shown
+    assert "most per GPU: H100 (--prices says what is cheapest)" in shown
+    assert not any("price per hour" in line or "no price" in line for line in shown)
+    assert any(line.startswith("at 1 request/s: TTFT p50 ") for line in shown)
+    assert max(map(len, shown[:16])) <= 80
+    priced = lines(
+        [replace(servers[0], price_per_hour=2.5), replace(servers[1], price_per_hour=0.5)], ASKED, width=80
+    )
+    assert "cheapest per token: L40S" in priced
+    assert any(line.startswith("price per hour ") for line in priced)
+
+
+def test_servers_within_the_known_error_of_each_other_are_told_to_be() -> None:
+    shown = lines(
+        [result("H100", rate=20.0), result("H200", rate=20.5), result("L40S", rate=6.0)], ASKED, width=80
+    )
+    assert "serves most: H200, 20.5 requests/s; the known error does not tell it from H100" in shown
+    assert not any(
+        line.startswith("serves most") for line in lines([result("H100", rate=20.0)], ASKED, width=80)
+    )
+
+
+def test_what_meets_the_slo_at_no_rate_is_named() -> None:
+    limits = replace(ASKED, limits=(RunLimit(metric="ttft", percent=99, limit_us=1e5),))
+    shown = lines([result("H100", rate=20.0), result("L40S", rate=None)], limits, width=80)
+    assert "serves most within the SLO: H100, 20 requests/s" in shown
+    assert "within the SLO at no rate: L40S" in shown
 
 
 @pytest.mark.parametrize(

@@ -234,3 +234,15 @@ def test_another_file_is_not_taken_for_a_table(grid: Path, capsys: pytest.Captur
     assert "without the column run" in capsys.readouterr().err
     assert vtwin.main(["sweep", str(grid), "--output", "table.csv"]) == 2
     assert pd.read_parquet(other)["a"].tolist() == [1]
+
+
+def test_without_output_the_table_has_the_grid_s_name(
+    grid: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(grid.parent)
+    (grid.parent / "small.yaml").write_text(
+        "config: twin.yaml\nworkloads: {a: {rate: 2, prompt_tokens: 20, output_tokens: 2, num_requests: 5}}\n"
+    )
+    assert vtwin.main(["sweep", "small.yaml", "--jobs", "1"]) == 0
+    assert "wrote small.parquet" in capsys.readouterr().err
+    assert len(pd.read_parquet("small.parquet")) == 1

@@ -31,15 +31,18 @@ def terminal_width() -> int | None:
 
 
 def four_digits(value: float | None) -> str:
-    """Return a number as a run's tables write it: four significant digits, three decimals at most; ``-`` of none.
+    """Return a number as a run's tables write it: four digits, three decimals at most, none where all are 0.
 
-    More would be noise: the mean of a few hundred requests is known to about one per cent.
+    ``-`` of none. More digits would be noise: the mean of a few hundred requests is known to about one per cent.
     """
     if value is None:
         return "-"
     size = abs(value)
     places = 0 if size >= 999.95 else 1 if size >= 99.995 else 2 if size >= 9.9995 else 3
-    return "0" if size < 0.0005 else f"{value:,.{places}f}"
+    whole, _, decimals = f"{value:,.{places}f}".partition(".")
+    if decimals.strip("0"):
+        return f"{whole}.{decimals}"
+    return "0" if whole == "-0" else whole
 
 
 TAIL = 0.1

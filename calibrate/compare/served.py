@@ -29,6 +29,8 @@ LEAST_REQUESTS = 20
 NUM_RATES = 14
 LOWEST, HIGHEST = 0.1, 1.05
 """The curve's ends, as shares of what the twin serves at most."""
+BESIDE = 0.02
+"""A rate of the grid so near to an observed one makes way for it: the curve would jump between the two."""
 SETTLING = 0.1
 """Share of the requests, the first to arrive, that the curve does not measure: they find an empty server."""
 ALIKE = 0.2
@@ -124,8 +126,9 @@ def rate_curve(runs: Sequence[tuple[str, Trace, Pairs]], twin: TwinConfig) -> Ra
     if capacity <= 0:
         return None
     observed, others = _observed(runs, like=trace, elsewhere=elsewhere)
-    rates = {*np.linspace(LOWEST, HIGHEST, NUM_RATES) * capacity}
-    rates |= {each.rate_per_s for each in observed.values() if each.rate_per_s <= HIGHEST * capacity}
+    own = [each.rate_per_s for each in observed.values() if each.rate_per_s <= HIGHEST * capacity]
+    grid = np.linspace(LOWEST, HIGHEST, NUM_RATES) * capacity
+    rates = {*own, *(rate for rate in grid if all(abs(rate / each - 1) > BESIDE for each in own))}
     evaluator = Evaluator(loads=[load], limits=[])
     points = [
         RatePoint(

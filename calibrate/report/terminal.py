@@ -40,7 +40,10 @@ def print_table(console: Console, table: Table) -> None:
 
 
 def _blocks(console: Console, table: Table) -> list[Table]:
-    """Return the table as blocks that fit, each with the first column; title and caption stand once."""
+    """Return the table as blocks that fit, each with the first column; title and caption stand once.
+
+    A row that has nothing to say in a further block is left out of it.
+    """
     from copy import copy
 
     label, *left = table.columns
@@ -51,11 +54,26 @@ def _blocks(console: Console, table: Table) -> list[Table]:
         while len(block.columns) > 2 and _natural_width(console, block) > console.width:
             block.columns.pop()
         left = left[len(block.columns) - 1 :]
+        if blocks:
+            _leave_out_empty_rows(block)
         block.title = None if blocks else table.title
         block.caption = None if left else table.caption
         blocks.append(block)
         if not left:
             return blocks
+
+
+def _leave_out_empty_rows(block: Table) -> None:
+    """Leave out the rows of which all cells but the first are empty."""
+    from dataclasses import replace
+
+    cells = [list(column.cells) for column in block.columns]
+    kept = [row for row in range(len(block.rows)) if any(str(column[row]) for column in cells[1:])]
+    block.columns = [
+        replace(column, _cells=[own[row] for row in kept])
+        for column, own in zip(block.columns, cells, strict=True)
+    ]
+    block.rows = [block.rows[row] for row in kept]
 
 
 def _natural_width(console: Console, table: Table) -> int:

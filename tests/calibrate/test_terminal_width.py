@@ -42,6 +42,16 @@ def test_every_figure_is_whole_and_columns_that_do_not_fit_stand_below(width: in
     assert (len(blocks) == 1) is (width >= 120)
 
 
+def test_a_further_block_leaves_out_the_rows_that_are_empty_there() -> None:
+    stream = io.StringIO()
+    rows = [["one", "1" * 30, ""], ["two", "2" * 30, "chosen " * 4]]
+    table = _table("", ["model", "value", "mark"], rows)
+    print_table(Console(file=stream, width=50, highlight=False), table)
+    lines = [line.split() for line in stream.getvalue().splitlines()]
+    assert [line[0] for line in lines if line and line[0] in ("one", "two")] == ["one", "two", "two"]
+    assert ["two", *["chosen"] * 4] in lines
+
+
 @pytest.mark.parametrize("width", [60, 80])
 def test_a_reason_wraps_before_a_figure_is_cut(width: int) -> None:
     head = ["", "value", "90 %", "unit", "not identifiable"]

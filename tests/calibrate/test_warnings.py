@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import vtwin
-from calibrate.distinct_runs import distinct_names
+from calibrate.distinct_runs import distinct_names, has_lengths_of
 from calibrate.findings import Calibration, Options
 from calibrate.misfit import largest_misfit
 from calibrate.number_format import NONE
@@ -176,3 +176,9 @@ def test_a_hold_out_with_the_lengths_of_a_fitted_trace_is_told() -> None:
     for traces, is_told in (((seen, *held_out), True), ((seen, held_out[1]), False)):
         verdict = verdict_text(replace(found, traces=traces), has_warnings=False)
         assert ("held out, on lengths that were fitted)" in verdict) is is_told, verdict
+    n = len(seen.source.trace)
+    constant = seen.source.trace.with_columns(
+        server_input_tokens=[50] * n, input_tokens=[50] * n, max_tokens=[9] * n
+    )
+    assert not has_lengths_of(constant, constant)
+    assert has_lengths_of(seen.source.trace, seen.source.trace)

@@ -45,7 +45,7 @@ def test_a_run_ends_well_with_the_document_on_stdout_and_the_rest_on_stderr(
     client = document["client"]
     assert client["rate_per_s"] == 100
     assert client["rate_asked_per_s"] == pytest.approx(100, abs=0.01)  # the gaps are scaled to it
-    assert "100.0/s scheduled\n" in err
+    assert "100/s scheduled\n" in err
     assert document["metrics_delta"]['vllm:generation_tokens_total{engine="0"}'] == 50
     assert "TTFT, ms" in err
     trace = read_trace(tmp_path / "run")

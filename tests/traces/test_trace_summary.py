@@ -20,6 +20,7 @@ from traces import (
     summarize_trace,
 )
 from traces.cli import describe
+from traces.units import four_digits
 
 
 def test_counts_and_rates_are_those_of_the_rows() -> None:
@@ -110,3 +111,24 @@ def test_a_run_that_did_not_come_to_its_end_is_told_to_be_one() -> None:
         notes = summarize_trace(trace.with_header(mode="real", client=client)).notes
         found = [note for note in notes if " of 9 planned that were sent by then" in note]
         assert [note.startswith(words) for note in found] == [True] if words else found == []
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"),
+        (0.0, "0"),
+        (-0.0002, "0"),
+        (0.0126, "0.013"),
+        (7.1, "7.100"),
+        (9.99951, "10"),
+        (33.226, "33.23"),
+        (60.0, "60"),
+        (999.96, "1,000"),
+        (517.76, "517.8"),
+        (-4781.2, "-4,781"),
+        (1234567.8, "1,234,568"),
+    ],
+)
+def test_a_figure_has_four_digits_and_never_powers_of_ten(value: float | None, text: str) -> None:
+    assert four_digits(value) == text

@@ -1,21 +1,22 @@
 """Beyond the highest fitted load: by how much a slowdown that the traces do not settle could change the E2E.
 
 A power-limited GPU slows down above a threshold. Where a fit has seen it, the bounds of its size bound the prediction;
-where no fitted load reached the threshold, the GPU may keep its clock or lower it from there on.
+where no fitted load reached the threshold, it lies above: what is expected of such a GPU, with that known, bounds it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Literal
 
 import numpy as np
-from scipy.stats import norm
+from scipy.stats import truncnorm
 
 from calibrate import number_format
-from calibrate.compare.bootstrap import LEVEL
+from calibrate.compare.bootstrap import LEVEL, Floats
 from calibrate.fit.objective.fit_trace import FitTrace
-from calibrate.fit.objective.priors import SLOWDOWN, Prior
+from calibrate.fit.objective.priors import MEMORY, SLOWDOWN, THRESHOLD, Prior
 from calibrate.fit.objective.simulated import simulated
 from calibrate.fit.result import Fit
 from calibrate.fit.uncertainty import Coefficient
@@ -23,14 +24,28 @@ from sim import Blackbox, Extended
 
 FACTOR = 1.5
 """How far beyond the highest fitted load the bounds are stated."""
+DRAWS = 40
+"""Slowdowns drawn from what is expected of them: the bounds are known to a tenth of their size, for as many runs."""
+MOST_SLOWER = 0.4
+"""Of a step that only computes: an H100's clock fell from 1,980 MHz to 1,400, and 1 % of its readings were lower."""
+MOST_REACHED = 0.99
+"""A server that computes all the time has no higher load to speak of."""
+
+Basis = Literal["traces", "GPU", "none"]
+"""What bounds a slowdown: the traces that show it; what is expected of the GPU; nothing, it is not known."""
+REASONS: dict[Basis, str] = {
+    "traces": "by the interval of the fitted slowdown",
+    "GPU": "by what is expected of {source}: no fitted trace shows a slowdown",
+    "none": "if the GPU slows down as {source} do: no fitted trace shows a slowdown, and what limits this GPU is not "
+    "known (--gpu), so that this is an example and no bound",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeyondLoad:
     """Mean E2E at ``factor`` times the load of ``trace``, over the twin's own minus 1, at either end of the slowdown.
 
-    ``is_seen``: the fitted traces show the slowdown, so that the ends are those of its interval; else they are none,
-    and an unfavourable one that begins at the highest fitted load.
+    ``basis``: where the ends are from. ``source``: whose slowdown was expected, where the traces show none.
     """
 
     trace: str
@@ -38,19 +53,16 @@ class BeyondLoad:
     rate_per_s: float
     low: float
     high: float
-    is_seen: bool
+    basis: Basis
+    source: str | None = None
 
     def text(self) -> str:
         """Return the bounds as a sentence."""
         low, high = (number_format.percent(value, signed=True) for value in (self.low, self.high))
-        why = (
-            "by the interval of the fitted slowdown"
-            if self.is_seen
-            else "if the GPU slows down there, of which no fitted trace shows anything"
-        )
         return (
             f"beyond the highest fitted load ({self.rate_per_s:.3g} requests/s, {self.trace}): at {self.factor:g} "
-            f"times that load, mean E2E may differ from the twin's by {low} to {high}, {why}"
+            f"times that load, mean E2E may differ from the twin's by {low} to {high}, "
+            + REASONS[self.basis].format(source=self.source)
         )
 
 
@@ -64,26 +76,57 @@ def beyond_load(fit: Fit, traces: Sequence[FitTrace], *, priors: Mapping[str, Pr
     if not open_loop:
         return None
     highest = max(open_loop, key=_rate)
-    seen = _seen_slowdown(fit)
-    if seen is not None:
-        ends = [replace(model, kappa=max(bound or 0.0, 0.0)) for bound in (seen.low, seen.high)]
-    else:
-        prior = priors.get("kappa", SLOWDOWN)
-        prior = prior if prior.centre > 0 else SLOWDOWN
-        worst = prior.centre + float(norm.ppf(0.5 + LEVEL / 2)) * prior.width
-        at = max(duty(model, each) for each in open_loop)
-        ends = [replace(model, kappa=0.0), replace(model, kappa=max(worst, model.kappa), u0=min(at, 1.0))]
     faster = _compressed(highest, FACTOR)
-    own, *others = (_mean_e2e(faster, fit, each) for each in (model, *ends))
-    off = [other / own - 1 for other in others]
+    seen = _seen_slowdown(fit)
+    basis: Basis = "traces" if seen is not None else "GPU" if _is_power_limited(priors) else "none"
+    expected = {"kappa": SLOWDOWN, "u0": THRESHOLD, "tau_s": MEMORY, **(priors if basis == "GPU" else {})}
+    if seen is not None:
+        models = [replace(model, kappa=max(bound or 0.0, 0.0)) for bound in (seen.low, seen.high)]
+    else:
+        models = slowdowns(model, expected, reached=max(duty(model, each) for each in open_loop))
+    own, *others = (_mean_e2e(faster, fit, each) for each in (model, *models))
+    ends = (0.0, 1.0) if seen is not None else ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
+    low, high = np.quantile(np.array(others) / own - 1, ends).tolist()
     return BeyondLoad(
         trace=highest.name,
         factor=FACTOR,
         rate_per_s=_rate(highest),
-        low=min(*off, 0.0),
-        high=max(*off, 0.0),
-        is_seen=seen is not None,
+        low=min(low, 0.0),
+        high=max(high, 0.0),
+        basis=basis,
+        source=None if seen is not None else expected["kappa"].source,
     )
+
+
+def _is_power_limited(priors: Mapping[str, Prior]) -> bool:
+    """Return whether the GPU is known as one that slows down."""
+    return "kappa" in priors and priors["kappa"].centre > 0
+
+
+def slowdowns(model: Extended, expected: Mapping[str, Prior], *, reached: float) -> list[Extended]:
+    """Return the model with slowdowns as ``expected`` whose threshold is above ``reached``, a share of time.
+
+    Up to there it is as fast as the model, whose own slowdown, if any, becomes a part of what computing costs.
+    """
+    at = min(max(reached, 0.0), MOST_REACHED)
+    slower = 1 + model.kappa * max(at - model.u0, 0.0)
+    held = replace(model, beta1=float(model.beta1) * slower, beta4=float(model.beta4) * slower)
+    evenly = (np.arange(DRAWS) + 0.5) / DRAWS
+    golden = np.modf(np.arange(1, DRAWS + 1) * (np.sqrt(5) - 1) / 2)[0]
+    kappas = _truncated(expected["kappa"], evenly, low=0.0, high=np.inf)
+    thresholds = _truncated(expected["u0"], golden, low=at, high=1.0)
+    kappas = np.minimum(kappas, MOST_SLOWER / (1 - at))
+    return [
+        replace(held, kappa=float(kappa), u0=float(u0), tau_s=expected["tau_s"].centre)
+        for kappa, u0 in zip(kappas, thresholds, strict=True)
+    ]
+
+
+def _truncated(prior: Prior, shares: Floats, *, low: float, high: float) -> Floats:
+    """Return the quantiles at these ``shares`` of a normal that is known to lie between two values."""
+    ends = ((end - prior.centre) / prior.width for end in (low, high))
+    drawn = truncnorm.ppf(shares, *ends, loc=prior.centre, scale=prior.width)
+    return np.asarray(np.clip(drawn, low, high), dtype=np.float64)
 
 
 def duty(model: Extended, trace: FitTrace) -> float:

@@ -48,7 +48,14 @@ from calibrate.fit.result import Fit, ScheduleChoice
 from calibrate.fit.search import Report, search, search_on_surfaces
 from calibrate.fit.step_noise import step_scatter
 from calibrate.fit.task import Start, Task
-from calibrate.fit.uncertainty import METHOD, Coefficient, coefficients_of, uncertainty
+from calibrate.fit.uncertainty import (
+    METHOD,
+    Coefficient,
+    Uncertainty,
+    coefficients_of,
+    flat_surface,
+    uncertainty,
+)
 from sim import Blackbox, Extended, Physics
 from traces.errors import ConfigError, TraceError
 
@@ -246,7 +253,7 @@ def _as_model(latency: Blackbox, asked: LatencyModel | None) -> Blackbox:
 def result_of(found: Refined, task: Task) -> Fit:
     """Return the fit with its intervals, from where the refinement ended."""
     objective, theta, config, seed = found.objective, found.theta, task.config, task.seed
-    spread = uncertainty(objective, theta, surface=found.surface, seed=seed, scatter=found.scatter)
+    spread = _spread_of(found, seed=seed)
     fitted = {
         each.name: each
         for each in coefficients_of(
@@ -284,12 +291,20 @@ def result_of(found: Refined, task: Task) -> Fit:
 def _blackbox_beside(found: Refined, *, seed: int) -> tuple[Coefficient, ...]:
     """Return blackbox's six coefficients with their intervals."""
     objective = found.objective
-    spread = uncertainty(objective, found.theta, surface=found.surface, seed=seed, scatter=found.scatter)
+    spread = _spread_of(found, seed=seed)
     fitted = coefficients_of(
         objective.names, found.theta, spread=spread, scale=objective.scale, priors=objective.priors
     )
     by_name = {each.name: each for each in fitted}
     return tuple(by_name[name] if name in by_name else _held(name, objective.base) for name in COEFFICIENTS)
+
+
+def _spread_of(found: Refined, *, seed: int) -> Uncertainty:
+    """Return the spread of the coefficients: of blackbox on a surface made for it, else on the search's own."""
+    objective, theta = found.objective, found.theta
+    is_flat = not set(objective.names) & set(EXTENDED_FITTED)
+    surface = flat_surface(objective, theta, seed=seed + 400) if is_flat else found.surface
+    return uncertainty(objective, theta, surface=surface, seed=seed, scatter=found.scatter)
 
 
 def _scatter(objective: Objective, theta: Floats, *, seed: int) -> Coefficient | None:

@@ -15,7 +15,7 @@ import numpy as np
 from calibrate.compare.bootstrap import LEVEL, Floats, block_length, draw_counts
 from calibrate.fit.objective.objective import MOST, Objective, robust_weight
 from calibrate.fit.objective.priors import Prior
-from calibrate.fit.response_surface import Surface
+from calibrate.fit.response_surface import Surface, reach_around, sample_surface
 
 METHOD = "one-step moving-block bootstrap over requests on a response surface, with a weak prior"
 LEAST_SHARE = 0.03
@@ -31,6 +31,13 @@ CURVED = ("concavity", "kappa", "u0", "tau_s")
 WIDENED = 1.5
 """How many times wider their intervals are made, and that of beta2 beside a concavity: of 40 fits to simulated servers
 the plane's intervals held u0 in 60 %, beta2 in 70 % and kappa in 73 %."""
+FLAT_REACH = 0.07
+"""How far, relative to the coefficients, a plane holds in blackbox, which is a straight line in each: the nearer the
+points, the less of a slope is the coefficient's, and the more is which step an arrival falls into."""
+FLAT_POINTS = 36
+FLAT_POINTS_OF_MANY = 12
+"""Points per coefficient for that plane; of ``MANY_REQUESTS`` fewer."""
+MANY_REQUESTS = 1500
 CONFOUNDED = 0.9
 """Correlation from which two coefficients are named together."""
 
@@ -105,6 +112,21 @@ def uncertainty(
         correlation=correlation,
         condition_number=condition_number(curvature),
         prior_share=np.clip(precision * np.diag(inverse), 0.0, 1.0),
+    )
+
+
+def flat_surface(objective: Objective, theta: Floats, *, seed: int) -> Surface:
+    """Return the surface of a blackbox model from which to read its intervals.
+
+    The surfaces of a search lie as near as what they leave open: from them intervals were four times too wide.
+    """
+    num_requests = sum(trace.num_used for trace in objective.traces)
+    return sample_surface(
+        objective,
+        theta,
+        reach=reach_around(objective, theta, relative=FLAT_REACH),
+        seed=seed,
+        points_per_coefficient=FLAT_POINTS_OF_MANY if num_requests >= MANY_REQUESTS else FLAT_POINTS,
     )
 
 

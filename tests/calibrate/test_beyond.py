@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from calibrate.findings import Calibration, Options
-from calibrate.fit.beyond import FACTOR, beyond_load, duty
+from calibrate.fit.beyond import FACTOR, MOST_SLOWER, beyond_load, duty, slowdowns
 from calibrate.fit.objective.fit_trace import fit_trace
-from calibrate.fit.objective.priors import SLOWDOWN
+from calibrate.fit.objective.priors import MEMORY, SLOWDOWN, THRESHOLD
+from calibrate.fit.result import Fit
 from calibrate.fit.uncertainty import Coefficient
 from calibrate.report.document import document_of
 from calibrate.report.markdown import markdown_of
@@ -20,9 +21,12 @@ from calibrate.report.warnings import warnings_of
 from calibrate.run import calibrate, compare_with_twin
 from calibrate.save import write_config
 from replay import load_config, simulate_trace
-from sim import Extended
-from tests.calibrate.known_servers import GUESS, SERVER, observed, source, workload
+from sim import Blackbox, Extended
+from tests.calibrate.known_servers import GUESS, SERVER, TRUTH, observed, source, workload
 from traces import request_metrics
+
+KNOWN = {"kappa": SLOWDOWN, "u0": THRESHOLD, "tau_s": replace(MEMORY, centre=1.0)}
+"""A memory that is short beside the traces here."""
 
 
 @pytest.fixture(scope="module")
@@ -32,28 +36,63 @@ def found() -> Calibration:
     return calibrate(traces, GUESS, Options(latency_model="blackbox"), holdout=[beyond])
 
 
-def test_the_bounds_hold_a_server_that_slows_down_above_what_was_fitted(found: Calibration) -> None:
+def test_without_a_known_gpu_the_bounds_are_called_an_example(found: Calibration) -> None:
     assert found.beyond is not None
     assert found.beyond.trace == "load6"
-    assert not found.beyond.is_seen
-    assert found.beyond.low <= 0 < found.beyond.high
-    assert found.fit is not None
-    latency = found.fit.config.latency
-    six = {name: float(getattr(latency, name)) for name in ("alpha0", "alpha1", "beta0", "beta1", "beta2")}
-    trace = workload(60, rate=6, seed=6)
+    assert found.beyond.basis == "none"
+    assert "this is an example and no bound" in found.beyond.text()
+    assert "(--gpu)" in found.beyond.text()
+
+
+def test_the_bounds_hold_the_expected_slowdown_and_not_the_worst_one_from_the_highest_load_on(
+    found: Calibration,
+) -> None:
+    fit, six = _fit_of_truth(found)
+    trace = workload(150, rate=14, seed=6)
+    ready = fit_trace(observed(trace), GUESS, name="a")
+    at = duty(Extended(**six), ready)
+    assert 0.2 < at < THRESHOLD.centre
+    bounds = beyond_load(fit, [ready], priors=KNOWN)
+    assert bounds is not None
+    assert bounds.basis == "GPU"
+    assert SLOWDOWN.source in bounds.text()
     faster = trace.with_columns(
         arrival_time_us=np.rint(trace.column("arrival_time_us").to_numpy(np.float64) / FACTOR).astype(
             np.int64
         )
     )
-    at = duty(Extended(**six), fit_trace(observed(trace), GUESS, name="a"))
-    means = [
+    slow = {
+        "usual": (SLOWDOWN.centre, THRESHOLD.centre),
+        "worst": (SLOWDOWN.centre + 1.64 * SLOWDOWN.width, at),
+    }
+    none, usual, worst = (
         request_metrics(
-            simulate_trace(faster, replace(GUESS, latency=Extended(**six, kappa=kappa, u0=at)))[0]
+            simulate_trace(faster, replace(GUESS, latency=Extended(**six, kappa=kappa, u0=u0, tau_s=1.0)))[0]
         )["e2e_us"].mean()
-        for kappa in (0.0, SLOWDOWN.centre)
-    ]
-    assert 0 < means[1] / means[0] - 1 <= found.beyond.high
+        for kappa, u0 in ((0.0, 0.0), *slow.values())
+    )
+    assert bounds.low == 0.0
+    assert 0.01 < usual / none - 1 < bounds.high < 0.8 * (worst / none - 1)
+
+
+def test_drawn_slowdowns_begin_above_the_fitted_loads_and_leave_those_as_they_are(found: Calibration) -> None:
+    _, six = _fit_of_truth(found)
+    model = Extended(**six, kappa=0.5, u0=0.1, tau_s=5.0)
+    drawn = slowdowns(model, KNOWN, reached=0.3)
+    assert min(each.u0 for each in drawn) >= 0.3
+    assert {round(float(each.beta1) / TRUTH["beta1"], 9) for each in drawn} == {1.1}
+    assert np.median([each.kappa for each in drawn]) == pytest.approx(SLOWDOWN.centre, abs=0.15)
+    assert max(each.kappa * (1 - each.u0) for each in drawn) <= MOST_SLOWER
+    busy = slowdowns(model, KNOWN, reached=2.0)  # it computed all the time, by a model that is too slow
+    assert all(np.isfinite(each.kappa) and each.u0 <= 1 for each in busy)
+
+
+def _fit_of_truth(found: Calibration) -> tuple[Fit, dict[str, float]]:
+    """Return the fit as if it had found blackbox's true coefficients, and these."""
+    assert found.fit is not None
+    latency = Blackbox(**TRUTH)
+    six = {name: float(getattr(latency, name)) for name in ("alpha0", "alpha1", "beta0", "beta1", "beta2")}
+    return replace(found.fit, config=replace(found.fit.config, latency=latency)), six
 
 
 def test_the_bounds_are_those_of_the_interval_where_the_traces_show_a_slowdown(found: Calibration) -> None:
@@ -69,12 +108,12 @@ def test_the_bounds_are_those_of_the_interval_where_the_traces_show_a_slowdown(f
     ready = [fit_trace(observed(workload(60, rate=6, seed=6)), GUESS, name="a")]
     bounds = beyond_load(fit, ready, priors={})
     assert bounds is not None
-    assert bounds.is_seen
+    assert bounds.basis == "traces"
     assert bounds.low < 0 < bounds.high
     unseen = replace(fit, coefficients=(replace(seen, is_prior_led=True),))
     other = beyond_load(unseen, ready, priors={})
     assert other is not None
-    assert not other.is_seen
+    assert other.basis == "none"
 
 
 def test_report_and_written_twin_say_what_was_fitted_and_what_goes_beyond(
@@ -85,7 +124,7 @@ def test_report_and_written_twin_say_what_was_fitted_and_what_goes_beyond(
     assert found.beyond is not None
     assert "beyond the highest fitted load" not in said  # it is little here, and stands with the fit
     much = replace(found, beyond=replace(found.beyond, high=0.2))
-    assert any("of which no fitted trace shows anything" in line for line in warnings_of(much))
+    assert any("no fitted trace shows a slowdown" in line for line in warnings_of(much))
     assert f"Note: {found.beyond.text()}." in markdown_of(found, command="")
     document = json.loads(json.dumps(document_of(found, command="")))
     assert document["beyond_load"]["factor"] == FACTOR

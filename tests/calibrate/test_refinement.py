@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 
 from calibrate.compare.bootstrap import Floats
+from calibrate.fit.initial_guess import natural_scale
+from calibrate.fit.objective.coefficients import FITTED
 from calibrate.fit.objective.fit_trace import fit_trace
 from calibrate.fit.objective.objective import Objective
 from calibrate.fit.objective.simulated import Run
 from calibrate.fit.refinement import _refine_on_surfaces
-from calibrate.fit.response_surface import sample_shaped
-from sim import EngineConfig, Extended
-from tests.calibrate.known_servers import GUESS, observed, workload
+from calibrate.fit.response_surface import reach_around, sample_shaped, sample_surface
+from calibrate.fit.uncertainty import flat_surface, uncertainty
+from sim import Blackbox, EngineConfig, Extended
+from tests.calibrate.known_servers import ENGINE, GUESS, observed, workload
 
 TRUTH = np.array([4000.0, 9000.0, 20.0])
 NAMES = ("beta0", "floor", "beta1")
@@ -96,3 +99,28 @@ def test_shaped_points_find_the_slopes_also_where_a_limit_cuts_them_off() -> Non
     )
     assert surface.slopes[0][:, 0] / objective.scale[:, None] == pytest.approx(exact, rel=0.1, abs=1e-5)
     assert surface.means[0][0] == pytest.approx(objective.residuals(objective.simulate(at))[0][0], abs=0.05)
+
+
+def test_points_far_enough_off_give_blackbox_narrow_intervals_that_hold() -> None:
+    truth = np.array([4000.0, 5.0, 12000.0, 60.0, 500.0])
+    traces = tuple(
+        fit_trace(observed(workload(60, rate=rate, seed=rate), noise=0.08, seed=rate), GUESS, name=str(rate))
+        for rate in (3, 9)
+    )
+    objective = Objective(
+        traces=traces, engine=ENGINE, names=FITTED, base=Blackbox(), scale=natural_scale(traces, FITTED)
+    )
+    objective = objective.with_noise_of(objective.simulate(truth))
+    near = sample_surface(objective, truth, reach=reach_around(objective, truth, relative=0.02), seed=1)
+    low, high, too_low, too_high = (
+        end
+        for surface in (flat_surface(objective, truth, seed=1), near)
+        for end in np.quantile(
+            uncertainty(objective, truth, surface=surface, seed=1).replicates, [0.05, 0.95], axis=0
+        )
+    )
+    beta0, beta1, beta2 = ((high - low) / truth)[2:]
+    assert beta0 < 0.02
+    assert max(beta1, beta2) < 0.15
+    assert np.all((high - low)[2:] < 0.6 * (too_high - too_low)[2:])
+    assert np.all((low <= truth) & (truth <= high))

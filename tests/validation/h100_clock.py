@@ -1,4 +1,4 @@
-"""How long the H100's steps took at which clock: the steps' ends from vLLM's log, power and clock from nvidia-smi."""
+"""How long the H100's steps took at which clock and load: steps' ends from vLLM's log, the clock from nvidia-smi."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ SMALLEST_PREFILL = 1000
 PREFILL_RATES = (0, 1, 5000, 10_000, 15_000, 20_000, 25_000, 40_000)
 STEP_TOKENS = (0, 128, 256, 512, 640, 1024, 1536, 2048, 3072)
 FARTHEST_S = 0.3
+LOADS = ("r30", "r55", "r56_seed2", "r80", "r82")
+"""Runs of one kind of prompts and of a rising load that the server can serve."""
 
 
 def tables(work: Path, readings: Path) -> list[str]:
-    """Return three tables: step time by clock, step time by prompt tokens, clock by load."""
+    """Return four tables: step time by clock, step time by prompt tokens, clock by load, step time by run."""
     gpu = pd.read_csv(readings)
-    steps = [with_clock(read_steps(work / f"{run}.steps.csv"), gpu) for run in RUNS]
+    by_name = {run: with_clock(read_steps(work / f"{run}.steps.csv"), gpu) for run in RUNS}
+    steps = list(by_name.values())
     decode, prefill = decode_and_prefill(steps)
     _, of_few_seats = decode_and_prefill([read_steps(work / f"{run}.steps.csv") for run in RUNS_OF_64_SEATS])
     return [
@@ -36,6 +39,8 @@ def tables(work: Path, readings: Path) -> list[str]:
         *by_tokens(prefill, of_few_seats),
         "",
         *by_load(pd.concat(steps), gpu),
+        "",
+        *by_run({run: by_name[run] for run in LOADS}, decode, prefill),
     ]
 
 
@@ -88,16 +93,13 @@ def typical(decode: pd.DataFrame, sequences: pd.Series[float]) -> np.ndarray:
 
 def by_clock(decode: pd.DataFrame, prefill: pd.DataFrame) -> Iterator[str]:
     """Yield the table of both kinds of steps against what they take at full clock."""
-    large = prefill[prefill["num_prefill_tokens"] > SMALLEST_PREFILL].dropna(subset=["sm_mhz"])
-    tokens = large["num_prefill_tokens"]
-    terms = np.column_stack([np.ones(len(large)), tokens, tokens**2 / large["num_prefill_requests"]])
-    took, full = large["alone_ms"].to_numpy(), (large["sm_mhz"] > FULL_CLOCK).to_numpy()
-    usual, *_ = np.linalg.lstsq(terms[full] / took[full, None], np.ones(full.sum()), rcond=None)
+    large, usual = at_full_clock(prefill)
+    took = large["alone_ms"].to_numpy()
     decode = decode.dropna(subset=["sm_mhz"])
     at_full = typical(decode[decode["sm_mhz"] > FULL_CLOCK], decode["num_decode_tokens"])
     sides = [
         table.assign(ratio=ratio, band=pd.cut(table["sm_mhz"], list(CLOCKS))).groupby("band", observed=True)
-        for table, ratio in ((large, took / (terms @ usual)), (decode, decode["took_ms"] / at_full))
+        for table, ratio in ((large, took / (shape_of(large) @ usual)), (decode, decode["took_ms"] / at_full))
     ]
     yield "| clock, MHz | power, W | steps with prompts | of their time at full clock | decode steps | of theirs |"
     yield "|---|---|---|---|---|---|"
@@ -106,6 +108,41 @@ def by_clock(decode: pd.DataFrame, prefill: pd.DataFrame) -> Iterator[str]:
         yield (
             f"| {band.left} to {band.right} | {rows['mean_power_w'].median():.0f} | {len(rows)} | "
             f"{rows['ratio'].median():.2f} | {len(others):,} | {others['ratio'].median():.2f} |"
+        )
+
+
+def shape_of(prefill: pd.DataFrame) -> np.ndarray:
+    """Return what the time of steps with prompts is made of: the launch, the tokens, their attention."""
+    tokens = prefill["num_prefill_tokens"]
+    return np.column_stack([np.ones(len(prefill)), tokens, tokens**2 / prefill["num_prefill_requests"]])
+
+
+def at_full_clock(prefill: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
+    """Return the large steps with prompts, and what each part of their shape costs at full clock, ms."""
+    large = prefill[prefill["num_prefill_tokens"] > SMALLEST_PREFILL].dropna(subset=["sm_mhz"])
+    full = (large["sm_mhz"] > FULL_CLOCK).to_numpy()
+    terms, took = shape_of(large)[full], large["alone_ms"].to_numpy()[full]
+    return large, np.linalg.lstsq(terms / took[:, None], np.ones(full.sum()), rcond=None)[0]
+
+
+def by_run(runs: dict[str, pd.DataFrame], decode: pd.DataFrame, prefill: pd.DataFrame) -> Iterator[str]:
+    """Yield the table of how much slower a run's steps are for the share of its time that its tokens compute."""
+    _, usual = at_full_clock(prefill)
+    decode = decode[decode["sm_mhz"] > FULL_CLOCK]
+    yield "| run | tokens/s | share of time computing | steps with prompts | of their time at full clock | decodes |"
+    yield "|---|---|---|---|---|---|"
+    for run, steps in runs.items():
+        span_ms = float(np.ptp(steps["end_unix_us"])) / 1e3
+        tokens = float(steps[["num_prefill_tokens", "num_decode_tokens"]].to_numpy().sum())
+        own_decode, own_prefill = decode_and_prefill([steps])
+        before = typical(decode, own_prefill["decoded_before"])
+        large, _ = at_full_clock(own_prefill.assign(alone_ms=own_prefill["both_ms"] - before))
+        slower = (large["alone_ms"] / (shape_of(large) @ usual)).median()
+        own_decode = own_decode.dropna(subset=["sm_mhz"])
+        decodes = (own_decode["took_ms"] / typical(decode, own_decode["num_decode_tokens"])).median()
+        yield (
+            f"| {run} | {1e3 * tokens / span_ms:,.0f} | {usual[1] * tokens / span_ms:.2f} | {len(large)} | "
+            f"{slower:.3f} | {decodes:.3f} |"
         )
 
 

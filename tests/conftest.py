@@ -6,6 +6,12 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile(
+    "suite", deadline=None
+)  # a busy machine takes a second for what takes a millisecond
+settings.load_profile("suite")
 
 LONG = (
     "tests/test_docs.py",

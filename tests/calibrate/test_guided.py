@@ -95,9 +95,9 @@ def test_pairs_of_runs_of_the_twin_differ_as_the_servers_do(
             for pair in zip(again[::2], again[1::2], strict=True)
         ]
     )
-    servers = (servers / changes.scales[:, None]).reshape(len(servers), -1)
-    of_one, of_other = (part.std(axis=0, ddof=1).mean() for part in (pairs, servers))
-    assert of_one == pytest.approx(of_other, rel=0.35)
+    of_twin = pairs.reshape(32, 2, -1).mean(axis=2).std(axis=0, ddof=1) * changes.scales
+    of_servers = servers.mean(axis=2).std(axis=0, ddof=1)
+    assert 0.7 < of_twin[1] / of_servers[1] < 1.6, "of the mean TPOT, which all requests share"
 
 
 @pytest.mark.parametrize(("off_frac", "says_so"), [(0.04, True), (0.001, False), (-0.04, True)])

@@ -12,6 +12,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -69,9 +70,10 @@ def cache_directory(*, with_cluster: bool = False) -> Path:
     return Path(root) / f"{name}-{_digest(with_cluster=with_cluster)}"
 
 
-CACHE_DIRECTORY = private_folder(cache_directory())
-CLUSTER_CACHE_DIRECTORY = private_folder(cache_directory(with_cluster=True))
-"""None where there is no folder to be had that is the user's alone."""
+@cache
+def cache_folder(*, of_cluster: bool) -> Path | None:
+    """Return the folder of compiled code; None where there is none to be had that is the user's alone."""
+    return private_folder(cache_directory(with_cluster=of_cluster))
 
 
 def is_cached(function: Callable[..., Any]) -> bool:
@@ -98,10 +100,8 @@ def _compile(function: Function, **options: bool | str) -> Function:
     compiled: Any = numba.njit(nogil=True, **options)(function)
     if not numba.config.DISABLE_JIT:
         is_cluster = function.__module__.startswith("sim.cluster")
-        folder = CLUSTER_CACHE_DIRECTORY if is_cluster else CACHE_DIRECTORY
-        compiled._cache = cache_for(
-            function, folder
-        )  # as the dispatcher's enable_caching does with numba's own
+        # as the dispatcher's enable_caching does with numba's own
+        compiled._cache = cache_for(function, cache_folder(of_cluster=is_cluster))
     return cast("Function", compiled)
 
 
@@ -119,7 +119,7 @@ def callback(signature: str, function: Callable[..., int]) -> Any:  # noqa: ANN4
     """Compile a function of the cluster, cached, that compiled code calls by its address."""
     options = {"_nrt": False, "error_model": "numpy"}
     made: Any = CFunc(function, sigutils.normalize_signature(signature), locals={}, options=options)
-    made._cache = cache_for(function, CLUSTER_CACHE_DIRECTORY)  # numba.cfunc would take numba's own
+    made._cache = cache_for(function, cache_folder(of_cluster=True))  # numba.cfunc would take numba's own
     made.compile()
     return made
 

@@ -22,6 +22,7 @@ from sim.engine.initial_state import (
     with_traits,
 )
 from sim.engine.run import NEEDS_ROOM, run
+from sim.engine.state import columns
 from sim.latency.model import LatencyModel
 from sim.records.itl import InterTokenLatencies
 from sim.records.results import EngineRecord, View, outcomes_of, view_of
@@ -88,10 +89,11 @@ class Engine:
 
     def _add(self, requests: Requests) -> None:
         """Append requests that have not arrived yet; ``hash_ids`` are already in place."""
-        state, first = self._state, int(self._state.engine.queues.num_requests[0])
+        state, engine = self._state, columns(self._state.engine)
+        first = int(engine["queues"]["num_requests"][0])
         rows = request_records(requests, self._config, self._latency)
         if np.any(rows["num_hashes"] * self._config.block_size > rows["num_prompt_tokens"]):
-            state.engine.settings["outputs_are_shared"] = 1
+            engine["settings"]["outputs_are_shared"] = 1
         needed = first + len(rows)
         if needed > len(state.requests):
             capacity = needed if first == 0 else max(needed, 2 * len(state.requests))
@@ -105,7 +107,7 @@ class Engine:
             )
         state.requests[first:needed] = rows
         state.taken_in_us[first:needed] = NEVER
-        state.engine.queues["num_requests"] = needed
+        engine["queues"]["num_requests"] = needed
         self._add_traits(requests, first)
         by_deadline = self._add_deadlines(requests, first)
         order = np.argsort(rows["queued_us"], kind="stable") + first

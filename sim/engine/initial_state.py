@@ -152,7 +152,8 @@ def first_state(
 def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) -> st.Records:
     """Return what the engine is configured with."""
     from_tokens = gives_gaps_from_tokens(config, record)
-    settings = st.records(1, dt.SETTINGS)
+    records = st.records(1, dt.SETTINGS)
+    settings = st.columns(records)
     for name in SAME_IN_CONFIG:
         settings[name] = getattr(config, name)
     rules = rules_of(config.vllm_version)
@@ -182,7 +183,7 @@ def _settings(config: EngineConfig, latency: LatencyModel, *, record: Record) ->
         _set_cpu_tier(settings, config)
     if config.compatibility == "blis":
         blis.apply_settings(settings)
-    return settings
+    return records
 
 
 def _queues(config: EngineConfig, *, num_blocks: int, num_hashes: int) -> st.Records:
@@ -353,31 +354,35 @@ def with_kv_transfers(state: st.State, transfers: st.Records, *, is_producer: bo
 
 def with_more_room(state: st.State) -> st.State:
     """Return the state with every log doubled that is more than half full, likewise the hash table and the heap."""
-    settings, fill, queues = state.engine[0].settings, state.engine[0].log_fill, state.engine[0].queues
-    seats, width = int(settings.max_num_seqs), state.block_table.shape[1]
-    tokens_per_step = len(state.batches) * seats * (1 + int(settings.num_speculative_tokens))
+    settings, fill, queues = (
+        st.columns(state.engine)[0][each] for each in ("settings", "log_fill", "queues")
+    )
+    seats, width = int(settings["max_num_seqs"]), state.block_table.shape[1]
+    tokens_per_step = len(state.batches) * seats * (1 + int(settings["num_speculative_tokens"]))
     changes: dict[str, Any] = {}
-    most_loads = int(queues.num_waiting + queues.num_added - queues.num_joined) + seats
+    most_loads = int(queues["num_waiting"] + queues["num_added"] - queues["num_joined"]) + seats
     for name, used, most in (
-        ("log", fill.num_log_words, len(state.blocks) * 4 + seats * (width + 8) * 2 + 128),
-        ("spans", fill.num_spans, tokens_per_step + LONGEST_JUMP),
-        ("pauses", fill.num_pauses, tokens_per_step + LONGEST_JUMP),
-        ("tokens", fill.num_logged_tokens, tokens_per_step + LONGEST_JUMP),
+        ("log", fill["num_log_words"], len(state.blocks) * 4 + seats * (width + 8) * 2 + 128),
+        ("spans", fill["num_spans"], tokens_per_step + LONGEST_JUMP),
+        ("pauses", fill["num_pauses"], tokens_per_step + LONGEST_JUMP),
+        ("tokens", fill["num_logged_tokens"], tokens_per_step + LONGEST_JUMP),
         (
             "completions",
-            fill.num_completions,
-            2 * len(state.batches) * seats + (most_loads if settings.has_kv_transfers else 0),
+            fill["num_completions"],
+            2 * len(state.batches) * seats + (most_loads if settings["has_kv_transfers"] else 0),
         ),
     ):
         array = getattr(state, name)
         if len(array) and 2 * used + most > len(array):
             changes[name] = longer(array, 2 * len(array) + most)
-    if settings.has_kv_transfers and most_loads > queues.num_free_slots:
+    if settings["has_kv_transfers"] and most_loads > queues["num_free_slots"]:
         changes |= more_slots(state, 2 * len(state.block_table) + most_loads)
     most_ids = seats * (width + 1)
-    if queues.num_keys + most_ids > len(state.hashes):
+    if queues["num_keys"] + most_ids > len(state.hashes):
         changes |= longer_hashes(state, 2 * len(state.hashes) + most_ids)
-    most_waiting = int(queues.num_waiting + queues.num_added - queues.num_joined + queues.num_running)
+    most_waiting = int(
+        queues["num_waiting"] + queues["num_added"] - queues["num_joined"] + queues["num_running"]
+    )
     if len(state.heap) and most_waiting > len(state.heap):
         changes["heap"] = longer(state.heap, 2 * most_waiting)
     return state._replace(**changes)

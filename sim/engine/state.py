@@ -82,5 +82,9 @@ def records(length: int, dtype: np.dtype[Any]) -> Records:
     The first stands at the start of a cache line.
     """
     memory = np.zeros(length * dtype.itemsize + CACHE_LINE, np.uint8)
-    skip = -memory.ctypes.data % CACHE_LINE
-    return memory[skip : skip + length * dtype.itemsize].view(dtype).view(np.recarray)
+    return np.recarray(length, dtype, buf=memory.data, offset=-memory.ctypes.data % CACHE_LINE)
+
+
+def columns(array: Records) -> NDArray[Any]:
+    """Return records as a plain array: a field by its name takes a tenth of the time of an attribute."""
+    return array.view(np.ndarray)

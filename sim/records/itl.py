@@ -11,11 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.compile import entry
+from sim.compile import entry, part
 from sim.records.histograms import percentile
 
 Int64s = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+FEW = 64
+"""So many largest gaps are kept in order; the 99th percentile of up to 6,300 gaps lies among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +98,20 @@ def _ninety_ninth_of(owner: Int64s, gaps: Int64s, *, num_requests: int) -> Float
     return p99
 
 
+@part
+def _keep_largest(gaps: Int64s, num_gaps: int, largest: Int64s, num: int) -> None:
+    """Let the first ``num`` of ``largest`` be the largest of the gaps, ascending; all gaps are 0 or more."""
+    largest[:num] = -1
+    for i in range(num_gaps):
+        gap = gaps[i]
+        if gap > largest[0]:
+            at = 0
+            while at + 1 < num and largest[at + 1] < gap:
+                largest[at] = largest[at + 1]
+                at += 1
+            largest[at] = gap
+
+
 @entry
 def ninety_ninth(
     times: Int64s, first: Int64s, last: Int64s, pause_starts: Int64s, pause_last: Int64s, pause_next: Int64s
@@ -102,7 +119,7 @@ def ninety_ninth(
     """Return the 99th percentile of each request's gaps; pauses are sorted by request, then time."""
     p99 = np.full(len(first), np.nan)
     longest = max(1, (last - first).max()) if len(first) else 1
-    gaps = np.empty(longest, np.int64)
+    gaps, largest = np.empty(longest, np.int64), np.empty(FEW, np.int64)
     for r in range(len(first)):
         if first[r] < 0 or last[r] == first[r]:
             continue
@@ -118,9 +135,12 @@ def ninety_ninth(
                 length += 1
                 at = pause_next[p]
         below = int(0.99 * (length - 1))
-        part = np.partition(gaps[:length], below)
-        low = part[below]
-        high = part[below + 1 :].min() if below + 1 < length else low
+        if length - below <= FEW:  # without sorting them apart: a tenth of the time
+            _keep_largest(gaps, length, largest, length - below)
+            low, high = largest[0], largest[min(1, length - below - 1)]
+        else:
+            ordered = np.partition(gaps[:length], below)
+            low, high = ordered[below], ordered[below + 1 :].min()
         p99[r] = low + (0.99 * (length - 1) - below) * (high - low)
     return np.round(p99, 3)
 

@@ -10,7 +10,7 @@ from sim.config import EngineConfig, Record
 from sim.engine import dtypes as dt
 from sim.engine.initial_state import gives_gaps_from_tokens
 from sim.engine.log import BINS_PER_DOUBLING
-from sim.engine.state import State
+from sim.engine.state import State, columns
 from sim.latency.batch import StepBatch
 from sim.latency.model import LatencyModel
 from sim.records.histograms import Histogram, histogram_of
@@ -53,22 +53,23 @@ class View(Totals):
 
 def totals_of(state: State) -> dict[str, int]:
     """Return the fields of ``Totals``."""
-    totals = state.engine[0].totals
-    return {field.name: int(getattr(totals, field.name)) for field in fields(Totals)}
+    totals = columns(state.engine)[0]["totals"]
+    return {field.name: int(totals[field.name]) for field in fields(Totals)}
 
 
 def view_of(state: State) -> View:
     """Return the engine's state at its clock."""
-    queues, totals = state.engine[0].queues, state.engine[0].totals
-    num_free = int(queues.num_free_blocks)
+    engine = columns(state.engine)[0]
+    queues, totals = engine["queues"], engine["totals"]
+    num_free = int(queues["num_free_blocks"])
     return View(
-        clock_us=int(state.engine[0].clock.now_us),
-        num_running=int(queues.num_running),
-        num_waiting=int(queues.num_waiting),
+        clock_us=int(engine["clock"]["now_us"]),
+        num_running=int(queues["num_running"]),
+        num_waiting=int(queues["num_waiting"]),
         num_free_blocks=num_free,
         kv_cache_usage_frac=1 - num_free / (len(state.blocks) - 1),
-        prefix_cache_queries=int(totals.num_cache_queries),
-        prefix_cache_hits=int(totals.num_cache_hits),
+        prefix_cache_queries=int(totals["num_cache_queries"]),
+        prefix_cache_hits=int(totals["num_cache_hits"]),
         **totals_of(state),
     )
 
@@ -78,10 +79,9 @@ def outcomes_of(state: State, latency: LatencyModel, requests: slice = slice(Non
 
     What runs or waits is UNFINISHED.
     """
-    queues = state.engine[0].queues
-    rows = state.requests.view(np.ndarray)[: queues.num_requests][
-        requests
-    ]  # its columns take a third of the time
+    engine = columns(state.engine)[0]
+    queues, settings = engine["queues"], engine["settings"]
+    rows = columns(state.requests)[: queues["num_requests"]][requests]
     status = np.full(len(rows), Status.UNFINISHED, np.int8)
     for code, meaning in (
         (dt.FINISHED, Status.OK),
@@ -96,7 +96,7 @@ def outcomes_of(state: State, latency: LatencyModel, requests: slice = slice(Non
     first_seen_us = np.where(got_tokens, rows["first_token_us"] + first_delay, dt.NEVER)
     last_seen_us = np.where(got_tokens, rows["last_token_us"] + last_delay, dt.NEVER)
     if len(state.deadline_us):
-        deadline_us = state.deadline_us[: queues.num_requests][requests]
+        deadline_us = state.deadline_us[: queues["num_requests"]][requests]
         gave_up = (rows["status"] == dt.ABORTED) | (
             (rows["status"] == dt.FINISHED) & (last_seen_us > deadline_us)
         )
@@ -105,22 +105,22 @@ def outcomes_of(state: State, latency: LatencyModel, requests: slice = slice(Non
         first_seen_us[gave_up & (first_seen_us > deadline_us)] = dt.NEVER
     preempted_us = np.zeros(len(rows), np.int64)
     if len(state.preempted_us):
-        preempted_us += state.preempted_us[: queues.num_requests][requests]
-        preempted_us[rows["status"] == dt.PREEMPTED] += state.engine[0].clock.now_us
+        preempted_us += state.preempted_us[: queues["num_requests"]][requests]
+        preempted_us[rows["status"] == dt.PREEMPTED] += engine["clock"]["now_us"]
     arrival_us, queued_us = rows["arrival_us"].copy(), rows["queued_us"].copy()
-    taken_in_us = state.taken_in_us[: queues.num_requests][requests].copy()
+    taken_in_us = state.taken_in_us[: queues["num_requests"]][requests].copy()
     # of who was never scheduled, jumps and pauses note it beforehand, or not, as the run is cut into slices
     taken_in_us[rows["scheduled_us"] == dt.NEVER] = dt.NEVER
     if len(state.traits):  # in vLLM a request is in the queue while its grammar compiles
-        is_guided = state.traits["is_guided"][: queues.num_requests][requests] * (
+        is_guided = state.traits["is_guided"][: queues["num_requests"]][requests] * (
             rows["status"] != dt.REJECTED
         )
-        compiling_us = state.engine[0].settings.guided_compile_us * is_guided
+        compiling_us = settings["guided_compile_us"] * is_guided
         queued_us -= compiling_us
         taken_in_us -= np.where(taken_in_us == dt.NEVER, 0, compiling_us)
-    if state.engine[0].settings.is_closed_loop:
-        is_held = np.zeros(queues.num_requests, bool)
-        is_held[state.held[queues.next_held :]] = True
+    if settings["is_closed_loop"]:
+        is_held = np.zeros(queues["num_requests"], bool)
+        is_held[state.held[queues["next_held"] :]] = True
         arrival_us[is_held[requests]] = queued_us[is_held[requests]] = dt.NEVER
     return Outcomes(
         status=status,

@@ -104,7 +104,7 @@ def test_what_another_checkout_compiled_is_not_said_to_be_compiled(tmp_path: Pat
 def test_a_cache_in_which_one_function_lacks_is_not_said_to_be_complete(tmp_path: Path) -> None:
     """All entries but one are in the index of a copy of the cache."""
     python("from sim import compile_engine; compile_engine()")
-    source = "from sim.compile import CACHE_DIRECTORY; print(CACHE_DIRECTORY)"
+    source = "from sim.compile import cache_folder; print(cache_folder(of_cluster=False))"
     cache = Path(python(source))
     copy = shutil.copytree(cache, tmp_path / cache.name)
     assert python(ASK, VTWIN_CACHE_DIR=str(tmp_path)) == "True"

@@ -10,7 +10,7 @@ from math import ceil
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from sim import Blackbox, Engine, EngineConfig, InvalidConfig, simulate
@@ -100,8 +100,47 @@ def tiered_cases(draw: st.DrawFn) -> Case:
     )
 
 
+ONE_SLOT = Case(
+    requests=requests_of(
+        [
+            {"arrival_us": 0, "prompt": prompt, "output": output, "priority": priority, "hash_ids": ids}
+            for prompt, output, priority, ids in (
+                (24, 38, 2, [0, 1, 2]),
+                (2, 37, 1, [0]),
+                (35, 40, 1, [3, 4, 5, 6]),
+                (24, 10, 0, [3, 4, 5]),
+                (1, 35, 2, []),
+                (5, 8, 2, []),
+                (8, 8, 1, [7]),
+            )
+        ]
+    ),
+    config=EngineConfig(
+        max_num_seqs=8,
+        max_num_batched_tokens=64,
+        num_gpu_blocks=12,
+        block_size=8,
+        enable_chunked_prefill=False,
+        long_prefill_token_threshold=5,
+        scheduler_reserve_full_isl=False,
+        watermark=0.3,
+        scheduling_policy="sjf",
+        async_scheduling=False,
+        frontend="none",
+        num_cpu_blocks=1,
+        kv_offload_threshold=0.0,
+        kv_transfer_bandwidth=0.3,
+        kv_transfer_base_latency=0,
+    ),
+    latency=Blackbox(alpha0=33.5, alpha1=1, alpha2=7, beta1=33.5),
+    closed_loop=(4, 1),
+)
+"""The tier's only slot is its last one, and is used again."""
+
+
 @examples(200)
 @given(tiered_cases())
+@example(ONE_SLOT)
 def test_every_step_and_every_block_follows_the_rule(case: Case) -> None:
     reference = Tiered(case)
     reference.run()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from sim.records.itl import ninety_ninth
 from tests.sim.strategies import Case, any_model, blackbox, cases, examples
 
 
@@ -65,3 +66,16 @@ def test_a_fractional_alpha2_leaves_the_mean_exact_and_the_rest_a_microsecond_of
             assert latencies.p99_us[row] == pytest.approx(np.percentile(gaps, 99), abs=1.0 + 1e-3)
     gaps = np.sort(np.concatenate([np.zeros(0, np.int64), *gaps_of_requests]))
     assert np.all(np.abs(np.repeat(latencies.gaps_us, latencies.counts) - gaps) <= 1)
+
+
+@pytest.mark.parametrize("num_gaps", [1, 2, 99, 100, 101, 700, 6_301, 6_500])
+@pytest.mark.parametrize("highest", [1, 10, 10_000])
+def test_the_99th_percentile_is_numpy_s_for_short_and_long_answers_and_ties(
+    num_gaps: int, highest: int
+) -> None:
+    none, pauses = np.zeros(0, np.int64), np.zeros(2, np.int64)
+    drawn = np.random.default_rng(num_gaps).integers(0, highest + 1, num_gaps)
+    for gaps in (drawn, np.sort(drawn), np.sort(drawn)[::-1]):
+        times = np.concatenate([[0], np.cumsum(gaps)])
+        found = ninety_ninth(times, np.array([0]), np.array([num_gaps]), pauses, none, none)
+        assert found[0] == pytest.approx(np.percentile(gaps, 99), abs=1e-3)

@@ -33,7 +33,7 @@ from replay.pages import (
 from replay.plan.fleet.inputs.profiles import Source
 from replay.plan.fleet.questions import splits_of
 from replay.plan.fleet.size import FleetPlan, PoolPlan
-from replay.plan.fleet.text import cost_per_year
+from replay.plan.fleet.text import cost_per_year, gpus_text
 from replay.units import shown_time
 from sim.fleet import GpuProfile, Lengths
 from sim.fleet.sizing import Infeasible, Objective, size_pool
@@ -80,7 +80,7 @@ def write_page(
     page = Page(
         name="vtwin fleet",
         eyebrow="vtwin fleet size",
-        title=f"{gpus:,} GPUs for {plan.rate_per_s:g} requests per second",
+        title=f"{gpus_text(gpus)} for {plan.rate_per_s:g} requests per second",
         lead=escape(_lead(plan)),
         headlines=[
             Headline(label="GPUs", value=f"{gpus:,}"),

@@ -19,6 +19,11 @@ from traces.slo import MOST_FAILED
 SCHEMA_VERSION = 1
 
 
+def gpus_text(number: int) -> str:
+    """Return a number of GPUs in words: 1 GPU, 1,200 GPUs."""
+    return f"{number:,} GPU{'s' if number != 1 else ''}"
+
+
 def lines(plan: FleetPlan, *, width: int | None, together: Sequence[str] = ()) -> list[str]:
     """Return the pools side by side, formula beside simulation, and the sums; ``together``: of all pools at once."""
     columns = [_column(pool, plan.objective, is_judged=plan.together is None) for pool in plan.pools]
@@ -26,7 +31,7 @@ def lines(plan: FleetPlan, *, width: int | None, together: Sequence[str] = ()) -
     columns = [{name: column.get(name, "-") for name in names} for column in columns]
     shown = [*side_by_side(columns, width=width).splitlines(), "", *together]
     gpus = sum(pool.gpus for pool in plan.pools)
-    shown.append(f"fleet       {gpus:,} GPUs for {plan.rate_per_s:g} requests/s")
+    shown.append(f"fleet       {gpus_text(gpus)} for {plan.rate_per_s:g} requests/s")
     cost = cost_per_year(plan)
     if cost:
         shown.append(f"cost        {cost:,.0f} a year")

@@ -29,6 +29,8 @@ def is_on_cpu(s: State, key: int) -> bool:
 @part
 def move_slot(s: State, slot: int, after: int) -> None:
     """Put a slot behind ``after`` in the ring; 0, its head, means at the front."""
+    if slot == after:  # the last one, which goes to the end: it is there
+        return
     c = s.cpu_slots[slot]
     s.cpu_slots[c.previous].next = c.next
     s.cpu_slots[c.next].previous = c.previous

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from traces.strict.escape import terminal
 
 if TYPE_CHECKING:
     from calibrate.compare.bootstrap import Estimate
-    from calibrate.fit.paired_runs import GuidedCost
+    from calibrate.fit.paired_runs import GuidedCost, HostCost
 
 
 def fit_guided_cost(
@@ -84,7 +85,7 @@ def fit_host_cost(
     make_folder(report, option="--report")
     write_text(report / "host.json", document + "\n", option="--report")
     found = {"host_step_us": cost.step_us, "host_prefill_us": cost.prefill_us}
-    lines = [f"{cost.num_pairs:,} requests that both runs finished", *_lines(found, cost.unexplained_us)]
+    lines = [f"{cost.num_pairs:,} requests that both runs finished", *_lines(found, cost)]
     typer.echo(document if as_json else "\n".join(lines))
     if write_config is not None:
         engine = replace(
@@ -100,15 +101,30 @@ def table_of(cost: GuidedCost) -> str:
     """Return the result as lines for a terminal."""
     found = {"guided_compile_us": cost.compile_us, "guided_mask_us": cost.mask_us}
     head = f"{cost.num_pairs:,} requests that both runs finished, {cost.num_guided:,} of them guided"
-    return "\n".join([head, *_lines(found, cost.unexplained_us)])
+    return "\n".join([head, *_lines(found, cost)])
 
 
-def _lines(found: dict[str, Estimate], unexplained_us: dict[str, float]) -> list[str]:
-    """Return a line per cost, and one of what is left over."""
+def _lines(found: dict[str, Estimate], cost: GuidedCost | HostCost) -> list[str]:
+    """Return a line per cost, one of what is left over, and one where the twin's error is most of an interval."""
     lines = []
     for name, each in found.items():
         value = "not known" if each.value is None else f"{each.value:,.1f}"
         within = "" if each.low is None or each.high is None else f"  ({each.low:,.1f} to {each.high:,.1f})"
         lines.append(f"{name:<20}{value:>12} us{within}")
-    rest = ", ".join(f"{name[:-3].upper()} {part / 1e3:+.2f} ms" for name, part in unexplained_us.items())
-    return [*lines, f"left over, median: {rest}"]
+    rest = ", ".join(
+        f"{name[:-3].upper()} {part / 1e3:+.2f} ms" for name, part in cost.unexplained_us.items()
+    )
+    lines.append(f"left over, median: {rest}")
+    if any(_is_mostly_the_twins(each, cost.twin_off_frac) for each in found.values()):
+        lines.append(
+            f"the twin's mean E2E of the run without is off by {cost.twin_off_frac:+.1%}: the intervals allow for as "
+            "much in each cost, not for more. Fit the twin to that run first"
+        )
+    return lines
+
+
+def _is_mostly_the_twins(each: Estimate, off_frac: float) -> bool:
+    """Whether the twin's error makes up more of half an interval than all else, of which squares add up."""
+    if each.value is None or each.low is None or each.high is None:
+        return False
+    return abs(off_frac * each.value) > (each.high - each.low) / 2 / math.sqrt(2)

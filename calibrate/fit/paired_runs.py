@@ -6,11 +6,16 @@ numbers are found. Of grammars, ``engine.guided_compile_us``, which a guided req
 ``engine.guided_mask_us``, which each guided request adds to every step it is in, so to its neighbours' tokens, too. Of
 a server without async scheduling, ``engine.host_step_us``, which each step takes longer, and ``host_prefill_us``, which
 one with prompts takes longer still.
+
+An interval has four parts: requests drawn anew in blocks; pairs of runs as the fitted twin gives them, each step and
+arrival a little off, which all requests of a run share and redrawing sees in part; the search's own scatter; and, of
+the cost, as much as the twin is off in the mean E2E of the plain run. What a cost does goes with how many requests are
+in a step, and that with how long they stay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,13 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrate.compare.bootstrap import Estimate, Floats, block_length, draw_counts, interval
-from sim import Requests, Status, simulate
+from calibrate.fit.objective.objective import log_ratio
+from calibrate.fit.objective.work import Work, scattered
+from calibrate.fit.step_noise import sigma_of
 from traces.errors import TraceError
-from traces.metrics import latencies_us
 
 if TYPE_CHECKING:
     from replay import TwinConfig
-    from replay.trace.pacing import Pacing
     from traces import Trace
 
 METRICS = ("ttft_us", "tpot_us")
@@ -42,27 +47,39 @@ HOST_REACH_US = (50.0, 500.0)
 NUM_POINTS = 32
 ROUNDS = 8
 REPLICATES = 400
+NUM_PAIRS_OF_RUNS = 32
+"""Pairs that the fitted twin is run for; their costs' standard deviation is known to one part in eight."""
+Z_90 = 1.645
+"""A normal lies within so many standard deviations in 90 of 100 cases."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuidedCost:
-    """What was found, µs; ``unexplained_us``: median change of TTFT and TPOT that is left over."""
+    """What was found, µs; ``unexplained_us``: median change of TTFT and TPOT that is left over.
+
+    ``twin_off_frac``: how far the twin's mean E2E of the plain run is off.
+    """
 
     compile_us: Estimate
     mask_us: Estimate
     num_pairs: int
     num_guided: int
     unexplained_us: dict[str, float]
+    twin_off_frac: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCost:
-    """What was found, µs; ``unexplained_us``: median change of TTFT and TPOT that is left over."""
+    """What was found, µs; ``unexplained_us``: median change of TTFT and TPOT that is left over.
+
+    ``twin_off_frac``: how far the twin's mean E2E of the plain run is off.
+    """
 
     step_us: Estimate
     prefill_us: Estimate
     num_pairs: int
     unexplained_us: dict[str, float]
+    twin_off_frac: float
 
 
 def fit_guided(plain: Trace, guided: Trace, config: TwinConfig, *, seed: int = 0) -> GuidedCost:
@@ -89,6 +106,7 @@ def fit_guided(plain: Trace, guided: Trace, config: TwinConfig, *, seed: int = 0
         num_pairs=changes.num_pairs,
         num_guided=num_guided,
         unexplained_us=changes.unexplained(costs),
+        twin_off_frac=changes.twin_off_frac,
     )
 
 
@@ -121,6 +139,7 @@ def fit_host(hidden: Trace, shown: Trace, config: TwinConfig, *, seed: int = 0) 
         prefill_us=estimates[1],
         num_pairs=changes.num_pairs,
         unexplained_us=changes.unexplained(costs),
+        twin_off_frac=changes.twin_off_frac,
     )
 
 
@@ -146,8 +165,30 @@ def _fitted(
         num_pairs=changes.num_pairs,
     )
     costs = np.maximum(mean.best(everybody), 0.0)
-    scatter = minima.std(axis=0, ddof=1) / np.sqrt(NUM_LAST)
+    of_search = minima.std(axis=0, ddof=1) / np.sqrt(NUM_LAST)
+    of_runs = np.array([mean.best(everybody, moved_by=moved) for moved in _other_pairs(changes, costs, seed)])
+    of_twin = abs(changes.twin_off_frac) * costs / Z_90
+    scatter = np.sqrt(of_search**2 + of_runs.var(axis=0, ddof=1) + of_twin**2)
     return costs, _estimates(mean, costs, scatter=scatter, seed=seed)
+
+
+def _other_pairs(changes: Changes, costs: Floats, seed: int) -> Iterator[Floats]:
+    """Yield what pairs of runs of the twin at ``costs`` put in place of the observed changes, in typical sizes.
+
+    Steps scatter as much as the two runs' TPOT say; each arrival is up to half a step off.
+    """
+    generator = np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), 8103]))
+    sigma = changes.step_sigma(costs)
+    step_us = float(np.nanmedian(changes.plain_us[METRICS.index("tpot_us")]))
+    runs = ((changes.plain, changes.plain_config), (changes.other, changes.with_costs(costs)))
+    for _ in range(NUM_PAIRS_OF_RUNS):
+        before, after = (
+            work.moved(step_us, generator).simulated(
+                scattered(config, sigma, seed=int(generator.integers(2**31)))
+            )[:, changes.rows]
+            for work, config in runs
+        )
+        yield np.nan_to_num((after - before - changes.observed) / changes.scales[:, None]).ravel()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,14 +217,17 @@ class Surface:
         plane = np.linalg.lstsq(design, left, rcond=None)[0]
         return Surface(centre=centre, level=plane[0], slopes=plane[1:].T, num_pairs=changes.num_pairs)
 
-    def best(self, counts: Floats) -> Floats:
-        """Return the costs that leave the least, each request taken ``counts`` times, far-off ones weighing less."""
-        weight, costs = np.tile(counts, len(METRICS)), self.centre
+    def best(self, counts: Floats, *, moved_by: Floats | float = 0.0) -> Floats:
+        """Return the costs that leave the least, each request taken ``counts`` times, far-off ones weighing less.
+
+        ``moved_by``: how far other observed changes lie from those that the plane is of.
+        """
+        weight, costs, level = np.tile(counts, len(METRICS)), self.centre, self.level + moved_by
         for _ in range(ROUNDS):
-            left = self.level + self.slopes @ (costs - self.centre)
+            left = level + self.slopes @ (costs - self.centre)
             robust = weight / np.sqrt(1 + left**2)
             normal = self.slopes.T @ (robust[:, None] * self.slopes) + 1e-15 * np.eye(NUM_COSTS)
-            costs = self.centre - np.linalg.solve(normal, self.slopes.T @ (robust * self.level))
+            costs = self.centre - np.linalg.solve(normal, self.slopes.T @ (robust * level))
         return np.asarray(costs)
 
 
@@ -191,14 +235,18 @@ class Surface:
 class Changes:
     """By how much latencies grew from the plain run to the other, observed: µs, [METRICS, requests].
 
-    ``plain_us``: the simulated plain run's latencies; ``rows``: the requests that both runs finished. ``with_costs``:
-    the twin of the other run under given costs.
+    ``before_us``: the plain run's latencies; ``plain_us``: the same, simulated; ``gaps``: output tokens but the first;
+    ``rows``: the requests that both runs finished. ``with_costs``: the twin of the other run under given costs.
     """
 
+    plain: Work
+    plain_config: TwinConfig
     other: Work
     with_costs: Callable[[Floats], TwinConfig]
     observed: Floats
+    before_us: Floats
     plain_us: Floats
+    gaps: Floats
     rows: NDArray[np.int64]
     scales: Floats
 
@@ -208,7 +256,8 @@ class Changes:
     ) -> Changes:
         """Return the changes between two runs. Raises TraceError where too few requests were finished by both."""
         before, after = _latencies(plain), _latencies(other)
-        plain_us = Work.of(plain, config).simulated(config)
+        work = Work.of(plain, config)
+        plain_us = work.simulated(config)
         known = np.isfinite(before[0]) & np.isfinite(after[0]) & np.isfinite(plain_us[0])
         rows = np.flatnonzero(known)
         if len(rows) < MIN_PAIRS:
@@ -217,10 +266,14 @@ class Changes:
             )
         observed = after[:, rows] - before[:, rows]
         return Changes(
+            plain=work,
+            plain_config=config,
             other=Work.of(other, config),
             with_costs=with_costs,
             observed=observed,
+            before_us=before[:, rows],
             plain_us=plain_us[:, rows],
+            gaps=plain.column("output_tokens").to_numpy(np.float64)[rows] - 1,
             rows=rows,
             scales=np.array([_spread(part) for part in observed]),
         )
@@ -235,6 +288,31 @@ class Changes:
         simulated = self.other.simulated(self.with_costs(costs_us))[:, self.rows]
         off = self.observed - (simulated - self.plain_us)
         return np.asarray(np.nan_to_num(off / self.scales[:, None]))
+
+    @property
+    def twin_off_frac(self) -> float:
+        """How far the twin's mean E2E of the plain run is off, in parts of the observed one."""
+        simulated, observed = (
+            float(np.mean(ttft + np.nan_to_num(tpot) * self.gaps))
+            for ttft, tpot in (self.plain_us, self.before_us)
+        )
+        return simulated / observed - 1
+
+    def step_sigma(self, costs_us: Floats) -> float:
+        """Return how much log step times of a run scatter, from how the TPOT off the twin's changes; 0: unknown.
+
+        What the twin gets wrong of both runs is no scatter; twice the variance of one run is left.
+        """
+        runs = (
+            (self.plain, self.plain_config, self.before_us),
+            (self.other, self.with_costs(costs_us), self.before_us + self.observed),
+        )
+        before, after = (
+            log_ratio(work.simulated(scattered(config, 0.0, seed=0))[:, self.rows], observed)
+            for work, config, observed in runs
+        )
+        place = METRICS.index("tpot_us")
+        return sigma_of(after[place] - before[place], self.gaps) / float(np.sqrt(2))
 
     def unexplained(self, costs_us: Floats) -> dict[str, float]:
         """Return the median change, µs, that is left over by metric."""
@@ -269,41 +347,6 @@ def _latencies(trace: Trace) -> Floats:
     return np.stack([metrics[name].to_numpy(dtype=np.float64) for name in METRICS])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """A run's requests, to be simulated again and again; ``pacing``: whether answers let them go."""
-
-    requests: Requests
-    pacing: Pacing
-
-    @staticmethod
-    def of(trace: Trace, config: TwinConfig) -> Work:
-        """Return the requests of a trace as ``config``'s server would get them."""
-        from replay import paced_requests, pacing_of
-
-        pacing = pacing_of(trace)
-        requests = paced_requests(trace, pacing, block_size=config.engine.block_size)
-        return Work(requests=requests, pacing=pacing)
-
-    def simulated(self, config: TwinConfig) -> Floats:
-        """Return the latencies that a twin gives, [METRICS, requests], NaN of who does not finish."""
-        outcomes = simulate(
-            self.requests,
-            config.engine,
-            config.latency,
-            closed_loop=self.pacing.closed_loop,
-            max_concurrency=self.pacing.max_concurrency,
-        ).outcomes
-        is_done = outcomes.status == Status.OK
-        arrival, first, last = (
-            np.where(is_done, times, np.nan)
-            for times in (outcomes.arrival_us, outcomes.first_token_us, outcomes.last_token_us)
-        )
-        tokens = outcomes.num_output_tokens.astype(np.float64)
-        ttft, _, tpot = latencies_us(arrival, first, last, output_tokens=tokens)
-        return np.stack([ttft, tpot])
-
-
 def _spread(values: Floats) -> float:
     """Return the typical size of changes around their middle, at least a microsecond."""
     known = values[np.isfinite(values)]
@@ -312,7 +355,7 @@ def _spread(values: Floats) -> float:
 
 
 def _estimates(surface: Surface, costs: Floats, *, scatter: Floats, seed: int) -> list[Estimate]:
-    """Return both costs with intervals: the best of requests drawn anew in blocks, and the search's own ``scatter``."""
+    """Return both costs with intervals: the best of requests drawn anew in blocks, and ``scatter`` beside them."""
     block = max(block_length(part) for part in surface.level.reshape(len(METRICS), -1))
     counts = draw_counts(surface.num_pairs, block, replicates=REPLICATES, seed=seed, stream=8100)
     drawn = np.array([np.maximum(surface.best(row.astype(np.float64)), 0.0) for row in counts])

@@ -43,6 +43,14 @@ def step_scatter(objective: Objective, theta: Floats, *, seed: int) -> tuple[flo
     return best, min(float(low), best), max(float(high), best)
 
 
+def sigma_of(off: Floats, gaps: Floats) -> float:
+    """Return sigma from each request's log(TPOT) off the twin's, and its gaps; 0 where too few have several."""
+    known = np.isfinite(off) & (gaps >= MIN_GAPS)
+    if int(known.sum()) < MIN_REQUESTS:
+        return 0.0
+    return _sigma(_squares(off[known]), gaps[known], counts=np.ones(int(known.sum())))
+
+
 def _squares(off: Floats) -> Floats:
     """Return squared deviations from the median, those far out brought in."""
     if len(off) == 0:

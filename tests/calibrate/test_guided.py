@@ -8,9 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import vtwin
-from calibrate.fit.paired_runs import fit_guided, fit_host
+from calibrate.compare.bootstrap import Estimate
+from calibrate.fit.paired_runs import Changes, GuidedCost, _other_pairs, fit_guided, fit_host
+from calibrate.guided_command import table_of
 from replay import TwinConfig, dump_config, load_config, simulate_trace
 from sim import EngineConfig
 from sim.latency import Extended
@@ -51,16 +54,64 @@ def runs() -> tuple[Trace, Trace]:
     return observed(plain, seed=11), observed(plain.with_columns(guided=half), seed=12)
 
 
+@pytest.fixture(scope="module")
+def changes(runs: tuple[Trace, Trace]) -> Changes:
+    """Return the changes between the two as the right twin without scatter sees them."""
+
+    def with_costs(costs: NDArray[np.float64]) -> TwinConfig:
+        engine = replace(TRUTH.engine, guided_compile_us=round(costs[0]), guided_mask_us=float(costs[1]))
+        return replace(TRUTH, engine=engine)
+
+    twin = replace(TRUTH, latency=replace(TRUTH.latency, sigma=0.0))
+    return Changes.of(*runs, twin, with_costs=with_costs)
+
+
 def test_both_costs_lie_in_their_intervals_though_the_twin_is_wrong(runs: tuple[Trace, Trace]) -> None:
     cost = fit_guided(*runs, WRONG)
+    assert cost.twin_off_frac == pytest.approx(0.043, abs=0.003)
     for found, truth in ((cost.compile_us, COMPILE_US), (cost.mask_us, MASK_US)):
         assert found.value == pytest.approx(truth, rel=0.15)
         assert found.low is not None
         assert found.high is not None
-        assert found.low < found.high
-        assert found.low * 0.93 <= truth <= found.high * 1.07
+        assert found.low <= truth <= found.high
+        assert found.high - found.low > 1.9 * cost.twin_off_frac * found.value
     assert abs(cost.unexplained_us["tpot_us"]) < 100
     assert 150 < cost.num_guided < 250
+
+
+def test_how_much_steps_scatter_is_told_from_both_runs(changes: Changes) -> None:
+    assert changes.step_sigma(np.array([COMPILE_US, MASK_US])) == pytest.approx(0.03, abs=0.012)
+
+
+def test_pairs_of_runs_of_the_twin_differ_as_the_servers_do(
+    runs: tuple[Trace, Trace], changes: Changes
+) -> None:
+    pairs = np.array(list(_other_pairs(changes, np.array([COMPILE_US, MASK_US]), 0)))
+    assert pairs.shape == (32, 2 * changes.num_pairs)
+    again = [observed(trace, seed=100 + i) for i in range(6) for trace in runs]
+    servers = np.array(
+        [
+            Changes.of(*pair, changes.plain_config, with_costs=changes.with_costs).observed
+            for pair in zip(again[::2], again[1::2], strict=True)
+        ]
+    )
+    of_twin = pairs.reshape(32, 2, -1).mean(axis=2).std(axis=0, ddof=1) * changes.scales
+    of_servers = servers.mean(axis=2).std(axis=0, ddof=1)
+    assert 0.7 < of_twin[1] / of_servers[1] < 1.6, "of the mean TPOT, which all requests share"
+
+
+@pytest.mark.parametrize(("off_frac", "says_so"), [(0.04, True), (0.001, False), (-0.04, True)])
+def test_an_interval_that_is_mostly_the_twins_error_is_told(*, off_frac: float, says_so: bool) -> None:
+    cost = GuidedCost(
+        compile_us=Estimate(value=40_000.0, low=37_000.0, high=43_000.0),
+        mask_us=Estimate(value=250.0, low=239.0, high=261.0),
+        num_pairs=400,
+        num_guided=200,
+        unexplained_us={"ttft_us": 1.0, "tpot_us": 1.0},
+        twin_off_frac=off_frac,
+    )
+    shown = table_of(cost)
+    assert (f"mean E2E of the run without is off by {off_frac:+.1%}" in shown) == says_so
 
 
 @pytest.mark.parametrize(("step_us", "prefill_us"), [(1900.0, 10_000.0), (0.0, 0.0)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 import socket
 import subprocess
@@ -143,10 +142,7 @@ def test_an_option_that_observe_does_not_know_is_refused_by_it(
         vtwin.main(["validate", "--url", "http://x", "--output", str(tmp_path / "v"), "--prompt-token", "5"])
         == 2
     )
-    said = capfd.readouterr().err
-    assert re.search(r"No such option:? '?--prompt-token\b", said), (
-        said
-    )  # as the command line's library words it
+    assert "No such option '--prompt-token'" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

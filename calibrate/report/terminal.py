@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from calibrate import number_format
@@ -44,8 +46,6 @@ def _blocks(console: Console, table: Table) -> list[Table]:
 
     A row that has nothing to say in a further block is left out of it.
     """
-    from copy import copy
-
     label, *left = table.columns
     blocks: list[Table] = []
     while True:
@@ -65,8 +65,6 @@ def _blocks(console: Console, table: Table) -> list[Table]:
 
 def _leave_out_empty_rows(block: Table) -> None:
     """Leave out the rows of which all cells but the first are empty."""
-    from dataclasses import replace
-
     cells = [list(column.cells) for column in block.columns]
     kept = [row for row in range(len(block.rows)) if any(str(column[row]) for column in cells[1:])]
     block.columns = [

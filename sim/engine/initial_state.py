@@ -218,7 +218,7 @@ def _new_cpu_slots(num_cpu_blocks: int) -> st.Records:
 def _new_blocks(num_gpu_blocks: int) -> st.Records:
     """Return the blocks, all free in the order 1, 2, 3, …; the null block closes the ring."""
     blocks = st.records(num_gpu_blocks, dt.BLOCK)
-    columns, numbers = blocks.view(np.ndarray), np.arange(num_gpu_blocks, dtype=np.uint32)
+    columns, numbers = st.columns(blocks), np.arange(num_gpu_blocks, dtype=np.uint32)
     columns["next_free"][:-1] = numbers[1:]
     columns["previous_free"][1:] = numbers[:-1]
     columns["previous_free"][:1] = num_gpu_blocks - 1

@@ -130,12 +130,12 @@ async def test_a_cap_on_concurrency_holds_back_and_says_so() -> None:
 
 async def test_connections_are_used_again_because_the_body_is_read_to_its_end() -> None:
     async with serving() as server:
-        trace = await observe_trace(workload(every(50_000, 6)), url=server.url)
+        trace = await observe_trace(workload(every(200_000, 6)), url=server.url)
         used = {request.connection for request in server.requests}
-    assert len(used) <= 2  # a busy machine may answer one later than the next is due
+    assert len(used) == 1
     waits = list(trace.column("connection_wait_us"))
     assert waits[0] > 0
-    assert waits.count(0) == 6 - len(used)
+    assert waits[1:] == [0] * 5
 
 
 async def test_a_server_that_closes_idle_connections_costs_no_request() -> None:

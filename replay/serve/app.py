@@ -38,7 +38,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(slots=True, kw_only=True)
 class Site:
-    """What the handlers share. ``engines``: the settings of each; ``delay_s``: what a request spends in the gateway."""
+    """What the handlers share. ``engines``: the settings of each; ``may_refuse``: requests may get no answer."""
 
     engines: tuple[EngineConfig, ...]
     vllm_version: str
@@ -47,8 +47,7 @@ class Site:
     api_key: str | None
     request_metrics: bool
     created: int
-    delay_s: float = 0.0
-    has_queue: bool = False
+    may_refuse: bool = False
     limits: Limits = field(default_factory=Limits)
     numbers: itertools.count[int] = field(default_factory=itertools.count)
 
@@ -122,7 +121,13 @@ async def _version(request: web.Request) -> web.Response:
 
 async def _metrics(request: web.Request) -> web.Response:
     site = request.app[SITE]
-    page = exposition(site.twin.metrics, site.twin.views(), engines=site.engines, model=site.model)
+    page = exposition(
+        site.twin.metrics,
+        site.twin.views(),
+        engines=site.engines,
+        model=site.model,
+        num_instances=site.twin.num_instances(),
+    )
     headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
     return web.Response(body=page.encode(), headers=headers)
 
@@ -235,8 +240,6 @@ async def _generate(request: web.Request, job: Job) -> web.StreamResponse:
         raise Refusal(message, param="priority")
     answers = await planned_answers(job, max_model_len=site.max_model_len, limits=site.limits)
     check_kv(job, answers, site.engines)
-    if site.delay_s > 0:
-        await asyncio.sleep(site.delay_s)
     generations = _started(site, job, answers, client_of(request))
     reply = Reply(id=_reply_id(request, job), model=site.model, created=int(time.time()), chat=job.chat)
     try:
@@ -258,11 +261,10 @@ def client_of(request: web.Request) -> Client:
 
 
 def _started(site: Site, job: Job, answers: Sequence[Answer], client: Client) -> list[Generation]:
-    """Start a job's generations, all of them or none. Raises Refusal where one is not admitted."""
+    """Start a job's generations."""
     changed = asyncio.Event()
-    started: list[Generation] = []
-    for prompt, answer in zip(job.prompts, answers, strict=True):
-        generation = site.twin.start(
+    return [
+        site.twin.start(
             prompt,
             answer,
             changed=changed,
@@ -271,12 +273,8 @@ def _started(site: Site, job: Job, answers: Sequence[Answer], client: Client) ->
             guided=job.guided,
             client=client,
         )
-        if generation is None:
-            for each in started:
-                site.twin.drop(each)
-            raise Refusal("the gateway does not admit the request", status=429, kind="TooManyRequests")
-        started.append(generation)
-    return started
+        for prompt, answer in zip(job.prompts, answers, strict=True)
+    ]
 
 
 def _reply_id(request: web.Request, job: Job) -> str:
@@ -316,10 +314,10 @@ async def _stream(
 ) -> web.StreamResponse:
     """Send each token as an event when it is due; tokens that wait for the socket share one, as in vLLM.
 
-    Where a gateway holds requests, the headers wait for the first token: its refusal has a status of its own.
+    Where a gateway may refuse, the headers wait for the first token: a refusal has a status of its own.
     """
     site = request.app[SITE]
-    if site.has_queue:
+    if site.may_refuse:
         await _change(generations)
         generations[0].changed.set()
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})

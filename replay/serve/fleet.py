@@ -1,39 +1,51 @@
-"""Several simulated engines and the router in front of them, kept in step with a clock that somebody else reads."""
+"""A simulated cluster as the served twin feeds it: clients by their names, answers as their time comes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from replay.serve.live_router import LiveRouter
-from replay.serve.realtime import NOBODY, Client, RealtimeEngine
-from sim import Engine, Outcomes, View
+from replay.serve.realtime import NOBODY, Client
+from sim import Outcomes, View
+from sim.cluster.arrays import NOWHERE
 from sim.cluster.config import ClusterConfig
+from sim.cluster.gateway.admission import TenantBudget
+from sim.cluster.live.cluster import LiveCluster
+from sim.cluster.live.writing import Sender
+from sim.cluster.slo import SLO_PRIORITIES, slo_priority
 
 if TYPE_CHECKING:
     from sim.cluster.run.world import Exit
 
+NUM_TENANTS = 1024
+"""Tenants that take turns in a gateway's queue; those that come later take theirs with the requests of no tenant."""
+
+NUM_SESSIONS = 1 << 16
+"""Sessions that are told apart; beyond, the one not seen for longest gives its place to a new one."""
+
 
 class RealtimeFleet:
-    """As one ``RealtimeEngine``, of a cluster: requests have numbers of their own, whichever engine serves them.
+    """A ``LiveCluster`` behind the door that ``RealtimeEngine`` has. Raises InvalidConfig as that does.
 
     ``num_keys``: hash ids are below it. All times are µs of the caller's clock, which must not go back.
     """
 
     def __init__(self, cluster: ClusterConfig, *, num_keys: int) -> None:
-        self._engines = [
-            RealtimeEngine(Engine(pool.engine, pool.latency, record="tokens"))
-            for pool in cluster.pools
-            for _ in range(pool.instances)
-        ]
-        self._router = LiveRouter(cluster, num_keys=num_keys)
-        self._interval_us = cluster.snapshot_interval_us.queue
-        self._seen_us = 0
-        self._place_of: dict[int, tuple[int, int]] = {}
-        self._numbers: list[dict[int, int]] = [{} for _ in self._engines]
-        self._left: dict[int, int] = {}  # tokens that are not due yet, of requests under way
-        self._due: list[tuple[int, int]] = []  # (request, time) that nobody has asked for yet
-        self._num_submitted = 0
+        self._cluster = cluster
+        budgets = cluster.admission.budgets if isinstance(cluster.admission, TenantBudget) else {}
+        self._tenants = {name: number for number, name in enumerate(budgets)}
+        flow = cluster.flow_control
+        takes_turns = flow is not None and flow.fairness == "round-robin"
+        self._num_tenants = len(budgets) + (NUM_TENANTS if takes_turns else 0)
+        self._targets_us = {} if flow is None else flow.slo_targets_us
+        self._sessions: dict[str, int] = {}
+        self._live = LiveCluster(
+            cluster,
+            num_keys=num_keys,
+            num_sessions=NUM_SESSIONS,
+            tenants=[*budgets, *([""] * (self._num_tenants - len(budgets)))],
+            priorities=list({**SLO_PRIORITIES, **cluster.slo_priorities}.values()),
+        )
 
     def submit(
         self,
@@ -45,103 +57,84 @@ class RealtimeFleet:
         hash_ids: Sequence[int] = (),
         is_guided: bool = False,
         client: Client = NOBODY,
-    ) -> tuple[int, int] | None:
-        """Route a request that arrives now; return its number and the arrival that its engine was given.
-
-        None where it is not admitted.
-        """
-        self._bring(now_us)
-        if self._interval_us == 0:
-            self._router.see(self._engines, now_us)
-        number = self._num_submitted
-        self._num_submitted += 1
-        if not self._router.admits(
-            number, now_us, prompt_tokens=prompt_tokens, hash_ids=hash_ids, client=client
-        ):
-            return None
-        instance = self._router.choose(
-            number, now_us, prompt_tokens=prompt_tokens, hash_ids=hash_ids, engines=self._engines
-        )
-        own, arrival_us = self._engines[instance].submit(
+    ) -> tuple[int, int]:
+        """Let a request arrive now; return its number and the arrival it was given."""
+        return self._live.submit(
             now_us,
             prompt_tokens=prompt_tokens,
             output_tokens=output_tokens,
             priority=priority,
             hash_ids=hash_ids,
             is_guided=is_guided,
+            sender=self._sender(client),
         )
-        self._place_of[number] = (instance, own)
-        self._numbers[instance][own] = number
-        self._left[number] = output_tokens
-        return number, arrival_us
 
     def abort(self, now_us: int, request: int) -> None:
-        """Drop a request."""
-        instance, own = self._place_of[request]
-        self._engines[instance].abort(now_us, own)
-        if self._left.pop(request, None) is not None:
-            self._router.finish(request, instance)
-        self._due = [token for token in self._due if token[0] != request]
-        self.forget(request)
+        """Drop a request, wherever it is."""
+        self._live.abort(now_us, request)
 
     def tokens(self, now_us: int) -> list[tuple[int, int]]:
         """Return (request, time_us) of the tokens whose time has come, in order of time."""
-        self._bring(now_us)
-        due, self._due = self._due, []
-        return due
+        return self._live.tokens(now_us)
 
-    def views(self, now_us: int) -> list[View]:
-        """Return each engine's state now."""
-        return [view for engine in self._engines for view in engine.views(now_us)]
+    def exits(self) -> list[tuple[int, Exit]]:
+        """Return who has left by another way than with all tokens, each once."""
+        return self._live.exits()
+
+    def computed_prompts(self, now_us: int) -> list[tuple[int, int]]:
+        """Return (request, instance) of the prompts that prefill instances have computed by now, each once."""
+        return self._live.computed_prompts(now_us)
+
+    def views(self, now_us: int) -> list[View | None]:
+        """Return each instance's engine now, None of one that is not there."""
+        views = self._live.views(now_us)
+        return [
+            view if state in ("ready", "draining") else None
+            for view, state in zip(views, self._live.states, strict=True)
+        ]
+
+    def states(self) -> list[str]:
+        """Return what each instance is, one of ``INSTANCE_STATES``."""
+        return self._live.states
 
     def next_time_us(self) -> int | None:
-        """Return when ``tokens`` should be called next, None when nothing is under way."""
-        if self._due:
-            return self._due[0][1]
-        times = (engine.next_time_us() for engine in self._engines)
-        return min((time_us for time_us in times if time_us is not None), default=None)
+        """Return when ``tokens`` should be called next, None when nothing happens before another request."""
+        return self._live.next_time_us()
 
     def outcome(self, request: int) -> Outcomes:
         """Return what became of a request so far, one row."""
-        instance, own = self._place_of[request]
-        return self._engines[instance].outcome(own)
+        return self._live.outcome(request)
 
-    def exits(self) -> list[tuple[int, Exit]]:
-        """Return nobody: who was admitted is answered."""
-        return []
-
-    def instance_of(self, request: int) -> int:
-        """Return the number of the engine that serves a request."""
-        return self._place_of[request][0]
+    def instance_of(self, request: int) -> int | None:
+        """Return the number of the engine that answers a request; None while it has none."""
+        return self._live.instance_of(request)
 
     def is_cached(self, hash_id: int) -> bool:
         """Return whether an engine's prefix cache has this content."""
-        return any(engine.is_cached(hash_id) for engine in self._engines)
+        return self._live.is_cached(hash_id)
 
     def forget(self, request: int) -> None:
         """Let go of a request that nobody asks about any more."""
-        instance, own = self._place_of.pop(request)
-        del self._numbers[instance][own]
-        self._engines[instance].forget(own)
+        self._live.forget(request)
 
-    def _bring(self, now_us: int) -> None:
-        """Let time pass: a snapshot that is due on the way is of its own time, and the router hears of each token."""
-        interval = self._interval_us
-        if interval > 0 and now_us // interval * interval > self._seen_us:
-            self._seen_us = now_us // interval * interval
-            for engine in self._engines:
-                engine.advance(self._seen_us)
-            self._router.see(self._engines, self._seen_us)
-        found = [
-            (time_us, self._numbers[instance][own])
-            for instance, engine in enumerate(self._engines)
-            for own, time_us in engine.tokens(now_us)
-        ]
-        for time_us, number in sorted(found):
-            self._due.append((number, time_us))
-            instance, _ = self._place_of[number]
-            self._router.first_token(number, instance)
-            self._left[number] -= 1
-            if self._left[number] == 0:
-                del self._left[number]
-                self._router.finish(number, instance)
+    def _sender(self, client: Client) -> Sender:
+        """Return a client in numbers."""
+        if client.tenant and len(self._tenants) < self._num_tenants:
+            self._tenants.setdefault(client.tenant, len(self._tenants))
+        return Sender(
+            session=self._session(client.session) if client.session else NOWHERE,
+            tenant=self._tenants.get(client.tenant, NOWHERE),
+            slo_priority=slo_priority(client.slo_class or None, self._cluster.slo_priorities),
+            slo_target_us=self._targets_us.get(client.slo_class, NOWHERE),
+        )
+
+    def _session(self, name: str) -> int:
+        """Return a session's number; where all are taken, that of the session not seen for longest."""
+        number = self._sessions.pop(name, None)
+        if number is None and len(self._sessions) < NUM_SESSIONS:
+            number = len(self._sessions)
+        elif number is None:
+            number = self._sessions.pop(next(iter(self._sessions)))
+            self._live.forget_session(number)
+        self._sessions[name] = number
+        return number

@@ -70,11 +70,27 @@ class Metrics:
 
 
 def exposition(
-    metrics: Sequence[Metrics], views: Sequence[View], *, engines: Sequence[EngineConfig], model: str
+    metrics: Sequence[Metrics],
+    views: Sequence[View | None],
+    *,
+    engines: Sequence[EngineConfig],
+    model: str,
+    num_instances: Mapping[str, int],
 ) -> str:
-    """Return the page that /metrics serves; every series has its engine's number, as vLLM's data-parallel ranks do."""
+    """Return the page that /metrics serves; every series has its engine's number, as vLLM's data-parallel ranks do.
+
+    An engine that is not there (``views`` None) has no series. ``num_instances``: of a fleet, by their state.
+    """
     families: dict[str, list[str]] = {}
+    if num_instances:
+        name = "vtwin:instances"
+        families["\n".join(_head(name, "gauge", "Instances of the fleet by their state."))] = [
+            f"{name}{_labels({'state': state, 'model_name': model})} {float(number)}"
+            for state, number in num_instances.items()
+        ]
     for number, (counted, view, engine) in enumerate(zip(metrics, views, engines, strict=True)):
+        if view is None:
+            continue
         labels = {"engine": str(number), "model_name": model}
         for head, lines in _engine_families(counted, view, engine=engine, labels=labels):
             families.setdefault("\n".join(head), []).extend(lines)

@@ -7,9 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from sim import Engine, Outcomes, View
 
 if TYPE_CHECKING:
@@ -44,8 +41,8 @@ class Realtime(Protocol):
         hash_ids: Sequence[int] = (),
         is_guided: bool = False,
         client: Client = NOBODY,
-    ) -> tuple[int, int] | None:
-        """Take a request that arrives now; return its number and the arrival it was given, None if not admitted."""
+    ) -> tuple[int, int]:
+        """Take a request that arrives now; return its number and the arrival it was given."""
 
     def abort(self, now_us: int, request: int) -> None:
         """Drop a request."""
@@ -53,8 +50,11 @@ class Realtime(Protocol):
     def tokens(self, now_us: int) -> list[tuple[int, int]]:
         """Return (request, time_us) of the tokens whose time has come, in order of time."""
 
-    def views(self, now_us: int) -> list[View]:
-        """Return each engine's state now."""
+    def views(self, now_us: int) -> Sequence[View | None]:
+        """Return each engine's state now, None of one that is not there."""
+
+    def states(self) -> list[str]:
+        """Return what each instance of a fleet is (``INSTANCE_STATES``); nothing of an engine alone."""
 
     def next_time_us(self) -> int | None:
         """Return when ``tokens`` should be called next, None when nothing is under way."""
@@ -65,8 +65,11 @@ class Realtime(Protocol):
     def exits(self) -> list[tuple[int, Exit]]:
         """Return who has left without an answer, and by which way, once each."""
 
+    def computed_prompts(self, now_us: int) -> list[tuple[int, int]]:
+        """Return (request, engine) of prompts that were computed for another engine to answer, once each."""
+
     def instance_of(self, request: int) -> int | None:
-        """Return the number of the engine that serves a request; None while it waits in a gateway's queue."""
+        """Return the number of the engine that answers a request; None while it has none."""
 
     def forget(self, request: int) -> None:
         """Let go of a request that nobody asks about any more."""
@@ -126,23 +129,11 @@ class RealtimeEngine:
     def tokens(self, now_us: int) -> list[tuple[int, int]]:
         """Return (request, time_us) of the tokens whose time has come, in order of time."""
         self.advance(now_us)
-        return self.due(self._now_us)
-
-    def due(self, by_us: int) -> list[tuple[int, int]]:
-        """Return (request, time_us) of the tokens known so far whose time has come, in order of time."""
         out = []
-        while self._due and self._due[0][0] <= by_us:
+        while self._due and self._due[0][0] <= self._now_us:
             time_us, _, request = heapq.heappop(self._due)
             out.append((request, time_us))
         return out
-
-    def next_due_us(self) -> int | None:
-        """Return when the next token is due that is known so far."""
-        return self._due[0][0] if self._due else None
-
-    def next_step_us(self) -> int | None:
-        """Return when the engine's next step starts, None when it has nothing to do."""
-        return self._engine.next_time_us()
 
     def views(self, now_us: int) -> list[View]:
         """Return the engine's state now, in a list of one."""
@@ -157,6 +148,14 @@ class RealtimeEngine:
         """Return nobody: an engine answers all that it has taken."""
         return []
 
+    def computed_prompts(self, now_us: int) -> list[tuple[int, int]]:  # noqa: ARG002 - there is nobody else
+        """Return none: an engine alone computes prompts for itself."""
+        return []
+
+    def states(self) -> list[str]:
+        """Return nothing: an engine alone is there."""
+        return []
+
     def instance_of(self, request: int) -> int:  # noqa: ARG002 - there is one
         """Return 0."""
         return 0
@@ -169,18 +168,6 @@ class RealtimeEngine:
         """Return whether the engine's prefix cache has this content."""
         return self._engine.num_cached_blocks([hash_id]) == 1
 
-    def reported(self, time_us: int) -> tuple[int, int, float]:
-        """Return (waiting, running, share of KV blocks in use) as a router may see them at ``time_us``."""
-        return self._engine.reported(time_us)
-
-    def num_cached_blocks(self, hash_ids: Sequence[int]) -> int:
-        """Return how many leading blocks the engine has in its prefix cache."""
-        return self._engine.num_cached_blocks(hash_ids)
-
-    def cached_contents(self) -> NDArray[np.bool_]:
-        """Return for each content id that was handed in whether it is in the engine's prefix cache."""
-        return self._engine.cached_contents()
-
     def next_time_us(self) -> int | None:
         """Return when ``tokens`` should be called next, None when nothing is under way."""
         times = [self._due[0][0]] if self._due else []
@@ -189,15 +176,9 @@ class RealtimeEngine:
 
     def advance(self, now_us: int) -> None:
         """Take every step that starts by now; their tokens wait for their time."""
-        self.step(now_us)
-
-    def step(self, now_us: int) -> list[int]:
-        """Do what ``advance`` does; return whose tokens the steps have brought, once for each."""
         self._now_us = max(self._now_us, now_us)
         self._engine.advance(self._now_us + 1)
         requests, times = self._engine.take_tokens()
         for request, time_us in zip(requests.tolist(), times.tolist(), strict=True):
             heapq.heappush(self._due, (time_us, self._num_emitted, request))
             self._num_emitted += 1
-        computed: list[int] = requests.tolist()
-        return computed

@@ -18,12 +18,12 @@ from aiohttp import web
 from replay.serve.app import Site, make_app
 from replay.serve.fleet import RealtimeFleet
 from replay.serve.limits import Limits
-from replay.serve.queued_fleet import QueuedFleet
 from replay.serve.realtime import Realtime, RealtimeEngine
 from replay.serve.twin import Twin
 from replay.twin.config import TwinConfig
-from sim import Engine
+from sim import Engine, InvalidConfig
 from sim.cluster.config import ClusterConfig, Pool
+from sim.cluster.gateway.admission import AlwaysAdmit
 from traces.errors import ConfigError
 
 DEFAULT_MODEL = "vtwin"
@@ -71,38 +71,31 @@ async def serving(
 ) -> AsyncIterator[Listening]:
     """Serve ``config`` while the context lasts; port 0 picks a free one. ConfigError on a taken port.
 
-    With a cluster the server answers as the fleet behind its router.
+    With a cluster the server answers as the fleet behind its router. ConfigError on what it cannot answer as.
     """
     cluster = config.cluster
-    if cluster is not None:
-        check_can_serve(cluster)
     pools = [Pool(engine=config.engine, latency=config.latency)] if cluster is None else list(cluster.pools)
-    for pool in pools:
-        _warm_up(pool)
-    engines = tuple(pool.engine for pool in pools for _ in range(pool.instances))
-    clock_us = _clock()
+    engines = tuple(pool.engine for pool in pools for _ in range(pool.num_slots))
 
     def serves(num_keys: int) -> Realtime:
         if cluster is None:
             return RealtimeEngine(Engine(config.engine, config.latency, record="tokens"))
-        kind = RealtimeFleet if cluster.flow_control is None else QueuedFleet
-        return kind(cluster, num_keys=num_keys)
+        return RealtimeFleet(cluster, num_keys=num_keys)
 
-    has_queue, delay_us = False, 0
-    if cluster is not None:
-        has_queue = cluster.flow_control is not None
-        _warm_up_gateway(QueuedFleet if has_queue else RealtimeFleet, cluster)
-        delay_us = cluster.latency.admission_us + (0 if has_queue else cluster.latency.routing_us)
+    try:
+        _warm_up(serves(2))
+        twin = Twin(engines, serves, clock_us=_clock())
+    except InvalidConfig as error:  # what a cluster cannot do live, or a user's own routing function
+        raise ConfigError(f"cluster.{error}") from error
     site = Site(
         engines=engines,
         vllm_version=config.vllm_version,
         model=model,
-        twin=Twin(engines, serves, clock_us=clock_us),
+        twin=twin,
         api_key=api_key,
         request_metrics=request_metrics,
         created=int(time.time()),
-        delay_s=delay_us / 1e6,
-        has_queue=has_queue,
+        may_refuse=cluster is not None and _may_refuse(cluster),
         limits=limits,
     )
     async with _listening(site, host=host, port=port) as listening:
@@ -118,34 +111,25 @@ async def serving_instances(
     Port 0 picks free ones. ``options``: as of ``serving``. Raises ConfigError on a taken port.
     """
     assert config.cluster is not None  # noqa: S101 - the caller has made sure
-    names, first_port = iter(config.cluster.instance_names), options.get("port", 0)
+    names, first_port = list(config.cluster.instance_names), options.get("port", 0)
     async with AsyncExitStack() as stack:
         servers: list[Listening] = []
         for pool in config.cluster.pools:
+            own_names, names = names[: pool.num_slots], names[pool.num_slots :]
             alone = replace(config, engine=pool.engine, latency=pool.latency, cluster=None)
-            for _ in range(pool.instances):
+            for name in own_names[: pool.num_at_first]:
                 own = ServeOptions(**options)
                 own["port"] = first_port + len(servers) if first_port else 0
                 server = await stack.enter_async_context(serving(alone, **own))
-                servers.append(replace(server, name=next(names)))
+                servers.append(replace(server, name=name))
         yield servers
 
 
-def check_can_serve(cluster: ClusterConfig) -> None:
-    """Raise ConfigError on what only a simulation of a whole trace can do."""
-    refused = {
-        "autoscaler": any(pool.autoscaler is not None for pool in cluster.pools),
-        "failures": cluster.failures is not None,
-        "retries": cluster.retries is not None,
-        "pools: roles prefill and decode": any(pool.role != "shared" for pool in cluster.pools),
-        "snapshot_interval_us: different intervals": len(
-            {getattr(cluster.snapshot_interval_us, name) for name in ("queue", "kv", "cache")}
-        )
-        > 1,
-    }
-    for what, is_asked in refused.items():
-        if is_asked:
-            raise ConfigError(f"cluster.{what}: got it with serve, expected none: replay and run simulate it")
+def _may_refuse(cluster: ClusterConfig) -> bool:
+    """Return whether a request may end without an answer."""
+    return (
+        cluster.flow_control is not None or cluster.changes or not isinstance(cluster.admission, AlwaysAdmit)
+    )
 
 
 @asynccontextmanager
@@ -194,7 +178,10 @@ def run_server(
                 servers = [await stack.enter_async_context(serving(config, **options))]
             for server in servers:
                 announce(server)
-            await told.wait()
+            await _first_of(told, *(server.twin.failed for server in servers))
+            failures = [server.twin.failure for server in servers if server.twin.failure is not None]
+        if failures:
+            raise ConfigError(f"cluster.{failures[0]}") from failures[0]
 
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(until_told())
@@ -227,22 +214,29 @@ def _bound_socket(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def _warm_up(pool: Pool) -> None:
-    """Compile and run the engine once, so that the first request does not pay for it."""
-    engine = Engine(pool.engine, pool.latency, record="tokens")
-    prompt = min(2, pool.engine.max_model_len - 1)
-    engine.submit(arrival_us=0, prompt_tokens=prompt, output_tokens=1)
-    engine.advance(10**12)
-    engine.take_tokens()
-    engine.outcomes()
+async def _first_of(*events: asyncio.Event) -> None:
+    """Wait until one of these has been set."""
+    waiting = [asyncio.create_task(event.wait()) for event in events]
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    for each in waiting:
+        each.cancel()
 
 
-def _warm_up_gateway(kind: type[RealtimeFleet | QueuedFleet], cluster: ClusterConfig) -> None:
-    """Load what a gateway runs, so that the first request does not wait half a second for it."""
-    fleet = kind(cluster, num_keys=2)
-    taken = [fleet.submit(0, prompt_tokens=1, output_tokens=1) for _ in range(2)]
-    if taken[1] is not None:
-        fleet.abort(0, taken[1][0])
-    while (next_us := fleet.next_time_us()) is not None:
-        fleet.tokens(next_us)
-        fleet.exits()
+def _warm_up(realtime: Realtime) -> None:
+    """Compile and load what serves, so that the first request does not wait for it."""
+    now_us = -1
+    number, _ = realtime.submit(now_us, prompt_tokens=1, output_tokens=2, hash_ids=[1])
+    dropped, _ = realtime.submit(now_us, prompt_tokens=1, output_tokens=1)
+    realtime.abort(now_us, dropped)
+    for _ in range(100):
+        next_us = realtime.next_time_us()
+        if next_us is None:
+            break
+        now_us = max(now_us, next_us)
+        realtime.tokens(now_us)
+        realtime.computed_prompts(now_us)
+        if any(gone == number for gone, _ in realtime.exits()):
+            break
+    realtime.outcome(number)
+    realtime.views(now_us)
+    realtime.forget(number)

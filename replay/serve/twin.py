@@ -13,7 +13,8 @@ from replay.serve.metrics import Metrics
 from replay.serve.protocol import Answer, Refusal
 from replay.serve.realtime import NOBODY, Client, Realtime
 from replay.serve.tokens import Tokens
-from sim import EngineConfig, View
+from sim import EngineConfig, InvalidConfig, View
+from sim.cluster.live.states import INSTANCE_STATES
 from sim.config import UNBOUNDED
 
 REMEMBERED_PER_BLOCK = 4
@@ -30,11 +31,22 @@ REMEMBERED_UNBOUNDED = 1 << 22
 TOO_MANY = 429
 
 REFUSALS = {
+    "REJECTED": (TOO_MANY, "the gateway does not admit the request"),
+    "QUEUE_FULL": (TOO_MANY, "the gateway's queue is full"),
     "SHED": (TOO_MANY, "the gateway's queue is full, and the request gave its place to a more important one"),
     "EXPIRED": (503, "the request waited in the gateway's queue as long as it may"),
     "EVICTED": (503, "the request was taken off its instance for a more important one"),
+    "LOST": (
+        503,
+        "the instance that had the request has failed, or was stopped before the answer was complete",
+    ),
+    "DROPPED": (503, "no instance is there that could take the request"),
+    "REFUSED": (400, "the instance does not take the request: it is empty, or longer than max_model_len"),
 }
 """What a client is told whose request has left by another way than with all its tokens: status and message."""
+
+KINDS = {TOO_MANY: "TooManyRequests", 400: "BadRequestError"}
+"""Of errors by their status, as vLLM names them; every other is ServiceUnavailable."""
 
 Clock = Callable[[], int]
 
@@ -44,7 +56,7 @@ class Generation:
     """One answer under way. ``num_ready`` tokens are due, ``num_sent`` of them have been sent.
 
     Times are µs of the server's clock, None before they are known; ``unsent_us`` is when the oldest token
-    that is ready and unsent was due. ``instance`` is None while it waits in a gateway's queue; ``refusal``: it left by
+    that is ready and unsent was due. ``instance`` is None before it has one; ``refusal``: it left by
     another way than with all its tokens. ``hash_ids``: the numbers of its blocks' contents.
     """
 
@@ -97,6 +109,7 @@ class Twin:
 
     ``engines``: the settings of each; ``serves``: makes what serves requests, told how many hash ids there can be.
     ``metrics``: of each engine. Everything happens in the event loop: taking a step costs tens of microseconds.
+    ``failure``: why nothing can be served any more, as a user's routing function that raises; ``failed`` is set then.
     """
 
     def __init__(
@@ -115,6 +128,8 @@ class Twin:
         )
         self._live: dict[int, Generation] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self.failure: InvalidConfig | None = None
+        self.failed = asyncio.Event()
 
     def start(
         self,
@@ -126,16 +141,19 @@ class Twin:
         salt: str = "",
         guided: bool = False,
         client: Client = NOBODY,
-    ) -> Generation | None:
-        """Give the engine a request that arrives now; None where it is not admitted.
+    ) -> Generation:
+        """Give the engine a request that arrives now. ``guided``: a grammar takes time.
 
-        ``guided``: a grammar takes time.
+        Raises Refusal where nothing can be served any more.
         """
+        now_us = self._catch_up()
+        if self.failure is not None:
+            raise _refusal_of(self.failure)
         hash_ids: list[int] = []
         if self._caches:
             hash_ids = self._blocks.of(np.concatenate([prompt, answer.tokens]), salt=salt)
-        taken = self._realtime.submit(
-            self._clock_us(),
+        number, arrival_us = self._realtime.submit(
+            now_us,
             prompt_tokens=len(prompt),
             output_tokens=len(answer.texts),
             priority=priority,
@@ -143,9 +161,6 @@ class Twin:
             is_guided=guided,
             client=client,
         )
-        if taken is None:
-            return None
-        number, arrival_us = taken
         generation = Generation(
             number=number,
             answer=answer,
@@ -162,9 +177,12 @@ class Twin:
 
     def drop(self, generation: Generation) -> None:
         """Let go of a request: abort it where its client is gone before its end."""
+        now_us = self._catch_up() if generation.number in self._live else 0
+        if self.failure is not None:
+            return
         if self._ended(generation.number) is not None:
             generation.instance = self._realtime.instance_of(generation.number)
-            self._realtime.abort(self._clock_us(), generation.number)
+            self._realtime.abort(now_us, generation.number)
             if generation.instance is not None:
                 self.metrics[generation.instance].finished["abort"] += 1
             self._arm()
@@ -178,9 +196,14 @@ class Twin:
             self.metrics[generation.instance].send_lag.observe(lag_us / 1e6)
         generation.unsent_us, generation.num_sent = None, generation.num_ready
 
-    def views(self) -> list[View]:
-        """Return each engine's state now."""
-        return self._realtime.views(self._clock_us())
+    def views(self) -> Sequence[View | None]:
+        """Return each engine's state now, None of one that is not there."""
+        return self._realtime.views(self._catch_up())
+
+    def num_instances(self) -> dict[str, int]:
+        """Return how many instances of a fleet are in each state they can be in; nothing of an engine alone."""
+        states = self._realtime.states()
+        return {name: states.count(name) for name in INSTANCE_STATES} if states else {}
 
     @property
     def num_under_way(self) -> int:
@@ -205,18 +228,50 @@ class Twin:
 
     def _tick(self) -> None:
         self._timer = None
-        for number, time_us in self._realtime.tokens(self._clock_us()):
+        self._catch_up()
+        self._arm()
+
+    def _catch_up(self) -> int:
+        """Tell everybody what has happened; return the time of now."""
+        now_us = self._clock_us()
+        if self.failure is None:
+            try:
+                self._tell(now_us)
+            except InvalidConfig as error:  # of a user's own routing function
+                self._fail(error)
+        return now_us
+
+    def _tell(self, now_us: int) -> None:
+        """Announce tokens that are due, and who gets no answer."""
+        for number, time_us in self._realtime.tokens(now_us):
             generation = self._live.get(number)
             if generation is not None:
                 self._token(generation, time_us)
+        for number, instance in self._realtime.computed_prompts(now_us):
+            self._count_prompt(number, self.metrics[instance])
         for number, way in self._realtime.exits():
             generation = self._ended(number)
             if generation is not None:
                 status, message = REFUSALS[way.name]
-                kind = "TooManyRequests" if status == TOO_MANY else "ServiceUnavailable"
+                kind = KINDS.get(status, "ServiceUnavailable")
                 generation.refusal = Refusal(message, status=status, kind=kind)
                 generation.changed.set()
-        self._arm()
+
+    def _fail(self, error: InvalidConfig) -> None:
+        """Serve nothing any more; everybody is told why."""
+        self.failure = error
+        for generation in self._live.values():
+            generation.refusal = _refusal_of(error)
+            generation.changed.set()
+        self.failed.set()
+
+    def _count_prompt(self, number: int, metrics: Metrics) -> None:
+        """Count what an engine has done that has computed a prompt for another: one token, and the end."""
+        generation = self._live.get(number)
+        if generation is not None:
+            metrics.prompt_tokens += generation.num_prompt_tokens
+            metrics.generation_tokens += 1
+            metrics.finished["length"] += 1
 
     def _token(self, generation: Generation, time_us: int) -> None:
         """Announce one token that is due."""
@@ -262,7 +317,11 @@ class Twin:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        next_us = self._realtime.next_time_us()
+        next_us = None if self.failure is not None else self._realtime.next_time_us()
         if next_us is not None:
             delay_s = max(0, next_us - self._clock_us()) / 1e6
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
+
+
+def _refusal_of(error: InvalidConfig) -> Refusal:
+    return Refusal(f"the server ends: {error}", status=503, kind="ServiceUnavailable")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,22 +10,11 @@ from numpy.typing import NDArray
 
 from sim.cluster.attempts import Attempts, attempts_of, of_last_attempts, with_attempts
 from sim.cluster.config import ClusterConfig
-from sim.cluster.events import with_room_for_events
 from sim.cluster.horizon import NOTHING_UNDONE, Undone, count_undone, cut_off_cluster, may_go_on
 from sim.cluster.infrastructure.lives import Infrastructure
-from sim.cluster.routing.own import FleetView, choose_by_own
-from sim.cluster.routing.policies import OwnPolicy
-from sim.cluster.routing.state import with_room_for
 from sim.cluster.run.changes.operations import Operations
-from sim.cluster.run.loop import finish_ranks, run_cluster
-from sim.cluster.run.pipeline import (
-    DONE,
-    ENGINE_NEEDS_ROOM,
-    EVENTS_NEED_ROOM,
-    NEEDS_DECISION,
-    NEEDS_OPERATION,
-    ROUTER_NEEDS_ROOM,
-)
+from sim.cluster.run.driving import Driver
+from sim.cluster.run.loop import finish_ranks
 from sim.cluster.run.prepare import ClusterWork, new_world
 from sim.cluster.run.tables import Table, point_to, table_of
 from sim.cluster.run.watch import BUSY, look_at_all
@@ -195,45 +183,14 @@ def _run_events(
     watch: Watch | None,
     until_us: int,
 ) -> World:
-    """Let all events before ``until_us`` happen, and do what compiled code asks of Python in between.
-
-    Look at the instances on the way.
-    """
-    world, whole = operations.world, operations.table
-    decide = _decider(world, config)
-    margin = 64 + 4 * max(pool.engine.max_num_seqs for pool in config.pools)
-    if len(world.clients.wave_open):
-        margin += int(world.clients.wave_open.max())
+    """Let all events before ``until_us`` happen; look at the instances on the way."""
+    driver = Driver(operations, states, config)
     while True:
-        loop = world.loop[0]
-        loop.look_us = until_us if watch is None else min(watch.next_us, until_us)
-        answer = run_cluster(whole, loop.look_us, margin)
-        if answer == DONE:
-            if watch is None or watch.next_us >= until_us or not _has_looked(whole, world, states, watch):
-                return world
-            continue
-        if answer == ENGINE_NEEDS_ROOM:
-            states[loop.waits_for] = with_more_room(states[loop.waits_for])
-            point_to(world.engines, loop.waits_for, states[loop.waits_for])
-        elif answer == ROUTER_NEEDS_ROOM:
-            first, end = world.requests.hash_offsets[loop.waits_for : loop.waits_for + 2]
-            num_ids = int(end - first)
-            world = world._replace(router=with_room_for(world.router, num_ids))
-            if config.moves_kv:
-                world = world._replace(prefill_router=with_room_for(world.prefill_router, num_ids))
-        elif answer == EVENTS_NEED_ROOM:
-            capacity = 2 * len(world.events.heap) + margin
-            world = world._replace(events=with_room_for_events(world.events, capacity))
-        elif answer == NEEDS_DECISION:
-            loop.chosen = decide(int(loop.waits_for), int(loop.hand_us))
-            continue  # no array has moved, and to say again where they lie takes longer than a decision
-        elif answer == NEEDS_OPERATION:
-            loop.has_hand = 0
-            rank, subject, time_us = int(loop.hand_rank), int(loop.hand_subject), int(loop.hand_us)
-            world = operations.act(world, states, rank=rank, subject=subject, time_us=time_us)
-        else:
-            raise AssertionError(f"the cluster's loop answered {answer}")
-        point_to(whole, 0, world)
+        driver.run(until_us if watch is None else min(watch.next_us, until_us))
+        if watch is None or watch.next_us >= until_us:
+            return driver.world
+        if not _has_looked(operations.table, driver.world, states, watch):
+            return driver.world
 
 
 def _has_looked(whole: Table, world: World, states: list[State], watch: Watch) -> bool:
@@ -248,21 +205,6 @@ def _has_looked(whole: Table, world: World, states: list[State], watch: Watch) -
         point_to(world.engines, loop.waits_for, states[loop.waits_for])
     watch.take()
     return not is_over or answer == BUSY
-
-
-def _decider(world: World, config: ClusterConfig) -> Callable[[int, int], int]:
-    """Return what asks a user's own policy: one call per decision."""
-    policy = config.routing
-    view = FleetView(world.fleet)
-
-    def decide(request: int, time_us: int) -> int:
-        """Return the instance that the user's function chooses."""
-        assert isinstance(policy, OwnPolicy)  # noqa: S101 - nobody else asks
-        return choose_by_own(
-            policy, view, world.requests, fleet=world.fleet, request=request, time_us=time_us
-        )
-
-    return decide
 
 
 def _finish_engines(world: World, states: list[State], *, until_us: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,24 +15,14 @@ import pytest
 import vtwin
 from observe.server.prometheus_text import parse_metrics
 from replay.serve import serving, serving_instances
-from replay.serve.fleet import RealtimeFleet
-from replay.serve.realtime import NOBODY, Client
 from replay.twin.config import TwinConfig
 from sim import Blackbox, EngineConfig
 from sim.cluster.config import ClusterConfig, PipelineLatency, Pool, SnapshotIntervals
 from sim.cluster.gateway.admission import (
-    AdmissionPolicy,
-    RejectAll,
-    TenantBudget,
-    TierShed,
     TokenBucket,
-    UtilizationShed,
 )
 from sim.cluster.infrastructure.config import Retries
-from sim.cluster.routing.policies import LeastLoaded, Session
-from sim.cluster.run.prepare import ClusterWork
-from sim.cluster.simulation import simulate_cluster
-from sim.cluster.slo import slo_priority
+from sim.cluster.routing.policies import Session
 from sim.requests import Requests
 from tests.sim.cluster.test_cluster import POLICIES, RoutingPolicy
 from traces.errors import ConfigError
@@ -68,100 +57,6 @@ def fleet_of(policy: RoutingPolicy, *, interval_us: int = 0, instances: int = 3)
         routing=policy,
         snapshot_interval_us=SnapshotIntervals.every(interval_us),
     )
-
-
-def played(
-    requests: Requests, cluster: ClusterConfig, clients: Sequence[Client] = ()
-) -> tuple[list[int], list[int]]:
-    """Return each request's instance and last token's time, its clock moved from event to event as a server's is.
-
-    -1: it was not admitted.
-    """
-    fleet = RealtimeFleet(cluster, num_keys=int(requests.hash_ids.max(initial=0)) + 1)
-    last = [-1] * len(requests)
-
-    def until(time_us: int) -> None:
-        while (next_us := fleet.next_time_us()) is not None and next_us <= time_us:
-            for number, at_us in fleet.tokens(next_us):
-                assert at_us <= next_us
-                last[number] = at_us
-
-    instances = []
-    for row in range(len(requests)):
-        now_us = int(requests.arrival_us[row]) - 1  # the engine is given the microsecond after
-        until(now_us)
-        taken = fleet.submit(
-            now_us,
-            prompt_tokens=int(requests.prompt_tokens[row]),
-            output_tokens=int(requests.output_tokens[row]),
-            hash_ids=requests.hash_ids[slice(*requests.hash_offsets[row : row + 2])].tolist(),
-            client=clients[row] if clients else NOBODY,
-        )
-        instances.append(-1 if taken is None else fleet.instance_of(taken[0]))
-    until(1 << 60)
-    return instances, last
-
-
-@pytest.mark.parametrize("interval_us", [0, 70_000])
-@pytest.mark.parametrize("policy", [*POLICIES, Session()], ids=lambda policy: type(policy).__name__)
-def test_a_served_fleet_decides_as_the_simulated_cluster(policy: RoutingPolicy, interval_us: int) -> None:
-    requests = requests_of_apps(150)
-    cluster = fleet_of(policy, interval_us=interval_us)
-    simulated = simulate_cluster(ClusterWork(requests=requests), cluster)
-    instances, last = played(requests, cluster)
-    assert instances == simulated.instance.tolist()
-    assert last == simulated.outcomes.last_token_us.tolist()
-    if interval_us == 0 and type(policy).__name__ != "AlwaysBusiest":
-        assert len(set(instances)) == 3
-
-
-CLASSES, TENANTS = ("critical", "batch", "sheddable", ""), ("a", "b", "")
-
-
-@pytest.mark.parametrize("interval_us", [0, 70_000])
-@pytest.mark.parametrize(
-    "admission",
-    [
-        RejectAll(),
-        TokenBucket(capacity=2000, refill_per_s=15_000),
-        TierShed(max_load=3, min_priority=3),
-        UtilizationShed(queue_threshold=1, kv_threshold=0.5),
-        TenantBudget(budgets={"a": 0.1, "b": 0.3}, rejects_all=True),
-    ],
-    ids=lambda admission: admission.name,
-)
-def test_a_served_fleet_admits_whom_the_simulated_cluster_admits(
-    admission: AdmissionPolicy, interval_us: int
-) -> None:
-    requests = requests_of_apps(150)
-    rng = np.random.default_rng(2)
-    tenant, slo_class = rng.integers(0, 3, 150), rng.integers(0, 4, 150)
-    work = ClusterWork(
-        requests=requests,
-        tenant=np.where(tenant < 2, tenant, -1),
-        tenants=TENANTS[:2],
-        slo_priority=np.array([slo_priority(CLASSES[number] or None) for number in slo_class]),
-    )
-    cluster = replace(fleet_of(LeastLoaded(), interval_us=interval_us), admission=admission)
-    simulated = simulate_cluster(work, cluster)
-    clients = [Client(slo_class=CLASSES[slo_class[row]], tenant=TENANTS[tenant[row]]) for row in range(150)]
-    instances, last = played(requests, cluster, clients)
-    assert instances == simulated.instance.tolist()
-    assert last == simulated.outcomes.last_token_us.tolist()
-    assert (-1 in instances) and (isinstance(admission, RejectAll) or len(set(instances)) == 4)
-
-
-def test_blocks_of_finished_requests_are_let_go() -> None:
-    fleet = RealtimeFleet(fleet_of(POLICIES[0]), num_keys=10_000)
-    blocks = np.arange(40).tolist()
-    for row in range(1000):
-        taken = fleet.submit(row * 10**6, prompt_tokens=700, output_tokens=2, hash_ids=blocks)
-        assert taken is not None
-        number = taken[0]
-        done = fleet.tokens(row * 10**6 + 999_999)
-        assert [request for request, _ in done] == [number, number]
-        fleet.forget(number)
-    assert len(fleet._router._table.hash_ids) < 1000 * len(blocks)
 
 
 # -- through sockets ------------------------------------------------------------------------------------------
@@ -240,9 +135,16 @@ async def test_the_gateway_s_latency_is_in_the_answer() -> None:
     assert loop.time() - started >= 0.150
 
 
-async def test_what_only_a_whole_trace_can_be_simulated_with_is_refused() -> None:
-    cluster = ClusterConfig(pools=(Pool(engine=ENGINE, latency=LATENCY),), retries=Retries())
-    with pytest.raises(ConfigError, match=r"cluster\.retries: got it with serve"):
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"retries": Retries()}, r"cluster\.retries: got them for clients that are real"),
+        ({"lockstep": True}, r"cluster\.lockstep: got true for clients that are real"),
+    ],
+)
+async def test_what_real_clients_cannot_have_is_refused(settings: dict[str, object], complaint: str) -> None:
+    cluster = replace(fleet_of(POLICIES[0]), **settings)  # type: ignore[arg-type] # checked by the class
+    with pytest.raises(ConfigError, match=complaint):
         async with serving(TwinConfig(engine=ENGINE, latency=LATENCY, cluster=cluster)):
             pass
 

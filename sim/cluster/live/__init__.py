@@ -1,0 +1,1 @@
+"""A cluster that is fed while it runs."""

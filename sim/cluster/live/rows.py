@@ -1,0 +1,279 @@
+"""The rows of a live cluster's tables: who has which, which can be given again, and how they become more.
+
+A request has a row in some twenty arrays. Rows are given in ascending order, span after span: a span is a run of rows
+that nobody needs any more, and where there is none of a good length, all arrays become twice as long. The ids of
+requests' blocks lie one behind another; where their room is used up, those that are still needed are moved together.
+So memory follows how many requests are under way at a time, not how many there were.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.cluster.events import EventRank
+from sim.cluster.routing.state import Router
+from sim.cluster.run.driving import Driver
+from sim.cluster.run.pipeline import NUM_KINDS
+from sim.cluster.run.tables import point_to
+from sim.cluster.run.world import NEVER, World
+from sim.engine import dtypes as dt
+from sim.engine.initial_state import longer
+from sim.engine.state import State, columns
+from sim.requests import Int64s
+
+OF_WORLD = ("rows", "journeys", "transfers")
+OF_TABLE = ("prompt_tokens", "session", "tenant", "adapter", "slo_priority", "slo_target_us")
+OF_QUEUE = ("entries", "nodes", "band_of", "target_us")
+OF_SHEDDABLE = ("nodes", "is_in_flight")
+OF_STATE = (
+    "requests",
+    "taken_in_us",
+    "preempted_us",
+    "num_drafts",
+    "traits",
+    "token_us",
+    "next_decode_step",
+)
+"""Fields with a row per request, each begun anew when its row is given again."""
+
+ABOUT_A_REQUEST = (
+    EventRank.ARRIVAL,
+    EventRank.ADMISSION,
+    EventRank.ROUTING,
+    EventRank.EXPIRY,
+    EventRank.CLIENT_GAVE_UP,
+)
+"""Events whose subject is a request."""
+
+LEAST_SPAN_FRAC = 1 / 4
+"""Of all rows: a run of free ones that is shorter is not worth to be looked for again soon."""
+
+
+class Rows:
+    """Gives rows to requests, and takes them back. ``num_taken``: tokens of each row that were handed out."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._num = len(driver.world.rows)
+        self._next, self._end = 0, self._num
+        self._last, self._next_id = NEVER, 0
+        self.is_given = np.zeros(self._num, bool)
+        self.is_known = np.zeros(self._num, bool)
+        self.num_taken = np.zeros(self._num, np.int64)
+        self._templates = {
+            name: columns(array)[:1].copy() for name, array in self._arrays().items()
+        }  # of rows that nobody has had
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return self._num
+
+    def give(self, hash_ids: Int64s) -> int:
+        """Return a row for a request, where the ids of its blocks have been written."""
+        if self._next >= self._end:
+            self._find_span()
+        row = self._next
+        self._next += 1
+        world = self._driver.world
+        if self._next_id + len(hash_ids) > len(world.requests.hash_ids):
+            self._make_room_for_ids(len(hash_ids))
+            world = self._driver.world
+        first, end = self._next_id, self._next_id + len(hash_ids)
+        if len(hash_ids):
+            world.requests.hash_ids[first:end] = hash_ids
+            self._driver.states[0].hash_ids[first:end] = hash_ids
+        world.requests.hash_offsets[row] = first
+        world.requests.hash_offsets[row + 1] = self._next_id = end
+        self.is_given[row] = self.is_known[row] = True
+        self._last = row
+        return row
+
+    # -- which rows can be given ------------------------------------------------------------------------------
+
+    def _find_span(self) -> None:
+        """Find the longest run of rows that nobody needs, or make more; let them be as at the beginning."""
+        needed = self._needed()
+        bounds = np.flatnonzero(np.diff(np.concatenate([[True], needed, [True]])))
+        firsts, ends = bounds[::2], bounds[1::2]
+        # a row's ids begin where those of the row before it end: between two requests' rows one stays free
+        firsts = firsts + (firsts > 0)
+        ends = ends - (ends < self._num)
+        longest = int(np.argmax(ends - firsts)) if len(firsts) else 0
+        if len(firsts) == 0 or ends[longest] - firsts[longest] < LEAST_SPAN_FRAC * self._num:
+            self._next = self._num + 1
+            self._grow()
+            self._end = self._num
+            return
+        self._next, self._end = int(firsts[longest]), int(ends[longest])
+        span = slice(self._next, self._end)
+        self.is_given[span] = self.is_known[span] = False
+        self.num_taken[span] = 0
+        for name, array in self._arrays().items():
+            columns(array)[span] = self._templates[name]
+
+    def _needed(self) -> NDArray[np.bool_]:
+        """Return which rows anything may still look at."""
+        world = self._driver.world
+        needed = self.is_known | self._is_under_way()
+        for rows in (*self._planned(world), *(_held_by(state) for state in self._driver.states)):
+            needed[rows] = True
+        flows = world.links.under_way[: int(world.links.counts["num_flows"][0])]
+        needed[flows] = True
+        return needed
+
+    def _is_under_way(self) -> NDArray[np.bool_]:
+        """Return which rows have a request that has not left."""
+        return np.asarray(self.is_given & (columns(self._driver.world.journeys)["exit"] == 0))
+
+    def _planned(self, world: World) -> list[Int64s]:
+        """Return the rows that planned events are about."""
+        events = columns(world.events.heap)[: int(world.events.counts["num_planned"][0])]
+        is_about = np.isin(events["rank"], [int(rank) for rank in ABOUT_A_REQUEST])
+        ends = events["subject"][events["rank"] == int(EventRank.STEP_ENDED)]
+        return [events["subject"][is_about], ends // NUM_KINDS]
+
+    # -- more rows --------------------------------------------------------------------------------------------
+
+    def _arrays(self) -> dict[str, Any]:
+        """Return the arrays with a row per request by name, those that are in use, each once."""
+        world, states = self._driver.world, self._driver.states
+        found: dict[str, Any] = {}
+        for part, names, of in (
+            ("world", OF_WORLD, world),
+            ("table", OF_TABLE, world.requests),
+            ("queue", OF_QUEUE, world.queue),
+            ("sheddable", OF_SHEDDABLE, world.sheddable),
+            ("links", ("flows",), world.links),
+            *((f"state {number}", OF_STATE, state) for number, state in enumerate(states)),
+        ):
+            found |= {f"{part} {name}": getattr(of, name) for name in names}
+        first_name: dict[int, str] = {}
+        for name, array in found.items():
+            if len(array) == self._num:
+                first_name.setdefault(id(array), name)
+        return {name: found[name] for name in first_name.values()}
+
+    def _grow(self) -> None:
+        """Let there be twice as many rows."""
+        before, self._num = self._num, 2 * self._num
+        made: dict[int, Any] = {}
+        for name, array in self._arrays_before(before).items():
+            more = longer(array, self._num)
+            columns(more)[before:] = self._templates[name]
+            made[id(array)] = more
+
+        def of(parts: Any, names: tuple[str, ...]) -> Any:  # noqa: ANN401 - any tuple of arrays
+            arrays = {name: getattr(parts, name) for name in names}
+            return parts._replace(
+                **{name: made[id(each)] for name, each in arrays.items() if id(each) in made}
+            )
+
+        for number, state in enumerate(self._driver.states):
+            more_state: State = of(state, OF_STATE)
+            if len(state.skipped) == before:
+                more_state = more_state._replace(skipped=self._scratch(state.skipped, made))
+            more_state.engine.queues["num_requests"] = self._num
+            self._driver.states[number] = more_state
+            point_to(self._driver.world.engines, number, more_state)
+        world: World = of(self._driver.world, OF_WORLD)
+        links = of(world.links, ("flows",))
+        table = of(world.requests, OF_TABLE)
+        world.loop["num_requests"] = self._num
+        self._driver.replace(
+            world._replace(
+                delays_us=_wider(world.delays_us, self._num),
+                entries=_wider(world.entries, self._num),
+                requests=table._replace(hash_offsets=longer(table.hash_offsets, self._num + 1)),
+                queue=of(world.queue, OF_QUEUE),
+                sheddable=of(world.sheddable, OF_SHEDDABLE),
+                links=links._replace(under_way=longer(links.under_way, len(links.flows))),
+            )
+        )
+        for name in ("is_given", "is_known", "num_taken"):
+            setattr(self, name, longer(getattr(self, name), self._num))
+
+    def _arrays_before(self, num: int) -> dict[str, Any]:
+        """Return ``_arrays`` of when there were ``num`` rows."""
+        now, self._num = self._num, num
+        arrays = self._arrays()
+        self._num = now
+        return arrays
+
+    def _scratch(self, array: Int64s, made: dict[int, Any]) -> Int64s:
+        """Return scratch with room for all rows, the same for all engines that share it."""
+        if id(array) not in made:
+            made[id(array)] = longer(array, self._num)
+        scratch: Int64s = made[id(array)]
+        return scratch
+
+    # -- ids of blocks ----------------------------------------------------------------------------------------
+
+    def _make_room_for_ids(self, num_more: int) -> None:
+        """Move the ids together that are still needed: those of requests, and those that routers' trees point to."""
+        world, states = self._driver.world, self._driver.states
+        rows = np.flatnonzero(self._is_under_way())
+        rows = np.concatenate([rows[rows > self._last], rows[rows <= self._last]])  # the newest at the end
+        offsets = world.requests.hash_offsets
+        places, lengths = [], []
+        routers = (world.router, world.prefill_router)
+        nodes = [_nodes_of(router) for router in routers]
+        for router, used in zip(routers, nodes, strict=True):
+            tree = columns(router.tree.nodes)
+            places.append(tree["start"][used])
+            lengths.append(tree["length"][used])
+        places.append(offsets[rows])
+        lengths.append(offsets[rows + 1] - offsets[rows])
+        starts, counts = np.concatenate(places), np.concatenate(lengths)
+        ends = np.cumsum(counts)
+        num_kept = int(ends[-1]) if len(ends) else 0
+        length = max(len(world.requests.hash_ids), 2 * (num_kept + num_more))
+        kept = np.zeros(length, np.int64)
+        kept[:num_kept] = world.requests.hash_ids[
+            np.arange(num_kept) + np.repeat(starts - ends + counts, counts)
+        ]
+        moved = ends - counts
+        for router, used in zip(routers, nodes, strict=True):
+            columns(router.tree.nodes)["start"][used] = moved[: len(used)]
+            moved, ends = moved[len(used) :], ends[len(used) :]
+        offsets[rows], offsets[rows + 1] = moved, ends
+        own_ids = kept.astype(np.int32)
+        for requests in {id(state.requests): state.requests for state in states}.values():
+            columns(requests)["hash_start"][rows] = moved
+        for number, state in enumerate(states):
+            states[number] = state._replace(hash_ids=own_ids)
+            point_to(world.engines, number, states[number])
+        self._next_id = num_kept
+        self._driver.replace(world._replace(requests=world.requests._replace(hash_ids=kept)))
+
+
+def _nodes_of(router: Router) -> Int64s:
+    """Return the nodes of a router's tree that point to ids; a node without senders is in no tree."""
+    num_used = int(router.tree.counts["num_used"][0])
+    is_used = router.tree.senders.holders[:num_used].any(axis=1)
+    return np.flatnonzero(is_used)
+
+
+def _held_by(state: State) -> Int64s:
+    """Return the rows that an engine may still look at beside those of requests under way."""
+    engine = columns(state.engine)[0]
+    rows = [np.flatnonzero(columns(state.requests)["slot"] != dt.NEVER)]
+    if engine["clock"]["num_batches"] > 0:
+        rows.append(columns(state.entries)["request"].ravel())
+    if engine["kv_transfers"]["num_applied"] < engine["kv_transfers"]["num_delivered"]:
+        rows.append(columns(state.kv_events)["request"])
+    pending, request = [], int(engine["queues"]["first_pending"])
+    while request != dt.NEVER:
+        pending.append(request)
+        request = int(columns(state.requests)["next_waiting"][request])
+    rows.append(np.array(pending, np.int64))
+    return np.concatenate(rows).astype(np.int64)
+
+
+def _wider(array: Int64s, length: int) -> Int64s:
+    """Return a copy of a table with zeros behind each row."""
+    more = np.zeros((len(array), length), array.dtype)
+    more[:, : array.shape[1]] = array
+    return more

@@ -1,0 +1,78 @@
+"""A cluster's tables before anybody has come: rows that requests are written into one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sim.cluster.arrays import NOWHERE
+from sim.cluster.client_plans import ClientPlan
+from sim.cluster.config import ClusterConfig, Pool
+from sim.cluster.run.prepare import ClusterWork
+from sim.config import UNBOUNDED
+from sim.engine.initial_state import RESUMABLE_UNBOUNDED_BLOCKS
+from sim.engine.state import State, records
+from sim.requests import Requests
+
+FIRST_IDS_PER_ROW = 16
+
+
+def empty_work(
+    config: ClusterConfig,
+    *,
+    num_rows: int,
+    num_keys: int,
+    num_sessions: int,
+    tenants: Sequence[str],
+    priorities: Sequence[int],
+) -> ClusterWork:
+    """Return work of which nothing arrives by itself, and whose columns say how large everything may become.
+
+    Engines keep step with the clock, since clients are told of. Each of ``priorities`` occurs, so that a gateway's
+    queue has a band for it: ``num_rows`` is at least their number.
+    """
+    none, nowhere = np.zeros(num_rows, np.int64), np.full(num_rows, NOWHERE, np.int64)
+    hash_ids = np.zeros(num_first_ids(config, num_rows), np.int64)
+    hash_ids[0] = num_keys - 1
+    session, prompt_tokens = nowhere.copy(), none.copy()
+    session[0] = num_sessions - 1
+    prompt_tokens[0] = max(pool.engine.max_model_len for pool in config.pools)
+    charges = any(pool.engine.charges_traits for pool in config.pools)
+    return ClusterWork(
+        requests=Requests(
+            arrival_us=none.copy(),
+            prompt_tokens=prompt_tokens,
+            output_tokens=none.copy(),
+            priority=none.copy(),
+            hash_offsets=np.zeros(num_rows + 1, np.int64),
+            hash_ids=hash_ids,
+            is_guided=np.zeros(num_rows, bool) if charges else None,
+        ),
+        session=session,
+        tenant=nowhere.copy(),
+        tenants=tenants,
+        slo_priority=np.resize(np.array(priorities, np.int64), num_rows),
+        slo_target_us=nowhere.copy(),
+        clients=ClientPlan(
+            arrives=np.zeros(num_rows, bool), held=np.zeros(0, np.int64), due_us=none, think_us=none
+        ),
+    )
+
+
+def num_first_ids(config: ClusterConfig, num_rows: int) -> int:
+    """Return for how many ids of blocks there is room at first; an unbounded cache is sized by it."""
+    if any(pool.engine.num_gpu_blocks == UNBOUNDED for pool in config.pools):
+        return RESUMABLE_UNBOUNDED_BLOCKS
+    return FIRST_IDS_PER_ROW * num_rows
+
+
+def with_room_for_keys(state: State, pool: Pool, *, num_keys: int) -> State:
+    """Return an engine at its beginning with a hash table that is not copied soon: what is not used costs no memory."""
+    seats, width = pool.engine.max_num_seqs, state.block_table.shape[1]
+    length = num_keys + 1 + 2 * seats * (width + 1)
+    has_tier = len(state.cpu_slot_of_key) > 0
+    return state._replace(
+        hashes=records(length, state.hashes.dtype),
+        cpu_slot_of_key=np.zeros(length if has_tier else 0, state.cpu_slot_of_key.dtype),
+    )

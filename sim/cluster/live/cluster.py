@@ -30,6 +30,7 @@ from sim.records.results import View, outcomes_of, view_of
 from sim.requests import Outcomes, Requests
 
 FIRST_ROWS = 1024
+LEAST_ROWS = 8
 FIRST_CACHE_COLUMNS = 4096
 """Contents that a snapshot of the prefix caches looks at; it grows with the numbers that are handed in."""
 
@@ -65,7 +66,7 @@ class LiveCluster:
         check_can_be_live(config)
         work = empty_work(
             config,
-            num_rows=max(num_rows, len(priorities), 8),
+            num_rows=max(num_rows, len(set(priorities)), LEAST_ROWS),
             num_keys=num_keys,
             num_sessions=num_sessions,
             tenants=tenants,

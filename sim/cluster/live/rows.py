@@ -34,6 +34,7 @@ OF_STATE = (
     "preempted_us",
     "num_drafts",
     "traits",
+    "transfers",
     "token_us",
     "next_decode_step",
 )

@@ -33,6 +33,7 @@ from sim.cluster.routing.policies import (
     RoundRobin,
     RoutingPolicy,
     Session,
+    VllmDp,
     Weighted,
 )
 from sim.cluster.run.prepare import ClusterWork
@@ -309,8 +310,13 @@ def test_instances_come_go_and_fail_as_in_the_whole_run(fleet: Fleet, looks: lis
 
 # -- rows that are given again --------------------------------------------------------------------------------
 
-CERTAIN = (*(policy for policy in POLICIES if policy.name not in ("random", "power-of-two")), Session())
-"""Policies whose draws, if any, do not follow the rows that requests get."""
+CERTAIN: tuple[RoutingPolicy, ...] = (
+    RoundRobin(),
+    LeastLoaded(),
+    VllmDp(),
+    CacheAware(balance_abs_threshold=2),
+)
+"""Policies that never draw: draws, those between equals too, follow the rows that requests get."""
 
 
 def requests_of_apps(number: int, *, seed: int = 5) -> Requests:
@@ -366,6 +372,45 @@ def fleet_of(kind: str, policy: RoutingPolicy) -> ClusterConfig:
 @pytest.mark.parametrize("policy", CERTAIN, ids=lambda policy: policy.name)
 def test_with_few_rows_given_again_and_again_everything_is_the_same(policy: RoutingPolicy, kind: str) -> None:
     check(fleet_of(kind, policy), requests_of_apps(250), num_rows=8)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("policy", [Weighted(), KvCost(), Session()], ids=lambda policy: policy.name)
+def test_a_long_run_with_rows_for_all_is_the_same(policy: RoutingPolicy, kind: str) -> None:
+    check(fleet_of(kind, policy), requests_of_apps(250))
+
+
+def arrays_with(length: int, parts: tuple[object, ...]) -> set[str]:
+    """Return the names of all arrays along one of whose axes there are so many."""
+    found = set()
+    for name, part in zip(parts._fields, parts, strict=True):  # type: ignore[attr-defined] # a named tuple
+        if isinstance(part, tuple):
+            found |= {f"{name}.{each}" for each in arrays_with(length, part)}
+        elif isinstance(part, np.ndarray) and length in part.shape:
+            found.add(name)
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_array_with_a_row_per_request_grows(kind: str) -> None:
+    """An array that was forgotten would be written to behind its end."""
+    number = 997
+    flow = FlowControl() if kind == "queue" else None
+    config = replace(fleet_of(kind, Weighted()), flow_control=flow)
+    engine = replace(config.pools[0].engine, guided_mask_us=3.0)
+    config = replace(config, pools=tuple(replace(pool, engine=engine) for pool in config.pools))
+    live = LiveCluster(config, num_keys=7919, num_sessions=3, num_rows=number)
+    parts = [live._driver.world, *live._driver.states]
+    before = [arrays_with(number, part) | arrays_with(number + 1, part) for part in parts]
+    assert {"rows", "journeys", "requests.hash_offsets", "delays_us"} < before[0]
+    assert {"requests", "traits", "skipped"} < before[1]
+    live._rows._grow()
+    parts = [live._driver.world, *live._driver.states]
+    needless = {"clients.due_us", "clients.think_us"}
+    for part in parts:
+        assert arrays_with(number, part) | arrays_with(number + 1, part) <= needless
+    grown = [arrays_with(2 * number, part) | arrays_with(2 * number + 1, part) for part in parts]
+    assert grown == [names - needless for names in before]
 
 
 @pytest.mark.parametrize("policy", [RoundRobin(), CacheAware(), KvCost()], ids=lambda policy: policy.name)
@@ -451,12 +496,12 @@ def test_whoever_is_dropped_anywhere_leaves_nothing_behind(
 def test_an_idle_cluster_comes_to_rest_though_snapshots_are_taken() -> None:
     config = cluster(2, routing=Weighted(), snapshot_interval_us=SnapshotIntervals.every(5_000))
     live = LiveCluster(config, num_keys=1)
-    live.submit(0, prompt_tokens=40, output_tokens=3)
+    live.submit(0, prompt_tokens=40, output_tokens=2)
     times = []
     while (next_us := live.next_time_us()) is not None:
         times.append(next_us)
         live.tokens(next_us)
-    assert 20_000 < times[-1] < 40_000
+    assert times[-1] == 20_000, "the first snapshot after the last token"
     assert not live._driver.world.fleet.instances["num_running"].any(), "the last snapshot shows it at rest"
 
 

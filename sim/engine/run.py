@@ -346,7 +346,7 @@ def run_in_lockstep(s: State, now_us: int) -> int:
             continue
         drop_requests_past_their_deadline(s, clock.now_us + 1)
         add_arrivals(s, clock.now_us)
-        has_news = settings.async_scheduling and queues.has_finished_ids
+        has_news = settings.async_scheduling == 1 and queues.has_finished_ids == 1 and clock.num_batches > 0
         is_idle = queues.is_blocked or not (has_unfinished(s) or has_news)
         if is_idle or clock.num_batches >= settings.max_concurrent_batches:
             return REACHED

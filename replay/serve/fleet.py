@@ -113,6 +113,11 @@ class RealtimeFleet:
         """Return whether an engine's prefix cache has this content."""
         return self._live.is_cached(hash_id)
 
+    def load_changes(self) -> None:
+        """Have the code loaded that changes of the fleet need, if it has any; this one is worth nothing afterwards."""
+        if self._cluster.changes:
+            self._live.load_changes()
+
     def forget(self, request: int) -> None:
         """Let go of a request that nobody asks about any more."""
         self._live.forget(request)

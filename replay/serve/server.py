@@ -240,3 +240,5 @@ def _warm_up(realtime: Realtime) -> None:
     realtime.outcome(number)
     realtime.views(now_us)
     realtime.forget(number)
+    if isinstance(realtime, RealtimeFleet):
+        realtime.load_changes()

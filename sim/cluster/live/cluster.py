@@ -18,7 +18,7 @@ from sim.cluster.live.rows import Rows
 from sim.cluster.live.states import INSTANCE_STATES
 from sim.cluster.live.work import empty_work, with_room_for_keys
 from sim.cluster.live.writing import ANYBODY, Sender, Writer
-from sim.cluster.run.changes.removal import let_dispatch, stop
+from sim.cluster.run.changes.removal import forget, hand_back, let_dispatch, lose, stop
 from sim.cluster.run.driving import Driver
 from sim.cluster.run.prepare import new_world
 from sim.cluster.run.tables import point_to, table_of
@@ -83,7 +83,7 @@ class LiveCluster:
             world = world._replace(cached=np.zeros((len(states), columns_now), np.int8))
         self._operations = LiveOperations(world, states, config, table_of([world]))
         self._driver = Driver(self._operations, states, config)
-        self._num_keys = num_keys
+        self._config, self._num_keys = config, num_keys
         self._rows = Rows(self._driver)
         self._writer = Writer(self._driver, config)
         self._answers = Answers(self._driver, self._rows, config)
@@ -164,6 +164,20 @@ class LiveCluster:
         if row is not None:
             self._answers.drop(row)
             self._rows.is_known[row] = False
+
+    def load_changes(self) -> None:
+        """Have loaded what is called where instances come, go and fail; this cluster is worth nothing afterwards."""
+        rows = [self._row_of[self.submit(0, prompt_tokens=1, output_tokens=2)[0]] for _ in range(2)]
+        latency = self._config.latency
+        self.advance(1 + latency.admission_us + latency.routing_us)
+        journeys = columns(self._driver.world.journeys)[rows]
+        are_there = (journeys["exit"] == Exit.UNDER_WAY) & (journeys["instance"] != NOWHERE)
+        table, at_us = self._operations.table, self._until_us
+        self._make_room_for_events()
+        if are_there.all() and not self._config.moves_kv:
+            hand_back(table, rows[0], at_us)
+            lose(table, rows[1], at_us)
+        forget(table, 0)
 
     def forget_session(self, session: int) -> None:
         """Let a session's number be another's: nobody has been sent anywhere with it."""

@@ -73,7 +73,7 @@ def _requests_table(requests: Table, dialect: Dialect) -> pa.Table:
         for name in requests.names
         if name not in FIELDS
     ]
-    return to_arrow(requests, [*known, *foreign])
+    return to_arrow(requests.columns(), [*known, *foreign], num_rows=len(requests))
 
 
 def _events_table(events: pd.DataFrame) -> pa.Table:

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from traces.schema import DType, Field
 from traces.tables.cells import NUMPY_DTYPE, Cells, cells_where, no_cells, text_cells
-from traces.tables.table import Table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -63,12 +62,12 @@ def _flags(buffer: pa.Buffer, array: pa.Array) -> NDArray[np.bool_]:
     return bits[array.offset :].astype(np.bool_)
 
 
-def to_arrow(table: Table, fields: Sequence[Field]) -> pa.Table:
-    """Return the table as Arrow's, in the order and the types of ``fields``; null what it lacks."""
+def to_arrow(columns: Mapping[str, Cells], fields: Sequence[Field], *, num_rows: int) -> pa.Table:
+    """Return the columns as an Arrow table, in the order and the types of ``fields``; null what they lack."""
     arrays = [
-        _to_arrow(table[field.name], ARROW_TYPE[field.dtype])
-        if field.name in table
-        else pa.nulls(len(table), ARROW_TYPE[field.dtype])
+        _to_arrow(columns[field.name], ARROW_TYPE[field.dtype])
+        if field.name in columns
+        else pa.nulls(num_rows, ARROW_TYPE[field.dtype])
         for field in fields
     ]
     return pa.table(arrays, names=[field.name for field in fields])

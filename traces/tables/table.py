@@ -47,6 +47,10 @@ class Table:
             self._cells[name] = cells_of(self._frame[name], dtype_of(name))
         return self._cells[name]
 
+    def columns(self) -> dict[str, Cells]:
+        """Return all columns' cells, in their order."""
+        return {name: self[name] for name in self.names}
+
     @property
     def frame(self) -> pd.DataFrame:
         """The columns as a frame: read-only, since it is the only one."""

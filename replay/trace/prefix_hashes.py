@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from traces import Trace
 
 Int64s = NDArray[np.int64]
+TIGHT = 4
+"""Numbers that span at most so many times their count are renumbered by a table of all between them."""
 
 
 def prefix_hashes(trace: Trace, *, output_tokens: Int64s, block_size: int) -> tuple[Int64s, Int64s]:
@@ -120,6 +122,12 @@ def _dense(values: NDArray[np.generic]) -> Int64s:
             values = values.astype(np.int64)
         except (ValueError, OverflowError):
             values = values.astype(str)
+    if values.dtype == np.int64 and len(values):
+        above = values - values.min()
+        if 0 <= above.max() <= TIGHT * len(values):  # counted, not sorted; below 0: beyond 64 bits
+            is_there = np.zeros(int(above.max()) + 1, np.bool_)
+            is_there[above] = True
+            return np.asarray((np.cumsum(is_there) - 1)[above], np.int64)
     return np.asarray(np.unique(values, return_inverse=True)[1], np.int64)
 
 

@@ -123,11 +123,11 @@ def _dense(values: NDArray[np.generic]) -> Int64s:
         except (ValueError, OverflowError):
             values = values.astype(str)
     if values.dtype == np.int64 and len(values):
-        above = values - values.min()
-        if 0 <= above.max() <= TIGHT * len(values):  # counted, not sorted; below 0: beyond 64 bits
-            is_there = np.zeros(int(above.max()) + 1, np.bool_)
-            is_there[above] = True
-            return np.asarray((np.cumsum(is_there) - 1)[above], np.int64)
+        low, high = int(values.min()), int(values.max())
+        if high - low <= TIGHT * len(values):
+            is_there = np.zeros(high - low + 1, np.bool_)
+            is_there[values - low] = True
+            return np.asarray((np.cumsum(is_there) - 1)[values - low], np.int64)
     return np.asarray(np.unique(values, return_inverse=True)[1], np.int64)
 
 

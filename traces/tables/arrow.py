@@ -74,24 +74,27 @@ def to_arrow(columns: Mapping[str, Cells], fields: Sequence[Field], *, num_rows:
 
 
 def _to_arrow(cells: Cells, arrow_type: pa.DataType) -> pa.ChunkedArray:
+    if not cells.is_known.any():
+        return pa.chunked_array([pa.nulls(len(cells), arrow_type)])
     if pa.types.is_string(arrow_type):
-        encoded = [text.encode() for text in cells.filled("").tolist()]
-        return pa.chunked_array(_text_chunks(encoded, cells.is_known))
+        return pa.chunked_array(_text_chunks(cells.filled("").tolist(), cells.is_known))
     values = cells.values
     data = _bits(values) if pa.types.is_boolean(arrow_type) else pa.py_buffer(np.ascontiguousarray(values))
     array = pa.Array.from_buffers(arrow_type, len(cells), [_validity(cells.is_known), data])
     return pa.chunked_array([array])
 
 
-def _text_chunks(encoded: Sequence[bytes], is_known: NDArray[np.bool_]) -> list[pa.Array]:
+def _text_chunks(texts: Sequence[str], is_known: NDArray[np.bool_]) -> list[pa.Array]:
     """Return texts as one array, or as several where one cannot hold so much."""
-    ends = np.cumsum([0, *map(len, encoded)])
-    if ends[-1] > _MOST_BYTES and len(encoded) > 1:
-        half = len(encoded) // 2
-        first, second = (encoded[:half], is_known[:half]), (encoded[half:], is_known[half:])
-        return [*_text_chunks(*first), *_text_chunks(*second)]
-    buffers = [_validity(is_known), pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(encoded))]
-    return [pa.Array.from_buffers(pa.string(), len(encoded), buffers)]
+    joined = "".join(texts)
+    lengths = map(len, texts if joined.isascii() else (text.encode() for text in texts))
+    ends = np.cumsum(np.fromiter(lengths, np.int64, count=len(texts)))
+    if len(texts) > 1 and ends[-1] > _MOST_BYTES:
+        half = len(texts) // 2
+        return [*_text_chunks(texts[:half], is_known[:half]), *_text_chunks(texts[half:], is_known[half:])]
+    offsets = np.append(0, ends).astype(np.int32)
+    buffers = [_validity(is_known), pa.py_buffer(offsets), pa.py_buffer(joined.encode())]
+    return [pa.Array.from_buffers(pa.string(), len(texts), buffers)]
 
 
 def _validity(is_known: NDArray[np.bool_]) -> pa.Buffer | None:
@@ -104,4 +107,4 @@ def _bits(flags: NDArray[np.bool_]) -> pa.Buffer:
 
 def text_scalar(text: str) -> pa.Scalar:
     """Return a text as Arrow's compute functions take it."""
-    return _text_chunks([text.encode()], np.ones(1, dtype=np.bool_))[0][0]
+    return _text_chunks([text], np.ones(1, dtype=np.bool_))[0][0]

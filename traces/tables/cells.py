@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
@@ -75,7 +76,7 @@ class Cells:
         """
         values = self.values.tolist()
         code_of = {value: code for code, value in enumerate(dict.fromkeys(self.known().tolist()))}
-        codes = np.fromiter((code_of.get(value, -1) for value in values), np.int64, count=len(values))
+        codes = np.fromiter(map(code_of.get, values, repeat(-1)), np.int64, count=len(values))
         codes[~self.is_known] = -1
         return codes, list(code_of)
 

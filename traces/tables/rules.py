@@ -73,8 +73,7 @@ def _got(cells: Cells, field: Field) -> Callable[[int], str]:
 def _outside(cells: Cells, field: Field) -> NDArray[np.bool_]:
     if field.choices:
         codes, names = cells.codes()
-        is_bad = np.array([*(name not in field.choices for name in names), False], dtype=np.bool_)
-        return is_bad[codes]  # an empty cell's code is -1: the last
+        return np.isin(codes, [code for code, name in enumerate(names) if name not in field.choices])
     bad = np.zeros(len(cells), dtype=np.bool_)
     if field.dtype not in {"int", "float"}:
         return bad

@@ -151,7 +151,8 @@ def simulate(
     engine.advance(FOREVER if until_us is None else until_us)
     cpu_s = time.thread_time() - started
     outcomes, written = engine.outcomes(), engine.written()
-    duration_us = int(max(engine.view().clock_us, outcomes.last_token_us.max(initial=0)))
+    refused_us = outcomes.queued_us[outcomes.status == Status.REJECTED].max(initial=0)
+    duration_us = int(max(engine.view().clock_us, outcomes.last_token_us.max(initial=0), refused_us))
     num_running = num_waiting = 0
     if until_us is None or engine.next_time_us() is None:
         outcomes.status[outcomes.status == Status.UNFINISHED] = Status.STUCK

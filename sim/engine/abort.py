@@ -10,7 +10,7 @@ from sim.engine.kv_transfer.delivery import abort_held
 from sim.engine.log import log_completion
 from sim.engine.preemption import end_preemption, remove_running_at
 from sim.engine.state import State
-from sim.engine.waiting import release_held, remove_request
+from sim.engine.waiting import drop_refused_before, release_held, remove_request
 
 
 @phase
@@ -50,6 +50,7 @@ def drop_overdue(s: State, until_us: int) -> None:
         abort(s, request)
         log_completion(s, request, clock.now_us, GAVE_UP)
         if settings.is_closed_loop:
+            drop_refused_before(s, gives_up_us(s, request))
             release_held(s, gives_up_us(s, request))
 
 

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from sim.compile import engine_entry, part, phase
 from sim.engine.abort import abort
 from sim.engine.deadlines import add_deadline
-from sim.engine.dtypes import NEVER, REJECTED
+from sim.engine.dtypes import NEVER
 from sim.engine.state import State
-from sim.engine.waiting import add_pending, drop_pending, release_held
+from sim.engine.waiting import add_pending, drop_pending
 
 
 @engine_entry
@@ -51,10 +51,6 @@ def hold_requests(
             s.deadlines[num_left] = s.deadlines[i]
             num_left += 1
     queues.num_deadlines = num_left
-    for i in range(min(concurrency, queues.num_requests)):
-        request = s.held[i]
-        if s.requests[request].status == REJECTED:
-            release_held(s, s.requests[request].queued_us)
 
 
 @part

@@ -22,7 +22,7 @@ from sim.engine.optional.blis import least_step_us
 from sim.engine.state import State
 from sim.engine.step_duration import blackbox_us, output_delay_us, take_step
 from sim.engine.update import finish
-from sim.engine.waiting import next_queued_us, note_taken_in
+from sim.engine.waiting import drop_refused_before, next_queued_us, note_taken_in
 from sim.latency.batch import sums_of_decodes
 from sim.latency.model import BLACKBOX, EXTENDED
 
@@ -187,6 +187,7 @@ def advance_running(s: State, num_steps: int) -> None:
     current.num_finished = queues.has_finished_ids = 0
     note_schedule(s)
     if queues.first_pending != NEVER and next_queued_us(s) <= last_end_us:
+        drop_refused_before(s, last_end_us)
         take_in_meanwhile(s, num_steps)
     num_left = 0
     for i in range(queues.num_running):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from sim.compile import engine_entry, part, phase
 from sim.engine.abort import drop_requests_past_their_deadline
 from sim.engine.deadlines import next_deadline_us
-from sim.engine.dtypes import FCFS, NEVER, PENDING, SAMPLES, WAITING
+from sim.engine.dtypes import FCFS, NEVER, PENDING, REJECTED, SAMPLES, WAITING
 from sim.engine.jump import jump_async, jump_sync
 from sim.engine.kv_transfer.delivery import brings_news, has_news, next_kv_event_us
 from sim.engine.log import count_steps, has_room, log_schedule, log_update
@@ -21,7 +21,14 @@ from sim.engine.state import State
 from sim.engine.step_duration import take_step
 from sim.engine.step_sums import sums_of
 from sim.engine.update import update_from_output
-from sim.engine.waiting import add_request, earlier, next_queued_us, note_taken_in, take_first_pending
+from sim.engine.waiting import (
+    add_request,
+    drop_refused,
+    earlier,
+    next_queued_us,
+    note_taken_in,
+    take_first_pending,
+)
 
 REACHED, IDLE, NEEDS_ROOM, PAUSED = 0, 1, 2, 3
 """Why ``run`` returned: the time is up, nothing can happen before another request comes, an array is full, requests
@@ -41,6 +48,9 @@ def add_arrivals(s: State, by_us: int) -> None:
         r = s.requests[request]
         if r.queued_us > by_us:
             break
+        if r.status == REJECTED:
+            drop_refused(s, request)
+            continue
         take_first_pending(s)
         queues.is_blocked = 0
         if r.status == PENDING:
@@ -336,7 +346,7 @@ def run_in_lockstep(s: State, now_us: int) -> int:
             continue
         drop_requests_past_their_deadline(s, clock.now_us + 1)
         add_arrivals(s, clock.now_us)
-        has_news = settings.async_scheduling and queues.has_finished_ids
+        has_news = settings.async_scheduling == 1 and queues.has_finished_ids == 1 and clock.num_batches > 0
         is_idle = queues.is_blocked or not (has_unfinished(s) or has_news)
         if is_idle or clock.num_batches >= settings.max_concurrent_batches:
             return REACHED

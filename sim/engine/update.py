@@ -13,7 +13,7 @@ from sim.engine.optional.speculative import verify_drafts
 from sim.engine.preemption import end_preemption
 from sim.engine.state import State
 from sim.engine.step_duration import output_delay_us
-from sim.engine.waiting import release_held, remove_request
+from sim.engine.waiting import drop_refused_before, release_held, remove_request
 
 
 @part
@@ -57,6 +57,7 @@ def finish(s: State, request: int) -> None:
         seen_us = r.last_token_us + output_delay_us(s.latency, r.num_tokens - r.num_prompt_tokens)
         log_completion(s, request, seen_us, COMPLETED)
         if settings.is_closed_loop:
+            drop_refused_before(s, r.last_token_us)
             release_held(s, learnt_us(s, request, seen_us))
 
 

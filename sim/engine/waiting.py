@@ -213,21 +213,40 @@ def release_held(s: State, seen_us: int) -> None:
     Under a cap a slot is free; who takes it arrives when it is due, if that is later.
     """
     settings, queues = s.engine[0].settings, s.engine[0].queues
-    while queues.next_held < queues.num_requests:
-        request = s.held[queues.next_held]
-        r = s.requests[request]
-        held_us = r.arrival_us
-        r.arrival_us = seen_us + settings.think_time_us
-        if settings.is_capped:
-            r.arrival_us = max(r.arrival_us, held_us)
-        r.urgency += settings.age_weight_per_us * (r.arrival_us - held_us)
-        r.queued_us += r.arrival_us  # it held its own delay
-        add_pending(s, request)
-        if settings.has_deadlines and s.deadline_us[request] != NEVER:
-            if not settings.is_capped:  # it has as long from its arrival as it had
-                s.deadline_us[request] += r.arrival_us - held_us
-            add_deadline(s, request)
-        queues.next_held += 1
-        if r.status != REJECTED:
-            return
-        seen_us = r.queued_us
+    if queues.next_held >= queues.num_requests:
+        return
+    request = s.held[queues.next_held]
+    r = s.requests[request]
+    held_us = r.arrival_us
+    r.arrival_us = seen_us + settings.think_time_us
+    if settings.is_capped:
+        r.arrival_us = max(r.arrival_us, held_us)
+    r.urgency += settings.age_weight_per_us * (r.arrival_us - held_us)
+    r.queued_us += r.arrival_us  # it held its own delay
+    add_pending(s, request)
+    if settings.has_deadlines and s.deadline_us[request] != NEVER:
+        if not settings.is_capped:  # it has as long from its arrival as it had
+            s.deadline_us[request] += r.arrival_us - held_us
+        add_deadline(s, request)
+    queues.next_held += 1
+
+
+@part
+def drop_refused(s: State, request: int) -> None:
+    """Take a request that the front end refuses out of the pending list; in a closed loop its place goes to the next."""
+    drop_pending(s, request)
+    if s.engine[0].settings.is_closed_loop:
+        release_held(s, s.requests[request].queued_us)
+
+
+@phase
+def drop_refused_before(s: State, time_us: int) -> None:
+    """Let refusals before a time be answers: of two answers the earlier one lets the next request of a loop go."""
+    queues = s.engine[0].queues
+    request = queues.first_pending
+    while request != NEVER and s.requests[request].queued_us < time_us:
+        if s.requests[request].status == REJECTED:
+            drop_refused(s, request)
+            request = queues.first_pending
+        else:
+            request = s.requests[request].next_waiting

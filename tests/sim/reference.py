@@ -131,9 +131,6 @@ class Reference:
         if closed_loop:
             for r in self.held:
                 r.has_arrived = False
-            for r in self.requests[: self.concurrency]:
-                if r.is_refused:
-                    self.release_held(r.queued_us)
         num_places = config.max_loras or len(requests)
         self.places = [[NEVER, NEVER] for _ in range(num_places)]
         self.running: list[Request] = []
@@ -146,8 +143,8 @@ class Reference:
         self.async_pipeline = (
             rules_of(config.vllm_version).async_pipeline if config.async_scheduling else "none"
         )
-        self.fruitless_since: tuple[int, int] | None = None  # tokens given, and who was to come
-        self.num_fruitless = 0
+        self.fruitless_since: tuple[int, int] | None = None  # tokens given, and who had come
+        self.num_fruitless = self.num_joined = 0
 
     def _request(self, requests: Requests, i: int) -> Request:
         prompt, asked = int(requests.prompt_tokens[i]), int(requests.output_tokens[i])
@@ -404,6 +401,7 @@ class Reference:
         if request.deadline_us is not None and request.deadline_us < seen_us:
             request.status = Status.TIMEOUT
             seen_us = min(seen_us, max(request.deadline_us, request.arrival_us))
+        self.drop_refused_before(self.clock)
         self.release_held(seen_us)
 
     def end_preemption(self, request: Request) -> None:
@@ -434,7 +432,9 @@ class Reference:
             self.waiting.remove(request)
         request.status, self.has_finished, self.is_blocked = Status.TIMEOUT, True, False
         self.fruitless_since = None
-        self.release_held(max(request.deadline_us or 0, request.arrival_us))
+        gave_up_us = max(request.deadline_us or 0, request.arrival_us)
+        self.drop_refused_before(gave_up_us)
+        self.release_held(gave_up_us)
 
     def seen_us(self, request: Request, number: int) -> int:
         """Return when the client sees a request's output token, the first being number 1."""
@@ -443,19 +443,23 @@ class Reference:
         return request.token_times[number - 1] + round(self.us["alpha2"] * number)
 
     def release_held(self, seen_us: int) -> None:
-        """A user has an answer: after a think time the next request arrives; one refused is an answer too."""
-        while self.held:
-            r = self.held.popleft()
-            before_us = r.arrival_us
-            r.arrival_us, r.has_arrived = seen_us + self.think_us, True
-            if r.deadline_us is not None:
-                r.deadline_us += r.arrival_us - before_us
-            r.place += len(self.requests)
-            self.pending.append(r)
-            self.pending.sort(key=lambda r: r.queued_us)
-            if not r.is_refused:
-                return
-            seen_us = r.queued_us
+        """A user has an answer: after a think time the next request arrives."""
+        if not self.held:
+            return
+        r = self.held.popleft()
+        before_us = r.arrival_us
+        r.arrival_us, r.has_arrived = seen_us + self.think_us, True
+        if r.deadline_us is not None:
+            r.deadline_us += r.arrival_us - before_us
+        r.place += len(self.requests)
+        self.pending.append(r)
+        self.pending.sort(key=lambda r: r.queued_us)
+
+    def drop_refused_before(self, time_us: int) -> None:
+        """A refusal is an answer, too; whoever has one first lets the next request go."""
+        while refused := [r for r in self.pending if r.is_refused and r.queued_us < time_us]:
+            self.pending.remove(refused[0])
+            self.release_held(refused[0].queued_us)
 
     # -- the loop ---------------------------------------------------------------------------------------------
 
@@ -475,7 +479,11 @@ class Reference:
     def join(self) -> None:
         while self.pending and self.pending[0].queued_us <= self.clock:
             request = self.pending.pop(0)
+            if request.is_refused:
+                self.release_held(request.queued_us)
+                continue
             self.is_blocked = False
+            self.num_joined += 1
             if request.status == Status.UNFINISHED:
                 request.taken_in_us = self.clock - self.config.guided_compile_us * request.is_guided
                 self.waiting.insert(self.place_in_queue(request), request)
@@ -511,7 +519,7 @@ class Reference:
         """Return whether preemptions follow on preemptions; the last batch is the one just decided on."""
         if not batches[-1].row["preempted"]:
             return False
-        now = (sum(len(r.token_times) for r in self.requests), len(self.pending))
+        now = (sum(len(r.token_times) for r in self.requests), self.num_joined)
         if now != self.fruitless_since:
             self.fruitless_since, self.num_fruitless = now, 0
         self.num_fruitless += 1

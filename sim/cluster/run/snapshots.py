@@ -23,15 +23,16 @@ def bring(w: World, instance: int, time_us: int) -> bool:
         return False
     s = engine_at(w.engines, instance)
     fill = s.engine[0].log_fill
-    num_heard = 0
-    while num_heard < fill.num_completions and s.completions[num_heard].time_us <= time_us:
-        seen = s.completions[num_heard]
-        hear(w, seen.request, seen.kind, seen.time_us)
-        num_heard += 1
-    if num_heard > 0:
-        for i in range(num_heard, fill.num_completions):
-            s.completions[i - num_heard] = s.completions[i]
-        fill.num_completions -= num_heard
+    num_left = 0
+    for i in range(fill.num_completions):
+        seen = s.completions[i]
+        if seen.time_us <= time_us:
+            hear(w, seen.request, seen.kind, seen.time_us)
+            continue
+        if num_left < i:  # a client sees the end of a short answer before that of a longer one
+            s.completions[num_left] = s.completions[i]
+        num_left += 1
+    fill.num_completions = num_left
     return True
 
 

@@ -37,7 +37,8 @@ class Rank:
                 continue
             r.give_up()
             r.join()
-            has_work = r.running or r.waiting or (r.config.async_scheduling and r.has_finished)
+            has_news = r.config.async_scheduling and r.has_finished and self.planned
+            has_work = r.running or r.waiting or has_news
             if r.is_blocked or not has_work or len(self.planned) == r.config.max_concurrent_batches:
                 return
             batch = r.schedule()

@@ -416,7 +416,8 @@ class Operations:
     def _goes_on(self, time_us: int) -> bool:
         """Return whether anything is left to do for which it is worth to look at the load, or to let one fail.
 
-        A step under way is something to do, also the last one, whose end no event tells where engines run ahead.
+        A step under way is something to do, also the last one, and so is a token on its way to its client: of neither
+        does an event tell where engines run ahead.
         """
         loop, world = self.world.loop[0], self.world
         if loop.next_arrival < len(world.arrivals):
@@ -424,7 +425,8 @@ class Operations:
         num_idle = loop.num_idle_plans + loop.is_snapshot_planned
         if world.events.counts[0].num_planned > num_idle or has_work(self.table):
             return True
-        if any(int(state.engine[0].clock.now_us) > time_us for state in self.states):
+        engines = [state.engine[0] for state in self.states]
+        if any(each.clock.now_us > time_us or each.log_fill.num_completions > 0 for each in engines):
             return True
         if world.queue.counts[0].num_queued == 0:
             return False

@@ -30,15 +30,13 @@ _PLAIN: Final[Mapping[DType, frozenset[type]]] = {
     "bool": frozenset({bool}),
 }
 """Python's types whose values need no more than to be put into an array."""
+_FITTING: Final[Mapping[DType, str]] = {"int": "iu", "float": "fiu", "bool": "b"}
+"""Kinds of numpy's dtypes whose values fit as they are."""
+_OF_KIND: Final[Mapping[str, DType]] = {"O": "string", "i": "int", "f": "float", "b": "bool"}
 
 
 class UnfitColumn(ValueError):  # noqa: N818 - a reader tells it as an error of its file
     """Values that do not fit TraceV2's dtype of their column."""
-
-
-_FITTING: Final[Mapping[DType, str]] = {"int": "iu", "float": "fiu", "bool": "b"}
-"""Kinds of numpy's dtypes whose values fit as they are."""
-_OF_KIND: Final[Mapping[str, DType]] = {"O": "string", "i": "int", "f": "float", "b": "bool"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

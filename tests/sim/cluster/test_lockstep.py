@@ -32,15 +32,15 @@ class Rank:
         r = self.reference
         r.clock = now_us
         while True:
-            if self.planned and not self.planned[0].shares:
-                r.update(self.planned.popleft())
-                continue
             r.give_up()
             r.join()
             has_news = r.config.async_scheduling and r.has_finished and self.planned
             has_work = r.running or r.waiting or has_news
             if r.is_blocked or not has_work or len(self.planned) == r.config.max_concurrent_batches:
-                return
+                if not self.planned or self.planned[0].shares:
+                    return
+                r.update(self.planned.popleft())
+                continue
             batch = r.schedule()
             does_nothing = not batch.shares and not batch.row["preempted"]
             r.is_blocked = does_nothing and not any(each.shares for each in self.planned)

@@ -54,7 +54,7 @@ class Rank:
 
     def events(self) -> list[int]:
         r = self.reference
-        return [p.queued_us for p in r.pending[:1]] + [p.deadline_us or 0 for p in r.with_deadlines()[:1]]
+        return [p.queued_us for p in r.pending[:1]] + [p.gives_up_us for p in r.with_deadlines()[:1]]
 
 
 def run_together(ranks: list[Rank], *, dummy_us: int) -> None:

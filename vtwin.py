@@ -6,7 +6,6 @@ import atexit
 import errno
 import gc
 import inspect
-import multiprocessing
 import os
 import re
 import shlex
@@ -510,6 +509,8 @@ def _serving(config: Path) -> Iterator[str]:
     Its own process, so that the server's work does not delay the client that is measured.
     """
     _show("serve", ["--config", str(config), "--port", "0"], more=" &")
+    import multiprocessing
+
     from sim.ready import is_compiled
 
     if not is_compiled():

@@ -80,7 +80,7 @@ def _with_queue_of(observed: Trace, simulated: Trace) -> Trace:
     """
     if observed.column("server_queue_us").notna().any():
         return simulated
-    return replace(simulated, requests=simulated.requests.drop(columns="server_queue_us", errors="ignore"))
+    return simulated.without_columns("server_queue_us")
 
 
 def _steps(

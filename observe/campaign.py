@@ -107,7 +107,7 @@ def is_broken_off(stem: Path) -> bool:
 
 def _as_planned(trace: Trace, planned: Trace) -> bool:
     """Say whether times and prompts are those that were planned, where the plan, and no answer, decided them."""
-    waited = answer_decides(planned.requests) | planned.column("arrival_time_us").isna().to_numpy(dtype=bool)
+    waited = answer_decides(planned) | ~planned.cells("arrival_time_us").is_known
     due, was_due = planned.column("arrival_time_us"), trace.column("arrival_time_us")
     added, own = planned.column("new_input_tokens"), planned.column("input_tokens")
     return bool(

@@ -543,12 +543,12 @@ def _simulate(
 
 def _tell_replaced(output: Path | None, *, overwrite: bool, read: Path | None = None) -> None:
     """Say what the simulated trace replaces. Raises ConfigError where that was measured, or is what is ``read``."""
+    if output is None:
+        return
     from traces.errors import ConfigError
     from traces.files.overwrite import note_replaced
     from traces.tables.paths import stem_of
 
-    if output is None:
-        return
     if read is not None and not overwrite and stem_of(output).resolve() == stem_of(read).resolve():
         raise ConfigError(
             f"--output: {stem_of(output)}.yaml is the trace that is simulated, expected another place, "

@@ -228,7 +228,7 @@ def _compared(
 def _show_comparison(results: Sequence[GpuResult], asked: Asked, *, num_requests: int, as_json: bool) -> None:
     """Print the comparison on stdout."""
     from replay.plan.gpus.text import document, lines
-    from traces.files.write import tool_version
+    from traces.header import tool_version
     from traces.units import terminal_width
 
     if as_json:

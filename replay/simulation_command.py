@@ -76,7 +76,6 @@ def simulate_and_write(
     from replay.trace.simulation_summary import summarize
     from replay.trace.trace_notes import trace_notes
     from replay.twin.config import check_fits
-    from traces import write_trace
 
     check_fits(twin, trace)
     _check_options(twin, options)
@@ -110,6 +109,8 @@ def simulate_and_write(
     of_cluster = {} if fleet is None else _of_cluster(fleet, twin, options=options)
     score = fitness(summary, options.fitness_weights) if options.fitness_weights else None
     if output is not None:
+        from traces import write_trace
+
         with working(f"writing {output}"):
             write_trace(with_origin(simulated, twin), output, dialect=options.dialect, events=options.itl)
     warnings = (*twin.notes, *notes, *beyond)
@@ -171,9 +172,11 @@ class Simulated:
 
 def simulated_of(trace: Trace, twin: TwinConfig, pacing: Pacing, *, options: SimulationOptions) -> Simulated:
     """Return a trace simulated, with its tokens' times where they are wanted."""
+    import numpy as np
+
     from replay.trace.pacing import paced_requests
     from replay.trace.simulate import simulate_trace
-    from traces import request_metrics
+    from traces import request_latencies
 
     record: Record = "tokens" if options.itl else "spans"
     fleet = requests = None
@@ -207,8 +210,8 @@ def simulated_of(trace: Trace, twin: TwinConfig, pacing: Pacing, *, options: Sim
         simulated, simulation = fleet.trace, fleet.simulation
     if not options.itl:
         return Simulated(trace=simulated, simulation=simulation, fleet=fleet, requests=requests)
-    gaps = request_metrics(simulated)  # the columns that a simulation without token times brings itself
-    columns = {name: gaps[name].round(3).to_numpy() for name in ("itl_mean_us", "itl_p99_us")}
+    gaps = request_latencies(simulated)  # the columns that a simulation without token times brings itself
+    columns = {name: np.round(gaps[name], 3) for name in ("itl_mean_us", "itl_p99_us")}
     simulated = simulated.with_columns(**columns)
     return Simulated(trace=simulated, simulation=simulation, fleet=fleet, requests=requests)
 

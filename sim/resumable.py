@@ -306,7 +306,8 @@ class Engine:
         state, queues = self._state, self._state.engine[0].queues
         for request in state.deadlines[queues.num_deadlines_taken : queues.num_deadlines]:
             if not FINISHED <= state.requests[request].status <= ABORTED:
-                return [max(int(state.engine[0].clock.now_us), int(state.deadline_us[request]))]
+                gives_up_us = max(int(state.deadline_us[request]), int(state.requests[request].arrival_us))
+                return [max(int(state.engine[0].clock.now_us), gives_up_us)]
         return []
 
     def view(self) -> View:

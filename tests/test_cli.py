@@ -52,6 +52,49 @@ def test_the_help_of_a_command_imports_nothing_heavy(command: str) -> None:
     assert modules_after(command, "--help") & HEAVY == set()
 
 
+TWIN = """\
+engine: {max_num_seqs: 8, max_num_batched_tokens: 2048, num_gpu_blocks: 2000}
+latency: {model: blackbox, coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 6000, beta1: 20, beta2: 30}}
+"""
+MOONCAKE = '{"timestamp": 5, "input_length": 600, "output_length": 9, "hash_ids": [1, 2]}\n'
+DRAWN = ("--config", "twin.yaml", "--rate", "9", "--num-requests", "5")
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in a folder with a twin, a trace in both of its file types, and Mooncake's JSON lines."""
+    monkeypatch.chdir(tmp_path)
+    Path("twin.yaml").write_text(TWIN)
+    Path("mooncake.jsonl").write_text(MOONCAKE)
+    for stem in ("text", "columns.parquet"):
+        assert vtwin.main(["trace", "synth", *DRAWN[2:], "--output", stem]) == 0
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize(
+    "arguments", [["run", *DRAWN], ["replay", "mooncake.jsonl", "--config", "twin.yaml", "--slo", "ttft=1s"]]
+)
+def test_a_simulation_that_writes_nothing_imports_neither_pandas_nor_pyarrow(arguments: list[str]) -> None:
+    assert modules_after(*arguments) & {"pandas", "pyarrow", "aiohttp", "rich"} == set()
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", *DRAWN, "--output", "out"],
+        ["run", *DRAWN, "--output", "out.parquet", "--json"],
+        ["replay", "text", "--config", "twin.yaml", "--output", "out"],
+        ["replay", "columns", "--config", "twin.yaml", "--output", "out.parquet"],
+        ["trace", "synth", *DRAWN[2:], "--output", "out"],
+        ["trace", "info", "text"],
+        ["trace", "check", "columns"],
+    ],
+)
+def test_traces_are_read_simulated_and_written_without_pandas(arguments: list[str]) -> None:
+    assert "pandas" not in modules_after(*arguments)
+
+
 def test_the_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert vtwin.main(["--help"]) == 0
     listed = capsys.readouterr().out

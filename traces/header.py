@@ -351,3 +351,13 @@ def _check_values(header: Header, text: str, file: str) -> None:
         raise TraceError(
             f"hash_block_size: got {header.hash_block_size}, expected an integer >= 1, at most {MOST_TOKENS} ({where})"
         )
+
+
+def tool_version() -> str:
+    """Return the version of the installed vtwin, or ``unknown`` in a bare checkout."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("vtwin")
+    except PackageNotFoundError:
+        return "unknown"

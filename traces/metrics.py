@@ -11,15 +11,17 @@ have any.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from traces.errors import TraceError
-from traces.tables.rules import int_values, request_codes
+from traces.tables.cells import Cells
 from traces.trace import Trace
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Int64s = NDArray[np.int64]
 Float64s = NDArray[np.float64]
@@ -38,9 +40,9 @@ METRIC_COLUMNS: Final = (
 
 def prompt_tokens(trace: Trace) -> Int64s:
     """Return each request's prompt, prefix included: as the server counted it, else prefix plus input."""
-    own = int_values(trace.column("prefix_length")) + int_values(trace.column("input_tokens"))
-    counted = trace.column("server_input_tokens")
-    return np.where(counted.notna().to_numpy(), int_values(counted), own)
+    counted = trace.cells("server_input_tokens")
+    own = trace.cells("prefix_length").values + trace.cells("input_tokens").values
+    return np.where(counted.is_known, counted.values, own)
 
 
 def send_or_arrival_us(trace: Trace) -> Int64s:
@@ -48,15 +50,19 @@ def send_or_arrival_us(trace: Trace) -> Int64s:
 
     Raises TraceError where a row has neither: a closed loop's later rounds have no time before they are run.
     """
-    send, arrival = trace.column("send_time_us"), trace.column("arrival_time_us")
-    times = send.fillna(arrival)
-    missing = np.flatnonzero(times.isna().to_numpy())
+    times = sent_or_due(trace)
+    missing = np.flatnonzero(~times.is_known)
     if len(missing):
         raise TraceError(
             f"row {missing[0] + 1}, arrival_time_us: got neither a send nor an arrival time, expected one "
             f"({len(missing)} such rows; a closed loop's and a session's are only known once it has run)"
         )
-    return int_values(times)
+    return times.values
+
+
+def sent_or_due(trace: Trace) -> Cells:
+    """Return when each request was sent, or where that is not recorded, was due, empty where neither is."""
+    return trace.cells("send_time_us").or_else(trace.cells("arrival_time_us"))
 
 
 AS_DRAWN: Final = 0.002
@@ -100,7 +106,7 @@ def mean_rate_per_s(times_us: NDArray[np.generic], drawn_per_s: float | None = N
 
 def finished_ok(trace: Trace) -> NDArray[np.bool_]:
     """Return which requests enter latency statistics: those with status ``ok``."""
-    return (trace.column("status") == "ok").fillna(False).to_numpy(dtype=bool)
+    return np.asarray(trace.cells("status").values == "ok", dtype=np.bool_)
 
 
 def latencies_us(
@@ -113,7 +119,15 @@ def latencies_us(
 
 
 def request_metrics(trace: Trace) -> pd.DataFrame:
-    """Return one row per request, indexed by request_id, columns ``METRIC_COLUMNS``, float64 µs.
+    """Return ``request_latencies`` as a frame: one row per request, indexed by request_id."""
+    from traces.tables.frames import array_of, indexed
+
+    ids = array_of(trace.cells("request_id"))
+    return indexed(request_latencies(trace), ids, name="request_id")
+
+
+def request_latencies(trace: Trace) -> dict[str, Float64s]:
+    """Return the columns ``METRIC_COLUMNS``, a value per request, float64 µs.
 
     NaN is "undefined": every metric of a request that is not ok, TPOT of a single token, ITL where neither
     events nor ``itl_mean_us`` were recorded. ``ttft_from_due_us`` is TTFT + dispatch lag; the lag is the
@@ -138,8 +152,7 @@ def request_metrics(trace: Trace) -> pd.DataFrame:
         "dispatch_lag_us": lag,
     }
     ok = finished_ok(trace)
-    index = pd.Index(trace.requests["request_id"], name="request_id")
-    return pd.DataFrame({name: np.where(ok, values, np.nan) for name, values in columns.items()}, index=index)
+    return {name: np.where(ok, values, np.nan) for name, values in columns.items()}
 
 
 def pooled_itl_us(trace: Trace) -> Float64s:
@@ -151,7 +164,7 @@ def pooled_itl_us(trace: Trace) -> Float64s:
         gaps = token_gaps(trace)
         return np.repeat(gaps.gap_us, gaps.num_tokens)
     mean = _floats(trace, "itl_mean_us")
-    num_gaps = np.maximum(int_values(trace.column("output_tokens")) - 1, 0)
+    num_gaps = np.maximum(trace.cells("output_tokens").values - 1, 0)
     num_gaps[~finished_ok(trace) | np.isnan(mean)] = 0
     return np.repeat(mean, num_gaps)
 
@@ -173,6 +186,8 @@ def token_gaps(trace: Trace) -> TokenGaps:
     events = trace.events
     if events is None or len(events) == 0:
         return TokenGaps(request=np.empty(0, np.int64), gap_us=np.empty(0), num_tokens=np.empty(0, np.int64))
+    from traces.tables.event_rules import int_values, request_codes
+
     request = request_codes(events, trace.requests)
     num_tokens = events["num_tokens"].to_numpy(dtype=np.int64, na_value=1)
     kept = np.flatnonzero((num_tokens > 0) & (request >= 0) & np.append(finished_ok(trace), False)[request])
@@ -219,7 +234,7 @@ def metric_notes(trace: Trace) -> MetricNotes:
     ok = finished_ok(trace)
 
     def fell_back(wanted: str, instead: str) -> int:
-        return int((ok & trace.column(wanted).isna() & trace.column(instead).notna()).sum())
+        return int((ok & ~trace.cells(wanted).is_known & trace.cells(instead).is_known).sum())
 
     tokens = None if trace.events is None else trace.events["num_tokens"]
     return MetricNotes(
@@ -231,7 +246,7 @@ def metric_notes(trace: Trace) -> MetricNotes:
 
 
 def _floats(trace: Trace, name: str) -> Float64s:
-    return trace.column(name).to_numpy(dtype=np.float64, na_value=np.nan)
+    return trace.cells(name).floats()
 
 
 def _either(first: Float64s, second: Float64s) -> Float64s:
@@ -240,7 +255,7 @@ def _either(first: Float64s, second: Float64s) -> Float64s:
 
 def _itl_of_requests(trace: Trace) -> tuple[Float64s, Float64s]:
     """Return each request's mean and p99 inter-token time: from its events, else as the trace states them."""
-    mean, p99 = _floats(trace, "itl_mean_us").copy(), _floats(trace, "itl_p99_us").copy()  # a view, perhaps
+    mean, p99 = _floats(trace, "itl_mean_us"), _floats(trace, "itl_p99_us")
     gaps = token_gaps(trace)
     if len(gaps.request) == 0:
         return mean, p99

@@ -30,17 +30,18 @@ def priorities(trace: Trace) -> NDArray[np.int64]:
 
     A trace of a real server (mode ``real``) says what was sent: its classes give no priority.
     """
-    own = trace.column("vllm_priority")
-    return own.fillna(0).to_numpy(np.int64) if not by_class(trace) else _with_classes(trace)
+    return _with_classes(trace) if by_class(trace) else trace.cells("vllm_priority").values
 
 
 def by_class(trace: Trace) -> bool:
     """Say whether any priority comes from a service class."""
-    silent = trace.column("vllm_priority").isna()
-    return trace.header.mode != "real" and bool((silent & trace.column("slo_class").notna()).any())
+    by_class_alone = trace.cells("slo_class").is_known & ~trace.cells("vllm_priority").is_known
+    return trace.header.mode != "real" and bool(by_class_alone.any())
 
 
 def _with_classes(trace: Trace) -> NDArray[np.int64]:
-    of_class = trace.column("slo_class").map(PRIORITY_OF_CLASS).astype("Int64")
-    of_class = of_class.fillna(PRIORITY_OF_CLASS[DEFAULT_CLASS])
-    return trace.column("vllm_priority").fillna(of_class).to_numpy(np.int64)
+    codes, names = trace.cells("slo_class").codes()
+    usual = PRIORITY_OF_CLASS[DEFAULT_CLASS]
+    of_class = np.array([*(PRIORITY_OF_CLASS.get(name, usual) for name in names), usual], dtype=np.int64)
+    own = trace.cells("vllm_priority")
+    return np.where(own.is_known, own.values, of_class[codes])  # no class has the code -1: the last

@@ -95,7 +95,7 @@ def meets_slo(latencies: pd.DataFrame, slo_us: Mapping[str, float]) -> NDArray[n
     """Return which rows meet every limit; a metric that a request does not have (TPOT of one token) breaks none."""
     good = np.ones(len(latencies), dtype=bool)
     for name, most_us in slo_us.items():
-        good &= _within(latencies, name, most_us)
+        good &= _within(latencies[SLO_METRICS[name]].to_numpy(dtype=np.float64), most_us)
     return good
 
 
@@ -103,7 +103,7 @@ def limits_of(trace: Trace, slo_us: Mapping[str, float] | None = None) -> dict[s
     """Return the limit of each request by latency, in µs, NaN where it has none; latencies without any are left out."""
     limits = {name: np.full(len(trace), most_us) for name, most_us in (slo_us or {}).items()}
     of_class = _limits_of_classes(trace)
-    own = trace.column("slo_target_us").to_numpy(np.float64, na_value=np.nan)
+    own = trace.cells("slo_target_us").floats()
     of_class["ttft"] = np.where(np.isnan(own), of_class["ttft"], own)
     limits |= {name: values for name, values in of_class.items() if name not in limits}
     return {name: values for name, values in limits.items() if not np.isnan(values).all()}
@@ -119,7 +119,7 @@ def goodput(trace: Trace, slo_us: Mapping[str, float] | None = None, *, duration
         return None
     met = _met(trace, limits)
     has_target = np.asarray(~np.isnan(np.stack(list(limits.values()))).all(axis=0))
-    classes = trace.column("slo_class").fillna(NO_CLASS).to_numpy(dtype=object)
+    classes = trace.cells("slo_class").filled(NO_CLASS)
     names = sorted(set(classes[has_target].tolist()))
     by_class = {
         str(name): _attainment(met, limits, has_target & (classes == name), duration_us=duration_us)
@@ -135,7 +135,7 @@ def goodput(trace: Trace, slo_us: Mapping[str, float] | None = None, *, duration
 
 def _limits_of_classes(trace: Trace) -> dict[str, NDArray[np.float64]]:
     limits = {name: np.full(len(trace), np.nan) for name in ("ttft", "itl", "e2e")}
-    classes = trace.column("slo_class").fillna("").to_numpy(dtype=object)
+    classes = trace.cells("slo_class").values
     for name, target in trace.header.goodput_slo_targets.items():
         for metric, most_us in limits.items():
             most_ms = getattr(target, f"{metric}_ms")
@@ -146,14 +146,13 @@ def _limits_of_classes(trace: Trace) -> dict[str, NDArray[np.float64]]:
 
 def _met(trace: Trace, limits: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.bool_]]:
     """Return by latency which requests met its limit: of those that ended well, where it has one."""
-    from traces.metrics import finished_ok, request_metrics
+    from traces.metrics import finished_ok, request_latencies
 
-    ok, latencies = finished_ok(trace), request_metrics(trace)
-    return {name: ok & _within(latencies, name, values) for name, values in limits.items()}
+    ok, latencies = finished_ok(trace), request_latencies(trace)
+    return {name: ok & _within(latencies[SLO_METRICS[name]], values) for name, values in limits.items()}
 
 
-def _within(latencies: pd.DataFrame, name: str, most_us: float | NDArray[np.float64]) -> NDArray[np.bool_]:
-    values = latencies[SLO_METRICS[name]].to_numpy(dtype=np.float64)
+def _within(values: NDArray[np.float64], most_us: float | NDArray[np.float64]) -> NDArray[np.bool_]:
     return np.asarray(np.isnan(values) | np.isnan(most_us) | (values <= most_us))
 
 

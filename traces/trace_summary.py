@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from traces.metrics import (
     Float64s,
     Int64s,
     cut_short_note,
+    finished_ok,
     mean_rate_per_s,
     metric_notes,
     pooled_itl_us,
     prompt_tokens,
-    request_metrics,
+    request_latencies,
+    sent_or_due,
 )
 from traces.schema import FIELDS
-from traces.tables.rules import int_values
 from traces.trace import Trace
 from traces.warm_up import without_warmup
 
@@ -87,10 +88,10 @@ class Summary:
 def summarize_trace(trace: Trace) -> Summary:
     """Return the trace in numbers; its latencies without its warm-up (``traces.warm_up``)."""
     counted = without_warmup(trace)
-    metrics = request_metrics(counted)
+    metrics = request_latencies(counted)
     duration = _duration_us(trace)
-    ok = int((trace.column("status") == "ok").fillna(False).sum())
-    tokens_out = int_values(trace.column("output_tokens"))[_has_e2e(trace)].sum()
+    ok = int(finished_ok(trace).sum())
+    tokens_out = trace.cells("output_tokens").values[_has_e2e(trace)].sum()
     return Summary(
         mode=trace.header.mode,
         tool=trace.header.tool,
@@ -100,27 +101,27 @@ def summarize_trace(trace: Trace) -> Summary:
         num_events=0 if trace.events is None else len(trace.events),
         **_arrivals(trace),
         prompt_tokens=quantity(prompt_tokens(trace).astype(np.float64)),
-        output_tokens=quantity(trace.column("output_tokens").to_numpy(dtype=np.float64, na_value=np.nan)),
+        output_tokens=quantity(trace.cells("output_tokens").floats()),
         concurrency=None if trace.header.closed_loop is None else trace.header.closed_loop.concurrency,
-        num_prefix_groups=int(trace.column("prefix_group").nunique()),
-        num_sessions=int(trace.column("session_id").nunique()),
+        num_prefix_groups=trace.cells("prefix_group").num_distinct(),
+        num_sessions=trace.cells("session_id").num_distinct(),
         prefix_hit_ceiling_frac=prefix_hit_ceiling_frac(trace),
         duration_us=duration,
         request_throughput=ok * US_PER_S / duration if duration else None,
         output_token_throughput=float(tokens_out) * US_PER_S / duration if duration else None,
-        ttft_us=quantity(metrics["ttft_us"].to_numpy()),
-        e2e_us=quantity(metrics["e2e_us"].to_numpy()),
+        ttft_us=quantity(metrics["ttft_us"]),
+        e2e_us=quantity(metrics["e2e_us"]),
         itl_us=quantity(pooled_itl_us(counted)),
-        tpot_us=quantity(metrics["tpot_us"].to_numpy()),
-        queue_us=quantity(metrics["queue_us"].to_numpy()),
-        dispatch_lag_us=quantity(metrics["dispatch_lag_us"].to_numpy()),
-        foreign_columns=tuple(str(name) for name in trace.requests.columns if name not in FIELDS),
+        tpot_us=quantity(metrics["tpot_us"]),
+        queue_us=quantity(metrics["queue_us"]),
+        dispatch_lag_us=quantity(metrics["dispatch_lag_us"]),
+        foreign_columns=tuple(name for name in trace.table.names if name not in FIELDS),
         notes=(*([cut] if (cut := cut_short_note(trace)) else ()), *metric_notes(counted).lines()),
     )
 
 
 def _has_e2e(trace: Trace) -> NDArray[np.bool_]:
-    return np.asarray(request_metrics(trace)["e2e_us"].notna())
+    return ~np.isnan(request_latencies(trace)["e2e_us"])
 
 
 def quantity(values: Float64s) -> Quantity | None:
@@ -150,12 +151,12 @@ def prefix_hit_ceiling_frac(trace: Trace) -> float | None:
     was said before, whichever is more.
     """
     prompt = prompt_tokens(trace)
-    has_hashes = bool(trace.column("prefix_hashes").notna().any())
-    has_groups = bool(trace.column("prefix_group").notna().any())
+    has_hashes = bool(trace.cells("prefix_hashes").is_known.any())
+    has_groups = bool(trace.cells("prefix_group").is_known.any())
     said_before = _tokens_said_before(trace, prompt)
     if prompt.sum() == 0 or not (has_hashes or has_groups or said_before.any()):
         return None
-    order = np.argsort(trace.column("arrival_time_us").to_numpy(np.float64, na_value=np.inf), kind="stable")
+    order = np.argsort(trace.cells("arrival_time_us").filled(np.iinfo(np.int64).max), kind="stable")
     hit = np.maximum(_tokens_of_known_blocks(trace, order), _tokens_of_known_prefix(trace, order))
     hit = np.maximum(hit, said_before)
     return float(np.minimum(hit, prompt).sum() / prompt.sum())
@@ -163,16 +164,16 @@ def prefix_hit_ceiling_frac(trace: Trace) -> float | None:
 
 def _tokens_said_before(trace: Trace, prompt: Int64s) -> Int64s:
     """Return, of a session's later rounds that build on the one before, the tokens that are not new."""
-    added, place = trace.column("new_input_tokens"), trace.column("round_index")
-    builds = (added.notna() & (place > 0).fillna(False)).to_numpy(dtype=bool)
-    return np.where(builds, prompt - int_values(added), 0)
+    added = trace.cells("new_input_tokens")
+    builds = added.is_known & (trace.cells("round_index").values > 0)
+    return np.where(builds, prompt - added.values, 0)
 
 
 def _tokens_of_known_blocks(trace: Trace, order: Int64s) -> Int64s:
     """Return the leading tokens of each request whose blocks came before; a partial block counts whole."""
     found = np.zeros(len(trace), dtype=np.int64)
     block = trace.header.hash_block_size or 0
-    hashes = trace.column("prefix_hashes").fillna("").to_list()
+    hashes = trace.cells("prefix_hashes").filled("").tolist()
     seen: set[str] = set()
     for row in order.tolist():
         blocks = hashes[row].split()
@@ -184,16 +185,20 @@ def _tokens_of_known_blocks(trace: Trace, order: Int64s) -> Int64s:
 
 def _tokens_of_known_prefix(trace: Trace, order: Int64s) -> Int64s:
     """Return min(own prefix, longest prefix of an earlier member of the group), 0 for a group's first."""
-    group = pd.factorize(trace.column("prefix_group"))[0][order]
-    length = pd.Series(int_values(trace.column("prefix_length"))[order])
-    longest = length.groupby(group).cummax().groupby(group).shift(1).fillna(0).to_numpy(np.int64)
+    groups = trace.cells("prefix_group").values.tolist()
+    lengths = trace.cells("prefix_length").values.tolist()
     found = np.zeros(len(trace), dtype=np.int64)
-    found[order] = np.where(group >= 0, np.minimum(length.to_numpy(), longest), 0)
+    longest: dict[str, int] = {}
+    for row in order.tolist():
+        group, length = groups[row], lengths[row]
+        if group is not None:
+            before = longest.get(group, 0)
+            found[row], longest[group] = min(length, before), max(length, before)
     return found
 
 
 def _arrivals(trace: Trace) -> dict[str, Any]:
-    times = np.sort(int_values(trace.column("arrival_time_us").dropna()))
+    times = np.sort(trace.cells("arrival_time_us").known())
     if len(times) < 2 or times[-1] == times[0]:
         return {"span_us": None, "rate_per_s": None, "gap_cv": None}
     span = int(times[-1] - times[0])
@@ -206,13 +211,12 @@ def _arrivals(trace: Trace) -> dict[str, Any]:
 
 
 def _num_by_status(trace: Trace) -> dict[str, int]:
-    counts = trace.column("status").fillna("none").value_counts()
-    return {str(name): int(num) for name, num in sorted(counts.items())}
+    return dict(sorted(Counter(trace.cells("status").filled("none").tolist()).items()))
 
 
 def _duration_us(trace: Trace) -> int | None:
-    start = trace.column("send_time_us").fillna(trace.column("arrival_time_us")).min()
-    end = trace.column("last_token_time_us").fillna(trace.column("last_chunk_time_us")).max()
-    if pd.isna(start) or pd.isna(end) or end <= start:
+    starts = sent_or_due(trace).known()
+    ends = trace.cells("last_token_time_us").or_else(trace.cells("last_chunk_time_us")).known()
+    if not len(starts) or not len(ends) or ends.max() <= starts.min():
         return None
-    return int(end) - int(start)
+    return int(ends.max()) - int(starts.min())

@@ -19,7 +19,7 @@ def is_warmup(trace: Trace) -> NDArray[np.bool_]:
 
     vtwin marks the rows, BLIS counts them in the header; a trace that does both means the union.
     """
-    marked = (trace.column("phase") == "warmup").fillna(False).to_numpy(dtype=bool)
+    marked = trace.cells("phase").values == "warmup"
     return np.asarray(marked | (np.arange(len(trace)) < (trace.header.warm_up_requests or 0)))
 
 

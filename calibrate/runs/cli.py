@@ -27,7 +27,7 @@ def compare(
     from calibrate.runs.text import document, table
     from calibrate.runs.two_runs import compare_runs
     from traces.errors import TraceError
-    from traces.files.write import tool_version
+    from traces.header import tool_version
     from traces.importers.recorded import read_recorded
 
     traces = read_recorded(a), read_recorded(b)

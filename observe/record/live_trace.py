@@ -130,7 +130,7 @@ def _in_plan_order(trace: Trace, planned: Trace) -> Trace:
     if events is not None:
         by_request = events["request_id"].map(places).to_numpy(dtype=np.int64)
         events = events.iloc[np.argsort(by_request, kind="stable")].reset_index(drop=True)
-    return replace(trace, requests=trace.requests.iloc[order].reset_index(drop=True), events=events)
+    return replace(trace, table=trace.table.take(order), events=events)
 
 
 def _remove_older(base: Path, *, events: bool) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traces import finished_ok, metric_notes, pooled_itl_us, prompt_tokens, request_metrics, without_warmup
-from traces.files.write import tool_version
+from traces.header import tool_version
 from traces.slo import Goodput, goodput
 
 if TYPE_CHECKING:

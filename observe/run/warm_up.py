@@ -62,8 +62,7 @@ async def warm_up(
 def _warm_up_plan(workload: Trace, warmup: WarmUp, *, prompts: Prompts, shape: BodyShape) -> SendPlan:
     number = min(warmup.num_requests or _WARMUP_LAP, len(workload))
     rows = select_rows(workload, np.arange(len(workload)) < number)
-    alone = rows.requests.drop(columns=["session_id", "round_index", "new_input_tokens"], errors="ignore")
-    rows = replace(rows, requests=alone)
+    rows = rows.without_columns("session_id", "round_index", "new_input_tokens")
     rows = rows.with_columns(arrival_time_us=[None] * number, think_time_us=[0] * number)
     rows = rows.with_header(closed_loop=ClosedLoop(concurrency=min(number, _WARMUP_CONCURRENCY)))
     return make_plan(rows, prompts=prompts, shape=shape)

@@ -39,7 +39,7 @@ from replay.timeline.pictures import (
     time_text,
     unit_of,
 )
-from traces.files.write import tool_version
+from traces.header import tool_version
 
 Floats = NDArray[np.float64]
 

@@ -17,7 +17,7 @@ from replay.plan.side_by_side import UNANSWERED, mark_unanswered, side_by_side
 from replay.plan.variants import Variant
 from replay.simulation_command import working
 from replay.twin.fitted_range import extrapolation_note
-from traces.files.write import tool_version
+from traces.header import tool_version
 from traces.run_slo import RunLimit
 from traces.strict.escape import terminal
 from traces.units import terminal_width

@@ -34,7 +34,7 @@ from replay.plan.capacity_text import facts_of, marked
 from replay.plan.evaluation import CURVE
 from replay.units import shown_time
 from traces.atomic import write_text
-from traces.files.write import tool_version
+from traces.header import tool_version
 from traces.run_slo import RunLimit
 
 if TYPE_CHECKING:

@@ -42,7 +42,7 @@ from replay.trace.simulation_summary import Summary, has_idle_end
 from replay.units import shown_time
 from traces import request_metrics
 from traces.atomic import write_text
-from traces.files.write import tool_version
+from traces.header import tool_version
 
 if TYPE_CHECKING:
     from sim import Histogram

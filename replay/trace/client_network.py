@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from sim.requests import Requests
 from traces import prompt_tokens
+from traces.tables.cells import cells_where
 
 if TYPE_CHECKING:
     from replay.trace.pacing import Pacing
@@ -52,8 +52,8 @@ def client_network(trace: Trace, pacing: Pacing) -> ClientNetwork | None:
     """
     if not says_network(trace) or paced_by_answers(pacing):
         return None
-    rtt = trace.column("network_rtt_us").fillna(0).to_numpy(np.int64)
-    speed = trace.column("network_bandwidth_mbps").to_numpy(np.float64, na_value=np.inf)
+    rtt = trace.cells("network_rtt_us").values
+    speed = trace.cells("network_bandwidth_mbps").filled(np.inf)
     bits_per_us = np.where(speed > 0, speed, np.inf)
     upload = np.rint(prompt_tokens(trace) * BITS_PER_TOKEN / bits_per_us).astype(np.int64)
     return ClientNetwork(there_us=rtt // 2 + upload, back_us=rtt - rtt // 2, bits_per_us=bits_per_us)
@@ -61,7 +61,7 @@ def client_network(trace: Trace, pacing: Pacing) -> ClientNetwork | None:
 
 def says_network(trace: Trace) -> bool:
     """Return whether any request of a workload comes over a network of its own."""
-    return trace.header.mode != "real" and any(bool(trace.column(name).notna().any()) for name in COLUMNS)
+    return trace.header.mode != "real" and any(bool(trace.cells(name).is_known.any()) for name in COLUMNS)
 
 
 def paced_by_answers(pacing: Pacing) -> bool:
@@ -84,19 +84,19 @@ def at_client(simulated: Trace, network: ClientNetwork | None) -> Trace:
     """Return a simulated trace with the times that the client sees: sent earlier, answered later."""
     if network is None:
         return simulated
-    output = simulated.column("output_tokens").fillna(0).to_numpy(np.int64)
+    output = simulated.cells("output_tokens").values
     download = network.download_us(output)
     shifts = {"send_time_us": -network.there_us}
     shifts |= dict.fromkeys(FIRST, network.back_us) | dict.fromkeys(LAST, network.back_us + download)
-    columns: dict[str, object] = {
-        name: simulated.column(name) + pd.array(by, dtype="Int64")
-        for name, by in shifts.items()
-        if name in simulated.requests.columns
-    }
+    columns: dict[str, object] = {}
+    for name, by in shifts.items():
+        if name in simulated.table:
+            cells = simulated.cells(name)
+            columns[name] = cells_where(cells.values + by, cells.is_known)
     per_gap = download / np.maximum(output - 1, 1)
     for name in ("itl_mean_us", "itl_p99_us"):
-        if name in simulated.requests.columns:
-            columns[name] = (simulated.column(name) + per_gap).round(3)
+        if name in simulated.table:
+            columns[name] = np.round(simulated.cells(name).floats() + per_gap, 3)
     return _with_events(simulated.with_columns(**columns), network, per_gap=per_gap)
 
 
@@ -104,9 +104,10 @@ def _with_events(simulated: Trace, network: ClientNetwork, *, per_gap: NDArray[n
     """Return the trace with its tokens' times as the client sees them."""
     if simulated.events is None:
         return simulated
-    row_of = pd.Series(np.arange(len(simulated)), index=simulated.requests["request_id"].to_numpy())
-    rows = row_of.loc[simulated.events["request_id"].to_numpy()].to_numpy()
+    from traces.tables.event_rules import request_codes
+
+    rows = request_codes(simulated.events, simulated.requests)
     place = simulated.events["chunk_index"].to_numpy(np.int64)
     later = network.back_us[rows] + np.rint(per_gap[rows] * place).astype(np.int64)
-    moved = simulated.events["timestamp_us"] + pd.array(later, dtype="Int64")
+    moved = simulated.events["timestamp_us"] + later
     return simulated.with_events(simulated.events.assign(timestamp_us=moved))

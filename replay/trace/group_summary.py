@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.trace.distribution import Distribution, distribution
-from traces import finished_ok, request_metrics
+from traces import finished_ok, request_latencies
+from traces.metrics import sent_or_due
 from traces.units import four_digits
 
 if TYPE_CHECKING:
@@ -64,14 +65,9 @@ class Groups(TypedDict):
 
 def summarize_groups(trace: Trace, *, span_us: float) -> Groups:
     """Return the groups of a simulated trace; ``span_us``: what throughputs are per."""
-    metrics = request_metrics(trace)
-    latencies = {
-        name: metrics[name].to_numpy(np.float64) for name in ("ttft_us", "tpot_us", "e2e_us", "queue_us")
-    }
-    tokens = np.where(
-        finished_ok(trace), trace.column("output_tokens").to_numpy(np.float64, na_value=0.0), 0.0
-    )
-    status = trace.column("status").fillna(NO_NAME).to_numpy(dtype=object)
+    latencies = request_latencies(trace)
+    tokens = np.where(finished_ok(trace), trace.cells("output_tokens").values, 0).astype(np.float64)
+    status = trace.cells("status").filled(NO_NAME)
     by_column: dict[str, dict[str, GroupSummary]] = {}
     for column in GROUP_COLUMNS:
         groups = dict(rows_by_name(trace, column))
@@ -101,10 +97,12 @@ def jain_fairness(counts: NDArray[np.int64]) -> float | None:
 
 def rows_by_name(trace: Trace, column: str) -> Iterator[tuple[str, NDArray[np.int64]]]:
     """Yield each name of a column with its rows (ascending), in the order of names."""
-    names = trace.column(column).fillna("").to_numpy(dtype=object).astype(str)
-    distinct, codes = np.unique(names, return_inverse=True)
-    if len(distinct) == 0:
+    cells = trace.cells(column)
+    if not cells.is_known.any():
+        if len(cells):
+            yield NO_NAME, np.arange(len(cells))
         return
+    distinct, codes = np.unique(cells.filled("").astype(str), return_inverse=True)
     order = np.argsort(codes, kind="stable")
     ends = np.cumsum(np.bincount(codes, minlength=len(distinct)))
     for name, rows in zip(distinct, np.split(order, ends[:-1]), strict=True):
@@ -135,11 +133,9 @@ def _group(
 
 def _sessions(trace: Trace) -> SessionsSummary | None:
     """Return what sessions came to: a session runs from its first request's send to its last token."""
-    if trace.column("session_id").isna().all():
+    if not trace.cells("session_id").is_known.any():
         return None
-    start = trace.column("send_time_us").fillna(trace.column("arrival_time_us"))
-    started = start.to_numpy(np.float64, na_value=np.nan)
-    ended = trace.column("last_token_time_us").to_numpy(np.float64, na_value=np.nan)
+    started, ended = sent_or_due(trace).floats(), trace.cells("last_token_time_us").floats()
     ok = finished_ok(trace)
     sizes, durations, num_complete = [], [], 0
     for name, rows in rows_by_name(trace, "session_id"):

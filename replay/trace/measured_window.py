@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from traces import ConfigError, is_warmup
+from traces.metrics import sent_or_due
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -92,6 +93,5 @@ def measured_rows(trace: Trace, window: Window | None) -> NDArray[np.bool_]:
     """Return which requests enter the latencies: not warm-up and, with a window, sent in it."""
     counted = ~is_warmup(trace)
     if window is not None:
-        known = trace.column("send_time_us").fillna(trace.column("arrival_time_us"))
-        counted &= window.holds(known.to_numpy(np.float64, na_value=np.nan))
+        counted &= window.holds(sent_or_due(trace).floats())
     return counted

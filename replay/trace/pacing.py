@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from replay.trace.requests import At, requests_from_trace
 from sim import Requests
 from traces import ConfigError
+from traces.metrics import sent_or_due
 
 if TYPE_CHECKING:
     from traces import Trace
@@ -91,7 +92,7 @@ def pacing_of(
             "--closed-loop: the trace's header has neither closed_loop nor client.max_concurrency, "
             "expected how many were in flight"
         )
-    has_due = bool(trace.column("arrival_time_us").notna().all())
+    has_due = bool(trace.cells("arrival_time_us").is_known.all())
     never_bound = client is not None and client.num_held_back == 0
     if at == "auto" and has_due and not never_bound:
         at = "arrival"
@@ -100,7 +101,7 @@ def pacing_of(
 
 def _by_answers(trace: Trace, loop: Loop) -> Pacing | None:
     """Return the pacing of sessions and waves that were not sent yet; None for anything else."""
-    untimed = trace.column("send_time_us").isna() & trace.column("arrival_time_us").isna()
+    untimed = ~sent_or_due(trace).is_known
     recorded = trace.header.closed_loop
     is_in_waves = recorded is not None and bool(recorded.in_waves)
     if not untimed.any() or not (has_rounds(trace) or is_in_waves):
@@ -124,12 +125,12 @@ def _capped(trace: Trace, loop: Loop, *, at: At, max_concurrency: int) -> Pacing
     ):
         if given:
             raise ConfigError(f"--max-concurrency: got {name} with it, expected requests with due times")
-    has_due = bool(trace.column("arrival_time_us").notna().all())
+    has_due = bool(trace.cells("arrival_time_us").is_known.all())
     return Pacing(at="arrival" if at == "auto" and has_due else at, max_concurrency=max_concurrency)
 
 
 def _refuse_what_has_no_times(trace: Trace) -> None:
-    untimed = trace.column("send_time_us").isna() & trace.column("arrival_time_us").isna()
+    untimed = ~sent_or_due(trace).is_known
     if has_rounds(trace) and untimed.any():
         raise ConfigError(
             f"sessions: got {int(untimed.sum())} rounds whose times are the answers' doing, which are not simulated "
@@ -140,7 +141,7 @@ def _refuse_what_has_no_times(trace: Trace) -> None:
 
 def _as_sent(trace: Trace, loop: Loop, *, at: At) -> Pacing:
     """Return the pacing of waves and of users with sessions: when they were sent, which is all there is yet."""
-    if loop == "closed" or trace.column("send_time_us").isna().any():
+    if loop == "closed" or not trace.cells("send_time_us").is_known.all():
         raise ConfigError(
             "closed_loop: got waves, or users with sessions, to be paced by simulated answers, which is not "
             "there yet; expected a trace that was observed, replayed at the times it was sent, or a workload and a "
@@ -161,5 +162,9 @@ def paced_requests(trace: Trace, pacing: Pacing, *, block_size: int) -> Requests
 
 def has_rounds(trace: Trace) -> bool:
     """Say whether any request waits for the answer to another of its session."""
-    later = (trace.column("round_index") > 0).fillna(False) & trace.column("session_id").notna()
-    return bool(later.any())
+    return num_later_rounds(trace) > 0
+
+
+def num_later_rounds(trace: Trace) -> int:
+    """Return how many requests wait for the answer to another of their session."""
+    return int(((trace.cells("round_index").values > 0) & trace.cells("session_id").is_known).sum())

@@ -13,16 +13,18 @@ if TYPE_CHECKING:
     from traces import Trace
 
 Int64s = NDArray[np.int64]
+TIGHT = 4
+"""Numbers that span at most so many times their count are renumbered by a table of all between them."""
 
 
 def prefix_hashes(trace: Trace, *, output_tokens: Int64s, block_size: int) -> tuple[Int64s, Int64s]:
     """Return (how many leading full blocks each request shares with somebody, their contents as dense integers)."""
     num_blocks, ids = np.zeros(len(trace), np.int64), np.zeros(0, np.int64)
-    if trace.column("prefix_hashes").notna().any():
+    if trace.cells("prefix_hashes").is_known.any():
         num_blocks, ids = _recorded_hashes(trace, block_size)
-    elif trace.column("new_input_tokens").notna().any():
+    elif trace.cells("new_input_tokens").is_known.any():
         num_blocks, ids = _session_hashes(trace, block_size, output=output_tokens)
-    elif trace.column("prefix_group").notna().any():
+    elif trace.cells("prefix_group").is_known.any():
         num_blocks, ids = _group_hashes(trace, block_size)
     return num_blocks, _by_weights(trace, num_blocks, ids)
 
@@ -35,16 +37,11 @@ def _by_weights(trace: Trace, num_blocks: Int64s, ids: Int64s) -> Int64s:
     """
     if len(ids) == 0:
         return ids
-    model, adapter = (_codes(trace, name) for name in ("model", "adapter"))
+    model, adapter = (trace.cells(name).ranks() + 1 for name in ("model", "adapter"))
     weights = model * (int(adapter.max()) + 1) + adapter
     if (weights == weights[0]).all():
         return ids
     return _dense(ids * (int(weights.max()) + 1) + np.repeat(weights, num_blocks))
-
-
-def _codes(trace: Trace, name: str) -> Int64s:
-    """Return a column's names as numbers, 0 where there is none."""
-    return np.asarray(trace.column(name).astype("category").cat.codes, np.int64) + 1
 
 
 def _session_hashes(trace: Trace, block_size: int, *, output: Int64s) -> tuple[Int64s, Int64s]:
@@ -74,10 +71,9 @@ def _ranges(starts: Int64s, lengths: Int64s) -> Int64s:
 
 def _group_hashes(trace: Trace, block_size: int) -> tuple[Int64s, Int64s]:
     """Return the blocks of prefix groups: two requests of a group share the shorter one's prefix."""
-    groups = trace.column("prefix_group")
-    code = groups.astype("category").cat.codes.to_numpy(np.int64)
+    code = trace.cells("prefix_group").ranks()
     prompt = prompt_tokens(trace)
-    prefix = np.minimum(trace.column("prefix_length").fillna(0).to_numpy(np.int64), prompt)
+    prefix = np.minimum(trace.cells("prefix_length").values, prompt)
     num_blocks = np.where(code >= 0, prefix // block_size, 0)
     longest = np.zeros(int(code.max(initial=-1)) + 1, np.int64)
     np.maximum.at(longest, code[code >= 0], num_blocks[code >= 0])
@@ -98,7 +94,7 @@ def _recorded_hashes(trace: Trace, block_size: int) -> tuple[Int64s, Int64s]:
             f"hash_block_size: got {recorded_size}, expected a multiple of engine.block_size ({block_size}), "
             "or the trace's prefix hashes cannot be cut into the engine's blocks"
         )
-    text = trace.column("prefix_hashes").fillna("").astype(object).to_numpy()
+    text = trace.cells("prefix_hashes").filled("")
     lengths = np.array([len(line.split()) for line in text], np.int64)
     ids = np.array(" ".join(text).split(), dtype=object)
     hashes = _dense(ids)
@@ -126,6 +122,12 @@ def _dense(values: NDArray[np.generic]) -> Int64s:
             values = values.astype(np.int64)
         except (ValueError, OverflowError):
             values = values.astype(str)
+    if values.dtype == np.int64 and len(values):
+        low, high = int(values.min()), int(values.max())
+        if high - low <= TIGHT * len(values):
+            is_there = np.zeros(high - low + 1, np.bool_)
+            is_there[values - low] = True
+            return np.asarray((np.cumsum(is_there) - 1)[values - low], np.int64)
     return np.asarray(np.unique(values, return_inverse=True)[1], np.int64)
 
 
@@ -137,10 +139,9 @@ def _session_blocks(
     ``prompt``, ``output``: tokens of each request. A round shares what was said before it with the round before,
     and its prompt and answer with the one after; a request of no growing session shares nothing.
     """
-    names, rounds = trace.column("session_id"), trace.column("round_index")
-    grows = (names.notna() & rounds.notna() & trace.column("new_input_tokens").notna()).to_numpy(dtype=bool)
-    session = np.asarray(names.astype("category").cat.codes, np.int64)
-    place = rounds.fillna(0).to_numpy(np.int64)
+    names, rounds = trace.cells("session_id"), trace.cells("round_index")
+    grows = names.is_known & rounds.is_known & trace.cells("new_input_tokens").is_known
+    session, place = names.ranks(), rounds.values
     order = np.lexsort((place, session, ~grows))[: int(grows.sum())]
     follows = np.flatnonzero(session[order][1:] == session[order][:-1])
     before, after = order[follows], order[follows + 1]

@@ -48,52 +48,52 @@ def requests_from_trace(
 
 def _is_guided(trace: Trace) -> NDArray[np.bool_] | None:
     """Return which answers are held to a grammar, None where none is."""
-    guided = trace.column("guided").fillna(False).to_numpy(dtype=bool)
+    guided = trace.cells("guided").values
     return guided if guided.any() else None
 
 
 def _encoder_tokens(trace: Trace) -> Int64s | None:
     """Return how many tokens of each prompt are an image's, a sound's or a film's; None where none is."""
-    columns = [trace.column(f"{name}_tokens").fillna(0).to_numpy(np.int64) for name in MODALITIES]
+    columns = [trace.cells(f"{name}_tokens").values for name in MODALITIES]
     tokens: Int64s = np.sum(columns, axis=0)
     return tokens if tokens.any() else None
 
 
 def _adapter(trace: Trace) -> Int64s | None:
     """Return each request's LoRA adapter as a dense integer, -1 for none; None where none has one."""
-    codes, names = trace.column("adapter").factorize()
-    return codes.astype(np.int64) if len(names) else None
+    codes, names = trace.cells("adapter").codes()
+    return codes if names else None
 
 
 def _deadline_us(trace: Trace) -> Int64s | None:
     """Return when each request's client gives up, -1 where it does not; None where none does."""
-    deadline = trace.column("deadline_us")
-    return deadline.fillna(-1).to_numpy(np.int64) if deadline.notna().any() else None
+    deadline = trace.cells("deadline_us")
+    return deadline.filled(-1) if deadline.is_known.any() else None
 
 
 def _arrival_us(trace: Trace, at: At, *, closed_loop: bool) -> Int64s:
     """Return when each request reaches the server."""
     if closed_loop:
-        return trace.column("arrival_time_us").fillna(0).to_numpy(np.int64)
+        return trace.cells("arrival_time_us").values
     if at == "arrival":
-        due = trace.column("arrival_time_us")
-        if due.isna().any():
-            row = int(np.flatnonzero(due.isna().to_numpy())[0])
+        due = trace.cells("arrival_time_us")
+        if not due.is_known.all():
+            row = int(np.argmin(due.is_known))
             raise TraceError(
                 f"row {row + 1}, arrival_time_us: got nothing, expected when the request was due"
             )
-        return due.to_numpy(np.int64)
+        return due.values
     return send_or_arrival_us(trace)
 
 
 def output_tokens(trace: Trace) -> Int64s:
     """Return how many tokens each request is to generate: what it got, or, where it failed, what it asked for."""
-    got, asked, status = trace.column("output_tokens"), trace.column("max_tokens"), trace.column("status")
-    failed = (status.notna() & (status != "ok")).fillna(False)
-    wanted = got.mask(failed & asked.notna(), asked).fillna(asked)
-    if wanted.isna().any():
-        row = int(np.flatnonzero(wanted.isna().to_numpy())[0])
+    got, asked, status = trace.cells("output_tokens"), trace.cells("max_tokens"), trace.cells("status")
+    failed = status.is_known & (status.values != "ok")
+    wanted = got.where(~(failed & asked.is_known)).or_else(asked)
+    if not wanted.is_known.all():
+        row = int(np.argmin(wanted.is_known))
         raise TraceError(
             f"row {row + 1}, output_tokens: got nothing, expected the number of tokens to generate"
         )
-    return wanted.to_numpy(np.int64)
+    return wanted.values

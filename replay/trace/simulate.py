@@ -6,14 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
 
 from replay.trace.client_network import at_client, at_server, client_network
 from replay.trace.pacing import Loop, paced_requests, pacing_of
 from replay.trace.requests import At, output_tokens
 from sim import InterTokenLatencies, Requests, Simulation, Status, simulate
 from sim.records.results import EngineRecord
+from traces.tables.cells import Cells, all_known, cells_where
 
 if TYPE_CHECKING:
     from replay.twin.config import TwinConfig
@@ -86,19 +85,14 @@ def _remembering(written: EngineRecord) -> EngineRecord:
     )
 
 
-def _known(values: NDArray[np.int64], is_known: NDArray[np.bool_]) -> pd.Series[int]:
-    """Return values as Int64, NA where they are not known."""
-    return pd.Series(pd.array(values, dtype="Int64")).where(is_known)
-
-
 def simulated_trace(trace: Trace, simulation: Simulation, *, is_closed_loop: bool = False) -> Trace:
     """Return ``trace`` with its outcome columns filled from a simulation; times count from the run's start."""
     outcomes = simulation.outcomes
     ok = outcomes.status == Status.OK
     scheduled, got_tokens = outcomes.scheduled_us >= 0, outcomes.first_token_us >= 0
     names = np.array([STATUS_NAMES[Status(code)] for code in range(len(Status))], dtype=object)
-    first, last = _known(outcomes.first_token_us, got_tokens), _known(outcomes.last_token_us, ok)
-    arrival = _known(outcomes.arrival_us, outcomes.arrival_us >= 0)
+    first, last = cells_where(outcomes.first_token_us, got_tokens), cells_where(outcomes.last_token_us, ok)
+    arrival = cells_where(outcomes.arrival_us, outcomes.arrival_us >= 0)
     columns: dict[str, object] = {
         "send_time_us": arrival,
         "first_chunk_time_us": first,
@@ -106,35 +100,35 @@ def simulated_trace(trace: Trace, simulation: Simulation, *, is_closed_loop: boo
         "content_first_time_us": first,
         "last_token_time_us": last,
         "output_tokens": outcomes.num_output_tokens,
-        "status": names[outcomes.status],
-        "finish_reason": pd.Series("length", index=range(len(ok)), dtype="string").where(ok),
-        "scheduled_time_us": _known(outcomes.scheduled_us, scheduled),
+        "status": all_known(names[outcomes.status]),
+        "finish_reason": cells_where(np.full(len(ok), "length", dtype=object), ok),
+        "scheduled_time_us": cells_where(outcomes.scheduled_us, scheduled),
         "num_preemptions": outcomes.num_preemptions,
-        "preempted_us": _known(outcomes.preempted_us, scheduled),
-        "num_cached_tokens": _known(outcomes.num_cached_tokens, scheduled),
-        "server_queue_us": _known(outcomes.scheduled_us - outcomes.taken_in_us, scheduled),
-        "server_prefill_us": _known(outcomes.first_token_us - outcomes.scheduled_us, got_tokens),
-        "server_decode_us": _known(outcomes.last_token_us - outcomes.first_token_us, ok),
+        "preempted_us": cells_where(outcomes.preempted_us, scheduled),
+        "num_cached_tokens": cells_where(outcomes.num_cached_tokens, scheduled),
+        "server_queue_us": cells_where(outcomes.scheduled_us - outcomes.taken_in_us, scheduled),
+        "server_prefill_us": cells_where(outcomes.first_token_us - outcomes.scheduled_us, got_tokens),
+        "server_decode_us": cells_where(outcomes.last_token_us - outcomes.first_token_us, ok),
         "length_capped": _cut_short(trace, simulation),
     }
     if is_closed_loop:
         columns["arrival_time_us"] = arrival
     if simulation.record == "spans":
         gaps = simulation.inter_token_latencies()
-        columns["itl_mean_us"] = pd.Series(gaps.mean_us).where(ok)
-        columns["itl_p99_us"] = pd.Series(gaps.p99_us).where(ok)
-    planned = replace(trace, requests=trace.requests.drop(columns=list(OBSERVED_ONLY), errors="ignore"))
+        columns["itl_mean_us"] = np.where(ok, gaps.mean_us, np.nan)
+        columns["itl_p99_us"] = np.where(ok, gaps.p99_us, np.nan)
+    planned = trace.without_columns(*OBSERVED_ONLY)
     filled = planned.with_columns(**columns).with_header(mode="replayed", tool="vtwin")
     if simulation.record == "tokens":
         return filled.with_events(_events(trace, simulation))
     return filled.with_events(None)
 
 
-def _cut_short(trace: Trace, simulation: Simulation) -> pd.Series[bool]:
-    """Return which answers ended before they were as long as was asked; NA for the others."""
+def _cut_short(trace: Trace, simulation: Simulation) -> Cells:
+    """Return which answers ended before they were as long as was asked; empty for the others."""
     outcomes = simulation.outcomes
     cut = (outcomes.status == Status.OK) & (outcomes.num_output_tokens < output_tokens(trace))
-    return pd.Series(pd.array(cut, dtype="boolean")).where(cut)
+    return cells_where(cut, cut)
 
 
 OBSERVED_ONLY = (
@@ -154,17 +148,15 @@ OBSERVED_ONLY = (
 """Columns that only a live server can fill, or only a cluster; a simulated trace is without them."""
 
 
-def _events(trace: Trace, simulation: Simulation) -> pd.DataFrame:
-    """Return one event per token, by request, then time."""
+def _events(trace: Trace, simulation: Simulation) -> dict[str, object]:
+    """Return the columns of one event per token, by request, then time."""
     request, time_us = simulation.tokens()
     order = np.argsort(request, kind="stable")
     request, time_us = request[order], time_us[order]
     starts = np.searchsorted(request, request, side="left")
-    return pd.DataFrame(
-        {
-            "request_id": trace.requests["request_id"].to_numpy()[request],
-            "chunk_index": np.arange(len(request)) - starts,
-            "timestamp_us": time_us,
-            "num_tokens": 1,
-        }
-    )
+    return {
+        "request_id": trace.cells("request_id").values[request],
+        "chunk_index": np.arange(len(request)) - starts,
+        "timestamp_us": time_us,
+        "num_tokens": np.ones(len(request), dtype=np.int64),
+    }

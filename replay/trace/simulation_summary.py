@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import Literal, TypedDict
 
 import numpy as np
-import pandas as pd
 
 from replay.trace.distribution import PERCENTILES, Distribution, distribution
 from replay.trace.group_summary import Groups, group_lines, summarize_groups
@@ -23,10 +23,10 @@ from traces import (
     mean_rate_per_s,
     pooled_itl_us,
     prompt_tokens,
-    request_metrics,
+    request_latencies,
     select_rows,
 )
-from traces.files.write import tool_version
+from traces.header import tool_version
 from traces.slo import MOST_FAILED, Goodput, goodput
 from traces.units import four_digits, tail_text
 
@@ -152,17 +152,16 @@ def summarize(
     window = measured.window(duration_us=simulation.duration_us)
     counted = measured_rows(trace, window)
     chosen = trace if counted.all() else select_rows(trace, counted)
-    metrics = request_metrics(chosen)
-    status = trace.column("status").value_counts()
+    metrics = request_latencies(chosen)
     span_us = simulation.duration_us if window is None else window.to_us - window.from_us
     num_finished, num_tokens = _finished(simulation, trace, window)
     return Summary(
         schema_version=SCHEMA_VERSION,
         tool_version=tool_version(),
         num_requests=len(trace),
-        num_by_status={str(name): int(status[name]) for name in sorted(status.index)},
+        num_by_status=dict(sorted(Counter(trace.cells("status").known().tolist()).items())),
         num_warmup=int(is_warmup(trace).sum()),
-        num_length_capped=int(trace.column("length_capped").fillna(False).sum()),
+        num_length_capped=int(trace.cells("length_capped").values.sum()),
         incomplete=_undone(simulation),
         duration_us=simulation.duration_us,
         measured=None
@@ -183,14 +182,12 @@ def summarize(
             duration_us=_of_histogram(simulation.step_times()),
         ),
         prompt_tokens=distribution(prompt_tokens(chosen)[finished_ok(chosen)].astype(np.float64)),
-        output_tokens=distribution(
-            chosen.column("output_tokens").to_numpy(np.float64, na_value=np.nan)[finished_ok(chosen)]
-        ),
-        ttft_us=distribution(metrics["ttft_us"].to_numpy(dtype=np.float64)),
-        e2e_us=distribution(metrics["e2e_us"].to_numpy(dtype=np.float64)),
+        output_tokens=distribution(chosen.cells("output_tokens").floats()[finished_ok(chosen)]),
+        ttft_us=distribution(metrics["ttft_us"]),
+        e2e_us=distribution(metrics["e2e_us"]),
         itl_us=_itl(simulation, chosen, np.flatnonzero(counted & finished_ok(trace))),
-        tpot_us=distribution(metrics["tpot_us"].to_numpy(dtype=np.float64)),
-        queue_us=distribution(metrics["queue_us"].to_numpy(dtype=np.float64)),
+        tpot_us=distribution(metrics["tpot_us"]),
+        queue_us=distribution(metrics["queue_us"]),
         preempted_us=_preempted(chosen),
         speculative=_speculation(simulation, engine),
         kv_offload=_kv_offload(simulation, trace, engine),
@@ -206,7 +203,7 @@ def _finished(simulation: Simulation, trace: Trace, window: Window | None) -> tu
     ok = finished_ok(trace)
     if window is None:
         return int(ok.sum()), int(tokens.sum())
-    ended = window.holds(trace.column("last_token_time_us").to_numpy(np.float64, na_value=np.nan))
+    ended = window.holds(trace.cells("last_token_time_us").floats())
     return int((ok & ended).sum()), int(tokens[ok & ended].sum())
 
 
@@ -226,8 +223,8 @@ def _undone(simulation: Simulation) -> Undone | None:
 
 def _preempted(trace: Trace) -> Distribution:
     """Return how long requests were preempted, of those that were."""
-    was = (trace.column("num_preemptions") > 0).fillna(False).to_numpy(dtype=bool)
-    return distribution(trace.column("preempted_us").to_numpy(np.float64, na_value=np.nan)[was])
+    was = trace.cells("num_preemptions").values > 0
+    return distribution(trace.cells("preempted_us").floats()[was])
 
 
 def _of_histogram(counted: Histogram) -> Distribution:
@@ -307,8 +304,8 @@ def _steps(summary: Summary) -> str:
 
 
 def _sending_us(trace: Trace) -> int | None:
-    sent = trace.column("send_time_us").max()
-    return None if sent is pd.NA else int(sent)
+    sent = trace.cells("send_time_us").known()
+    return int(sent.max()) if len(sent) else None
 
 
 def has_idle_end(summary: Summary) -> bool:
@@ -330,8 +327,8 @@ def _tail(summary: Summary) -> list[tuple[str, str]]:
 
 def offered_rate_per_s(trace: Trace) -> float | None:
     """Return the mean rate at which requests were sent, per second; None where all came at once."""
-    sent = trace.column("send_time_us").to_numpy(np.float64, na_value=np.nan)
-    return mean_rate_per_s(sent[~np.isnan(sent)], trace.header.rate_per_s)
+    sent = trace.cells("send_time_us").known().astype(np.float64)
+    return mean_rate_per_s(sent, trace.header.rate_per_s)
 
 
 GOOD = 0.99

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from replay.trace.client_network import paced_by_answers, says_network
-from replay.trace.pacing import has_rounds
+from replay.trace.pacing import has_rounds, num_later_rounds
 from replay.trace.requests import MODALITIES
 from traces import cut_short_note
 from traces.priorities import PRIORITY_OF_CLASS, by_class, priorities
@@ -42,10 +42,11 @@ def trace_notes(trace: Trace, config: TwinConfig, pacing: Pacing | None = None) 
 
 def _priority_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
     policy = config.engine.scheduling_policy
-    own = trace.column("vllm_priority").dropna()
+    own = trace.cells("vllm_priority")
     if policy not in PRIORITY_POLICIES:
-        if policy == "fcfs" and own.nunique() > 1:
-            return (f"vllm_priority: {len(own):,} requests have one; scheduling_policy fcfs ignores it",)
+        if policy == "fcfs" and own.num_distinct() > 1:
+            number = int(own.is_known.sum())
+            return (f"vllm_priority: {number:,} requests have one; scheduling_policy fcfs ignores it",)
         return ()
     values = priorities(trace)
     if len(np.unique(values)) < 2:
@@ -64,18 +65,14 @@ def _one_server_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
     notes = []
     who = "one server is simulated for all of them" if config.cluster is None else "the router passes it over"
     for column, what in (("model", "models"), ("instance", "instances")):
-        number = trace.column(column).nunique()
+        number = trace.cells(column).num_distinct()
         if number > 1:
             notes.append(f"{column}: the trace names {number} {what}; {who}")
     return tuple(notes)
 
 
 def _multimodal_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
-    kinds = [
-        name
-        for name in MODALITIES
-        if (trace.column(f"{name}_tokens").fillna(0) > 0).to_numpy(dtype=bool).any()
-    ]
+    kinds = [name for name in MODALITIES if (trace.cells(f"{name}_tokens").values > 0).any()]
     if not kinds:
         return ()
     if config.engine.encoder_token_us > 0:
@@ -87,7 +84,7 @@ def _multimodal_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
 
 
 def _adapter_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
-    number = trace.column("adapter").nunique()
+    number = trace.cells("adapter").num_distinct()
     engine = config.engine
     has_cost = engine.lora_load_us > 0 or engine.lora_step_factor != 1
     if number == 0 or (has_cost and engine.max_loras > 0):
@@ -100,7 +97,7 @@ def _adapter_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
 
 
 def _unstreamed_notes(trace: Trace) -> tuple[str, ...]:
-    number = int((~trace.column("streaming").fillna(True)).sum())
+    number = int((~trace.cells("streaming").filled(True)).sum())
     if number == 0:
         return ()
     return (
@@ -110,11 +107,11 @@ def _unstreamed_notes(trace: Trace) -> tuple[str, ...]:
 
 def _sharing_notes(trace: Trace) -> tuple[str, ...]:
     """Return which of several accounts of what prompts share is passed over (``replay.trace.prefix_hashes``)."""
-    by_hash = trace.column("prefix_hashes").notna()
+    by_hash = trace.cells("prefix_hashes").is_known
     others = [
         name
         for name in ("prefix_group", "new_input_tokens")
-        if trace.column(name).notna().any() and by_hash.any()
+        if trace.cells(name).is_known.any() and by_hash.any()
     ]
     return tuple(
         f"{name}: passed over, since the trace has prefix_hashes, which say what prompts share"
@@ -126,7 +123,7 @@ def _session_notes(trace: Trace, pacing: Pacing | None) -> tuple[str, ...]:
     """Return that rounds do not wait for the simulated answers before them."""
     if not has_rounds(trace) or (pacing is not None and pacing.users is not None):
         return ()
-    number = int(((trace.column("round_index") > 0).fillna(False) & trace.column("session_id").notna()).sum())
+    number = num_later_rounds(trace)
     return (
         f"session_id: {number:,} later rounds are sent at their recorded times, whether the simulated answer before "
         "them is there by then or not; think_time_us is not added",
@@ -137,7 +134,7 @@ def _guided_notes(trace: Trace, config: TwinConfig) -> tuple[str, ...]:
     """Return that grammars take no time."""
     if config.engine.guided_compile_us or config.engine.guided_mask_us:
         return ()
-    guided = int(trace.column("guided").fillna(False).sum())
+    guided = int(trace.cells("guided").values.sum())
     if guided == 0:
         return ()
     return (

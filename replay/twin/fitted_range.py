@@ -111,15 +111,15 @@ def _pair(section: Section, key: str) -> Range | None:
 
 def _of_one(trace: Trace, rows: NDArray[np.bool_] | None) -> FittedRange:
     """Return the span of one trace's finished requests."""
-    from traces import finished_ok, prompt_tokens, request_metrics, send_or_arrival_us
+    from traces import finished_ok, prompt_tokens, request_latencies, send_or_arrival_us
 
     kept = finished_ok(trace) if rows is None else finished_ok(trace) & rows
     if not kept.any():
         return FittedRange()
     start = np.asarray(send_or_arrival_us(trace), np.float64)
-    e2e = request_metrics(trace)["e2e_us"].to_numpy(np.float64)
-    outputs = trace.column("output_tokens").to_numpy(np.float64, na_value=np.nan)
-    is_paced = trace.header.closed_loop is not None or trace.column("session_id").notna().any()
+    e2e = request_latencies(trace)["e2e_us"]
+    outputs = trace.cells("output_tokens").floats()
+    is_paced = trace.header.closed_loop is not None or trace.cells("session_id").is_known.any()
     return FittedRange(
         rate_per_s=None if is_paced else _rate(start[kept], e2e[kept]),
         prompt_tokens=_inner(prompt_tokens(trace)[kept].astype(np.float64)),

@@ -13,6 +13,12 @@ def is_over(s: State, request: int) -> bool:
     return FINISHED <= s.requests[request].status <= ABORTED
 
 
+@part
+def gives_up_us(s: State, request: int) -> int:
+    """Return when a client with a deadline gives up: then, or when it sends, if that is later."""
+    return max(s.deadline_us[request], s.requests[request].arrival_us)
+
+
 @phase
 def first_deadline_us(s: State) -> int:
     """Return when the first client that still waits gives up, NEVER when none will; passes over the others."""
@@ -20,7 +26,7 @@ def first_deadline_us(s: State) -> int:
     while queues.num_deadlines_taken < queues.num_deadlines:
         request = s.deadlines[queues.num_deadlines_taken]
         if not is_over(s, request):
-            return s.deadline_us[request]
+            return gives_up_us(s, request)
         queues.num_deadlines_taken += 1
     return NEVER
 
@@ -47,12 +53,6 @@ def add_deadline(s: State, request: int) -> None:
         at -= 1
     s.deadlines[at] = request
     queues.num_deadlines += 1
-
-
-@part
-def gives_up_us(s: State, request: int) -> int:
-    """Return when a client with a deadline gives up: then, or when it sends, if that is later."""
-    return max(s.deadline_us[request], s.requests[request].arrival_us)
 
 
 @part

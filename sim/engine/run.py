@@ -321,6 +321,15 @@ def run_with_batch_queue(s: State, until_us: int, coalesce: bool) -> int:
         take_oldest(s)
 
 
+@part
+def take_oldest_now(s: State) -> None:
+    """Take in the results of the oldest batch in flight, which ends now, as the step of all engines does."""
+    clock = s.engine[0].clock
+    clock.oldest_runs = 0
+    s.batches[clock.oldest_batch].exec_end_us = clock.now_us
+    take_oldest(s)
+
+
 @phase
 def run_in_lockstep(s: State, now_us: int) -> int:
     """Take in what the device has done by ``now_us``, when a step of all engines in step ends, and fill the queue.
@@ -338,18 +347,18 @@ def run_in_lockstep(s: State, now_us: int) -> int:
     while True:
         if not has_room(s):
             return NEEDS_ROOM
-        is_empty = clock.num_batches > 0 and s.batches[clock.oldest_batch].num_entries == 0
-        if clock.oldest_runs or is_empty:
-            clock.oldest_runs = 0
-            s.batches[clock.oldest_batch].exec_end_us = clock.now_us
-            take_oldest(s)
+        if clock.oldest_runs:
+            take_oldest_now(s)
             continue
         drop_requests_past_their_deadline(s, clock.now_us + 1)
         add_arrivals(s, clock.now_us)
         has_news = settings.async_scheduling == 1 and queues.has_finished_ids == 1 and clock.num_batches > 0
         is_idle = queues.is_blocked or not (has_unfinished(s) or has_news)
         if is_idle or clock.num_batches >= settings.max_concurrent_batches:
-            return REACHED
+            if clock.num_batches == 0 or s.batches[clock.oldest_batch].num_entries > 0:
+                return REACHED
+            take_oldest_now(s)
+            continue
         batch = in_flight(s, clock.num_batches)
         was_idle = nothing_is_in_flight(s)
         schedule(s, batch)

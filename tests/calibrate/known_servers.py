@@ -46,7 +46,7 @@ SERVER_TIMES = ("server_queue_us", "server_prefill_us", "server_decode_us")
 def observed(trace: Trace, server: TwinConfig = SERVER, *, noise: float = 0.0, seed: int = 0) -> Trace:
     """Return what a client sees of a workload; TTFT and the rest vary by these fractions, independently."""
     run, _ = simulate_trace(trace, server, record="spans")
-    run = replace(run, requests=run.requests.drop(columns=list(SERVER_TIMES)))
+    run = run.without_columns(*SERVER_TIMES)
     if noise == 0:
         return run
     generator = np.random.default_rng(seed)

@@ -96,7 +96,7 @@ def test_two_draws_of_one_load_differ_by_chance_only() -> None:
 def test_rows_in_another_order_are_still_the_same_requests() -> None:
     trace = ran("a")
     shuffled = trace.requests.sample(frac=1, random_state=np.random.RandomState(1)).reset_index(drop=True)
-    found = compare_runs(("a", "b"), (trace, Trace(header=trace.header, requests=shuffled, events=None)))
+    found = compare_runs(("a", "b"), (trace, trace.with_requests(shuffled).with_events(None)))
     assert found.is_paired
     assert {each.change.value for each in found.differences} - {None} == {0.0}  # None: of a time that is 0
 

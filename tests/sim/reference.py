@@ -59,6 +59,11 @@ class Request:
     def queued_us(self) -> int:
         return self.arrival_us + self.delay_us
 
+    @property
+    def gives_up_us(self) -> int:
+        """Return when its client gives up, which has a deadline; who sends after it gives up then."""
+        return max(self.deadline_us or 0, self.arrival_us)
+
     def content(self, block: int) -> Hashable:
         """Return what a full block holds, equal for equal contents."""
         return self.hash_ids[block] if block < len(self.hash_ids) else (self.number, block)
@@ -400,7 +405,7 @@ class Reference:
         seen_us = self.seen_us(request, len(request.token_times))
         if request.deadline_us is not None and request.deadline_us < seen_us:
             request.status = Status.TIMEOUT
-            seen_us = min(seen_us, max(request.deadline_us, request.arrival_us))
+            seen_us = min(seen_us, request.gives_up_us)
         self.drop_refused_before(self.clock)
         self.release_held(seen_us)
 
@@ -419,7 +424,7 @@ class Reference:
         )
 
     def give_up(self) -> None:
-        while (first := self.with_deadlines()) and (first[0].deadline_us or 0) <= self.clock:
+        while (first := self.with_deadlines()) and first[0].gives_up_us <= self.clock:
             self.abort(first[0])
 
     def abort(self, request: Request) -> None:
@@ -432,9 +437,8 @@ class Reference:
             self.waiting.remove(request)
         request.status, self.has_finished, self.is_blocked = Status.TIMEOUT, True, False
         self.fruitless_since = None
-        gave_up_us = max(request.deadline_us or 0, request.arrival_us)
-        self.drop_refused_before(gave_up_us)
-        self.release_held(gave_up_us)
+        self.drop_refused_before(request.gives_up_us)
+        self.release_held(request.gives_up_us)
 
     def seen_us(self, request: Request, number: int) -> int:
         """Return when the client sees a request's output token, the first being number 1."""
@@ -510,7 +514,7 @@ class Reference:
         if (self.running or self.waiting) and not self.is_blocked:
             return False
         events = [r.queued_us for r in self.pending[:1]]
-        events += [r.deadline_us or 0 for r in self.with_deadlines()[:1]]
+        events += [r.gives_up_us for r in self.with_deadlines()[:1]]
         self.end_us = self.clock
         self.clock = max(self.clock, min(events)) if events else NEVER
         return True

@@ -12,6 +12,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -33,14 +34,12 @@ _AZURE_START: Final = datetime(2023, 11, 16, 18, 0, 0, tzinfo=UTC)
 def requests_document(trace: Trace, target: TargetFormat) -> str:
     """Return the requests of ``trace`` in another tool's format, by arrival. Raises TraceError."""
     workload = workload_of(trace)
-    if workload.column("arrival_time_us").isna().any():
+    due = workload.cells("arrival_time_us")
+    if not due.is_known.all():
         raise TraceError(
             f"arrival_time_us: got a closed loop or sessions, expected times: {target} has no other way to pace"
         )
-    order = np.argsort(workload.column("arrival_time_us").to_numpy(dtype=np.int64), kind="stable")
-    workload = Trace(
-        header=workload.header, requests=workload.requests.iloc[order].reset_index(drop=True), events=None
-    )
+    workload = replace(workload, table=workload.table.take(np.argsort(due.values, kind="stable")))
     return "".join(_WRITERS[target](workload))
 
 

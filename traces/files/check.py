@@ -28,7 +28,7 @@ def check_trace(path: str | Path) -> list[Problem]:
 
 def _misspelt_columns(trace: Trace, *, likeness: float = 0.9) -> list[Problem]:
     """Return a problem for each unknown column whose name is this like that of an absent known one."""
-    here = list(trace.requests.columns)
+    here = trace.table.names
     absent = [name for name in FIELDS if name not in here]
     problems = []
     for name in here:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from traces.errors import TraceError
 from traces.header import Header, parse_header
 from traces.schema import EVENT_FIELDS, FIELDS
-from traces.tables.blis import from_blis
-from traces.tables.csv_parquet import read_table, to_frame
+from traces.tables.arrow import to_cells
+from traces.tables.cells import Cells, no_cells
+from traces.tables.csv_parquet import read_table
 from traces.tables.paths import TraceFiles, locate, stem_of
 from traces.tables.problems import Finding, Problem, refuse
-from traces.tables.rules import event_findings, request_findings
+from traces.tables.rules import request_findings
+from traces.tables.table import Table
 from traces.trace import Trace
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def read_trace(path: str | Path, *, events: bool = True) -> Trace:
@@ -39,19 +44,24 @@ def examine(path: str | Path, *, events: bool = True) -> tuple[Trace, list[Probl
     files = locate(path)
     header = read_header(files.header)
     table, problems = read_table(files.table, FIELDS)
-    requests = _with_prefix_length(to_frame(table))
+    requests = Table(_with_prefix_length(to_cells(table), num_rows=table.num_rows))
     event_frame = None
     if events and files.events is not None:
-        event_table, event_problems = read_table(files.events, {f.name: f for f in EVENT_FIELDS})
-        problems, event_frame = problems + event_problems, to_frame(event_table)
+        event_frame, event_problems = _read_events(files.events)
+        problems += event_problems
     if header.is_blis:
-        header, requests, event_frame = from_blis(header, requests, event_frame)
+        from traces.tables.blis import from_blis
+
+        header, frame, event_frame = from_blis(header, requests.frame, event_frame)
+        requests = Table(frame)
     findings = request_findings(requests, header, file=files.table.name)
     if event_frame is not None:
+        from traces.tables.event_rules import event_findings
+
         event_frame = _with_num_tokens(event_frame)
-        findings += event_findings(event_frame, requests, file=_name(files))
+        findings += event_findings(event_frame, requests.frame, file=_name(files))
     findings = _without_nulled(findings, problems)
-    return Trace(header=header, requests=requests, events=event_frame), problems, findings
+    return Trace(header=header, table=requests, events=event_frame), problems, findings
 
 
 def read_header(path: Path) -> Header:
@@ -71,17 +81,26 @@ def _name(files: TraceFiles) -> str:
     return files.events.name
 
 
-def _with_prefix_length(requests: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with a full ``prefix_length``: a prefix nobody declared has no tokens."""
-    if "prefix_length" in requests.columns:
-        return requests.assign(prefix_length=requests["prefix_length"].fillna(0))
-    return requests.assign(prefix_length=pd.array([0] * len(requests), dtype="Int64"))
+def _read_events(path: Path) -> tuple[pd.DataFrame, list[Problem]]:
+    from traces.tables.frames import to_frame
+
+    table, problems = read_table(path, {field.name: field for field in EVENT_FIELDS})
+    return to_frame(table), problems
+
+
+def _with_prefix_length(columns: dict[str, Cells], *, num_rows: int) -> dict[str, Cells]:
+    """Return the columns with a full ``prefix_length``: a prefix nobody declared has no tokens."""
+    declared = columns.get("prefix_length", no_cells("int", num_rows))
+    return columns | {"prefix_length": Cells(declared.values, np.ones(num_rows, dtype=np.bool_))}
 
 
 def _with_num_tokens(events: pd.DataFrame) -> pd.DataFrame:
+    """Return the events with ``num_tokens``, which nobody counted where there is no such column."""
     if "num_tokens" in events.columns:
         return events
-    return events.assign(num_tokens=pd.array([pd.NA] * len(events), dtype="Int64"))
+    from traces.tables.frames import array_of
+
+    return events.assign(num_tokens=array_of(no_cells("int", len(events))))
 
 
 def _without_nulled(findings: list[Finding], problems: list[Problem]) -> list[Finding]:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
-
-import pandas as pd
+from typing import TYPE_CHECKING, Literal
 
 from traces.atomic import atomic_files
-from traces.header import Header, header_yaml
+from traces.header import Header, header_yaml, tool_version
 from traces.schema import EVENT_FIELDS, FIELDS, REQUEST_FIELDS, Field
-from traces.tables.blis import to_blis
-from traces.tables.csv_parquet import to_arrow, write_csv, write_parquet
+from traces.tables.arrow import to_arrow
+from traces.tables.csv_parquet import write_csv, write_parquet
 from traces.tables.paths import check_is_place, companion_file, stem_of
+from traces.tables.table import Table
 from traces.trace import Trace
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
 
 Dialect = Literal["vtwin", "blis"]
 
@@ -36,55 +39,50 @@ def write_trace(
     events_path = companion_file(base, ".itl" + suffix)
     with atomic_files(base, option="--output", is_durable=header.mode == "real") as stage:
         base.parent.mkdir(parents=True, exist_ok=True)
-        _write_table(requests, _request_fields(requests, dialect), path=stage(table_path), parquet=parquet)
+        _write_table(_requests_table(requests, dialect), path=stage(table_path), parquet=parquet)
         if event_frame is not None:
-            fields = [field for field in EVENT_FIELDS if field.name in event_frame.columns]
-            _write_table(event_frame, fields, path=stage(events_path), parquet=parquet)
+            _write_table(_events_table(event_frame), path=stage(events_path), parquet=parquet)
         stage(header_path).write_text(header_yaml(header), encoding="utf-8")
     written = (header_path, table_path) if event_frame is None else (header_path, table_path, events_path)
     _remove_others(base, keep=written)
     return written
 
 
-def tool_version() -> str:
-    """Return the version of the installed vtwin, or ``unknown`` in a bare checkout."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("vtwin")
-    except PackageNotFoundError:
-        return "unknown"
-
-
-def _spoken(
-    trace: Trace, dialect: Dialect, *, events: bool
-) -> tuple[Header, pd.DataFrame, pd.DataFrame | None]:
+def _spoken(trace: Trace, dialect: Dialect, *, events: bool) -> tuple[Header, Table, pd.DataFrame | None]:
     event_frame = trace.events if events else None
     header = replace(trace.header, trace_version=3, time_unit="us")
     if dialect == "blis":
-        return to_blis(header, trace.requests, event_frame)
+        from traces.tables.blis import to_blis
+
+        header, frame, event_frame = to_blis(header, trace.requests, event_frame)
+        return header, Table(frame), event_frame
     header = replace(header, tool="vtwin", tool_version=header.tool_version or tool_version())
-    return header, trace.requests, event_frame
+    return header, trace.table, event_frame
 
 
-def _request_fields(requests: pd.DataFrame, dialect: Dialect) -> list[Field]:
+def _requests_table(requests: Table, dialect: Dialect) -> pa.Table:
     """Return BLIS's base columns, of the others those that hold something, then the unknown ones."""
     known = [
         field
         for field in REQUEST_FIELDS
         if field.origin == "base"
-        or (
-            field.name in requests.columns and (dialect == "blis" or bool(requests[field.name].notna().any()))
-        )
+        or (field.name in requests and (dialect == "blis" or bool(requests[field.name].is_known.any())))
     ]
-    foreign = [str(name) for name in requests.columns if name not in FIELDS]
-    return known + [
-        Field(name=name, dtype="string", unit="", origin="vtwin", meaning="foreign") for name in foreign
+    foreign = [
+        Field(name=name, dtype="string", unit="", origin="vtwin", meaning="foreign")
+        for name in requests.names
+        if name not in FIELDS
     ]
+    return to_arrow(requests.columns(), [*known, *foreign], num_rows=len(requests))
 
 
-def _write_table(frame: pd.DataFrame, fields: list[Field], *, path: Path, parquet: bool) -> None:
-    table = to_arrow(frame, fields)
+def _events_table(events: pd.DataFrame) -> pa.Table:
+    from traces.tables.frames import arrow_of_frame
+
+    return arrow_of_frame(events, [field for field in EVENT_FIELDS if field.name in events.columns])
+
+
+def _write_table(table: pa.Table, *, path: Path, parquet: bool) -> None:
     if parquet:
         write_parquet(table, path)
     else:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from traces.errors import TraceError
 
@@ -25,6 +26,20 @@ PublicFormat = Literal[
 ]
 
 
+# format: its module and function, imported when a file of this format is read: some take pandas with them.
+_READERS: Final[dict[PublicFormat, tuple[str, str]]] = {
+    "azure": ("importers.azure", "read_azure"),
+    "mooncake": ("importers.mooncake", "read_mooncake"),
+    "llmservingsim": ("importers.llmservingsim", "read_llmservingsim"),
+    "burstgpt": ("importers.burstgpt", "read_burstgpt"),
+    "vllm-bench": ("importers.vllmbench", "read_vllm_bench"),
+    "aiperf": ("importers.aiperf", "read_aiperf"),
+    "guidellm": ("importers.guidellm", "read_guidellm"),
+    "vidur": ("importers.vidur", "read_vidur"),
+    "tracev2": ("files.read", "read_trace"),
+}
+
+
 def read_public(source: PublicFormat, path: str | Path, *, part: int | None = None) -> Trace:
     """Return the trace that ``path`` holds in the named public format; ``tracev2`` just reads one.
 
@@ -38,7 +53,7 @@ def read_public(source: PublicFormat, path: str | Path, *, part: int | None = No
 
 def read_typed(read: Callable[[Path], Trace], path: Path) -> Trace:
     """Return what a reader makes of a file. Raises TraceError, too, for a cell that does not fit its column."""
-    from traces.trace import UnfitColumn
+    from traces.tables.cells import UnfitColumn
 
     try:
         return read(path)
@@ -51,29 +66,11 @@ def check_converted(trace: Trace, path: Path) -> None:
     from traces.tables.problems import refuse
     from traces.tables.rules import request_findings
 
-    refuse([], request_findings(trace.requests, trace.header, file=path.name))
+    refuse([], request_findings(trace.table, trace.header, file=path.name))
 
 
 def _reader(source: PublicFormat, *, part: int | None) -> Callable[[Path], Trace]:
-    from traces.files.read import read_trace
-    from traces.importers.aiperf import read_aiperf
-    from traces.importers.azure import read_azure
-    from traces.importers.burstgpt import read_burstgpt
-    from traces.importers.guidellm import read_guidellm
-    from traces.importers.llmservingsim import read_llmservingsim
-    from traces.importers.mooncake import read_mooncake
-    from traces.importers.vidur import read_vidur
-    from traces.importers.vllmbench import read_vllm_bench
-
-    readers: dict[PublicFormat, Callable[[Path], Trace]] = {
-        "azure": read_azure,
-        "mooncake": read_mooncake,
-        "llmservingsim": read_llmservingsim,
-        "burstgpt": read_burstgpt,
-        "vllm-bench": read_vllm_bench,
-        "aiperf": read_aiperf,
-        "guidellm": partial(read_guidellm, part=part),
-        "vidur": read_vidur,
-        "tracev2": read_trace,
-    }
-    return readers[source]
+    module, name = _READERS[source]
+    reader = getattr(import_module(f"traces.{module}"), name)
+    read: Callable[[Path], Trace] = partial(reader, part=part) if source == "guidellm" else reader
+    return read

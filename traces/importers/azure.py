@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from traces.errors import TraceError
 from traces.header import Header, Source
 from traces.schema import Field
-from traces.tables.csv_parquet import read_table, to_frame
+from traces.tables.csv_parquet import read_table
+from traces.tables.frames import to_frame
 from traces.trace import Trace, make_trace
 
 _TICKS_PER_US: Final = 10  # the seventh digit is 100 ns

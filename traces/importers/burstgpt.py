@@ -15,7 +15,8 @@ from traces.errors import TraceError
 from traces.header import Header, Source
 from traces.importers.micros import micros
 from traces.schema import Field
-from traces.tables.csv_parquet import read_table, to_frame
+from traces.tables.csv_parquet import read_table
+from traces.tables.frames import to_frame
 from traces.trace import Trace, make_trace
 
 _US_PER_S: Final = 1_000_000

@@ -18,7 +18,8 @@ from traces.errors import ConfigError, TraceError
 from traces.header import Header, Source
 from traces.schema import FIELDS, DType, Field
 from traces.strict.yaml_nodes import nearest
-from traces.tables.csv_parquet import read_table, to_frame
+from traces.tables.csv_parquet import read_table
+from traces.tables.frames import to_frame
 from traces.trace import Trace, make_trace
 
 US_PER: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Final
 
 from traces.errors import TraceError
-from traces.files.read import read_trace
 from traces.importers import PublicFormat, read_public
 from traces.tables.paths import companion_file, stem_of
 from traces.trace import Trace
@@ -33,6 +32,8 @@ def read_recorded(path: Path, *, events: bool = False) -> Trace:
     source = format_of(path)
     if source is not None:
         return read_public(source, path)
+    from traces.files.read import read_trace
+
     try:
         return read_trace(path, events=events)
     except TraceError as error:

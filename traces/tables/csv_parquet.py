@@ -8,28 +8,22 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from traces.errors import TraceError
-from traces.schema import PANDAS_DTYPE, DType, Field
+from traces.schema import DType, Field
+from traces.tables.arrow import ARROW_TYPE, text_scalar
 from traces.tables.problems import Problem
 
-ARROW_TYPE: Final[dict[DType, Any]] = {
-    "string": pa.string(),
-    "int": pa.int64(),
-    "float": pa.float64(),
-    "bool": pa.bool_(),
-}
 _TRUE: Final = ["true", "True", "TRUE", "1"]
 _FALSE: Final = ["false", "False", "FALSE", "0"]
 _LOOKS_RIGHT: Final[dict[DType, str]] = {
@@ -38,6 +32,10 @@ _LOOKS_RIGHT: Final[dict[DType, str]] = {
     "bool": "^(" + "|".join(_TRUE + _FALSE) + ")$",
 }
 _ROWS_PER_WRITE: Final = 65_536
+_NOTHING: Final = text_scalar("")
+_COMMA: Final = text_scalar(",")
+_QUOTE: Final = text_scalar('"')
+_LINE_END: Final = text_scalar("\n")
 
 
 def read_table(path: Path, fields: Mapping[str, Field]) -> tuple[pa.Table, list[Problem]]:
@@ -55,30 +53,6 @@ def read_table(path: Path, fields: Mapping[str, Field]) -> tuple[pa.Table, list[
         return _read_csv_cell_by_cell(path, names, fields)
 
 
-def to_frame(table: pa.Table) -> pd.DataFrame:
-    """Return the Arrow table as a frame of pandas' nullable dtypes."""
-    dtypes = {
-        pa.string(): pd.StringDtype("pyarrow", na_value=pd.NA),
-        pa.int64(): pd.Int64Dtype(),
-        pa.float64(): pd.Float64Dtype(),
-        pa.bool_(): pd.BooleanDtype(),
-    }
-    frame: pd.DataFrame = table.to_pandas(types_mapper=dtypes.get)
-    return frame
-
-
-def to_arrow(frame: pd.DataFrame, fields: Sequence[Field]) -> pa.Table:
-    """Return the frame as an Arrow table, in the order and the types of ``fields``; null what it lacks."""
-    arrays = []
-    for field in fields:
-        if field.name not in frame.columns:
-            arrays.append(pa.nulls(len(frame), ARROW_TYPE[field.dtype]))
-            continue
-        array = pd.array(frame[field.name], dtype=PANDAS_DTYPE[field.dtype])  # type: ignore[call-overload]
-        arrays.append(pa.array(array, type=ARROW_TYPE[field.dtype], from_pandas=True))
-    return pa.table(arrays, names=[field.name for field in fields])
-
-
 def write_csv(table: pa.Table, path: Path) -> None:
     """Write the table as CSV: a header line, LF, quotes only where a cell needs them, empty for null."""
     with path.open("wb") as file:
@@ -86,7 +60,7 @@ def write_csv(table: pa.Table, path: Path) -> None:
         for start in range(0, table.num_rows, _ROWS_PER_WRITE):
             chunk = table.slice(start, _ROWS_PER_WRITE).combine_chunks()
             cells = [_cells(column) for column in chunk.columns]
-            lines = pc.binary_join_element_wise(*cells, ",")
+            lines = pc.binary_join_element_wise(*cells, _COMMA)
             text = pa.chunked_array([lines]) if isinstance(lines, pa.Array) else lines
             for part in text.chunks:
                 file.write(_joined_lines(part))
@@ -99,7 +73,7 @@ def write_parquet(table: pa.Table, path: Path) -> None:
 
 def _joined_lines(lines: pa.Array) -> memoryview | bytes:
     """Return the strings, each ended by LF, as one run of bytes (their Arrow buffer, once LF is appended)."""
-    ended = pc.binary_join_element_wise(lines, "", "\n")
+    ended = pc.binary_join_element_wise(lines, _NOTHING, _LINE_END)
     offsets = np.frombuffer(ended.buffers()[1], dtype=np.int32)[ended.offset : ended.offset + len(ended) + 1]
     return memoryview(ended.buffers()[2])[int(offsets[0]) : int(offsets[-1])]
 
@@ -111,7 +85,7 @@ def _cells(column: pa.ChunkedArray) -> pa.ChunkedArray:
         text = _plain_decimals(column)
     else:
         text = column.cast(pa.string())
-    return pc.fill_null(text, "")
+    return pc.fill_null(text, _NOTHING)
 
 
 def _quoted(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -119,7 +93,7 @@ def _quoted(column: pa.ChunkedArray) -> pa.ChunkedArray:
     special = pc.match_substring_regex(column, '[",\r\n]')
     if not pc.any(special).as_py():
         return column
-    quoted = pc.binary_join_element_wise('"', pc.replace_substring(column, '"', '""'), '"', "")
+    quoted = pc.binary_join_element_wise(_QUOTE, pc.replace_substring(column, '"', '""'), _QUOTE, _NOTHING)
     return pc.if_else(special, quoted, column)
 
 
@@ -275,7 +249,9 @@ def _parquet_names(path: Path) -> list[str]:
 
 def _read_parquet(path: Path, fields: Mapping[str, Field]) -> tuple[pa.Table, list[Problem]]:
     try:
-        table = pq.read_table(path, use_threads=False)
+        # not pq.read_table: it imports pandas, and takes columns from the names of folders
+        with pq.ParquetFile(path) as file:
+            table = file.read(use_threads=False)
     except (pa.ArrowInvalid, OSError) as error:
         raise TraceError(f"{path.name}: {_first_line(error)}, expected a Parquet file ({path})") from error
     columns, problems = {}, []

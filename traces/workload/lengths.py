@@ -233,7 +233,7 @@ class Recorded:
     @property
     def shares_prefixes(self) -> bool:
         """Whether the requests say what they share."""
-        return any(self.requests.column(name).notna().any() for name in ("prefix_group", "prefix_hashes"))
+        return any(self.requests.cells(name).is_known.any() for name in ("prefix_group", "prefix_hashes"))
 
 
 Lengths = Separate | TotalSplit | Recorded

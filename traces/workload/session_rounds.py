@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from traces.trace import typed
+from traces.tables.cells import Cells, cells_where
 from traces.workload.model import Client
 
 Ints = npt.NDArray[np.int64]
@@ -55,14 +55,12 @@ def context_tokens(clients: Sequence[Client], draws: Drawn) -> Ints:
     return draws.prompt_tokens + np.where(growing, before - before[first], 0)
 
 
-def later_arrivals(clients: Sequence[Client], draws: Drawn, *, begin_us: Any) -> Any:  # noqa: ANN401 - typed arrays
-    """Return arrivals: of a later round NA or, where it waits for no answer, a think time after the one before."""
+def later_arrivals(clients: Sequence[Client], draws: Drawn, *, begin_us: Cells) -> Cells:
+    """Return arrivals: of a later round empty or, where it waits for no answer, a think time after the one before."""
     paused = np.cumsum(draws.think_us)
     first = np.arange(paused.size) - draws.round_index
     waits = np.array([client.rounds.waits for client in clients])[draws.client] & (draws.round_index > 0)
-    own: Any = begin_us + (paused - paused[first])
-    own[waits] = None
-    return own
+    return cells_where(begin_us.values + (paused - paused[first]), begin_us.is_known & ~waits)
 
 
 def session_columns(clients: Sequence[Client], draws: Drawn) -> dict[str, object]:
@@ -71,20 +69,13 @@ def session_columns(clients: Sequence[Client], draws: Drawn) -> dict[str, object
     if not many.any():
         return {}
     names = np.array([f"s{number}" for number in draws.session.tolist()], dtype=object)
-    names[~many] = None
     waits = np.array([client.rounds.waits for client in clients])[draws.client]
     columns: dict[str, object] = {
-        "session_id": typed("session_id", names),
-        "round_index": _where(many, draws.round_index, name="round_index"),
-        "think_time_us": _where(many & waits & (draws.round_index > 0), draws.think_us, name="think_time_us"),
+        "session_id": cells_where(names, many),
+        "round_index": cells_where(draws.round_index, many),
+        "think_time_us": cells_where(draws.think_us, many & waits & (draws.round_index > 0)),
     }
     growing = np.array([grows(client) for client in clients])[draws.client]
     if growing.any():
-        columns["new_input_tokens"] = _where(growing, draws.prompt_tokens, name="new_input_tokens")
+        columns["new_input_tokens"] = cells_where(draws.prompt_tokens, growing)
     return columns
-
-
-def _where(known: npt.NDArray[np.bool_], values: Ints, *, name: str) -> object:
-    column: Any = typed(name, values)
-    column[~known] = None
-    return column

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +17,11 @@ import numpy.typing as npt
 from traces.errors import ConfigError
 from traces.header import ClosedLoop as LoopInHeader
 from traces.header import Header
+from traces.schema import FIELDS
 from traces.strict.limits import MOST_REQUESTS
-from traces.trace import Trace, make_trace, typed
+from traces.tables.cells import NUMPY_DTYPE, all_known, cells_where
+from traces.tables.table import typed
+from traces.trace import Trace, make_trace
 from traces.workload.arrivals import RateProfile, rate_profiles
 from traces.workload.content import CONTENT_COLUMNS, draw_content, prompt_of
 from traces.workload.draw import draw_lengths, draw_tokens, unit_gaps
@@ -194,9 +197,8 @@ def _draw_sessions(client: Client, *, seed: int, stream: str, n: int) -> Session
     lengths = client.lengths
     if isinstance(lengths, Recorded):
         again = draw_rows(lengths, seed=seed, stream=stream, n=n)
-        requests = lengths.requests.requests
         prompt, output = (
-            requests[name].to_numpy(dtype=np.int64)[again.row] for name in ("input_tokens", "output_tokens")
+            lengths.requests.cells(name).values[again.row] for name in ("input_tokens", "output_tokens")
         )
         return SessionsDrawn(
             rounds=again.rounds,
@@ -353,12 +355,12 @@ def _columns(workload: Workload, draws: Draws) -> dict[str, object]:
     """Return TraceV2's columns; those that no client fills are left out."""
     n, load = draws.client.size, workload.load
     arrivals = draws.arrival_us if isinstance(load, OpenLoop) else _first_round_us(load, draws.session)
-    arrival_time_us: Any = typed("arrival_time_us", arrivals)  # Any: stubs know no sum of arrays
+    arrival_time_us = typed("arrival_time_us", arrivals)
     by_round = session_columns(workload.clients, draws)
     if "session_id" in by_round:
         arrival_time_us = later_arrivals(workload.clients, draws, begin_us=arrival_time_us)
     columns: dict[str, object] = {
-        "request_id": np.arange(n).astype(str).astype(object),
+        "request_id": all_known(np.array(list(map(str, range(n))), dtype=object)),
         "input_tokens": context_tokens(workload.clients, draws),
         "output_tokens": draws.output_tokens,
         "arrival_time_us": arrival_time_us,
@@ -371,7 +373,7 @@ def _columns(workload: Workload, draws: Draws) -> dict[str, object]:
             columns[column] = typed(column, values).take(draws.client)
     if any(client.timeout_us is not None for client in workload.clients):
         timeouts = typed("deadline_us", [client.timeout_us for client in workload.clients])
-        columns["deadline_us"] = arrival_time_us + timeouts.take(draws.client)
+        columns["deadline_us"] = arrival_time_us.plus(timeouts.take(draws.client))
     columns |= by_round | _network_columns(workload, draws.client)
     if not _recorded(workload):
         return columns
@@ -382,12 +384,9 @@ def _columns(workload: Workload, draws: Draws) -> dict[str, object]:
 
 
 def _content_column(name: str, values: Floats) -> object:
-    """Return the values in the column's dtype, NA for NaN."""
+    """Return the values in the column's dtype, empty for NaN."""
     known = ~np.isnan(values)
-    filled = np.where(known, values, 0.0)
-    column: Any = typed(name, filled.astype(bool) if name == "guided" else filled)
-    column[~known] = None
-    return column
+    return cells_where(np.where(known, values, 0.0).astype(NUMPY_DTYPE[FIELDS[name].dtype]), known)
 
 
 def _network_columns(workload: Workload, client: Ints) -> dict[str, object]:

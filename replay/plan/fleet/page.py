@@ -38,7 +38,7 @@ from replay.units import shown_time
 from sim.fleet import GpuProfile, Lengths
 from sim.fleet.sizing import Infeasible, Objective, size_pool
 from traces.atomic import write_text
-from traces.files.write import tool_version
+from traces.header import tool_version
 
 Floats = NDArray[np.float64]
 

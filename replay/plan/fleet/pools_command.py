@@ -237,7 +237,7 @@ def _show_pools(plan: PoolsPlan, lengths: Lengths, *, report: Path | None, as_js
 
     from replay.plan.fleet.text import pools_document, pools_lines
     from replay.simulation_command import working
-    from traces.files.write import tool_version
+    from traces.header import tool_version
     from traces.units import terminal_width
 
     if as_json:

@@ -33,7 +33,7 @@ from sim.fleet.reserved import HOURS, Reserved, cheapest_reserved, cost_with, da
 from sim.fleet.sizing import Objective, PoolSize, size_pool
 from traces.atomic import write_text
 from traces.errors import ConfigError
-from traces.files.write import tool_version
+from traces.header import tool_version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

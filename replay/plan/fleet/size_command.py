@@ -208,7 +208,7 @@ def _show(plan: FleetPlan, notes: list[str], *, as_json: bool) -> None:
     from dataclasses import replace
 
     from replay.plan.fleet.text import document, lines
-    from traces.files.write import tool_version
+    from traces.header import tool_version
     from traces.units import terminal_width
 
     plan = replace(plan, notes=tuple(notes))

@@ -16,7 +16,7 @@ import yaml
 from replay.plan.prices import prices_from, read_prices
 from replay.twin.keys.overlay import parse_settings, variants_of
 from traces.errors import ConfigError
-from traces.files.write import tool_version
+from traces.header import tool_version
 from traces.strict.section import Section, read_section
 from traces.strict.yaml_nodes import plain_value
 from traces.workload.options import WorkloadOptions

@@ -26,7 +26,7 @@ from replay.plan.side_by_side import side_by_side
 from replay.plan.sweep.front import GOOD, GOOD_FRAC, Front, is_more_better
 from replay.units import shown_time
 from traces.atomic import write_text
-from traces.files.write import tool_version
+from traces.header import tool_version
 
 MOST_SHOWN = 12
 NO_SLO = f"no setting keeps the SLO in {GOOD:.0%} of its requests"

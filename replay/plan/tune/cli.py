@@ -262,7 +262,7 @@ def _show(
     """Print the outcome on stdout."""
     from replay.plan.draws import lengths_text
     from replay.plan.tune.text import document, lines
-    from traces.files.write import tool_version
+    from traces.header import tool_version
     from traces.units import terminal_width
 
     if as_json:

@@ -112,7 +112,10 @@ def admit_or_reject(w: World, request: int, time_us: int) -> int:
 
 @part
 def enter_queue(w: World, request: int, time_us: int) -> None:
-    """Put an admitted request into the gateway's queue."""
+    """Put an admitted request into the gateway's queue, unless its client has given up on the way there."""
+    if w.loop[0].has_deadlines and NEVER < w.deadline_us[request] <= time_us:
+        leave_admitted(w, request, TIMED_OUT, time_us)
+        return
     if offer(w.queue, w.requests, request, time_us) != QUEUED:
         leave_admitted(w, request, QUEUE_FULL, time_us)
         return

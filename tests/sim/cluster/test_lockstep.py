@@ -32,15 +32,15 @@ class Rank:
         r = self.reference
         r.clock = now_us
         while True:
-            if self.planned and not self.planned[0].shares:
-                r.update(self.planned.popleft())
-                continue
             r.give_up()
             r.join()
             has_news = r.config.async_scheduling and r.has_finished and self.planned
             has_work = r.running or r.waiting or has_news
             if r.is_blocked or not has_work or len(self.planned) == r.config.max_concurrent_batches:
-                return
+                if not self.planned or self.planned[0].shares:
+                    return
+                r.update(self.planned.popleft())
+                continue
             batch = r.schedule()
             does_nothing = not batch.shares and not batch.row["preempted"]
             r.is_blocked = does_nothing and not any(each.shares for each in self.planned)
@@ -54,7 +54,7 @@ class Rank:
 
     def events(self) -> list[int]:
         r = self.reference
-        return [p.queued_us for p in r.pending[:1]] + [p.deadline_us or 0 for p in r.with_deadlines()[:1]]
+        return [p.queued_us for p in r.pending[:1]] + [p.gives_up_us for p in r.with_deadlines()[:1]]
 
 
 def run_together(ranks: list[Rank], *, dummy_us: int) -> None:

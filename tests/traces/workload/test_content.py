@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import yaml
 
-from traces import Trace
+from traces import Trace, select_rows
 from traces.errors import ConfigError
 from traces.workload import synth
 from traces.workload.spec.read import parse_spec
@@ -40,10 +40,7 @@ IMAGES = {
 def test_a_prompt_is_the_sum_of_its_text_and_its_images() -> None:
     trace = drawn({"multimodal": IMAGES}, {}, category="multimodal")
     mine = (trace.column("client_id") == "c0").to_numpy(dtype=bool)
-    parts = [
-        ints(Trace(header=trace.header, requests=trace.requests[mine]), f"{kind}_tokens")
-        for kind in ("text", "image")
-    ]
+    parts = [ints(select_rows(trace, mine), f"{kind}_tokens") for kind in ("text", "image")]
     assert (parts[0] + parts[1] == trace.requests["input_tokens"][mine].to_numpy(dtype=np.int64)).all()
     assert (parts[1] == 0).mean() == pytest.approx(0.25, abs=0.1)  # a quarter has no image
     assert parts[1].mean() == pytest.approx(1.5 * 200, rel=0.1)

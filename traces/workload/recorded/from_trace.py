@@ -7,11 +7,11 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from traces.errors import ConfigError, TraceError
 from traces.header import Header
 from traces.importers.recorded import read_recorded
+from traces.tables.cells import Cells, cells_where
 from traces.trace import Trace, make_trace, select_rows
 from traces.units import to_us
 from traces.warm_up import without_warmup
@@ -45,24 +45,18 @@ def workload_of(trace: Trace) -> Trace:
     are NA: answers decided them. Raises TraceError where a request says no output length, or none is left.
     """
     trace = without_warmup(trace)
-    requests = trace.requests
-    output = trace.column("max_tokens").fillna(trace.column("output_tokens"))
-    silent = requests["request_id"][(output.fillna(0) < 1).to_numpy(dtype=bool)]
-    if len(silent) or not len(requests):
-        got = (
-            f"{len(silent)} requests without one (first: request_id {silent.iloc[0]})"
-            if len(silent)
-            else "none"
-        )
+    output = trace.cells("max_tokens").or_else(trace.cells("output_tokens"))
+    silent = trace.cells("request_id").values[output.values < 1]
+    if len(silent) or not len(trace):
+        got = f"{len(silent)} requests without one (first: request_id {silent[0]})" if len(silent) else "none"
         raise TraceError(f"output_tokens: got {got}, expected requests that each ask for at least 1 token")
-    kept = requests[[name for name in WORKLOAD_COLUMNS if name in requests.columns]]
-    kept = kept.assign(output_tokens=output).reset_index(drop=True)
+    kept: dict[str, object] = {name: trace.cells(name) for name in WORKLOAD_COLUMNS if name in trace.table}
     header = trace.header
-    later = answer_decides(kept)
+    later = answer_decides(trace)
     if header.closed_loop is not None:
-        later |= np.arange(len(kept)) >= header.closed_loop.concurrency
-    for column in kept.columns.intersection(["arrival_time_us", "deadline_us"]):
-        kept[column] = kept[column].mask(later)
+        later |= np.arange(len(trace)) >= header.closed_loop.concurrency
+    for name in kept.keys() & {"arrival_time_us", "deadline_us"}:
+        kept[name] = trace.cells(name).where(~later)
     return make_trace(
         Header(
             mode="generated",
@@ -74,16 +68,14 @@ def workload_of(trace: Trace) -> Trace:
             session_context_growth=header.session_context_growth,
             source=header.source,
         ),
-        kept,
+        kept | {"output_tokens": output},
     )
 
 
-def answer_decides(requests: pd.DataFrame) -> npt.NDArray[np.bool_]:
+def answer_decides(trace: Trace) -> npt.NDArray[np.bool_]:
     """Return which requests came a known pause after the answer to their session's previous round."""
-    if not {"session_id", "round_index", "think_time_us"} <= set(requests.columns):
-        return np.zeros(len(requests), dtype=bool)
-    later = requests["session_id"].notna() & (requests["round_index"] > 0).fillna(False)
-    return (later & requests["think_time_us"].notna()).to_numpy(dtype=bool)
+    later = trace.cells("session_id").is_known & (trace.cells("round_index").values > 0)
+    return later & trace.cells("think_time_us").is_known
 
 
 def requests_again(options: WorkloadOptions) -> Trace:
@@ -107,9 +99,9 @@ def requests_again(options: WorkloadOptions) -> Trace:
             raise ConfigError(
                 f"--duration: got it for a closed loop, expected --num-requests ({options.trace})"
             )
-        keep &= (arrival <= to_us(options.duration)).fillna(False).to_numpy(dtype=bool)
+        keep &= arrival.is_known & (arrival.values <= to_us(options.duration))
     if options.num_requests is not None:
-        in_order = np.argsort(arrival.fillna(np.iinfo(np.int64).max).to_numpy(dtype=np.int64), kind="stable")
+        in_order = np.argsort(arrival.filled(np.iinfo(np.int64).max), kind="stable")
         first = in_order[keep[in_order]][: options.num_requests]
         keep = np.isin(np.arange(len(arrival)), first)
     if not keep.any():
@@ -118,13 +110,18 @@ def requests_again(options: WorkloadOptions) -> Trace:
     return select_rows(trace, keep).with_header(seed=seed, workload_spec=f"trace:{options.trace}")
 
 
-def _with_its_session(trace: Trace) -> pd.Series[int]:
+def _with_its_session(trace: Trace) -> Cells:
     """Return arrivals, where an answer decides one that of the session's first round."""
-    arrival = trace.column("arrival_time_us")
-    if not arrival.isna().any():
+    arrival = trace.cells("arrival_time_us")
+    if arrival.is_known.all():
         return arrival
-    first = arrival.groupby(trace.column("session_id")).transform("min")
-    return arrival.fillna(first)
+    session, names = trace.cells("session_id").codes()
+    timed = arrival.is_known & (session >= 0)
+    first, is_timed = np.zeros(len(names) + 1, dtype=np.int64), np.zeros(len(names) + 1, dtype=np.bool_)
+    first[:-1] = np.iinfo(np.int64).max
+    np.minimum.at(first, session[timed], arrival.values[timed])
+    is_timed[session[timed]] = True
+    return arrival.or_else(cells_where(first[session], is_timed[session]))  # no session: -1, the last
 
 
 def _scaled(trace: Trace, speed: float) -> Trace:
@@ -132,11 +129,15 @@ def _scaled(trace: Trace, speed: float) -> Trace:
     if speed == 1.0:
         return trace
     columns = {
-        name: (trace.column(name).astype("Float64") / speed).round().astype("Int64")
+        name: _divided(trace.cells(name), speed)
         for name in ("arrival_time_us", "deadline_us", "think_time_us")
-        if name in trace.requests.columns
+        if name in trace.table
     }
     loop = trace.header.closed_loop
     if loop is not None:
         loop = replace(loop, think_time_us=round(loop.think_time_us / speed))
     return trace.with_columns(**columns).with_header(closed_loop=loop)
+
+
+def _divided(times: Cells, speed: float) -> Cells:
+    return cells_where(np.rint(times.values / speed).astype(np.int64), times.is_known)

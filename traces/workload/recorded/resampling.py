@@ -10,18 +10,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from traces.errors import ConfigError, TraceError
 from traces.header import Header
 from traces.importers.recorded import read_recorded
-from traces.trace import Trace, typed
+from traces.tables.cells import Cells, cells_where
+from traces.tables.table import typed
+from traces.trace import Trace
 from traces.warm_up import without_warmup
 from traces.workload.draw import uniforms
 from traces.workload.lengths import Recorded
@@ -57,36 +58,32 @@ def read_requests_to_draw(
     or a request that says no output length.
     """
     recorded = without_warmup(read_recorded(path))
-    timeout = recorded.column("deadline_us") - recorded.column("arrival_time_us")
+    due, arrival = recorded.cells("deadline_us"), recorded.cells("arrival_time_us")
+    timeout = cells_where(due.values - arrival.values, due.is_known & arrival.is_known)
     try:
         trace = workload_of(recorded)
     except TraceError as error:
         raise TraceError(f"{error} ({path})") from error
     trace = scale_lengths(trace, prompt=prompt_scale, output=output_scale)
     trace = clip_lengths(trace, prompt=prompt_max, output=output_max)
-    requests = trace.requests.assign(**{TIMEOUT: timeout.array})
-    order, first_row = _sessions(requests)
-    rows = Trace(header=trace.header, requests=requests.iloc[order].reset_index(drop=True))
+    order, first_row = _sessions(trace)
+    rows = replace(trace, table=trace.table.with_columns({TIMEOUT: timeout}).take(order))
     return Recorded(
         requests=rows, first_row=tuple(first_row.tolist()), source=str(path), names_clients=names_clients
     )
 
 
-def _sessions(requests: pd.DataFrame) -> tuple[Ints, Ints]:
+def _sessions(trace: Trace) -> tuple[Ints, Ints]:
     """Return the rows' order, a session's rounds together, and where each session begins in it, its end last."""
-    n = len(requests)
+    n = len(trace)
     rows = np.arange(n)
-    if "session_id" not in requests.columns:
-        return rows, np.arange(n + 1)
-    named = requests["session_id"].notna().to_numpy(dtype=bool)
-    codes = pd.factorize(requests["session_id"])[0]
-    first_seen = pd.Series(rows[named]).groupby(codes[named]).transform("min").to_numpy()
+    names = trace.cells("session_id")
+    first_seen, place = np.unique(names.codes()[0][names.is_known], return_index=True, return_inverse=True)[
+        1:
+    ]
     session = rows.copy()
-    session[named] = first_seen
-    rounds = (
-        requests["round_index"] if "round_index" in requests.columns else pd.Series(0, index=requests.index)
-    )
-    order = np.lexsort((rows, rounds.fillna(0).to_numpy(dtype=np.int64), session))
+    session[names.is_known] = rows[names.is_known][first_seen][place]
+    order = np.lexsort((rows, trace.cells("round_index").values, session))
     begins = np.flatnonzero(np.diff(session[order], prepend=-1))
     return order.astype(np.int64), np.append(begins, n).astype(np.int64)
 
@@ -160,11 +157,12 @@ def with_recorded(
     drawing = {i: it.lengths for i, it in enumerate(clients) if isinstance(it.lengths, Recorded)}
     for index, recorded in drawing.items():
         mine = np.flatnonzero(drawn.client == index)
-        requests = recorded.requests.requests.take(drawn.row[mine])
+        requests = recorded.requests.table
         own = [name for name in _UNLESS_THE_CLIENT_SAYS if getattr(clients[index], name) is None]
         for name in (*_OF_THE_ROW, *own, *(["client_id"] if recorded.names_clients else [])):
-            if name in requests.columns:
-                _put(filled, name, at=mine, values=requests[name], n=drawn.client.size)
+            if name in requests:
+                values = requests[name].take(drawn.row[mine])
+                _put(filled, name, at=mine, values=values, n=drawn.client.size)
         rows, sessions = drawn.row[mine], drawn.session[mine]
         _put_rounds(filled, recorded, at=mine, rows=rows, sessions=sessions, in_closed_loop=in_closed_loop)
         if clients[index].timeout_us is None:
@@ -177,15 +175,12 @@ def with_recorded(
     return filled
 
 
-def _put(columns: dict[str, object], name: str, *, at: Ints, values: pd.Series[Any], n: int) -> None:
+def _put(columns: dict[str, object], name: str, *, at: Ints, values: Cells, n: int) -> None:
     """Put ``values`` where they say something; a column that was not there is empty elsewhere."""
-    if name not in columns and not values.notna().any():
+    if name not in columns and not values.is_known.any():
         return
-    column: Any = typed(name, columns.get(name, [None] * n))
-    column = column.copy()
-    known = values.notna().to_numpy(dtype=bool)
-    column[at[known]] = typed(name, values.array[known])
-    columns[name] = column
+    before = typed(name, columns.get(name, [None] * n))
+    columns[name] = before.replaced(at[values.is_known], values.take(values.is_known))
 
 
 def _put_rounds(
@@ -204,33 +199,32 @@ def _put_rounds(
     later = rows > begin
     if not several.any():
         return
-    requests, n = recorded.requests.requests, len(np.asarray(columns["request_id"]))
+    requests, n = recorded.requests, len(typed("request_id", columns["request_id"]))
     waits = answer_decides(requests)[rows] & later
-    own = requests["arrival_time_us"]
-    since_us = own.take(rows).array - own.take(begin).array
-    unknown = (np.asarray(pd.isna(since_us)) | in_closed_loop) & later & ~waits
+    recorded_us, begin_us = (requests.cells("arrival_time_us").take(each) for each in (rows, begin))
+    since_us = cells_where(recorded_us.values - begin_us.values, recorded_us.is_known & begin_us.is_known)
+    unknown = (~since_us.is_known | in_closed_loop) & later & ~waits
     if unknown.any():
         raise ConfigError(
             "--lengths-from: got sessions without think times, expected them where answers set the pace "
             f"({recorded.source})"
         )
-    arrival: Any = typed("arrival_time_us", columns["arrival_time_us"]).copy()
-    arrival[at[later]] = (arrival[at] + since_us)[later]
-    arrival[at[waits]] = None
-    columns["arrival_time_us"] = arrival
-    names = pd.Series([f"s{number}" for number in sessions], dtype="string").where(several)
-    _put(columns, "session_id", at=at, values=names, n=n)
-    _put(columns, "round_index", at=at, values=pd.Series(rows - begin, dtype="Int64").where(several), n=n)
+    arrival = typed("arrival_time_us", columns["arrival_time_us"])
+    moved = arrival.take(at).plus(since_us).where(~waits)
+    columns["arrival_time_us"] = arrival.replaced(at[later], moved.take(later))
+    names = np.array([f"s{number}" for number in sessions], dtype=object)
+    _put(columns, "session_id", at=at, values=cells_where(names, several), n=n)
+    _put(columns, "round_index", at=at, values=cells_where(rows - begin, several), n=n)
     if waits.any():
-        think = requests["think_time_us"].take(rows).reset_index(drop=True)
+        think = requests.cells("think_time_us").take(rows)
         _put(columns, "think_time_us", at=at, values=think.where(waits), n=n)
 
 
 def _put_deadlines(columns: dict[str, object], recorded: Recorded, *, at: Ints, rows: Ints) -> None:
     """Fill in deadlines, as long after the arrivals as recorded."""
-    timeout = recorded.requests.requests[TIMEOUT].take(rows).array
-    arrival: Any = typed("arrival_time_us", columns["arrival_time_us"])
-    due = pd.Series(pd.array(arrival[at], dtype="Int64") + timeout, dtype="Int64")
+    timeout = recorded.requests.table[TIMEOUT].take(rows)
+    arrival = typed("arrival_time_us", columns["arrival_time_us"])
+    due = arrival.take(at).plus(timeout)
     _put(columns, "deadline_us", at=at, values=due, n=len(arrival))
 
 
@@ -238,10 +232,9 @@ def _put_hashes(
     columns: dict[str, object], recorded: Recorded, *, at: Ints, rows: Ints, sessions: Ints
 ) -> None:
     """Fill in the prompts' hashes, those of one session alone made new from its second draw on."""
-    requests = recorded.requests.requests
-    if "prefix_hashes" not in requests.columns:
+    if "prefix_hashes" not in recorded.requests.table:
         return
-    texts = requests["prefix_hashes"].fillna("").astype(object).to_numpy()
+    texts = recorded.requests.cells("prefix_hashes").filled("")
     shared = _shared_hashes(texts, np.array(recorded.first_row, dtype=np.int64))
     drawn = _times_drawn(np.searchsorted(np.array(recorded.first_row), rows, side="right"), sessions)
     hashes = [
@@ -250,8 +243,8 @@ def _put_hashes(
         )
         for row, again in zip(rows.tolist(), drawn, strict=True)
     ]  # fmt: skip
-    values = pd.Series(hashes, dtype="string").replace("", pd.NA)
-    _put(columns, "prefix_hashes", at=at, values=values, n=len(np.asarray(columns["request_id"])))
+    values = typed("prefix_hashes", [text or None for text in hashes])
+    _put(columns, "prefix_hashes", at=at, values=values, n=len(typed("request_id", columns["request_id"])))
 
 
 def _shared_hashes(texts: npt.NDArray[np.object_], first_row: Ints) -> set[str]:

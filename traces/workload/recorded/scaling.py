@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 
 from traces.metrics import prompt_tokens
-from traces.trace import Trace, typed
+from traces.tables.cells import Cells, cells_where
+from traces.trace import Trace
 
 
 def scale_lengths(trace: Trace, *, prompt: float = 1.0, output: float = 1.0) -> Trace:
@@ -18,31 +18,36 @@ def scale_lengths(trace: Trace, *, prompt: float = 1.0, output: float = 1.0) -> 
     if prompt != 1.0:
         trace = _scale_prompts(trace, prompt)
     if output != 1.0:
-        scaled = (trace.column("output_tokens").astype("Float64") * output).round().clip(lower=1)
-        trace = trace.with_columns(output_tokens=scaled.astype("Int64"))
+        trace = trace.with_columns(output_tokens=_scaled(trace.cells("output_tokens"), output))
     return trace
 
 
 def clip_lengths(trace: Trace, *, prompt: int | None = None, output: int | None = None) -> Trace:
     """Return the trace with prompts (a shared prefix included) and outputs no longer than these; None: any."""
     if prompt is not None:
-        prefix = trace.column("prefix_length").fillna(0).clip(upper=prompt)
-        own = trace.column("input_tokens")
-        kept = own.where(own <= prompt - prefix, prompt - prefix)
+        prefix = np.minimum(trace.cells("prefix_length").values, prompt)
+        kept = np.minimum(trace.cells("input_tokens").values, prompt - prefix)
         trace = _with_hashes_that_fit(trace.with_columns(prefix_length=prefix, input_tokens=kept))
     if output is not None:
-        trace = trace.with_columns(output_tokens=trace.column("output_tokens").clip(upper=output))
+        asked = trace.cells("output_tokens")
+        trace = trace.with_columns(
+            output_tokens=cells_where(np.minimum(asked.values, output), asked.is_known)
+        )
     return trace
+
+
+def _scaled(counts: Cells, factor: float) -> Cells:
+    """Return numbers of tokens times a factor, rounded, each at least 1."""
+    return cells_where(np.maximum(np.rint(counts.values * factor), 1).astype(np.int64), counts.is_known)
 
 
 def _scale_prompts(trace: Trace, factor: float) -> Trace:
     total = np.maximum(np.rint(prompt_tokens(trace) * factor), 1).astype(np.int64)
-    prefix = trace.column("prefix_length").fillna(0).to_numpy(dtype=np.int64)
+    prefix = trace.cells("prefix_length").values
     prefix = np.minimum(np.rint(prefix * factor).astype(np.int64), total)
-    columns = {"prefix_length": prefix, "input_tokens": total - prefix}
-    if "new_input_tokens" in trace.requests.columns:
-        grown = (trace.column("new_input_tokens").astype("Float64") * factor).round().clip(lower=1)
-        columns["new_input_tokens"] = grown.astype("Int64")
+    columns: dict[str, object] = {"prefix_length": prefix, "input_tokens": total - prefix}
+    if "new_input_tokens" in trace.table:
+        columns["new_input_tokens"] = _scaled(trace.cells("new_input_tokens"), factor)
     block = trace.header.hash_block_size
     if block is not None:
         trace = trace.with_header(hash_block_size=max(round(block * factor), 1))
@@ -52,11 +57,11 @@ def _scale_prompts(trace: Trace, factor: float) -> Trace:
 def _with_hashes_that_fit(trace: Trace) -> Trace:
     """Return the trace without the hashes of blocks that its prompts no longer reach."""
     block = trace.header.hash_block_size
-    if block is None or "prefix_hashes" not in trace.requests.columns:
+    if block is None or "prefix_hashes" not in trace.table:
         return trace
     most = (-(-prompt_tokens(trace) // block)).tolist()
     hashes = [
-        " ".join(text.split()[:number]) if isinstance(text, str) else None
-        for text, number in zip(trace.column("prefix_hashes"), most, strict=True)
+        None if text is None else " ".join(text.split()[:number])
+        for text, number in zip(trace.cells("prefix_hashes").values.tolist(), most, strict=True)
     ]
-    return trace.with_columns(prefix_hashes=typed("prefix_hashes", pd.array(hashes, dtype="string")))
+    return trace.with_columns(prefix_hashes=hashes)

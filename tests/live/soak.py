@@ -43,12 +43,16 @@ def main() -> int:
     """Run both; return 1 where memory grows or requests fail."""
     asked = argparse.ArgumentParser(prog="python -m tests.live.soak", description=__doc__)
     asked.add_argument("--seconds", type=float, default=600)
-    seconds = asked.parse_args().seconds
+    asked.add_argument("--instances", type=int, default=1, help="more than one: a fleet behind a router")
+    options = asked.parse_args()
+    seconds, instances = options.seconds, options.instances
     vtwin = str(Path(sys.executable).with_name("vtwin"))
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         (place / "twin.yaml").write_text(TWIN)
         command = [vtwin, "serve", "--config", str(place / "twin.yaml"), "--port", "0"]
+        if instances > 1:
+            command += ["--instances", str(instances), "--routing", "cache-aware"]
         server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             assert server.stdout is not None

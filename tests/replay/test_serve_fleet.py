@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
-import numpy as np
 import pytest
 
 import vtwin
@@ -22,33 +21,12 @@ from sim.cluster.gateway.admission import (
     TokenBucket,
 )
 from sim.cluster.infrastructure.config import Retries
-from sim.cluster.routing.policies import Session
-from sim.requests import Requests
-from tests.sim.cluster.test_cluster import POLICIES, RoutingPolicy
+from sim.cluster.routing.policies import RoutingPolicy, Session
+from tests.sim.cluster.test_cluster import POLICIES
 from traces.errors import ConfigError
 
 LATENCY = Blackbox(alpha0=500, beta0=6000, beta1=20, beta2=30)
 ENGINE = EngineConfig(max_num_seqs=6, max_num_batched_tokens=256, num_gpu_blocks=120, max_model_len=1024)
-
-
-def requests_of_apps(number: int, *, seed: int = 5) -> Requests:
-    """Return requests of five applications, each with a beginning of its own that all its prompts share."""
-    rng = np.random.default_rng(seed)
-    app, own = rng.integers(0, 5, number), rng.integers(0, 12, number)
-    shared = 4 + app  # blocks
-    prompt = (shared + own) * ENGINE.block_size + rng.integers(1, 16, number)
-    ids = [
-        [*(100 * app[row] + np.arange(shared[row])), *(1000 + 20 * row + np.arange(own[row]))]
-        for row in range(number)
-    ]
-    return Requests(
-        arrival_us=np.cumsum(rng.integers(3_000, 15_000, number)),
-        prompt_tokens=prompt,
-        output_tokens=rng.integers(1, 40, number),
-        priority=np.zeros(number, np.int64),
-        hash_offsets=np.concatenate([[0], np.cumsum([len(each) for each in ids])]).astype(np.int64),
-        hash_ids=np.concatenate(ids).astype(np.int64),
-    )
 
 
 def fleet_of(policy: RoutingPolicy, *, interval_us: int = 0, instances: int = 3) -> ClusterConfig:

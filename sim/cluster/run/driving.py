@@ -49,7 +49,9 @@ class Driver:
         """Let every event before ``until_us`` happen; no engine takes a step that starts then or later."""
         self._look_us[0] = until_us
         while (answer := run_cluster(self.operations.table, until_us, self._margin)) != DONE:
-            if answer == NEEDS_DECISION:  # no array moves, and to say again where they lie takes longer than it
+            if (
+                answer == NEEDS_DECISION
+            ):  # no array moves, and to say again where they lie takes longer than it
                 self.world.loop[0].chosen = self._decide()
             else:
                 self._do(answer)

@@ -363,8 +363,8 @@ def fleet_of(kind: str, policy: RoutingPolicy) -> ClusterConfig:
         failures = Failures(mtbf_us=1_500_000, mttr_us=100_000)
         return replace(config, pools=pools, failures=failures)
     if kind == "split":
-        pools = (replace(pool, name="d", role="decode", instances=2), replace(pool, name="p", role="prefill"))
-        return replace(config, pools=pools, **KINDS[kind])  # type: ignore[arg-type] # checked by the class
+        both = (replace(pool, name="d", role="decode", instances=2), replace(pool, name="p", role="prefill"))
+        return replace(config, pools=both, **KINDS[kind])  # type: ignore[arg-type] # checked by the class
     return replace(config, **KINDS[kind])  # type: ignore[arg-type] # likewise
 
 

@@ -61,9 +61,10 @@ class TwinConfig:
     this one. ``peaks``: of each pool, or of the one server, its model at its GPU's peak, None where one of them is not
     named. ``kv_bytes_per_token``: in all layers, on all GPUs; None where no model is named. ``gpus_of_pools``: the
     GPU's name and how many one server has (tp x pp x dp), by pool; empty where no hardware is named.
-    ``will_not_start``: why vLLM would refuse to start the model on its GPU, where the GPU's memory says so. ``source``
-    is the file it was read from, ``notes`` the lines to tell the user before a run (assumptions made, things vLLM would
-    refuse); none of them counts when two configurations are compared.
+    ``is_unanswered``: a setting asks what these step times cannot say, as async scheduling switched with its host time
+    unknown. ``will_not_start``: why vLLM would refuse to start the model on its GPU, where the GPU's memory says so.
+    ``source`` is the file it was read from, ``notes`` the lines to tell the user before a run (assumptions made, things
+    vLLM would refuse); none of them counts when two configurations are compared.
     """
 
     engine: EngineConfig
@@ -77,6 +78,7 @@ class TwinConfig:
     peaks: tuple[PeakTimes | None, ...] = field(default=(), compare=False)
     kv_bytes_per_token: int | None = field(default=None, compare=False)
     gpus_of_pools: tuple[tuple[str, int], ...] = field(default=(), compare=False)
+    is_unanswered: bool = field(default=False, compare=False)
     will_not_start: tuple[str, ...] = field(default=(), compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
 
@@ -84,11 +86,6 @@ class TwinConfig:
     def vllm_version(self) -> str:
         """Whose scheduling rules the engine follows."""
         return self.engine.vllm_version
-
-    @property
-    def is_unanswered(self) -> bool:
-        """Whether a setting asks what these step times cannot say: async scheduling switched, its host time unknown."""
-        return any(note.startswith(ASYNC_SWITCHED) for note in self.notes)
 
     @property
     def num_seats(self) -> int:
@@ -147,7 +144,9 @@ def load_config(
     if not any(each.key in ("engine", "engine.async_scheduling") for each in settings):
         return found
     own = load_config(path, defaults=defaults, latency_model=latency_model, allows_cluster=allows_cluster)
-    return replace(found, notes=(*found.notes, *_async_notes(found.engine, own.engine)))
+    if not _switches_async(found.engine, own.engine):
+        return found
+    return replace(found, is_unanswered=True, notes=(*found.notes, _async_note(found.engine)))
 
 
 def _read(
@@ -418,18 +417,18 @@ def _entry_notes(entry: DefaultsEntry | None) -> tuple[str, ...]:
     return (f"latency of the entry {entry} ({where.source}, {where.date}, {trust[where.identification]})",)
 
 
-ASYNC_SWITCHED = "engine.async_scheduling: switched"
-"""How the note begins that a question about async scheduling has no answer."""
+def _switches_async(engine: EngineConfig, own: EngineConfig) -> bool:
+    """Return whether a setting switches async scheduling, where the time that it hides is not known."""
+    is_host_time_known = engine.host_step_us or engine.host_prefill_us
+    return engine.async_scheduling != own.async_scheduling and not is_host_time_known
 
 
-def _async_notes(engine: EngineConfig, own: EngineConfig) -> tuple[str, ...]:
-    """Return that the coefficients do not know what async scheduling hides, where a setting switches it."""
-    if engine.async_scheduling == own.async_scheduling or engine.host_step_us or engine.host_prefill_us:
-        return ()
+def _async_note(engine: EngineConfig) -> str:
+    """Return that the coefficients do not know what async scheduling hides."""
     now, measured = ("on", "off") if engine.async_scheduling else ("off", "on")
     return (
-        f"{ASYNC_SWITCHED} {now}, with the step times of a server that had it {measured}. The CPU's "
+        f"engine.async_scheduling: switched {now}, with the step times of a server that had it {measured}. The CPU's "
         "work between steps, which async scheduling hides, is not known apart from them: this question has no "
         "answer here. Measure a server with the other setting, and find that time with `vtwin calibrate "
-        "--fit-host`, or give engine.host_step_us and engine.host_prefill_us",
+        "--fit-host`, or give engine.host_step_us and engine.host_prefill_us"
     )

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.config import EngineConfig, Record
 from sim.engine.control import abort_request, hold_requests, join_requests
@@ -338,11 +337,6 @@ class Engine:
             if key == NEVER or self._state.hashes[key].oldest == 0:
                 return place
         return len(hash_ids)
-
-    def cached_contents(self) -> NDArray[np.bool_]:
-        """Return for each content id that was handed in whether it is in the prefix cache: bool [highest id + 1]."""
-        keys = self._key_of_id
-        return np.asarray((keys != NEVER) & (self._state.hashes["oldest"][np.maximum(keys, 0)] != 0))
 
     def outcomes(self, requests: slice = slice(None)) -> Outcomes:
         """Return what became of every request so far, or of those with these numbers.

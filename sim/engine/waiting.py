@@ -233,7 +233,7 @@ def release_held(s: State, seen_us: int) -> None:
 
 @part
 def drop_refused(s: State, request: int) -> None:
-    """Take a request that the front end refuses out of the pending list; in a closed loop its place goes to the next."""
+    """Take a request that the front end refuses out of the pending list; a closed loop's next one may go."""
     drop_pending(s, request)
     if s.engine[0].settings.is_closed_loop:
         release_held(s, s.requests[request].queued_us)

@@ -54,7 +54,7 @@ CLUSTER_KEYS: tuple[Key, ...] = (
         path="cluster",
         kind="mapping",
         default="none",
-        meaning="Several servers behind a router, for `run` and `replay`. Absent: one server.",
+        meaning="Several servers behind a router, for `run`, `replay` and `serve`. Absent: one server.",
     ),
     _integer("instances", 1, "How many servers there are, all as the top level says.", least=1),
     _flag(

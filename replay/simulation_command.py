@@ -170,8 +170,13 @@ class Simulated:
     requests: Requests | None
 
 
-def simulated_of(trace: Trace, twin: TwinConfig, pacing: Pacing, *, options: SimulationOptions) -> Simulated:
-    """Return a trace simulated, with its tokens' times where they are wanted."""
+def simulated_of(
+    trace: Trace, twin: TwinConfig, pacing: Pacing, *, options: SimulationOptions, points: int | None = None
+) -> Simulated:
+    """Return a trace simulated, with its tokens' times where they are wanted.
+
+    ``points``: how often to look at a cluster's instances, at least; None: where a page or the JSON wants it.
+    """
     import numpy as np
 
     from replay.trace.pacing import paced_requests
@@ -197,14 +202,15 @@ def simulated_of(trace: Trace, twin: TwinConfig, pacing: Pacing, *, options: Sim
         from replay.cluster.simulate import simulate_fleet
 
         decides = options.decisions is not None or options.counterfactual is not None
-        looks = POINTS if options.as_json or options.report is not None else None
+        if points is None and (options.as_json or options.report is not None):
+            points = POINTS
         fleet = simulate_fleet(
             trace,
             twin.cluster,
             pacing,
             record=record,
             records_decisions=decides,
-            points=looks,
+            points=points,
             until_us=options.horizon_us,
         )
         simulated, simulation = fleet.trace, fleet.simulation
@@ -337,15 +343,15 @@ def _write_report(
 ) -> None:
     """Write the page of a run, ``run`` being its requests and what became of them."""
     from replay.timeline.page import RunPage, write_run_page
-    from replay.timeline.watch import counted, watched
+    from replay.timeline.watch import watched
+    from replay.timeline.watch_fleet import watched_fleet
     from replay.twin.config_write import dump_config
 
     trace, done = run
-    duration_us = done.simulation.duration_us
-    if twin.cluster is None:
-        usage = watched(trace, twin, pacing, duration_us=duration_us)
+    if twin.cluster is None or done.fleet is None:
+        usage = watched(trace, twin, pacing, duration_us=done.simulation.duration_us)
     else:
-        usage = counted(done.simulation.outcomes, duration_us=duration_us, num_seats=twin.num_seats)
+        usage = watched_fleet(done.fleet, twin.cluster)
     page = RunPage(
         trace=done.trace,
         summary=summary,
@@ -429,7 +435,7 @@ def _show(
     from replay.twin.config_write import name_of
 
     if not as_json:
-        typer.echo(table(summary))
+        typer.echo(table(summary, is_unanswered=twin.is_unanswered))
         if score is not None:
             typer.echo(fitness_line(score))
         if of_cluster:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, TypedDict
 
@@ -13,6 +14,7 @@ from sim.cluster.run.world import Exit
 if TYPE_CHECKING:
     from replay.cluster.simulate import FleetRun
     from sim.cluster.config import ClusterConfig, Pool
+    from sim.cluster.infrastructure.lives import Life
 
 
 class PoolCost(TypedDict):
@@ -126,19 +128,25 @@ def _pool_cost(run: FleetRun, number: int, pool: Pool, name: str) -> PoolCost:
     of_run, end_us = run.result.infrastructure, run.result.duration_us
     lives = [life for life in of_run.lives if life.pool == number and life.placed_us is not None]
     gpu_hours = of_run.gpu_hours(pool=number)
-    steps = [(life.placed_us or 0, 1) for life in lives]
-    steps += [(life.stopped_us, -1) for life in lives if life.stopped_us is not None]
-    together = np.cumsum(
-        [sum(step for _, step in at) for _, at in groupby(sorted(steps), key=lambda step: step[0])]
-    )
     hours = end_us / HOUR_US * pool.gpus_per_instance
     return PoolCost(
         name=name,
         instances_mean=gpu_hours / hours if hours else None,
-        instances_most=int(together.max(initial=0)),
+        instances_most=most_at_once(lives),
         gpu_hours=gpu_hours,
         cost=gpu_hours * pool.cost_per_gpu_hour if pool.cost_per_gpu_hour else None,
     )
+
+
+def most_at_once(lives: Sequence[Life]) -> int:
+    """Return how many instances had their GPUs at the same time, at most."""
+    placed = [life for life in lives if life.placed_us is not None]
+    steps = [(life.placed_us or 0, 1) for life in placed]
+    steps += [(life.stopped_us, -1) for life in placed if life.stopped_us is not None]
+    together = np.cumsum(
+        [sum(step for _, step in at) for _, at in groupby(sorted(steps), key=lambda step: step[0])]
+    )
+    return int(together.max(initial=0))
 
 
 def summarize_retries(run: FleetRun) -> RetrySummary | None:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from replay.cluster.fitness import Fitness, fitness
+from replay.cluster.infrastructure import InfrastructureSummary, most_at_once, summarize_infrastructure
 from replay.plan.side_by_side import UNANSWERED, mark_unanswered, side_by_side
 from replay.simulation_command import SimulationOptions, judge, simulated_of
-from replay.timeline.watch import Usage, counted, watched
+from replay.timeline.watch import POINTS, Usage, watched
+from replay.timeline.watch_fleet import watched_fleet
 from replay.trace.distribution import Distribution
 from replay.trace.pacing import pacing_of
 from replay.trace.simulation_summary import Summary, has_idle_end, summarize
@@ -22,10 +24,14 @@ from traces.errors import ConfigError
 
 if TYPE_CHECKING:
     from replay.twin.config import TwinConfig
+    from sim.cluster.config import Pool
     from traces import Trace
 
 
 OFFERED = "  offered"
+INSTANCES_MOST = "  most at once"
+COSTS = ("GPU-hours", "cost", "instances", INSTANCES_MOST, "size changes", "failures")
+"""Rows of clusters that cost something, or whose size changes."""
 IDLE_END = "requests/s: over the whole run; at its end the last answers come and no request is sent"
 """What explains a throughput below the rate that was sent."""
 
@@ -55,6 +61,17 @@ class VariantResult:
     usage: Usage
     simulated: Trace
     score: Fitness | None = None
+    infrastructure: InfrastructureSummary | None = None
+    instances_most: int = 0
+
+    @property
+    def is_about_cost(self) -> bool:
+        """Whether what the instances cost, or how many there are, is part of the answer."""
+        cluster = self.variant.twin.cluster
+        if cluster is None or self.infrastructure is None:
+            return False
+        varies = cluster.failures is not None or any(pool.autoscaler is not None for pool in cluster.pools)
+        return varies or bool(cluster.node_pools) or self.infrastructure["cost"] is not None
 
 
 def simulate_variant(variant: Variant, options: SimulationOptions) -> VariantResult:
@@ -68,19 +85,25 @@ def simulate_variant(variant: Variant, options: SimulationOptions) -> VariantRes
         max_concurrency=options.max_concurrency,
         simulates_rounds=twin.cluster is not None,
     )
-    done = simulated_of(trace, twin, pacing, options=options)
-    simulated, simulation = done.trace, done.simulation
+    done = simulated_of(trace, twin, pacing, options=options, points=POINTS)
+    simulated, simulation, fleet = done.trace, done.simulation, done.fleet
     summary = summarize(
         simulation, simulated, engine=twin.engine, slo_us=options.slo_us, measured=options.measured
     )
     judge(summary, trace, done, twin, pacing)
-    duration_us = simulation.duration_us
-    if twin.cluster is None:
-        usage = watched(trace, twin, pacing, duration_us=duration_us)
-    else:
-        usage = counted(simulation.outcomes, duration_us=duration_us, num_seats=twin.num_seats)
     score = fitness(summary, options.fitness_weights) if options.fitness_weights else None
-    return VariantResult(variant=variant, summary=summary, usage=usage, simulated=simulated, score=score)
+    if twin.cluster is None or fleet is None:
+        usage = watched(trace, twin, pacing, duration_us=simulation.duration_us)
+        return VariantResult(variant=variant, summary=summary, usage=usage, simulated=simulated, score=score)
+    return VariantResult(
+        variant=variant,
+        summary=summary,
+        usage=watched_fleet(fleet, twin.cluster),
+        simulated=simulated,
+        score=score,
+        infrastructure=summarize_infrastructure(fleet, twin.cluster),
+        instances_most=most_at_once(fleet.result.infrastructure.lives),
+    )
 
 
 def check_for_variants(options: SimulationOptions) -> None:
@@ -109,6 +132,7 @@ def document(results: Sequence[VariantResult]) -> dict[str, object]:
                 **_in_use(each),
                 **each.summary,
                 "fitness": each.score,
+                "infrastructure": each.infrastructure,
             }
             for each in results
         ],
@@ -121,15 +145,16 @@ def _in_use(result: VariantResult) -> dict[str, object]:
     return {
         "seats_in_use": {"mean": float(usage.running.mean()), "max": float(usage.running.max(initial=0))},
         "num_seats": usage.num_seats,
+        "num_seats_up_mean": usage.num_seats if usage.seats_up is None else usage.seats_up,
         "kv_usage_frac": None if kv is None else {"mean": float(kv.mean()), "max": float(kv.max(initial=0))},
-        "waits_for": usage.waits_for(),
+        "waits_for": usage.waits_for,
     }
 
 
 def table(results: Sequence[VariantResult], *, width: int | None) -> str:
     """Return the variants side by side, a column each; ``width``: of the terminal, None for no limit."""
     columns = [_column(each) for each in results]
-    empty = {"failed": "", OFFERED: "-"}
+    empty = {"failed": "", OFFERED: "-", **dict.fromkeys(COSTS, "-")}
     unsaid = {name for name, nothing in empty.items() if all(each[name] == nothing for each in columns)}
     columns = [{name: cell for name, cell in each.items() if name not in unsaid} for each in columns]
     unanswered = [each.variant.twin.is_unanswered for each in results]
@@ -159,18 +184,49 @@ def _column(result: VariantResult) -> dict[str, str]:
         **_times("TTFT", summary["ttft_us"]),
         **_times("TPOT", summary["tpot_us"]),
         **_times("E2E", summary["e2e_us"]),
-        "seats in use": f"{usage.running.mean():.3g} of {usage.num_seats:,}",
+        "seats in use": f"{usage.running.mean():.3g} of {_seats(usage)}",
         "  at most": f"{usage.running.max(initial=0):,.0f}",
         "KV in use": "-" if kv is None else f"{kv.mean():.1%}",
         "  KV at most": "-" if kv is None else f"{kv.max(initial=0):.1%}",
         "preemptions": f"{summary['num_preemptions']:,}",
         "prefix hits": _percent(summary["prefix_hit_frac"]),
     }
+    cells |= _costs(result)
     if (good := summary["goodput"]) is not None:
         cells["within SLO"] = _percent(good["good_frac"])
     if result.score is not None:
         cells["fitness"] = f"{result.score['score']:.4g}"
-    return {**cells, "queue waits for": usage.waits_for(), "verdict": summary["verdict"] or "-"}
+    return {**cells, "queue waits for": usage.waits_for or "-", "verdict": summary["verdict"] or "-"}
+
+
+def _seats(usage: Usage) -> str:
+    """Return the seats that there are: where instances come and go, those of instances that serve, on average."""
+    if usage.seats_up is None or round(usage.seats_up) == usage.num_seats:
+        return f"{usage.num_seats:,}"
+    return _number(usage.seats_up)
+
+
+def _costs(result: VariantResult) -> dict[str, str]:
+    """Return what the instances of a variant cost and how many they are, ``-`` where nobody asks."""
+    parts = result.infrastructure
+    if parts is None or not result.is_about_cost:
+        return dict.fromkeys(COSTS, "-")
+    cost = parts["cost"]
+    mean = sum(each["instances_mean"] or 0.0 for each in parts["pools"])
+    scales = any(pool.autoscaler is not None for pool in _pools(result))
+    return {
+        "GPU-hours": _number(parts["gpu_hours"]),
+        "cost": "-" if cost is None else f"{cost:,.2f}",
+        "instances": f"{mean:.4g}",
+        INSTANCES_MOST: f"{result.instances_most:,}",
+        "size changes": f"{len(parts['scaling']):,}" if scales else "-",
+        "failures": f"{parts['num_failures']:,}" if parts["num_failures"] else "-",
+    }
+
+
+def _pools(result: VariantResult) -> Sequence[Pool]:
+    cluster = result.variant.twin.cluster
+    return () if cluster is None else cluster.pools
 
 
 def _times(name: str, values: Distribution) -> dict[str, str]:

@@ -239,12 +239,10 @@ def _in_use(run: RunPage) -> Section:
                 caption=f"{run.summary['num_preemptions']:,} preemptions.",
             )
         )
-    waits = usage.waits_for()
-    lead = (
-        "Hardly any request waits for longer than for the step in progress."
-        if waits == "none"
-        else f"Requests that wait do so for {waits}."
-    )
+    lead = {
+        None: "What requests wait for is not known.",
+        "none": "Hardly any request waits for longer than for the step in progress.",
+    }.get(usage.waits_for, f"Requests that wait do so for {usage.waits_for}.")
     return Section(title="In use", anchor="use", lead=lead, parts=[Figures(figures=figures)])
 
 

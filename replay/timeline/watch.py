@@ -34,24 +34,40 @@ Resource = Literal["seats", "KV blocks", "step time", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What was in use, at evenly spaced times (µs). ``kv_frac``: share of the KV blocks; None where nobody looked."""
+    """What was in use, at evenly spaced times (µs). ``kv_frac``: share of the KV blocks; None where nobody looked.
+
+    ``waits_for``: what requests in the queue wait for, None where that is not known. ``seats_up``: of ``num_seats``,
+    those of instances that served, on average; None where it is all of them.
+    """
 
     time_us: Floats
     running: Floats
     waiting: Floats
     kv_frac: Floats | None
     num_seats: int
+    waits_for: Resource | None = None
+    seats_up: float | None = None
 
-    def waits_for(self) -> Resource:
-        """Return what requests wait for: the resource that is short most often, ``none`` where little is."""
-        waits = self.waiting > 0
-        seats = waits & (self.running >= self.num_seats)
-        kv = np.zeros_like(waits) if self.kv_frac is None else waits & ~seats & (self.kv_frac >= FULL)
-        shares = {"seats": seats.mean(), "KV blocks": kv.mean()}
-        most = max(shares, key=lambda name: shares[name])
-        if shares[most] >= OFTEN:
-            return "seats" if most == "seats" else "KV blocks"
-        return "step time" if (waits & ~seats & ~kv).mean() >= MOSTLY else "none"
+
+def short_of(
+    *,
+    waiting: NDArray[np.generic],
+    running: NDArray[np.generic],
+    kv_frac: Floats | None,
+    num_seats: int,
+) -> Resource:
+    """Return what the requests of one server wait for: what is short most often, ``none`` where little is.
+
+    All arrays [T], looks at the server; ``kv_frac`` None: its cache is unbounded.
+    """
+    waits = waiting > 0
+    seats = waits & (running >= num_seats)
+    kv = np.zeros_like(waits) if kv_frac is None else waits & ~seats & (kv_frac >= FULL)
+    shares = {"seats": seats.mean(), "KV blocks": kv.mean()}
+    most = max(shares, key=lambda name: shares[name])
+    if shares[most] >= OFTEN:
+        return "seats" if most == "seats" else "KV blocks"
+    return "step time" if (waits & ~seats & ~kv).mean() >= MOSTLY else "none"
 
 
 def watched(
@@ -73,15 +89,21 @@ def watched(
         view = engine.view()
         rows[:, place] = view.num_running, view.num_waiting, view.kv_cache_usage_frac
     running, waiting, kv_frac = rows
+    num_seats = twin.engine.max_num_seqs
     return Usage(
-        time_us=times, running=running, waiting=waiting, kv_frac=kv_frac, num_seats=twin.engine.max_num_seqs
+        time_us=times,
+        running=running,
+        waiting=waiting,
+        kv_frac=kv_frac,
+        num_seats=num_seats,
+        waits_for=short_of(waiting=waiting, running=running, kv_frac=kv_frac, num_seats=num_seats),
     )
 
 
 def counted(outcomes: Outcomes, *, duration_us: int, num_seats: int, points: int = POINTS) -> Usage:
     """Return how many requests ran and waited in a run, from their outcomes: of a cluster, all instances together.
 
-    A preempted request counts as running.
+    A preempted request counts as running. What the queue waits for cannot be told from that.
     """
     times = _times(duration_us, points)
     known = (outcomes.scheduled_us >= 0) & (outcomes.status == Status.OK)

@@ -34,6 +34,9 @@ SCHEMA_VERSION = 1
 COLUMN = 9
 """Width of a column of figures: the table fits into 60 columns."""
 
+NO_ANSWER = "how much of the CPU's work async scheduling hides is not known for this twin (see the note)"
+"""What a run says whose twin cannot answer what was asked of it."""
+
 Verdict = Literal["stable", "near saturation", "overloaded"]
 
 
@@ -261,14 +264,15 @@ def _kv_offload(simulation: Simulation, trace: Trace, engine: EngineConfig | Non
     )
 
 
-def table(summary: Summary) -> str:
-    """Return the summary as lines for a terminal."""
+def table(summary: Summary, *, is_unanswered: bool = False) -> str:
+    """Return the summary as lines for a terminal; ``is_unanswered``: the twin cannot answer what was asked."""
     counts = ", ".join(f"{count:,} {status}" for status, count in summary["num_by_status"].items())
     seconds = summary["duration_us"] / 1e6
     cpu = summary["engine_cpu_s"]
     faster = f", {seconds / cpu:,.0f} times faster than real time" if cpu > 0 else ""
     hit = summary["prefix_hit_frac"]
     facts = [
+        *([("* no answer", NO_ANSWER)] if is_unanswered else []),
         ("requests", counts or "none"),
         ("simulated", f"{four_digits(seconds)} s in {four_digits(cpu)} s of CPU{faster}"),
         *_offered(summary),

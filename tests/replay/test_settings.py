@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +14,10 @@ from hypothesis import strategies as st
 import vtwin
 from replay.plan.side_by_side import UNANSWERED, mark_unanswered, side_by_side
 from replay.plan.variants import IDLE_END
-from replay.timeline.watch import Usage, counted, watched
+from replay.timeline.watch import counted, short_of, watched
 from replay.trace.pacing import pacing_of
 from replay.trace.simulate import simulate_trace
+from replay.trace.simulation_summary import NO_ANSWER
 from replay.twin.config import load_config
 from replay.twin.keys.overlay import Setting, parse_settings, split_values, variants_of
 from replay.units import shown_time
@@ -331,19 +333,73 @@ def test_what_is_in_use_agrees_with_the_requests_own_times(folder: Path) -> None
 def test_the_queue_waits_for_what_is_short() -> None:
     ones = np.ones(10)
 
-    def usage(running: float, kv: float, waiting: float = 1.0) -> Usage:
-        return Usage(
-            time_us=np.arange(10.0),
-            running=running * ones,
-            waiting=waiting * ones,
-            kv_frac=kv * ones,
-            num_seats=8,
-        )
+    def short(running: float, kv: float, waiting: float = 1.0) -> str:
+        return short_of(waiting=waiting * ones, running=running * ones, kv_frac=kv * ones, num_seats=8)
 
-    assert usage(8, 0.5).waits_for() == "seats"
-    assert usage(5, 0.97).waits_for() == "KV blocks"
-    assert usage(5, 0.5).waits_for() == "step time"
-    assert usage(8, 0.97, waiting=0).waits_for() == "none"
+    assert short(8, 0.5) == "seats"
+    assert short(5, 0.97) == "KV blocks"
+    assert short(5, 0.5) == "step time"
+    assert short(8, 0.97, waiting=0) == "none"
+
+
+@pytest.mark.parametrize(("seats", "blocks", "waits"), [(64, 40, "KV blocks"), (3, 2000, "seats")])
+@pytest.mark.usefixtures("folder")
+def test_a_cluster_waits_for_what_one_server_with_its_share_of_the_load_waits_for(
+    capsys: pytest.CaptureFixture[str], seats: int, blocks: int, waits: str
+) -> None:
+    settings = ("--set", f"engine.max_num_seqs={seats},128", "--set", f"engine.num_gpu_blocks={blocks}")
+    load = ("run", "--config", "twin.yaml", "--prompt-tokens", "60", "--output-tokens", "100")
+    for rate, more in (("60", ()), ("120", ("--instances", "2"))):
+        found: Any = document(capsys, *load, "--rate", rate, "--num-requests", "300", *more, *settings)
+        first = found["variants"][0]
+        assert first["waits_for"] == waits
+        assert (first["num_preemptions"] > 0) is (waits == "KV blocks")
+
+
+SCALED = """\
+cluster:
+  instances: 1
+  routing: {policy: least-loaded}
+  cost_per_gpu_hour: 3600
+  startup: {loading_us: 300000}
+  autoscaler: {policy: target, target: 6, max_instances: 4, interval_us: 200000, down_window_us: 1000000}
+"""
+
+
+def test_variants_of_an_autoscaler_say_what_they_cost(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "twin.yaml").write_text(CONFIG + SCALED)
+    load = (
+        *("run", "--config", "twin.yaml", "--rate", "100", "--num-requests", "400"),
+        *("--output-tokens", "40", "--prompt-tokens", "60"),
+    )
+    asked = (*load, "--set", "cluster.autoscaler.max_instances=1,4")
+    found: Any = document(capsys, *asked)
+    small, large = found["variants"]
+    single: Any = document(capsys, *load)
+    alone = single["infrastructure"]
+    assert large["infrastructure"] == alone
+    assert large["ttft_us"] == single["ttft_us"]
+    most = alone["pools"][0]["instances_most"]
+    assert most > 1
+    assert small["num_seats_up_mean"] == 16
+    # Seats of instances that load the model are paid for and serve nobody.
+    mean = alone["pools"][0]["instances_mean"]
+    assert 16 < large["num_seats_up_mean"] < 16 * mean < large["num_seats"] == 64
+    assert vtwin.main([*asked]) == 0
+    rows = {line[:17].strip(): line[17:].split() for line in capsys.readouterr().out.splitlines()}
+    assert rows["most at once"] == ["1", str(most)]
+    assert rows["size changes"] == ["0", str(len(alone["scaling"]))]
+    assert rows["cost"][1] == f"{alone['cost']:,.2f}"
+    assert "failures" not in rows
+
+
+@pytest.mark.usefixtures("folder")
+def test_one_run_without_an_answer_says_so_where_its_figures_are(capsys: pytest.CaptureFixture[str]) -> None:
+    for value, is_told in (("true", True), ("false", False)):
+        assert vtwin.main([*RUN, "--set", f"engine.async_scheduling={value}"]) == 0
+        assert (NO_ANSWER in capsys.readouterr().out) is is_told
 
 
 @pytest.mark.parametrize(

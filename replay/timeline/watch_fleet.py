@@ -1,0 +1,100 @@
+"""What a cluster had in use while it ran: requests, the seats that were up, and what its queues wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replay.timeline.watch import Usage, counted, short_of
+
+if TYPE_CHECKING:
+    from replay.cluster.simulate import FleetRun
+    from replay.timeline.watch import Resource
+    from sim.cluster.config import ClusterConfig
+    from sim.cluster.infrastructure.lives import Life
+
+
+def watched_fleet(run: FleetRun, cluster: ClusterConfig) -> Usage:
+    """Return what a cluster had in use over a run; ``waits_for`` is None unless its instances were looked at."""
+    result = run.result
+    num_seats = sum(pool.num_slots * pool.engine.max_num_seqs for pool in cluster.pools)
+    usage = counted(result.outcomes, duration_us=result.duration_us, num_seats=num_seats)
+    return replace(usage, seats_up=seats_up(run, cluster), waits_for=_waits_for(run, cluster))
+
+
+def seats_up(run: FleetRun, cluster: ClusterConfig) -> float | None:
+    """Return the seats of the instances that served, on average over the run; None of a run that took no time."""
+    end_us = run.result.duration_us
+    if end_us <= 0:
+        return None
+    served_us = sum(
+        cluster.pools[life.pool].engine.max_num_seqs * max(0, up_to - up_from)
+        for life in run.result.infrastructure.lives
+        for up_from, up_to in _spans_up(life, end_us)
+    )
+    return served_us / end_us
+
+
+def _spans_up(life: Life, end_us: int) -> list[tuple[int, int]]:
+    """Return when a life's instance served, in µs: from when it was ready, without the times that it was down."""
+    if life.ready_us is None:
+        return []
+    spans, begin = [], life.ready_us
+    last = end_us if life.stopped_us is None else min(life.stopped_us, end_us)
+    for failed_us, again_us in life.downs:
+        spans.append((begin, min(failed_us, last)))
+        begin = last if again_us is None else max(again_us, begin)
+    return [*spans, (begin, last)]
+
+
+def _waits_for(run: FleetRun, cluster: ClusterConfig) -> Resource | None:
+    """Return what most of the queued time is spent waiting for, each instance judged as a server of its own.
+
+    None where nobody looked, and where requests are queued at the gateway for longer than at the instances.
+    """
+    result, seen = run.result, run.result.over_time
+    if seen is None:
+        return None
+    gaps_us = np.diff(seen.time_us, prepend=0).astype(np.float64)
+    queued_us: dict[Resource, float] = {}
+    for number, instance in enumerate(result.instances):
+        up = _is_up(
+            [life for life in result.infrastructure.lives if life.instance == number],
+            seen.time_us,
+            result.duration_us,
+        )
+        if not up.any():
+            continue
+        blocks = int(seen.num_blocks[number])
+        waiting = seen.num_waiting[up, number]
+        short = short_of(
+            waiting=waiting,
+            running=seen.num_running[up, number],
+            kv_frac=1 - seen.num_free_blocks[up, number] / blocks if blocks else None,
+            num_seats=cluster.pools[instance.pool].engine.max_num_seqs,
+        )
+        queued_us[short] = queued_us.get(short, 0.0) + float((waiting * gaps_us[up]).sum())
+    if not queued_us or (cluster.flow_control is not None and _at_gateway_us(run) > sum(queued_us.values())):
+        return None
+    return max(queued_us, key=lambda short: queued_us[short])
+
+
+def _is_up(lives: Sequence[Life], time_us: NDArray[np.int64], end_us: int) -> NDArray[np.bool_]:
+    """Return at which times an instance served, bool [T]."""
+    up = np.zeros(len(time_us), np.bool_)
+    for life in lives:
+        for up_from, up_to in _spans_up(life, end_us):
+            up |= (time_us >= up_from) & (time_us <= up_to)
+    return up
+
+
+def _at_gateway_us(run: FleetRun) -> float:
+    """Return how long requests were in the gateway's queue, all together, in µs."""
+    result = run.result
+    gone_us = np.where(result.dispatched_us >= 0, result.dispatched_us, result.left_us)
+    gone_us = np.where(gone_us >= 0, gone_us, result.duration_us)
+    return float(np.maximum(gone_us - result.admitted_us, 0)[result.admitted_us >= 0].sum())

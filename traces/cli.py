@@ -235,8 +235,10 @@ def export_table(
     """Write a trace as one flat table, for pandas, a spreadsheet or SQL."""
     from traces.errors import ConfigError
     from traces.exporters.table import write_table
+    from traces.files.overwrite import refuse_name_of_trace
     from traces.importers.recorded import read_recorded
 
+    refuse_name_of_trace(output)
     if output.exists() and not overwrite:
         raise ConfigError(f"--output: {output} is there already, expected another place, or --overwrite")
     recorded = read_recorded(trace)

@@ -118,3 +118,34 @@ def test_an_export_replaces_nothing_by_itself_and_knows_its_two_endings(
     assert vtwin.main(["trace", "export", "bench.json", "--output", "t.csv", "--overwrite"]) == 0
     assert vtwin.main(["trace", "export", "bench.json", "--output", "t.xlsx"]) == 2
     assert "ends in .csv or .parquet" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["export", "s", "--output", "s.parquet"],
+        ["export", "s", "--output", "s.parquet", "--overwrite"],
+        ["export", "s", "--output", "s.csv", "--overwrite"],
+        ["export", "s", "--output", "s.itl.csv"],
+        ["convert", "s", "--from", "tracev2", "--to", "azure", "--output", "s.csv"],
+        ["convert", "s", "--from", "tracev2", "--to", "spec", "--output", "s.yaml"],
+    ],
+)
+def test_an_export_takes_no_name_of_a_traces_own_files(
+    capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    assert vtwin.main(["trace", "convert", "azure.csv", "--from", "azure", "--output", "s"]) == 0
+    before = {path.name: path.read_bytes() for path in Path().iterdir() if path.is_file()}
+    capsys.readouterr()
+    assert vtwin.main(["trace", *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "has the name of the trace s (s.yaml is beside it)" in line
+    assert "expected another name, as s_export." in line
+    assert {path.name: path.read_bytes() for path in Path().iterdir() if path.is_file()} == before
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_export_may_have_the_name_of_a_yaml_that_is_no_trace() -> None:
+    assert vtwin.main(["trace", "export", "azure.csv", "--output", "twin.csv"]) == 0
+    assert vtwin.main(["trace", "export", "azure.csv", "--output", "azure.parquet"]) == 0

@@ -111,7 +111,7 @@ def test_a_run_too_short_for_queues_to_grow_is_told(config: Path) -> None:
     assert notes[0].startswith("60 requests take only ")
     assert notes[1] is None
     with_seats = [short_run_note(capacity, number, num_seats=1000) for number in (60, 2000)]
-    assert [note and note.endswith("--num-requests 10,000 is better") for note in with_seats] == [True, True]
+    assert [note and note.endswith("--num-requests 10000 is better") for note in with_seats] == [True, True]
     assert [note and "few for 1,000 seats" in note for note in with_seats] == [False, True]
 
 

@@ -159,7 +159,8 @@ class ProcessGroup:
     async def execute(self, start_ns: int) -> RunFacts:
         """Let all begin at one moment and wait for the last (see ``Executor``)."""
         cpu_before = time.process_time()
-        self._progress.start_ns = start_ns
+        for progress in (self._progress, *self._sum.each):
+            progress.start_ns = start_ns
         self._tell_all(Start(start_ns=start_ns))
         listening = [
             asyncio.create_task(self._listen(place, member)) for place, member in enumerate(self._workers)

@@ -68,7 +68,10 @@ def quantiles_of_histogram(histogram: LogHistogram) -> dict[str, float]:
 
 
 def pace_of(times_us: NDArray[np.int64], *, from_start: bool = False) -> Pace:
-    """Return the pace of requests at these times; ``from_start``: the gap before the first counts in the rate, too."""
+    """Return the pace of requests at these times.
+
+    ``from_start``: the gap before the first counts in the rate, too; times count from the run's start.
+    """
     gaps = np.diff(np.sort(times_us))
     if len(gaps) == 0 or gaps.sum() == 0:
         return Pace(rate_per_s=None, gap_cv=None)
@@ -104,7 +107,10 @@ def achieved_pace(plan: SendPlan, progress: Progress) -> Pace:
     """Return the pace at which requests were handed to the socket; of sessions, at which they were begun."""
     if len(progress.paced_ns) == 0 or plan.closed_loop is not None:
         return pace_of(np.array(progress.dispatched_ns, dtype=np.int64) // 1000)
-    return pace_of(np.array(progress.paced_ns, dtype=np.int64) // 1000, from_start=_is_from_start(plan))
+    sent_ns = np.array(progress.paced_ns, dtype=np.int64)
+    if progress.start_ns is None:  # it never began to count
+        return pace_of(sent_ns // 1000)
+    return pace_of((sent_ns - progress.start_ns) // 1000, from_start=_is_from_start(plan))
 
 
 def asked_in_flight(plan: SendPlan) -> int | None:

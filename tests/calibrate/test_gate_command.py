@@ -104,10 +104,15 @@ def test_a_twin_with_other_flags_than_the_server_cannot_be_judged(
     assert f"not comparable: monday: {line}" in capsys.readouterr().out
 
 
-def test_an_unknown_kv_capacity_is_an_obstacle_unless_the_gate_waives_it(here: Path) -> None:
+def test_an_unknown_kv_capacity_is_an_obstacle_unless_the_gate_waives_it(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_trace(observed(workload(60, rate=3, seed=1)), here / "monday")
     (here / "waived.yaml").write_text("require_kv_capacity: false\n" + GATE)
     assert run("--config", "twin.yaml") == 5
+    assert "the server's is not known, the twin's 3000 blocks; with `require_kv_capacity: false`" in " ".join(
+        capsys.readouterr().out.split()
+    )
     assert run("--config", "twin.yaml", gate="waived.yaml") == 0
 
 

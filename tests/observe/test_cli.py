@@ -51,6 +51,8 @@ def test_a_run_ends_well_with_the_document_on_stdout_and_the_rest_on_stderr(
     trace = read_trace(tmp_path / "run")
     assert len(trace) == 10
     assert trace.header.seed == 42
+    last_s = float(trace.column("send_time_us").max()) / 1e6
+    assert client["rate_achieved_per_s"] == pytest.approx(10 / last_s, rel=1e-3)
 
 
 def test_without_json_the_table_is_on_stdout_and_progress_on_stderr(

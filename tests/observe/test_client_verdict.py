@@ -42,10 +42,14 @@ def test_a_client_beyond_one_bound_is_to_blame_by_its_name(
     assert reason == named
 
 
+UPTIME_NS = 5_900 * 10**9
+
+
 def sent(times_ms: list[float], planned: int) -> Progress:
-    progress = Progress(num_planned=planned)
+    """Return a run that began long after the clock's zero, as the system's clock has it."""
+    progress = Progress(num_planned=planned, start_ns=UPTIME_NS)
     progress.num_launched = len(times_ms)
-    progress.paced_ns = array("q", [round(time * MS) for time in times_ms])
+    progress.paced_ns = array("q", [UPTIME_NS + round(time * MS) for time in times_ms])
     return progress
 
 

@@ -31,7 +31,10 @@ EXIT_PROBLEMS: Final = 1
 SCHEMA_VERSION: Final = 1
 _SLOW_BYTES: Final = 100_000_000  # read or written in about two seconds
 
-TraceArgument = Annotated[Path, typer.Argument(metavar="STEM", help="The trace's stem, header or table.")]
+TraceArgument = Annotated[
+    Path,
+    typer.Argument(metavar="STEM", help="The trace's stem, header or table, or a public file of requests."),
+]
 OutputOption = Annotated[
     Path, typer.Option(metavar="STEM", help="Where to write; Parquet if it ends in .parquet, else CSV.")
 ]
@@ -49,11 +52,14 @@ def check(
     trace: TraceArgument,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
-    """List everything that is wrong with a trace; exit code 1 if anything is, 3 if there is no trace."""
-    from traces.files.check import check_trace
+    """List everything that is wrong with a trace; exit code 1 if anything is, 3 if there is no trace.
+
+    Of a public file only the first fault is told, with exit code 3.
+    """
+    from traces.importers.recorded import check_recorded
 
     with _working("reading", trace):
-        problems = check_trace(trace)
+        problems = check_recorded(trace)
     if as_json:
         rows = [{"file": p.file, "row": p.row, "column": p.column, "message": p.message} for p in problems]
         _print_json({"schema_version": SCHEMA_VERSION, "num_problems": len(rows), "problems": rows})
@@ -74,11 +80,11 @@ def info(
     """Describe a trace: how many requests, how fast, how long, how cacheable, and what became of them."""
     from dataclasses import asdict
 
-    from traces.files.read import read_trace
+    from traces.importers.recorded import read_recorded
     from traces.trace_summary import summarize_trace
 
     with _working("reading", trace):
-        summary = summarize_trace(read_trace(trace))
+        summary = summarize_trace(read_recorded(trace, events=True))
     if as_json:
         _print_json({"schema_version": SCHEMA_VERSION, **asdict(summary)})
     else:

@@ -15,7 +15,7 @@ from traces.conversion import SourceFormat
 from traces.exporters.target import TargetFormat
 from traces.strict.escape import terminal
 from traces.strict.secrets import redact_command
-from traces.units import four_digits, parse_seconds, terminal_width
+from traces.units import counted, four_digits, parse_seconds, terminal_width
 from traces.workload.options import WorkloadOptions, with_workload_options
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def convert(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from traces.exporters import export
 
     path = export(trace, to, output)
-    typer.echo(terminal(f"{len(trace):,} requests -> {path}"), err=True)
+    typer.echo(terminal(f"{counted(len(trace), 'request')} -> {path}"), err=True)
     if to == "spec":
         comments = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("# ")]
         typer.echo(
@@ -249,7 +249,7 @@ def export_table(
         raise ConfigError(f"--output: {output} is there already, expected another place, or --overwrite")
     recorded = read_recorded(trace)
     write_table(recorded, output, metrics=metrics)
-    typer.echo(terminal(f"{len(recorded):,} requests -> {output}"), err=True)
+    typer.echo(terminal(f"{counted(len(recorded), 'request')} -> {output}"), err=True)
 
 
 def describe(summary: Summary, *, width: int | None = None) -> list[str]:
@@ -261,10 +261,10 @@ def describe(summary: Summary, *, width: int | None = None) -> list[str]:
         ("warmup requests", f"{summary.num_warmup:,}" if summary.num_warmup else None),
         ("events", f"{summary.num_events:,}" if summary.num_events else None),
         ("span", _rounded(summary.span_us, unit="s", scale=1e-6)),
-        ("arrival rate", _rounded(summary.rate_per_s, unit="requests/s")),
+        ("arrival rate", _per_s(summary.rate_per_s)),
         ("CV of the gaps", _rounded(summary.gap_cv, unit="")),
         ("duration", _rounded(summary.duration_us, unit="s", scale=1e-6)),
-        ("throughput", _rounded(summary.request_throughput, unit="requests/s")),
+        ("throughput", _per_s(summary.request_throughput)),
         ("", _rounded(summary.output_token_throughput, unit="output tokens/s")),
         ("closed loop", f"{summary.concurrency:,} users" if summary.concurrency else None),
         ("prefix groups", f"{summary.num_prefix_groups:,}" if summary.num_prefix_groups else None),
@@ -325,6 +325,10 @@ def _rounded(value: float | None, *, unit: str, scale: float = 1.0) -> str | Non
     return None if value is None else f"{four_digits(value * scale)} {unit}".rstrip()
 
 
+def _per_s(rate: float | None) -> str | None:
+    return None if rate is None else counted(rate, "request/s", written=four_digits(rate))
+
+
 def _write(trace: Trace, output: Path, *, dialect: Literal["vtwin", "blis"], overwrite: bool) -> None:
     from traces.files.overwrite import note_replaced
     from traces.files.write import write_trace
@@ -333,7 +337,9 @@ def _write(trace: Trace, output: Path, *, dialect: Literal["vtwin", "blis"], ove
         typer.echo(terminal(f"note: {note}"), err=True)
     command = redact_command(["vtwin", *sys.argv[1:]], os.environ)
     paths = write_trace(trace.with_header(command=command), output, dialect=dialect)
-    typer.echo(terminal(f"{len(trace):,} requests -> {', '.join(str(path) for path in paths)}"), err=True)
+    typer.echo(
+        terminal(f"{counted(len(trace), 'request')} -> {', '.join(str(path) for path in paths)}"), err=True
+    )
 
 
 def _print_json(document: object) -> None:

@@ -94,6 +94,7 @@ RARELY = (200_000, 20, 20)
 """How seldom that collector looks, for all others: imports make a great many objects, all of which stay in use."""
 CLICK_MESSAGES = {
     r"(?<=': )('.*'|\S+) is not a valid (float|integer)\.": r"got \1, expected a \2",
+    r"(Did you mean [^?]*\?)\)? \(?Did you mean [^?]*\?\)?": r"\1",  # typer's, then click's own
     r"expected a float": "expected a number",
     r"expected a integer": "expected an integer",
     r"(?<=': )('.*'|\S+) is not in the range (\S+)<=x<=(\S+)\.": r"got \1, expected \2 to \3",

@@ -307,6 +307,27 @@ def test_a_usage_error_speaks_as_the_other_errors_do(
     assert f"UsageError: Invalid value for {said}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["runn"], "UsageError: No such command 'runn'. Did you mean 'run'? (see vtwin --help)"),
+        (
+            ["trace", "inf"],
+            "UsageError: No such command 'inf'. Did you mean 'info'? (see vtwin trace --help)",
+        ),
+        (
+            ["fleet", "whatiff"],
+            "UsageError: No such command 'whatiff'. Did you mean 'whatif'? (see vtwin fleet --help)",
+        ),
+    ],
+)
+def test_a_misspelt_command_is_told_the_right_one_once(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert vtwin.main(arguments) == vtwin.EXIT_USAGE
+    assert capsys.readouterr().err == f"{said}\n"
+
+
 SMALL_TWIN = """\
 latency:
   model: blackbox

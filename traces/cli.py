@@ -15,7 +15,7 @@ from traces.conversion import SourceFormat
 from traces.exporters.target import TargetFormat
 from traces.strict.escape import terminal
 from traces.strict.secrets import redact_command
-from traces.units import four_digits, parse_seconds, terminal_width
+from traces.units import counted, four_digits, parse_seconds, terminal_width
 from traces.workload.options import WorkloadOptions, with_workload_options
 
 if TYPE_CHECKING:
@@ -31,7 +31,10 @@ EXIT_PROBLEMS: Final = 1
 SCHEMA_VERSION: Final = 1
 _SLOW_BYTES: Final = 100_000_000  # read or written in about two seconds
 
-TraceArgument = Annotated[Path, typer.Argument(metavar="STEM", help="The trace's stem, header or table.")]
+TraceArgument = Annotated[
+    Path,
+    typer.Argument(metavar="STEM", help="The trace's stem, header or table, or a public file of requests."),
+]
 OutputOption = Annotated[
     Path, typer.Option(metavar="STEM", help="Where to write; Parquet if it ends in .parquet, else CSV.")
 ]
@@ -49,11 +52,14 @@ def check(
     trace: TraceArgument,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
-    """List everything that is wrong with a trace; exit code 1 if anything is, 3 if there is no trace."""
-    from traces.files.check import check_trace
+    """List everything that is wrong with a trace; exit code 1 if anything is, 3 if there is no trace.
+
+    Of a public file only the first fault is told, with exit code 3.
+    """
+    from traces.importers.recorded import check_recorded
 
     with _working("reading", trace):
-        problems = check_trace(trace)
+        problems = check_recorded(trace)
     if as_json:
         rows = [{"file": p.file, "row": p.row, "column": p.column, "message": p.message} for p in problems]
         _print_json({"schema_version": SCHEMA_VERSION, "num_problems": len(rows), "problems": rows})
@@ -74,11 +80,11 @@ def info(
     """Describe a trace: how many requests, how fast, how long, how cacheable, and what became of them."""
     from dataclasses import asdict
 
-    from traces.files.read import read_trace
+    from traces.importers.recorded import read_recorded
     from traces.trace_summary import summarize_trace
 
     with _working("reading", trace):
-        summary = summarize_trace(read_trace(trace))
+        summary = summarize_trace(read_recorded(trace, events=True))
     if as_json:
         _print_json({"schema_version": SCHEMA_VERSION, **asdict(summary)})
     else:
@@ -173,7 +179,7 @@ def convert(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from traces.exporters import export
 
     path = export(trace, to, output)
-    typer.echo(terminal(f"{len(trace):,} requests -> {path}"), err=True)
+    typer.echo(terminal(f"{counted(len(trace), 'request')} -> {path}"), err=True)
     if to == "spec":
         comments = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("# ")]
         typer.echo(
@@ -235,13 +241,15 @@ def export_table(
     """Write a trace as one flat table, for pandas, a spreadsheet or SQL."""
     from traces.errors import ConfigError
     from traces.exporters.table import write_table
+    from traces.files.overwrite import refuse_name_of_trace
     from traces.importers.recorded import read_recorded
 
+    refuse_name_of_trace(output)
     if output.exists() and not overwrite:
         raise ConfigError(f"--output: {output} is there already, expected another place, or --overwrite")
     recorded = read_recorded(trace)
     write_table(recorded, output, metrics=metrics)
-    typer.echo(terminal(f"{len(recorded):,} requests -> {output}"), err=True)
+    typer.echo(terminal(f"{counted(len(recorded), 'request')} -> {output}"), err=True)
 
 
 def describe(summary: Summary, *, width: int | None = None) -> list[str]:
@@ -253,10 +261,10 @@ def describe(summary: Summary, *, width: int | None = None) -> list[str]:
         ("warmup requests", f"{summary.num_warmup:,}" if summary.num_warmup else None),
         ("events", f"{summary.num_events:,}" if summary.num_events else None),
         ("span", _rounded(summary.span_us, unit="s", scale=1e-6)),
-        ("arrival rate", _rounded(summary.rate_per_s, unit="requests/s")),
+        ("arrival rate", _per_s(summary.rate_per_s)),
         ("CV of the gaps", _rounded(summary.gap_cv, unit="")),
         ("duration", _rounded(summary.duration_us, unit="s", scale=1e-6)),
-        ("throughput", _rounded(summary.request_throughput, unit="requests/s")),
+        ("throughput", _per_s(summary.request_throughput)),
         ("", _rounded(summary.output_token_throughput, unit="output tokens/s")),
         ("closed loop", f"{summary.concurrency:,} users" if summary.concurrency else None),
         ("prefix groups", f"{summary.num_prefix_groups:,}" if summary.num_prefix_groups else None),
@@ -317,6 +325,10 @@ def _rounded(value: float | None, *, unit: str, scale: float = 1.0) -> str | Non
     return None if value is None else f"{four_digits(value * scale)} {unit}".rstrip()
 
 
+def _per_s(rate: float | None) -> str | None:
+    return None if rate is None else counted(rate, "request/s", written=four_digits(rate))
+
+
 def _write(trace: Trace, output: Path, *, dialect: Literal["vtwin", "blis"], overwrite: bool) -> None:
     from traces.files.overwrite import note_replaced
     from traces.files.write import write_trace
@@ -325,7 +337,9 @@ def _write(trace: Trace, output: Path, *, dialect: Literal["vtwin", "blis"], ove
         typer.echo(terminal(f"note: {note}"), err=True)
     command = redact_command(["vtwin", *sys.argv[1:]], os.environ)
     paths = write_trace(trace.with_header(command=command), output, dialect=dialect)
-    typer.echo(terminal(f"{len(trace):,} requests -> {', '.join(str(path) for path in paths)}"), err=True)
+    typer.echo(
+        terminal(f"{counted(len(trace), 'request')} -> {', '.join(str(path) for path in paths)}"), err=True
+    )
 
 
 def _print_json(document: object) -> None:

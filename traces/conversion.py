@@ -33,6 +33,8 @@ def convert(
     """
     if source not in SOURCE_FORMATS:
         raise ConfigError(f"--from: got {source!r}, expected one of {', '.join(SOURCE_FORMATS)}")
+    if source == "tracev2":
+        _refuse_public(Path(path))
     if part is not None and source != "guidellm":
         raise ConfigError(f"--part: got it together with --from {source}, expected --from guidellm")
     if cut is not None and source != "servegen":
@@ -58,3 +60,11 @@ def convert(
         return read_public(source, path, part=part)
     check_converted(trace, Path(path))
     return trace
+
+
+def _refuse_public(path: Path) -> None:
+    """Raise ConfigError, naming the format, for a file of another tool that tells itself apart."""
+    from traces.importers.recorded import format_of
+
+    if (source := format_of(path)) is not None:
+        raise ConfigError(f"--from: got tracev2, expected {source}, the format of {path}")

@@ -45,6 +45,18 @@ def four_digits(value: float | None) -> str:
     return "0" if whole == "-0" else whole
 
 
+def counted(number: float, one: str, *, written: str | None = None) -> str:
+    """Return a number with its unit, given in the singular: ``1 request/s``, ``1,200 requests/s``.
+
+    ``written``: the number as it is shown, which decides; its default has commas and all its digits.
+    """
+    written = f"{number:,}" if written is None else written
+    if written in ("1", "-1"):
+        return f"{written} {one}"
+    word, slash, rest = one.partition("/")
+    return f"{written} {word}s{slash}{rest}"
+
+
 TAIL = 0.1
 """A larger share of a run's time after its last request was sent is told beside its throughput."""
 

@@ -20,11 +20,15 @@ def gate_of(
 ) -> tuple[Gate, Baseline | None] | None:
     """Return the gate and what it is held against, read before anything slow is done."""
     from calibrate.ci.baseline import read_baseline
-    from calibrate.gate.gate_file import read_gate
+    from calibrate.gate.gate_file import loose_limits, read_gate
     from traces.errors import ConfigError
+    from traces.strict.escape import terminal
 
     if thresholds is not None:
-        return read_gate(thresholds), None if baseline is None else read_baseline(baseline)
+        gate = read_gate(thresholds)
+        if (warning := loose_limits(gate)) is not None:
+            typer.echo(terminal(f"warning: {thresholds}: {warning}"), err=True)
+        return gate, None if baseline is None else read_baseline(baseline)
     if junit is not None or baseline is not None:
         given = "--baseline" if junit is None else "--junit"
         raise ConfigError(f"{given}: got no --thresholds, expected it: there is no verdict without limits")

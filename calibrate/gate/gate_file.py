@@ -39,6 +39,28 @@ def read_gate(path: str | Path) -> Gate:
     )
 
 
+def loose_limits(gate: Gate) -> str | None:
+    """Return the warning that limits are above 100 %, which is a fraction of 1, None where none is.
+
+    Whoever writes ``fail: 10`` means 10 %, most likely. An error may be as large, so such a gate is no fault.
+    """
+    loose = [
+        f"{limit.metric} {limit.statistic}: {level:g} is {100 * level:,.4g} %"
+        for limit in (*gate.limits, *gate.coefficients, *gate.strata)
+        if (level := limit.warn if limit.fail is None else limit.fail) is not None
+        and level > 1
+        and _is_fraction(limit)
+    ]
+    if not loose:
+        return None
+    return f"limits above 100 %: {', '.join(loose)}; 10 % is 0.1"
+
+
+def _is_fraction(limit: Limit) -> bool:
+    """Say whether a level is a fraction: a rate's plain error, as of preemptions, is in the rate's own unit."""
+    return limit.statistic != "error" or limit.metric.endswith("_frac")
+
+
 def _drifts(root: Section) -> tuple[Limit, ...]:
     """Return how far coefficients may move from the baseline's, as fractions: ``{beta0: {fail: 0.1}}``."""
     section = root.section("coefficients")

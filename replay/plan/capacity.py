@@ -146,12 +146,12 @@ def short_run_note(found: Capacity, num_requests: int, *, num_seats: int = 0) ->
         in_flight = asks / LASTING
         return (
             f"{num_requests:,} requests take only {num_requests / in_flight:.0f} times as long as one of them: the run "
-            f"ends before queues have grown, and the capacity comes out too high. --num-requests {better:,} is better"
+            f"ends before queues have grown, and the capacity comes out too high. --num-requests {better} is better"
         )
     if num_requests < seats_ask:
         return (
             f"{num_requests:,} requests are few for {num_seats:,} seats: a full server may not show within a run. "
-            f"--num-requests {better:,} is better"
+            f"--num-requests {better} is better"
         )
     return None
 

@@ -11,6 +11,7 @@ from replay.plan.evaluation import FAILED, SETTLING, Evaluation
 from replay.plan.json_values import or_null
 from replay.units import shown_time
 from traces.run_slo import RunLimit
+from traces.units import counted
 
 if TYPE_CHECKING:
     from sim.config import EngineConfig
@@ -130,7 +131,7 @@ def _answer(found: Capacity, num_requests: int) -> str:
         return "none: no rate meets the limits"
     sure = "" if found.low is None else f" ({found.low:.3g} to {found.high:.3g})"
     too_high = ", too high: the runs are too short" if num_requests < requests_to_last(found) else ""
-    return f"{found.rate_per_s:.4g} requests/s{sure}{too_high}"
+    return f"{_per_s(found.rate_per_s)}{sure}{too_high}"
 
 
 def _reasons(found: Capacity, limits: Sequence[RunLimit], engine: EngineConfig) -> list[tuple[str, str]]:
@@ -144,7 +145,7 @@ def _reasons(found: Capacity, limits: Sequence[RunLimit], engine: EngineConfig) 
         breaks = "none up to what the server serves at most"
     else:
         breaks = "failed requests (more than 1 %)" if found.limiting == FAILED else found.limiting
-    most = f"{found.ceiling_per_s:.4g} requests/s, whatever the latencies"
+    most = f"{_per_s(found.ceiling_per_s)}, whatever the latencies"
     facts = [("breaks first", breaks), ("serves at most", most)]
     return facts if found.binding is None else [*facts, *_bound(found.binding, engine)]
 
@@ -169,7 +170,12 @@ def _bound(binding: Binding, engine: EngineConfig) -> list[tuple[str, str]]:
 
 def _simulated(found: Capacity, num_requests: int) -> str:
     draws = f"{found.num_parts} seeds of " if found.is_by_seeds else ""
-    return f"{draws}{num_requests:,} requests at {len(found.evaluations)} rates, the first {SETTLING:.0%} not measured"
+    requests, rates = counted(num_requests, "request"), counted(len(found.evaluations), "rate")
+    return f"{draws}{requests} at {rates}, the first {SETTLING:.0%} not measured"
+
+
+def _per_s(rate: float) -> str:
+    return counted(rate, "request/s", written=f"{rate:.4g}")
 
 
 def _curve(found: Capacity, limits: Sequence[RunLimit]) -> list[str]:

@@ -14,7 +14,7 @@ from calibrate.compare.rates import Rate
 from calibrate.compare.strata import Stratum
 from calibrate.gate.checks import Check, Limit, check, reach
 from calibrate.gate.drift import drift_checks, relative_drift
-from calibrate.gate.gate_file import read_gate
+from calibrate.gate.gate_file import loose_limits, read_gate
 from calibrate.gate.verdict import Baseline, Gate, against, decide, verdict_of
 from traces.errors import ConfigError
 
@@ -288,6 +288,21 @@ def test_the_drifts_interval_holds_the_truth_about_as_often_as_it_says() -> None
         assert found.high is not None
         held += found.low <= 0.2 <= found.high
     assert 430 <= held <= 470
+
+
+def test_limits_above_100_percent_are_told(tmp_path: Path) -> None:
+    file = tmp_path / "gate.yaml"
+    file.write_text(
+        "metrics: {ttft_us: {p99: {warn: 5}}, e2e_us: {mape: {fail: 10, warn: 0.1}, bias: {fail: 1}}}\n"
+        "rates: {num_preemptions: {error: {fail: 20}}, good_frac: {error: {fail: 2}}}\n"
+        "strata: {e2e_us: {mape: {fail: 1.5}}}\ncoefficients: {beta0: {fail: 0.1}, beta1: {fail: 15}}\n"
+    )
+    assert loose_limits(read_gate(file)) == (
+        "limits above 100 %: ttft_us p99: 5 is 500 %, e2e_us mape: 10 is 1,000 %, good_frac error: 2 is 200 %, "
+        "beta1 drift: 15 is 1,500 %, e2e_us mape: 1.5 is 150 %; 10 % is 0.1"
+    )
+    file.write_text("metrics: {e2e_us: {mape: {fail: 1}}}\n")
+    assert loose_limits(read_gate(file)) is None
 
 
 def test_a_gate_on_coefficients_is_read_strictly(tmp_path: Path) -> None:

@@ -55,6 +55,15 @@ def test_equal_traces_pass(here: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "::" not in shown.err
 
 
+def test_a_gate_whose_limits_were_meant_as_percent_is_told_in_one_line(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "gate.yaml").write_text("metrics: {e2e_us: {mape: {fail: 10}}}\n")
+    assert run("--simulated", "same") == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if "100 %" in line]
+    assert said == ["warning: gate.yaml: limits above 100 %: e2e_us mape: 10 is 1,000 %; 10 % is 0.1"]
+
+
 def test_a_server_of_another_speed_fails_and_every_place_says_so(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -104,10 +113,15 @@ def test_a_twin_with_other_flags_than_the_server_cannot_be_judged(
     assert f"not comparable: monday: {line}" in capsys.readouterr().out
 
 
-def test_an_unknown_kv_capacity_is_an_obstacle_unless_the_gate_waives_it(here: Path) -> None:
+def test_an_unknown_kv_capacity_is_an_obstacle_unless_the_gate_waives_it(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_trace(observed(workload(60, rate=3, seed=1)), here / "monday")
     (here / "waived.yaml").write_text("require_kv_capacity: false\n" + GATE)
     assert run("--config", "twin.yaml") == 5
+    assert "the server's is not known, the twin's 3000 blocks; with `require_kv_capacity: false`" in " ".join(
+        capsys.readouterr().out.split()
+    )
     assert run("--config", "twin.yaml", gate="waived.yaml") == 0
 
 

@@ -77,11 +77,16 @@ async def test_who_is_taken_off_an_instance_is_told_in_its_stream() -> None:
 async def test_a_client_that_goes_leaves_the_queue() -> None:
     flow = FlowControl(detector="concurrency", max_concurrency=1)
     async with serving(queue_of(flow)) as server, aiohttp.ClientSession(base_url=server.url) as client:
-        first = asyncio.create_task(client.post("/v1/completions", json=BODY))
-        await asyncio.sleep(0.05)
-        with pytest.raises(TimeoutError):
-            await client.post("/v1/completions", json=BODY, timeout=aiohttp.ClientTimeout(total=0.05))
-        await asyncio.sleep(0.02)
+        started = []
+        for max_tokens in (40, 10):  # one runs, one waits
+            body = {**BODY, "max_tokens": max_tokens}
+            started.append(asyncio.create_task(client.post("/v1/completions", json=body)))
+            while server.twin.num_under_way < len(started):
+                await asyncio.sleep(0.005)
+        started[1].cancel()
+        while server.twin.num_under_way == len(started):
+            await asyncio.sleep(0.005)
         assert server.twin.num_under_way == 1
-        assert (await first).status == 200
+        assert not started[0].done()
+        assert (await started[0]).status == 200
         assert sum(server.twin.metrics[0].finished.values()) == 1

@@ -270,7 +270,7 @@ def test_drafts_are_counted_in_the_summary_and_at_metrics() -> None:
     engine = Engine(config.engine, config.latency, record="none")
     engine.submit(arrival_us=0, prompt_tokens=64, output_tokens=50)
     engine.advance()
-    page = exposition([Metrics()], [engine.view()], engines=[config.engine], model="m")
+    page = exposition([Metrics()], [engine.view()], engines=[config.engine], model="m", num_instances={})
     assert "vllm:spec_decode_num_draft_tokens_total{" in page
     assert "vllm:spec_decode_num_accepted_tokens_total{" in page
     drafts = re.search(r"vllm:spec_decode_num_drafts_total\{.*\} ([\d.]+)", page)

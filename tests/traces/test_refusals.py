@@ -207,8 +207,12 @@ def test_what_is_no_parquet_is_refused_in_one_line(stem: Path) -> None:
 def test_a_missing_file_says_what_was_looked_for(stem: Path) -> None:
     with pytest.raises(TraceError, match=r"got no such trace, expected u.yaml and u.csv \(or .parquet\)"):
         read_trace(stem.with_name("u"))
-    with pytest.raises(TraceError, match=r"got no such trace|without a table"):
+    with pytest.raises(
+        TraceError, match=r"t\.parquet: no such file, expected a trace's stem, header or table, or"
+    ):
         read_trace(f"{stem}.parquet")
+    with pytest.raises(TraceError, match=r"azur\.csv: no such file, expected"):
+        read_trace(stem.with_name("azur.csv"))
     Path(f"{stem}.yaml").unlink()
     with pytest.raises(TraceError, match=r"got a table without a header, expected t\.yaml next to it"):
         read_trace(stem)

@@ -118,3 +118,96 @@ def test_an_export_replaces_nothing_by_itself_and_knows_its_two_endings(
     assert vtwin.main(["trace", "export", "bench.json", "--output", "t.csv", "--overwrite"]) == 0
     assert vtwin.main(["trace", "export", "bench.json", "--output", "t.xlsx"]) == 2
     assert "ends in .csv or .parquet" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["export", "s", "--output", "s.parquet"],
+        ["export", "s", "--output", "s.parquet", "--overwrite"],
+        ["export", "s", "--output", "s.csv", "--overwrite"],
+        ["export", "s", "--output", "s.itl.csv"],
+        ["convert", "s", "--from", "tracev2", "--to", "azure", "--output", "s.csv"],
+        ["convert", "s", "--from", "tracev2", "--to", "spec", "--output", "s.yaml"],
+    ],
+)
+def test_an_export_takes_no_name_of_a_traces_own_files(
+    capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    assert vtwin.main(["trace", "convert", "azure.csv", "--from", "azure", "--output", "s"]) == 0
+    before = {path.name: path.read_bytes() for path in Path().iterdir() if path.is_file()}
+    capsys.readouterr()
+    assert vtwin.main(["trace", *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "has the name of the trace s (s.yaml is beside it)" in line
+    assert "expected another name, as s_export." in line
+    assert {path.name: path.read_bytes() for path in Path().iterdir() if path.is_file()} == before
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_export_may_have_the_name_of_a_yaml_that_is_no_trace() -> None:
+    assert vtwin.main(["trace", "export", "azure.csv", "--output", "twin.csv"]) == 0
+    assert vtwin.main(["trace", "export", "azure.csv", "--output", "azure.parquet"]) == 0
+
+
+SHORT = {
+    "all means": {"backend": "vllm", "completed": 3, "request_throughput": 1.0, "mean_ttft_ms": 12.5},
+    "only E2E": {"completed": 3, "request_throughput": 1.0, "total_input_tokens": 60, "mean_e2el_ms": 12.5},
+}
+"""Results of vllm bench serve without --save-detailed, with and without --percentile-metrics e2el."""
+
+
+@pytest.mark.parametrize("result", SHORT.values(), ids=SHORT)
+@pytest.mark.parametrize(
+    "command",
+    [
+        "calibrate short.json --config twin.yaml --report r",
+        "compare short.json azure.csv",
+        "report short.json --output r.html",
+        "trace info short.json",
+        "trace check short.json",
+        "trace export short.json --output t.csv",
+        "trace convert short.json --from vllm-bench --output t",
+        "replay short.json --config twin.yaml",
+    ],
+)
+def test_a_result_of_vllm_bench_without_its_requests_says_what_it_lacks_everywhere(
+    folder: Path, capsys: pytest.CaptureFixture[str], command: str, result: dict[str, object]
+) -> None:
+    (folder / "short.json").write_text(json.dumps(result))
+    assert vtwin.main(command.split()) == 3
+    line = capsys.readouterr().err.splitlines()[-1]
+    expected = "input_lens: got no list, expected a result of vllm bench serve --save-result --save-detailed"
+    assert f"{expected} (short.json)" in line
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(("file", "number"), [("azure.csv", 2), ("moon.jsonl", 1), ("bench.json", 3)])
+def test_trace_commands_take_a_file_of_another_tool(
+    capsys: pytest.CaptureFixture[str], file: str, number: int
+) -> None:
+    assert vtwin.main(["trace", "info", file, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["num_requests"] == number
+    assert vtwin.main(["trace", "check", file]) == 0
+    assert capsys.readouterr().err == f"{file}: no problems\n"
+
+
+@pytest.mark.parametrize("command", ["info", "check"])
+def test_trace_commands_name_the_command_that_converts(
+    folder: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    (folder / "unknown.csv").write_text("a,b\n1,2\n")
+    (folder / "bad.csv").write_text(AZURE + "noon,1,2\n")
+    assert vtwin.main(["trace", command, "unknown.csv"]) == 3
+    assert "`vtwin trace convert unknown.csv --from FORMAT --output STEM` reads" in capsys.readouterr().err
+    assert vtwin.main(["trace", command, "bad.csv"]) == 3
+    assert "bad.csv:" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("folder")
+def test_convert_names_the_format_of_a_file_that_is_taken_for_a_trace(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert vtwin.main(["trace", "convert", "azure.csv", "--from", "tracev2", "--output", "s"]) == 2
+    assert "--from: got tracev2, expected azure, the format of azure.csv" in capsys.readouterr().err

@@ -15,14 +15,16 @@ if TYPE_CHECKING:
 def export(trace: Trace, target: TargetFormat, path: str | Path) -> Path:
     """Write ``trace`` to ``path`` in another tool's format, whole or not at all; return the path.
 
-    Raises ConfigError for an unknown format or a path that cannot be written, TraceError for a trace that lacks what
-    the format says (times in a closed loop, lengths, outcomes).
+    Raises ConfigError for an unknown format, a path that cannot be written or that has a trace's name, TraceError for a
+    trace that lacks what the format says (times in a closed loop, lengths, outcomes).
     """
     from traces.atomic import atomic_file
+    from traces.files.overwrite import refuse_name_of_trace
 
     if target not in TARGET_FORMATS:
         raise ConfigError(f"--to: got {target!r}, expected one of {', '.join(TARGET_FORMATS)}")
     out = Path(path)
+    refuse_name_of_trace(out)
     text = _document(trace, target, out=out)
     with atomic_file(out, option="--output") as temporary:
         temporary.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What lies where a trace is to be written: nothing, what can be made again, or what was measured."""
+"""What lies where something is to be written: nothing, what can be made again, what was measured, a trace's files."""
 
 from __future__ import annotations
 
@@ -33,6 +33,29 @@ def note_replaced(stem: str | Path, *, overwrite: bool) -> str | None:
     if mode == "real":
         return _refuse(header, "a measured trace", overwrite=overwrite)
     return f"replaces the {_IN_WORDS.get(mode or '', 'older')} trace {header}"
+
+
+def refuse_name_of_trace(path: str | Path) -> None:
+    """Raise ConfigError where a file that is no trace would have the name of one of a trace's own files.
+
+    A second table, or other events, beside a trace's header make the trace unreadable, or change what it says.
+    """
+    base = stem_of(path)
+    header = companion_file(base, ".yaml")
+    if base == Path(path) or not header.is_file():
+        return
+    try:
+        read_header(header)
+    except TraceError:
+        return  # a .yaml of another kind
+    raise ConfigError(
+        f"--output: {path} has the name of the trace {base} ({header.name} is beside it) and would be taken for a part "
+        f"of it, expected another name, as {companion_file(base, '_export' + _ending(Path(path), base))}"
+    )
+
+
+def _ending(path: Path, base: Path) -> str:
+    return path.name.removeprefix(base.name)
 
 
 def _refuse(file: Path, what: str, *, overwrite: bool) -> str:

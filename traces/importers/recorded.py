@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from traces.errors import TraceError
 from traces.importers import PublicFormat, read_public
 from traces.tables.paths import companion_file, stem_of
+from traces.tables.problems import Problem
 from traces.trace import Trace
 
 _HEADS: Final[dict[str, PublicFormat]] = {
@@ -20,6 +23,12 @@ _HEADS: Final[dict[str, PublicFormat]] = {
 
 _HEAD_BYTES: Final = 65_536
 """So much of a JSON file tells what wrote it."""
+_VLLM_BENCH: Final = (
+    ('"input_lens"', '"ttfts"'),
+    ('"mean_ttft_ms"',),
+    ('"request_throughput"', '"total_input_tokens"'),
+)
+"""What a result of vllm bench has: all of one of these. Only the first stand in one saved with --save-detailed."""
 
 
 def read_recorded(path: Path, *, events: bool = False) -> Trace:
@@ -34,16 +43,36 @@ def read_recorded(path: Path, *, events: bool = False) -> Trace:
         return read_public(source, path)
     from traces.files.read import read_trace
 
-    try:
+    with telling_formats(path):
         return read_trace(path, events=events)
+
+
+def check_recorded(path: Path) -> list[Problem]:
+    """Return all that is wrong with a trace; of a file in a public format nothing, where it can be converted.
+
+    Raises TraceError where there is no trace to check, and for a public file its first fault.
+    """
+    source = format_of(path)
+    if source is not None:
+        read_public(source, path)
+        return []
+    from traces.files.check import check_trace
+
+    with telling_formats(path):
+        return check_trace(path)
+
+
+@contextmanager
+def telling_formats(path: Path) -> Iterator[None]:
+    """Have a refusal to read ``path`` as a trace name the command that converts, where it is a file of another kind.
+
+    Raises TraceError.
+    """
+    try:
+        yield
     except TraceError as error:
         if path.suffix not in (".csv", ".json", ".jsonl") or not path.is_file() or has_header(path):
             raise
-        if path.suffix == ".json" and b'"mean_ttft_ms"' in path.read_bytes()[:_HEAD_BYTES]:
-            raise TraceError(
-                f"{path}: got a result of vllm bench without the times of its requests, expected one that was saved "
-                "with --save-detailed"
-            ) from error
         raise TraceError(
             f"{path}: got a file that is neither a trace nor of a known format, expected one of them; "
             f"`vtwin trace convert {path} --from FORMAT --output STEM` reads a format that you name"
@@ -74,8 +103,11 @@ def format_of(path: Path) -> PublicFormat | None:
 
 
 def _is_vllm_bench(path: Path, head: str) -> bool:
-    """Say whether a JSON file is a result of vllm bench: its lists may stand far behind the beginning."""
+    """Say whether a JSON file is a result of vllm bench, detailed or not: its lists may stand far behind the beginning.
+
+    One without its requests' times counts, so that the reader of the format says what it lacks.
+    """
     if not head.lstrip().startswith("{"):
         return False
     text = path.read_text(encoding="utf-8", errors="replace")
-    return '"input_lens"' in text and '"ttfts"' in text
+    return any(all(key in text for key in keys) for keys in _VLLM_BENCH)

@@ -9,6 +9,9 @@ from traces.errors import ConfigError, TraceError
 
 _SUFFIXES = (".itl.csv", ".itl.parquet", ".yaml", ".csv", ".parquet")
 
+_FILES = (".yaml", ".csv", ".parquet", ".json", ".jsonl", ".gz")
+"""Endings of what is meant as a file rather than as a stem."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceFiles:
@@ -44,11 +47,15 @@ def companion_file(stem: Path, suffix: str) -> Path:
 def locate(path: str | Path) -> TraceFiles:
     """Return the files of the trace that ``path`` names by its stem, its header, its table or its events.
 
-    Raises TraceError where header or table is missing, or where two tables could be meant.
+    Raises TraceError where a named file, header or table is missing, or where two tables could be meant.
     """
     stem = stem_of(path)
     header = companion_file(stem, ".yaml")
     table = _table(Path(path), stem)
+    if table is None and Path(path).suffix in _FILES and not Path(path).is_file():
+        raise TraceError(
+            f"{path}: no such file, expected a trace's stem, header or table, or a file of requests"
+        )
     if table is None and not header.is_file():
         raise TraceError(
             f"{path}: got no such trace, expected {header.name} and {stem.name}.csv (or .parquet)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -111,8 +112,17 @@ def test_a_run_too_short_for_queues_to_grow_is_told(config: Path) -> None:
     assert notes[0].startswith("60 requests take only ")
     assert notes[1] is None
     with_seats = [short_run_note(capacity, number, num_seats=1000) for number in (60, 2000)]
-    assert [note and note.endswith("--num-requests 10,000 is better") for note in with_seats] == [True, True]
+    assert [note and note.endswith("--num-requests 10000 is better") for note in with_seats] == [True, True]
     assert [note and "few for 1,000 seats" in note for note in with_seats] == [False, True]
+
+
+def test_one_rate_is_no_rates(config: Path) -> None:
+    twin = candidates_of(config, None, ["engine.max_num_seqs=16"]).tried[0].twin
+    found = find_capacity([drawn(60)], twin, LIMITS, with_binding=False)
+    for rates, said in ((1, "60 requests at 1 rate, "), (2, "60 requests at 2 rates, ")):
+        few = replace(found, evaluations=found.evaluations[:rates])
+        facts = dict(facts_of(few, LIMITS, engine=twin.engine, num_requests=60, lengths=""))
+        assert facts["simulated"].startswith(said)
 
 
 def test_each_row_of_the_table_stands_on_its_line(config: Path, capsys: pytest.CaptureFixture[str]) -> None:

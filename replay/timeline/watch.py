@@ -51,8 +51,8 @@ class Usage:
 
 def short_of(
     *,
-    waiting: NDArray[np.generic],
-    running: NDArray[np.generic],
+    waiting: Floats | NDArray[np.int64],
+    running: Floats | NDArray[np.int64],
     kv_frac: Floats | None,
     num_seats: int,
 ) -> Resource:

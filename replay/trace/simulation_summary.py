@@ -272,7 +272,7 @@ def table(summary: Summary, *, is_unanswered: bool = False) -> str:
     faster = f", {seconds / cpu:,.0f} times faster than real time" if cpu > 0 else ""
     hit = summary["prefix_hit_frac"]
     facts = [
-        *([("* no answer", NO_ANSWER)] if is_unanswered else []),
+        *([("*", f"no answer: {NO_ANSWER}")] if is_unanswered else []),
         ("requests", counts or "none"),
         ("simulated", f"{four_digits(seconds)} s in {four_digits(cpu)} s of CPU{faster}"),
         *_offered(summary),

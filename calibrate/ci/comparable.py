@@ -62,7 +62,9 @@ def _against_twin(server: ServerInfo, twin: TwinConfig, *, kv: bool) -> list[str
     if kv and (blocks is None or blocks != server.num_gpu_blocks):
         there, here = _blocks(server.num_gpu_blocks, "not known"), _blocks(blocks, "unbounded")
         is_known = blocks is not None and server.num_gpu_blocks is not None
-        way_out = "" if is_known else "; with `require_kv_capacity: false` the gate compares them all the same"
+        way_out = (
+            "" if is_known else "; with `require_kv_capacity: false` the gate compares them all the same"
+        )
         lines.append(f"KV capacity unmatched: the server's is {there}, the twin's {here}{way_out}")
     return lines
 

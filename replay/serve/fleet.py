@@ -113,10 +113,9 @@ class RealtimeFleet:
         """Return whether an engine's prefix cache has this content."""
         return self._live.is_cached(hash_id)
 
-    def load_changes(self) -> None:
-        """Have the code loaded that changes of the fleet need, if it has any; this one is worth nothing afterwards."""
-        if self._cluster.changes:
-            self._live.load_changes()
+    def load_removals(self) -> None:
+        """Have the code loaded that takes requests out before their end; this fleet is worth nothing afterwards."""
+        self._live.load_removals()
 
     def forget(self, request: int) -> None:
         """Let go of a request that nobody asks about any more."""

@@ -241,4 +241,4 @@ def _warm_up(realtime: Realtime) -> None:
     realtime.views(now_us)
     realtime.forget(number)
     if isinstance(realtime, RealtimeFleet):
-        realtime.load_changes()
+        realtime.load_removals()

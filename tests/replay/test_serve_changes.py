@@ -100,7 +100,7 @@ def num_series(found: dict[str, float]) -> int:
 async def test_whoever_is_on_an_instance_that_fails_gets_503_and_it_takes_requests_again(
     stream: bool,
 ) -> None:
-    failures = Failures(schedule=(Failure(at_us=400_000, instance=0, down_us=300_000),))
+    failures = Failures(schedule=(Failure(at_us=1_500_000, instance=0, down_us=1_000_000),))
     slow = replace(POOL, latency=replace(LATENCY, beta0=50_000))
     async with served(ClusterConfig(pools=(slow,), failures=failures)) as (listening, client):
         body = {**BODY, "max_tokens": 200, "stream": stream, "ignore_eos": True}

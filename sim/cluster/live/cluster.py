@@ -165,19 +165,22 @@ class LiveCluster:
             self._answers.drop(row)
             self._rows.is_known[row] = False
 
-    def load_changes(self) -> None:
-        """Have loaded what is called where instances come, go and fail; this cluster is worth nothing afterwards."""
-        rows = [self._row_of[self.submit(0, prompt_tokens=1, output_tokens=2)[0]] for _ in range(2)]
-        latency = self._config.latency
-        self.advance(1 + latency.admission_us + latency.routing_us)
-        journeys = columns(self._driver.world.journeys)[rows]
-        are_there = (journeys["exit"] == Exit.UNDER_WAY) & (journeys["instance"] != NOWHERE)
-        table, at_us = self._operations.table, self._until_us
-        self._make_room_for_events()
-        if are_there.all() and not self._config.moves_kv:
-            hand_back(table, rows[0], at_us)
-            lose(table, rows[1], at_us)
-        forget(table, 0)
+    def load_removals(self) -> None:
+        """Have loaded what takes requests out before their end; this cluster is worth nothing afterwards."""
+        latency, changes = self._config.latency, self._config.changes and not self._config.moves_kv
+        table = self._operations.table
+        for remove in (stop, lose, hand_back) if changes else (stop,):
+            number, arrival_us = self.submit(max(self._until_us, 0), prompt_tokens=1, output_tokens=2)
+            self.advance(arrival_us + latency.admission_us + latency.routing_us)
+            self._make_room_for_events()
+            if self.instance_of(number) is not None and number not in dict(self._answers.exits()):
+                remove(table, self._row_of[number], self._until_us)
+        world = self._driver.world
+        if len(world.queue.entries):
+            withdraw_request(world.queue, self._row_of[number])
+        leave(world.admission, world.requests, self._row_of[number])
+        if changes:
+            forget(table, 0)
 
     def forget_session(self, session: int) -> None:
         """Let a session's number be another's: nobody has been sent anywhere with it."""

@@ -206,7 +206,7 @@ def drop_pending(s: State, request: int) -> None:
         s.requests[r.next_waiting].previous_waiting = r.previous_waiting
 
 
-@part
+@phase
 def release_held(s: State, seen_us: int) -> None:
     """Let a closed loop's next request arrive: its user has seen an answer, a refusal too, and thought.
 
@@ -231,7 +231,7 @@ def release_held(s: State, seen_us: int) -> None:
     queues.next_held += 1
 
 
-@part
+@phase
 def drop_refused(s: State, request: int) -> None:
     """Take a request that the front end refuses out of the pending list; a closed loop's next one may go."""
     drop_pending(s, request)

@@ -7,9 +7,9 @@ from dataclasses import fields
 
 import numpy as np
 
-from sim.cluster.arrays import NOWHERE, grown
+from sim.cluster.arrays import NOWHERE
 from sim.cluster.config import ClusterConfig
-from sim.cluster.events import EventRank, plan_event
+from sim.cluster.events import EventRank, plan_event, with_room_for_events
 from sim.cluster.gateway.admission import leave
 from sim.cluster.gateway.queue import withdraw_request
 from sim.cluster.live.answers import Answers
@@ -297,7 +297,7 @@ class LiveCluster:
         """Let there be room for the few events that are planned from here."""
         events = self._driver.world.events
         if int(columns(events.counts)["num_planned"][0]) + ROOM > len(events.heap):
-            more = events._replace(heap=grown(events.heap, 2 * len(events.heap) + ROOM))
+            more = with_room_for_events(events, 2 * len(events.heap) + ROOM)
             self._driver.replace(self._driver.world._replace(events=more))
 
     def _unplan(self, row: int) -> int | None:

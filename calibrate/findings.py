@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from calibrate.fit.model_selection import LatencyModel
     from calibrate.fit.result import Fit
     from replay import TwinConfig
-    from replay.trace.near_capacity import NearCapacity
+    from replay.verdict.judged import Judged
     from traces import Trace
 
 Role = Literal["compared", "fitted", "first half fitted, second half held out", "held out"]
@@ -79,7 +79,7 @@ class Options:
 class Compared:
     """One observed trace with its simulation; ``partner``: the trace that it was compared with, if given.
 
-    ``near_capacity``: where the twin of it came close to saturation.
+    ``judged``: whether the twin of it kept up with the load, None where the load has no rate.
     """
 
     source: Source
@@ -89,7 +89,7 @@ class Compared:
     saturation: Saturation
     counters: Counters = field(default_factory=Counters)
     steps: StepErrors | None = None
-    near_capacity: NearCapacity | None = None
+    judged: Judged | None = None
     partner: Source | None = None
 
     @property

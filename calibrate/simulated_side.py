@@ -44,7 +44,7 @@ def against_trace(observed: Source, simulated: Source, options: Options) -> Comp
 def against_twin(source: Source, config: TwinConfig, options: Options, *, role: Role) -> Compared:
     """Return a trace compared with what the twin makes of it."""
     from replay import check_fits, pacing_of, simulate_trace
-    from replay.trace.near_capacity import near_capacity
+    from replay.run_verdict import judge_trace
     from replay.trace.trace_notes import trace_notes as simulation_notes
 
     check_fits(config, source.trace)
@@ -68,7 +68,7 @@ def against_twin(source: Source, config: TwinConfig, options: Options, *, role: 
         ),
         saturation=saturation_of(source.trace, seed=options.seed),
         counters=_counters(source.trace, simulation.outcomes, simulated),
-        near_capacity=near_capacity(met, config, simulation, pacing_of(met, max_concurrency=cap)),
+        judged=judge_trace(met, config, pacing_of(met, max_concurrency=cap), simulation.outcomes),
         steps=None if source.steps is None else step_errors(source.steps, config, simulated=steps or []),
     )
 

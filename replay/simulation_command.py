@@ -6,9 +6,9 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from replay.cluster.simulate import FleetRun
     from replay.pages import Section
     from replay.trace.measured_window import Measured
-    from replay.trace.near_capacity import NearCapacity
     from replay.trace.pacing import Pacing
-    from replay.trace.simulation_summary import Summary, Verdict
+    from replay.trace.simulation_summary import Summary
     from replay.twin.config import TwinConfig
     from replay.twin.keys.overlay import Setting
-    from sim import Outcomes, Requests, Simulation
+    from replay.verdict.judged import Judged
+    from sim import Requests, Simulation
     from sim.config import Record
     from traces import Trace
 
@@ -104,8 +104,8 @@ def simulate_and_write(
         single = _one_step_at_a_time(trace, twin, options=options)
         if options.operator_times:
             summary["operator_times"] = times_of(single, twin)
-    near = judge(summary, trace, done, twin, pacing)
-    beyond = _limits_of(simulated, twin, near, summary["num_by_status"])
+    judged = judge(summary, done, twin, pacing)
+    beyond = _limits_of(simulated, twin, judged, summary["num_by_status"])
     of_cluster = {} if fleet is None else _of_cluster(fleet, twin, options=options)
     score = fitness(summary, options.fitness_weights) if options.fitness_weights else None
     if output is not None:
@@ -263,33 +263,23 @@ def _one_step_at_a_time(trace: Trace, twin: TwinConfig, *, options: SimulationOp
     return single
 
 
-def judge(
-    summary: Summary, trace: Trace, done: Simulated, twin: TwinConfig, pacing: Pacing
-) -> NearCapacity | None:
-    """Put the offered rate and the verdict into a summary; return how near the run came to saturation, if it did.
+def judge(summary: Summary, done: Simulated, twin: TwinConfig, pacing: Pacing) -> Judged | None:
+    """Put the offered rate and the verdict into a summary, and return it; None where there is none.
 
-    A run that a horizon cut has no verdict.
+    A run that a horizon cut has no verdict, nor one whose pace the answers set.
     """
-    from replay.trace.near_capacity import LEAST, near_capacity
+    from replay.run_verdict import judge_run
     from replay.trace.simulation_summary import offered_rate_per_s
 
-    if pacing.is_by_answers:
+    if pacing.is_by_answers and pacing.users != 0:
         return None
-    summary["offered_rate_per_s"] = offered_rate_per_s(done.trace)
-    if summary["incomplete"] is not None or len(trace) < LEAST:
+    summary["offered_rate_per_s"] = None if pacing.is_by_answers else offered_rate_per_s(done.trace)
+    if summary["incomplete"] is not None:
         return None
-    run, at_once = (None, None) if done.fleet is None else _serves_again(done.fleet, twin)
-    near = near_capacity(
-        trace, twin, done.simulation, pacing, run=run, run_at_once=at_once, requests=done.requests
-    )
-    summary["verdict"] = _verdict(near)
-    return near
-
-
-def _verdict(near: NearCapacity | None) -> Verdict:
-    if near is None:
-        return "stable"
-    return "overloaded" if near.is_overloaded else "near saturation"
+    judged = judge_run(done.simulation.outcomes, twin, pacing, requests=done.requests, fleet=done.fleet)
+    if judged is not None:
+        summary["verdict"], summary["load"] = judged.verdict, judged.facts
+    return judged
 
 
 def _write_trace_events(
@@ -381,35 +371,19 @@ def _fleet_sections(fleet: FleetRun, twin: TwinConfig, *, options: SimulationOpt
 
 
 def _limits_of(
-    simulated: Trace, twin: TwinConfig, near: NearCapacity | None, num_by_status: Mapping[str, int]
+    simulated: Trace, twin: TwinConfig, judged: Judged | None, num_by_status: Mapping[str, int]
 ) -> tuple[str, ...]:
     """Tell and return how far the run goes beyond what was fitted, how near to saturation it is, and who fails."""
     from replay.trace.simulation_summary import failures_note
     from replay.twin.fitted_range import extrapolation_note, range_of
 
-    found = [None if near is None else near.text(), failures_note(num_by_status)]
+    found = [None if judged is None else judged.text(), failures_note(num_by_status)]
     if twin.fitted is not None:
         found.insert(0, extrapolation_note(twin.fitted, range_of([simulated], [None])))
     notes = tuple(note for note in found if note is not None)
     for note in notes:
         typer.echo(terminal(f"note: {note}"), err=True)
     return notes
-
-
-def _serves_again(
-    fleet: FleetRun, twin: TwinConfig
-) -> tuple[Callable[[Requests], Outcomes], Callable[[Requests], Outcomes]]:
-    """Return what serves the same requests by the same cluster, arriving at other times; and by one that takes all."""
-    from sim.cluster.gateway.admission import AlwaysAdmit
-    from sim.cluster.simulation import simulate_cluster
-
-    assert twin.cluster is not None  # noqa: S101 - it was simulated
-    cluster = twin.cluster
-    takes_all = replace(cluster, admission=AlwaysAdmit(), flow_control=None)
-    return (
-        lambda requests: simulate_cluster(replace(fleet.work, requests=requests), cluster).outcomes,
-        lambda requests: simulate_cluster(replace(fleet.work, requests=requests), takes_all).outcomes,
-    )
 
 
 def with_origin(simulated: Trace, twin: TwinConfig) -> Trace:

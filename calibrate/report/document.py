@@ -136,7 +136,9 @@ def trace_json(compared: Compared) -> Json:
         "arrival_span_us": span_us,
         "arrival_rate_per_s": mean_rate_per_s(arrival, header.rate_per_s),
         "saturation": saturation_json(compared.saturation),
-        "near_capacity": None if compared.near_capacity is None else asdict(compared.near_capacity),
+        "load": None
+        if compared.judged is None
+        else {"verdict": compared.judged.verdict, **compared.judged.facts},
         "steps": steps_json(compared.steps),
         "server": {
             "model": server.model,

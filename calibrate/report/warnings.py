@@ -28,7 +28,7 @@ def warnings_of(calibration: Calibration) -> tuple[str, ...]:
         *_failed(calibration),
         *_limited(calibration),
         *_extrapolated(calibration),
-        *_near_capacity(calibration),
+        *_load(calibration),
         *_beyond(calibration),
     )
 
@@ -135,10 +135,10 @@ def _beyond(calibration: Calibration) -> list[str]:
     return [] if beyond is None or max(-beyond.low, beyond.high) < MUCH else [beyond.text()]
 
 
-def _near_capacity(calibration: Calibration) -> list[str]:
-    """Return a line per trace whose twin came close to saturation, where a queue amplifies every error."""
+def _load(calibration: Calibration) -> list[str]:
+    """Return a line per trace whose twin comes close to saturation, where a queue amplifies every error."""
     return [
-        f"{each.source.name}: {each.near_capacity.text()}"
+        f"{each.source.name}: {each.judged.text()}"
         for each in calibration.traces
-        if each.near_capacity is not None
+        if each.judged is not None and each.judged.verdict not in ("stable", "too short to tell")
     ]

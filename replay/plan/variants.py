@@ -90,7 +90,7 @@ def simulate_variant(variant: Variant, options: SimulationOptions) -> VariantRes
     summary = summarize(
         simulation, simulated, engine=twin.engine, slo_us=options.slo_us, measured=options.measured
     )
-    judge(summary, trace, done, twin, pacing)
+    judge(summary, done, twin, pacing)
     score = fitness(summary, options.fitness_weights) if options.fitness_weights else None
     if twin.cluster is None or fleet is None:
         usage = watched(trace, twin, pacing, duration_us=simulation.duration_us)

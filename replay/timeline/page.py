@@ -107,7 +107,9 @@ def _title(summary: Summary, who: str) -> str:
     said = {
         "stable": f"The {who} keeps up with",
         "near saturation": f"The {who} is near saturation at",
+        "metastable": f"The {who} keeps up until a burst comes, with",
         "overloaded": f"The {who} is overloaded by",
+        "too short to tell": f"Too short to tell whether the {who} keeps up with",
     }[summary["verdict"]]
     return f"{said} {number_text(offered)} requests per second"
 

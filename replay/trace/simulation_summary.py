@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from typing import Literal, TypedDict
+from typing import TypedDict
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from replay.trace.group_summary import Groups, group_lines, summarize_groups
 from replay.trace.measured_window import EVERYTHING, Measured, Window, measured_rows
 from replay.trace.operator_times import OperatorTimes, operator_lines
 from replay.trace.own_record import gaps_of_requests
+from replay.verdict.judged import LoadFacts, Verdict
 from sim import EngineConfig, Histogram, InterTokenLatencies, Simulation, Status
 from sim.requests import Int64s
 from traces import (
@@ -36,8 +37,6 @@ COLUMN = 9
 
 NO_ANSWER = "how much of the CPU's work async scheduling hides is not known for this twin (see the note)"
 """What a run says whose twin cannot answer what was asked of it."""
-
-Verdict = Literal["stable", "near saturation", "overloaded"]
 
 
 class Speculation(TypedDict):
@@ -96,8 +95,8 @@ class Summary(TypedDict):
 
     ``prefix_hit_frac``: prompt tokens found in the cache when a request was first scheduled, of the prompt
     tokens of all requests that were; ``offered_rate_per_s`` and ``verdict``: how fast requests came and whether the
-    server kept up, None where answers set the pace; ``sending_us``: when the last request was sent;
-    ``engine_cpu_s`` is the only value that differs from run to run.
+    server kept up, None where answers set the pace; ``load``: what the verdict rests on; ``sending_us``:
+    when the last request was sent; ``engine_cpu_s`` is the only value that differs from run to run.
     ``kv_offload``: None without a second tier. ``operator_times``: None unless asked for.
     ``num_length_capped``: requests whose answer max_model_len cut. ``measured``: None where all but the warm-up is.
     ``groups``: the requests that are measured, by service class, tenant, model and adapter.
@@ -116,6 +115,7 @@ class Summary(TypedDict):
     offered_rate_per_s: float | None
     sending_us: int | None
     verdict: Verdict | None
+    load: LoadFacts | None
     request_throughput: float | None
     output_token_throughput: float | None
     prefix_hit_frac: float | None
@@ -173,6 +173,7 @@ def summarize(
         offered_rate_per_s=None,
         sending_us=_sending_us(trace),
         verdict=None,
+        load=None,
         request_throughput=_ratio(num_finished, span_us / 1e6),
         output_token_throughput=_ratio(num_tokens, span_us / 1e6),
         prefix_hit_frac=_prefix_hit_frac(simulation, trace),
@@ -340,15 +341,16 @@ GOOD = 0.99
 VERDICTS: dict[Verdict, str] = {
     "stable": "stable: the server keeps up",
     "near saturation": "near saturation: the server just keeps up, and TTFT depends on small differences in speed",
-    "overloaded": "OVERLOADED: the queue grows as long as the run lasts",
+    "metastable": "metastable: the server keeps up, and after a burst it would not recover",
+    "overloaded": "OVERLOADED: more is sent than is answered",
+    "too short to tell": "too short to tell whether the server keeps up (see the note)",
 }
 
 
 def _offered(summary: Summary) -> list[tuple[str, str]]:
     """Return the lines of what was asked of the server, and whether it kept up; none where answers set the pace."""
-    if summary["offered_rate_per_s"] is None:
-        return []
-    facts = [("offered", f"{four_digits(summary['offered_rate_per_s'])} requests/s")]
+    offered = summary["offered_rate_per_s"]
+    facts = [] if offered is None else [("offered", f"{four_digits(offered)} requests/s")]
     if summary["verdict"] is None:
         return facts
     good = None if summary["goodput"] is None else summary["goodput"]["good_frac"]

@@ -73,6 +73,7 @@ def test_the_document_has_the_contracts_keys(capsys: pytest.CaptureFixture[str])
             "offered_rate_per_s",
             "sending_us",
             "verdict",
+            "load",
             "request_throughput",
         ),
         *("output_token_throughput", "prefix_hit_frac", "num_preemptions", "engine_cpu_s", "num_steps"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -183,28 +182,6 @@ def test_a_gateway_that_takes_nobody_is_said_to_be_why(
     config.write_text(ONE + "cluster: {instances: 2, admission: {policy: reject-all}}\n")
     assert main(["run", *WORKLOAD, "--config", str(config), "--output", str(tmp_path / "out")]) == 1
     assert capsys.readouterr().err.splitlines()[-1] == "no request finished: 80 rejected (not admitted)"
-
-
-def test_a_full_gateway_does_not_make_the_capacity_smaller(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    told = []
-    load = (
-        "run",
-        "--rate",
-        "200",
-        "--num-requests",
-        "400",
-        "--prompt-tokens",
-        "200",
-        "--output-tokens",
-        "40",
-    )
-    for gateway in ("", ", flow_control: {capacity: 50, detector: concurrency, max_concurrency: 30}"):
-        run(tmp_path, ONE + f"cluster: {{instances: 2{gateway}}}\n", command=load)
-        told.append(re.findall(r"answers at most ([0-9.]+)", capsys.readouterr().err))
-    assert len(told[0]) == 1
-    assert told[1] == told[0]
 
 
 def test_pools_override_keys_and_name_their_instances(

@@ -1,4 +1,4 @@
-"""What a run is told about itself: how far it goes beyond the fit, and how near it is to saturation."""
+"""What a run is told about how far it goes beyond the fit."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 
 import vtwin
-from replay import TwinConfig, dump_config, load_config, pacing_of, simulate_trace
-from replay.trace.near_capacity import NearCapacity, near_capacity
+from replay import dump_config, load_config, simulate_trace
 from replay.twin.fitted_range import FittedRange, extrapolation_note, range_of
-from sim import Blackbox, EngineConfig
 from tests.calibrate.known_servers import SERVER, workload
-from traces import Trace, select_rows, write_trace
+from traces import select_rows, write_trace
 from traces.errors import ConfigError
 
 RANGE = FittedRange(
@@ -100,91 +98,3 @@ def test_replay_and_run_say_it_on_stderr_and_in_the_warnings(
     assert len(said) == 1
     assert "load by a factor 1." in said[0]
     assert f"note: {said[0]}" in err
-
-
-SEATS = TwinConfig(
-    engine=EngineConfig(max_num_seqs=8, async_scheduling=False),
-    latency=Blackbox(beta0=10_000, beta1=20, beta2=100),
-)
-
-
-def near(trace: Trace, config: TwinConfig) -> NearCapacity | None:
-    return near_capacity(trace, config, simulate_trace(trace, config)[1], pacing_of(trace))
-
-
-def capacity() -> float:
-    """Return the server's capacity as a long queue shows it (requests/s)."""
-    trace = workload(600, rate=1e4, seed=2)
-    outcomes = simulate_trace(trace, SEATS)[1].outcomes
-    done = np.sort(outcomes.last_token_us)
-    return float(400 / (done[500] - done[100]) * 1e6)
-
-
-def test_a_run_close_to_capacity_is_told_with_an_interval_of_its_ttft() -> None:
-    full = capacity()
-    found = near(workload(600, rate=0.98 * full, seed=2), SEATS)
-    assert found is not None
-    assert found.capacity_per_s == pytest.approx(full, rel=0.1)
-    assert found.low_us < found.ttft_us < found.high_us
-    assert found.high_us > 1.2 * found.low_us
-    assert "do not trust TTFT" in found.text()
-
-
-def test_taken_seats_are_told_where_the_load_is_within_capacity() -> None:
-    found = near(workload(600, rate=0.8 * capacity(), seed=2), SEATS)
-    assert found is not None
-    assert found.utilization is None
-    assert (found.seats, found.num_seats) == (8, 8)
-    assert "8 of 8 seats taken" in found.text()
-
-
-def test_a_run_far_from_capacity_is_told_nothing_and_simulated_no_more(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    trace = workload(200, rate=0.2 * capacity(), seed=2)
-    roomy = replace(SEATS, engine=replace(SEATS.engine, max_num_seqs=64))
-    simulation = simulate_trace(trace, roomy)[1]
-    monkeypatch.setattr("replay.trace.near_capacity.simulate", None)
-    assert near_capacity(trace, roomy, simulation, pacing_of(trace)) is None
-
-
-def test_replay_says_that_ttft_is_not_to_be_trusted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "twin.yaml").write_text(dump_config(SEATS))
-    write_trace(workload(300, rate=capacity(), seed=2), tmp_path / "load")
-    told = ["--config", str(tmp_path / "twin.yaml"), "--output", str(tmp_path / "out"), "--json"]
-    assert vtwin.main(["replay", str(tmp_path / "load"), *told]) == 0
-    out, err = capsys.readouterr()
-    assert any("trust TTFT" in line for line in json.loads(out)["warnings"])
-    assert "trust TTFT" in err
-
-
-def test_a_long_time_is_told_in_whole_milliseconds() -> None:
-    near = NearCapacity(
-        rate_per_s=3.0,
-        utilization=1.0,
-        capacity_per_s=3.0,
-        seats=4,
-        num_seats=8,
-        ttft_us=7.5e6,
-        low_us=812_345.0,
-        high_us=1.234567e7,
-    )
-    assert near.text().endswith("moves its mean of 7,500 ms to between 812.3 and 12,346 ms")
-
-
-def test_taken_seats_at_which_ttft_hardly_moves_are_not_called_untrustworthy() -> None:
-    steady = NearCapacity(
-        rate_per_s=5.0,
-        utilization=None,
-        capacity_per_s=9.0,
-        seats=8,
-        num_seats=8,
-        ttft_us=37_670.0,
-        low_us=37_190.0,
-        high_us=37_800.0,
-    )
-    assert "do not trust" not in steady.text()
-    assert "hardly depends" in steady.text()
-    assert "do not trust" in replace(steady, high_us=45_000.0).text()

@@ -1,0 +1,1 @@
+"""Whether a simulated server keeps up with what it is sent."""

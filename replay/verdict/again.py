@@ -1,0 +1,179 @@
+"""The requests of a run once more: again and again, a little faster, or some of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim import Outcomes, Requests
+
+if TYPE_CHECKING:
+    from sim.cluster.client_plans import ClientPlan
+    from sim.cluster.config import ClusterConfig
+    from sim.cluster.run.prepare import ClusterWork
+
+Int64s = NDArray[np.int64]
+NEVER = -1
+BURST = 0.2
+"""This share of the customers comes at once in a burst."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeatable:
+    """What was simulated, so that it can be simulated again.
+
+    ``session``: the number of each request's, where rounds wait for answers, else None. ``first``: which requests come
+    by themselves. ``serve``: from requests, and for each which row of the run it is, to outcomes; rows that follow each
+    other belong to one lap, ``num_each`` rows long.
+    """
+
+    requests: Requests
+    session: Int64s | None
+    first: NDArray[np.bool_]
+    serve: Callable[[Requests, Int64s, int], Outcomes]
+
+    def __len__(self) -> int:
+        """Return the number of requests."""
+        return len(self.requests)
+
+
+def again(run: Repeatable, laps: int) -> tuple[Outcomes, Int64s | None, int]:
+    """Return what becomes of the requests sent ``laps`` times in a row; each one's session, the length of a lap in µs.
+
+    What only one customer's requests share is new in each lap; what several share stays as it is.
+    """
+    n = len(run)
+    came = run.requests.arrival_us[run.first]
+    num_gaps = max(int(run.first.sum()) - 1, 1)
+    period = max(int(came.max()) - int(came.min()) + (int(came.max()) - int(came.min())) // num_gaps, 1)
+    rows = np.tile(np.arange(n), laps)
+    lap = np.repeat(np.arange(laps), n)
+    requests = run.requests.take(rows)
+    shift = np.where(run.first[rows], lap * period, 0)
+    deadline = requests.deadline_us
+    if deadline is not None:
+        deadline = np.where(deadline == NEVER, NEVER, deadline + shift)
+    requests = replace(
+        requests,
+        arrival_us=requests.arrival_us + shift,
+        deadline_us=deadline,
+        hash_ids=_renewed(run, requests, lap),
+    )
+    session = None
+    if run.session is not None:
+        session = np.where(run.session[rows] < 0, -1, run.session[rows] + lap * (int(run.session.max()) + 1))
+    return run.serve(requests, rows, n), session, period
+
+
+def _renewed(run: Repeatable, requests: Requests, lap: Int64s) -> Int64s:
+    """Return the contents of laps: those that a single customer has are others in each lap."""
+    ids = run.requests.hash_ids
+    if len(ids) == 0:
+        return requests.hash_ids
+    owner = np.repeat(np.arange(len(run)), np.diff(run.requests.hash_offsets))
+    customer = (
+        owner
+        if run.session is None
+        else np.where(run.session < 0, -1 - np.arange(len(run)), run.session)[owner]
+    )
+    num = int(ids.max()) + 1
+    lowest, highest = np.full(num, np.iinfo(np.int64).max), np.full(num, np.iinfo(np.int64).min)
+    np.minimum.at(lowest, ids, customer)
+    np.maximum.at(highest, ids, customer)
+    is_private = lowest == highest
+    lap_of = np.repeat(lap, np.diff(requests.hash_offsets))
+    renewed = requests.hash_ids + np.where(is_private[requests.hash_ids], lap_of * num, 0)
+    return np.asarray(np.unique(renewed, return_inverse=True)[1], np.int64)
+
+
+def first_part(run: Repeatable, num: int) -> Repeatable:
+    """Return the customers that come first, about ``num`` requests of them; all, where rounds wait for answers."""
+    if num >= len(run) or run.session is not None:
+        return run
+    kept = np.sort(np.argsort(run.requests.arrival_us, kind="stable")[:num])
+    return Repeatable(
+        requests=run.requests.take(kept),
+        session=None,
+        first=run.first[kept],
+        serve=lambda requests, rows, num_each: run.serve(requests, kept[rows], num_each),
+    )
+
+
+def faster(run: Repeatable, factor: float) -> Outcomes:
+    """Return what becomes of the requests sent so many times as fast."""
+    arrival = run.requests.arrival_us
+    start = int(arrival[run.first].min())
+    scaled = start + np.rint((arrival - start) / factor).astype(np.int64)
+    return _at(run, np.where(run.first, scaled, arrival))
+
+
+def after_a_burst(run: Repeatable) -> Outcomes:
+    """Return what becomes of the requests where the first fifth comes at once, the others at their times."""
+    arrival = run.requests.arrival_us
+    came = arrival[run.first]
+    limit = np.quantile(came, BURST)
+    return _at(run, np.where(run.first & (arrival <= limit), int(came.min()), arrival))
+
+
+def _at(run: Repeatable, arrival_us: Int64s) -> Outcomes:
+    """Return what becomes of the requests at other times; patience stays as long."""
+    deadline = run.requests.deadline_us
+    if deadline is not None:
+        deadline = np.where(deadline == NEVER, NEVER, deadline - run.requests.arrival_us + arrival_us)
+    requests = replace(run.requests, arrival_us=arrival_us, deadline_us=deadline)
+    return run.serve(requests, np.arange(len(run)), len(run))
+
+
+def work_of_rows(work: ClusterWork, requests: Requests, rows: Int64s, *, num_each: int) -> ClusterWork:
+    """Return the work of a cluster for other rows of the same run: ``num_each`` rows a lap."""
+
+    def taken(column: Int64s | None) -> Int64s | None:
+        return None if column is None else column[rows]
+
+    return replace(
+        work,
+        requests=requests,
+        session=_of_laps(work.session, rows, num_each=num_each),
+        tenant=taken(work.tenant),
+        adapter=taken(work.adapter),
+        slo_priority=taken(work.slo_priority),
+        slo_target_us=taken(work.slo_target_us),
+        clients=None if work.clients is None else _plan_of_laps(work.clients, rows, num_each=num_each),
+    )
+
+
+def _of_laps(session: Int64s | None, rows: Int64s, *, num_each: int) -> Int64s | None:
+    """Return sessions' numbers, others in each lap."""
+    if session is None:
+        return None
+    lap = np.arange(len(rows)) // num_each
+    return np.where(session[rows] < 0, NEVER, session[rows] + lap * (int(session.max()) + 1))
+
+
+def _plan_of_laps(plan: ClientPlan, rows: Int64s, *, num_each: int) -> ClientPlan:
+    """Return who waits for whom, in each lap of all rows."""
+    lap = np.arange(len(rows)) // num_each
+    successor = None
+    if plan.successor is not None:
+        after = plan.successor[rows]
+        successor = np.where(after == NEVER, NEVER, after + lap * num_each)
+    return replace(
+        plan,
+        arrives=plan.arrives[rows],
+        due_us=plan.due_us[rows],
+        think_us=plan.think_us[rows],
+        successor=successor,
+    )
+
+
+def serves_again(work: ClusterWork, cluster: ClusterConfig) -> Callable[[Requests, Int64s, int], Outcomes]:
+    """Return what serves rows of a cluster's work by the same cluster."""
+    from sim.cluster.simulation import simulate_cluster
+
+    return lambda requests, rows, num_each: (
+        simulate_cluster(work_of_rows(work, requests, rows, num_each=num_each), cluster).outcomes
+    )

@@ -1,0 +1,88 @@
+"""A verdict on a run, what it rests on, and the line that says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypedDict
+
+Verdict = Literal["stable", "near saturation", "metastable", "overloaded", "too short to tell"]
+
+MARGIN = 0.05
+"""How far off the twin's capacity may well be."""
+UNANSWERED = 0.05
+"""Where more than this share is never answered, the server does not keep up."""
+
+
+class LoadFacts(TypedDict):
+    """What the verdict rests on; rates per second, of sessions where their rounds wait for answers.
+
+    ``served_per_s``: in the second half of the sending, None where too few had left by then to say. ``in_system``: when
+    the last one came, out of ``num_sent``. ``growth_frac``: the share that piles up. ``num_simulated``: requests of the
+    run that showed it, repeats included. ``num_requests_to_tell``: as many as a run should have, None where this one
+    tells. ``ttft_mean_us``, also with 5 % more load; ``after_burst_per_s``: what is answered while a burst is cleared;
+    None where that was not asked.
+    """
+
+    sent_per_s: float
+    served_per_s: float | None
+    in_system: int
+    num_sent: int
+    growth_frac: float
+    num_simulated: int
+    num_requests_to_tell: int | None
+    ttft_mean_us: float | None
+    ttft_mean_us_at_more: float | None
+    after_burst_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A verdict, what it rests on, and the share of requests that are never answered."""
+
+    verdict: Verdict
+    facts: LoadFacts
+    unanswered_frac: float = 0.0
+    keeps_up_repeated: bool = False
+
+    def text(self) -> str | None:
+        """Return what a reader must know besides the word, as a line; None of a stable run."""
+        facts = self.facts
+        if self.verdict == "stable":
+            return None
+        if self.verdict == "overloaded":
+            return _overloaded(facts, self.unanswered_frac)
+        if self.verdict == "too short to tell":
+            return _too_short(facts, keeps_up=self.keeps_up_repeated)
+        if self.verdict == "metastable":
+            return (
+                f"metastable: the server keeps up with {facts['sent_per_s']:.3g}/s; after a burst it would clear "
+                f"{facts['after_burst_per_s']:.3g}/s and not recover until less is sent"
+            )
+        own, more = facts["ttft_mean_us"], facts["ttft_mean_us_at_more"]
+        if own is None or more is None:
+            return "near saturation: do not trust TTFT here, small differences in speed decide it"
+        return (
+            f"near saturation: do not trust TTFT here. {MARGIN:.0%} more load moves its mean from {_ms(own)} to "
+            f"{_ms(more)} ms"
+        )
+
+
+def _overloaded(facts: LoadFacts, unanswered: float) -> str:
+    sent = f"{facts['sent_per_s']:.3g}/s are sent"
+    if unanswered > UNANSWERED:
+        return f"overloaded: {sent}, {unanswered:.1%} of the requests are never answered"
+    answered = "" if facts["served_per_s"] is None else f", {facts['served_per_s']:.3g}/s answered"
+    return f"overloaded: {sent}{answered}. Do not trust TTFT and E2E: what is under way grows as long as the run lasts"
+
+
+def _too_short(facts: LoadFacts, *, keeps_up: bool) -> str:
+    told = f"too short to tell: {facts['in_system']:,} of {facts['num_sent']:,} were under way when the last one came"
+    if keeps_up:
+        told += ". Repeated again and again, the same requests are served as fast as they come"
+    return f"{told}. --num-requests {facts['num_requests_to_tell']} would tell"
+
+
+def _ms(value_us: float) -> str:
+    """Return a time in ms with four digits, and all of those before the point."""
+    milliseconds = value_us / 1e3
+    return f"{milliseconds:,.0f}" if milliseconds >= 1000 else f"{milliseconds:.4g}"

@@ -540,8 +540,9 @@ D decode tokens lasts `beta0 + beta1·P + beta2·D`, rounded half to even. With 
 `s = 1 + kappa·max(0, u - u0)`: A pairs, C entries and Q requests as above, u the share of recent time spent on the
 terms with s; T = P + D where there is a floor, else P; hypot(a, b) is the root of a² + b².
 
-`cluster` is for `vtwin run` and `vtwin replay` (docs/how-to/compare-routers.md); other commands refuse it. Its
-`disaggregation` and `autoscaler` are reserved: a file with them is refused for now.
+`cluster` makes several servers of one (docs/how-to/compare-routers.md). `vtwin run`, `replay`, `capacity`, `sweep`,
+`tune` and `serve` simulate it. `vtwin calibrate`, `fleet` and what else asks for one server refuse a file with it in
+one line: a fit is of one server. `serve` takes all of it but `retries` (its clients are real) and `lockstep`.
 """
     return head + "\n".join(rows) + tail
 

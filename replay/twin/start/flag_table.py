@@ -140,7 +140,10 @@ FLAGS: Final[Mapping[str, KnownFlag]] = {
     ),
     "disable-sliding-window": _told("the config.json's window is followed; cut it there", kind="switch"),
     "kv-cache-memory-bytes": _told("it sets how many blocks there are: num_gpu_blocks says it to the twin"),
-    "kv-transfer-config": _told("KV caches of other servers are not simulated"),
+    "kv-transfer-config": _told(
+        "one server is written; prefill and decode servers that pull KV (NixlConnector) are `cluster.disaggregation`; "
+        "a store of KV that servers share is not simulated"
+    ),
     "cpu-offload-gb": _told("weights in host memory: in the coefficients, if at all"),
     "swap-space": _told("vLLM's engine does not swap: it preempts and computes anew"),
     "stream-interval": _told("a simulated answer streams every token"),

@@ -100,7 +100,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillBounds:
-    """A step of one chunk of a prompt, seconds: its products and pairs, its bytes, and what the model makes of both."""
+    """A step of one chunk of a prompt, seconds: its products and pairs, its bytes, and all of the step."""
 
     tokens: int
     compute_s: float
@@ -230,7 +230,7 @@ def alone(model: Roofline, part: Part, batch: StepBatch) -> np.ndarray[tuple[int
 
 
 def prefill_bounds(model: Roofline, chunk: int) -> PrefillBounds:
-    """Return a step of one chunk: the greater of its two bounds decides, the smaller one hides beside it."""
+    """Return a step of one chunk. Its operations add up: it takes longer than either bound, the greater names it."""
     batch = prefill_step(np.array([chunk], np.int64))
     compute = Part(
         name="compute",

@@ -283,7 +283,7 @@ def test_a_question_without_an_answer_is_marked_in_the_table(capsys: pytest.Capt
 
 @pytest.mark.usefixtures("folder")
 def test_the_table_says_why_less_is_answered_than_offered(capsys: pytest.CaptureFixture[str]) -> None:
-    for tokens, is_told in (("1", False), ("200", True)):
+    for tokens, is_told in (("1", False), ("100", True)):
         options = ["--set", "engine.max_num_seqs=64,128", "--prompt-tokens", "20", "--output-tokens", tokens]
         assert (
             vtwin.main(["run", "--config", "twin.yaml", "--rate", "20", "--num-requests", "40", *options])

@@ -35,7 +35,7 @@ from replay.twin.on_record import shape_of_shipped
 from replay.twin.placeholder import placeholder_notes
 from replay.twin.profiled import profile_notes
 from replay.twin.startup import startup_faults
-from replay.twin.what_if.unanswered import Change, Simulated, Unanswered, unanswered_of
+from replay.twin.what_if.unanswered import Change, Simulated, Unanswered, draft_notes, unanswered_of
 from sim.config import UNBOUNDED, Compatibility, EngineConfig, InvalidConfig
 from sim.latency import LatencyModel
 from sim.versions import KNOWN_VERSIONS, engine_defaults, is_known
@@ -62,7 +62,8 @@ class TwinConfig:
     this one. ``peaks``: of each pool, or of the one server, its model at its GPU's peak, None where one of them is not
     named. ``kv_bytes_per_token``: in all layers, on all GPUs; None where no model is named. ``gpus_of_pools``: the
     GPU's name and how many one server has (tp x pp x dp), by pool; empty where no hardware is named.
-    ``unanswered``: settings that were asked for and that nothing here goes by. ``will_not_start``: why vLLM would refuse to start the model on its GPU, where the GPU's memory says so.
+    ``unanswered``: settings that were asked for and that nothing here goes by. ``will_not_start``: why vLLM would
+    refuse to start the model on its GPU, where the GPU's memory says so.
     ``source`` is the file it was read from, ``notes`` the lines to tell the user before a run (assumptions made, things
     vLLM would refuse); none of them counts when two configurations are compared.
     """
@@ -169,10 +170,6 @@ def _told(
     read: Callable[[Section], TwinConfig],
 ) -> TwinConfig:
     """Return a twin that knows which of the settings it cannot answer. ``roots``: the file's, and with the settings."""
-    try:
-        own = read(roots[0])
-    except ConfigError:  # a file that only the settings make whole has nothing to be compared with
-        return found
 
     def is_read(setting: Setting) -> bool:
         without = [each for each in settings if each is not setting]
@@ -184,15 +181,13 @@ def _told(
     change = Change(
         own=roots[0],
         changed=roots[1],
-        own_servers=_simulated(own),
+        own_servers=lambda: _simulated(read(roots[0])),
         servers=_simulated(found),
         folder=Path() if found.source is None else found.source.parent,
         is_read=is_read,
     )
     unanswered = unanswered_of(change, settings)
-    return replace(
-        found, unanswered=unanswered, notes=(*found.notes, *(each.note for each in unanswered))
-    )
+    return replace(found, unanswered=unanswered, notes=(*found.notes, *(each.note for each in unanswered)))
 
 
 def _simulated(twin: TwinConfig) -> list[Simulated]:
@@ -304,6 +299,7 @@ def _read_server(
             *chosen.notes,
             *(hardware.notes(chosen.model) if hardware else ()),
             *stages_notes(engine, chosen.model),
+            *draft_notes(root, engine, chosen.model),
             *_entry_notes(chosen.entry),
             *(f"model config: {note}" for note in (chosen.shape.left_out if chosen.shape else ())),
             *limits,

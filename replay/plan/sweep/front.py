@@ -71,7 +71,9 @@ def front_of(table: pd.DataFrame, settings: tuple[str, ...], *, x: str | None, y
     done = table[table["error"].isna()].dropna(subset=[x, y])
     varied = tuple(name for name in settings if done[name].nunique(dropna=False) > 1) or settings[:1]
     judged = [GOOD_FRAC] if GOOD_FRAC in table.columns and GOOD_FRAC not in (x, y) else []
-    asked = done[UNANSWERED] if UNANSWERED in done.columns else pd.Series(None, index=done.index, dtype=object)
+    asked = (
+        done[UNANSWERED] if UNANSWERED in done.columns else pd.Series(None, index=done.index, dtype=object)
+    )
     done = done.assign(has_answer=asked.isna().astype(float))
     figures = [x, y, *judged, "has_answer"]
     points = done.groupby(list(varied), dropna=False, sort=False)[figures].mean().reset_index()
@@ -80,10 +82,10 @@ def front_of(table: pd.DataFrame, settings: tuple[str, ...], *, x: str | None, y
     keeps_slo = bool(within.any()) if judged else None
     within = within & (points["has_answer"] == 1).to_numpy()
     points = points.assign(is_best=_best_of_each_load(points, loads, x=x, y=y, within=within))
-    keys = tuple(dict.fromkeys(", ".join(map(str, asked.dropna())).split(", "))) if asked.notna().any() else ()
-    return Front(
-        x=x, y=y, settings=varied, points=points, loads=loads, keeps_slo=keeps_slo, unanswered=keys
+    keys = (
+        tuple(dict.fromkeys(", ".join(map(str, asked.dropna())).split(", "))) if asked.notna().any() else ()
     )
+    return Front(x=x, y=y, settings=varied, points=points, loads=loads, keeps_slo=keeps_slo, unanswered=keys)
 
 
 def _best_of_each_load(

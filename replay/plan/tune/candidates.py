@@ -116,9 +116,7 @@ def candidates_of(
             tried.append(Candidate(settings=_changes(settings_of_one, own=own, twin=twin), twin=twin))
     if len(tried) == 1:
         why = f" ({unanswered[0][1]})" if unanswered else ""
-        raise ConfigError(
-            f"--set: got no server but the file's own, expected values to compare it with{why}"
-        )
+        raise ConfigError(f"--set: got no server but the file's own, expected values to compare it with{why}")
     return Candidates(tried=tuple(tried), impossible=tuple(impossible), unanswered=tuple(unanswered))
 
 

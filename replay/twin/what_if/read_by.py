@@ -49,9 +49,9 @@ READ_BY: Mapping[str, Readers] = {
     "hardware.tp": _peak(ON_RECORD, engine=True),
     "hardware.pp": _peak(engine=True),
     "hardware.dp": _peak(engine=True),
-    "hardware.enable_expert_parallel": _peak(engine=True),
     **dict.fromkeys(
         (
+            "hardware.enable_expert_parallel",
             *("hardware.all2all_backend", "hardware.gpus_per_node", "hardware.network_gb_per_s"),
             *("hardware.network_us", "hardware.nccl_skew_us", "hardware.bandwidth_gb_per_s"),
             *("hardware.tflops_16bit", "hardware.tflops_fp8", "hardware.tflops_fp4", "hardware.tops_int8"),
@@ -78,10 +78,11 @@ READ_BY: Mapping[str, Readers] = {
     **dict.fromkeys(
         (
             f"latency.coefficients.{name}"
-            for name in ("beta3", "beta4", "beta5", "floor", "kappa", "u0", "tau_s", "concavity", "sigma")
+            for name in ("beta3", "beta4", "beta5", "floor", "kappa", "u0", "tau_s", "concavity")
         ),
         _only("extended", OWN, OWN_AT_PEAK),
     ),
+    "latency.coefficients.sigma": _only("extended", *ANALYTIC, OWN, OWN_AT_PEAK),
     **dict.fromkeys(
         ("latency.coefficients.scale", "latency.coefficients.step"), _only("profiled", OWN, OWN_AT_PEAK)
     ),

@@ -17,7 +17,7 @@ from replay.twin.hardware import read_shape
 from replay.twin.keys.overlay import Setting
 from replay.twin.what_if.read_by import BY_DEFAULTS, NEEDS, ON_RECORD, OWN, OWN_AT_PEAK, Readers, readers_of
 from sim.config import EngineConfig
-from sim.latency import LatencyModel
+from sim.latency import Blackbox, LatencyModel
 from traces.errors import ConfigError
 from traces.strict.section import Section
 from traces.strict.yaml_nodes import is_null
@@ -52,7 +52,7 @@ class Change:
 
     own: Section
     changed: Section
-    own_servers: Sequence[Simulated]
+    own_servers: Callable[[], Sequence[Simulated]]
     servers: Sequence[Simulated]
     folder: Path
     is_read: Callable[[Setting], bool]
@@ -66,10 +66,7 @@ def unanswered_of(change: Change, settings: Sequence[Setting]) -> tuple[Unanswer
     found: dict[str, Unanswered] = {}
     for setting in settings:
         for number in _servers_of(setting, len(after)):
-            own = change.own_servers[min(number, len(change.own_servers) - 1)]
-            for each in _of_server(
-                setting, (before[number], after[number]), (own, change.servers[number]), change
-            ):
+            for each in _of_server(setting, (before[number], after[number]), number, change):
                 found.setdefault(each.key, each)
     return tuple(found.values())
 
@@ -86,21 +83,22 @@ def _servers_of(setting: Setting, number: int) -> range:
 def _of_server(
     setting: Setting,
     roots: tuple[Section, Section],
-    servers: tuple[Simulated, Simulated],
+    number: int,
     change: Change,
 ) -> Iterator[Unanswered]:
-    """Yield what one setting asks of one server without an answer. ``roots``, ``servers``: before and after."""
+    """Yield what one setting asks of one server without an answer. ``roots``: the server's, before and after."""
     below = _POOL.sub("", setting.key)
-    kind = kind_of(roots[1], servers[1][1])
+    engine, model = change.servers[number]
+    kind = kind_of(roots[1], model)
     for path in _changed(below, *roots):
         if path in SHAPE_KEYS and _is_same_shape(*roots, folder=change.folder):
             continue
         if path == "engine.async_scheduling":
-            told = _async(servers)
+            told = _async(engine, change, number)
         elif path == "engine.num_speculative_tokens":
-            told = _drafts(roots[1], servers[1][0])
+            told = _drafts(roots[1], engine)
         elif path in NEEDS:
-            told = _needed(path, servers[1][0])
+            told = _needed(path, engine)
         else:
             readers = readers_of(path)
             told = None if readers is None else _unread(path, readers, kind, roots[1])
@@ -116,7 +114,11 @@ def kind_of(root: Section, model: LatencyModel) -> str:
     name = next((name for name, cls in LATENCY_CLASSES.items() if type(model) is cls), None)
     if name is None:
         return OWN_AT_PEAK if any(each.name == "peak" for each in fields(model)) else OWN
-    if section is None or name not in FITTED or section.text("model") == "extended" and "defaults" not in section:
+    if (
+        section is None
+        or name not in FITTED
+        or (section.text("model") == "extended" and "defaults" not in section)
+    ):
         return name
     if "defaults" in section:
         return BY_DEFAULTS
@@ -125,11 +127,11 @@ def kind_of(root: Section, model: LatencyModel) -> str:
 
 def _unread(path: str, readers: Readers, kind: str, root: Section) -> Unanswered | None:
     """Return that step times of this kind do not go by a key; None where they do."""
-    latency = root.section("latency")
-    is_shadowed = readers.through_peak and latency is not None and "peak" in latency
-    if kind in readers.kinds and not (is_shadowed and kind != ON_RECORD):
-        return None
-    if is_shadowed:
+    if kind in readers.kinds:
+        latency = root.section("latency")
+        is_at_peak = readers.through_peak and kind != ON_RECORD
+        if not is_at_peak or latency is None or "peak" not in latency:
+            return None
         return Unanswered(
             key=path, reason="latency.peak is written out in its place", cure="Take latency.peak away"
         )
@@ -139,16 +141,13 @@ def _unread(path: str, readers: Readers, kind: str, root: Section) -> Unanswered
             reason="It changes nothing: the KV cache's size is given, or it has neither model nor hardware to go by",
             cure="Take engine.num_gpu_blocks away, and name latency.model_config and hardware",
         )
-    only = "; only the engine's own limits and its KV cache do, where the file does not give them" if readers.engine else ""
-    at_peak = set(ANALYTIC) & readers.kinds
-    cure = (
-        "Measure such a server and fit it, or set latency.model to physics, with latency.model_config and hardware"
-        if at_peak
-        else ""
-    )
+    only = f"; {_ONLY_ENGINE}" if readers.engine else ""
+    cure = _MEASURE if readers.kinds.issuperset(ANALYTIC) else ""
     return Unanswered(key=path, reason=f"{_KINDS[kind]} do not go by it{only}", cure=cure)
 
 
+_ONLY_ENGINE = "only the engine's own limits and its KV cache do, where the file does not give them"
+_MEASURE = "Measure such a server and fit it, or set latency.model to physics, with latency.model_config and hardware"
 _KINDS: Mapping[str, str] = {
     **{name: f"The step times of {name} are coefficients of one measured server and" for name in FITTED},
     **{name: f"The step times of {name}" for name in ANALYTIC},
@@ -160,10 +159,15 @@ _KINDS: Mapping[str, str] = {
 }
 
 
-def _async(servers: tuple[Simulated, Simulated]) -> Unanswered | None:
+def _async(engine: EngineConfig, change: Change, number: int) -> Unanswered | None:
     """Return that the step times do not know what async scheduling hides, where it is switched."""
-    own, engine = servers[0][0], servers[1][0]
-    if engine.host_step_us or engine.host_prefill_us or engine.async_scheduling == own.async_scheduling:
+    if engine.host_step_us or engine.host_prefill_us:
+        return None
+    try:
+        own = change.own_servers()
+    except ConfigError:  # a file that only the settings make whole has nothing to be switched from
+        return None
+    if engine.async_scheduling == own[min(number, len(own) - 1)][0].async_scheduling:
         return None
     now, measured = ("on", "off") if engine.async_scheduling else ("off", "on")
     return Unanswered(
@@ -184,6 +188,16 @@ def _drafts(root: Section, engine: EngineConfig) -> Unanswered | None:
         key="engine.num_speculative_tokens",
         reason="engine.draft_us is not given, so that drafting takes no time and every accepted draft is for free",
         cure="Give engine.draft_us (µs per drafted token and step; 0 says that they are free)",
+    )
+
+
+def draft_notes(root: Section, engine: EngineConfig, model: LatencyModel) -> tuple[str, ...]:
+    """Return that a file's own drafts take no time; of a fitted model, which may have measured them, nothing."""
+    if isinstance(model, Blackbox) or _drafts(root, engine) is None:
+        return ()
+    return (
+        "engine.draft_us is not given: drafting takes no time, and every accepted draft is for free. Give µs per "
+        "drafted token and step",
     )
 
 

@@ -45,6 +45,7 @@ from traces.strict.section import Section, read_section
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from replay.model.shape import ModelShape
     from sim.cluster.config import ClusterConfig
     from sim.latency.peak import PeakTimes
     from traces import Trace
@@ -60,7 +61,8 @@ class TwinConfig:
     ``fitted``: the loads and lengths of the traces behind the coefficients, where they were fitted. ``assumed``: flags
     that bear on every busy step and that the file does not give. ``latency_reason``: why ``latency.model: auto`` is
     this one. ``peaks``: of each pool, or of the one server, its model at its GPU's peak, None where one of them is not
-    named. ``kv_bytes_per_token``: in all layers, on all GPUs; None where no model is named. ``gpus_of_pools``: the
+    named. ``kv_bytes_per_token``: in all layers, on all GPUs; None where no model is named. ``shape``: that model.
+    ``gpus_of_pools``: the
     GPU's name and how many one server has (tp x pp x dp), by pool; empty where no hardware is named.
     ``unanswered``: settings that were asked for and that nothing here goes by. ``will_not_start``: why vLLM would
     refuse to start the model on its GPU, where the GPU's memory says so.
@@ -78,6 +80,7 @@ class TwinConfig:
     source: Path | None = field(default=None, compare=False)
     peaks: tuple[PeakTimes | None, ...] = field(default=(), compare=False)
     kv_bytes_per_token: int | None = field(default=None, compare=False)
+    shape: ModelShape | None = field(default=None, compare=False)
     gpus_of_pools: tuple[tuple[str, int], ...] = field(default=(), compare=False)
     unanswered: tuple[Unanswered, ...] = field(default=(), compare=False)
     will_not_start: tuple[str, ...] = field(default=(), compare=False)
@@ -291,6 +294,7 @@ def _read_server(
         latency_reason=chosen.reason,
         peaks=(_peak_known(chosen, hardware, server),),
         kv_bytes_per_token=kv_bytes_of(chosen.shape, hardware),
+        shape=chosen.shape,
         will_not_start=() if is_sized or hardware is None else startup_faults(engine),
         gpus_of_pools=() if hardware is None else ((hardware.gpu.name, hardware.num_gpus),),
         notes=(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from replay.plan.fleet.inputs import OUTPUT_FRAC
 from replay.plan.fleet.options import (
     AvailabilityOption,
     CapOption,
@@ -55,7 +56,7 @@ def size(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         ),
     ] = None,
     context: ContextOption = None,
-    output_frac: OutputFracOption = 0.2,
+    output_frac: OutputFracOption = OUTPUT_FRAC,
     availability: AvailabilityOption = 1.0,
     failures: FailuresOption = None,
     utilization_cap: CapOption = 0.85,
@@ -142,7 +143,7 @@ def show_profile(  # noqa: PLR0913, PLR0917 - a command's options are its parame
         ),
     ] = None,
     context: ContextOption = None,
-    output_frac: OutputFracOption = 0.2,
+    output_frac: OutputFracOption = OUTPUT_FRAC,
     prices: PricesOption = None,
     as_json: JsonOption = False,
 ) -> None:

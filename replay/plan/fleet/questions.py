@@ -170,7 +170,10 @@ def _one_told(found: Splits) -> str:
 def _split_row(
     up_to: str, cut: str, share: str, engines: str, gpus: int, ttft_s: float, cost: float | None, saves: str
 ) -> str:
-    return f"{up_to:>10}{cut:>6}{share:>8}{engines:>16}{gpus:>7,}{shown_time(ttft_s * 1e6):>12}{cost_cells(cost)}{saves:>9}"
+    return (
+        f"{up_to:>10}{cut:>6}{share:>8}{engines:>16}{gpus:>7,}{shown_time(ttft_s * 1e6):>12}{cost_cells(cost)}"
+        f"{saves:>9}"
+    )
 
 
 def split_headline(found: Splits) -> str:

@@ -43,7 +43,10 @@ def lines(plan: FleetPlan, *, width: int | None, together: Sequence[str] = ()) -
     return [*shown, *(f"note: {note}" for note in plan.notes)]
 
 
-NOISE = "± is the simulation's own: where a longer run of the same engines would come out, in 90 of 100; no error in it"
+NOISE = (
+    "± is the noise of the simulation (90 %): how far its figure may lie from that of an endless run of the same "
+    "engines. It is no error of the model"
+)
 """What an interval of a verified fleet is of."""
 
 

@@ -1,4 +1,4 @@
-"""The table of who reads each key of TWIN.yaml, walked: what is declared as read changes something, the rest nothing."""
+"""The table of who reads each key of TWIN.yaml, walked: what is declared read changes something, the rest nothing."""
 
 from __future__ import annotations
 

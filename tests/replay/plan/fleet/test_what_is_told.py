@@ -5,12 +5,13 @@ from __future__ import annotations
 import datetime
 import inspect
 import json
-from dataclasses import replace
+from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import replay.plan.fleet.size
 import vtwin
 from replay.model.gpus import find_gpu
 from replay.plan.fleet.check.pool import verify
@@ -72,7 +73,7 @@ def test_an_objective_is_kept_where_every_limit_of_it_is(folder: Path) -> None:
         (0.9, 0.9, 0.3, ["TTFT p99", "TPOT p99", "failed"]),
     ):
         objective = Objective(ttft_p99_s=ttft * ttft_by, tpot_p99_s=tpot * tpot_by)
-        found = replace(seen, failed_frac=failed)
+        found = changed(seen, failed_frac=failed)
         assert [each.name for each in limits_of(found, objective) if not each.is_kept] == broken
         assert keeps(found, objective) is (not broken)
         assert all(name in broken_text(found, objective) for name in broken if name != "failed")
@@ -102,7 +103,10 @@ def test_size_names_the_limit_that_broke_and_has_tpot_in_its_page(capsys: pytest
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_fleet_that_cannot_be_says_what_the_last_try_broke(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fleet_that_cannot_be_says_what_the_last_try_broke(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay.plan.fleet.size, "MOST_TRIES", 2)
     load = ("--rate", "2", "--slo", "ttft_p99=3s,tpot_p99=8.03ms", "--profile", "h100.yaml")
     out, _ = told(capsys, "size", *load, "--num-requests", "1000", "--report", "p.html", code=1)
     assert "no number that was tried keeps the SLO in simulation; the last: TPOT p99" in out
@@ -222,18 +226,21 @@ def test_without_prices_the_list_s_are_counted_and_told(
 
 
 def splits(cdf: list[tuple[float, float]], *, price: float = 2.21, rate: float = 60.0) -> Splits:
-    profile = replace(shipped_profiles()["A100"], cost_per_hour=price)
+    profile = changed(shipped_profiles()["A100"], cost_per_hour=price)
     source = from_profile("A100", profile, context=65536)
     lengths: Lengths = lengths_of_cdf(cdf, output_frac=0.2, num_rows=400)
     return splits_of([source], lengths, rate, Objective(ttft_p99_s=2.0), context=65536, factors=(1.0,))
 
 
+MIXED = [(500.0, 0.3), (4000.0, 0.5), (30000.0, 1.0)]
+"""Here one pool for all is on the front: faster than any split."""
 LONG = [(500.0, 0.02), (4000.0, 0.5), (12000.0, 0.8), (60000.0, 1.0)]
 
 
 @pytest.mark.parametrize("price", [2.21, 0.0])
 def test_the_front_holds_what_neither_a_split_nor_one_pool_for_all_beats(price: float) -> None:
-    found = splits(LONG, price=price)
+    found = splits(MIXED, price=price)
+    assert found.is_one_best
     points = [(found.amount(each), each.ttft_p99_s, each.is_best) for each in found.splits]
     points.append((found.one_amount, found.one.ttft_p99_s, found.is_one_best))
     for amount, time, is_best in points:

@@ -93,10 +93,10 @@ def splits_of(
         context=context,
         factors=factors,
     )
-    return _marked(Splits(one=one, profiles=profiles, splits=tuple(found), is_one_best=False))
+    return marked(Splits(one=one, profiles=profiles, splits=tuple(found), is_one_best=False))
 
 
-def _marked(found: Splits) -> Splits:
+def marked(found: Splits) -> Splits:
     """Return the splits with those marked that neither another one nor one pool for all beats, and whether that is one.
 
     A point is beaten by one that takes less and is no slower, within ``SAME``, or takes as much and is faster.
@@ -111,10 +111,10 @@ def _marked(found: Splits) -> Splits:
         )
         for amount, time in zip(amounts, times, strict=True)
     ]
-    marked = [
+    splits = [
         replace(each, is_best=not is_beaten) for each, is_beaten in zip(found.splits, beaten, strict=False)
     ]
-    return replace(found, splits=tuple(marked), is_one_best=not beaten[-1])
+    return replace(found, splits=tuple(splits), is_one_best=not beaten[-1])
 
 
 def split_lines(found: Splits) -> list[str]:

@@ -20,13 +20,14 @@ from replay.plan.fleet.cli import fleet_app
 from replay.plan.fleet.inputs import OUTPUT_FRAC
 from replay.plan.fleet.inputs.profiles import from_profile, shipped_profiles
 from replay.plan.fleet.inputs.workload import lengths_of_cdf
-from replay.plan.fleet.questions import SAME, Splits, split_headline, split_lines, splits_of
+from replay.plan.fleet.questions import SAME, Splits, marked, split_headline, split_lines, splits_of
 from replay.plan.fleet.size import keeps, limits_of
 from replay.plan.fleet.text import broken_text
 from replay.plan.gpus.known_errors import known_errors
 from replay.plan.prices import list_price_notes, list_prices
 from sim.fleet import Lengths
 from sim.fleet.sizing import Objective
+from sim.fleet.split import Split
 
 CDF = [[128, 0.1], [512, 0.4], [1024, 0.7], [2048, 0.9], [8192, 1.0]]
 TWIN = """\
@@ -254,6 +255,30 @@ def test_the_front_holds_what_neither_a_split_nor_one_pool_for_all_beats(price: 
     dearer = [each for each in found.splits if found.amount(each) > found.one_amount]
     assert dearer, "one engine more than one pool for all, for nothing"
     assert not any(each.is_best and each.ttft_p99_s > 0.99 * found.one.ttft_p99_s for each in dearer)
+
+
+def test_one_engine_more_than_one_pool_for_all_is_on_no_front() -> None:
+    """Two pools of 1 + 504 engines are no faster than one of 504; 21 + 4 for 25 are, and 433 cost less."""
+    found = splits(MIXED)
+    pool = found.one
+
+    def split(short: int, long: int, seconds: float) -> Split:
+        sizes = [changed(pool, provisioned=number, ttft_p99_s=seconds) for number in (short, long)]
+        return Split(
+            threshold=9,
+            factor=1.0,
+            share=0.5,
+            short=sizes[0],
+            long=sizes[1],
+            cost_per_hour=2.21 * (short + long),
+        )
+
+    one = changed(pool, provisioned=504, ttft_p99_s=0.99078)
+    asked = (split(1, 504, 0.9907), split(1, 503, 1.0125), split(115, 318, 1.97), split(500, 4, 0.9))
+    front = marked(changed(found, one=one, splits=asked))
+    assert [each.is_best for each in front.splits] == [False, False, True, True]
+    assert not front.is_one_best
+    assert marked(changed(found, one=one, splits=asked[:3])).is_one_best
 
 
 def test_what_a_split_saves_is_told_against_one_pool_for_all() -> None:

@@ -160,23 +160,20 @@ def _kept(limit: Limit | None, plan: FleetPlan) -> str:
 
 
 def _pools(plan: FleetPlan) -> Section:
-    head = [
-        *("pool", "profile", "requests/s", "longest", "slots", "engines by formula", "recommended"),
-        *("TTFT p99, formula", "simulated", "TPOT mean, formula", "simulated", "TPOT p99, simulated"),
-    ]
-    rows: list[list[str | Cell]] = []
+    sizes: list[list[str | Cell]] = []
+    times: list[list[str | Cell]] = []
     for pool in plan.pools:
         seen = pool.verified
-        found = () if seen is None else (seen.ttft_p99, seen.tpot_mean, seen.tpot_p99)
-        ttft, tpot, tpot_p99 = (shown_time(each.value * 1e6) for each in found) if found else ("-",) * 3
-        rows.append(
+        sizes.append(
             [
                 *(pool.name, pool.source.name, f"{pool.rate_per_s:.4g}", f"{pool.context:,}"),
                 *(f"{pool.at.slots:,}", f"{pool.analytic.engines:,}", f"{pool.provisioned:,}"),
-                *(shown_time(pool.at.ttft_p99_s * 1e6), ttft),
-                *(shown_time(pool.at.tpot_s * 1e6), tpot, tpot_p99),
             ]
         )
+        found = () if seen is None else (seen.ttft_p99, seen.tpot_mean, seen.tpot_p99)
+        ttft, tpot, tpot_p99 = (shown_time(each.value * 1e6) for each in found) if found else ("-",) * 3
+        formula = [shown_time(each * 1e6) for each in (pool.at.ttft_p99_s, pool.at.tpot_s)]
+        times.append([pool.name, formula[0], ttft, formula[1], tpot, tpot_p99])
     broken = [
         f"{pool.name}: {pool.tried[0].engines:,} engines, as the formula has it, break {told}."
         for pool in plan.pools
@@ -184,8 +181,22 @@ def _pools(plan: FleetPlan) -> Section:
     ]
     notes = [*broken, *(f"Known error of {each}." for each in error_lines(plan)), f"{NOISE}."]
     parts: list[Part] = [
-        Table(head=head, rows=rows, align="ll" + "r" * 10),
-        *(Prose(markup=escape(each)) for each in notes),
+        Table(
+            head=["pool", "profile", "requests/s", "longest", "slots", "engines by formula", "recommended"],
+            rows=sizes,
+            align="llrrrrr",
+        ),
+        Table(
+            head=[
+                "pool",
+                *("TTFT p99, formula", "simulated"),
+                *("TPOT mean, formula", "simulated"),
+                "TPOT p99, simulated",
+            ],
+            rows=times,
+            align="lrrrrr",
+        ),
+        *(Prose(markup=escape(each)) for each in (*notes, *plan.notes)),
     ]
     return Section(title="Pools", anchor="pools", parts=parts)
 
@@ -326,7 +337,7 @@ def _front(sources: Sequence[Source], lengths: Lengths, plan: FleetPlan, *, cont
     return Section(
         title="Two pools",
         anchor="front",
-        lead="By formula. The line: the Pareto front. The large dot: one pool for all.",
+        lead="By formula. The line: the Pareto front. The orange dot: one pool for all.",
         parts=parts,
     )
 

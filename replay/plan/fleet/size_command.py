@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -101,7 +102,8 @@ def size(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         compile_once()
     with infeasible(), working("sizing and simulating the fleet"):
         plan = plan_fleet(sources, lengths, rate, objective, context=longest, split=split, check=check)
-    _show(plan, [*notes, *of_nodes, *misfit_notes(sources, power=True)], as_json=as_json)
+    plan = replace(plan, notes=(*notes, *of_nodes, *misfit_notes(sources, power=True)))
+    _show(plan, as_json=as_json)
     if report is not None:
         from replay.plan.fleet.page import write_page
 
@@ -205,14 +207,11 @@ def _show_computed(
     typer.echo(profile_yaml(found), nl=False)
 
 
-def _show(plan: FleetPlan, notes: list[str], *, as_json: bool) -> None:
-    from dataclasses import replace
-
+def _show(plan: FleetPlan, *, as_json: bool) -> None:
     from replay.plan.fleet.text import document, lines
     from traces.header import tool_version
     from traces.units import terminal_width
 
-    plan = replace(plan, notes=tuple(notes))
     if as_json:
         typer.echo(json.dumps(document(plan, tool_version=tool_version()), indent=2, allow_nan=False))
         return

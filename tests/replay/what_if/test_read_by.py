@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from replay.twin.own.own_code import allowing_code
 from replay.twin.what_if.read_by import KINDS, NEEDS, READ_BY, readers_of
 from replay.twin.what_if.unanswered import kind_of
 from sim import EngineConfig, Requests, simulate
-from sim.latency import Extended
+from sim.latency import Extended, LatencyModel
 from sim.latency.profiled import TABLES
 from traces import ConfigError
 from traces.strict.section import read_section
@@ -311,7 +311,7 @@ def crowd() -> Requests:
     prompts = 20 + 7 * (row * 5 % 11) + 200 * (row == 30)
     blocks = prompts // 16
     return Requests(
-        arrival_us=(row * 300).astype(np.int64),
+        arrival_us=(row * 100).astype(np.int64),
         prompt_tokens=prompts.astype(np.int64),
         output_tokens=(5 + row * 3 % 17).astype(np.int64),
         priority=(row * 7 % 3).astype(np.int64),
@@ -323,21 +323,30 @@ def crowd() -> Requests:
     )
 
 
-def finished(settings: Mapping[str, Any]) -> list[int]:
-    latency = Extended(
-        alpha0=0, alpha1=0, alpha2=0, beta0=2000, beta1=20, beta2=50, beta3=0.1, beta4=0, beta5=0
-    )
+EXTENDED = Extended(alpha0=0, alpha1=0, alpha2=0, beta0=2000, beta1=20, beta2=50, beta3=0.1, beta4=0, beta5=0)
+
+
+def finished(settings: Mapping[str, Any], latency: LatencyModel = EXTENDED) -> list[int]:
     outcomes = simulate(crowd(), EngineConfig(**settings), latency).outcomes
     return [*outcomes.last_token_us.tolist(), *outcomes.first_token_us.tolist()]
 
 
-def test_every_key_of_the_engine_changes_some_simulation() -> None:
+def test_every_key_of_the_engine_is_walked() -> None:
     names = {key.path.removeprefix("engine.") for key in all_keys() if key.path.startswith("engine.")}
     assert set(ENGINE) == names
+
+
+@pytest.mark.parametrize("kind", ["blackbox", "extended", "roofline", "physics", "profiled"])
+def test_every_key_of_the_engine_changes_some_simulation_whatever_the_latency_model(
+    folder: Path, kind: str
+) -> None:
+    latency = load_config(bases(folder, kind)[0]).latency
+    if kind == "profiled":
+        latency = replace(latency, scale=500.0)  # type: ignore[call-arg]  # it is a table's factor
     idle = []
     for name, (beside, value) in ENGINE.items():
         base = {**SMALL, **beside}
-        if finished(base) == finished({**base, name: value}):
+        if finished(base, latency) == finished({**base, name: value}, latency):
             idle.append(name)
     assert idle == []
 

@@ -9,6 +9,7 @@ from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import replay.plan.fleet.size
@@ -293,3 +294,13 @@ def test_what_a_split_saves_is_told_against_one_pool_for_all() -> None:
     assert rows[4].endswith(f"{saving:.1%}")
     alike = splits(LONG, rate=0.1)
     assert split_headline(alike).startswith("by formula, no split takes less than one pool for all")
+
+
+def test_a_sweep_counts_list_prices_where_it_is_told_to(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid = "config: h100.yaml\nworkloads: {a: {rate: 5, num_requests: 30}}\nprices: list\n"
+    (folder / "grid.yaml").write_text(grid)
+    assert vtwin.main(["sweep", "grid.yaml", "--jobs", "1", "--output", "t.parquet"]) == 0
+    assert "list prices of 2026-09-20, CoreWeave" in capsys.readouterr().err
+    assert pd.read_parquet("t.parquet")["price_per_hour"].tolist() == [pytest.approx(49.24 / 8)]

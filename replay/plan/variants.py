@@ -11,7 +11,7 @@ import numpy as np
 
 from replay.cluster.fitness import Fitness, fitness
 from replay.cluster.infrastructure import InfrastructureSummary, most_at_once, summarize_infrastructure
-from replay.plan.side_by_side import UNANSWERED, mark_unanswered, side_by_side
+from replay.plan.side_by_side import mark_unanswered, side_by_side, unanswered_lines
 from replay.simulation_command import SimulationOptions, judge, simulated_of
 from replay.timeline.watch import POINTS, Usage, watched
 from replay.timeline.watch_fleet import watched_fleet
@@ -131,6 +131,7 @@ def document(results: Sequence[VariantResult]) -> dict[str, object]:
             {
                 "name": each.variant.name,
                 "set": dict(each.variant.settings),
+                "unanswered": each.variant.twin.unanswered_document,
                 **_in_use(each),
                 **each.summary,
                 "fitness": each.score,
@@ -159,9 +160,9 @@ def table(results: Sequence[VariantResult], *, width: int | None) -> str:
     empty = {"failed": "", OFFERED: "-", **dict.fromkeys(COSTS, "-")}
     unsaid = {name for name, nothing in empty.items() if all(each[name] == nothing for each in columns)}
     columns = [{name: cell for name, cell in each.items() if name not in unsaid} for each in columns]
-    unanswered = [each.variant.twin.is_unanswered for each in results]
+    unanswered = [each.variant.twin.unanswered_keys for each in results]
     shown = side_by_side(mark_unanswered(columns, unanswered), width=width)
-    notes = [UNANSWERED] if any(unanswered) else []
+    notes = unanswered_lines(unanswered)
     notes += [IDLE_END] if any(_is_idle_at_end(each.summary) for each in results) else []
     return "\n".join([shown, "", *notes]) if notes else shown
 

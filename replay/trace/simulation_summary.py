@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 import numpy as np
@@ -34,9 +34,6 @@ from traces.units import four_digits, tail_text
 SCHEMA_VERSION = 1
 COLUMN = 9
 """Width of a column of figures: the table fits into 60 columns."""
-
-NO_ANSWER = "how much of the CPU's work async scheduling hides is not known for this twin (see the note)"
-"""What a run says whose twin cannot answer what was asked of it."""
 
 
 class Speculation(TypedDict):
@@ -273,15 +270,15 @@ def _kv_offload(simulation: Simulation, trace: Trace, engine: EngineConfig | Non
     )
 
 
-def table(summary: Summary, *, is_unanswered: bool = False) -> str:
-    """Return the summary as lines for a terminal; ``is_unanswered``: the twin cannot answer what was asked."""
+def table(summary: Summary, *, unanswered: Sequence[str] = ()) -> str:
+    """Return the summary as lines for a terminal; ``unanswered``: keys that the twin has no answer to."""
     counts = ", ".join(f"{count:,} {status}" for status, count in summary["num_by_status"].items())
     seconds = summary["duration_us"] / 1e6
     cpu = summary["engine_cpu_s"]
     faster = f", {seconds / cpu:,.0f} times faster than real time" if cpu > 0 else ""
     hit = summary["prefix_hit_frac"]
     facts = [
-        *([("*", f"no answer: {NO_ANSWER}")] if is_unanswered else []),
+        *([("*", f"no answer here to {', '.join(unanswered)} (see the note)")] if unanswered else []),
         ("requests", counts or "none"),
         ("simulated", f"{four_digits(seconds)} s in {four_digits(cpu)} s of CPU{faster}"),
         *_offered(summary),

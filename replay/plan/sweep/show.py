@@ -40,11 +40,23 @@ def lines(front: Front, *, width: int | None) -> list[str]:
         for row in best.head(MOST_SHOWN).to_dict("records")
     ]
     if not columns:
-        return [NO_SLO if front.keeps_slo is False else "no run has both figures"]
+        none = NO_SLO if front.keeps_slo is False else "no run has both figures, and an answer"
+        return [none, *unanswered_told(front)]
     which = f"{len(best)} of {len(front.points)} settings{told_of(front)}"
     head = f"Pareto front, {front.x} against {front.y}: {which}"
     more = [f"… and {len(best) - MOST_SHOWN} more (--report shows all)"] if len(best) > MOST_SHOWN else []
-    return [head, *side_by_side(columns, width=width).splitlines(), *more]
+    return [head, *side_by_side(columns, width=width).splitlines(), *more, *unanswered_told(front)]
+
+
+def unanswered_told(front: Front) -> list[str]:
+    """Return which settings are on no front, since their twins have no answer; nothing where all have one."""
+    if not front.unanswered:
+        return []
+    number = int((front.points["has_answer"] < 1).sum())
+    return [
+        f"* no answer here to {', '.join(front.unanswered)}: {number} of {len(front.points)} settings are left out of "
+        "the front (the table's column unanswered says which)"
+    ]
 
 
 def figures_of(front: Front) -> tuple[str, ...]:
@@ -120,7 +132,7 @@ def write_page(path: Path, front: Front, *, num_runs: int, num_failed: int, comm
     rows = [
         [
             *(Cell(text=cell(name, row[name]), tint=0.12 if row["is_best"] else 0.0) for name in names),
-            "✓" if row["is_best"] else "",
+            "✓" if row["is_best"] else "" if row["has_answer"] == 1 else "* no answer",
         ]
         for row in ordered.to_dict("records")
     ]
@@ -131,7 +143,8 @@ def write_page(path: Path, front: Front, *, num_runs: int, num_failed: int, comm
         if front.keeps_slo is False
         else f"{len(best)} of {len(front.points)} settings are on the Pareto front",
         lead=f"{escape(front.x)} against {escape(front.y)}{told_of(front)}; {num_runs:,} runs"
-        + (f", {num_failed:,} of them without a result" if num_failed else ""),
+        + (f", {num_failed:,} of them without a result" if num_failed else "")
+        + "".join(f". {escape(line)}" for line in unanswered_told(front)),
         headlines=[],
         sections=[
             Section(

@@ -77,6 +77,7 @@ def as_simulation(result: ClusterSimulation) -> Simulation:
     states = [each.written.state for each in result.instances]
     state: State = first.state._replace(
         batch_sizes=_summed([each.batch_sizes for each in states]),
+        step_tokens=_summed([each.step_tokens for each in states]),
         step_times=_summed([each.step_times for each in states]),
     )
     totals = {

@@ -47,6 +47,7 @@ class InstanceSummary(TypedDict):
     output_tokens: int
     prefix_hit_frac: float | None
     num_preemptions: int
+    num_kv_allocation_failures: int
     num_steps: int
     busy_frac: float | None
     ttft_mean_us: float | None
@@ -131,6 +132,7 @@ def _instance(
         output_tokens=int(outcomes.num_output_tokens[rows].sum()) if decodes else 0,
         prefix_hit_frac=cached / num_prompt if num_prompt else None,
         num_preemptions=instance.num_preemptions,
+        num_kv_allocation_failures=instance.num_kv_allocation_failures,
         num_steps=instance.num_steps,
         busy_frac=_busy_frac(instance, run.result.duration_us),
         ttft_mean_us=_mean((outcomes.first_token_us - outcomes.arrival_us)[ok]),
@@ -152,8 +154,8 @@ def _busy_frac(instance: Instance, duration_us: int) -> float | None:
     return min(busy_us / duration_us, 1.0)
 
 
-COLUMNS = (10, 13, 13, 8, 10, 10)
-"""Widths of the columns of an instance's row."""
+COLUMNS = (10, 13, 13, 8, 10, 10, 10)
+"""Widths of the columns of an instance's row; the last, how often KV blocks lacked, only where they did."""
 
 
 def cluster_table(summary: ClusterSummary) -> str:
@@ -166,9 +168,10 @@ def cluster_table(summary: ClusterSummary) -> str:
     for name, count in unusual.items():
         lines.append(f"{name.replace('_', ' '):<12}{count:,} ({EXIT_MEANINGS[Exit[name.upper()]]})")
     width = max(12, *(len(each["name"]) + 2 for each in instances))
-    heads = ("requests", "prefix hits", "preemptions", "busy", "TTFT, ms", "E2E, ms")
-    lines.append(_line("instance".ljust(width), heads))
-    lines += [_row(each, width) for each in instances[:MOST_SHOWN]]
+    heads = ["requests", "prefix hits", "preemptions", "busy", "TTFT, ms", "E2E, ms"]
+    shows_failures = any(each["num_kv_allocation_failures"] for each in instances)
+    lines.append(_line("instance".ljust(width), heads + ["KV full"] * shows_failures))
+    lines += [_row(each, width, shows_failures=shows_failures) for each in instances[:MOST_SHOWN]]
     if len(instances) > MOST_SHOWN:
         lines.append(f"… and {len(instances) - MOST_SHOWN:,} instances more (--json has all)")
     lines += handoff_lines(summary["disaggregation"])
@@ -176,20 +179,21 @@ def cluster_table(summary: ClusterSummary) -> str:
     return "\n".join([*lines, *pathology_lines(summary["pathologies"])])
 
 
-def _row(each: InstanceSummary, width: int) -> str:
-    cells = (
+def _row(each: InstanceSummary, width: int, *, shows_failures: bool) -> str:
+    cells = [
         f"{each['num_requests']:,}",
         _percent(each["prefix_hit_frac"]),
         f"{each['num_preemptions']:,}",
         _percent(each["busy_frac"]),
         _ms(each["ttft_mean_us"]),
         _ms(each["e2e_mean_us"]),
-    )
+        *([f"{each['num_kv_allocation_failures']:,}"] if shows_failures else []),
+    ]
     return _line(each["name"].ljust(width), cells)
 
 
 def _line(name: str, cells: Sequence[str]) -> str:
-    return name + "".join(f"{cell:>{wide}}" for cell, wide in zip(cells, COLUMNS, strict=True))
+    return name + "".join(f"{cell:>{wide}}" for cell, wide in zip(cells, COLUMNS, strict=False))
 
 
 def _percent(value: float | None) -> str:

@@ -190,6 +190,7 @@ SETTINGS = np.dtype(
         ("launch_us", np.float64),
         ("host_step_us", np.float64),  # these two: 0 with async scheduling
         ("host_prefill_us", np.float64),
+        ("first_noise_draw", np.int64),  # of a step's scatter: each engine of a cluster has its own
         ("log_completions", np.int64),
         ("pauses_at_completions", np.int64),  # `run` returns as soon as the log of completions holds any
         ("has_kv_transfers", np.int64),  # from here on: sim/engine/kv_transfer
@@ -269,6 +270,7 @@ TOTALS = np.dtype(
         ("num_jumps", np.int64),
         ("num_emissions", np.int64),  # steps that gave tokens
         ("num_preemptions", np.int64),
+        ("num_kv_allocation_failures", np.int64),  # allocate_slots found too few free blocks
         ("num_cache_queries", np.int64),  # prompt tokens looked up at first schedule
         ("num_cache_hits", np.int64),
         ("num_completed", np.int64),  # requests

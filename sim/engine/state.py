@@ -29,6 +29,9 @@ class State(NamedTuple):
     blocks: Records  # BLOCK[num_gpu_blocks]
     block_table: NDArray[np.uint32]  # [max_num_seqs, blocks of the longest request]
     free_slots: NDArray[np.int64]
+    length_limit: NDArray[
+        np.int32
+    ]  # per request: tokens at which max_tokens ends it; empty where none ends by itself before, or nobody asks
     hash_ids: NDArray[np.int32]
     hashes: Records  # HASH[shared ids + private ids]
     cpu_slots: Records  # CPU_SLOT[num_cpu_blocks + 1]
@@ -64,6 +67,7 @@ class State(NamedTuple):
     pauses: Records  # PAUSE[capacity]
     tokens: Records  # TOKEN[capacity]
     batch_sizes: NDArray[np.int64]  # how many steps had so many requests
+    step_tokens: NDArray[np.int64]  # how many steps fell into each bin of tokens
     step_times: NDArray[np.int64]  # how many steps fell into each bin of durations
     completions: Records  # COMPLETION[capacity]
     transfers: Records  # TRANSFER[capacity], empty where no KV is transferred

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sim.cluster.arrays import records
 from sim.cluster.client_plans import ClientPlan
 from sim.cluster.config import ClusterConfig, Pool
+from sim.cluster.draws import PREFILL_ROUTE, first_noise_draw
 from sim.cluster.events import EventQueue, EventRank, new_event_queue, plan_event
 from sim.cluster.fleet import Fleet, RequestTable, new_fleet, request_table, set_candidates
 from sim.cluster.gateway.admission import AlwaysAdmit, RejectAll, TokenBucket, new_admission
@@ -49,6 +50,7 @@ from sim.config import UNBOUNDED, Record
 from sim.engine import dtypes as dt
 from sim.engine.initial_state import (
     first_state,
+    length_limits,
     longer,
     request_records,
     size_for,
@@ -191,6 +193,7 @@ def new_world(
             prefill_fleet,
             table if config.moves_kv else empty_table(),
             seed=config.seed,
+            stream=PREFILL_ROUTE,
             compatibility=config.compatibility,
         ),
         roles=np.array([ROLES.index(role) for role in config.role_of], np.int64),
@@ -302,6 +305,11 @@ def engine_states(
                 next_decode_step=np.zeros(num_staged, np.int64),
                 skipped=skipped,
             )
+            limits = None if pool.role != "shared" else length_limits(requests, pool.engine)
+            if limits is not None:
+                state = state._replace(
+                    length_limit=np.maximum(rows["max_total_tokens"], limits).astype(np.int32)
+                )
             if traits is not None and pool.engine.charges_traits:
                 state = with_traits(state, traits, skipped, pool.engine)
             if hears:
@@ -311,6 +319,7 @@ def engine_states(
             state.engine.queues["num_requests"] = len(rows)
             state.engine.settings["outputs_are_shared"] = shares_outputs
             state.engine.settings["is_lockstep"] = config.lockstep
+            state.engine.settings["first_noise_draw"] = first_noise_draw(len(states))
             state.engine.settings["dummy_step_us"] = dummy_step_us(pool)
             state.engine.settings["has_deadlines"] = len(deadline_us) > 0
             state.engine.settings["log_completions"] = hears

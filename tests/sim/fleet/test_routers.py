@@ -88,5 +88,5 @@ def test_labels_decide_where_a_classifier_says() -> None:
     ],
 )
 def test_what_is_no_router_is_refused(settings: dict[str, object]) -> None:
-    with pytest.raises(InvalidConfig, match="router: got"):
+    with pytest.raises(InvalidConfig, match="got"):
         Router(**settings)  # type: ignore[arg-type]

@@ -73,6 +73,7 @@ def calibration_of(
     server than the twin has, unless ``accepts_flags``.
     """
     from calibrate import run
+    from calibrate.flags.evidence import check_shown
     from calibrate.flags.headers import check_flags
     from calibrate.progress import fit_progress
     from traces.errors import ConfigError
@@ -85,6 +86,7 @@ def calibration_of(
     twin = _load(config, latency_model, fit=fit, sources=sources, is_async_open=options.infer_async)
     try:
         check_flags(sources, twin, is_async_open=options.infer_async)
+        check_shown(sources, twin)
     except ConfigError as error:
         if not accepts_flags:
             raise
@@ -134,12 +136,13 @@ def _load(
     path: Path, latency_model: str | None, *, fit: bool, sources: Sequence[Source], is_async_open: bool
 ) -> TwinConfig:
     """Return the configuration, its notes told; what it leaves open of the flags is as the traces say."""
-    from calibrate.flags.headers import learned_of
+    from calibrate.flags.evidence import learned_of
+    from calibrate.flags.headers import said_of
     from calibrate.latency_table import twin_for
     from sim.ready import is_compiled
 
     twin = twin_for(path, latency_model, fit=fit)
-    learned = learned_of(sources, twin, is_async_open=is_async_open)
+    learned = (*said_of(sources, twin, is_async_open=is_async_open), *learned_of(sources, twin))
     if learned:
         twin = twin_for(path, latency_model, fit=fit, learned=[each.setting() for each in learned])
         twin = replace(twin, notes=(*(each.note() for each in learned), *twin.notes))
@@ -174,6 +177,7 @@ def source_at(path: Path, name: str) -> Source:
     """Return the trace at a path, read, under a name."""
     from calibrate.compare.engine_steps import as_step_times, read_steps
     from calibrate.findings import Source
+    from calibrate.flags.shown import shown_by
     from calibrate.report.document import digest_of
     from traces.importers.recorded import format_of, read_recorded
     from traces.tables.paths import companion_file, locate, stem_of
@@ -186,6 +190,7 @@ def source_at(path: Path, name: str) -> Source:
         trace=trace,
         digest=digest_of(locate(path).table if format_of(path) is None else path),
         steps=steps,
+        shown=shown_by(path, trace),
         remarks=() if remark is None else (remark,),
     )
 

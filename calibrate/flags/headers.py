@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from calibrate.flags.learned import Learned, Observed
 from traces.errors import ConfigError
 
 if TYPE_CHECKING:
-    from calibrate.findings import Source
     from replay import TwinConfig
-    from replay.twin.keys.overlay import Setting
 
 SAID = (
     "max_num_seqs",
@@ -29,28 +27,8 @@ NEAR_BLOCKS = 0.05
 """A KV cache that follows from model and GPU may be so far from the server's own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Learned:
-    """A flag that the twin's file leaves open, its value, and who says so."""
-
-    name: str
-    value: int | bool | str
-    origin: str
-
-    def setting(self) -> Setting:
-        """Return it as a key of TWIN.yaml."""
-        from replay.twin.keys.overlay import Setting
-
-        value = str(self.value).lower() if isinstance(self.value, bool) else str(self.value)
-        return Setting(f"engine.{self.name}", value)
-
-    def note(self) -> str:
-        """Return the line that tells it."""
-        return f"{self.setting().key} is not in the configuration: {self.setting().value}, {self.origin}"
-
-
-def learned_of(
-    sources: Sequence[Source], config: TwinConfig, *, is_async_open: bool = False
+def said_of(
+    sources: Sequence[Observed], config: TwinConfig, *, is_async_open: bool = False
 ) -> tuple[Learned, ...]:
     """Return the flags that the file of a twin leaves open and a header says, of the first trace that does.
 
@@ -71,7 +49,7 @@ def learned_of(
     return tuple(found.values())
 
 
-def check_flags(sources: Sequence[Source], config: TwinConfig, *, is_async_open: bool = False) -> None:
+def check_flags(sources: Sequence[Observed], config: TwinConfig, *, is_async_open: bool = False) -> None:
     """Raise ConfigError where a trace's header says another flag of its server than the twin has.
 
     ``is_async_open``: whether the server had async scheduling is to be found by the fit.
@@ -90,7 +68,7 @@ def check_flags(sources: Sequence[Source], config: TwinConfig, *, is_async_open:
             )
 
 
-def _place(source: Source, name: str) -> str:
+def _place(source: Observed, name: str) -> str:
     """Return who says a flag."""
     how = source.trace.header.server.sources.get(name, "header")
     return f"the header of {source.name} says of its server ({how})"

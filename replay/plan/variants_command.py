@@ -56,7 +56,7 @@ def simulate_variants(
 
     Raises ConfigError on options that only one simulation can have, typer.Exit(1) where nothing finished in any.
     """
-    from replay.twin.fitted_range import extrapolation_note, range_of
+    from replay.twin.fitted_range import note_of_runs, range_of_run
     from traces import write_trace
     from traces.errors import ConfigError
     from traces.files.overwrite import note_replaced
@@ -70,16 +70,17 @@ def simulate_variants(
             typer.echo(terminal(f"note: {note}"), err=True)
     for twin in {id(each.twin): each.twin for each in variants}.values():
         prepare_engine(twin)
-    results, beyond = [], []
+    results, spans = [], []
     with working(f"simulating {len(variants)} variants"):
         for variant, stem in zip(variants, stems, strict=True):
             result = simulate_variant(variant, options)
             results.append(result)
-            beyond.append(extrapolation_note(variant.twin.fitted, range_of([result.simulated], [None])))
+            spans.append(range_of_run(result.simulated))
             if stem is not None:
                 written = with_origin(result.simulated, variant.twin)
                 write_trace(written, stem, dialect=options.dialect, events=options.itl)
-    for note in dict.fromkeys(note for note in beyond if note is not None):
+    is_cluster = any(each.twin.cluster is not None for each in variants)
+    if (note := note_of_runs(variants[0].twin.fitted, spans, is_cluster=is_cluster)) is not None:
         typer.echo(terminal(f"note: {note}"), err=True)
     if options.as_json:
         typer.echo(json.dumps(document(results), indent=2, allow_nan=False))

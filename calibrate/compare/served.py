@@ -103,6 +103,7 @@ def rate_curve(runs: Sequence[tuple[str, Trace, Pairs]], twin: TwinConfig) -> Ra
 
     ``runs``: by name, the observed trace and its pairs, those to draw the curve for first.
     """
+    from replay.plan.capacity import ceiling_of
     from replay.plan.evaluation import Evaluator
     from replay.plan.load import load_of
 
@@ -122,14 +123,14 @@ def rate_curve(runs: Sequence[tuple[str, Trace, Pairs]], twin: TwinConfig) -> Ra
     if curve_of is None:
         return None
     name, trace, load = curve_of
-    capacity = load.most_per_s()
-    if capacity <= 0:
+    evaluator = Evaluator(loads=[load], limits=[])
+    capacity = ceiling_of(evaluator)
+    if capacity is None:
         return None
     observed, others = _observed(runs, like=trace, elsewhere=elsewhere)
     own = [each.rate_per_s for each in observed.values() if each.rate_per_s <= HIGHEST * capacity]
     grid = np.linspace(LOWEST, HIGHEST, NUM_RATES) * capacity
     rates = {*own, *(rate for rate in grid if all(abs(rate / each - 1) > BESIDE for each in own))}
-    evaluator = Evaluator(loads=[load], limits=[])
     points = [
         RatePoint(
             rate_per_s=rate, latencies_us={each: evaluator.at(rate).curve_us[each] for each in CURVE_OF}

@@ -32,10 +32,11 @@ from replay.timeline.pictures import (
     distribution_picture,
     dots_picture,
     number_text,
-    seconds,
     throughput_picture,
+    throughput_told,
     time_text,
 )
+from replay.timeline.time_axis import time_axis
 from replay.timeline.watch import Usage
 from replay.trace.distribution import Distribution
 from replay.trace.simulation_summary import Summary, has_idle_end
@@ -206,7 +207,7 @@ def _over_time(run: RunPage) -> Section:
     return Section(
         title="Over time",
         anchor="time",
-        lead="A dot is a request, by when it was sent. Throughput counts tokens at the end of their answer.",
+        lead=f"A dot is a request, by when it was sent. {throughput_told(run.trace)}",
         parts=[Figures(figures=figures)],
     )
 
@@ -214,18 +215,19 @@ def _over_time(run: RunPage) -> Section:
 def _in_use(run: RunPage) -> Section:
     """Return the requests running and waiting, and the KV cache, over time."""
     usage = run.usage
-    span_us, time_s = float(max(run.summary["duration_us"], 1)), usage.time_us / 1e6
+    time = time_axis(float(max(run.summary["duration_us"], 1)))
+    at = time.of(usage.time_us)
     most = max(float(usage.running.max(initial=1.0)), float(usage.waiting.max(initial=1.0)))
     figures = [
         Figure(
             svg=chart(
                 Chart(
                     title="Requests in flight",
-                    x=seconds(span_us),
+                    x=time.scale,
                     y=linear(0.0, 1.1 * most, label="requests"),
                     marks=[
-                        Line(x=time_s, y=usage.running, name="simulated", steps=True),
-                        Line(x=time_s, y=usage.waiting, name="arrived", steps=True),
+                        Line(x=at, y=usage.running, name="simulated", steps=True),
+                        Line(x=at, y=usage.waiting, name="arrived", steps=True),
                     ],
                 )
             ),
@@ -234,10 +236,10 @@ def _in_use(run: RunPage) -> Section:
     ]
     if usage.kv_frac is not None:
         share = linear(0.0, 1.0, most=4, text=lambda value: f"{100 * value:.0f} %")
-        line = Line(x=time_s, y=usage.kv_frac, name="simulated", steps=True)
+        line = Line(x=at, y=usage.kv_frac, name="simulated", steps=True)
         figures.append(
             Figure(
-                svg=chart(Chart(title="KV cache in use", x=seconds(span_us), y=share, marks=[line])),
+                svg=chart(Chart(title="KV cache in use", x=time.scale, y=share, marks=[line])),
                 caption=f"{run.summary['num_preemptions']:,} preemptions.",
             )
         )

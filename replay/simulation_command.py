@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from replay.cluster.counterfactual import Counterfactual
     from replay.cluster.fitness import Fitness
     from replay.cluster.simulate import FleetRun
-    from replay.pages import Section
+    from replay.timeline.page import RunPage
     from replay.trace.measured_window import Measured
     from replay.trace.pacing import Pacing
     from replay.trace.simulation_summary import Summary
@@ -175,7 +175,7 @@ def simulated_of(
 ) -> Simulated:
     """Return a trace simulated, with its tokens' times where they are wanted.
 
-    ``points``: how often to look at a cluster's instances, at least; None: where a page or the JSON wants it.
+    ``points``: how often to look at a cluster's instances, at least; None: as often as the JSON has it.
     """
     import numpy as np
 
@@ -202,15 +202,13 @@ def simulated_of(
         from replay.cluster.simulate import simulate_fleet
 
         decides = options.decisions is not None or options.counterfactual is not None
-        if points is None and (options.as_json or options.report is not None):
-            points = POINTS
         fleet = simulate_fleet(
             trace,
             twin.cluster,
             pacing,
             record=record,
             records_decisions=decides,
-            points=points,
+            points=POINTS if points is None else points,
             until_us=options.horizon_us,
         )
         simulated, simulation = fleet.trace, fleet.simulation
@@ -351,23 +349,26 @@ def _write_report(
         warnings=warnings,
         command=redact_command(["vtwin", *sys.argv[1:]], os.environ),
         twin=dump_config(twin),
-        of_fleet=() if done.fleet is None else _fleet_sections(done.fleet, twin, options=options),
     )
+    if done.fleet is not None:
+        page = _with_fleet(page, done.fleet, twin, options=options)
     write_run_page(path, page)
     typer.echo(terminal(f"wrote {path}"), err=True)
 
 
-def _fleet_sections(fleet: FleetRun, twin: TwinConfig, *, options: SimulationOptions) -> list[Section]:
-    """Return what a cluster's page has besides a server's."""
+def _with_fleet(page: RunPage, fleet: FleetRun, twin: TwinConfig, *, options: SimulationOptions) -> RunPage:
+    """Return the page with what a cluster's has besides a server's."""
     from replay.cluster.over_time import stretches
     from replay.cluster.summary import summarize_cluster
     from replay.timeline.fleet_page import FleetView, fleet_sections
+    from replay.timeline.fleet_size import size_headlines
 
     assert twin.cluster is not None  # noqa: S101 - it was simulated
     found = stretches(fleet, twin.peaks)
-    assert found is not None  # noqa: S101 - a page was asked for
+    assert found is not None  # noqa: S101 - it was looked at
     summary = summarize_cluster(fleet, twin.cluster, measured=options.measured)
-    return fleet_sections(FleetView(run=fleet, cluster=twin.cluster, found=found, summary=summary))
+    view = FleetView(run=fleet, cluster=twin.cluster, found=found, summary=summary)
+    return replace(page, of_fleet=fleet_sections(view), headlines=size_headlines(summary))
 
 
 def _limits_of(

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from replay.cluster.fitness import Fitness, fitness
-from replay.cluster.infrastructure import InfrastructureSummary, most_at_once, summarize_infrastructure
+from replay.cluster.infrastructure import InfrastructureSummary, summarize_infrastructure
+from replay.cluster.lives import most_at_once
 from replay.plan.side_by_side import UNANSWERED, mark_unanswered, side_by_side
 from replay.simulation_command import SimulationOptions, judge, simulated_of
 from replay.timeline.watch import POINTS, Usage, watched

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
+FEW = 0.05
+"""Of the requests that run, so many may wait at a time before a page says how many they are."""
 ROWS = {"TTFT": "ttft_us", "TPOT": "tpot_us", "ITL": "itl_us", "E2E": "e2e_us", "queue": "queue_us"}
 
 
@@ -59,7 +61,7 @@ class RunPage:
     """What a page of a run is made from: its trace, its summary, what was in use, and how it came about.
 
     ``slo_us``: limits of a request by metric. ``twin``: TWIN.yaml as it was read; ``command``: the call.
-    ``of_fleet``: what a cluster's page has besides.
+    ``of_fleet``: what a cluster's page has besides; ``headlines``: its further numbers that matter.
     """
 
     trace: Trace
@@ -71,6 +73,7 @@ class RunPage:
     command: str
     twin: str
     of_fleet: Sequence[Section] = ()
+    headlines: Sequence[Headline] = ()
 
 
 def write_run_page(path: Path, run: RunPage) -> None:
@@ -86,7 +89,7 @@ def page_of_run(run: RunPage) -> str:
         eyebrow="vtwin: a simulated run",
         title=_title(summary, "fleet" if run.of_fleet else "server"),
         lead=_lead(run),
-        headlines=_headlines(run),
+        headlines=[*_headlines(run), *run.headlines],
         sections=[
             *([_warnings(run.warnings)] if run.warnings else []),
             _latencies(run),
@@ -243,11 +246,22 @@ def _in_use(run: RunPage) -> Section:
                 caption=f"{run.summary['num_preemptions']:,} preemptions.",
             )
         )
-    lead = {
-        None: "What requests wait for is not known.",
-        "none": "Hardly any request waits for longer than for the step in progress.",
-    }.get(usage.waits_for, f"Requests that wait do so for {usage.waits_for}.")
-    return Section(title="In use", anchor="use", lead=lead, parts=[Figures(figures=figures)])
+    return Section(title="In use", anchor="use", lead=waits_told(usage), parts=[Figures(figures=figures)])
+
+
+def waits_told(usage: Usage) -> str:
+    """Return the sentence on what requests wait for."""
+    if usage.waits_for is None:
+        return "What requests wait for is not known."
+    if usage.waits_for == "gateway":
+        return "Most of the waiting is in the gateway's queue."
+    if usage.waits_for != "none":
+        return f"Requests that wait do so for {usage.waits_for}."
+    most = float(usage.waiting.max(initial=0.0))
+    if most <= FEW * max(1.0, float(usage.running.max(initial=0.0))):
+        return "Hardly any request waits for longer than for the step in progress."
+    share = float((usage.waiting > 0).mean())
+    return f"Requests wait in {share:.1%} of the run, up to {most:,.0f} at a time: not for long enough to tell what for."
 
 
 # -- numbers --------------------------------------------------------------------------------------------------

@@ -29,14 +29,15 @@ MOSTLY = 0.5
 """Share in which requests wait though seats and blocks are free, from which on the time of a step binds."""
 
 Floats = NDArray[np.float64]
-Resource = Literal["seats", "KV blocks", "step time", "none"]
+Resource = Literal["seats", "KV blocks", "step time", "gateway", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """What was in use, at evenly spaced times (µs). ``kv_frac``: share of the KV blocks; None where nobody looked.
 
-    ``waits_for``: what requests in the queue wait for, None where that is not known. ``seats_up``: of ``num_seats``,
+    ``waits_for``: what requests in the queue wait for, None where that is not known, ``gateway`` where it lets them wait
+    for longer than the instances do. ``seats_up``: of ``num_seats``,
     those of instances that served, on average; None where it is all of them.
     """
 

@@ -91,7 +91,7 @@ def test_the_page_s_cells_say_what_the_series_say_and_run_no_script(
 ) -> None:
     _, document, page = run(tmp_path, capsys, TWIN + CLUSTERS["alike"])
     found = document["over_time"]
-    picture = page.split("KV cache in use", 2)[1]
+    picture = page.split('id="instances"', 1)[1].split("KV cache in use", 2)[1]
     assert "<script" not in page
     assert re.findall(r'(?:src|href)="(?!#)', page) == []
     said = re.findall(r"<title>(\d) · [\d.,]+ to [\d.,]+ s · ([\d.e-]+) %</title>", picture)
@@ -103,12 +103,23 @@ def test_the_page_s_cells_say_what_the_series_say_and_run_no_script(
         assert share == pytest.approx(100 * np.average(values, weights=widths), abs=0.06)
 
 
-def test_without_a_page_or_json_nobody_looks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fleet_on_an_unknown_gpu_has_no_mfu_and_its_table_has_the_kv_in_use(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "twin.yaml").write_text(TWIN.replace("hardware: H100\n", "") + CLUSTERS["alike"])
     arguments = ["run", *RUN, "--config", str(tmp_path / "twin.yaml")]
     assert main([*arguments, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["over_time"]["fleet"]["mfu_frac"] is None
+    found = json.loads(capsys.readouterr().out)
+    assert found["over_time"]["fleet"]["mfu_frac"] is None
     assert main(arguments) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if line[:1].isdigit()]
+    used = [f"{each['kv_usage_frac']:.1%}" for each in found["instances"]]
+    assert [row[5] for row in rows] == used
+    series = found["over_time"]["instances"][1]["kv_usage_frac"]
+    lengths = np.diff(found["over_time"]["time_us"], prepend=0)
+    assert found["instances"][1]["kv_usage_frac"] == pytest.approx(
+        np.average(series, weights=lengths), abs=1e-4
+    )
 
 
 @examples(30)

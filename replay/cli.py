@@ -72,7 +72,8 @@ ReportOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE.html",
-        help="Write a page: latencies and throughput over time, requests in flight, KV cache, batch sizes.",
+        help="Write a page: latencies and throughput over time, requests in flight, KV cache, batch sizes. Of several "
+        "variants: one that compares them.",
     ),
 ]
 DialectOption = Annotated[

@@ -60,7 +60,8 @@ class ClusterSummary(TypedDict):
     """What a cluster adds to the document.
 
     ``jain_fairness``: of requests over the instances that ever served, (sum x)^2 / (n sum x^2): 1 where all got as
-    many, 1/n where one got all (Jain, Chiu, Hawe, "A quantitative measure of fairness", 1984). ``num_by_exit``: every way out that was taken.
+    many, 1/n where one got all (Jain, Chiu, Hawe, "A quantitative measure of fairness", 1984). ``num_by_exit``: every
+    way out that was taken.
     """
 
     routing_policy: str

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from replay.plan.variants import Variant, check_for_variants, document, simulate_variant, table
+from replay.plan.variants import (
+    Variant,
+    VariantResult,
+    check_for_variants,
+    document,
+    simulate_variant,
+    table,
+)
 from replay.simulation_command import SimulationOptions, prepare_engine, with_origin, working
 from replay.twin.keys.overlay import Setting
 from traces.strict.escape import terminal
+from traces.strict.secrets import redact_command
 from traces.units import terminal_width
 
 if TYPE_CHECKING:
@@ -79,8 +89,11 @@ def simulate_variants(
             if stem is not None:
                 written = with_origin(result.simulated, variant.twin)
                 write_trace(written, stem, dialect=options.dialect, events=options.itl)
-    for note in dict.fromkeys(note for note in beyond if note is not None):
+    told = list(dict.fromkeys(note for note in beyond if note is not None))
+    for note in told:
         typer.echo(terminal(f"note: {note}"), err=True)
+    if options.report is not None:
+        _write_page(options.report, results, told, options=options)
     if options.as_json:
         typer.echo(json.dumps(document(results), indent=2, allow_nan=False))
     else:
@@ -88,3 +101,20 @@ def simulate_variants(
     if not any(each.summary["num_by_status"].get("ok") for each in results):
         typer.echo("no request finished in any variant", err=True)
         raise typer.Exit(1)
+
+
+def _write_page(
+    path: Path, results: Sequence[VariantResult], told: Sequence[str], *, options: SimulationOptions
+) -> None:
+    """Write the page that compares the variants, with what was told of their configurations."""
+    from replay.plan.variants_page import write_variants_page
+
+    notes = dict.fromkeys(note for each in results for note in each.variant.twin.notes)
+    write_variants_page(
+        path,
+        results,
+        slo_us=options.slo_us,
+        warnings=[*notes, *told],
+        command=redact_command(["vtwin", *sys.argv[1:]], os.environ),
+    )
+    typer.echo(terminal(f"wrote {path}"), err=True)

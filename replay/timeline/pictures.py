@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,12 +30,18 @@ CDF_POINTS = 300
 
 def distribution_picture(values: Floats, title: str, limit_us: float | None) -> str:
     """Return the share of requests up to each time, µs, with the limit as a dashed line."""
+    return cdf_of([("simulated", values)], title, limit_us)
+
+
+def cdf_of(named: Sequence[tuple[str, Floats]], title: str, limit_us: float | None) -> str:
+    """Return the share of requests up to each time, µs, a line for each (CSS class, values), and the limit."""
     at = np.linspace(0.0, 0.999, CDF_POINTS)
-    curve = np.quantile(values, at) if len(values) else np.zeros(0)
-    divisor, unit = unit_of(curve)
-    x = scale_of(curve / divisor, label=unit, limit=None if limit_us is None else limit_us / divisor)
+    curves = [(name, np.quantile(values, at)) for name, values in named if len(values)]
+    drawn = np.concatenate([np.zeros(0), *(curve for _, curve in curves)])
+    divisor, unit = unit_of(drawn)
+    x = scale_of(drawn / divisor, label=unit, limit=None if limit_us is None else limit_us / divisor)
     y = linear(0.0, 1.0, most=4, text=lambda value: f"{100 * value:.0f} %")
-    marks: list[Mark] = [Line(x=curve / divisor, y=at[: len(curve)], name="simulated")]
+    marks: list[Mark] = [Line(x=curve / divisor, y=at, name=name) for name, curve in curves]
     if limit_us is not None:
         at_limit, said = limit_us / divisor, f"limit {shown_time(limit_us)}"
         if x.holds(at_limit):

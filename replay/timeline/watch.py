@@ -36,9 +36,9 @@ Resource = Literal["seats", "KV blocks", "step time", "gateway", "none"]
 class Usage:
     """What was in use, at evenly spaced times (µs). ``kv_frac``: share of the KV blocks; None where nobody looked.
 
-    ``waits_for``: what requests in the queue wait for, None where that is not known, ``gateway`` where it lets them wait
-    for longer than the instances do. ``seats_up``: of ``num_seats``,
-    those of instances that served, on average; None where it is all of them.
+    ``waits_for``: what requests in the queue wait for, None where that is not known, ``gateway`` where they wait there
+    for longer than at the instances. ``seats_up``: of ``num_seats``, those of instances that served, on average; None
+    where it is all of them.
     """
 
     time_us: Floats

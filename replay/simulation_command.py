@@ -72,13 +72,16 @@ def simulate_and_write(
     """Simulate, write the trace (and the steps), show the summary. Raises typer.Exit(1) where nothing finished."""
     from replay.cluster.fitness import fitness
     from replay.trace.operator_times import check_has_operators, times_of
-    from replay.trace.pacing import pacing_of
+    from replay.trace.pacing import pacing_of, waits_for_answers
     from replay.trace.simulation_summary import summarize
     from replay.trace.trace_notes import trace_notes
-    from replay.twin.config import check_fits
+    from replay.twin.config import as_cluster_of_one, check_fits
 
     check_fits(twin, trace)
-    _check_options(twin, options)
+    is_one = twin.cluster is None
+    if is_one and waits_for_answers(trace, options.loop, max_concurrency=options.max_concurrency):
+        twin = as_cluster_of_one(twin)
+    _check_options(twin, options, is_one=is_one)
     if options.operator_times:
         check_has_operators(twin)
     pacing = pacing_of(
@@ -106,7 +109,7 @@ def simulate_and_write(
             summary["operator_times"] = times_of(single, twin)
     judged = judge(summary, done, twin, pacing)
     beyond = _limits_of(simulated, twin, judged, summary["num_by_status"])
-    of_cluster = {} if fleet is None else _of_cluster(fleet, twin, options=options)
+    of_cluster = {} if fleet is None or is_one else _of_cluster(fleet, twin, options=options)
     score = fitness(summary, options.fitness_weights) if options.fitness_weights else None
     if output is not None:
         from traces import write_trace
@@ -135,25 +138,26 @@ def _why_none_finished(summary: Summary, twin: TwinConfig, fleet: FleetRun | Non
     return why_none_finished(summary, twin.engine)
 
 
-def _check_options(twin: TwinConfig, options: SimulationOptions) -> None:
-    """Raise ConfigError on what a cluster cannot do yet, and on what only a cluster can."""
+def _check_options(twin: TwinConfig, options: SimulationOptions, *, is_one: bool) -> None:
+    """Raise ConfigError on what a cluster cannot do yet, and on what only a cluster can; ``is_one``: one server."""
     from traces.errors import ConfigError
 
-    if twin.cluster is None:
+    if is_one:
         for name, given in (("--decisions", options.decisions), ("--counterfactual", options.counterfactual)):
             if given is not None:
                 raise ConfigError(
                     f"{name}: got it without a cluster, expected cluster in TWIN.yaml or --instances"
                 )
+    if twin.cluster is None:
         return
+    what = "sessions or waves that wait for answers" if is_one else "a cluster"
+    expected = "requests with times of their own" if is_one else "one server"
     for name, given in (
         ("--steps", options.steps),
         ("--operator-times", options.operator_times or None),
     ):
         if given is not None:
-            raise ConfigError(
-                f"{name}: got it with a cluster, expected one server: not simulated for clusters yet"
-            )
+            raise ConfigError(f"{name}: got it with {what}, expected {expected}: not recorded there yet")
     if options.decisions is not None:
         from replay.cluster.decisions import check_can_write
 
@@ -223,7 +227,7 @@ def simulated_of(
 def _of_cluster(fleet: FleetRun, twin: TwinConfig, *, options: SimulationOptions) -> dict[str, object]:
     """Return what a cluster adds to the document, its decisions written where asked."""
     from replay.cluster.counterfactual import counterfactuals
-    from replay.cluster.decisions import write_decisions
+    from replay.cluster.decisions import summarize_regret, write_decisions
     from replay.cluster.over_time import stretches, summarize_over_time
     from replay.cluster.summary import summarize_cluster
 
@@ -233,6 +237,8 @@ def _of_cluster(fleet: FleetRun, twin: TwinConfig, *, options: SimulationOptions
     added["over_time"] = None if found is None else summarize_over_time(found, fleet, twin.cluster)
     if options.decisions is not None:
         write_decisions(options.decisions, fleet, twin.cluster)
+    if fleet.result.decisions is not None:
+        added["regret"] = summarize_regret(fleet.result.decisions, twin.cluster)
     if options.counterfactual is not None:
         with working("simulating with other decisions"):
             added["counterfactuals"] = counterfactuals(

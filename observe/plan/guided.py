@@ -44,7 +44,8 @@ def read_schema(path: Path, *, frac: float | None = None) -> GuidedDecoding:
 def guided_rows(trace: Trace, guided: GuidedDecoding | None) -> frozenset[int]:
     """Return the rows that the schema constrains, none without a schema.
 
-    A fraction picks by request_id: the same requests in every run of a workload, whatever its order.
+    A fraction picks by request_id: the same requests in every run of a workload, whatever its order, and as many as it
+    says, rounded; those of a smaller fraction are among those of a larger one.
     """
     if guided is None:
         return frozenset()
@@ -52,13 +53,14 @@ def guided_rows(trace: Trace, guided: GuidedDecoding | None) -> frozenset[int]:
     if guided.frac is None and stated.any():
         return frozenset(stated.nonzero()[0].tolist())
     frac = 1.0 if guided.frac is None else guided.frac
-    names = trace.column("request_id").astype(str)
-    return frozenset(row for row, name in enumerate(names) if _uniform(name) < frac)
+    names = list(trace.column("request_id").astype(str))
+    shuffled = sorted(range(len(names)), key=lambda row: (_shuffling(names[row]), names[row]))
+    return frozenset(shuffled[: round(frac * len(names))])
 
 
-def _uniform(name: str) -> float:
-    """Return a number in [0, 1) that only ``name`` decides."""
-    return int.from_bytes(hashlib.blake2b(b"guided:" + name.encode(), digest_size=8).digest()) / 2**64
+def _shuffling(name: str) -> bytes:
+    """Return what puts names into an order of chance that only they decide."""
+    return hashlib.blake2b(b"guided:" + name.encode(), digest_size=8).digest()
 
 
 def guided_fields(guided: GuidedDecoding, *, is_vllm: bool, version: str | None) -> dict[str, object]:

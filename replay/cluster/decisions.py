@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -46,9 +46,10 @@ def has_scores(cluster: ClusterConfig) -> bool:
 def write_decisions(path: Path, run: FleetRun, cluster: ClusterConfig) -> None:
     """Write every decision in the order in which they were taken. Raises ConfigError where the file cannot be written.
 
-    A decision: ``time_us``, ``request_id``, ``instance`` (None: there was none), ``candidates``; of a candidate:
-    ``instance``, ``score`` (None where the policy gives none), and what the router saw of it, as stale as configured.
-    Where KV can be moved also ``stage``: decode, who answers; or prefill, who computes the prompt for that one.
+    A decision: ``time_us``, ``request_id``, ``instance`` (None: there was none), ``regret`` (``merits_of``: the best
+    candidate's merit minus that of the chosen one; None where none was chosen), ``candidates``; of a candidate:
+    ``instance``, ``rank`` by merit from 1, ``score`` (None where the policy gives none), and what the router saw of it,
+    as stale as configured. Where KV can be moved also ``stage``: decode, who answers; or prefill, who computes the prompt for that one.
     """
     log = run.result.decisions
     assert log is not None  # noqa: S101 - the run recorded them
@@ -84,12 +85,63 @@ def asked_of(log: DecisionLog, cluster: ClusterConfig) -> Asked:
     )
 
 
+def merits_of(log: DecisionLog, asked: Asked) -> NDArray[np.float64]:
+    """Return what each candidate was worth to each decision: [decisions, instances], minus infinity of no candidate.
+
+    Its score; where the policy gives none, minus its requests in flight, as BLIS scores for policies that do not
+    (inference-sim, counterfactual regret).
+    """
+    merits = np.where(asked.is_scored[:, None], log.scores, -log.num_in_flight.astype(np.float64))
+    return np.where(asked.is_candidate, merits, -np.inf)
+
+
+def ranks_of(merits: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return each candidate's place by merit, 1 the best; those that are as good have the same."""
+    ranks = [1 + np.searchsorted(np.sort(-row), -row, side="left") for row in merits]
+    return np.array(ranks, np.int64).reshape(merits.shape)
+
+
+def regrets_of(log: DecisionLog, asked: Asked) -> NDArray[np.float64]:
+    """Return how much better than the chosen one the best candidate looked, at each decision; NaN of none chosen."""
+    merits = merits_of(log, asked)
+    chosen = log.decisions["instance"].astype(np.int64)
+    own = merits[np.arange(len(merits)), np.maximum(chosen, 0)]
+    found = merits.max(axis=1, initial=-np.inf) - own
+    return np.where(chosen >= 0, found, np.nan)
+
+
+class Regret(TypedDict):
+    """Of all decisions that chose an instance: how much better the best candidate looked; None without any.
+
+    ``unit``: of the policy's score, or requests in flight where it gives none. ``best_frac``: decisions that took it.
+    """
+
+    unit: Literal["score", "requests in flight"]
+    mean: float | None
+    max: float | None
+    best_frac: float | None
+
+
+def summarize_regret(log: DecisionLog, cluster: ClusterConfig) -> Regret:
+    """Return the regret of the decisions that were recorded."""
+    found = regrets_of(log, asked_of(log, cluster))
+    found = found[~np.isnan(found)]
+    return Regret(
+        unit="score" if has_scores(cluster) else "requests in flight",
+        mean=float(found.mean()) if len(found) else None,
+        max=float(found.max()) if len(found) else None,
+        best_frac=float((found <= 0).mean()) if len(found) else None,
+    )
+
+
 def _lines(log: DecisionLog, ids: NDArray[Any], names: NDArray[Any], asked: Asked) -> Iterator[str]:
     """Yield a line of JSON per decision."""
+    regrets, ranks = regrets_of(log, asked), ranks_of(merits_of(log, asked))
     for number, decision in enumerate(log.decisions):
         candidates = [
             {
                 "instance": names[i],
+                "rank": int(ranks[number, i]),
                 "score": float(log.scores[number, i]) if asked.is_scored[number] else None,
                 "num_in_flight": int(log.num_in_flight[number, i]),
                 "num_waiting": int(log.num_waiting[number, i]),
@@ -103,6 +155,7 @@ def _lines(log: DecisionLog, ids: NDArray[Any], names: NDArray[Any], asked: Aske
             "request_id": str(ids[decision["request"]]),
             "instance": names[decision["instance"]],
             **({"stage": str(asked.stage[number])} if asked.stage else {}),
+            "regret": None if np.isnan(regrets[number]) else float(regrets[number]),
             "candidates": candidates,
         }
         yield json.dumps(row, separators=(",", ":")) + "\n"
@@ -114,6 +167,7 @@ def _table(log: DecisionLog, ids: NDArray[Any], names: NDArray[Any], asked: Aske
     scored = np.broadcast_to(asked.is_scored[:, None], chosen.shape)[chosen]
     values: dict[str, pa.Array] = {
         "instance": pa.array(np.broadcast_to(names[:-1], chosen.shape)[chosen], pa.string()),
+        "rank": pa.array(ranks_of(merits_of(log, asked))[chosen]),
         "score": pa.array(log.scores[chosen], mask=~scored),
         **{name: pa.array(getattr(log, name)[chosen]) for name in SIGNALS},
     }
@@ -121,12 +175,14 @@ def _table(log: DecisionLog, ids: NDArray[Any], names: NDArray[Any], asked: Aske
     candidates = pa.ListArray.from_arrays(
         offsets, pa.StructArray.from_arrays(list(values.values()), names=list(values))
     )
+    regrets = regrets_of(log, asked)
     return pa.table(
         {
             "time_us": pa.array(np.ascontiguousarray(log.decisions["time_us"])),
             "request_id": pa.array(ids[log.decisions["request"]].astype(str)),
             "instance": pa.array(names[log.decisions["instance"]], pa.string()),
             **({"stage": pa.array(asked.stage, pa.string())} if asked.stage else {}),
+            "regret": pa.array(regrets, mask=np.isnan(regrets)),
             "candidates": candidates,
         }
     )

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.trace.pacing import Pacing, paced_requests, pacing_of
+from replay.trace.pacing import Pacing, paced_requests, pacing_of, waits_for_answers
+from replay.twin.config import as_cluster_of_one
 from sim import InterTokenLatencies, Outcomes, Requests, Status, simulate
 from traces.errors import ConfigError
 
@@ -76,6 +77,8 @@ def _arriving(requests: Requests, arrival_us: NDArray[np.int64]) -> Requests:
 
 def load_of(trace: Trace, twin: TwinConfig) -> Load:
     """Return a workload as a load of any rate. Raises ConfigError where answers set its pace, or all come at once."""
+    if waits_for_answers(trace):
+        twin = as_cluster_of_one(twin)
     pacing = pacing_of(trace, simulates_rounds=twin.cluster is not None)
     if pacing.is_by_answers and pacing.users != 0:
         raise ConfigError(

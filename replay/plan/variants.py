@@ -17,9 +17,9 @@ from replay.simulation_command import SimulationOptions, judge, simulated_of
 from replay.timeline.watch import POINTS, Usage, watched
 from replay.timeline.watch_fleet import watched_fleet
 from replay.trace.distribution import Distribution
-from replay.trace.pacing import pacing_of
+from replay.trace.pacing import pacing_of, waits_for_answers
 from replay.trace.simulation_summary import Summary, has_idle_end, summarize
-from replay.twin.config import check_fits
+from replay.twin.config import as_cluster_of_one, check_fits
 from replay.units import shown_time
 from traces.errors import ConfigError
 
@@ -80,6 +80,8 @@ def simulate_variant(variant: Variant, options: SimulationOptions) -> VariantRes
     """Return what becomes of a variant. Raises ConfigError where it cannot be simulated."""
     trace, twin = variant.trace, variant.twin
     check_fits(twin, trace)
+    if waits_for_answers(trace, options.loop, max_concurrency=options.max_concurrency):
+        twin = as_cluster_of_one(twin)
     pacing = pacing_of(
         trace,
         options.loop,

@@ -99,12 +99,20 @@ def pacing_of(
     return Pacing(at=at, max_concurrency=cap)
 
 
+def waits_for_answers(trace: Trace, loop: Loop = "auto", *, max_concurrency: int | None = None) -> bool:
+    """Return whether rounds of sessions, or waves, are sent when simulated answers are there: clusters do that.
+
+    Raises ConfigError where they have no other times and are asked to go by those.
+    """
+    return max_concurrency is None and _by_answers(trace, loop) is not None
+
+
 def _by_answers(trace: Trace, loop: Loop) -> Pacing | None:
-    """Return the pacing of sessions and waves that were not sent yet; None for anything else."""
+    """Return the pacing of sessions and waves whose times the answers are to decide; None for anything else."""
     untimed = ~sent_or_due(trace).is_known
     recorded = trace.header.closed_loop
     is_in_waves = recorded is not None and bool(recorded.in_waves)
-    if not untimed.any() or not (has_rounds(trace) or is_in_waves):
+    if not (untimed.any() or loop == "closed") or not (has_rounds(trace) or is_in_waves):
         return None
     if loop == "open":
         raise ConfigError(
@@ -133,9 +141,8 @@ def _refuse_what_has_no_times(trace: Trace) -> None:
     untimed = ~sent_or_due(trace).is_known
     if has_rounds(trace) and untimed.any():
         raise ConfigError(
-            f"sessions: got {int(untimed.sum())} rounds whose times are the answers' doing, which are not simulated "
-            "yet; expected a trace that was observed, or rounds with times of their own (closed_loop: false), or a "
-            "cluster (--instances 1), whose answers decide them"
+            f"sessions: got {int(untimed.sum())} rounds whose times are the answers' doing, expected a trace that was "
+            "observed, or rounds with times of their own (closed_loop: false)"
         )
 
 
@@ -143,9 +150,8 @@ def _as_sent(trace: Trace, loop: Loop, *, at: At) -> Pacing:
     """Return the pacing of waves and of users with sessions: when they were sent, which is all there is yet."""
     if loop == "closed" or not trace.cells("send_time_us").is_known.all():
         raise ConfigError(
-            "closed_loop: got waves, or users with sessions, to be paced by simulated answers, which is not "
-            "there yet; expected a trace that was observed, replayed at the times it was sent, or a workload and a "
-            "cluster (--instances 1)"
+            "closed_loop: got waves, or users with sessions, to be paced by simulated answers, expected a trace that "
+            "was observed, taken at the times it was sent"
         )
     return Pacing(at="send" if at == "auto" else at)
 

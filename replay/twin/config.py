@@ -161,7 +161,8 @@ def _read(
     if "cluster" in root and not allows_cluster:
         line = root.key_lines["cluster"]
         raise ConfigError(
-            f"cluster: got one, expected a single engine here: run and replay simulate clusters ({root.file}:{line})"
+            "cluster: got one, expected a single engine here: run, replay, capacity, sweep, tune and serve simulate "
+            f"clusters ({root.file}:{line})"
         )
     root.refuse_unknown(_TOP, elsewhere=_other_places())
     check_ranges(root)
@@ -218,6 +219,11 @@ def with_cluster(config: TwinConfig, *, instances: int | None, routing: str | No
         folder=Path() if config.source is None else config.source.parent,
     )
     return replace(config, cluster=cluster)
+
+
+def as_cluster_of_one(config: TwinConfig) -> TwinConfig:
+    """Return one server as a cluster of one, whose clients can wait for answers; a cluster as it is."""
+    return with_cluster(config, instances=1, routing=None) if config.cluster is None else config
 
 
 def _read_server(

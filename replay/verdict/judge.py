@@ -52,6 +52,19 @@ def judge_load(run: Repeatable, outcomes: Outcomes, *, unanswered: NDArray[np.bo
 
     ``unanswered``: requests that the load, not their own length, kept from an answer.
     """
+    judged = _judge(run, outcomes, unanswered=unanswered)
+    if judged is None or run.session is None:
+        return judged
+    facts = judged.facts
+    facts["counts"] = "sessions"
+    if facts["num_requests_to_tell"] is not None:
+        rounds = len(run) / max(int(run.first.sum()), 1)
+        facts["num_requests_to_tell"] = _rounded_up(rounds * facts["num_requests_to_tell"])
+    return judged
+
+
+def _judge(run: Repeatable, outcomes: Outcomes, *, unanswered: NDArray[np.bool_]) -> Judged | None:
+    """Return the verdict, the facts as of requests."""
     own = growth_of(customers_of(outcomes, run.session))
     share = float(unanswered.mean()) if len(unanswered) else 0.0
     num_refused = int(((outcomes.status == Status.REJECTED) & ~unanswered).sum())
@@ -220,6 +233,7 @@ def _mean_ttft(outcomes: Outcomes, *, rows: NDArray[np.int64] | None = None) -> 
 
 def _facts(growth: Growth, num_simulated: int) -> LoadFacts:
     return LoadFacts(
+        counts="requests",
         sent_per_s=growth.sent_per_s,
         served_per_s=growth.served_per_s if _tells_rate(growth) else None,
         in_system=growth.in_system,

@@ -14,7 +14,7 @@ UNANSWERED = 0.05
 
 
 class LoadFacts(TypedDict):
-    """What the verdict rests on; rates per second, of sessions where their rounds wait for answers.
+    """What the verdict rests on; rates per second, of what ``counts`` says: sessions where rounds wait for answers.
 
     ``served_per_s``: in the second half of the sending, None where too few had left by then to say. ``in_system``: when
     the last one came, out of ``num_sent``. ``growth_frac``: the share that piles up. ``num_simulated``: requests of the
@@ -23,6 +23,7 @@ class LoadFacts(TypedDict):
     None where that was not asked.
     """
 
+    counts: Literal["requests", "sessions"]
     sent_per_s: float
     served_per_s: float | None
     in_system: int
@@ -55,8 +56,8 @@ class Judged:
             return _too_short(facts, keeps_up=self.keeps_up_repeated)
         if self.verdict == "metastable":
             return (
-                f"metastable: the server keeps up with {facts['sent_per_s']:.3g}/s; after a burst it would clear "
-                f"{facts['after_burst_per_s']:.3g}/s and not recover until less is sent"
+                f"metastable: the server keeps up with {facts['sent_per_s']:.3g} {facts['counts']}/s; after a burst it "
+                f"would clear {facts['after_burst_per_s']:.3g}/s and not recover until less is sent"
             )
         own, more = facts["ttft_mean_us"], facts["ttft_mean_us_at_more"]
         if own is None or more is None:
@@ -68,7 +69,7 @@ class Judged:
 
 
 def _overloaded(facts: LoadFacts, unanswered: float) -> str:
-    sent = f"{facts['sent_per_s']:.3g}/s are sent"
+    sent = f"{facts['sent_per_s']:.3g} {facts['counts']}/s are sent"
     if unanswered > UNANSWERED:
         return f"overloaded: {sent}, {unanswered:.1%} of the requests are never answered"
     answered = "" if facts["served_per_s"] is None else f", {facts['served_per_s']:.3g}/s answered"
@@ -76,7 +77,10 @@ def _overloaded(facts: LoadFacts, unanswered: float) -> str:
 
 
 def _too_short(facts: LoadFacts, *, keeps_up: bool) -> str:
-    told = f"too short to tell: {facts['in_system']:,} of {facts['num_sent']:,} were under way when the last one came"
+    told = (
+        f"too short to tell: {facts['in_system']:,} of {facts['num_sent']:,} {facts['counts']} were under way when the "
+        "last one came"
+    )
     if keeps_up:
         told += ". Repeated again and again, the same requests are served as fast as they come"
     return f"{told}. --num-requests {facts['num_requests_to_tell']} would tell"

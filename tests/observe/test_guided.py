@@ -56,7 +56,9 @@ def test_a_fraction_picks_the_same_requests_whatever_their_order() -> None:
     requests = workload(every(1, 2000))
     half = GuidedDecoding(name="s", schema=SCHEMA, frac=0.5)
     chosen = guided_rows(requests, half)
-    assert 900 < len(chosen) < 1100
+    assert len(chosen) == 1000
+    assert guided_rows(requests, GuidedDecoding(name="s", schema=SCHEMA, frac=0.2)) < chosen
+    assert len(guided_rows(workload(every(1, 80)), half)) == 40
     backwards = workload(every(1, 2000)).with_columns(request_id=[str(1999 - row) for row in range(2000)])
     assert {1999 - row for row in guided_rows(backwards, half)} == chosen
     assert len(guided_rows(requests, GUIDED)) == 2000

@@ -246,12 +246,42 @@ def test_every_decision_is_written_with_what_the_router_saw(tmp_path: Path) -> N
         assert each["time_us"] == rows.loc[each["request_id"], "send_time_us"]
         scores = {candidate["instance"]: candidate["score"] for candidate in each["candidates"]}
         assert scores[each["instance"]] == max(scores.values())
+        assert each["regret"] == 0.0
+        ordered = sorted(scores.values(), reverse=True)
+        assert all(1 + ordered.index(one["score"]) == one["rank"] for one in each["candidates"])
         for candidate in each["candidates"]:
             there = rows[rows["instance"] == candidate["instance"]]
             sent = (there["send_time_us"] < each["time_us"]).sum()
             answered = (there["last_token_time_us"] <= each["time_us"]).sum()
             assert candidate["num_in_flight"] == -candidate["score"] == sent - answered
             assert 0 <= candidate["num_running"] + candidate["num_waiting"] <= candidate["num_in_flight"] + 1
+
+
+def test_a_policy_without_scores_regrets_the_load_that_it_did_not_look_at(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = shared_prefixes(tmp_path)
+    options = (
+        "--instances",
+        "3",
+        "--routing",
+        "round-robin",
+        "--decisions",
+        str(tmp_path / "d.jsonl"),
+        "--json",
+    )
+    capsys.readouterr()
+    run(tmp_path, ONE, *options, command=command)
+    told = json.loads(capsys.readouterr().out)["regret"]
+    decisions = [json.loads(line) for line in (tmp_path / "d.jsonl").read_text().splitlines()]
+    for each in decisions:
+        in_flight = {one["instance"]: one["num_in_flight"] for one in each["candidates"]}
+        assert each["regret"] == in_flight[each["instance"]] - min(in_flight.values())
+    regrets = [each["regret"] for each in decisions]
+    assert told["unit"] == "requests in flight"
+    assert told["mean"] == pytest.approx(sum(regrets) / len(regrets))
+    assert told["max"] == max(regrets) > 0
+    assert told["best_frac"] == pytest.approx(regrets.count(0) / len(regrets))
 
 
 def test_decisions_in_parquet_are_those_in_json(tmp_path: Path) -> None:

@@ -119,7 +119,8 @@ def test_without_an_engine_section_vllms_defaults_hold_and_the_unbounded_cache_i
         ),
         (
             "cluster: {instances: 2}\n",
-            "cluster: got one, expected a single engine here: run and replay simulate clusters (FILE:1)",
+            "cluster: got one, expected a single engine here: run, replay, capacity, sweep, tune and serve simulate "
+            "clusters (FILE:1)",
         ),
         (
             "compatibility: blis\nengine: {async_scheduling: true}\n",

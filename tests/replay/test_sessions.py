@@ -1,13 +1,17 @@
 """Replayed sessions: a round finds in the prefix cache what was said before it, and comes when it came."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from replay import TwinConfig, simulate_trace
+import vtwin
+from replay import TwinConfig, dump_config, simulate_trace
+from replay.trace.pacing import waits_for_answers
 from replay.trace.requests import requests_from_trace
 from replay.trace.simulate import pacing_of
 from sim import Blackbox, EngineConfig
-from traces import ClosedLoop, ConfigError, Header, Trace, make_trace
+from traces import ClosedLoop, ConfigError, Header, Trace, make_trace, read_trace
 
 SERVER = TwinConfig(
     engine=EngineConfig(async_scheduling=False, block_size=4, num_gpu_blocks=200),
@@ -75,3 +79,31 @@ def test_waves_and_users_with_sessions_come_when_they_were_sent(in_waves: bool |
 def test_sessions_that_have_not_run_are_refused() -> None:
     with pytest.raises(ConfigError, match="sessions: got 4 rounds whose times are the answers' doing"):
         simulate_trace(talks(sent=False), SERVER)
+
+
+def test_a_trace_of_rounds_or_waves_says_that_answers_send_them() -> None:
+    assert waits_for_answers(talks(sent=False))
+    assert not waits_for_answers(talks())
+    assert waits_for_answers(talks(), "closed")
+    ran = talks(header=Header(tool="vtwin", closed_loop=ClosedLoop(concurrency=2, in_waves=True)))
+    sent = ran.with_columns(send_time_us=np.arange(7) * 50_000)
+    assert not waits_for_answers(sent)
+    paced = pacing_of(sent.without_columns("session_id"), "closed", simulates_rounds=True)
+    assert paced.waves == (2, 0)
+
+
+@pytest.mark.parametrize("asked", [["--rate", "3", "--rounds", "3"], ["--batch", "6", "--waves", "3"]])
+def test_one_server_lets_answers_send_what_waits_for_them_as_a_cluster_of_one_does(
+    asked: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "twin.yaml").write_text(dump_config(SERVER))
+    made = []
+    for name, more in (("one", []), ("cluster", ["--instances", "1"])):
+        told = [*asked, *more, "--num-requests", "30"] if "--rate" in asked else [*asked, *more]
+        lengths = ["--prompt-tokens", "40", "--output-tokens", "10", "--config", str(tmp_path / "twin.yaml")]
+        assert vtwin.main(["run", *told, *lengths, "--output", str(tmp_path / name)]) == 0
+        made.append(read_trace(tmp_path / name))
+    capsys.readouterr()
+    one, cluster = made
+    assert all((one.requests[name].equals(cluster.requests[name])) for name in one.requests)
+    assert one.column("send_time_us").is_monotonic_increasing or "--rate" in asked

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from replay.cluster.counterfactual import Counterfactual
     from replay.cluster.fitness import Fitness
+    from replay.cluster.over_time import OverTime
     from replay.cluster.simulate import FleetRun
     from replay.timeline.page import RunPage
     from replay.trace.measured_window import Measured
@@ -110,6 +111,7 @@ def simulate_and_write(
     judged = judge(summary, done, twin, pacing)
     beyond = _limits_of(simulated, twin, judged, summary["num_by_status"])
     of_cluster = {} if fleet is None or is_one else _of_cluster(fleet, twin, options=options)
+    over_time = _over_time(trace, done, twin, pacing) if options.as_json else None
     score = fitness(summary, options.fitness_weights) if options.fitness_weights else None
     if output is not None:
         from traces import write_trace
@@ -119,9 +121,17 @@ def simulate_and_write(
     warnings = (*twin.notes, *notes, *beyond)
     if options.report is not None:
         _write_report(
-            options.report, summary, (trace, done), twin, pacing, options=options, warnings=warnings
+            options.report,
+            summary,
+            (trace, done),
+            twin,
+            pacing,
+            options=options,
+            warnings=warnings,
+            is_one=is_one,
         )
-    _show(summary, twin, of_cluster, score, as_json=options.as_json, warnings=warnings)
+    added = {**of_cluster, "over_time": over_time} if options.as_json else of_cluster
+    _show(summary, twin, added, score, as_json=options.as_json, warnings=warnings)
     if len(trace) and not summary["num_by_status"].get("ok"):
         typer.echo(_why_none_finished(summary, twin, fleet), err=True)
         raise typer.Exit(1)
@@ -228,13 +238,10 @@ def _of_cluster(fleet: FleetRun, twin: TwinConfig, *, options: SimulationOptions
     """Return what a cluster adds to the document, its decisions written where asked."""
     from replay.cluster.counterfactual import counterfactuals
     from replay.cluster.decisions import summarize_regret, write_decisions
-    from replay.cluster.over_time import stretches, summarize_over_time
     from replay.cluster.summary import summarize_cluster
 
     assert twin.cluster is not None  # noqa: S101 - it was simulated
     added: dict[str, object] = {**summarize_cluster(fleet, twin.cluster, measured=options.measured)}
-    found = stretches(fleet, twin.peaks)
-    added["over_time"] = None if found is None else summarize_over_time(found, fleet, twin.cluster)
     if options.decisions is not None:
         write_decisions(options.decisions, fleet, twin.cluster)
     if fleet.result.decisions is not None:
@@ -245,6 +252,19 @@ def _of_cluster(fleet: FleetRun, twin: TwinConfig, *, options: SimulationOptions
                 fleet, twin.cluster, num=options.counterfactual, seed=twin.seed
             )
     return added
+
+
+def _over_time(trace: Trace, done: Simulated, twin: TwinConfig, pacing: Pacing) -> OverTime | None:
+    """Return the run in stretches; one server is simulated once more for it."""
+    if done.fleet is None or twin.cluster is None:
+        from replay.timeline.one_server import server_over_time
+
+        with working("looking at the server over time"):
+            return server_over_time(trace, twin, pacing, done.simulation)
+    from replay.cluster.over_time import stretches, summarize_over_time
+
+    found = stretches(done.fleet, twin.peaks)
+    return None if found is None else summarize_over_time(found, done.fleet, twin.cluster)
 
 
 def _one_step_at_a_time(trace: Trace, twin: TwinConfig, *, options: SimulationOptions) -> Simulation:
@@ -334,8 +354,9 @@ def _write_report(
     *,
     options: SimulationOptions,
     warnings: tuple[str, ...],
+    is_one: bool,
 ) -> None:
-    """Write the page of a run, ``run`` being its requests and what became of them."""
+    """Write the page of a run, ``run`` being its requests and what became of them; ``is_one``: of one server."""
     from replay.timeline.page import RunPage, write_run_page
     from replay.timeline.watch import watched
     from replay.timeline.watch_fleet import watched_fleet
@@ -356,7 +377,7 @@ def _write_report(
         command=redact_command(["vtwin", *sys.argv[1:]], os.environ),
         twin=dump_config(twin),
     )
-    if done.fleet is not None:
+    if done.fleet is not None and not is_one:
         page = _with_fleet(page, done.fleet, twin, options=options)
     write_run_page(path, page)
     typer.echo(terminal(f"wrote {path}"), err=True)

@@ -261,7 +261,9 @@ def waits_told(usage: Usage) -> str:
     if most <= FEW * max(1.0, float(usage.running.max(initial=0.0))):
         return "Hardly any request waits for longer than for the step in progress."
     share = float((usage.waiting > 0).mean())
-    return f"Requests wait in {share:.1%} of the run, up to {most:,.0f} at a time: too short to tell what for."
+    return (
+        f"Requests wait in {share:.1%} of the run, up to {most:,.0f} at a time: too short to tell what for."
+    )
 
 
 # -- numbers --------------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ import typer.main
 from replay.twin.own.own_code import with_code_option
 from traces.errors import ServerError, VtwinError
 from traces.strict.escape import terminal
+from traces.strict.narration import wrapped_narration
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -125,6 +126,11 @@ EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE: what a shell reports for a program whos
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line, return the exit code; a fault of the user becomes one line on stderr."""
+    with wrapped_narration():
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if argv is None:
         # At the end Python looks through all objects once more, 0.4 s of work after a run: nothing of them is needed.

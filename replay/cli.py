@@ -256,6 +256,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from traces.errors import TraceError
     from traces.importers.recorded import read_recorded
     from traces.slo import parse_slo
+    from traces.strict.narration import tell_note
 
     if len(twins) == 1:
         _tell_replaced(output, overwrite=overwrite, read=trace)
@@ -281,7 +282,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         as_json=as_json,
         measured=parse_measured(measure, warmup_frac),
         horizon_us=parse_horizon(horizon),
-        slo_us=parse_slo(slo) if slo else {},
+        slo_us=parse_slo(slo, tell=tell_note) if slo else {},
         max_concurrency=max_concurrency,
     )
     _simulate(twins, [("", "", recorded)], output=output, overwrite=overwrite, options=options)
@@ -324,6 +325,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from replay.cluster.fitness import parse_weights
     from replay.trace.measured_window import parse_horizon, parse_measured
     from traces.slo import parse_slo
+    from traces.strict.narration import tell_note
     from traces.workload import clipping_notes
 
     if len(twins) == 1 and sweep is None:
@@ -347,7 +349,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         as_json=as_json,
         measured=parse_measured(measure, warmup_frac),
         horizon_us=parse_horizon(horizon),
-        slo_us=parse_slo(slo) if slo else {},
+        slo_us=parse_slo(slo, tell=tell_note) if slo else {},
     )
     _simulate(twins, loads, output=output, overwrite=overwrite, options=options)
 

@@ -171,6 +171,7 @@ def compare(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from replay.plan.gpus.comparison import Asked
     from replay.plan.prices import read_prices
     from traces.run_slo import parse_run_slo
+    from traces.strict.narration import tell_note
 
     engine = {
         "max_model_len": max_model_len,
@@ -185,7 +186,7 @@ def compare(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         kv_cache_dtype=kv_cache_dtype,
         vllm_version=vllm_version,
         rate_per_s=DEFAULT_RATE if workload.rate is None else workload.rate,
-        limits=() if slo is None else parse_run_slo(slo),
+        limits=() if slo is None else parse_run_slo(slo, tell=tell_note),
     )
     servers = _servers(gpus, tp)
     costs = {} if prices is None else read_prices(prices)

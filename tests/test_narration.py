@@ -14,7 +14,7 @@ import vtwin
 from traces.strict.narration import COLOUR, wrapped
 
 WORDS = st.lists(
-    st.text("abc\x1b[31m–0", min_size=1, max_size=12).filter(lambda word: "\x1b" not in word), max_size=30
+    st.text("abc\x1b[31m-0", min_size=1, max_size=12).filter(lambda word: "\x1b" not in word), max_size=30
 )
 
 

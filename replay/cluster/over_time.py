@@ -59,8 +59,8 @@ class OverTime(TypedDict):
     """A run in stretches; ``time_us`` has their ends.
 
     ``num_at_gateway``: requests in the gateway's queue at each end, None without one. ``num_transfers``: prompts' KV
-    under way, None where nothing is transferred. ``instances``: None of a fleet of more than 64. One server is a fleet of
-    one instance, ``0``, in one pool, ``0``.
+    under way, None where nothing is transferred. ``instances``: None of a fleet of more than 64. One server is a
+    fleet of one instance, ``0``, in one pool, ``0``.
     """
 
     time_us: list[int]

@@ -68,6 +68,7 @@ class Narration:
             return USUAL
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a stream has
+        """Return what the stream has."""
         return getattr(self._stream, name)
 
 
@@ -83,3 +84,12 @@ def wrapped_narration() -> Iterator[None]:
         yield
     finally:
         sys.stderr = stream
+
+
+def tell_note(text: str) -> None:
+    """Tell a note on stderr."""
+    import typer
+
+    from traces.strict.escape import terminal
+
+    typer.echo(terminal(f"note: {text}"), err=True)

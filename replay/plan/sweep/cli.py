@@ -95,11 +95,15 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from replay.plan.sweep.table import known_rows, write_table
     from traces.atomic import check_place
     from traces.errors import ConfigError
+    from traces.slo import parse_slo
+    from traces.strict.narration import tell_note
 
     output = output or Path(f"{grid.stem}.parquet")
     if output.suffix != ".parquet":
         raise ConfigError(f"--output: got {output}, expected a name that ends in .parquet")
     asked = read_grid(grid)
+    for slo in dict.fromkeys(run.slo for run in asked.runs if run.slo):
+        parse_slo(slo, tell=tell_note)
     rows = known_rows(output, asked.runs)
     left = [run for run in asked.runs if run.digest not in rows]
     typer.echo(f"{len(asked.runs):,} runs, {len(asked.runs) - len(left):,} of them done before", err=True)

@@ -259,7 +259,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from traces.strict.narration import tell_note
 
     if len(twins) == 1:
-        _tell_replaced(output, overwrite=overwrite, read=trace)
+        _tell_replaced(output, config, overwrite=overwrite, read=trace)
     with working(f"reading {trace}"):
         recorded = read_recorded(trace, events=True)
     if len(recorded) == 0:
@@ -329,7 +329,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from traces.workload import clipping_notes
 
     if len(twins) == 1 and sweep is None:
-        _tell_replaced(output, overwrite=overwrite)
+        _tell_replaced(output, config, overwrite=overwrite)
     with working("drawing the workload"):
         loads = _loads(workload, sweep)
     for note in clipping_notes(workload):
@@ -544,14 +544,15 @@ def _simulate(
     simulate_variants(variants_from(twins, loads), output=output, overwrite=overwrite, options=options)
 
 
-def _tell_replaced(output: Path | None, *, overwrite: bool, read: Path | None = None) -> None:
+def _tell_replaced(output: Path | None, config: Path, *, overwrite: bool, read: Path | None = None) -> None:
     """Say what the simulated trace replaces. Raises ConfigError where that was measured, or is what is ``read``."""
     if output is None:
         return
     from traces.errors import ConfigError
-    from traces.files.overwrite import note_replaced
+    from traces.files.overwrite import note_replaced, refuse_input
     from traces.tables.paths import stem_of
 
+    refuse_input(output, config)
     if read is not None and not overwrite and stem_of(output).resolve() == stem_of(read).resolve():
         raise ConfigError(
             f"--output: {stem_of(output)}.yaml is the trace that is simulated, expected another place, "

@@ -433,10 +433,11 @@ def _show(
 ) -> None:
     """Print the result on stdout: the table, or the JSON document with the warnings that were told."""
     from replay.cluster.fitness import fitness_line
-    from replay.trace.simulation_summary import table
+    from replay.trace.simulation_summary import speed_line, table
     from replay.twin.config_write import name_of
 
     if not as_json:
+        typer.echo(speed_line(summary), err=True)
         typer.echo(table(summary, is_unanswered=twin.is_unanswered))
         if score is not None:
             typer.echo(fitness_line(score))
@@ -511,7 +512,7 @@ def load_engine() -> None:
         from sim.ready import is_compiled
 
         if not is_compiled():
-            typer.echo("compiling the engine once: a minute, longer on a busy machine …", err=True)
+            typer.echo("compiling the engine once: two minutes, longer on a busy machine …", err=True)
         compile_engine()
 
 

@@ -69,13 +69,15 @@ def simulate_variants(
     from replay.twin.fitted_range import extrapolation_note, range_of
     from traces import write_trace
     from traces.errors import ConfigError
-    from traces.files.overwrite import note_replaced
+    from traces.files.overwrite import note_replaced, refuse_input
 
     check_for_variants(options)
     if len(variants) > MOST:
         raise ConfigError(f"--set: got {len(variants):,} variants, expected at most {MOST}")
     stems = [None if output is None else output / each.name for each in variants]
-    for stem in stems:
+    for stem, variant in zip(stems, variants, strict=True):
+        if stem is not None and variant.twin.source is not None:
+            refuse_input(stem, variant.twin.source)
         if stem is not None and (note := note_replaced(stem, overwrite=overwrite)) is not None:
             typer.echo(terminal(f"note: {note}"), err=True)
     for twin in {id(each.twin): each.twin for each in variants}.values():

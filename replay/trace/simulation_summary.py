@@ -268,14 +268,11 @@ def _kv_offload(simulation: Simulation, trace: Trace, engine: EngineConfig | Non
 def table(summary: Summary, *, is_unanswered: bool = False) -> str:
     """Return the summary as lines for a terminal; ``is_unanswered``: the twin cannot answer what was asked."""
     counts = ", ".join(f"{count:,} {status}" for status, count in summary["num_by_status"].items())
-    seconds = summary["duration_us"] / 1e6
-    cpu = summary["engine_cpu_s"]
-    faster = f", {seconds / cpu:,.0f} times faster than real time" if cpu > 0 else ""
     hit = summary["prefix_hit_frac"]
     facts = [
         *([("*", f"no answer: {NO_ANSWER}")] if is_unanswered else []),
         ("requests", counts or "none"),
-        ("simulated", f"{four_digits(seconds)} s in {four_digits(cpu)} s of CPU{faster}"),
+        ("simulated", f"{four_digits(summary['duration_us'] / 1e6)} s"),
         *_offered(summary),
         ("throughput", f"{four_digits(summary['request_throughput'])} requests/s"),
         ("", f"{four_digits(summary['output_token_throughput'])} output tokens/s"),
@@ -299,6 +296,13 @@ def table(summary: Summary, *, is_unanswered: bool = False) -> str:
     lines += group_lines(summary["groups"])
     times = summary["operator_times"]
     return "\n".join([*lines, *(operator_lines(times) if times is not None else ())])
+
+
+def speed_line(summary: Summary) -> str:
+    """Return how long the simulation took: no two runs take as long, so it is no part of the table."""
+    seconds, cpu = summary["duration_us"] / 1e6, summary["engine_cpu_s"]
+    faster = f", {seconds / cpu:,.0f} times faster than real time" if cpu > 0 else ""
+    return f"simulated {four_digits(seconds)} s in {four_digits(cpu)} s of CPU{faster}"
 
 
 def _steps(summary: Summary) -> str:

@@ -143,7 +143,8 @@ def lookup_defaults(
     version = f" vLLM {vllm_version}" if vllm_version else ""
     raise ConfigError(
         f"latency.defaults: got {model} on {gpu} tp={tp}{version}, expected an entry on record; "
-        f"nearest: {'; '.join(map(str, near)) or 'none'} ({path or SHIPPED.name})"
+        f"nearest: {'; '.join(map(str, near)) or 'none'} ({path or SHIPPED.name}). "
+        "The model's own config.json is enough to compute it: latency: {model: physics, model_config: CONFIG.json}"
     )
 
 

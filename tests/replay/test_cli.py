@@ -80,7 +80,7 @@ def test_the_document_has_the_contracts_keys(capsys: pytest.CaptureFixture[str])
         *("num_jumps", "steps", "prompt_tokens", "output_tokens", "ttft_us", "e2e_us", "itl_us"),
         *("tpot_us", "queue_us", "preempted_us", "speculative", "kv_offload"),
         *("goodput", "operator_times", "groups"),
-        *("latency", "warnings"),
+        *("over_time", "latency", "warnings"),
     ]
     for name in ("ttft_us", "e2e_us", "itl_us", "tpot_us", "queue_us"):
         assert list(summary[name]) == ["mean", "p50", "p90", "p95", "p99"]  # type: ignore[call-overload]

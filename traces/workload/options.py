@@ -275,6 +275,12 @@ class WorkloadOptions:
         typer.Option(help="Endpoint that requests are sent to, where any are sent.", rich_help_panel=EXTENT),
     ] = "completions"
 
+    def __post_init__(self) -> None:
+        """Take texts for paths: Python users write them."""
+        for name in ("workload", "trace", "lengths_from"):
+            if isinstance(value := getattr(self, name), str):
+                object.__setattr__(self, name, Path(value))
+
 
 def with_workload_options(command: Callable[..., Returned]) -> Callable[..., Returned]:
     """Return ``command`` for typer, its parameter of type WorkloadOptions replaced by an option per field.
@@ -354,7 +360,8 @@ _NOT_WITH: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     ),
     "concurrency": (
         ("rate", "arrival", "burstiness", "duration"),
-        "a closed loop: answers set the pace, --num-requests the end",
+        "one of them: with --concurrency answers set the pace and --num-requests the end, with --rate requests come at "
+        "times of their own (--max-concurrency of observe and replay caps those in flight)",
     ),
 }
 """Option: those that cannot stand beside it, and what holds in their place."""

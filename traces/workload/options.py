@@ -360,11 +360,18 @@ _NOT_WITH: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     ),
     "concurrency": (
         ("rate", "arrival", "burstiness", "duration"),
-        "one of them: with --concurrency answers set the pace and --num-requests the end, with --rate requests come at "
-        "times of their own (--max-concurrency of observe and replay caps those in flight)",
+        "a closed loop: answers set the pace, --num-requests the end",
     ),
 }
 """Option: those that cannot stand beside it, and what holds in their place."""
+_ONE_OF: Final = {
+    (
+        "concurrency",
+        "rate",
+    ): "one of them: with --concurrency answers set the pace and --num-requests the end, with --rate "
+    "requests come at times of their own (--max-concurrency of observe and replay caps those in flight)",
+}
+"""Two of them either of which may have been meant, and what each would do."""
 
 
 def check_output(options: WorkloadOptions, output: Path) -> None:
@@ -387,7 +394,8 @@ def check_options(options: WorkloadOptions) -> None:
         if getattr(options, name) is not None:
             clash = next((other for other in others if getattr(options, other) is not None), None)
             if clash is not None:
-                raise ConfigError(f"{flag(clash)}: got it together with {flag(name)}, expected {instead}")
+                expected = _ONE_OF.get((name, clash), instead)
+                raise ConfigError(f"{flag(clash)}: got it together with {flag(name)}, expected {expected}")
     if options.think_time is not None and options.concurrency is None and options.rounds is None:
         raise ConfigError(
             "--think-time: got it without --concurrency or --rounds, expected somebody who waits for answers"

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from replay.trace.simulation_summary import summarize
     from replay.twin.config import TwinConfig, check_fits, load_config
     from replay.twin.config_write import dump_config
-    from replay.twin.defaults import DefaultsEntry, Provenance, lookup_defaults, read_defaults
+    from replay.twin.defaults import DefaultsEntry, Provenance, read_defaults
     from replay.twin.defaults_write import write_defaults_entry
+    from replay.twin.on_record import lookup_defaults
 
 _HOMES = {
     "DefaultsEntry": "replay.twin.defaults",
@@ -36,7 +37,7 @@ _HOMES = {
     "check_fits": "replay.twin.config",
     "dump_config": "replay.twin.config_write",
     "load_config": "replay.twin.config",
-    "lookup_defaults": "replay.twin.defaults",
+    "lookup_defaults": "replay.twin.on_record",
     "read_defaults": "replay.twin.defaults",
     "Pacing": "replay.trace.pacing",
     "paced_requests": "replay.trace.pacing",

@@ -137,7 +137,9 @@ def compare(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     prices: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="What a GPU costs an hour, a line each (H100: 2.5).", show_default=False
+            metavar="FILE",
+            help="What a GPU costs an hour, a line each (H100: 2.5). Default: the list prices that ship.",
+            show_default=False,
         ),
     ] = None,
     latency_model: Annotated[
@@ -169,7 +171,7 @@ def compare(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     """
     from replay.plan.draws import draws_at
     from replay.plan.gpus.comparison import Asked
-    from replay.plan.prices import read_prices
+    from replay.plan.prices import list_price_notes, list_prices_per_hour, read_prices
     from traces.run_slo import parse_run_slo
     from traces.strict.narration import tell_note
 
@@ -189,10 +191,13 @@ def compare(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         limits=() if slo is None else parse_run_slo(slo, tell=tell_note),
     )
     servers = _servers(gpus, tp)
-    costs = {} if prices is None else read_prices(prices)
+    costs = list_prices_per_hour() if prices is None else read_prices(prices)
     traces = draws_at(workload, like, seeds, rate=asked.rate_per_s, num_requests=DEFAULT_NUM_REQUESTS)
+    for note in () if prices is not None else list_price_notes(gpu.name for gpu, _ in servers):
+        typer.echo(terminal(f"note: {note}"), err=True)
     results = _compared(servers, asked, traces, costs)
-    _show_comparison(results, asked, num_requests=len(traces[0]), as_json=as_json)
+    priced = "list prices" if prices is None else str(prices)
+    _show_comparison(results, asked, num_requests=len(traces[0]), priced=priced, as_json=as_json)
     if all(each.refusal for each in results):
         raise typer.Exit(1)
 
@@ -226,7 +231,9 @@ def _compared(
         return compare_gpus(servers, asked, traces, prices=prices)
 
 
-def _show_comparison(results: Sequence[GpuResult], asked: Asked, *, num_requests: int, as_json: bool) -> None:
+def _show_comparison(
+    results: Sequence[GpuResult], asked: Asked, *, num_requests: int, priced: str, as_json: bool
+) -> None:
     """Print the comparison on stdout."""
     from replay.plan.gpus.text import document, lines
     from traces.header import tool_version
@@ -234,6 +241,15 @@ def _show_comparison(results: Sequence[GpuResult], asked: Asked, *, num_requests
 
     if as_json:
         told = document(results, asked, num_requests=num_requests, tool_version=tool_version())
+        told["prices"] = _price_sources(results) if priced == "list prices" else priced
         typer.echo(json.dumps(told, indent=2, allow_nan=False))
         return
     typer.echo("\n".join(map(terminal, lines(results, asked, width=terminal_width()))))
+
+
+def _price_sources(results: Sequence[GpuResult]) -> dict[str, str]:
+    """Return of each GPU with a list price whose it is, and of which day."""
+    from replay.plan.prices import list_prices
+
+    names = {each.gpu.name for each in results}
+    return {name: price.source for name, price in list_prices().items() if name in names}

@@ -438,7 +438,7 @@ def _show(
 
     if not as_json:
         typer.echo(speed_line(summary), err=True)
-        typer.echo(table(summary, is_unanswered=twin.is_unanswered))
+        typer.echo(table(summary, unanswered=twin.unanswered_keys))
         if score is not None:
             typer.echo(fitness_line(score))
         if of_cluster:
@@ -457,6 +457,7 @@ def _show(
         **of_cluster,
         **({} if score is None else {"fitness": score}),
         "latency": latency,
+        "unanswered": twin.unanswered_document,
         "warnings": list(warnings),
     }
     typer.echo(json.dumps(document, indent=2, allow_nan=False))

@@ -49,7 +49,8 @@ def write_decisions(path: Path, run: FleetRun, cluster: ClusterConfig) -> None:
     A decision: ``time_us``, ``request_id``, ``instance`` (None: there was none), ``regret`` (``merits_of``: the best
     candidate's merit minus that of the chosen one; None where none was chosen), ``candidates``; of a candidate:
     ``instance``, ``rank`` by merit from 1, ``score`` (None where the policy gives none), and what the router saw of it,
-    as stale as configured. Where KV can be moved also ``stage``: decode, who answers; or prefill, who computes the prompt for that one.
+    as stale as configured. Where KV can be moved also ``stage``: decode, who answers; or prefill, who computes the
+    prompt for that one.
     """
     log = run.result.decisions
     assert log is not None  # noqa: S101 - the run recorded them

@@ -139,7 +139,7 @@ def parameters_text(shape: ModelShape) -> str:
 
 
 def kv_text(kv_bytes: float) -> str:
-    """Return what a token takes in the KV cache: in the layers that keep all of a context, or in windows if none does."""
+    """Return what a token takes in the KV cache, in the unit of the card and of the page."""
     return f"{kv_bytes / 1024:.1f} KiB"
 
 

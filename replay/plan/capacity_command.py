@@ -13,7 +13,7 @@ import typer
 from replay.plan.capacity import Capacity, find_capacity, short_run_note
 from replay.plan.capacity_text import column, document, lines
 from replay.plan.draws import length_span, lengths_text
-from replay.plan.side_by_side import UNANSWERED, mark_unanswered, side_by_side
+from replay.plan.side_by_side import mark_unanswered, side_by_side, unanswered_facts, unanswered_lines
 from replay.plan.variants import Variant
 from replay.simulation_command import working
 from replay.twin.fitted_range import extrapolation_note
@@ -57,9 +57,11 @@ def show_one(
         told = document(
             found, limits, num_requests=num_requests, tool_version=tool_version(), warnings=warnings
         )
+        told["unanswered"] = twin.unanswered_document
         typer.echo(json.dumps(told, indent=2, allow_nan=False))
     else:
-        shown = lines(found, limits, engine=twin.engine, num_requests=num_requests, lengths=lengths)
+        shown = unanswered_facts(twin.unanswered_keys)
+        shown += lines(found, limits, engine=twin.engine, num_requests=num_requests, lengths=lengths)
         typer.echo("\n".join(map(terminal, shown)))
     return found.rate_per_s is not None
 
@@ -85,15 +87,16 @@ def show_several(
             tool_version=tool_version(),
             warnings=[*variant.twin.notes, *notes],
         )
-        told.append({"name": variant.name, "set": dict(variant.settings), **of_one})
+        asked = {"set": dict(variant.settings), "unanswered": variant.twin.unanswered_document}
+        told.append({"name": variant.name, **asked, **of_one})
     if as_json:
         whole = {"schema_version": 1, "tool_version": tool_version(), "variants": told}
         typer.echo(json.dumps(whole, indent=2, allow_nan=False))
     else:
-        unanswered = [each.twin.is_unanswered for each in variants]
+        unanswered = [each.twin.unanswered_keys for each in variants]
         typer.echo(side_by_side(mark_unanswered(columns, unanswered), width=terminal_width()))
-        if any(unanswered):
-            typer.echo(f"\n{UNANSWERED}")
+        for line in unanswered_lines(unanswered):
+            typer.echo(f"\n{line}")
     return any(rate is not None for rate in rates)
 
 

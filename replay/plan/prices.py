@@ -1,13 +1,68 @@
-"""What a GPU costs: a file of the user's own, since prices differ by contract, region and month."""
+"""What a GPU costs: a file of the user's own, else a provider's list prices of a day, told as that."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+
+import yaml
 
 from replay.model.gpus import find_gpu
 from traces.errors import ConfigError
 from traces.strict.section import Section, read_section
+
+SHIPPED = Path(__file__).with_name("prices.yaml")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListPrice:
+    """A provider's price of an instance with ``gpus`` GPUs, dollars per hour, and where and when it was read."""
+
+    gpu: str
+    per_hour: float
+    gpus: int
+    offer: str
+    provider: str
+    url: str
+    read: str
+
+    @property
+    def per_gpu_hour(self) -> float:
+        """The price of one GPU for an hour, dollars."""
+        return self.per_hour / self.gpus
+
+    @property
+    def source(self) -> str:
+        """Whose list it is on, and of which day."""
+        return f"list prices of {self.read}, {self.provider} ({self.url})"
+
+
+@lru_cache(maxsize=1)
+def list_prices() -> Mapping[str, ListPrice]:
+    """Return the list prices that ship by the GPU's name; not every GPU has one."""
+    rows = yaml.safe_load(SHIPPED.read_text())["prices"]
+    return {row["gpu"]: ListPrice(**row) for row in rows}
+
+
+def list_prices_per_hour() -> Mapping[str, float]:
+    """Return the same as ``read_prices`` gives a user's own: dollars per GPU and hour."""
+    return {name: price.per_gpu_hour for name, price in list_prices().items()}
+
+
+def list_price_notes(gpus: Iterable[str]) -> list[str]:
+    """Return which list prices these GPUs are counted with, and which of them have none."""
+    names = list(dict.fromkeys(gpus))
+    known = [list_prices()[name] for name in names if name in list_prices()]
+    notes = []
+    for source in dict.fromkeys(each.source for each in known):
+        of_it = ", ".join(f"{each.gpu} {each.per_gpu_hour:g}" for each in known if each.source == source)
+        notes.append(f"prices: {of_it} USD per GPU and hour on demand, {source}; --prices has yours")
+    missing = [name for name in names if name not in list_prices()]
+    if missing:
+        notes.append(f"prices: no list price of {', '.join(missing)} is known: no cost without --prices")
+    return notes
 
 
 def read_prices(path: Path) -> Mapping[str, float]:

@@ -12,7 +12,7 @@ import numpy as np
 from replay.cluster.fitness import Fitness, fitness
 from replay.cluster.infrastructure import InfrastructureSummary, summarize_infrastructure
 from replay.cluster.lives import most_at_once
-from replay.plan.side_by_side import UNANSWERED, mark_unanswered, side_by_side
+from replay.plan.side_by_side import mark_unanswered, side_by_side, unanswered_lines
 from replay.simulation_command import SimulationOptions, judge, simulated_of
 from replay.timeline.watch import POINTS, Usage, watched
 from replay.timeline.watch_fleet import watched_fleet
@@ -132,6 +132,7 @@ def document(results: Sequence[VariantResult]) -> dict[str, object]:
             {
                 "name": each.variant.name,
                 "set": dict(each.variant.settings),
+                "unanswered": each.variant.twin.unanswered_document,
                 **_in_use(each),
                 **each.summary,
                 "fitness": each.score,
@@ -166,12 +167,12 @@ def columns_of(results: Sequence[VariantResult]) -> list[dict[str, str]]:
     empty = {"failed": "", OFFERED: "-", **dict.fromkeys(COSTS, "-")}
     unsaid = {name for name, nothing in empty.items() if all(each[name] == nothing for each in columns)}
     columns = [{name: cell for name, cell in each.items() if name not in unsaid} for each in columns]
-    return mark_unanswered(columns, [each.variant.twin.is_unanswered for each in results])
+    return mark_unanswered(columns, [each.variant.twin.unanswered_keys for each in results])
 
 
 def notes_of(results: Sequence[VariantResult]) -> list[str]:
     """Return what must be said of the figures."""
-    notes = [UNANSWERED] if any(each.variant.twin.is_unanswered for each in results) else []
+    notes = unanswered_lines([each.variant.twin.unanswered_keys for each in results])
     return notes + ([IDLE_END] if any(_is_idle_at_end(each.summary) for each in results) else [])
 
 

@@ -2,30 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-PERCENTILES = (50, 90, 95, 99)
+PERCENTILES = (25, 50, 75, 90, 95, 99, 99.9)
 
 Floats = NDArray[np.float64]
 
-
-class Distribution(TypedDict):
-    """A metric over the finished requests (or, for ITL, over all gaps), µs or tokens; None when there is none."""
-
-    mean: float | None
-    p50: float | None
-    p90: float | None
-    p95: float | None
-    p99: float | None
+Distribution = TypedDict(
+    "Distribution",
+    {
+        "mean": float | None,
+        "p25": float | None,
+        "p50": float | None,
+        "p75": float | None,
+        "p90": float | None,
+        "p95": float | None,
+        "p99": float | None,
+        "p99.9": float | None,
+    },
+)
+"""A metric over the finished requests (or, for ITL, over all gaps), µs or tokens; None when there is none."""
 
 
 def distribution(values: Floats) -> Distribution:
     """Return mean and percentiles (linear interpolation) of the values that are not NaN."""
     known = values[~np.isnan(values)]
     if len(known) == 0:
-        return Distribution(mean=None, p50=None, p90=None, p95=None, p99=None)
-    p50, p90, p95, p99 = (float(value) for value in np.percentile(known, PERCENTILES))
-    return Distribution(mean=float(known.mean()), p50=p50, p90=p90, p95=p95, p99=p99)
+        return distribution_of(None, [None] * len(PERCENTILES))
+    return distribution_of(float(known.mean()), [float(each) for each in np.percentile(known, PERCENTILES)])
+
+
+def distribution_of(mean: float | None, percentiles: Sequence[float | None]) -> Distribution:
+    """Return a distribution of its mean and its ``PERCENTILES``, in their order."""
+    p25, p50, p75, p90, p95, p99, p999 = percentiles
+    return {
+        "mean": mean,
+        "p25": p25,
+        "p50": p50,
+        "p75": p75,
+        "p90": p90,
+        "p95": p95,
+        "p99": p99,
+        "p99.9": p999,
+    }

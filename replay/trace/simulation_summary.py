@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 import numpy as np
 
-from replay.trace.distribution import PERCENTILES, Distribution, distribution
+from replay.trace.distribution import PERCENTILES, Distribution, distribution, distribution_of
 from replay.trace.group_summary import Groups, group_lines, summarize_groups
 from replay.trace.measured_window import EVERYTHING, Measured, Window, measured_rows
 from replay.trace.operator_times import OperatorTimes, operator_lines
@@ -34,9 +34,6 @@ from traces.units import four_digits, tail_text
 SCHEMA_VERSION = 1
 COLUMN = 9
 """Width of a column of figures: the table fits into 60 columns."""
-
-NO_ANSWER = "how much of the CPU's work async scheduling hides is not known for this twin (see the note)"
-"""What a run says whose twin cannot answer what was asked of it."""
 
 
 class Speculation(TypedDict):
@@ -97,6 +94,7 @@ class Summary(TypedDict):
     tokens of all requests that were; ``offered_rate_per_s`` and ``verdict``: how fast requests came and whether the
     server kept up, None where answers set the pace; ``load``: what the verdict rests on; ``sending_us``:
     when the last request was sent; ``engine_cpu_s`` is the only value that differs from run to run.
+    ``e2e_us_per_token``: E2E over output tokens; ``prompt_output_ratio``: prompt over output tokens, per request.
     ``kv_offload``: None without a second tier. ``operator_times``: None unless asked for.
     ``num_length_capped``: requests whose answer max_model_len cut. ``measured``: None where all but the warm-up is.
     ``groups``: the requests that are measured, by service class, tenant, model and adapter.
@@ -130,6 +128,8 @@ class Summary(TypedDict):
     e2e_us: Distribution
     itl_us: Distribution
     tpot_us: Distribution
+    e2e_us_per_token: Distribution
+    prompt_output_ratio: Distribution
     queue_us: Distribution
     preempted_us: Distribution
     speculative: Speculation | None
@@ -158,6 +158,9 @@ def summarize(
     metrics = request_latencies(chosen)
     span_us = simulation.duration_us if window is None else window.to_us - window.from_us
     num_finished, num_tokens = _finished(simulation, trace, window)
+    ok = finished_ok(chosen)
+    prompts = np.where(ok, prompt_tokens(chosen), np.nan)
+    outputs = np.where(ok, chosen.cells("output_tokens").floats(), np.nan)
     return Summary(
         schema_version=SCHEMA_VERSION,
         tool_version=tool_version(),
@@ -185,12 +188,14 @@ def summarize(
             num_seqs=_of_histogram(simulation.batch_sizes()),
             duration_us=_of_histogram(simulation.step_times()),
         ),
-        prompt_tokens=distribution(prompt_tokens(chosen)[finished_ok(chosen)].astype(np.float64)),
-        output_tokens=distribution(chosen.cells("output_tokens").floats()[finished_ok(chosen)]),
+        prompt_tokens=distribution(prompts),
+        output_tokens=distribution(outputs),
         ttft_us=distribution(metrics["ttft_us"]),
         e2e_us=distribution(metrics["e2e_us"]),
         itl_us=_itl(simulation, chosen, np.flatnonzero(counted & finished_ok(trace))),
         tpot_us=distribution(metrics["tpot_us"]),
+        e2e_us_per_token=distribution(metrics["e2e_us"] / outputs),
+        prompt_output_ratio=distribution(prompts / outputs),
         queue_us=distribution(metrics["queue_us"]),
         preempted_us=_preempted(chosen),
         speculative=_speculation(simulation, engine),
@@ -232,8 +237,8 @@ def _preempted(trace: Trace) -> Distribution:
 
 
 def _of_histogram(counted: Histogram) -> Distribution:
-    p50, p90, p95, p99 = (_known(counted.percentile(percent)) for percent in PERCENTILES)
-    return Distribution(mean=_known(counted.mean()), p50=p50, p90=p90, p95=p95, p99=p99)
+    percentiles = [_known(counted.percentile(percent)) for percent in PERCENTILES]
+    return distribution_of(_known(counted.mean()), percentiles)
 
 
 def _speculation(simulation: Simulation, engine: EngineConfig | None) -> Speculation | None:
@@ -265,12 +270,12 @@ def _kv_offload(simulation: Simulation, trace: Trace, engine: EngineConfig | Non
     )
 
 
-def table(summary: Summary, *, is_unanswered: bool = False) -> str:
-    """Return the summary as lines for a terminal; ``is_unanswered``: the twin cannot answer what was asked."""
+def table(summary: Summary, *, unanswered: Sequence[str] = ()) -> str:
+    """Return the summary as lines for a terminal; ``unanswered``: keys that the twin has no answer to."""
     counts = ", ".join(f"{count:,} {status}" for status, count in summary["num_by_status"].items())
     hit = summary["prefix_hit_frac"]
     facts = [
-        *([("*", f"no answer: {NO_ANSWER}")] if is_unanswered else []),
+        *([("*", f"no answer here to {', '.join(unanswered)} (see the note)")] if unanswered else []),
         ("requests", counts or "none"),
         ("simulated", f"{four_digits(summary['duration_us'] / 1e6)} s"),
         *_offered(summary),
@@ -451,8 +456,7 @@ def _itl(simulation: Simulation, trace: Trace, rows: Int64s) -> Distribution:
         return distribution(pooled_itl_us(trace))
     is_whole = len(trace) == len(simulation.outcomes.status)
     gaps = simulation.inter_token_latencies() if is_whole else gaps_of_requests(simulation.written, rows)
-    mean, (p50, p90, p95, p99) = gaps.pooled_mean_us(), _pooled(gaps)
-    return Distribution(mean=_known(mean), p50=_known(p50), p90=_known(p90), p95=_known(p95), p99=_known(p99))
+    return distribution_of(_known(gaps.pooled_mean_us()), [_known(each) for each in _pooled(gaps)])
 
 
 def _pooled(gaps: InterTokenLatencies) -> list[float]:

@@ -35,6 +35,7 @@ from replay.twin.on_record import shape_of_shipped
 from replay.twin.placeholder import placeholder_notes
 from replay.twin.profiled import profile_notes
 from replay.twin.startup import startup_faults
+from replay.twin.what_if.unanswered import Change, Simulated, Unanswered, draft_notes, unanswered_of
 from sim.config import UNBOUNDED, Compatibility, EngineConfig, InvalidConfig
 from sim.latency import LatencyModel
 from sim.versions import KNOWN_VERSIONS, engine_defaults, is_known
@@ -42,8 +43,9 @@ from traces.errors import ConfigError
 from traces.strict.section import Section, read_section
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from replay.model.shape import ModelShape
     from sim.cluster.config import ClusterConfig
     from sim.latency.peak import PeakTimes
     from traces import Trace
@@ -59,10 +61,11 @@ class TwinConfig:
     ``fitted``: the loads and lengths of the traces behind the coefficients, where they were fitted. ``assumed``: flags
     that bear on every busy step and that the file does not give. ``latency_reason``: why ``latency.model: auto`` is
     this one. ``peaks``: of each pool, or of the one server, its model at its GPU's peak, None where one of them is not
-    named. ``kv_bytes_per_token``: in all layers, on all GPUs; None where no model is named. ``gpus_of_pools``: the
+    named. ``kv_bytes_per_token``: in all layers, on all GPUs; None where no model is named. ``shape``: that model.
+    ``gpus_of_pools``: the
     GPU's name and how many one server has (tp x pp x dp), by pool; empty where no hardware is named.
-    ``is_unanswered``: a setting asks what these step times cannot say, as async scheduling switched with its host time
-    unknown. ``will_not_start``: why vLLM would refuse to start the model on its GPU, where the GPU's memory says so.
+    ``unanswered``: settings that were asked for and that nothing here goes by. ``will_not_start``: why vLLM would
+    refuse to start the model on its GPU, where the GPU's memory says so.
     ``source`` is the file it was read from, ``notes`` the lines to tell the user before a run (assumptions made, things
     vLLM would refuse); none of them counts when two configurations are compared.
     """
@@ -77,8 +80,9 @@ class TwinConfig:
     source: Path | None = field(default=None, compare=False)
     peaks: tuple[PeakTimes | None, ...] = field(default=(), compare=False)
     kv_bytes_per_token: int | None = field(default=None, compare=False)
+    shape: ModelShape | None = field(default=None, compare=False)
     gpus_of_pools: tuple[tuple[str, int], ...] = field(default=(), compare=False)
-    is_unanswered: bool = field(default=False, compare=False)
+    unanswered: tuple[Unanswered, ...] = field(default=(), compare=False)
     will_not_start: tuple[str, ...] = field(default=(), compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
 
@@ -86,6 +90,16 @@ class TwinConfig:
     def vllm_version(self) -> str:
         """Whose scheduling rules the engine follows."""
         return self.engine.vllm_version
+
+    @property
+    def unanswered_keys(self) -> tuple[str, ...]:
+        """The keys of the settings that nothing here goes by."""
+        return tuple(each.key for each in self.unanswered)
+
+    @property
+    def unanswered_document(self) -> list[dict[str, str]]:
+        """The same with their reasons, as JSON has them."""
+        return [{"key": each.key, "reason": each.reason} for each in self.unanswered]
 
     @property
     def num_seats(self) -> int:
@@ -134,19 +148,56 @@ def load_config(
         return _read(
             root, path, defaults=defaults, latency_model=latency_model, allows_cluster=allows_cluster
         )
-    root = overlaid(root, settings)
+    plain, root = root, overlaid(root, settings)
     try:
         found = _read(
             root, path, defaults=defaults, latency_model=latency_model, allows_cluster=allows_cluster
         )
     except ConfigError as error:
         raise named(error, settings) from error
-    if not any(each.key in ("engine", "engine.async_scheduling") for each in settings):
-        return found
-    own = load_config(path, defaults=defaults, latency_model=latency_model, allows_cluster=allows_cluster)
-    if not _switches_async(found.engine, own.engine):
-        return found
-    return replace(found, is_unanswered=True, notes=(*found.notes, _async_note(found.engine)))
+    return _told(
+        found,
+        (plain, root),
+        settings,
+        read=lambda changed: _read(
+            changed, path, defaults=defaults, latency_model=latency_model, allows_cluster=allows_cluster
+        ),
+    )
+
+
+def _told(
+    found: TwinConfig,
+    roots: tuple[Section, Section],
+    settings: Sequence[Setting],
+    *,
+    read: Callable[[Section], TwinConfig],
+) -> TwinConfig:
+    """Return a twin that knows which of the settings it cannot answer. ``roots``: the file's, and with the settings."""
+
+    def is_read(setting: Setting) -> bool:
+        without = [each for each in settings if each is not setting]
+        try:
+            return _simulated(read(overlaid(roots[0], without))) != _simulated(found)
+        except ConfigError:  # it cannot be done without
+            return True
+
+    change = Change(
+        own=roots[0],
+        changed=roots[1],
+        own_servers=lambda: _simulated(read(roots[0])),
+        servers=_simulated(found),
+        folder=Path() if found.source is None else found.source.parent,
+        is_read=is_read,
+    )
+    unanswered = unanswered_of(change, settings)
+    return replace(found, unanswered=unanswered, notes=(*found.notes, *(each.note for each in unanswered)))
+
+
+def _simulated(twin: TwinConfig) -> list[Simulated]:
+    """Return what is simulated of each pool, or of the one server."""
+    if twin.cluster is None:
+        return [(twin.engine, twin.latency)]
+    return [(pool.engine, pool.latency) for pool in twin.cluster.pools]
 
 
 def _read(
@@ -249,6 +300,7 @@ def _read_server(
         latency_reason=chosen.reason,
         peaks=(_peak_known(chosen, hardware, server),),
         kv_bytes_per_token=kv_bytes_of(chosen.shape, hardware),
+        shape=chosen.shape,
         will_not_start=() if is_sized or hardware is None else startup_faults(engine),
         gpus_of_pools=() if hardware is None else ((hardware.gpu.name, hardware.num_gpus),),
         notes=(
@@ -257,6 +309,7 @@ def _read_server(
             *chosen.notes,
             *(hardware.notes(chosen.model) if hardware else ()),
             *stages_notes(engine, chosen.model),
+            *draft_notes(root, engine, chosen.model),
             *_entry_notes(chosen.entry),
             *(f"model config: {note}" for note in (chosen.shape.left_out if chosen.shape else ())),
             *limits,
@@ -421,20 +474,3 @@ def _entry_notes(entry: DefaultsEntry | None) -> tuple[str, ...]:
     where = entry.provenance
     trust = {"weak": "weakly identified", "partial": "partly identified", "good": "identified"}
     return (f"latency of the entry {entry} ({where.source}, {where.date}, {trust[where.identification]})",)
-
-
-def _switches_async(engine: EngineConfig, own: EngineConfig) -> bool:
-    """Return whether a setting switches async scheduling, where the time that it hides is not known."""
-    is_host_time_known = engine.host_step_us or engine.host_prefill_us
-    return engine.async_scheduling != own.async_scheduling and not is_host_time_known
-
-
-def _async_note(engine: EngineConfig) -> str:
-    """Return that the coefficients do not know what async scheduling hides."""
-    now, measured = ("on", "off") if engine.async_scheduling else ("off", "on")
-    return (
-        f"engine.async_scheduling: switched {now}, with the step times of a server that had it {measured}. The CPU's "
-        "work between steps, which async scheduling hides, is not known apart from them: this question has no "
-        "answer here. Measure a server with the other setting, and find that time with `vtwin calibrate "
-        "--fit-host`, or give engine.host_step_us and engine.host_prefill_us"
-    )

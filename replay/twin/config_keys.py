@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import Field, fields
+from functools import lru_cache
 from typing import get_args, get_type_hints
 
 from replay.model.layout import ONE_NODE, All2AllBackend
@@ -101,6 +102,7 @@ _TYPES: Mapping[str, Kind] = {
 }
 
 
+@lru_cache(maxsize=1)
 def engine_keys() -> tuple[Key, ...]:
     """Return the keys of the ``engine`` section, in the order of sim.EngineConfig."""
     hints = get_type_hints(EngineConfig)

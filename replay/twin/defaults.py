@@ -15,7 +15,6 @@ from typing import Literal, cast, get_args
 from replay.twin.config_keys import EXTENDED_MEANINGS
 from sim.config import InvalidConfig
 from sim.latency import Blackbox, Extended
-from traces.errors import ConfigError
 from traces.strict.section import Section, read_section
 from traces.strict.yaml_nodes import shown
 
@@ -120,32 +119,6 @@ class DefaultsEntry:
     def __str__(self) -> str:
         """Return the entry's name as messages quote it."""
         return f"{self.model} on {self.gpu} tp={self.tp} vLLM {self.vllm_version}"
-
-
-def lookup_defaults(
-    model: str, gpu: str, *, tp: int, vllm_version: str | None = None, path: str | Path | None = None
-) -> DefaultsEntry:
-    """Return the entry for a server; without a version, the entry of the newest version on record.
-
-    Entries of the user's file at ``path`` come before the shipped ones. Raises ConfigError on a miss, naming
-    the nearest entries.
-    """
-    sources = [read_defaults(path)] if path else []
-    sources.append(shipped_defaults())
-    wanted = (model.lower(), gpu.lower(), tp)
-    for entries in sources:
-        found = [e for e in entries if e.key[:3] == wanted]
-        if vllm_version is not None:
-            found = [e for e in found if e.key[3] == version_text(vllm_version)]
-        if found:
-            return max(found, key=lambda e: version_number(e.vllm_version))
-    near = nearest_entries([e for s in sources for e in s], model, gpu, tp=tp, vllm_version=vllm_version)
-    version = f" vLLM {vllm_version}" if vllm_version else ""
-    raise ConfigError(
-        f"latency.defaults: got {model} on {gpu} tp={tp}{version}, expected an entry on record; "
-        f"nearest: {'; '.join(map(str, near)) or 'none'} ({path or SHIPPED.name}). "
-        "The model's own config.json is enough to compute it: latency: {model: physics, model_config: CONFIG.json}"
-    )
 
 
 def nearest_entries(

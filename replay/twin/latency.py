@@ -11,15 +11,15 @@ from typing import cast
 import yaml
 
 from replay.model.shape import ModelShape
+from replay.model.shipped import shipped_config
 from replay.twin.config_keys import ANALYTIC, EXTENDED_MEANINGS, LATENCY_KEYS, LATENCY_MODELS
 from replay.twin.defaults import (
     DefaultsEntry,
-    lookup_defaults,
     read_coefficients,
     read_extended_coefficients,
 )
 from replay.twin.hardware import Hardware, peak_of, read_shape
-from replay.twin.on_record import Found, Wanted, find_on_record, shape_of_shipped
+from replay.twin.on_record import Found, Wanted, find_on_record, refuse_unrecorded, shape_of_shipped
 from replay.twin.own.custom_model import build, load_class
 from replay.twin.profiled import StepTableFile, read_profiled
 from sim.config import InvalidConfig
@@ -128,7 +128,7 @@ def _read_fitted(asked: Asked) -> Chosen:
             section.fail(
                 "coefficients", got="nothing", expected=f"them or an entry on record ({found.missing})"
             )
-        return _on_record(asked, found.entry)
+        return _on_record(asked, found.entry, reason=_of_another_name(found))
     if (coefficients is None) == (wanted is None):
         got = "neither" if coefficients is None else "both"
         asked.root.fail("latency", got=got, expected="either coefficients or defaults")
@@ -137,20 +137,28 @@ def _read_fitted(asked: Asked) -> Chosen:
         if is_extended:
             return Chosen(model=_read_extended(coefficients, seed=asked.seed), shape=asked.shape)
         return Chosen(model=Blackbox(**read_coefficients(coefficients)), shape=asked.shape)
-    return _on_record(asked, _read_defaults(asked, cast(Section, wanted)))
+    found = _read_defaults(asked, cast(Section, wanted))
+    return _on_record(asked, cast(DefaultsEntry, found.entry), reason=_of_another_name(found))
 
 
-def _on_record(asked: Asked, entry: DefaultsEntry) -> Chosen:
+def _of_another_name(found: Found) -> str:
+    """Return the note that coefficients are another model's, nothing where they are the model's own."""
+    if not found.is_other_name:
+        return ""
+    return f"latency: the coefficients of {found.entry}, a model of the same architecture, are used"
+
+
+def _on_record(asked: Asked, entry: DefaultsEntry, *, reason: str = "") -> Chosen:
     """Return an entry's model; raises ConfigError where TWIN.yaml names another."""
     if asked.latency.text("model") == "blackbox" and entry.blackbox is not None:
-        return Chosen(model=Blackbox(**entry.blackbox), entry=entry, shape=asked.shape)
+        return Chosen(model=Blackbox(**entry.blackbox), entry=entry, shape=asked.shape, reason=reason)
     if asked.latency.text("model") not in (entry.latency_model, "auto"):
         asked.latency.fail(
             "model",
             got=asked.latency.text("model") or "nothing",
             expected=f"{entry.latency_model} or auto, since {entry} is on record as {entry.latency_model}",
         )
-    return Chosen(model=entry.latency(seed=asked.seed), entry=entry, shape=asked.shape)
+    return Chosen(model=entry.latency(seed=asked.seed), entry=entry, shape=asked.shape, reason=reason)
 
 
 def _read_extended(section: Section, *, seed: int) -> Extended:
@@ -307,21 +315,30 @@ def _entry_on_record(asked: Asked) -> Found:
         )
     elif asked.shape is not None and asked.hardware is not None:
         name, tp = asked.hardware.gpu.name, asked.hardware.tp
-        wanted = Wanted(model=asked.shape.name, gpu=name, tp=tp, vllm_version=version, shape=asked.shape)
+        asked_for = asked.latency.text("model_config") or ""
+        model = asked_for if shipped_config(asked_for) is not None else asked.shape.name
+        wanted = Wanted(model=model, gpu=name, tp=tp, vllm_version=version, shape=asked.shape)
     else:
         return Found(entry=None, missing="neither defaults nor hardware say which server it is")
     return find_on_record(wanted, path=_defaults_file(asked))
 
 
-def _read_defaults(asked: Asked, wanted: Section) -> DefaultsEntry:
+def _read_defaults(asked: Asked, wanted: Section) -> Found:
+    """Return the entry that ``defaults`` asks for. Raises ConfigError where there is none."""
     wanted.refuse_unknown(("model", "gpu", "tp", "vllm_version"))
-    model, gpu = wanted.text("model"), wanted.text("gpu")
-    for name, value in (("model", model), ("gpu", gpu)):
-        if value is None:
+    for name in ("model", "gpu"):
+        if wanted.text(name) is None:
             wanted.fail(name, got="nothing", expected="text")
-    tp = wanted.integer("tp", least=1) or 1
-    version = wanted.text("vllm_version")
-    return lookup_defaults(str(model), str(gpu), tp=tp, vllm_version=version, path=_defaults_file(asked))
+    found = _entry_on_record(asked)
+    if found.entry is None:
+        model, gpu, tp = (
+            str(wanted.text("model")),
+            str(wanted.text("gpu")),
+            wanted.integer("tp", least=1) or 1,
+        )
+        server = Wanted(model=model, gpu=gpu, tp=tp, vllm_version=wanted.text("vllm_version"))
+        refuse_unrecorded(server, path=_defaults_file(asked))
+    return found
 
 
 def _defaults_file(asked: Asked) -> str | Path | None:

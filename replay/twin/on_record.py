@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NoReturn
 
+from replay.model.gpus import find_gpu
 from replay.model.hf_config import read_model_config
 from replay.model.shape import ModelShape
 from replay.model.shipped import shipped_config
-from replay.twin.defaults import DefaultsEntry, read_defaults, shipped_defaults, version_number
+from replay.twin.defaults import (
+    SHIPPED,
+    DefaultsEntry,
+    nearest_entries,
+    read_defaults,
+    shipped_defaults,
+    version_number,
+    version_text,
+)
+from traces.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +58,8 @@ def find_on_record(wanted: Wanted, *, path: str | Path | None) -> Found:
         for entries in files:
             alike = list(_alike(entries, wanted, by_shape=is_other_name))
             fitting = [entry for entry in alike if _is_of_version(entry, wanted.vllm_version)]
+            exactly = [each for each in fitting if _is_exactly(each, wanted)]
+            fitting = exactly or fitting
             if fitting:
                 return Found(entry=_newest(fitting), is_other_name=is_other_name)
             other_versions += alike
@@ -57,6 +70,31 @@ def find_on_record(wanted: Wanted, *, path: str | Path | None) -> Found:
     return Found(entry=None, missing=f"no coefficients of {wanted} are on record")
 
 
+def lookup_defaults(
+    model: str, gpu: str, *, tp: int, vllm_version: str | None = None, path: str | Path | None = None
+) -> DefaultsEntry:
+    """Return the entry for a server; without a version, the entry of the newest version on record.
+
+    As ``find_on_record``; a model that ships is also found by its architecture. Raises ConfigError on a miss, naming
+    the nearest entries.
+    """
+    wanted = Wanted(model=model, gpu=gpu, tp=tp, vllm_version=vllm_version, shape=shape_of_shipped(model))
+    found = find_on_record(wanted, path=path)
+    return found.entry if found.entry is not None else refuse_unrecorded(wanted, path=path)
+
+
+def refuse_unrecorded(wanted: Wanted, *, path: str | Path | None) -> NoReturn:
+    """Raise ConfigError that names the entries most like the one wanted."""
+    entries = [*(read_defaults(path) if path else ()), *shipped_defaults()]
+    near = nearest_entries(entries, wanted.model, wanted.gpu, tp=wanted.tp, vllm_version=wanted.vllm_version)
+    version = f" vLLM {wanted.vllm_version}" if wanted.vllm_version else ""
+    raise ConfigError(
+        f"latency.defaults: got {wanted}{version}, expected an entry on record; "
+        f"nearest: {'; '.join(map(str, near)) or 'none'} ({path or SHIPPED.name}). "
+        "The model's own config.json is enough to compute it: latency: {model: physics, model_config: CONFIG.json}"
+    )
+
+
 def shape_of_shipped(model: str) -> ModelShape | None:
     """Return the shape of a model that ships, by its name."""
     return read_model_config(model) if shipped_config(model) is not None else None
@@ -65,11 +103,25 @@ def shape_of_shipped(model: str) -> ModelShape | None:
 def _alike(entries: Iterable[DefaultsEntry], wanted: Wanted, *, by_shape: bool) -> Iterable[DefaultsEntry]:
     """Yield the entries for this GPU and parallelism of the model itself, or of one with its shape."""
     for entry in entries:
-        if (entry.gpu.lower(), entry.tp) != (wanted.gpu.lower(), wanted.tp):
+        if (_gpu_name(entry.gpu), entry.tp) != (_gpu_name(wanted.gpu), wanted.tp):
             continue
-        is_model = entry.model.lower() == wanted.model.lower()
+        is_model = _is_name_of(wanted.model, entry.model)
         if is_model if not by_shape else not is_model and _has_shape(entry, wanted.shape):
             yield entry
+
+
+def _is_name_of(name: str, model: str) -> bool:
+    """Return whether a name is a model's, letter case aside: in full, or without who published it."""
+    full = model.lower()
+    return name.lower() in (full, full.rpartition("/")[2])
+
+
+def _gpu_name(name: str) -> str:
+    """Return a GPU's one name, for one that the table does not have its own in small letters."""
+    try:
+        return find_gpu(name).name.lower()
+    except ConfigError:
+        return name.lower()
 
 
 def _has_shape(entry: DefaultsEntry, shape: ModelShape | None) -> bool:
@@ -81,6 +133,11 @@ def _has_shape(entry: DefaultsEntry, shape: ModelShape | None) -> bool:
 def _made_as(shape: ModelShape) -> ModelShape:
     """Return a shape without what does not bear on how long a step takes."""
     return replace(shape, name="", model_type="", max_model_len=0, left_out=())
+
+
+def _is_exactly(entry: DefaultsEntry, wanted: Wanted) -> bool:
+    version = wanted.vllm_version
+    return version is not None and version_text(entry.vllm_version) == version_text(version)
 
 
 def _is_of_version(entry: DefaultsEntry, version: str | None) -> bool:

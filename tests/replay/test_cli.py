@@ -57,6 +57,7 @@ def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, o
     return loaded
 
 
+STATISTICS = ["mean", "p25", "p50", "p75", "p90", "p95", "p99", "p99.9"]
 REPLAY = ("replay", "w", "--config", "twin.yaml", "--output", "s")
 
 
@@ -78,12 +79,20 @@ def test_the_document_has_the_contracts_keys(capsys: pytest.CaptureFixture[str])
         ),
         *("output_token_throughput", "prefix_hit_frac", "num_preemptions", "engine_cpu_s", "num_steps"),
         *("num_jumps", "steps", "prompt_tokens", "output_tokens", "ttft_us", "e2e_us", "itl_us"),
-        *("tpot_us", "queue_us", "preempted_us", "speculative", "kv_offload"),
+        *(
+            "tpot_us",
+            "e2e_us_per_token",
+            "prompt_output_ratio",
+            "queue_us",
+            "preempted_us",
+            "speculative",
+            "kv_offload",
+        ),
         *("goodput", "operator_times", "groups"),
-        *("over_time", "latency", "warnings"),
+        *("over_time", "latency", "unanswered", "warnings"),
     ]
     for name in ("ttft_us", "e2e_us", "itl_us", "tpot_us", "queue_us"):
-        assert list(summary[name]) == ["mean", "p50", "p90", "p95", "p99"]  # type: ignore[call-overload]
+        assert list(summary[name]) == STATISTICS  # type: ignore[call-overload]
     assert summary["num_by_status"] == {"ok": 40}
 
 
@@ -282,8 +291,8 @@ def test_the_asked_rate_is_offered_and_the_end_of_a_run_explains_a_lower_through
 def test_the_summary_says_how_long_prompts_and_outputs_were(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["run", *LOAD, "--prompt-tokens", "60", "--output-tokens", "12", "--config", "twin.yaml"]
     summary = document(capsys, *command, "--output", "s")
-    assert summary["prompt_tokens"] == dict.fromkeys(("mean", "p50", "p90", "p95", "p99"), 60.0)
-    assert summary["output_tokens"] == dict.fromkeys(("mean", "p50", "p90", "p95", "p99"), 12.0)
+    assert summary["prompt_tokens"] == dict.fromkeys(STATISTICS, 60.0)
+    assert summary["output_tokens"] == dict.fromkeys(STATISTICS, 12.0)
     assert vtwin.main([*command, "--output", "again"]) == 0
     shown = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["prompt", "tok.", *["60"] * 5] in shown
@@ -370,7 +379,7 @@ def test_a_closed_loop_is_offered_no_rate(capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize(("median_us", "unit"), [(9e6, "ms"), (11e6, "s"), (700e6, "min")])
 def test_times_of_a_summary_have_a_unit_that_people_read(median_us: float, unit: str) -> None:
-    same = dict.fromkeys(("mean", "p50", "p90", "p95", "p99"), median_us)
+    same = dict.fromkeys(STATISTICS, median_us)
     assert _time_row("TTFT", same).startswith(f"TTFT, {unit} ")  # type: ignore[arg-type]
 
 
@@ -385,6 +394,23 @@ def test_a_place_that_is_none_is_a_fault_of_the_call(capsys: pytest.CaptureFixtu
 def test_switching_async_scheduling_is_told_to_have_no_answer(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ("run", *LOAD, *LENGTHS, "--config", "twin.yaml", "--set")
     assert vtwin.main([*asked, "engine.async_scheduling=true"]) == 0
-    assert "has no answer here" in capsys.readouterr().err
+    assert "no answer here" in capsys.readouterr().err
     assert vtwin.main([*asked, "engine.async_scheduling=false"]) == 0
-    assert "has no answer" not in capsys.readouterr().err
+    assert "no answer" not in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("folder")
+def test_times_per_token_and_the_ratio_of_lengths_are_of_each_request(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    summary = document(capsys, *REPLAY)
+    rows = pd.read_csv("s.csv")
+    per_token = (rows["last_token_time_us"] - rows["send_time_us"]) / rows["output_tokens"]
+    assert summary["e2e_us_per_token"]["p99.9"] == pytest.approx(np.percentile(per_token, 99.9))
+    assert summary["prompt_output_ratio"]["mean"] == pytest.approx(
+        (rows["input_tokens"] / rows["output_tokens"]).mean()
+    )
+    ttft = rows["content_first_time_us"] - rows["send_time_us"]
+    assert [summary["ttft_us"][f"p{q}"] for q in (25, 75)] == pytest.approx(
+        np.percentile(ttft, (25, 75)).tolist()
+    )

@@ -261,15 +261,7 @@ def test_a_policy_without_scores_regrets_the_load_that_it_did_not_look_at(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = shared_prefixes(tmp_path)
-    options = (
-        "--instances",
-        "3",
-        "--routing",
-        "round-robin",
-        "--decisions",
-        str(tmp_path / "d.jsonl"),
-        "--json",
-    )
+    options = ("--instances", "3", "--routing", "random", "--decisions", str(tmp_path / "d.jsonl"), "--json")
     capsys.readouterr()
     run(tmp_path, ONE, *options, command=command)
     told = json.loads(capsys.readouterr().out)["regret"]

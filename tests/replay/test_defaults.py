@@ -15,13 +15,13 @@ from replay.twin.defaults import (
     COEFFICIENTS,
     DefaultsEntry,
     Provenance,
-    lookup_defaults,
     read_defaults,
     shipped_defaults,
     version_number,
     version_text,
 )
 from replay.twin.defaults_write import number, render_entry, scalar, write_defaults_entry
+from replay.twin.on_record import lookup_defaults
 from sim.latency import Extended
 from traces.errors import ConfigError
 
@@ -71,6 +71,29 @@ def test_lookup_ignores_case_and_image_tags() -> None:
 
 def test_lookup_without_a_version_takes_the_newest_version() -> None:
     assert lookup_defaults("meta-llama/llama-3.1-8b-instruct", "H100", tp=1).vllm_version == "0.11.0"
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "version"),
+    [
+        ("meta-llama/Llama-3.1-8B-Instruct", "H100", None),
+        ("Llama-3.1-8B-Instruct", "h100-80", "0.11"),
+        ("meta-llama/Llama-3.1-8B", "H100", "0.11.9"),
+    ],
+)
+def test_defaults_and_auto_find_the_same_entry(
+    model: str, gpu: str, version: str | None, tmp_path: Path
+) -> None:
+    """By a short name, an alias of the GPU, the same architecture, or the first two numbers of the version."""
+    wanted = f"{{model: {model}, gpu: {gpu}{'' if version is None else f', vllm_version: {version}'}}}"
+    found = []
+    for name in ("blackbox", "auto"):
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(f"latency: {{model: {name}, defaults: {wanted}}}\nengine: {{max_num_seqs: 8}}\n")
+        found.append(load_config(path))
+    assert found[0].latency == found[1].latency
+    is_other = not model.endswith("Instruct")
+    assert any("a model of the same architecture" in note for note in found[0].notes) == is_other
 
 
 def test_a_miss_names_the_three_nearest_entries() -> None:

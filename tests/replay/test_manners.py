@@ -9,7 +9,7 @@ import pytest
 
 import vtwin
 from replay.model.hf_config import read_model_config
-from replay.twin.defaults import lookup_defaults
+from replay.twin.on_record import lookup_defaults
 from tests.traces.made import small_trace
 from traces import ConfigError, write_trace
 from traces.workload import trace_from_options

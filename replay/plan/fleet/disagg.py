@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from replay.plan.fleet.check.handoff import HandoffCheck, verify_handoff
 from replay.plan.fleet.check.pool import stay_s
+from replay.plan.fleet.costs import HEAD, cost_cells, cost_text, per_year
 from replay.plan.fleet.inputs.profiles import Source
 from replay.plan.fleet.size import Check, keeps
-from replay.plan.fleet.text import interval_text, mark, verification_document
+from replay.plan.fleet.text import NOISE, broken_text, interval_text, mark, verification_document
 from replay.units import shown_time
 from sim.cluster.transfer.config import Disaggregation
 from sim.fleet import Lengths, provisioned
@@ -33,12 +35,16 @@ class Tried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisaggPlan:
-    """All fleets that keep the objective by formula, cheapest first, and simulations from the cheapest on upwards."""
+    """All fleets that keep the objective by formula, cheapest first, and simulations from the cheapest on upwards.
+
+    ``prices_per_hour``: of a prefill and of a decode engine, 0 where there is none.
+    """
 
     fleets: tuple[Disaggregated, ...]
     objective: Objective
     transfer: Disaggregation
     tried: tuple[Tried, ...] = ()
+    prices_per_hour: tuple[float, float] = (0.0, 0.0)
 
     @property
     def is_met(self) -> bool | None:
@@ -66,7 +72,12 @@ def plan_disagg(
     fleets = sweep_disaggregated(
         profiles, lengths, rate_per_s, objective, context=context, transfer=by_formula
     )
-    plan = DisaggPlan(fleets=tuple(fleets), objective=objective, transfer=transfer)
+    plan = DisaggPlan(
+        fleets=tuple(fleets),
+        objective=objective,
+        transfer=transfer,
+        prices_per_hour=(profiles[0].cost_per_hour, profiles[1].cost_per_hour),
+    )
     if check is None or not fleets:
         return plan
     service = pool_at(profiles[1], lengths, rate_per_s, context=context, engines=fleets[0].decode).service_s
@@ -101,11 +112,11 @@ def disagg_lines(plan: DisaggPlan) -> list[str]:
         return ["by formula: no number of prefill and decode engines keeps the SLO"]
     head = (
         f"{'prefill':>8}{'decode':>8}{'TTFT p99':>12}{'TPOT':>11}{'prefill used':>14}{'decode used':>13}"
-        f"{'cost/h':>10}"
+        f"{HEAD}"
     )
     rows = [
         f"{each.prefill:>8}{each.decode:>8}{shown_time(each.ttft_p99_s * 1e6):>12}{shown_time(each.tpot_s * 1e6):>11}"
-        f"{each.prefill_utilization:>14.0%}{each.decode_utilization:>13.0%}{each.cost_per_hour:>10.2f}"
+        f"{each.prefill_utilization:>14.0%}{each.decode_utilization:>13.0%}{cost_cells(each.cost_per_hour)}"
         for each in best[:MOST_SHOWN]
     ]
     lines = [
@@ -116,7 +127,7 @@ def disagg_lines(plan: DisaggPlan) -> list[str]:
     for each in plan.tried:
         lines += ["", *_tried_lines(each, plan.objective)]
     if plan.tried:
-        lines += ["", *_recommended(plan)]
+        lines += ["", *_recommended(plan), NOISE]
     return lines
 
 
@@ -151,9 +162,21 @@ def _recommended(plan: DisaggPlan) -> list[str]:
     counts = [provisioned(number, up) for number in (last.prefill, last.decode)]
     spare = "" if up == 1 else f"; with those in repair {counts[0]:,} + {counts[1]:,}"
     if not plan.is_met:
-        return ["no number of engines that was tried keeps the SLO in simulation"]
+        broken = broken_text(plan.tried[-1].check.whole, plan.objective)
+        return [f"no number of engines that was tried keeps the SLO in simulation; the last: {broken}"]
     more = "" if len(plan.tried) == 1 else f", where {first.prefill:,} + {first.decode:,} keep it by formula"
-    return [f"recommended {last.prefill:,} prefill + {last.decode:,} decode engines{more}{spare}"]
+    if len(plan.tried) > 1:
+        more += f" ({broken_text(plan.tried[0].check.whole, plan.objective)} there in simulation)"
+    return [
+        f"recommended {last.prefill:,} prefill + {last.decode:,} decode engines{more}{spare}",
+        *([f"cost {cost_text(cost)}"] if (cost := _cost_per_hour(plan, counts)) else []),
+    ]
+
+
+def _cost_per_hour(plan: DisaggPlan, counts: Sequence[int]) -> float:
+    """Return what so many prefill and decode engines cost in an hour; 0 without prices."""
+    prices = plan.prices_per_hour
+    return counts[0] * prices[0] + counts[1] * prices[1] if all(prices) else 0.0
 
 
 def transfer_note(transfer: Disaggregation, *, assumed: bool) -> str:
@@ -187,16 +210,19 @@ def disagg_document(plan: DisaggPlan) -> dict[str, object]:
     last = plan.tried[-1].analytic if plan.tried else (plan.fleets[0] if plan.fleets else None)
     recommended = None
     if last is not None and plan.is_met is not False:
+        cost = _cost_per_hour(plan, [provisioned(each, up) for each in (last.prefill, last.decode)])
         recommended = {
             "prefill": last.prefill,
             "decode": last.decode,
             "prefill_provisioned": provisioned(last.prefill, up),
             "decode_provisioned": provisioned(last.decode, up),
+            "cost_per_hour": cost or None,
+            "cost_per_year": per_year(cost),
         }
     return {
         "schema_version": 1,
         "method": "analytic",
-        "fleets": [asdict(each) for each in plan.fleets],
+        "fleets": [{**asdict(each), "cost_per_year": per_year(each.cost_per_hour)} for each in plan.fleets],
         "recommended": recommended,
         "tried": tried,
         "met": plan.is_met,

@@ -56,7 +56,9 @@ OutputFracOption = Annotated[
 PricesOption = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="What a GPU costs an hour, a line each (H100: 2.5).", show_default=False
+        metavar="FILE",
+        help="What a GPU costs an hour, a line each (H100: 2.5). Default: the list prices that ship.",
+        show_default=False,
     ),
 ]
 CapOption = Annotated[
@@ -192,14 +194,17 @@ def source_of(
 
 
 def misfit_notes(sources: list[Source], *, power: bool = False) -> list[str]:
-    """Return what a table's profile is of, and how far derived profiles are from their models.
+    """Return the prices that are counted with, what a table's profile is of, and how far derived profiles are off.
 
     ``power``: also where the power figures of the table are from.
     """
     from replay.plan.fleet.inputs.profiles import power_source, shipped_profiles
+    from replay.plan.prices import list_price_notes
 
     of_table = [each for each in sources if each.name in shipped_profiles()]
+    listed = [gpu for each in sources if each.gpus and _is_listed(each) for gpu in each.gpus]
     return [
+        *list_price_notes(listed),
         *(
             f"profile {each.name}: the vLLM fleet simulator's figures for a 70B-class model, whose prompts cost no "
             f"compute of their own; {each.profile.cost_per_hour:g} an hour. --profile TWIN.yaml sizes for your model, "
@@ -209,6 +214,11 @@ def misfit_notes(sources: list[Source], *, power: bool = False) -> list[str]:
         *([f"power: {power_source()}"] if power and of_table else []),
         *_derived(sources),
     ]
+
+
+def _is_listed(source: Source) -> bool:
+    """Return whether a source's GPUs are counted with list prices, or would be if there were any."""
+    return source.has_list_price or source.profile.cost_per_hour == 0
 
 
 def _derived(sources: list[Source]) -> list[str]:

@@ -30,10 +30,13 @@ from replay.pages import (
     linear,
     render,
 )
+from replay.plan.fleet.check.pool import Verification
+from replay.plan.fleet.check.steady import Measured
+from replay.plan.fleet.costs import per_year
 from replay.plan.fleet.inputs.profiles import Source
-from replay.plan.fleet.questions import splits_of
-from replay.plan.fleet.size import FleetPlan, PoolPlan
-from replay.plan.fleet.text import cost_per_year, gpus_text
+from replay.plan.fleet.questions import split_headline, splits_of
+from replay.plan.fleet.size import FleetPlan, Limit, PoolPlan, limits_of
+from replay.plan.fleet.text import NOISE, broken_text, cost_per_hour, error_lines, gpus_text
 from replay.units import shown_time
 from sim.fleet import GpuProfile, Lengths
 from sim.fleet.sizing import Infeasible, Objective, size_pool
@@ -72,7 +75,7 @@ def write_page(
     split: int | None,
 ) -> None:
     """Write the page. Raises ConfigError where the file cannot be written."""
-    gpus, cost = sum(pool.gpus for pool in plan.pools), cost_per_year(plan)
+    gpus, cost = sum(pool.gpus for pool in plan.pools), cost_per_hour(plan)
     sections = [_pools(plan), _load(plan)]
     sections.append(_tornado(plan))
     if split is None:
@@ -84,8 +87,8 @@ def write_page(
         lead=escape(_lead(plan)),
         headlines=[
             Headline(label="GPUs", value=f"{gpus:,}"),
-            *([] if cost is None else [Headline(label="Cost per year", value=f"{cost:,.0f}")]),
-            *(_headline(pool, plan) for pool in plan.pools),
+            *([] if cost is None else [_cost(cost)]),
+            *(each for pool in plan.pools for each in _headlines(pool, plan)),
         ],
         sections=sections,
         footer=f"vtwin {tool_version()} · vtwin fleet size --json prints every number of the plan",
@@ -93,62 +96,108 @@ def write_page(
     write_text(path, render(page), option="--report")
 
 
-def _lead(plan: FleetPlan) -> str:
-    limit = shown_time(plan.objective.ttft_p99_s * 1e6)
-    if plan.is_met is None:
-        return f"By formula: 99 of 100 requests see their first token within {limit}. Not simulated."
-    if plan.is_met:
-        if plan.together is not None:
-            seen = shown_time(plan.together.ttft_p99.value * 1e6)
-            return (
-                f"In simulation of all pools together 99 of 100 requests see their first token within {seen}."
-            )
-        return f"In simulation 99 of 100 requests see their first token within {limit}."
-    return f"In simulation no number that was tried keeps TTFT p99 within {limit}."
-
-
-def _headline(pool: PoolPlan, plan: FleetPlan) -> Headline:
-    seen, formula = pool.verified, shown_time(pool.at.ttft_p99_s * 1e6)
-    if seen is None:
-        return Headline(label=f"TTFT p99, {pool.name}, by formula", value=formula)
-    is_met = seen.ttft_p99.value <= plan.objective.ttft_p99_s
-    kept = "" if plan.together is not None else f"{'✓' if is_met else '✗'} "
+def _cost(per_hour: float) -> Headline:
     return Headline(
-        label=f"TTFT p99, {pool.name}, simulated",
-        value=shown_time(seen.ttft_p99.value * 1e6),
-        details=(f"{kept}± {shown_time(seen.ttft_p99.half * 1e6)} (90 %)", f"by formula {formula}"),
+        label="Cost per year", value=f"{per_year(per_hour):,.0f}", details=(f"{per_hour:,.2f} an hour",)
     )
 
 
-def _pools(plan: FleetPlan) -> Section:
-    head = [
-        "pool",
-        "profile",
-        "requests/s",
-        "longest",
-        "slots",
-        "engines by formula",
-        "recommended",
-        "formula",
-        "simulated",
+def _lead(plan: FleetPlan) -> str:
+    """Return whether the fleet keeps its limits, all of them named, and which broke where it does not."""
+    limits = _within(plan.objective.ttft_p99_s, plan.objective.tpot_p99_s)
+    if plan.is_met is None:
+        return f"By formula: 99 of 100 requests have {limits}. Not simulated."
+    if plan.is_met:
+        of = " of all pools together" if plan.together is not None else ""
+        return f"In simulation{of} 99 of 100 requests have {limits}."
+    seen = [each for each in (plan.together, *(pool.verified for pool in plan.pools)) if each is not None]
+    broken = "; ".join(filter(None, (broken_text(each, plan.objective) for each in seen)))
+    return f"In simulation no number that was tried keeps the SLO. The last: {broken}."
+
+
+def _within(ttft_s: float, tpot_s: float | None) -> str:
+    limits = [f"their first token within {shown_time(ttft_s * 1e6)}"]
+    return " and ".join(
+        [*limits, *([] if tpot_s is None else [f"a TPOT of at most {shown_time(tpot_s * 1e6)}"])]
+    )
+
+
+def _headlines(pool: PoolPlan, plan: FleetPlan) -> list[Headline]:
+    """Return a pool's TTFT and TPOT, simulated where they are, with the formula's beside them."""
+    seen, at = pool.verified, pool.at
+    if seen is None:
+        return [
+            Headline(label=f"TTFT p99, {pool.name}, by formula", value=shown_time(at.ttft_p99_s * 1e6)),
+            Headline(label=f"TPOT mean, {pool.name}, by formula", value=shown_time(at.tpot_s * 1e6)),
+        ]
+    formulas = {"TTFT p99": at.ttft_p99_s, "TPOT p99": at.tpot_s}
+    return [
+        _headline(name, pool, seen, measured, of_formula=formulas[name], plan=plan)
+        for name, measured in (("TTFT p99", seen.ttft_p99), ("TPOT p99", seen.tpot_p99))
     ]
-    rows: list[list[str | Cell]] = []
+
+
+def _headline(
+    name: str, pool: PoolPlan, seen: Verification, measured: Measured, *, of_formula: float, plan: FleetPlan
+) -> Headline:
+    limit = next((each for each in limits_of(seen, plan.objective) if each.name == name), None)
+    mean = " (its mean)" if name == "TPOT p99" else ""
+    return Headline(
+        label=f"{name}, {pool.name}, simulated",
+        value=shown_time(measured.value * 1e6),
+        details=(
+            f"{_kept(limit, plan)}± {shown_time(measured.half * 1e6)}, noise of the simulation (90 %)",
+            f"by formula {shown_time(of_formula * 1e6)}{mean}",
+        ),
+    )
+
+
+def _kept(limit: Limit | None, plan: FleetPlan) -> str:
+    """Return whether a limit is kept, and which it is; nothing where it is all pools' together, or there is none."""
+    if limit is None or plan.together is not None:
+        return ""
+    return f"{'✓' if limit.is_kept else '✗'} limit {shown_time(limit.limit * 1e6)}, "
+
+
+def _pools(plan: FleetPlan) -> Section:
+    sizes: list[list[str | Cell]] = []
+    times: list[list[str | Cell]] = []
     for pool in plan.pools:
         seen = pool.verified
-        rows.append(
+        sizes.append(
             [
-                pool.name,
-                pool.source.name,
-                f"{pool.rate_per_s:.4g}",
-                f"{pool.context:,}",
-                f"{pool.at.slots:,}",
-                f"{pool.analytic.engines:,}",
-                f"{pool.provisioned:,}",
-                shown_time(pool.at.ttft_p99_s * 1e6),
-                "-" if seen is None else shown_time(seen.ttft_p99.value * 1e6),
+                *(pool.name, pool.source.name, f"{pool.rate_per_s:.4g}", f"{pool.context:,}"),
+                *(f"{pool.at.slots:,}", f"{pool.analytic.engines:,}", f"{pool.provisioned:,}"),
             ]
         )
-    parts: list[Part] = [Table(head=head, rows=rows, align="llrrrrrrr", caption="The last two: TTFT p99.")]
+        found = () if seen is None else (seen.ttft_p99, seen.tpot_mean, seen.tpot_p99)
+        ttft, tpot, tpot_p99 = (shown_time(each.value * 1e6) for each in found) if found else ("-",) * 3
+        formula = [shown_time(each * 1e6) for each in (pool.at.ttft_p99_s, pool.at.tpot_s)]
+        times.append([pool.name, formula[0], ttft, formula[1], tpot, tpot_p99])
+    broken = [
+        f"{pool.name}: {pool.tried[0].engines:,} engines, as the formula has it, break {told}."
+        for pool in plan.pools
+        if pool.tried and plan.together is None and (told := broken_text(pool.tried[0], plan.objective))
+    ]
+    notes = [*broken, *(f"Known error of {each}." for each in error_lines(plan)), f"{NOISE}."]
+    parts: list[Part] = [
+        Table(
+            head=["pool", "profile", "requests/s", "longest", "slots", "engines by formula", "recommended"],
+            rows=sizes,
+            align="llrrrrr",
+        ),
+        Table(
+            head=[
+                "pool",
+                *("TTFT p99, formula", "simulated"),
+                *("TPOT mean, formula", "simulated"),
+                "TPOT p99, simulated",
+            ],
+            rows=times,
+            align="lrrrrr",
+        ),
+        *(Prose(markup=escape(each)) for each in (*notes, *plan.notes)),
+    ]
     return Section(title="Pools", anchor="pools", parts=parts)
 
 
@@ -263,11 +312,9 @@ def _bar(swing: Swing, base: int, reach: int) -> str:
 
 def _front(sources: Sequence[Source], lengths: Lengths, plan: FleetPlan, *, context: int) -> Section:
     """Draw cost and TTFT of every threshold between two pools, by formula."""
-    one, splits = splits_of(
-        sources, lengths, plan.rate_per_s, plan.objective, context=context, factors=(1.0,)
-    )
-    has_prices = any(each.cost_per_hour > 0 for each in splits)
-    cost = np.array([each.cost_per_hour if has_prices else float(each.engines) for each in splits])
+    found = splits_of(sources, lengths, plan.rate_per_s, plan.objective, context=context, factors=(1.0,))
+    splits = found.splits
+    cost = np.array([found.amount(each) for each in splits], dtype=np.float64)
     ttft = np.array([each.ttft_p99_s * 1e3 for each in splits])
     best = np.array([each.is_best for each in splits], dtype=bool)
     if not len(splits):
@@ -276,27 +323,22 @@ def _front(sources: Sequence[Source], lengths: Lengths, plan: FleetPlan, *, cont
             anchor="front",
             parts=[Prose(markup="No threshold keeps the SLO in both pools.")],
         )
-    x = _around(cost, label="cost per hour" if has_prices else "engines")
-    y = _around(ttft, label="TTFT p99, ms")
+    x = _around(np.append(cost, found.one_amount), label="cost per hour" if found.has_prices else "GPUs")
+    y = _around(np.append(ttft, found.one.ttft_p99_s * 1e3), label="TTFT p99, ms")
     order = np.argsort(cost[best], kind="stable")
     marks: list[Mark] = [
         Dots(x=cost, y=ttft, name="observed"),
         Line(x=cost[best][order], y=ttft[best][order], name="simulated"),
+        Dots(x=np.array([found.one_amount]), y=np.array([found.one.ttft_p99_s * 1e3]), name="run simulated"),
     ]
     picture = chart(Chart(title="Every threshold between short and long", x=x, y=y, marks=marks, width=640))
-    cheapest = min(splits, key=lambda each: each.cost_per_hour if has_prices else each.engines)
-    text = (
-        f"The cheapest parts at {cheapest.threshold:,} tokens: {cheapest.engines:,} engines, where one pool for all "
-        f"takes {one.provisioned:,}."
-    )
-    if cheapest.engines >= one.provisioned:
-        text = (
-            f"No threshold takes fewer engines than one pool for all ({one.provisioned:,}); the best takes "
-            f"{cheapest.engines:,}, at {cheapest.threshold:,} tokens."
-        )
+    text = escape(f"{split_headline(found).capitalize()}.")
     parts: list[Part] = [Prose(markup=text), Figures(figures=[Figure(svg=picture)], columns=1)]
     return Section(
-        title="Two pools", anchor="front", lead="By formula. The line: the Pareto front.", parts=parts
+        title="Two pools",
+        anchor="front",
+        lead="By formula. The line: the Pareto front. The orange dot: one pool for all.",
+        parts=parts,
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from replay.plan.fleet.inputs import OUTPUT_FRAC
 from replay.plan.fleet.options import (
     AvailabilityOption,
     CapOption,
@@ -63,7 +64,7 @@ def reserve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     ],
     prices: PricesOption = None,
     context: ContextOption = None,
-    output_frac: OutputFracOption = 0.2,
+    output_frac: OutputFracOption = OUTPUT_FRAC,
     availability: AvailabilityOption = 1.0,
     failures: FailuresOption = None,
     utilization_cap: CapOption = 0.85,
@@ -143,7 +144,7 @@ def pools(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         float,
         typer.Option(min=1.0, help="For compress: prompts up to so many times too long are cut to fit."),
     ] = 1.5,
-    output_frac: OutputFracOption = 0.2,
+    output_frac: OutputFracOption = OUTPUT_FRAC,
     availability: AvailabilityOption = 1.0,
     failures: FailuresOption = None,
     utilization_cap: CapOption = 0.85,

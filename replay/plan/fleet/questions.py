@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
+from replay.plan.fleet.costs import HEAD, cost_cells, per_year
 from replay.plan.fleet.inputs.profiles import Source
 from replay.plan.json_values import or_null
 from replay.units import shown_time
-from sim.fleet import Lengths
-from sim.fleet.energy import HOURS_PER_YEAR, Curtailment, Energy, energy
+from sim.fleet import GpuProfile, Lengths
+from sim.fleet.energy import Curtailment, Energy, energy
 from sim.fleet.sizing import Infeasible, Objective, PoolSize, size_pool
 from sim.fleet.split import Split, sweep_thresholds
 
@@ -20,6 +21,52 @@ NUM_THRESHOLDS = 250
 MOST_SHOWN = 15
 EDGES = (0.01, 0.999)
 """Shares of short requests between which a threshold is worth a look."""
+SAME = 0.01
+"""Times that differ by less are the same: the formulas know no better, and nobody pays for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Splits:
+    """One pool for all, and a split per threshold that keeps the SLO by formula; marked: those that nothing beats.
+
+    ``profiles``: of the short and of the long pool; one pool for all has the long one's. ``is_one_best``: whether no
+    split beats one pool for all.
+    """
+
+    one: PoolSize
+    profiles: tuple[GpuProfile, GpuProfile]
+    splits: tuple[Split, ...]
+    is_one_best: bool
+
+    @property
+    def has_prices(self) -> bool:
+        """Whether costs are known of both pools; else GPUs stand for them."""
+        return all(each.cost_per_hour > 0 for each in self.profiles)
+
+    @property
+    def one_amount(self) -> float:
+        """What one pool for all takes: its cost per hour, or its GPUs."""
+        return self.one.provisioned * self._each(1)
+
+    def gpus(self, split: Split) -> int:
+        """Return how many GPUs both pools of a split have."""
+        return sum(
+            size.provisioned * profile.num_gpus
+            for size, profile in zip((split.short, split.long), self.profiles, strict=True)
+            if size is not None
+        )
+
+    def amount(self, split: Split) -> float:
+        """Return what a split takes: its cost per hour, or its GPUs."""
+        return split.cost_per_hour if self.has_prices else self.gpus(split)
+
+    def saving(self, split: Split) -> float:
+        """Return the share of one pool's cost, or GPUs, that a split saves; negative: it takes more."""
+        return 1 - self.amount(split) / self.one_amount
+
+    def _each(self, number: int) -> float:
+        profile = self.profiles[number]
+        return profile.cost_per_hour if self.has_prices else profile.num_gpus
 
 
 def splits_of(
@@ -30,14 +77,15 @@ def splits_of(
     *,
     context: int,
     factors: Sequence[float],
-) -> tuple[PoolSize, list[Split]]:
+) -> Splits:
     """Return one pool for all, and a split per threshold, 250 of them evenly through the lengths."""
-    one = size_pool(sources[-1].profile, lengths, rate_per_s, objective, context=context)
+    profiles = (sources[0].profile, sources[-1].profile)
+    one = size_pool(profiles[1], lengths, rate_per_s, objective, context=context)
     total = lengths.total_tokens
     low, high = np.quantile(total, EDGES)
     thresholds = sorted({round(each) for each in np.linspace(low, min(high, context - 1), NUM_THRESHOLDS)})
     found = sweep_thresholds(
-        (sources[0].profile, sources[-1].profile),
+        profiles,
         lengths,
         rate_per_s,
         objective,
@@ -45,43 +93,130 @@ def splits_of(
         context=context,
         factors=factors,
     )
-    return one, found
+    return marked(Splits(one=one, profiles=profiles, splits=tuple(found), is_one_best=False))
 
 
-def split_lines(one: PoolSize, splits: Sequence[Split]) -> list[str]:
-    """Return the Pareto front as a table, cheapest first, and what one pool for all needs."""
-    best = sorted(
-        (each for each in splits if each.is_best), key=lambda each: (each.cost_per_hour, each.ttft_p99_s)
-    )
-    head = f"{'up to':>8}{'cut':>6}{'short':>8}{'engines':>16}{'TTFT p99':>12}{'cost/h':>10}"
-    rows = [
-        f"{each.threshold:>8,}{each.factor:>6g}{each.share:>8.1%}"
-        f"{_count(each.short) + ' + ' + _count(each.long):>16}{shown_time(each.ttft_p99_s * 1e6):>12}"
-        f"{each.cost_per_hour:>10.2f}"
-        for each in best[:MOST_SHOWN]
+def marked(found: Splits) -> Splits:
+    """Return the splits with those marked that neither another one nor one pool for all beats, and whether that is one.
+
+    A point is beaten by one that takes less and is no slower, within ``SAME``, or takes as much and is faster.
+    """
+    amounts = np.array([*(found.amount(each) for each in found.splits), found.one_amount])
+    times = np.array([*(each.ttft_p99_s for each in found.splits), found.one.ttft_p99_s])
+    beaten = [
+        bool(
+            (
+                ((amounts < amount) & (times <= time * (1 + SAME))) | ((amounts == amount) & (times < time))
+            ).any()
+        )
+        for amount, time in zip(amounts, times, strict=True)
     ]
+    splits = [
+        replace(each, is_best=not is_beaten) for each, is_beaten in zip(found.splits, beaten, strict=False)
+    ]
+    return replace(found, splits=tuple(splits), is_one_best=not beaten[-1])
+
+
+def split_lines(found: Splits) -> list[str]:
+    """Return the Pareto front as a table, cheapest first, beside what one pool for all takes."""
+    best = sorted(
+        (each for each in found.splits if each.is_best),
+        key=lambda each: (found.amount(each), each.ttft_p99_s),
+    )
+    head = f"{'up to':>10}{'cut':>6}{'short':>8}{'engines':>16}{'GPUs':>7}{'TTFT p99':>12}{HEAD}{'saves':>9}"
+    one = found.one
+    rows = [
+        _split_row(
+            "one pool",
+            "-",
+            "-",
+            str(one.provisioned),
+            found.profiles[1].num_gpus * one.provisioned,
+            one.ttft_p99_s,
+            found.one_amount if found.has_prices else None,
+            "-",
+        ),
+        *(
+            _split_row(
+                f"{each.threshold:,}",
+                f"{each.factor:g}",
+                f"{each.share:.1%}",
+                f"{_count(each.short)} + {_count(each.long)}",
+                found.gpus(each),
+                each.ttft_p99_s,
+                each.cost_per_hour if found.has_prices else None,
+                f"{found.saving(each):.1%}",
+            )
+            for each in best[:MOST_SHOWN]
+        ),
+    ]
+    more = [f"… and {len(best) - MOST_SHOWN} more (--json)"] if len(best) > MOST_SHOWN else []
     return [
-        f"by formula, {len(splits)} splits that keep the SLO, {len(best)} of them on the Pareto front",
+        split_headline(found),
+        f"{len(found.splits)} splits keep the SLO; {len(best)} are on the Pareto front{_one_told(found)}",
         head,
         *rows,
-        f"one pool for all: {one.provisioned} engines, TTFT p99 {shown_time(one.ttft_p99_s * 1e6)}",
+        *more,
         "engines: of the short pool (requests up to so long) + of the long one. cut: prompts up to so many times too "
-        "long are cut.",
+        "long are cut. saves: against one pool for all.",
         "A formula can be too hopeful: vtwin fleet size --split TOKENS simulates a split.",
     ]
+
+
+def _one_told(found: Splits) -> str:
+    return ", and so is one pool for all" if found.is_one_best else "; one pool for all is not"
+
+
+def _split_row(
+    up_to: str, cut: str, share: str, engines: str, gpus: int, ttft_s: float, cost: float | None, saves: str
+) -> str:
+    return (
+        f"{up_to:>10}{cut:>6}{share:>8}{engines:>16}{gpus:>7,}{shown_time(ttft_s * 1e6):>12}{cost_cells(cost)}"
+        f"{saves:>9}"
+    )
+
+
+def split_headline(found: Splits) -> str:
+    """Return what the cheapest split saves against one pool for all, in a sentence."""
+    if not found.splits:
+        return "by formula, no split keeps the SLO"
+    cheapest = min(found.splits, key=lambda each: (found.amount(each), each.ttft_p99_s))
+    saving, what = found.saving(cheapest), "cost" if found.has_prices else "GPUs"
+    if saving <= 0:
+        return f"by formula, no split takes less than one pool for all: {found.one.provisioned:,} engines"
+    return (
+        f"by formula, a split at {cheapest.threshold:,} tokens saves {saving:.1%} of the {what}: {cheapest.engines:,} "
+        f"engines in place of {found.one.provisioned:,} in one pool for all"
+    )
 
 
 def _count(pool: PoolSize | None) -> str:
     return "0" if pool is None else str(pool.provisioned)
 
 
-def split_document(one: PoolSize, splits: Sequence[Split]) -> dict[str, object]:
-    """Return the JSON document."""
+def split_document(found: Splits) -> dict[str, object]:
+    """Return the JSON document; ``saving``: the share of one pool's cost, without prices of its GPUs."""
+    cost = found.one_amount if found.has_prices else None
     return {
         "schema_version": 1,
         "method": "analytic",
-        "one_pool": asdict(one),
-        "splits": [asdict(each) for each in splits],
+        "saving_of": "cost" if found.has_prices else "gpus",
+        "one_pool": {
+            **asdict(found.one),
+            "gpus": found.one.provisioned * found.profiles[1].num_gpus,
+            "cost_per_hour": cost,
+            "cost_per_year": per_year(cost),
+            "is_best": found.is_one_best,
+        },
+        "splits": [
+            {
+                **asdict(each),
+                "gpus": found.gpus(each),
+                "cost_per_year": per_year(each.cost_per_hour),
+                "saving": found.saving(each),
+            }
+            for each in found.splits
+        ],
     }
 
 
@@ -94,6 +229,7 @@ class WhatIf:
     size: PoolSize | None
     reason: str
     gpus: int
+    cost_per_hour: float | None
     cost_per_year: float | None
     energy: Energy | None
 
@@ -115,13 +251,14 @@ def whatif_of(
                         size=None,
                         reason=str(error),
                         gpus=0,
+                        cost_per_hour=None,
                         cost_per_year=None,
                         energy=None,
                     )
                 )
                 continue
             drawn = energy(source.profile, lengths, rate, context=context, engines=size.engines)
-            cost = size.provisioned * source.profile.cost_per_hour * HOURS_PER_YEAR
+            cost = size.provisioned * source.profile.cost_per_hour or None
             found.append(
                 WhatIf(
                     profile=source.name,
@@ -129,7 +266,8 @@ def whatif_of(
                     size=size,
                     reason="",
                     gpus=size.provisioned * source.profile.num_gpus,
-                    cost_per_year=cost or None,
+                    cost_per_hour=cost,
+                    cost_per_year=per_year(cost),
                     energy=drawn if drawn.power_w > 0 else None,
                 )
             )
@@ -141,7 +279,7 @@ def whatif_lines(found: Sequence[WhatIf]) -> list[str]:
     wide = max(10, *(len(each.profile) + 2 for each in found))
     head = (
         f"{'profile':<{wide}}{'req/s':>8}{'GPUs':>8}{'asked by':>13}{'TTFT p99':>12}{'slots used':>12}"
-        f"{'cost/year':>14}{'power':>11}{'tok/J':>8}"
+        f"{HEAD}{'power':>11}{'tok/J':>8}"
     )
     rows = [head]
     for each in found:
@@ -149,12 +287,11 @@ def whatif_lines(found: Sequence[WhatIf]) -> list[str]:
         if each.size is None:
             rows.append(f"{start}    none: {each.reason}")
             continue
-        cost = "-" if each.cost_per_year is None else f"{each.cost_per_year:,.0f}"
         power = "-" if each.energy is None else f"{each.energy.power_w / 1000:,.1f} kW"
         tokens = "-" if each.energy is None else f"{each.energy.tokens_per_joule:.3g}"
         rows.append(
             f"{start}{each.gpus:>8,}{each.size.binding:>13}{shown_time(each.size.ttft_p99_s * 1e6):>12}"
-            f"{each.size.utilization:>12.0%}{cost:>14}{power:>11}{tokens:>8}"
+            f"{each.size.utilization:>12.0%}{cost_cells(each.cost_per_hour)}{power:>11}{tokens:>8}"
         )
     return [*rows, "by formula; vtwin fleet size simulates one of them"]
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from replay.plan.fleet.inputs import OUTPUT_FRAC
 from replay.plan.fleet.options import (
     AvailabilityOption,
     CapOption,
@@ -42,7 +43,7 @@ def split(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     slo: SloOption,
     profile: ProfileOption,
     context: ContextOption = None,
-    output_frac: OutputFracOption = 0.2,
+    output_frac: OutputFracOption = OUTPUT_FRAC,
     availability: AvailabilityOption = 1.0,
     failures: FailuresOption = None,
     utilization_cap: CapOption = 0.85,
@@ -60,14 +61,14 @@ def split(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     objective = objective_of(slo, utilization_cap=utilization_cap, availability=up)
     sources = sources_of(profile, lengths, longest, prices=prices)
     with infeasible():
-        one, found = splits_of(
+        found = splits_of(
             sources, lengths, rate, objective, context=longest, factors=numbers_of(compress, "--compress")
         )
     tell([*notes, *of_nodes, *misfit_notes(sources)])
     if as_json:
-        typer.echo(json.dumps(split_document(one, found), indent=2))
+        typer.echo(json.dumps(split_document(found), indent=2))
     else:
-        typer.echo("\n".join(map(terminal, split_lines(one, found))))
+        typer.echo("\n".join(map(terminal, split_lines(found))))
 
 
 @with_code_option
@@ -80,7 +81,7 @@ def routers(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         int, typer.Option(min=16, metavar="TOKENS", help="Two pools: up to so long, and the others.")
     ],
     context: ContextOption = None,
-    output_frac: OutputFracOption = 0.2,
+    output_frac: OutputFracOption = OUTPUT_FRAC,
     utilization_cap: CapOption = 0.85,
     spill: Annotated[
         float, typer.Option(min=0.001, help="Requests per engine from which spillover sends on.")
@@ -135,7 +136,7 @@ def disagg(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     slo: SloOption,
     profile: ProfileOption,
     context: ContextOption = None,
-    output_frac: OutputFracOption = 0.25,
+    output_frac: OutputFracOption = OUTPUT_FRAC,
     availability: AvailabilityOption = 1.0,
     failures: FailuresOption = None,
     utilization_cap: CapOption = 0.85,
@@ -232,7 +233,7 @@ def whatif(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     slo: SloOption,
     profiles: Annotated[str, typer.Option(metavar="NAME,NAME,…", help="Profiles or twins, one column each.")],
     context: ContextOption = None,
-    output_frac: OutputFracOption = 0.2,
+    output_frac: OutputFracOption = OUTPUT_FRAC,
     availability: AvailabilityOption = 1.0,
     failures: FailuresOption = None,
     utilization_cap: CapOption = 0.85,
@@ -265,7 +266,7 @@ def flex(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         typer.Option(min=1, help="Engines of the fleet. Default: as many as it needs.", show_default=False),
     ] = None,
     context: ContextOption = None,
-    output_frac: OutputFracOption = 0.2,
+    output_frac: OutputFracOption = OUTPUT_FRAC,
     utilization_cap: CapOption = 0.85,
     as_json: JsonOption = False,
 ) -> None:

@@ -26,9 +26,11 @@ from replay.pages import (
     linear,
     render,
 )
+from replay.plan.fleet.costs import HEAD, cost_cells, cost_text
 from replay.plan.fleet.inputs.profiles import Source
 from replay.units import shown_time
 from sim.fleet import Lengths
+from sim.fleet.energy import HOURS_PER_YEAR
 from sim.fleet.reserved import HOURS, Reserved, cheapest_reserved, cost_with, day_between
 from sim.fleet.sizing import Objective, PoolSize, size_pool
 from traces.atomic import write_text
@@ -146,7 +148,8 @@ def reserve_lines(plan: DayPlan) -> list[str]:
         for hour, (rate, size) in enumerate(zip(plan.rates, plan.sizes, strict=True))
     ]
     ways = [
-        f"{name:<14}{each.reserved:>9,}{each.burst_hours:>17,}{each.cost:>15,.0f}{_against(each, plan):>16}"
+        f"{name:<14}{each.reserved:>9,}{each.burst_hours:>17,}{cost_cells(each.cost / HOURS_PER_YEAR)}"
+        f"{_against(each, plan):>16}"
         for name, each in plan.ways
     ]
     return [
@@ -155,7 +158,7 @@ def reserve_lines(plan: DayPlan) -> list[str]:
         head,
         *hours,
         "",
-        f"{'':<14}{'reserved':>9}{'burst hours/day':>17}{'cost/year':>15}{'than cheapest':>16}",
+        f"{'':<14}{'reserved':>9}{'burst hours/day':>17}{HEAD}{'than cheapest':>16}",
         *ways,
     ]
 
@@ -165,7 +168,7 @@ def _against(way: Reserved, plan: DayPlan) -> str:
 
 
 def reserve_document(plan: DayPlan) -> dict[str, object]:
-    """Return the JSON document; costs per year in the prices' currency."""
+    """Return the JSON document; costs per year, and per hour on average over it, in the prices' currency."""
     return {
         "schema_version": 1,
         "method": "analytic",
@@ -184,7 +187,12 @@ def reserve_document(plan: DayPlan) -> dict[str, object]:
             for hour, (rate, size) in enumerate(zip(plan.rates, plan.sizes, strict=True))
         ],
         "ways": {
-            name.replace(" ", "_"): {**asdict(each), "cost_per_year": each.cost} for name, each in plan.ways
+            name.replace(" ", "_"): {
+                **asdict(each),
+                "cost_per_hour": each.cost / HOURS_PER_YEAR,
+                "cost_per_year": each.cost,
+            }
+            for name, each in plan.ways
         },
     }
 
@@ -210,9 +218,15 @@ def write_reserve_page(path: Path, plan: DayPlan) -> None:
             width=640,
         )
     )
-    head = ["", "reserved", "burst hours a day", "cost per year", "than cheapest"]
+    head = ["", "reserved", "burst hours a day", "cost", "than cheapest"]
     rows = [
-        [name, f"{each.reserved:,}", f"{each.burst_hours:,}", f"{each.cost:,.0f}", _against(each, plan)]
+        [
+            name,
+            f"{each.reserved:,}",
+            f"{each.burst_hours:,}",
+            cost_text(each.cost / HOURS_PER_YEAR),
+            _against(each, plan),
+        ]
         for name, each in plan.ways
     ]
     limit = shown_time(plan.objective.ttft_p99_s * 1e6)
@@ -226,7 +240,11 @@ def write_reserve_page(path: Path, plan: DayPlan) -> None:
         headlines=[
             Headline(label="Reserved", value=f"{plan.best.reserved:,}"),
             Headline(label="At most", value=f"{max(plan.needed):,}"),
-            Headline(label="Cost per year", value=f"{plan.best.cost:,.0f}"),
+            Headline(
+                label="Cost per year",
+                value=f"{plan.best.cost:,.0f}",
+                details=(f"{plan.best.cost / HOURS_PER_YEAR:,.2f} an hour",),
+            ),
         ],
         sections=[
             Section(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from replay.plan.fleet.check.pool import Verification, verify
 from replay.plan.fleet.check.steady import Asked
 from replay.plan.fleet.inputs.profiles import Source, of_context
+from replay.units import shown_time
 from sim.fleet import Lengths, provisioned
 from sim.fleet.energy import HOURS_PER_YEAR, Energy, energy
 from sim.fleet.sizing import Infeasible, Objective, PoolSize, pool_at, size_pool
@@ -192,14 +193,40 @@ def _search(
     return high, tried
 
 
-def keeps(found: Verification, objective: Objective) -> bool:
-    """Say whether a simulated pool keeps the objective: its percentiles, and all but 1 % of the requests answered."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """One limit of an objective and what a simulation had there, seconds; of ``failed`` shares of the requests."""
+
+    name: str
+    value: float
+    limit: float
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the value is within the limit."""
+        return self.value <= self.limit
+
+    @property
+    def text(self) -> str:
+        """Return it in a sentence: TPOT p99 21.3 ms, limit 20 ms."""
+        if self.name == "failed":
+            return f"{self.value:.1%} of the requests not answered, limit {self.limit:.0%}"
+        return f"{self.name} {shown_time(self.value * 1e6)}, limit {shown_time(self.limit * 1e6)}"
+
+
+def limits_of(found: Verification, objective: Objective) -> tuple[Limit, ...]:
+    """Return every limit of an objective with what a simulated pool had there; all but 1 % must be answered."""
     tpot = objective.tpot_p99_s
     return (
-        found.ttft_p99.value <= objective.ttft_p99_s
-        and (tpot is None or found.tpot_p99.value <= tpot)
-        and found.failed_frac <= MOST_FAILED
+        Limit(name="TTFT p99", value=found.ttft_p99.value, limit=objective.ttft_p99_s),
+        *(() if tpot is None else (Limit(name="TPOT p99", value=found.tpot_p99.value, limit=tpot),)),
+        Limit(name="failed", value=found.failed_frac, limit=MOST_FAILED),
     )
+
+
+def keeps(found: Verification, objective: Objective) -> bool:
+    """Say whether a simulated pool keeps all limits of the objective."""
+    return all(each.is_kept for each in limits_of(found, objective))
 
 
 def plan_fleet(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from replay.plan.fleet.inputs import OUTPUT_FRAC
 from replay.plan.fleet.options import (
     AvailabilityOption,
     CapOption,
@@ -55,7 +57,7 @@ def size(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         ),
     ] = None,
     context: ContextOption = None,
-    output_frac: OutputFracOption = 0.2,
+    output_frac: OutputFracOption = OUTPUT_FRAC,
     availability: AvailabilityOption = 1.0,
     failures: FailuresOption = None,
     utilization_cap: CapOption = 0.85,
@@ -100,7 +102,8 @@ def size(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         compile_once()
     with infeasible(), working("sizing and simulating the fleet"):
         plan = plan_fleet(sources, lengths, rate, objective, context=longest, split=split, check=check)
-    _show(plan, [*notes, *of_nodes, *misfit_notes(sources, power=True)], as_json=as_json)
+    plan = replace(plan, notes=(*notes, *of_nodes, *misfit_notes(sources, power=True)))
+    _show(plan, as_json=as_json)
     if report is not None:
         from replay.plan.fleet.page import write_page
 
@@ -142,7 +145,7 @@ def show_profile(  # noqa: PLR0913, PLR0917 - a command's options are its parame
         ),
     ] = None,
     context: ContextOption = None,
-    output_frac: OutputFracOption = 0.2,
+    output_frac: OutputFracOption = OUTPUT_FRAC,
     prices: PricesOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -204,14 +207,11 @@ def _show_computed(
     typer.echo(profile_yaml(found), nl=False)
 
 
-def _show(plan: FleetPlan, notes: list[str], *, as_json: bool) -> None:
-    from dataclasses import replace
-
+def _show(plan: FleetPlan, *, as_json: bool) -> None:
     from replay.plan.fleet.text import document, lines
     from traces.header import tool_version
     from traces.units import terminal_width
 
-    plan = replace(plan, notes=tuple(notes))
     if as_json:
         typer.echo(json.dumps(document(plan, tool_version=tool_version()), indent=2, allow_nan=False))
         return

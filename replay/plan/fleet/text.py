@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from replay.plan.fleet.check.pool import Verification
 from replay.plan.fleet.check.steady import PRECISION, Measured
+from replay.plan.fleet.costs import cost_text, per_year
 from replay.plan.fleet.inputs.computed import Computed
 from replay.plan.fleet.pools import PoolsPlan
-from replay.plan.fleet.size import FleetPlan, PoolPlan, keeps
+from replay.plan.fleet.size import FleetPlan, PoolPlan, keeps, limits_of
 from replay.plan.json_values import or_null
 from replay.plan.side_by_side import side_by_side
 from replay.units import shown_time
@@ -32,16 +33,44 @@ def lines(plan: FleetPlan, *, width: int | None, together: Sequence[str] = ()) -
     shown = [*side_by_side(columns, width=width).splitlines(), "", *together]
     gpus = sum(pool.gpus for pool in plan.pools)
     shown.append(f"fleet       {gpus_text(gpus)} for {plan.rate_per_s:g} requests/s")
-    cost = cost_per_year(plan)
+    cost = cost_per_hour(plan)
     if cost:
-        shown.append(f"cost        {cost:,.0f} a year")
+        shown.append(f"cost        {cost_text(cost)}")
     shown += [f"            {line}" for line in _differences(plan)]
+    shown += [f"error       {line}" for line in error_lines(plan)]
+    if any(pool.tried for pool in plan.pools) or plan.together is not None:
+        shown.append(f"noise       {NOISE}")
     return [*shown, *(f"note: {note}" for note in plan.notes)]
 
 
-def cost_per_year(plan: FleetPlan) -> float | None:
-    """Return what all pools cost in a year; None without prices."""
-    total = sum(pool.cost_per_year for pool in plan.pools)
+NOISE = (
+    "± is the noise of the simulation (90 %): how far its figure may lie from that of an endless run of the same "
+    "engines. It is no error of the model"
+)
+"""What an interval of a verified fleet is of."""
+
+
+def error_lines(plan: FleetPlan) -> list[str]:
+    """Return how far the step times behind each profile were off on real servers, or that nobody knows."""
+    said = {}
+    for pool in plan.pools:
+        name, error = pool.source.name, pool.source.error
+        if error is not None:
+            said[name] = (
+                f"{name}: {error.model} was off by {error.text('ttft')} in TTFT and {error.text('tpot')} in TPOT on "
+                f"measured servers that it was not fitted to ({error.points}, {error.n} points): on half of them less "
+                "than the first figure, on nine of ten less than the second"
+            )
+        elif pool.source.misfit is None:
+            said[name] = f"{name}: not known, its figures are nobody's measurement here"
+        else:
+            said[name] = f"{name}: that of the twin's own fit, which vtwin calibrate tells"
+    return list(said.values())
+
+
+def cost_per_hour(plan: FleetPlan) -> float | None:
+    """Return what all pools cost in an hour; None without prices."""
+    total = sum(pool.provisioned * pool.source.profile.cost_per_hour for pool in plan.pools)
     return total or None
 
 
@@ -72,13 +101,13 @@ def _column(pool: PoolPlan, objective: Objective, *, is_judged: bool) -> dict[st
 
 def _simulated(seen: Verification, objective: Objective, *, is_judged: bool) -> dict[str, str]:
     """Return the simulation's rows; ``is_judged``: the objective is this pool's, not all pools' together."""
-    kept = f" {mark(seen.ttft_p99.value <= objective.ttft_p99_s)}" if is_judged else ""
+    kept = {each.name: f" {mark(each.is_kept)}" for each in limits_of(seen, objective) if is_judged}
     window = seen.window
     return {
-        "TTFT p99, simulated": f"{interval_text(seen.ttft_p99)}{kept}",
+        "TTFT p99, simulated": f"{interval_text(seen.ttft_p99)}{kept.get('TTFT p99', '')}",
         "  TTFT p50": interval_text(seen.ttft_p50),
         "TPOT mean, simulated": interval_text(seen.tpot_mean),
-        "  TPOT p99": interval_text(seen.tpot_p99),
+        "  TPOT p99": f"{interval_text(seen.tpot_p99)}{kept.get('TPOT p99', '')}",
         "running per engine, simulated": f"{seen.active:.1f}",
         "  seats taken": f"{seen.utilization:.0%}",
         "  requests simulated": f"{seen.num_requests:,}",
@@ -89,7 +118,7 @@ def _simulated(seen: Verification, objective: Objective, *, is_judged: bool) -> 
 
 
 def interval_text(measured: Measured) -> str:
-    """Return a figure with half of its interval."""
+    """Return a figure with half of its interval, which is the simulation's noise and no error."""
     if math.isnan(measured.low):
         return shown_time(measured.value * 1e6)
     return f"{shown_time(measured.value * 1e6)} ± {shown_time(measured.half * 1e6)}"
@@ -123,16 +152,22 @@ def _changes(pool: PoolPlan, objective: Objective) -> list[str]:
     first, said = pool.tried[0], []
     if pool.engines > pool.analytic.engines:
         said.append(
-            f"{pool.name}: {first.engines:,} engines by formula had a simulated TTFT p99 of "
-            f"{shown_time(first.ttft_p99.value * 1e6)}; {pool.engines:,} keep the SLO"
+            f"{pool.name}: {first.engines:,} engines by formula break in simulation: {broken_text(first, objective)}; "
+            f"{pool.engines:,} keep the SLO"
         )
     elif pool.engines < pool.analytic.engines:
         said.append(
             f"{pool.name}: {pool.engines:,} engines do in simulation where the formula asks for {first.engines:,}"
         )
     if pool.verified is not None and not keeps(pool.verified, objective):
-        return [f"{pool.name}: no number that was tried keeps the SLO in simulation"]
+        last = broken_text(pool.verified, objective)
+        return [f"{pool.name}: no number that was tried keeps the SLO in simulation; the last: {last}"]
     return said
+
+
+def broken_text(seen: Verification, objective: Objective) -> str:
+    """Return the limits that a simulation broke, each with its value."""
+    return " and ".join(each.text for each in limits_of(seen, objective) if not each.is_kept)
 
 
 def _remarks(name: str, seen: Verification) -> list[str]:
@@ -174,7 +209,8 @@ def pools_lines(plan: PoolsPlan, *, width: int | None) -> list[str]:
             f"{mark(keeps(whole, objective))}, p50 {interval_text(whole.ttft_p50)}; sent to {parts}"
         )
     if plan.tried and not plan.fleet.is_met:
-        shown.append("no number of engines that was tried keeps the SLO in simulation")
+        last = broken_text(plan.tried[-1].check.whole, objective)
+        shown.append(f"no number of engines that was tried keeps the SLO in simulation; the last: {last}")
     return lines(plan.fleet, width=width, together=shown)
 
 
@@ -207,16 +243,17 @@ def document(plan: FleetPlan, *, tool_version: str) -> dict[str, object]:
             "ttft_p99": plan.objective.ttft_p99_s * 1e6,
             **({} if plan.objective.tpot_p99_s is None else {"tpot_p99": plan.objective.tpot_p99_s * 1e6}),
         },
-        "pools": [_pool(pool) for pool in plan.pools],
+        "pools": [_pool(pool, plan.objective) for pool in plan.pools],
         "gpus": sum(pool.gpus for pool in plan.pools),
-        "cost_per_year": cost_per_year(plan),
+        "cost_per_hour": cost_per_hour(plan),
+        "cost_per_year": per_year(cost_per_hour(plan)),
         "verified": _worst(plan),
         "met": plan.is_met,
         "notes": [*plan.notes, *_differences(plan)],
     }
 
 
-def _pool(pool: PoolPlan) -> dict[str, object]:
+def _pool(pool: PoolPlan, objective: Objective) -> dict[str, object]:
     at, misfit = pool.at, pool.source.misfit
     return {
         "name": pool.name,
@@ -245,6 +282,12 @@ def _pool(pool: PoolPlan) -> dict[str, object]:
         },
         "cost_per_year": pool.cost_per_year or None,
         "power_w": pool.energy.power_w or None,
+        "known_error": None if pool.source.error is None else pool.source.error.document(),
+        "broken_by_formula": [
+            each.name
+            for each in (limits_of(pool.tried[0], objective) if pool.tried else ())
+            if not each.is_kept
+        ],
         "misfit": None if misfit is None else {"median": misfit.median, "max": misfit.largest},
         "verified": None if pool.verified is None else verification_document(pool.verified),
         "tried": [{"engines": each.engines, **verification_document(each)} for each in pool.tried],

@@ -30,6 +30,16 @@ class KnownError:
         """Return the error of ``ttft`` or ``tpot`` as median and 90th percentile."""
         return f"{getattr(self, f'{metric}_median'):.0f} / {getattr(self, f'{metric}_p90'):.0f} %"
 
+    def document(self) -> dict[str, object]:
+        """Return it as JSON has it, errors as shares."""
+        return {
+            "points": self.points,
+            "n": self.n,
+            "is_of_this_gpu": self.is_of_this_gpu,
+            "ttft": {"median": self.ttft_median / 100, "p90": self.ttft_p90 / 100},
+            "tpot": {"median": self.tpot_median / 100, "p90": self.tpot_p90 / 100},
+        }
+
 
 @lru_cache(maxsize=1)
 def known_errors() -> tuple[KnownError, ...]:

@@ -174,13 +174,5 @@ def _entry(result: GpuResult, limits: Sequence[RunLimit]) -> dict[str, object]:
         "output_token_throughput": result.output_tokens_per_s,
         "price_per_hour": result.price_per_hour,
         "output_tokens_per_price_unit": result.output_tokens_per_unit,
-        "known_error": None
-        if error is None
-        else {
-            "points": error.points,
-            "n": error.n,
-            "is_of_this_gpu": error.is_of_this_gpu,
-            "ttft": {"median": error.ttft_median / 100, "p90": error.ttft_p90 / 100},
-            "tpot": {"median": error.tpot_median / 100, "p90": error.tpot_p90 / 100},
-        },
+        "known_error": None if error is None else error.document(),
     }

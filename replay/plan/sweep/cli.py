@@ -91,6 +91,7 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 
     After Ctrl-C, the same command goes on where it was. Exit code 1 if a run has no result; its row says why.
     """
+    from replay.plan.prices import list_prices
     from replay.plan.sweep.grid import read_grid
     from replay.plan.sweep.table import known_rows, write_table
     from traces.atomic import check_place
@@ -104,6 +105,8 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     asked = read_grid(grid)
     for slo in dict.fromkeys(run.slo for run in asked.runs if run.slo):
         parse_slo(slo, tell=tell_note)
+    for source in sorted({each.source for each in list_prices().values()}) if asked.has_list_prices else ():
+        typer.echo(terminal(f"note: prices: USD per GPU and hour on demand, {source}"), err=True)
     rows = known_rows(output, asked.runs)
     left = [run for run in asked.runs if run.digest not in rows]
     typer.echo(f"{len(asked.runs):,} runs, {len(asked.runs) - len(left):,} of them done before", err=True)

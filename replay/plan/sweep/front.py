@@ -19,16 +19,22 @@ NOT_SETTINGS = ("run", "seed", "error")
 LOADS = ("workload", "load.")
 """How the columns begin that say what is asked of a server: a setting is compared with others under the same load."""
 GOOD_FRAC = "goodput.good_frac"
+BESIDE = ("ttft_us.p99", "tpot_us.p99", "goodput.good_per_s")
+"""Figures that are shown beside the front's two, where the table has them."""
+UNANSWERED = "unanswered"
+"""The column of keys that a run's twin has no answer to: such a setting is compared with nothing."""
 GOOD = 0.99
 """Share of requests within the SLO that a setting must reach to be on the front, where the grid has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Front:
-    """Settings with the means over their seeds. ``points``: a row each, its settings, ``x``, ``y`` and ``is_best``.
+    """Settings with the means over their seeds.
 
+    ``points``: a row each, its settings, ``x``, ``y``, what is shown beside them (``BESIDE``), and ``is_best``.
     ``loads``: which of the settings say what is asked of the server. ``keeps_slo``: whether only settings within the
-    SLO are on the front; None where the grid has no SLO, False where no setting keeps it.
+    SLO are on the front; None where the grid has no SLO, False where no setting keeps it. ``unanswered``: keys that
+    some twins have no answer to; settings of them are on no front.
     """
 
     x: str
@@ -37,6 +43,7 @@ class Front:
     points: pd.DataFrame
     loads: tuple[str, ...] = ()
     keeps_slo: bool | None = None
+    unanswered: tuple[str, ...] = ()
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -67,12 +74,23 @@ def front_of(table: pd.DataFrame, settings: tuple[str, ...], *, x: str | None, y
     done = table[table["error"].isna()].dropna(subset=[x, y])
     varied = tuple(name for name in settings if done[name].nunique(dropna=False) > 1) or settings[:1]
     judged = [GOOD_FRAC] if GOOD_FRAC in table.columns and GOOD_FRAC not in (x, y) else []
-    points = done.groupby(list(varied), dropna=False, sort=False)[[x, y, *judged]].mean().reset_index()
+    asked = (
+        done[UNANSWERED] if UNANSWERED in done.columns else pd.Series(None, index=done.index, dtype=object)
+    )
+    done = done.assign(has_answer=asked.isna().astype(float))
+    numbers = table.select_dtypes("number").columns
+    beside = [name for name in BESIDE if name in numbers and name not in (x, y)]
+    figures = [x, y, *beside, *judged, "has_answer"]
+    points = done.groupby(list(varied), dropna=False, sort=False)[figures].mean().reset_index()
     loads = tuple(name for name in varied if name.startswith(LOADS))
     within = (points[GOOD_FRAC] >= GOOD).to_numpy() if judged else np.ones(len(points), np.bool_)
-    points = points.assign(is_best=_best_of_each_load(points, loads, x=x, y=y, within=within))
     keeps_slo = bool(within.any()) if judged else None
-    return Front(x=x, y=y, settings=varied, points=points, loads=loads, keeps_slo=keeps_slo)
+    within = within & (points["has_answer"] == 1).to_numpy()
+    points = points.assign(is_best=_best_of_each_load(points, loads, x=x, y=y, within=within))
+    keys = (
+        tuple(dict.fromkeys(", ".join(map(str, asked.dropna())).split(", "))) if asked.notna().any() else ()
+    )
+    return Front(x=x, y=y, settings=varied, points=points, loads=loads, keeps_slo=keeps_slo, unanswered=keys)
 
 
 def _best_of_each_load(

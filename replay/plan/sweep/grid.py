@@ -13,7 +13,7 @@ from typing import get_type_hints
 
 import yaml
 
-from replay.plan.prices import prices_from, read_prices
+from replay.plan.prices import list_prices_per_hour, prices_from, read_prices
 from replay.twin.keys.overlay import parse_settings, variants_of
 from traces.errors import ConfigError
 from traces.header import tool_version
@@ -22,6 +22,8 @@ from traces.strict.yaml_nodes import plain_value
 from traces.workload.options import WorkloadOptions
 
 KEYS = ("config", "configs", "set", "workloads", "seeds", "slo", "warmup_frac", "prices")
+LISTED = "list"
+"""What ``prices`` says for the list prices that ship."""
 MOST_RUNS = 100_000
 Value = str | int | float | bool
 
@@ -64,10 +66,10 @@ def plain(text: str) -> Value:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """All runs of a sweep, in order."""
+    """All runs of a sweep, in order. ``has_list_prices``: nobody gave prices of their own."""
 
     runs: tuple[Run, ...]
-    has_prices: bool
+    has_list_prices: bool
 
 
 def read_grid(path: Path) -> Grid:
@@ -101,7 +103,7 @@ def read_grid(path: Path) -> Grid:
             configs.items(), variants, loads, seeds
         )
     ]
-    return Grid(runs=tuple(runs), has_prices=bool(prices))
+    return Grid(runs=tuple(runs), has_list_prices=_has_list_prices(root))
 
 
 def _run(**parts: object) -> Run:
@@ -228,14 +230,20 @@ def _seeds(root: Section) -> list[int]:
 
 
 def _prices(root: Section, folder: Path) -> Mapping[str, float]:
-    """Return the prices, from a file or written here."""
+    """Return the prices: from a file, written here, or the list prices that ship."""
     if "prices" not in root:
         return {}
     if isinstance(root.nodes["prices"], yaml.ScalarNode):
-        return read_prices(folder / (root.text("prices") or ""))
+        named = root.text("prices") or ""
+        return list_prices_per_hour() if named == LISTED else read_prices(folder / named)
     section = root.section("prices")
     assert section is not None  # noqa: S101 - the key is there
     return prices_from(section)
+
+
+def _has_list_prices(root: Section) -> bool:
+    node = root.nodes.get("prices")
+    return isinstance(node, yaml.ScalarNode) and node.value == LISTED
 
 
 def words_of(load: Sequence[tuple[str, Value]]) -> list[str]:

@@ -21,14 +21,17 @@ from traces.slo import parse_slo
 from traces.workload import trace_from_options
 from traces.workload.options import WorkloadOptions, check_options, with_workload_options
 
-NOT_FIGURES = ("schema_version", "tool_version", "name", "set", "groups")
+NOT_FIGURES = ("schema_version", "tool_version", "name", "set", "unanswered", "groups")
 """Keys of the JSON document that are no figures of the run, or are of parts of it."""
 
 Row = dict[str, Value | None]
 
 
 def row_of(run: Run) -> Row:
-    """Return a run's row: what it is, and the figures of its JSON document; ``error``: why it has none."""
+    """Return a run's row: what it is, and the figures of its JSON document; ``error``: why it has none.
+
+    ``unanswered``: keys of its settings that its twin has no answer to, with commas between.
+    """
     columns: Row = {"run": run.digest, **run.columns(), "error": None}
     try:
         figures = _simulated(run)
@@ -59,6 +62,7 @@ def _simulated(run: Run) -> Row:
     variants = document([simulate_variant(variant, options)])["variants"]
     assert isinstance(variants, list)  # noqa: S101 - as document makes it
     figures = flat({key: value for key, value in variants[0].items() if key not in NOT_FIGURES})
+    figures["unanswered"] = ", ".join(twin.unanswered_keys) or None
     return {**figures, **_cost(twin, dict(run.gpu_prices), figures)}
 
 

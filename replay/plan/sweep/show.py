@@ -23,7 +23,7 @@ from replay.pages import (
     scale_of,
 )
 from replay.plan.side_by_side import side_by_side
-from replay.plan.sweep.front import GOOD, GOOD_FRAC, Front, is_more_better
+from replay.plan.sweep.front import BESIDE, GOOD, GOOD_FRAC, Front, is_more_better
 from replay.units import shown_time
 from traces.atomic import write_text
 from traces.header import tool_version
@@ -40,16 +40,30 @@ def lines(front: Front, *, width: int | None) -> list[str]:
         for row in best.head(MOST_SHOWN).to_dict("records")
     ]
     if not columns:
-        return [NO_SLO if front.keeps_slo is False else "no run has both figures"]
+        none = NO_SLO if front.keeps_slo is False else "no run has both figures, and an answer"
+        return [none, *unanswered_told(front)]
     which = f"{len(best)} of {len(front.points)} settings{told_of(front)}"
     head = f"Pareto front, {front.x} against {front.y}: {which}"
     more = [f"… and {len(best) - MOST_SHOWN} more (--report shows all)"] if len(best) > MOST_SHOWN else []
-    return [head, *side_by_side(columns, width=width).splitlines(), *more]
+    return [head, *side_by_side(columns, width=width).splitlines(), *more, *unanswered_told(front)]
+
+
+def unanswered_told(front: Front) -> list[str]:
+    """Return which settings are on no front, since their twins have no answer; nothing where all have one."""
+    if not front.unanswered:
+        return []
+    number = int((front.points["has_answer"] < 1).sum())
+    return [
+        f"* no answer here to {', '.join(front.unanswered)}: {number} of {len(front.points)} settings are left out of "
+        "the front (the table's column unanswered says which)"
+    ]
 
 
 def figures_of(front: Front) -> tuple[str, ...]:
-    """Return the figures that are shown: the front's two, and the share within the SLO."""
-    return (front.x, front.y) if front.keeps_slo is None else (front.x, front.y, GOOD_FRAC)
+    """Return the figures that are shown: the front's two, what stands beside them, and the share within the SLO."""
+    beside = [name for name in BESIDE if name in front.points.columns and name not in (front.x, front.y)]
+    judged = [] if front.keeps_slo is None else [GOOD_FRAC]
+    return (front.x, front.y, *beside, *judged)
 
 
 def told_of(front: Front) -> str:
@@ -120,7 +134,7 @@ def write_page(path: Path, front: Front, *, num_runs: int, num_failed: int, comm
     rows = [
         [
             *(Cell(text=cell(name, row[name]), tint=0.12 if row["is_best"] else 0.0) for name in names),
-            "✓" if row["is_best"] else "",
+            "✓" if row["is_best"] else "" if row["has_answer"] == 1 else "* no answer",
         ]
         for row in ordered.to_dict("records")
     ]
@@ -131,7 +145,8 @@ def write_page(path: Path, front: Front, *, num_runs: int, num_failed: int, comm
         if front.keeps_slo is False
         else f"{len(best)} of {len(front.points)} settings are on the Pareto front",
         lead=f"{escape(front.x)} against {escape(front.y)}{told_of(front)}; {num_runs:,} runs"
-        + (f", {num_failed:,} of them without a result" if num_failed else ""),
+        + (f", {num_failed:,} of them without a result" if num_failed else "")
+        + "".join(f". {escape(line)}" for line in unanswered_told(front)),
         headlines=[],
         sections=[
             Section(

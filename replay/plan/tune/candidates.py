@@ -44,10 +44,14 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """All servers to try, the file's own first, and why each combination that is no server is none."""
+    """All servers to try, the file's own first, and why each combination that is no server is none.
+
+    ``unanswered``: combinations that are not tried, since the twin does not know what they would change, and why.
+    """
 
     tried: tuple[Candidate, ...]
     impossible: tuple[tuple[str, str], ...]
+    unanswered: tuple[tuple[str, str], ...] = ()
 
 
 def axes_of(own: TwinConfig, asked: Sequence[str]) -> list[tuple[Setting, ...]]:
@@ -93,7 +97,7 @@ def candidates_of(
     combinations = variants_of(axes)
     if len(combinations) > MOST:
         raise ConfigError(f"--set: got {len(combinations):,} combinations, expected at most {MOST:,}")
-    tried, impossible = [Candidate(settings=(), twin=own)], []
+    tried, impossible, unanswered = [Candidate(settings=(), twin=own)], [], []
     for settings_of_one in combinations:
         name = ", ".join(each.short for each in settings_of_one)
         try:
@@ -106,11 +110,14 @@ def candidates_of(
         faults = () if anyway else startup_faults(twin.engine)
         if new := [fault for fault in faults if fault not in own.notes]:
             impossible.append((name, new[0]))
+        elif told := [each for each in twin.unanswered if each.key not in own.unanswered_keys]:
+            unanswered.append((name, told[0].note))
         elif not _is_same_server(twin, own):
             tried.append(Candidate(settings=_changes(settings_of_one, own=own, twin=twin), twin=twin))
     if len(tried) == 1:
-        raise ConfigError("--set: got no server but the file's own, expected values to compare it with")
-    return Candidates(tried=tuple(tried), impossible=tuple(impossible))
+        why = f" ({unanswered[0][1]})" if unanswered else ""
+        raise ConfigError(f"--set: got no server but the file's own, expected values to compare it with{why}")
+    return Candidates(tried=tuple(tried), impossible=tuple(impossible), unanswered=tuple(unanswered))
 
 
 def _is_same_server(twin: TwinConfig, own: TwinConfig) -> bool:

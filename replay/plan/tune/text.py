@@ -92,6 +92,9 @@ def _told(
     if candidates.impossible:
         name, reason = candidates.impossible[0]
         said.append(f"{'refused':<12}{name}: {reason}")
+    if candidates.unanswered:
+        name, reason = candidates.unanswered[0]
+        said.append(f"{'no answer':<12}{len(candidates.unanswered)} combinations are not tried: {reason}")
     if not tuned.best:
         return [*said, f"{'best':<12}none: no server meets the limits at any rate"]
     place = _recommended(tuned, confirmed, limits)
@@ -155,6 +158,7 @@ def document(
         "num_alike": tuned.num_alike,
         "num_tried": tuned.num_tried,
         "refused": [{"name": name, "reason": reason} for name, reason in candidates.impossible],
+        "unanswered": [{"name": name, "reason": reason} for name, reason in candidates.unanswered],
         "warnings": list(warnings),
     }
 

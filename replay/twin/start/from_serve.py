@@ -193,7 +193,7 @@ def _gaps(engine: Mapping[str, object], *, is_known: bool, has_hardware: bool) -
 def _latency(start: Start, gpu: str | None) -> list[str]:
     if gpu is None:
         return ["  model: blackbox", f"  coefficients: {GUESS}"]
-    from replay.twin.defaults import lookup_defaults
+    from replay.twin.on_record import lookup_defaults
 
     if start.model is None:
         raise ConfigError("model: got nothing, expected the header to name it: the defaults go by it")

@@ -12,6 +12,9 @@ import yaml
 
 from replay.model.gpus import find_gpu
 from replay.plan.fleet.inputs.workload import mean_tokens
+from replay.plan.gpus.known_errors import KnownError, known_error
+from replay.plan.prices import list_prices_per_hour
+from replay.twin.config_keys import ANALYTIC
 from sim import EngineConfig, Extended, LatencyModel, StepBatch
 from sim.config import UNBOUNDED, InvalidConfig
 from sim.fleet import GpuProfile, Lengths
@@ -42,7 +45,8 @@ class Source:
     """A profile, and what simulates it: its own twin, or an engine that does as the profile says.
 
     ``misfit``: None where the profile is not derived from a model. ``gpus``: by name, of one engine.
-    ``kv_bytes_per_token``: in all layers; None where no model is named.
+    ``kv_bytes_per_token``: in all layers; None where no model is named. ``has_list_price``: nobody gave one.
+    ``error``: how far its latency model was off on measured servers that it was not fitted to, where that is known.
     """
 
     name: str
@@ -52,6 +56,8 @@ class Source:
     misfit: Misfit | None
     gpus: Mapping[str, int]
     kv_bytes_per_token: int | None = None
+    has_list_price: bool = False
+    error: KnownError | None = None
 
 
 def shipped_profiles() -> dict[str, GpuProfile]:
@@ -104,9 +110,16 @@ def _figure(node: yaml.Node, name: str, path: Path) -> float | bool:
 
 
 def priced(source: Source, prices: Mapping[str, float] | None) -> Source:
-    """Return a source with the prices' cost per hour. Raises ConfigError where its GPU has no price."""
+    """Return a source with the prices' cost per hour, without any with the list prices where all its GPUs have one.
+
+    A profile that has a price of its own keeps it, unless prices are given. Raises ConfigError where its GPU has no
+    price among those that are given.
+    """
     if not prices:
-        return source
+        listed = list_prices_per_hour()
+        if source.profile.cost_per_hour > 0 or not source.gpus or not set(source.gpus) <= set(listed):
+            return source
+        return replace(priced(source, listed), has_list_price=True)
     gpus = source.gpus or {find_gpu(source.name, where="--profile").name: source.profile.num_gpus}
     missing = [name for name in gpus if name not in prices]
     if missing:
@@ -188,7 +201,16 @@ def from_twin(twin: TwinConfig, lengths: Lengths, *, context: int, name: str) ->
         misfit=misfit_of(profile, model, seats, tokens),
         gpus=twin.num_gpus,
         kv_bytes_per_token=twin.kv_bytes_per_token,
+        error=_known_error(twin),
     )
+
+
+def _known_error(twin: TwinConfig) -> KnownError | None:
+    """Return what is known of the error of a twin whose step times follow from model and GPU; None of a fitted one."""
+    model = next((name for name, cls in ANALYTIC.items() if type(twin.latency) is cls), None)
+    if model is None or twin.shape is None or len(twin.gpus_of_pools) != 1:
+        return None
+    return known_error(twin.shape, twin.gpus_of_pools[0][0], model)
 
 
 def seats_of(most: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from replay.plan.fleet.inputs import OUTPUT_FRAC
 from sim.fleet import Lengths
 from traces.errors import ConfigError
 from traces.strict.json_text import parse_value
@@ -15,8 +16,6 @@ from traces.strict.limits import MOST_TOKENS
 
 NUM_ROWS = 4000
 """So many equally likely requests stand for a distribution."""
-OUTPUT_FRAC = 0.2
-"""Share of a total length that is output, where a file says only totals: the fleet simulator's 80 to 20."""
 
 
 def read_lengths(path: Path, *, output_frac: float = OUTPUT_FRAC) -> Lengths:

@@ -1,0 +1,131 @@
+"""Who reads each key of TWIN.yaml: the one table that ``--set``, run, sweep, tune and capacity say "no answer" by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+ON_RECORD = "on record"
+"""Coefficients that are looked up by ``latency.model_config`` and ``hardware``."""
+BY_DEFAULTS = "defaults"
+"""Coefficients that are looked up by ``latency.defaults``."""
+OWN, OWN_AT_PEAK = "own", "own at peak"
+"""A model of the user's own, without and with a field ``peak``."""
+
+FITTED = ("blackbox", "extended")
+ANALYTIC = ("roofline", "physics")
+AT_PEAK = (*ANALYTIC, OWN_AT_PEAK)
+LOOKED_UP = (ON_RECORD, BY_DEFAULTS)
+KINDS = (*FITTED, *ANALYTIC, "profiled", *LOOKED_UP, OWN, OWN_AT_PEAK)
+"""Where step times can be from: a latency model, and how its coefficients were found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """Who reads a key. ``kinds``: those whose step times go by it; ``engine``: whether the engine's settings do, too.
+
+    ``through_peak``: the step times go by it through the peak times alone, which ``latency.peak`` replaces.
+    """
+
+    kinds: frozenset[str]
+    engine: bool = False
+    through_peak: bool = False
+
+
+def _peak(*also: str, engine: bool = False) -> Readers:
+    return Readers(frozenset((*AT_PEAK, *also)), engine=engine, through_peak=True)
+
+
+def _only(*kinds: str) -> Readers:
+    return Readers(frozenset(kinds))
+
+
+_MEMORY = Readers(frozenset(), engine=True)
+_ALL = Readers(frozenset(KINDS))
+_NO_STEP_TIME = Readers(frozenset())
+
+READ_BY: Mapping[str, Readers] = {
+    "hardware.gpu": _peak(ON_RECORD, engine=True),
+    "hardware.tp": _peak(ON_RECORD, engine=True),
+    "hardware.pp": _peak(engine=True),
+    "hardware.dp": _peak(engine=True),
+    **dict.fromkeys(
+        (
+            "hardware.enable_expert_parallel",
+            *("hardware.all2all_backend", "hardware.gpus_per_node", "hardware.network_gb_per_s"),
+            *("hardware.network_us", "hardware.nccl_skew_us", "hardware.bandwidth_gb_per_s"),
+            *("hardware.tflops_16bit", "hardware.tflops_fp8", "hardware.tflops_fp4", "hardware.tops_int8"),
+            "hardware.link_gb_per_s",
+        ),
+        _peak(),
+    ),
+    "hardware.nccl_launch_us": _only(*ANALYTIC),
+    "hardware.gpu_memory_utilization": _MEMORY,
+    "hardware.memory_gib": _MEMORY,
+    "hardware.kv_offloading_size": _MEMORY,
+    "hardware.kv_offload_gb_per_s": _MEMORY,
+    "latency.model": _ALL,
+    "latency.model_config": _peak(ON_RECORD, engine=True),
+    "latency.dtype": _peak(engine=True),
+    "latency.kv_cache_dtype": _peak(engine=True),
+    "latency.peak": _only(*AT_PEAK),
+    "latency.coefficients": _only(*FITTED, *ANALYTIC, "profiled", OWN, OWN_AT_PEAK),
+    **dict.fromkeys(
+        (f"latency.coefficients.alpha{i}" for i in range(3)),
+        _only(*FITTED, *ANALYTIC, "profiled", OWN, OWN_AT_PEAK),
+    ),
+    **dict.fromkeys((f"latency.coefficients.beta{i}" for i in range(3)), _only(*FITTED, OWN, OWN_AT_PEAK)),
+    **dict.fromkeys(
+        (
+            f"latency.coefficients.{name}"
+            for name in ("beta3", "beta4", "beta5", "floor", "kappa", "u0", "tau_s", "concavity")
+        ),
+        _only("extended", OWN, OWN_AT_PEAK),
+    ),
+    "latency.coefficients.sigma": _only("extended", *ANALYTIC, OWN, OWN_AT_PEAK),
+    **dict.fromkeys(
+        ("latency.coefficients.scale", "latency.coefficients.step"), _only("profiled", OWN, OWN_AT_PEAK)
+    ),
+    "latency.table": _only("profiled"),
+    **dict.fromkeys(
+        (
+            f"latency.fitted_range{name}"
+            for name in ("", ".rate_per_s", ".prompt_tokens", ".output_tokens", ".concurrency")
+        ),
+        _NO_STEP_TIME,
+    ),
+    **dict.fromkeys(
+        (f"latency.defaults{name}" for name in ("", ".model", ".gpu", ".tp", ".vllm_version")),
+        _only(BY_DEFAULTS),
+    ),
+    "latency.defaults_file": _only(*LOOKED_UP),
+    "engine.pipeline_parallel_size": _peak(engine=True),
+}
+"""Of each key that bears on step times or memory, who reads it; every other key is read by the engine or the cluster
+whatever the latency model."""
+
+NEEDS: Mapping[str, str] = {
+    "engine.draft_us": "num_speculative_tokens",
+    **dict.fromkeys(
+        ("engine.kv_offload_threshold", "engine.kv_transfer_bandwidth", "engine.kv_transfer_base_latency"),
+        "num_cpu_blocks",
+    ),
+    "engine.priority_age_weight": "priority_scoring",
+    "engine.priority_scoring": "priority_age_weight",
+    "engine.max_cudagraph_capture_size": "launch_us",
+}
+"""Keys of the engine that do nothing while another one is at its default."""
+
+
+def readers_of(path: str) -> Readers | None:
+    """Return who reads a key; None: the engine or the cluster, whatever the latency model.
+
+    What lies below a key, as the parts of ``latency.peak``, is read by the key's readers; a coefficient that is not in
+    the table is one of the analytic models, or of a model of the user's own.
+    """
+    if path in READ_BY:
+        return READ_BY[path]
+    if path.startswith("latency.coefficients."):
+        return _only(*ANALYTIC, OWN, OWN_AT_PEAK)
+    above = path.rpartition(".")[0]
+    return readers_of(above) if above else None

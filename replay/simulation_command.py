@@ -133,11 +133,11 @@ def simulate_and_write(
     added = {**of_cluster, "over_time": over_time} if options.as_json else of_cluster
     _show(summary, twin, added, score, as_json=options.as_json, warnings=warnings)
     if len(trace) and not summary["num_by_status"].get("ok"):
-        typer.echo(_why_none_finished(summary, twin, fleet), err=True)
+        typer.echo(_why_none_finished(summary, fleet), err=True)
         raise typer.Exit(1)
 
 
-def _why_none_finished(summary: Summary, twin: TwinConfig, fleet: FleetRun | None) -> str:
+def _why_none_finished(summary: Summary, fleet: FleetRun | None) -> str:
     """Return the line that says why no request finished."""
     if fleet is not None:
         from replay.cluster.summary import why_none_completed
@@ -145,7 +145,7 @@ def _why_none_finished(summary: Summary, twin: TwinConfig, fleet: FleetRun | Non
         return why_none_completed(fleet)
     from replay.trace.simulation_summary import why_none_finished
 
-    return why_none_finished(summary, twin.engine)
+    return why_none_finished(summary)
 
 
 def _check_options(twin: TwinConfig, options: SimulationOptions, *, is_one: bool) -> None:

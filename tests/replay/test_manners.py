@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import vtwin
 from replay.model.hf_config import read_model_config
 from replay.twin.on_record import lookup_defaults
 from tests.traces.made import small_trace
-from traces import ConfigError, write_trace
+from traces import ConfigError, read_trace, write_trace
 from traces.workload import trace_from_options
 from traces.workload.options import WorkloadOptions
 
@@ -107,3 +109,49 @@ def test_python_users_may_write_paths_as_text(folder: Path) -> None:
     texts = WorkloadOptions(rate=5.0, num_requests=4, lengths_from="w")  # type: ignore[arg-type]
     assert texts == WorkloadOptions(rate=5.0, num_requests=4, lengths_from=Path("w"))
     assert len(trace_from_options(texts)) == 4
+
+
+@pytest.mark.parametrize("more", [(), ("--instances", "2")])
+def test_a_request_that_is_not_answered_says_why(
+    more: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lengths = {"input_tokens": [0, 299, 300, 20, 20], "output_tokens": [5, 5, 5, 301, 5]}
+    trace = small_trace(
+        request_id=list("abcde"),
+        arrival_time_us=[0, 1000, 2000, 3000, 4000],
+        send_time_us=[0, 1000, 2000, 3000, 4000],
+        first_chunk_time_us=5000,
+        last_chunk_time_us=6000,
+        **lengths,
+    )
+    write_trace(trace, folder / "w")
+    twin = folder / "twin.yaml"
+    twin.write_text(CONFIG.replace("num_gpu_blocks: 20", "num_gpu_blocks: 40"))
+    command = ["replay", "w", "--config", "twin.yaml", "--output", "s", "--overwrite", *more]
+    assert vtwin.main([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    reasons = {
+        "a": "the prompt is empty",
+        "b": None,
+        "c": "the prompt is too long for engine.max_model_len 300, which must hold a token of output, too",
+        "d": "it asks for more output than engine.max_model_len 300",
+        "e": None,
+    }
+    simulated = read_trace("s")
+    told = simulated.cells("error_message")
+    assert dict(zip(reasons, np.where(told.is_known, told.values, None), strict=True)) == reasons
+    assert found["num_by_status"] == {"ok": 2, "rejected": 3}
+    assert found["num_by_reason"] == {text: 1 for text in reasons.values() if text}
+    assert vtwin.main(command) == 0
+    shown = capsys.readouterr().out
+    assert all(f"1: {text}\n" in shown for text in found["num_by_reason"])
+
+
+def test_a_request_that_the_cache_never_holds_says_so(folder: Path) -> None:
+    write_trace(small_trace(input_tokens=[10, 290, 30]), folder / "w")
+    (folder / "twin.yaml").write_text(CONFIG.replace("num_gpu_blocks: 20", "num_gpu_blocks: 6"))
+    assert vtwin.main(["replay", "w", "--config", "twin.yaml", "--output", "s"]) == 0
+    told = read_trace("s").cells("error_message").values.tolist()
+    assert "engine.num_gpu_blocks 6, 80 tokens" in str(told[1])
+    status = read_trace("s").cells("status").values.tolist()
+    assert [bool(text) for text in told] == [each == "stuck" for each in status]

@@ -78,8 +78,8 @@ def front_of(table: pd.DataFrame, settings: tuple[str, ...], *, x: str | None, y
         done[UNANSWERED] if UNANSWERED in done.columns else pd.Series(None, index=done.index, dtype=object)
     )
     done = done.assign(has_answer=asked.isna().astype(float))
-    numbers = table.select_dtypes("number").columns
-    beside = [name for name in BESIDE if name in numbers and name not in (x, y)]
+    known = set(table.select_dtypes("number").columns)
+    beside = [name for name in BESIDE if name in known and name not in (x, y)]
     figures = [x, y, *beside, *judged, "has_answer"]
     points = done.groupby(list(varied), dropna=False, sort=False)[figures].mean().reset_index()
     loads = tuple(name for name in varied if name.startswith(LOADS))

@@ -189,7 +189,8 @@ def simulated_of(
 ) -> Simulated:
     """Return a trace simulated, with its tokens' times where they are wanted.
 
-    ``points``: how often to look at a cluster's instances, at least; None: as often as the JSON has it.
+    ``points``: how often to look at a cluster's instances, at least; None: as often as the JSON has it, or not at all
+    where nobody asks for it and to look is not free.
     """
     import numpy as np
 
@@ -216,13 +217,18 @@ def simulated_of(
         from replay.cluster.simulate import simulate_fleet
 
         decides = options.decisions is not None or options.counterfactual is not None
+        # A snapshot that is due before a look is taken after it, and sees what the instances did meanwhile.
+        delays = twin.cluster.snapshot_interval_us
+        is_free = not max(delays.queue, delays.kv, delays.cache)
+        if points is None and (is_free or options.as_json or options.report is not None):
+            points = POINTS
         fleet = simulate_fleet(
             trace,
             twin.cluster,
             pacing,
             record=record,
             records_decisions=decides,
-            points=POINTS if points is None else points,
+            points=points,
             until_us=options.horizon_us,
         )
         simulated, simulation = fleet.trace, fleet.simulation

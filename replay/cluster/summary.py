@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypedDict
 
 import numpy as np
@@ -180,8 +180,17 @@ def _busy_frac(instance: Instance, duration_us: int) -> float | None:
     return min(busy_us / duration_us, 1.0)
 
 
-COLUMNS = (10, 13, 13, 8, 8, 10, 10)
-"""Widths of the columns of an instance's row."""
+KV_USED = "KV used"
+COLUMNS = {
+    "requests": 10,
+    "prefix hits": 13,
+    "preemptions": 13,
+    "busy": 8,
+    KV_USED: 9,
+    "TTFT, ms": 10,
+    "E2E, ms": 10,
+}
+"""Of an instance's row, with their widths; the KV cache only where it was looked at."""
 
 
 def cluster_table(summary: ClusterSummary) -> str:
@@ -194,9 +203,12 @@ def cluster_table(summary: ClusterSummary) -> str:
     for name, count in unusual.items():
         lines.append(f"{name.replace('_', ' '):<12}{count:,} ({EXIT_MEANINGS[Exit[name.upper()]]})")
     width = max(12, *(len(each["name"]) + 2 for each in instances))
-    heads = ("requests", "prefix hits", "preemptions", "busy", "KV used", "TTFT, ms", "E2E, ms")
-    lines.append(_line("instance".ljust(width), heads))
-    lines += [_row(each, width) for each in instances[:MOST_SHOWN]]
+    shows_kv = any(each["kv_usage_frac"] is not None for each in instances)
+    heads = {name: wide for name, wide in COLUMNS.items() if name != KV_USED or shows_kv}
+    lines.append(_line("instance".ljust(width), list(heads), heads.values()))
+    for each in instances[:MOST_SHOWN]:
+        cells = _cells(each)
+        lines.append(_line(each["name"].ljust(width), [cells[name] for name in heads], heads.values()))
     if len(instances) > MOST_SHOWN:
         lines.append(f"… and {len(instances) - MOST_SHOWN:,} instances more (--json has all)")
     lines += handoff_lines(summary["disaggregation"])
@@ -204,21 +216,21 @@ def cluster_table(summary: ClusterSummary) -> str:
     return "\n".join([*lines, *pathology_lines(summary["pathologies"])])
 
 
-def _row(each: InstanceSummary, width: int) -> str:
-    cells = (
-        f"{each['num_requests']:,}",
-        _percent(each["prefix_hit_frac"]),
-        f"{each['num_preemptions']:,}",
-        _percent(each["busy_frac"]),
-        _percent(each["kv_usage_frac"]),
-        _ms(each["ttft_mean_us"]),
-        _ms(each["e2e_mean_us"]),
-    )
-    return _line(each["name"].ljust(width), cells)
+def _cells(each: InstanceSummary) -> dict[str, str]:
+    """Return an instance's cells by their columns."""
+    return {
+        "requests": f"{each['num_requests']:,}",
+        "prefix hits": _percent(each["prefix_hit_frac"]),
+        "preemptions": f"{each['num_preemptions']:,}",
+        "busy": _percent(each["busy_frac"]),
+        KV_USED: _percent(each["kv_usage_frac"]),
+        "TTFT, ms": _ms(each["ttft_mean_us"]),
+        "E2E, ms": _ms(each["e2e_mean_us"]),
+    }
 
 
-def _line(name: str, cells: Sequence[str]) -> str:
-    return name + "".join(f"{cell:>{wide}}" for cell, wide in zip(cells, COLUMNS, strict=True))
+def _line(name: str, cells: Sequence[str], widths: Iterable[int]) -> str:
+    return name + "".join(f"{cell:>{wide}}" for cell, wide in zip(cells, widths, strict=True))
 
 
 def _percent(value: float | None) -> str:

@@ -458,28 +458,30 @@ def from_serve(
     ] = None,
     from_trace: Annotated[
         Path | None,
-        typer.Option(metavar="STEM", help="Use what this trace's header says about its server instead."),
+        typer.Option(
+            metavar="STEM",
+            help="Take what this trace's header says about its server; with a command line, what that leaves open.",
+        ),
     ] = None,
     gpu: Annotated[
         str | None,
         typer.Option(help="Look the latency up in the defaults, and take vLLM's own defaults for this GPU."),
     ] = None,
 ) -> None:
-    """Print a TWIN.yaml to start from: of a server's command line, or of a trace's header."""
+    """Print a TWIN.yaml to start from: of a server's command line, of a trace's header, or of both."""
     from replay.twin.start import from_serve
     from traces.errors import ConfigError
 
-    if (command is None) == (from_trace is None):
-        got = "neither" if command is None else "both"
-        raise ConfigError(f"'vllm serve …', --from-trace: got {got}, expected one of them")
-    if command is not None:
-        start = from_serve.start_from_serve(command)
-    else:
+    starts = [] if command is None else [from_serve.start_from_serve(command)]
+    if from_trace is not None:
         from traces import read_trace
         from traces.tables.paths import stem_of
 
-        assert from_trace is not None  # noqa: S101 - one of the two is given
-        start = from_serve.start_from_header(read_trace(from_trace).header, name=stem_of(from_trace).name)
+        header = read_trace(from_trace).header
+        starts.append(from_serve.start_from_header(header, name=stem_of(from_trace).name))
+    if not starts:
+        raise ConfigError("'vllm serve …', --from-trace: got neither, expected one of them, or both")
+    start = starts[0] if len(starts) == 1 else from_serve.merged(*starts)
     text, notes = from_serve.twin_text(start, gpu=gpu)
     for note in notes:
         typer.echo(terminal(f"note: {note}"), err=True)

@@ -409,11 +409,12 @@ def _limits_of(
 ) -> tuple[str, ...]:
     """Tell and return how far the run goes beyond what was fitted, how near to saturation it is, and who fails."""
     from replay.trace.simulation_summary import failures_note
-    from replay.twin.fitted_range import extrapolation_note, range_of
+    from replay.twin.fitted_range import note_of_runs, range_of_run
 
     found = [None if judged is None else judged.text(), failures_note(num_by_status)]
     if twin.fitted is not None:
-        found.insert(0, extrapolation_note(twin.fitted, range_of([simulated], [None])))
+        is_cluster = twin.cluster is not None
+        found.insert(0, note_of_runs(twin.fitted, [range_of_run(simulated)], is_cluster=is_cluster))
     notes = tuple(note for note in found if note is not None)
     for note in notes:
         typer.echo(terminal(f"note: {note}"), err=True)

@@ -16,7 +16,7 @@ from replay.plan.draws import length_span, lengths_text
 from replay.plan.side_by_side import mark_unanswered, side_by_side, unanswered_facts, unanswered_lines
 from replay.plan.variants import Variant
 from replay.simulation_command import working
-from replay.twin.fitted_range import extrapolation_note
+from replay.twin.fitted_range import extrapolation_note, rate_of_each
 from traces.header import tool_version
 from traces.run_slo import RunLimit
 from traces.strict.escape import terminal
@@ -109,7 +109,8 @@ def _search(
     short = short_run_note(found, len(traces[0]), num_seats=twin.num_seats)
     beyond = None
     if found.rate_per_s is not None:
-        reached = replace(length_span(traces[0]), rate_per_s=(found.rate_per_s, found.rate_per_s))
+        each = rate_of_each(found.rate_per_s, twin.cluster)
+        reached = replace(length_span(traces[0]), rate_per_s=(each, each))
         beyond = extrapolation_note(twin.fitted, reached)
     notes = [note for note in (short, beyond) if note is not None]
     for note in notes:

@@ -66,7 +66,7 @@ def simulate_variants(
 
     Raises ConfigError on options that only one simulation can have, typer.Exit(1) where nothing finished in any.
     """
-    from replay.twin.fitted_range import extrapolation_note, range_of
+    from replay.twin.fitted_range import note_of_runs, range_of_run
     from traces import write_trace
     from traces.errors import ConfigError
     from traces.files.overwrite import note_replaced, refuse_input
@@ -82,18 +82,20 @@ def simulate_variants(
             typer.echo(terminal(f"note: {note}"), err=True)
     for twin in {id(each.twin): each.twin for each in variants}.values():
         prepare_engine(twin)
-    results, beyond = [], []
+    results, spans = [], []
     with working(f"simulating {len(variants)} variants"):
         for variant, stem in zip(variants, stems, strict=True):
             result = simulate_variant(variant, options)
             results.append(result)
-            beyond.append(extrapolation_note(variant.twin.fitted, range_of([result.simulated], [None])))
+            spans.append(range_of_run(result.simulated))
             if stem is not None:
                 written = with_origin(result.simulated, variant.twin)
                 write_trace(written, stem, dialect=options.dialect, events=options.itl)
-    told = list(dict.fromkeys(note for note in beyond if note is not None))
-    for note in told:
-        typer.echo(terminal(f"note: {note}"), err=True)
+    is_cluster = any(each.twin.cluster is not None for each in variants)
+    note = note_of_runs(variants[0].twin.fitted, spans, is_cluster=is_cluster)
+    told = [] if note is None else [note]
+    for line in told:
+        typer.echo(terminal(f"note: {line}"), err=True)
     if options.report is not None:
         _write_page(options.report, results, told, options=options)
     if options.as_json:

@@ -124,7 +124,18 @@ def test_a_client_that_sets_the_pace_is_exit_1_only_when_strict(
     client = read_trace(tmp_path / "b").header.client
     assert client is not None
     assert client.limited
-    assert "send lag of the client, p99: " in (client.reason or "")
+    assert "CPU use of its core: " in (client.reason or "")
+
+
+def test_a_client_that_is_late_and_sends_at_the_rate_is_told_to_be_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("observe.result.summary_table.BOUNDS", {"own_lag_p99_us": -1})
+    with serving_in_thread() as server:
+        assert observe(server.url, "--rate", "50", "--num-requests", "3", stem=tmp_path / "a") == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("client "))
+    assert "sent the load at its pace, late by up to " in line
+    assert "ms (p99): own lag p99 " in line
 
 
 @pytest.mark.parametrize(

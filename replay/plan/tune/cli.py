@@ -218,13 +218,14 @@ def _extrapolated(tuned: Tuned, trace: Trace) -> list[str]:
 
     from replay.plan.capacity import short_run_note
     from replay.plan.draws import length_span
-    from replay.twin.fitted_range import extrapolation_note
+    from replay.twin.fitted_range import extrapolation_note, rate_of_each
 
     notes = []
     for candidate, capacity in tuned.best[:1]:
         if capacity.rate_per_s is None:
             continue
-        beyond = replace(length_span(trace), rate_per_s=(capacity.rate_per_s, capacity.rate_per_s))
+        rate = rate_of_each(capacity.rate_per_s, candidate.twin.cluster)
+        beyond = replace(length_span(trace), rate_per_s=(rate, rate))
         note = extrapolation_note(candidate.twin.fitted, beyond)
         notes += [each for each in (short_run_note(capacity, len(trace)), note) if each is not None]
     for note in notes:

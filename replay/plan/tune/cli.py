@@ -141,8 +141,9 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from replay.simulation_command import prepare_engine
     from traces.atomic import check_place
     from traces.run_slo import parse_run_slo
+    from traces.strict.narration import tell_note
 
-    limits = parse_run_slo(slo)
+    limits = parse_run_slo(slo, tell=tell_note)
     options = searchable(workload, like)
     live = None if serve is None else _live(serve, url, output, confirm_duration, start_timeout)
     if live is not None:

@@ -211,7 +211,8 @@ def test_bisection_ends_with_the_edge_between_its_two_ends() -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("ttft=500ms", "a limit of each request"),
+        ("ttft=500", "without a unit"),
+        ("ttft=1s,ttft_p99=2s", "--slo ttft_p99: got ttft_p99 twice"),
         ("ttft_p99=500", "without a unit"),
         ("ttft_p99=0ms", "a time > 0"),
         ("ttft_p100=1s", "expected ttft"),
@@ -223,6 +224,13 @@ def test_bisection_ends_with_the_edge_between_its_two_ends() -> None:
 def test_a_limit_that_cannot_be_is_refused(text: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         parse_run_slo(text)
+
+
+def test_a_limit_of_each_request_is_taken_as_one_of_the_99th_percentile_and_told() -> None:
+    told: list[str] = []
+    limits = parse_run_slo("ttft=500ms,tpot_p90=30ms", tell=told.append)
+    assert [(each.name, each.limit_us) for each in limits] == [("ttft_p99", 5e5), ("tpot_p90", 3e4)]
+    assert told == ["--slo ttft=500ms is a limit of each request: taken as ttft_p99=500ms over the run"]
 
 
 def test_limits_are_read_with_their_units() -> None:

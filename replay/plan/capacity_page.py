@@ -150,7 +150,9 @@ def _latency(name: str, found: Capacity, limits: Sequence[RunLimit]) -> str:
         Line(x=rates, y=median, name="median"),
         Line(x=rates, y=p99, name="simulated"),
         _capacity_rule(found, y.low, y.high),
-        *(limit_rule(each, x) for each in limits if each.metric == name),  # last: their labels stand before the lines
+        *(
+            limit_rule(each, x) for each in limits if each.metric == name
+        ),  # last: their labels stand before the lines
     ]
     return chart(Chart(title=NAMES[name], x=x, y=y, marks=marks))
 

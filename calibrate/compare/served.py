@@ -61,7 +61,8 @@ class RatePoint:
 class RateCurve:
     """The twin's latency over the rate, of the requests of one trace, and what was observed of such requests.
 
-    ``capacity_per_s``: what the twin serves with work at all times. ``fitted_to_per_s``: the highest fitted load.
+    ``capacity_per_s``: the most that the twin answers; where the requests are too few to find it, what it answers of
+    all of them at once, which is less. ``fitted_to_per_s``: the highest fitted load.
     ``observed``: by trace, at its own rate. ``elsewhere``: traces that cannot be on this curve, with the reason.
     """
 
@@ -124,8 +125,8 @@ def rate_curve(runs: Sequence[tuple[str, Trace, Pairs]], twin: TwinConfig) -> Ra
         return None
     name, trace, load = curve_of
     evaluator = Evaluator(loads=[load], limits=[])
-    capacity = ceiling_of(evaluator)
-    if capacity is None:
+    capacity = ceiling_of(evaluator) or load.scale_per_s()
+    if capacity <= 0:
         return None
     observed, others = _observed(runs, like=trace, elsewhere=elsewhere)
     own = [each.rate_per_s for each in observed.values() if each.rate_per_s <= HIGHEST * capacity]

@@ -160,7 +160,8 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     if (asks := _too_short(tuned)) and workload.num_requests is None:
         traces = longer_draws(options, seeds, num_requests=asks) or traces
         tuned = _searched(traces, candidates, limits, keep=top)
-    _check_is_long(tuned, len(traces[0]))
+    if workload.num_requests is not None:
+        _check_is_long(tuned, len(traces[0]))
     warnings = (*notes, *_extrapolated(tuned, traces[0]))
     confirmed = {} if live is None else _confirmed(tuned, traces[0], limits, live=live, number=confirm)
     _show(tuned, candidates, limits, confirmed, traces[0], warnings=warnings, as_json=as_json)

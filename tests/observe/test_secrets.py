@@ -139,7 +139,10 @@ engine: {max_num_seqs: 8, max_num_batched_tokens: 512, num_gpu_blocks: 400, max_
 latency: {model: blackbox, coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0: 6000, beta1: 10, beta2: 20}}
 """
 SPEAKS_AND_ENDS = "import sys; print('args:', sys.argv, flush=True); sys.exit(3)"
-TUNE = f"tune --slo ttft_p99=9s --num-requests 1000 {shlex.join(LOAD[4:])} --seeds 1 --max-num-seqs 4,8 --max-num-batched-tokens 512"
+TUNE = (
+    f"tune --slo ttft_p99=9s --num-requests 1000 {shlex.join(LOAD[4:])} --seeds 1 --max-num-seqs 4,8 "
+    "--max-num-batched-tokens 512"
+)
 TAKE_SECRETS = {
     # command, option: a call with a secret in it and its exit code; None: it is in PLACES
     **{

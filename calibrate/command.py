@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,7 +73,8 @@ def calibration_of(
     server than the twin has, unless ``accepts_flags``.
     """
     from calibrate import run
-    from calibrate.distinct_runs import check_flags
+    from calibrate.flags.evidence import check_shown
+    from calibrate.flags.headers import check_flags
     from calibrate.progress import fit_progress
     from traces.errors import ConfigError
 
@@ -81,14 +82,16 @@ def calibration_of(
     if config is None:
         assert traces.simulated is not None  # noqa: S101 - check_options has seen to it
         return run.compare_with_simulated(traces.observed[0], traces.simulated, options, repeats=repeats)
-    twin = _load(config, latency_model, fit=fit)
+    sources = (*traces.observed, *held_out)
+    twin = _load(config, latency_model, fit=fit, sources=sources, is_async_open=options.infer_async)
     try:
-        check_flags((*traces.observed, *held_out), twin, is_async_open=options.infer_async)
+        check_flags(sources, twin, is_async_open=options.infer_async)
+        check_shown(sources, twin)
     except ConfigError as error:
         if not accepts_flags:
             raise
         typer.echo(terminal(f"warning: {error}"), err=True)
-    _tell_what_is_not_simulated((*traces.observed, *held_out), twin)
+    _tell_what_is_not_simulated(sources, twin)
     if not fit:
         return run.compare_with_twin(traces.observed, twin, options, holdout=held_out, repeats=repeats)
     with fit_progress() as progress:
@@ -129,16 +132,24 @@ def _tell_what_is_not_simulated(sources: Sequence[Source], twin: TwinConfig) -> 
             typer.echo(terminal(f"note: {source.name}: {note}"), err=True)
 
 
-def _load(path: Path, latency_model: str | None, *, fit: bool) -> TwinConfig:
-    """Return the configuration, its notes told."""
+def _load(
+    path: Path, latency_model: str | None, *, fit: bool, sources: Sequence[Source], is_async_open: bool
+) -> TwinConfig:
+    """Return the configuration, its notes told; what it leaves open of the flags is as the traces say."""
+    from calibrate.flags.evidence import learned_of
+    from calibrate.flags.headers import said_of
     from calibrate.latency_table import twin_for
     from sim.ready import is_compiled
 
     twin = twin_for(path, latency_model, fit=fit)
+    learned = (*said_of(sources, twin, is_async_open=is_async_open), *learned_of(sources, twin))
+    if learned:
+        twin = twin_for(path, latency_model, fit=fit, learned=[each.setting() for each in learned])
+        twin = replace(twin, notes=(*(each.note() for each in learned), *twin.notes))
     for note in twin.notes:
         typer.echo(terminal(f"note: {note}"), err=True)
     if not is_compiled():
-        typer.echo("compiling the engine once, up to a minute …", err=True)
+        typer.echo("compiling the engine once: two minutes, longer on a busy machine …", err=True)
     return twin
 
 
@@ -166,6 +177,7 @@ def source_at(path: Path, name: str) -> Source:
     """Return the trace at a path, read, under a name."""
     from calibrate.compare.engine_steps import as_step_times, read_steps
     from calibrate.findings import Source
+    from calibrate.flags.shown import shown_by
     from calibrate.report.document import digest_of
     from traces.importers.recorded import format_of, read_recorded
     from traces.tables.paths import companion_file, locate, stem_of
@@ -178,6 +190,7 @@ def source_at(path: Path, name: str) -> Source:
         trace=trace,
         digest=digest_of(locate(path).table if format_of(path) is None else path),
         steps=steps,
+        shown=shown_by(path, trace),
         remarks=() if remark is None else (remark,),
     )
 

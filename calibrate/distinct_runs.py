@@ -1,4 +1,4 @@
-"""Whether the traces of a call are different runs, of the server that the twin is: both are checked before a fit."""
+"""Whether the traces of a call are different runs, which is checked before a fit, and what each is called."""
 
 from __future__ import annotations
 
@@ -12,50 +12,14 @@ from traces.tables.paths import stem_of
 
 if TYPE_CHECKING:
     from calibrate.findings import Source
-    from replay import TwinConfig
     from traces import Trace
 
 TOLD = ("request_id", "arrival_time_us", "send_time_us", "last_chunk_time_us", "last_token_time_us")
 """What two different runs do not share to the microsecond."""
 
 
-SAID = (
-    "max_num_seqs",
-    "max_num_batched_tokens",
-    "block_size",
-    "num_gpu_blocks",
-    "max_model_len",
-    "enable_prefix_caching",
-    "enable_chunked_prefill",
-    "async_scheduling",
-    "scheduling_policy",
-)
-"""Flags that a trace's header says and the engine has, too."""
 FEWEST_ALIKE = 10
 """So many equal prompts in a row are no chance."""
-NEAR_BLOCKS = 0.05
-"""A KV cache that follows from model and GPU may be so far from the server's own."""
-
-
-def check_flags(sources: Sequence[Source], config: TwinConfig, *, is_async_open: bool = False) -> None:
-    """Raise ConfigError where a trace's header says another flag of its server than the twin has.
-
-    ``is_async_open``: whether the server had async scheduling is to be found by the fit.
-    """
-    for source in sources:
-        server = source.trace.header.server
-        for name in SAID:
-            said, own = getattr(server, name), getattr(config.engine, name)
-            if said is None or said == own or (name == "async_scheduling" and is_async_open):
-                continue
-            if name == "num_gpu_blocks" and abs(own - said) <= NEAR_BLOCKS * said:
-                continue
-            how = ", which is assumed" if name in config.assumed else ""
-            raise ConfigError(
-                f"engine.{name}: got {own}{how}, expected {said}, which the header of {source.name} says of its server "
-                f"({server.sources.get(name, 'header')}): `vtwin config from-serve --from-trace` writes a twin of that "
-                "server, --accept-flags goes on with this one"
-            )
 
 
 def distinct_names(paths: Sequence[Path]) -> list[str]:

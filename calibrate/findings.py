@@ -18,6 +18,7 @@ from calibrate.compare.served import RateCurve
 from calibrate.compare.strata import Stratum
 from calibrate.compare.worst_requests import WorstRequest
 from calibrate.fit.objective.coefficients import FITTED
+from calibrate.flags.shown import Shown
 
 if TYPE_CHECKING:
     from calibrate.fit.beyond import BeyondLoad
@@ -34,13 +35,15 @@ Role = Literal["compared", "fitted", "first half fitted, second half held out", 
 class Source:
     """A trace, what it is called (its stem), and the SHA-256 of its table where it has a file.
 
-    ``steps``: the engine's steps while it was observed, where they were logged. ``remarks``: for the report's notes.
+    ``steps``: the engine's steps while it was observed, where they were logged. ``shown``: what the run shows of its
+    server's flags. ``remarks``: for the report's notes.
     """
 
     name: str
     trace: Trace
     digest: str | None = None
     steps: EngineSteps | None = None
+    shown: tuple[Shown, ...] = ()
     remarks: tuple[str, ...] = ()
 
 

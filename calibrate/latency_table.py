@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from calibrate.findings import Calibration
     from replay import TwinConfig
+    from replay.twin.keys.overlay import Setting
 
 SHOWN = {"ttft_us": "TTFT", "tpot_us": "TPOT", "e2e_us": "E2E"}
 
@@ -42,11 +43,12 @@ def models_in(text: str) -> list[str]:
     return models
 
 
-def twin_for(path: Path, model: str | None, *, fit: bool) -> TwinConfig:
+def twin_for(path: Path, model: str | None, *, fit: bool, learned: Sequence[Setting] = ()) -> TwinConfig:
     """Return the twin of a file with a latency model; a fit of straight lines begins at those that are configured.
 
     Where none are configured it begins at a guess; of ``auto``, physics that is configured stays, one of its
-    candidates. Raises ConfigError where the model cannot stand for the server.
+    candidates. ``learned``: keys that the file leaves open. Raises ConfigError where the model cannot stand for the
+    server.
     """
     from calibrate.fit.objective.coefficients import GUESS
     from replay import load_config
@@ -54,8 +56,8 @@ def twin_for(path: Path, model: str | None, *, fit: bool) -> TwinConfig:
     from sim import Blackbox, Physics
 
     if not (fit and model in ("auto", "blackbox", "extended")):
-        return load_config(path, latency_model=model)
-    twin = load_config(path)
+        return load_config(path, latency_model=model, learned=learned)
+    twin = load_config(path, learned=learned)
     expected = placeholder_notes(twin.latency)  # what a fit is there to replace
     twin = replace(twin, notes=tuple(note for note in twin.notes if note not in expected))
     is_start = isinstance(twin.latency, Blackbox) or (model == "auto" and isinstance(twin.latency, Physics))

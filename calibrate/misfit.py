@@ -1,9 +1,9 @@
-"""What a fitted twin does not reproduce: the trace and the kind of request with the largest errors."""
+"""What a fitted twin does not reproduce: the kind of request with the largest errors, and loads that it misses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from calibrate.findings import Calibration, Compared
+    from replay.twin.fitted_range import FittedRange
 
 METRICS = ("ttft_us", "e2e_us", "tpot_us")
 KINDS = {
@@ -25,6 +26,8 @@ KINDS = {
 """The thirds of the requests by each property, by name."""
 LEAST = 10
 """Fewer requests are no kind."""
+GROSS = 0.25
+"""A load whose mean TTFT, E2E or TPOT is off by more is missed: the twin is not trusted at it, nor above it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,58 @@ def largest_misfit(calibration: Calibration) -> Misfit | None:
     seen = [each for each in calibration.traces if each.role != "held out"]
     found = [misfit for each in seen for misfit in _misfits(each)]
     return max(found, key=lambda each: abs(np.log1p(each.bias)), default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missed:
+    """A load that the twin misses: the mean of a metric is off by ``error``, simulated / observed minus 1."""
+
+    trace: str
+    metric: str
+    error: float
+
+    def text(self) -> str:
+        """Return it as a warning says it."""
+        metric, off = number_format.METRIC_NAMES[self.metric], number_format.percent(self.error, signed=True)
+        return f"{self.trace}: the twin misses this load: mean {metric} {off}. Do not trust it at this load or above"
+
+
+def missed_load(compared: Compared) -> Missed | None:
+    """Return which mean is off the furthest where that is grossly; None of overloaded runs, and without a twin."""
+    if compared.is_saturated or compared.partner is not None:
+        return None
+    found = []
+    for metric in METRICS:
+        seen, made = (
+            np.asarray(side[metric], np.float64)
+            for side in (compared.pairs.observed, compared.pairs.simulated)
+        )
+        known = np.isfinite(seen) & np.isfinite(made)
+        if known.sum() >= LEAST and seen[known].sum() > 0:
+            error = float(made[known].sum() / seen[known].sum()) - 1
+            found.append(Missed(trace=compared.source.name, metric=metric, error=error))
+    worst = max(found, key=lambda each: abs(each.error), default=None)
+    return worst if worst is not None and abs(worst.error) > GROSS else None
+
+
+def without_missed(fitted: FittedRange, compared: Sequence[Compared]) -> FittedRange:
+    """Return a fitted range that ends below the lowest load that the twin misses; no load where none is below it."""
+    from replay.twin.fitted_range import range_of
+
+    missed = [each for each in compared if missed_load(each) is not None]
+    if not missed:
+        return fitted
+    cut = {}
+    for name in ("rate_per_s", "concurrency"):
+        ends = {id(each): getattr(range_of([each.source.trace], [None]), name) for each in compared}
+        least = min((ends[id(each)][1] for each in missed if ends[id(each)]), default=None)
+        span = getattr(fitted, name)
+        if span is None or least is None:
+            cut[name] = None if least is None and len(missed) == len(compared) else span
+            continue
+        met = [end[1] for end in ends.values() if end and end[1] < least]
+        cut[name] = (min(span[0], max(met)), min(span[1], max(met))) if met else None
+    return replace(fitted, **cut)
 
 
 def _misfits(compared: Compared) -> Iterator[Misfit]:

@@ -34,6 +34,7 @@ from calibrate.fit.objective.fit_trace import fit_trace
 from calibrate.fit.objective.priors import Prior, known_physics, known_priors
 from calibrate.fit.pipeline import fit
 from calibrate.fit.search import Report
+from calibrate.misfit import without_missed
 from calibrate.noise_floor import couples_of, noise_pairs
 from calibrate.simulated_side import against_trace, against_twin
 from replay.twin.fitted_range import range_of
@@ -132,8 +133,6 @@ def calibrate(
         physics=physics,
         report=report,
     )
-    seen = range_of([source.trace for source in observed], halves or [None] * len(observed))
-    found = replace(found, config=replace(found.config, fitted=seen))
     if halves is None:
         fitted = _all_pairs(
             [against_twin(source, found.config, options, role="fitted") for source in observed]
@@ -147,6 +146,9 @@ def calibrate(
         compared = [against_twin(source, found.config, options, role=role) for source in observed]
         fitted, held_out = (_half(compared, halves, first=first) for first in (True, False))
         how = "the second half of the requests by arrival; the fit has seen the first"
+    seen = range_of([source.trace for source in observed], halves or [None] * len(observed))
+    met = list({id(each): each for each, _ in [*fitted, *held_out]}.values())
+    found = replace(found, config=replace(found.config, fitted=without_missed(seen, met)))
     calibration = _assembled(
         held_out, fitted, options=options, repeats=repeats, config=found.config, unseen=how
     )

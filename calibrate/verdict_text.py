@@ -2,44 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from calibrate import number_format
+from calibrate.compare.judged import JUDGED, Judged, judged_errors
 from calibrate.distinct_runs import has_lengths_of
+from calibrate.flags.evidence import contradictions_of
+from calibrate.misfit import without_missed
 
 if TYPE_CHECKING:
-    from calibrate.compare.errors import MetricErrors
     from calibrate.findings import Calibration
     from replay.twin.fitted_range import FittedRange, Range
 
 FAR = 0.10
-"""A twin with a larger error per request is not to be trusted, unless the server is as far from itself: the band that
+"""A twin with a larger error is not to be trusted, unless the server is as far from itself: the band that
 the report shades around equal times."""
 
-JUDGED = ("e2e_us", "ttft_us", "tpot_us")
+NAMED = (*JUDGED, "itl_us")
+"""The order in which metrics are named."""
 
 
 def verdict_text(calibration: Calibration, *, has_warnings: bool) -> str:
-    """Return the verdict: the mean absolute error per request, the noise floor, and the loads and lengths fitted.
+    """Return the verdict: the worst error of E2E, TTFT and TPOT, the noise floor, and the loads and lengths fitted.
 
     What is not known is left out: the noise floor without a repeat run, the range of a twin whose file has none.
     """
     held_out, which = calibration.held_out, _which(calibration)
     if held_out.of_saturated:
         return _of_capacity(calibration, which)
-    errors = calibration.holdout
-    if not any(name in errors for name in JUDGED):
-        errors, which = calibration.in_sample, ", in sample"
-    name = next((name for name in JUDGED if name in errors), None)
-    if name is None:
+    judged = judged_errors(calibration.holdout, calibration.noise_floor)
+    if not judged:
+        judged, which = judged_errors(calibration.in_sample, calibration.noise_floor), ", in sample"
+    if not judged:
         return "No error can be told: no latency is known on both sides."
-    error, floor = errors[name].mape.value, _floor(calibration.noise_floor.get(name))
-    metric = number_format.METRIC_NAMES[name]
-    said = f"{_subject(calibration, number_format.percent(error))} (mean {metric} error per request{which})"
-    if error is not None and floor is not None:
-        said += f", {_closer(error, floor)} the server repeats itself ({number_format.percent(floor)})"
-    is_far = error is None or (error > FAR and not (floor is not None and error <= floor))
-    return " ".join([f"{said}.", *_trust(calibration, is_far=is_far, has_warnings=has_warnings)])
+    worst = judged[0]
+    said = f"{_subject(calibration, number_format.percent(worst.error))} ({_what(worst)}{which}{_others(judged)})"
+    if worst.floor is not None:
+        own = number_format.percent(worst.floor)
+        said += f", {_closer(worst.error, worst.floor)} the server repeats itself ({own})"
+    far = [name for name in NAMED if any(e.metric == name and e.exceeds(FAR) for e in judged)]
+    return " ".join([f"{said}.", *_trust(calibration, far=far, has_warnings=has_warnings)])
+
+
+def _what(judged: Judged) -> str:
+    """Return what an error is of."""
+    metric = number_format.METRIC_NAMES[judged.metric]
+    return (
+        f"mean {metric} error per request" if judged.kind == "per request" else f"error of the mean {metric}"
+    )
+
+
+def _others(judged: Sequence[Judged]) -> str:
+    """Return the largest error of each other metric, after a semicolon; nothing where there is none."""
+    largest = {each.metric: each.error for each in reversed(judged)}
+    del largest[judged[0].metric]
+    said = [
+        f"{number_format.METRIC_NAMES[name]} {number_format.percent(largest[name])}"
+        for name in NAMED
+        if name in largest
+    ]
+    return f"; {', '.join(said)}" if said else ""
 
 
 def _which(calibration: Calibration) -> str:
@@ -64,10 +88,6 @@ def _subject(calibration: Calibration, within: str) -> str:
     return f"{other} is within {within} of {first.source.name}"
 
 
-def _floor(noise: MetricErrors | None) -> float | None:
-    return None if noise is None else noise.mape.value
-
-
 def _closer(error: float, floor: float) -> str:
     if number_format.percent(error) == number_format.percent(floor):
         return "as close as"
@@ -82,36 +102,56 @@ def _of_capacity(calibration: Calibration, which: str) -> str:
         return "No error can be told: every run was overloaded, and no throughput is known on both sides."
     within = number_format.percent(abs(off))
     metric = f"served output tokens/s, {number_format.percent(off, signed=True)}{which}"
-    return f"{_subject(calibration, within)} ({metric}). Every run was overloaded: latencies were not tested."
+    said = f"{_subject(calibration, within)} ({metric}). Every run was overloaded: latencies were not tested."
+    return " ".join([said, *_refuted(calibration)])
 
 
-def _trust(calibration: Calibration, *, is_far: bool, has_warnings: bool) -> list[str]:
-    """Return where the twin may be trusted: a sentence, or none for two traces or an unknown range."""
+def _trust(calibration: Calibration, *, far: Sequence[str], has_warnings: bool) -> list[str]:
+    """Return where the twin may be trusted: sentences, none for two traces or an unknown range.
+
+    ``far``: the metrics whose errors are too large. A twin whose flags a run contradicts is not trusted at all.
+    """
     config = calibration.config
     if config is None:
         return []
-    range_ = (
-        "" if config.fitted is None else _range_text(config.fitted, is_load_known=_is_served(calibration))
-    )
-    if is_far:
-        why = f"Do not trust it yet: the error exceeds {100 * FAR:.0f}{number_format.SPACE}%."
+    range_ = "" if config.fitted is None else _range_text(_served_range(calibration, config.fitted))
+    limit = f"{100 * FAR:.0f}{number_format.SPACE}%"
+    if refuted := _refuted(calibration):
+        return refuted
+    if far and ("e2e_us" in far or "e2e_us" not in calibration.holdout):
+        why = f"Do not trust it yet: the error exceeds {limit}."
         return [why, f"It was fitted {range_}."] if range_ else [why]
     first = ["Read the warnings first."] if has_warnings else []
+    if far:
+        named = " and ".join(number_format.METRIC_NAMES[name] for name in far)
+        trusted = f"Trust its E2E {range_}" if range_ else "Trust its E2E"
+        return [f"{trusted}, not its {named}: the error exceeds {limit}.", *first]
     return [f"Trust it {range_}.", *first] if range_ else first
 
 
-def _is_served(calibration: Calibration) -> bool:
-    """Return whether the fitted loads were served: a load that overloads the server is no load to trust a twin at."""
-    fitted = [each for each in calibration.traces if each.role != "held out"]
-    return calibration.fit is None or not any(each.is_saturated for each in fitted)
+def _refuted(calibration: Calibration) -> list[str]:
+    """Return the sentence that a twin whose flags a run contradicts gets; none for another."""
+    if calibration.config is None:
+        return []
+    found = contradictions_of([each.source for each in calibration.traces], calibration.config)
+    names = " and ".join(f"engine.{shown.name}" for shown, _ in found)
+    return [f"Do not trust it: its {names} cannot be the server's."] if found else []
 
 
-def _range_text(fitted: FittedRange, *, is_load_known: bool) -> str:
+def _served_range(calibration: Calibration, fitted: FittedRange) -> FittedRange:
+    """Return the fitted range without loads that overloaded the server, or that the twin misses."""
+    runs = [each for each in calibration.traces if each.role != "held out"]
+    if calibration.fit is not None and any(each.is_saturated for each in runs):
+        return replace(fitted, rate_per_s=None, concurrency=None)
+    return without_missed(fitted, calibration.traces)
+
+
+def _range_text(fitted: FittedRange) -> str:
     """Return the fitted loads and lengths in words, empty where nothing is known."""
     parts = []
-    if is_load_known and fitted.rate_per_s is not None:
+    if fitted.rate_per_s is not None:
         parts.append(f"up to {number_format.plain(fitted.rate_per_s[1])}{number_format.SPACE}req/s")
-    elif is_load_known and fitted.concurrency is not None:
+    elif fitted.concurrency is not None:
         parts.append(f"up to {number_format.plain(fitted.concurrency[1])} requests in flight")
     if fitted.prompt_tokens is not None:
         parts.append(f"for prompts of {_span(fitted.prompt_tokens)}{number_format.SPACE}tokens")

@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from calibrate.findings import Calibration, Compared
+from calibrate.flags.evidence import contradictions_of
 from calibrate.gate.verdict import Baseline
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ def obstacles_of(calibration: Calibration, *, require_kv_capacity: bool = True) 
         else:
             found = []
         lines += [f"{name}: {line}" for line in found]
+    if calibration.config is not None:
+        sources = [each.source for each in calibration.traces]
+        lines += [line for _, line in contradictions_of(sources, calibration.config)]
     return (*lines, *_fingerprints(calibration.traces))
 
 

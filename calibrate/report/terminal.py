@@ -146,7 +146,7 @@ def _errors(errors: dict[str, MetricErrors], noise: dict[str, MetricErrors], *, 
 
 
 def headline(calibration: Calibration) -> str:
-    """Return the result in a line: the error per request and of the mean; of overloaded runs alone, of throughput."""
+    """Return the result in a line: errors per request and of the mean; of overloaded runs alone, of throughput."""
     held_out = calibration.held_out
     name = next((name for name in ("e2e_us", "ttft_us", "tpot_us") if name in held_out.errors), None)
     if held_out.of_saturated or name is None:
@@ -158,9 +158,21 @@ def headline(calibration: Calibration) -> str:
     interval = "" if low_high == number_format.NONE else f" ({calibration.bootstrap.level:.0%} CI {low_high})"
     metric, mean = number_format.METRIC_NAMES[name], found.rel_error["mean"].value
     which = "" if calibration.fit is None else "held-out "
+    others = [
+        f"{number_format.METRIC_NAMES[other]} {number_format.percent(held_out.errors[other].mape.value)}, "
+        f"mean {number_format.percent(held_out.errors[other].rel_error['mean'].value, signed=True)}"
+        for other in ("ttft_us", "tpot_us")
+        if other in held_out.errors and other != name
+    ]
     return (
-        f"{which}{metric} error: {number_format.percent(found.mape.value)} per request{interval}; "
-        f"mean {metric} {number_format.percent(mean, signed=True)} ({calibration.unseen})"
+        "; ".join(
+            [
+                f"{which}{metric} error: {number_format.percent(found.mape.value)} per request{interval}",
+                f"mean {metric} {number_format.percent(mean, signed=True)}",
+                *others,
+            ]
+        )
+        + f" ({calibration.unseen})"
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from calibrate.distinct_runs import has_lengths_of
-from calibrate.misfit import largest_misfit
+from calibrate.flags.evidence import contradictions_of
+from calibrate.misfit import largest_misfit, missed_load
 from traces.slo import MOST_FAILED
 
 if TYPE_CHECKING:
@@ -22,8 +23,10 @@ MUCH = 0.05
 def warnings_of(calibration: Calibration) -> tuple[str, ...]:
     """Return the warnings, a line each."""
     return (
+        *_contradicted(calibration),
         *_assumed(calibration),
         *_misfit(calibration),
+        *_missed(calibration),
         *_alike(calibration),
         *_failed(calibration),
         *_limited(calibration),
@@ -55,6 +58,21 @@ def _assumed(calibration: Calibration) -> list[str]:
         f"flags unknown: {said}. Neither the server nor the configuration states them, and a fit with wrong flags is "
         "wrong under load. Set them in the configuration (`vtwin config from-serve`)"
     ]
+
+
+def _contradicted(calibration: Calibration) -> list[str]:
+    """Return a line per flag of the twin that cannot be the server's, by what a run shows of it."""
+    if calibration.config is None:
+        return []
+    found = contradictions_of([each.source for each in calibration.traces], calibration.config)
+    return [line for _, line in found]
+
+
+def _missed(calibration: Calibration) -> list[str]:
+    """Return a line per load whose mean latency the twin misses grossly."""
+    if calibration.config is None:
+        return []
+    return [missed.text() for each in calibration.traces if (missed := missed_load(each)) is not None]
 
 
 def _misfit(calibration: Calibration) -> list[str]:

@@ -23,10 +23,11 @@ BOUNDS: Mapping[str, float] = {
     "gap_cv_error": 0.03,
     "in_flight_shortfall_frac": 0.1,
 }
-"""Beyond any of these a run is client-limited. 10 ms: the lag that an idle machine keeps at 200 requests/s; a
-core that is busy for more than nine tenths of the time queues its own events. The last three hold what came
-about against what was asked: the rate, the gaps' coefficient of variation (relative to it, or to 1 where it is
-smaller), and the requests in flight of a closed loop whose users do not think."""
+"""Beyond any of these a run is client-limited; beyond the lags alone it is late, and limited only where it cannot be
+told whether the load was sent at its pace all the same. 10 ms: the lag that an idle machine keeps at 200 requests/s; a
+core that is busy for more than nine tenths of the time queues its own events. The last three hold what came about
+against what was asked: the rate, the gaps' coefficient of variation (relative to it, or to 1 where it is smaller), and
+the requests in flight of a closed loop whose users do not think."""
 
 _MEANINGS: Mapping[str, str] = {
     "own_lag_p99_us": "send lag of the client, p99",
@@ -172,16 +173,21 @@ def limiting_bounds_of_processes(processes: Sequence[ProcessInfo]) -> str | None
 def limiting_bounds(plan: SendPlan, progress: Progress, *, cpu_frac: float) -> str | None:
     """Return by what bounds the client limited the run, or None where it did not.
 
-    Requests that are all due at once are sent as fast as the client can: their lag is what was asked for.
+    Requests that are all due at once are sent as fast as the client can: their lag is what was asked for. A lag limits
+    only a run that is too short, or was too much held back, to tell its pace, and then one that is longer than a gap.
     """
     at_once = plan.closed_loop is None and asked_pace(plan).rate_per_s is None and len(plan) > 1
     own = quantiles_of(np.array(progress.own_lag_us, dtype=np.int64)).get("p99")
     loop = quantiles_of_histogram(progress.loop_lag).get("p99")
+    departures = _departures(plan, progress)
+    asked = asked_pace(plan).rate_per_s
+    if departures or (asked is not None and max(own or 0.0, loop or 0.0) <= 1e6 / asked):
+        own = loop = None  # late, but at the pace that was asked for
     measured = {
         "own_lag_p99_us": None if at_once else own,
         "loop_lag_p99_us": loop,
         "cpu_frac": None if math.isnan(cpu_frac) else cpu_frac,
-        **_departures(plan, progress),
+        **departures,
     }
     beyond = [
         _sentence(name, value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from observe.result.client_verdict import BOUNDS
 from observe.result.json_document import ClientSummary, Distribution, Summary
 from traces.metrics import AS_DRAWN
 from traces.slo import Attainment, Goodput
@@ -104,7 +105,13 @@ def _verdict(client: ClientSummary) -> str:
     own = "" if lag is None else f"own lag p99 {lag / 1e3:,.2f} ms, "
     loop = client["loop_lag_us"].get("p99", 0.0) / 1e3
     text = f"{own}loop lag p99 {loop:,.2f} ms, CPU {client['cpu_frac'] or 0:.0%} of a core"
-    return f"LIMITED THE RUN ({client['reason']}): {text}" if client["limited"] else f"kept up: {text}"
+    if client["limited"]:
+        return f"LIMITED THE RUN ({client['reason']}): {text}"
+    is_paced = client["rate_asked_per_s"] is not None  # else sent as fast as it can, or as answers come
+    late_us = max((lag or 0.0) if is_paced else 0.0, 1e3 * loop)
+    if late_us > BOUNDS["own_lag_p99_us"]:
+        return f"sent the load at its pace, late by up to {late_us / 1e3:.3g} ms (p99): {text}"
+    return f"kept up: {text}"
 
 
 def _most_common(errors: Mapping[str, int]) -> list[tuple[str, int]]:

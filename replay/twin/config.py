@@ -59,7 +59,8 @@ class TwinConfig:
 
     ``cluster``: several servers; None: one. ``engine`` and ``latency`` are then those of its first pool.
     ``fitted``: the loads and lengths of the traces behind the coefficients, where they were fitted. ``assumed``: flags
-    that bear on every busy step and that the file does not give. ``latency_reason``: why ``latency.model: auto`` is
+    that bear on every busy step and that the file does not give. ``written``: the engine's keys that the file gives;
+    None, of a configuration made in code: all of them. ``latency_reason``: why ``latency.model: auto`` is
     this one. ``peaks``: of each pool, or of the one server, its model at its GPU's peak, None where one of them is not
     named. ``kv_bytes_per_token``: in all layers, on all GPUs; None where no model is named. ``shape``: that model.
     ``gpus_of_pools``: the
@@ -76,6 +77,7 @@ class TwinConfig:
     cluster: ClusterConfig | None = None
     fitted: FittedRange | None = None
     assumed: tuple[str, ...] = field(default=(), compare=False)
+    written: frozenset[str] | None = field(default=None, compare=False)
     latency_reason: str = field(default="", compare=False)
     source: Path | None = field(default=None, compare=False)
     peaks: tuple[PeakTimes | None, ...] = field(default=(), compare=False)
@@ -132,10 +134,12 @@ def load_config(
     latency_model: str | None = None,
     allows_cluster: bool = False,
     settings: Sequence[Setting] = (),
+    learned: Sequence[Setting] = (),
 ) -> TwinConfig:
     """Return what the TWIN.yaml at ``path`` says; ``defaults`` is a defaults file to look in first.
 
-    ``settings``: keys in place of the file's own, or beside them.
+    ``settings``: keys in place of the file's own, or beside them. ``learned``: keys that the file leaves open, as its
+    server says them: what follows from keys follows from these, too, and nothing is switched by them.
 
     ``latency_model``: another than the file names, with its own coefficients in place of the file's.
     ``allows_cluster``: whoever calls simulates the ``cluster`` section; else a file with one is refused.
@@ -143,7 +147,7 @@ def load_config(
     Raises ConfigError, one line with file and line number, at the first thing that is wrong.
     """
     path = Path(path)
-    root = read_section(path)
+    root = overlaid(read_section(path), learned) if learned else read_section(path)
     if not settings:
         return _read(
             root, path, defaults=defaults, latency_model=latency_model, allows_cluster=allows_cluster
@@ -297,6 +301,7 @@ def _read_server(
         seed=seed,
         fitted=None if latency_model else read_fitted_range(root.section("latency")),
         assumed=_assumed(root) if server.gpu is None else (),
+        written=_written(root),
         latency_reason=chosen.reason,
         peaks=(_peak_known(chosen, hardware, server),),
         kv_bytes_per_token=kv_bytes_of(chosen.shape, hardware),
@@ -414,6 +419,12 @@ def _assumed(root: Section) -> tuple[str, ...]:
     """Return the flags without a default of vLLM's own (it goes by the GPU) that a file does not give."""
     section = root.section("engine")
     return tuple(name for name in LIMITS if section is None or name not in section)
+
+
+def _written(root: Section) -> frozenset[str]:
+    """Return the engine's keys that a file gives."""
+    section = root.section("engine")
+    return frozenset() if section is None else frozenset(section.nodes)
 
 
 def _with_blocks(

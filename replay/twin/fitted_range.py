@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
@@ -13,13 +13,17 @@ from numpy.typing import NDArray
 from traces.strict.yaml_nodes import scalar_of, shown
 
 if TYPE_CHECKING:
+    from sim.cluster.config import ClusterConfig
     from traces import Trace
     from traces.strict.section import Section
 
 Range = tuple[float, float]
+Floats = NDArray[np.float64]
 
 BEYOND = 1.1
 """A run that goes beyond the fitted range by a smaller factor is not said to: draws of one load differ by as much."""
+ENOUGH = 20
+"""An instance's own times tell the rate of so many requests."""
 INNER = (1, 99)
 """Percentiles that stand for the shortest and the longest: a single request is no range."""
 NAMES = {
@@ -63,7 +67,31 @@ def _known(rows: Iterable[tuple[str, Range | None]]) -> list[tuple[str, Range]]:
 
 def range_of(traces: Iterable[Trace], chosen: Iterable[NDArray[np.bool_] | None]) -> FittedRange:
     """Return the range that observed or simulated traces span together; ``chosen``: rows of each, None for all."""
-    parts = [_of_one(trace, rows) for trace, rows in zip(traces, chosen, strict=True)]
+    return union([_of_one(trace, rows) for trace, rows in zip(traces, chosen, strict=True)])
+
+
+def range_of_run(trace: Trace) -> FittedRange:
+    """Return the range of one server's run; of a cluster's that of its fullest instances.
+
+    A twin is fitted to one server: what several of them serve together is no load of it.
+    """
+    if "instance" not in trace.table:
+        return range_of([trace], [None])
+    from traces import finished_ok
+
+    codes, names = trace.cells("instance").codes()
+    kept = np.flatnonzero(finished_ok(trace) & (codes >= 0))
+    by_instance = kept[np.argsort(codes[kept], kind="stable")]
+    ends = np.cumsum(np.bincount(codes[kept], minlength=len(names)))[:-1]
+    served = _Served.of(trace)
+    span_us = float(np.ptp(served.start[kept])) if len(kept) else 0.0
+    return union(
+        [served.range_of(rows, span_us=span_us) for rows in np.split(by_instance, ends) if len(rows)]
+    )
+
+
+def union(parts: Sequence[FittedRange]) -> FittedRange:
+    """Return from the lowest to the highest of several ranges."""
     spans: dict[str, Range | None] = {}
     for each in fields(FittedRange):
         known = [span for part in parts if (span := getattr(part, each.name)) is not None]
@@ -71,8 +99,11 @@ def range_of(traces: Iterable[Trace], chosen: Iterable[NDArray[np.bool_] | None]
     return FittedRange(**spans)
 
 
-def extrapolation_note(fitted: FittedRange | None, run: FittedRange) -> str | None:
-    """Return the line that says by which factors a run goes beyond the fitted range; None where it does not."""
+def extrapolation_note(fitted: FittedRange | None, run: FittedRange, *, where: str = "") -> str | None:
+    """Return the line that says by which factors a run goes beyond the fitted range; None where it does not.
+
+    ``where``: which of several the range is of.
+    """
     if fitted is None:
         return None
     found = []
@@ -82,7 +113,29 @@ def extrapolation_note(fitted: FittedRange | None, run: FittedRange) -> str | No
             continue
         factor = asked[1] / seen[1]
         found.append(f"{what} by a factor {factor:.1f} ({asked[1]:.4g} {unit}, fitted up to {seen[1]:.4g})")
-    return f"extrapolated beyond the fit: {', '.join(found)}" if found else None
+    place = f", {where}" if where else ""
+    return f"extrapolated beyond the fit{place}: {', '.join(found)}" if found else None
+
+
+def note_of_runs(
+    fitted: FittedRange | None, runs: Sequence[FittedRange], *, is_cluster: bool = False
+) -> str | None:
+    """Return the one line for a run, or for a twin's variants: of the one that goes the furthest."""
+    instance = "on the fullest instance" if is_cluster else ""
+    variant = f"in the furthest of {len(runs)} variants" if len(runs) > 1 else ""
+    return extrapolation_note(
+        fitted, union(runs), where=", ".join(each for each in (instance, variant) if each)
+    )
+
+
+def rate_of_each(rate_per_s: float, cluster: ClusterConfig | None) -> float:
+    """Return the rate of one instance where as many requests come to each of its role; the largest of all roles."""
+    if cluster is None:
+        return rate_per_s
+    numbers: dict[str, int] = {}
+    for role in cluster.role_of:
+        numbers[role] = numbers.get(role, 0) + 1
+    return rate_per_s / min(numbers.values())
 
 
 def read_fitted_range(latency: Section | None) -> FittedRange | None:
@@ -109,23 +162,67 @@ def _pair(section: Section, key: str) -> Range | None:
     return numbers[0], numbers[1]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Served:
+    """What a range is of, by request: times in µs, NaN where not known. ``is_paced``: answers set the rate."""
+
+    start: Floats
+    e2e: Floats
+    prompts: Floats
+    outputs: Floats
+    is_paced: bool
+
+    @classmethod
+    def of(cls, trace: Trace) -> _Served:
+        """Return it of a trace."""
+        from traces import prompt_tokens, request_latencies, send_or_arrival_us
+
+        return cls(
+            start=np.asarray(send_or_arrival_us(trace), np.float64),
+            e2e=request_latencies(trace)["e2e_us"],
+            prompts=prompt_tokens(trace).astype(np.float64),
+            outputs=trace.cells("output_tokens").floats(),
+            is_paced=trace.header.closed_loop is not None or bool(trace.cells("session_id").is_known.any()),
+        )
+
+    def range_of(self, rows: NDArray[np.int64], *, span_us: float = 0.0) -> FittedRange:
+        """Return the range of an instance's requests.
+
+        ``span_us``: in which the whole run was sent: few requests of an instance came by chance one after another.
+        """
+        start, e2e = self.start[rows], self.e2e[rows]
+        rate = _rate(start, e2e) if len(rows) >= ENOUGH else _rate_over(len(rows), span_us)
+        return FittedRange(
+            rate_per_s=None if self.is_paced else rate,
+            prompt_tokens=_inner(self.prompts[rows]),
+            output_tokens=_inner(self.outputs[rows]),
+            concurrency=_inner(_in_flight(start, start + e2e)),
+        )
+
+
 def _of_one(trace: Trace, rows: NDArray[np.bool_] | None) -> FittedRange:
     """Return the span of one trace's finished requests."""
-    from traces import finished_ok, prompt_tokens, request_latencies, send_or_arrival_us
+    from traces import finished_ok
 
     kept = finished_ok(trace) if rows is None else finished_ok(trace) & rows
     if not kept.any():
         return FittedRange()
-    start = np.asarray(send_or_arrival_us(trace), np.float64)
-    e2e = request_latencies(trace)["e2e_us"]
-    outputs = trace.cells("output_tokens").floats()
-    is_paced = trace.header.closed_loop is not None or trace.cells("session_id").is_known.any()
+    served = _Served.of(trace)
+    start, e2e = served.start, served.e2e
     return FittedRange(
-        rate_per_s=None if is_paced else _rate(start[kept], e2e[kept]),
-        prompt_tokens=_inner(prompt_tokens(trace)[kept].astype(np.float64)),
-        output_tokens=_inner(outputs[kept]),
+        rate_per_s=None if served.is_paced else _rate(start[kept], e2e[kept]),
+        prompt_tokens=_inner(served.prompts[kept]),
+        output_tokens=_inner(served.outputs[kept]),
         concurrency=_inner(_in_flight(start, start + e2e)[kept]),
     )
+
+
+def _rate_over(number: int, span_us: float) -> Range | None:
+    """Return the rate of so many requests in a time, twice."""
+    if span_us <= 0:
+        return None
+    rate = _rounded(number / span_us * 1e6)
+    return rate, rate
 
 
 def _rate(start: NDArray[np.float64], e2e: NDArray[np.float64]) -> Range | None:

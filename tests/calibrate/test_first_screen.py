@@ -38,12 +38,18 @@ def warned(fitted: Calibration) -> Calibration:
 
 
 def with_error(found: Calibration, mape: float, *, floor: float | None = None) -> Calibration:
-    """Return a calibration whose held-out E2E is off by this MAPE; ``floor``: the server from itself."""
+    """Return a calibration whose held-out E2E is off by this MAPE, TTFT and TPOT by half; ``floor``: the server."""
 
     def of(value: float) -> Accuracy:
         errors = found.held_out.errors
-        e2e = replace(errors["e2e_us"], mape=Estimate(value=value))
-        return replace(found.held_out, errors={**errors, "e2e_us": e2e})
+        shares = {"e2e_us": 1.0, "ttft_us": 0.5, "tpot_us": 0.5}
+        off = {
+            name: replace(
+                errors[name], mape=Estimate(value=share * value), rel_error={"mean": Estimate(value=0.0)}
+            )
+            for name, share in shares.items()
+        }
+        return replace(found.held_out, errors={**errors, **off})
 
     noise = None if floor is None else NoiseFloor(accuracy=of(floor), couples=(("a", "b"),))
     return replace(found, held_out=of(mape), noise=noise)
@@ -73,8 +79,8 @@ FULL = {"rate_per_s": (2.0, 15.0), "prompt_tokens": (2.0, 540.0)}
 def test_the_verdict_says_how_close_closer_than_what_and_where(fitted: Calibration) -> None:
     found = in_range(with_error(fitted, 0.017, floor=0.021), **FULL)
     assert said(found) == (
-        "The twin predicts this server within 1.7 % (mean E2E error per request, held out), closer than the server "
-        "repeats itself (2.1 %). Trust it up to 15 req/s for prompts of 2\u2013540 tokens."
+        "The twin predicts this server within 1.7 % (mean E2E error per request, held out; TTFT 0.85 %, TPOT 0.85 %), "
+        "closer than the server repeats itself (2.1 %). Trust it up to 15 req/s for prompts of 2\u2013540 tokens."
     )
     assert said(found, has_warnings=True).endswith("tokens. Read the warnings first.")
     assert "not as close as the server" in said(with_error(fitted, 0.03, floor=0.021))
@@ -83,7 +89,9 @@ def test_the_verdict_says_how_close_closer_than_what_and_where(fitted: Calibrati
 
 def test_the_verdict_leaves_out_what_is_not_known(fitted: Calibration) -> None:
     found = in_range(with_error(fitted, 0.017))
-    assert said(found) == "The twin predicts this server within 1.7 % (mean E2E error per request, held out)."
+    assert said(found) == (
+        "The twin predicts this server within 1.7 % (mean E2E error per request, held out; TTFT 0.85 %, TPOT 0.85 %)."
+    )
     busy = in_range(found, concurrency=(1.0, 32.0))
     assert said(busy).endswith(" Trust it up to 32 requests in flight.")
 
@@ -101,18 +109,56 @@ def test_a_twin_that_is_far_off_is_not_to_be_trusted(
     assert ("Trust it up to" in text) is is_trusted
 
 
+@pytest.mark.parametrize(
+    ("changed", "expected", "trust"),
+    [
+        (
+            {},
+            "within 1.7 % (mean E2E error per request, held out; TTFT 0.85 %, TPOT 0.85 %)",
+            "Trust it up to",
+        ),
+        (
+            {"tpot_us": (0.146, 0.0)},
+            "within 14.6 % (mean TPOT error per request, held out; E2E 1.7 %, TTFT 0.85 %)",
+            "Trust its E2E up to 15 req/s for prompts of 2\u2013540 tokens, not its TPOT: the error exceeds 10 %.",
+        ),
+        (
+            {"tpot_us": (0.146, 0.0), "ttft_us": (0.02, -0.33)},
+            "within 33.0 % (error of the mean TTFT, held out; E2E 1.7 %, TPOT 14.6 %)",
+            "not its TTFT and TPOT: the error exceeds 10 %.",
+        ),
+        (
+            {"e2e_us": (0.017, 0.4)},
+            "within 40.0 % (error of the mean E2E, held out; TTFT 0.85 %, TPOT 0.85 %)",
+            "Do not trust it yet: the error exceeds 10 %.",
+        ),
+    ],
+)
+def test_the_worst_of_e2e_ttft_and_tpot_decides_what_the_first_line_says(
+    fitted: Calibration, changed: dict[str, tuple[float, float]], expected: str, trust: str
+) -> None:
+    found = in_range(with_error(fitted, 0.017), **FULL)
+    errors = dict(found.holdout)
+    for name, (mape, mean) in changed.items():
+        rel_error = {"mean": Estimate(value=mean)}
+        errors[name] = replace(errors[name], mape=Estimate(value=mape), rel_error=rel_error)
+    text = said(replace(found, held_out=replace(found.held_out, errors=errors)))
+    assert f"The twin predicts this server {expected}. " in text
+    assert trust in text
+
+
 def test_a_verdict_says_which_requests_it_is_of(fitted: Calibration) -> None:
     halves = replace(fitted, traces=tuple(replace(each, role="fitted") for each in fitted.traces))
-    assert "held out: the second half of the requests)" in said(halves)
-    assert "per request, the twin as configured)" in said(replace(fitted, fit=None))
+    assert "held out: the second half of the requests;" in said(halves)
+    assert "per request, the twin as configured;" in said(replace(fitted, fit=None))
     unseen = replace(fitted, held_out=replace(fitted.held_out, errors={}))
-    assert "per request, in sample)" in said(unseen)
+    assert "per request, in sample;" in said(unseen)
 
 
 def test_two_traces_are_no_twin_and_a_server(fitted: Calibration) -> None:
     trace = fitted.traces[0].source.trace
     found = compare_with_simulated(source("a", trace), source("b", trace), Options(replicates=2))
-    assert said(found) == "b is within 0 % of a (mean E2E error per request)."
+    assert said(found) == "b is within 0 % of a (mean E2E error per request; TTFT 0 %, TPOT 0 %)."
 
 
 def test_a_load_that_overloads_the_server_is_no_load_to_trust_the_twin_at(fitted: Calibration) -> None:
@@ -221,7 +267,7 @@ def test_the_server_comes_first_in_absolute_numbers_and_the_twins_curve_goes_thr
             (curve.points[::-1], lambda rate: rate > curve.capacity_per_s),
         )
     )
-    assert above.latencies_us["ttft"][0] > 2 * below.latencies_us["ttft"][0]
+    assert above.latencies_us["ttft"][0] > 1.5 * below.latencies_us["ttft"][0]
     assert document_of(fitted, command="x")["rate_curve"]["capacity_per_s"] == curve.capacity_per_s
 
 

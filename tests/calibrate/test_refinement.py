@@ -15,7 +15,7 @@ from calibrate.fit.objective.coefficients import FITTED
 from calibrate.fit.objective.fit_trace import fit_trace
 from calibrate.fit.objective.objective import Objective
 from calibrate.fit.objective.simulated import Run
-from calibrate.fit.refinement import _refine_on_surfaces
+from calibrate.fit.refinement import _loss_around, _refine_on_surfaces
 from calibrate.fit.response_surface import reach_around, sample_shaped, sample_surface
 from calibrate.fit.uncertainty import flat_surface, uncertainty
 from sim import Blackbox, EngineConfig, Extended
@@ -25,6 +25,7 @@ TRUTH = np.array([4000.0, 9000.0, 20.0])
 NAMES = ("beta0", "floor", "beta1")
 RUGGED = 0.04
 NUM_REQUESTS = 200
+NUM_STARTS = 15
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,17 +67,38 @@ def valley(*, seed: int, rugged: float = RUGGED) -> Valley:
     )
 
 
-def off_by(objective: Valley, start: Sequence[float]) -> Floats:
+def refined(objective: Valley, start: Sequence[float]) -> Floats:
     found = _refine_on_surfaces(
         objective, np.array(start), seed=3, report=lambda _stage, _loss: None, num_surfaces=10
     )
-    return np.asarray(found.theta / TRUTH - 1)
+    return found.theta
 
 
-@pytest.mark.parametrize("start", [(9000.0, 3500.0, 17.5), (500.0, 12_500.0, 21.5)])
-def test_both_ends_of_a_valley_lead_to_the_same_place(start: tuple[float, float, float]) -> None:
-    best = off_by(valley(seed=5, rugged=0.0), TRUTH.tolist())  # without the staircase
-    assert off_by(valley(seed=5), start) == pytest.approx(best, abs=0.4)
+@pytest.fixture(scope="module", params=[(9000.0, 3500.0, 17.5), (500.0, 12_500.0, 21.5)])
+def end(request: pytest.FixtureRequest) -> tuple[Floats, Floats]:
+    """An end of the valley, and where the refinement leads from 15 starts within 1 % of it.
+
+    The last bit of a loss decides which step of the staircase a search ends on: one place says little, the median of
+    many does not depend on the machine's arithmetic.
+    """
+    start = np.array(cast("tuple[float, float, float]", request.param))
+    near = start * (1 + 0.01 * np.random.default_rng(7).uniform(-1, 1, size=(NUM_STARTS, len(start))))
+    return start, np.array([refined(valley(seed=5), each.tolist()) for each in near])
+
+
+def test_from_both_ends_of_a_valley_the_loss_comes_down_to_its_bottom(end: tuple[Floats, Floats]) -> None:
+    start, found = end
+    smooth = valley(seed=5, rugged=0.0)  # without the staircase
+    bottom = _loss_around(smooth, refined(smooth, TRUTH.tolist()))
+    assert _loss_around(smooth, start) > 1.2 * bottom
+    assert np.median([_loss_around(smooth, theta) for theta in found]) < 1.15 * bottom
+
+
+def test_from_both_ends_of_a_valley_the_refinement_moves_towards_the_truth(
+    end: tuple[Floats, Floats],
+) -> None:
+    start, found = end
+    assert abs(np.median(found, axis=0)[0] - TRUTH[0]) < 0.7 * abs(start[0] - TRUTH[0])
 
 
 def test_shaped_points_find_the_slopes_also_where_a_limit_cuts_them_off() -> None:

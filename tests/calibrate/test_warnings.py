@@ -175,7 +175,7 @@ def test_a_hold_out_with_the_lengths_of_a_fitted_trace_is_told() -> None:
     assert unseen_by_fit([others, again], [seen.source]) == SEEN_LENGTHS
     for traces, is_told in (((seen, *held_out), True), ((seen, held_out[1]), False)):
         verdict = verdict_text(replace(found, traces=traces), has_warnings=False)
-        assert ("held out, on lengths that were fitted)" in verdict) is is_told, verdict
+        assert ("held out, on lengths that were fitted;" in verdict) is is_told, verdict
     n = len(seen.source.trace)
     constant = seen.source.trace.with_columns(
         server_input_tokens=[50] * n, input_tokens=[50] * n, max_tokens=[9] * n

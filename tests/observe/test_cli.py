@@ -7,7 +7,9 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -122,7 +124,18 @@ def test_a_client_that_sets_the_pace_is_exit_1_only_when_strict(
     client = read_trace(tmp_path / "b").header.client
     assert client is not None
     assert client.limited
-    assert "send lag of the client, p99: " in (client.reason or "")
+    assert "CPU use of its core: " in (client.reason or "")
+
+
+def test_a_client_that_is_late_and_sends_at_the_rate_is_told_to_be_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("observe.result.summary_table.BOUNDS", {"own_lag_p99_us": -1})
+    with serving_in_thread() as server:
+        assert observe(server.url, "--rate", "50", "--num-requests", "3", stem=tmp_path / "a") == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("client "))
+    assert "sent the load at its pace, late by up to " in line
+    assert "ms (p99): own lag p99 " in line
 
 
 @pytest.mark.parametrize(
@@ -262,3 +275,18 @@ async def test_kill_9_leaves_a_trace_of_everything_finished(tmp_path: Path) -> N
     assert trace.events is not None
     assert len(trace.events) >= 6 * (len(trace) - 1)
     assert finished(trace) is False
+
+
+def test_https_to_a_port_that_speaks_http_names_the_cure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        url = f"https://127.0.0.1:{server.server_port}"
+        load = ["--rate", "5", "--num-requests", "2", "--output", str(tmp_path / "t")]
+        assert vtwin.main(["observe", "--url", url, *load]) == 4
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert "the port does not speak TLS, http:// instead of https:// may be meant" in capsys.readouterr().err

@@ -42,6 +42,25 @@ def test_a_client_beyond_one_bound_is_to_blame_by_its_name(
     assert reason == named
 
 
+@pytest.mark.parametrize("late", [ran(11_000), ran(loop_lag_us=11_000), ran(40_000, loop_lag_us=19_000)])
+def test_a_client_that_is_late_and_keeps_the_pace_did_not_limit_the_run(late: Progress) -> None:
+    plan = plan_of(every(1000, 200))
+    kept = sent([row * 1.0 for row in range(200)], 200)
+    kept.own_lag_us, kept.loop_lag = late.own_lag_us, late.loop_lag
+    assert limiting_bounds(plan, kept, cpu_frac=0.1) is None
+    behind = sent([row * 1.02 for row in range(200)], 200)
+    behind.own_lag_us, behind.loop_lag = late.own_lag_us, late.loop_lag
+    assert (limiting_bounds(plan, behind, cpu_frac=0.1) or "").startswith("rate differs from the schedule")
+
+
+def test_a_lag_limits_a_run_too_short_to_tell_its_pace_only_where_it_is_longer_than_a_gap() -> None:
+    late = ran(40_000)
+    assert limiting_bounds(plan_of(every(100_000, 20)), late, cpu_frac=0.1) is None
+    assert (limiting_bounds(plan_of(every(20_000, 20)), late, cpu_frac=0.1) or "").startswith(
+        "send lag of the client"
+    )
+
+
 UPTIME_NS = 5_900 * 10**9
 
 

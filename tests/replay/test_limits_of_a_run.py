@@ -11,7 +11,16 @@ import pytest
 
 import vtwin
 from replay import dump_config, load_config, simulate_trace
-from replay.twin.fitted_range import FittedRange, extrapolation_note, range_of
+from replay.twin.fitted_range import (
+    FittedRange,
+    extrapolation_note,
+    range_of,
+    range_of_run,
+    rate_of_each,
+    union,
+)
+from sim.cluster.config import ClusterConfig, Pool
+from sim.cluster.transfer.config import Disaggregation
 from tests.calibrate.known_servers import SERVER, workload
 from traces import select_rows, write_trace
 from traces.errors import ConfigError
@@ -98,3 +107,55 @@ def test_replay_and_run_say_it_on_stderr_and_in_the_warnings(
     assert len(said) == 1
     assert "load by a factor 1." in said[0]
     assert f"note: {said[0]}" in err
+
+
+def run_of(tmp_path: Path, capsys: pytest.CaptureFixture[str], rate: float, *more: str) -> list[str]:
+    """Return the notes of extrapolation that a run at a rate tells, by a twin that was fitted up to 8 requests/s."""
+    fitted = FittedRange(rate_per_s=(2.0, 8.0), concurrency=(1.0, 20.0))
+    (tmp_path / "twin.yaml").write_text(dump_config(replace(SERVER, fitted=fitted)))
+    asked = ["--rate", str(rate), "--num-requests", "400", "--prompt-tokens", "100", "--output-tokens", "10"]
+    assert vtwin.main(["run", "--config", str(tmp_path / "twin.yaml"), *asked, *more]) == 0
+    return [line for line in capsys.readouterr().err.splitlines() if "extrapolated" in line]
+
+
+def test_a_fleet_is_held_against_the_fit_of_one_server_by_its_fullest_instance(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet = ("--instances", "4", "--routing", "round-robin")
+    assert run_of(tmp_path, capsys, 28.0, *fleet) == []  # 7 requests/s each
+    (line,) = run_of(tmp_path, capsys, 64.0, *fleet)
+    assert "extrapolated beyond the fit, on the fullest instance: load by a factor 2." in line
+    (alone,) = run_of(tmp_path, capsys, 64.0)
+    assert "extrapolated beyond the fit: load by a factor 8." in alone
+
+
+def test_variants_are_told_once_of_the_furthest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (line,) = run_of(tmp_path, capsys, 20.0, "--set", "engine.max_num_seqs=1,2,64")
+    assert "extrapolated beyond the fit, in the furthest of 3 variants: load by a factor 2.5" in line
+
+
+def test_the_range_of_a_fleets_run_is_that_of_each_instance_together() -> None:
+    trace = simulate_trace(workload(240, rate=12, seed=1), SERVER)[0]
+    names = np.array(["a", "b", "c"], dtype=object)[np.arange(len(trace)) % 3]
+    fleet = trace.with_columns(instance=names)
+    parts = [range_of([select_rows(trace, names == name)], [None]) for name in "abc"]
+    assert range_of_run(fleet) == union(parts)
+    assert range_of_run(trace) == range_of([trace], [None])
+    few = trace.with_columns(instance=np.array([str(row // 2) for row in range(len(trace))], dtype=object))
+    alone = range_of_run(few).rate_per_s
+    assert alone is not None
+    assert alone[1] == pytest.approx(12 / 120, rel=0.2)  # two requests in a row are no rate of an instance
+
+
+def test_a_fleets_capacity_is_of_each_instance() -> None:
+    pools = (
+        replace(POOL, instances=2, role="prefill", name="p"),
+        replace(POOL, instances=3, role="decode", name="d"),
+    )
+    moves = Disaggregation(kv_bytes_per_token=1)
+    assert rate_of_each(12.0, None) == 12
+    assert rate_of_each(12.0, ClusterConfig(pools=(replace(POOL, instances=4),))) == 3
+    assert rate_of_each(12.0, ClusterConfig(pools=pools, disaggregation=moves)) == 6
+
+
+POOL = Pool(engine=SERVER.engine, latency=SERVER.latency)

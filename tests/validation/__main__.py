@@ -18,6 +18,7 @@ from tests.validation import (
     servers,
     silicon,
     silicon_profiled,
+    verdicts,
 )
 
 DEFAULT_DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
@@ -42,6 +43,7 @@ def main() -> None:
             "clusters",
             "fleet",
             "fleet-sizes",
+            "verdicts",
         ),
     )
     options = parser.parse_args()
@@ -60,6 +62,7 @@ def main() -> None:
             "operators": lambda: operators.table(options.data),
             "clusters": lambda: clusters.table(options.data, Path(work)),
             "profiled": lambda: silicon_profiled.table(options.data),
+            "verdicts": verdicts.table,
         }
         for name, make in tables.items():
             if options.only in (None, name):

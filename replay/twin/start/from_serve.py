@@ -111,6 +111,31 @@ def start_from_header(header: Header, *, name: str) -> Start:
     return start
 
 
+def merged(command: Start, header: Start) -> Start:
+    """Return what a command line and a trace's header say together: the command's flags, and what it leaves open.
+
+    Raises ConfigError where they contradict each other.
+    """
+    for section in ("engine", "hardware", "latency"):
+        written, said = getattr(command, section), getattr(header, section)
+        for key in written.keys() & said.keys():
+            if written[key] != said[key]:
+                raise ConfigError(
+                    f"{section}.{key}: got {_scalar(written[key])} in the command line, expected {_scalar(said[key])}, "
+                    f"which {header.origin} says"
+                )
+    return Start(
+        engine={**header.engine, **command.engine},
+        origin=f"{command.origin} and {header.origin}",
+        model=command.model,
+        hardware={**header.hardware, **command.hardware},
+        latency={**header.latency, **command.latency},
+        vllm_version=header.vllm_version,
+        notes=(*command.notes, *header.notes),
+        coefficients_notes=tuple(dict.fromkeys((*command.coefficients_notes, *header.coefficients_notes))),
+    )
+
+
 def twin_text(start: Start, *, gpu: str | None = None) -> tuple[str, tuple[str, ...]]:
     """Return the text of a TWIN.yaml, and the notes in it.
 
@@ -187,7 +212,10 @@ def _gaps(engine: Mapping[str, object], *, is_known: bool, has_hardware: bool) -
         yield f"max_model_len not given: {usual.max_model_len} assumed; vLLM takes the model's own"
     if engine.get("num_gpu_blocks", UNBOUNDED) == UNBOUNDED:
         place = "as many as the GPU leaves room for" if has_hardware else "unbounded"
-        yield f"num_gpu_blocks not given: {place}; vLLM logs it at start-up and says it in /metrics"
+        yield (
+            f"num_gpu_blocks not given: {place}; vLLM says it in /metrics: `vtwin calibrate` takes it from an observed "
+            "trace, --from-trace writes it here"
+        )
 
 
 def _latency(start: Start, gpu: str | None) -> list[str]:

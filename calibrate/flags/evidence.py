@@ -1,0 +1,83 @@
+"""What runs show of the server's flags, against the twin's: taken where nobody says them, else objected to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from calibrate.flags.learned import Learned, Observed
+from calibrate.flags.shown import SEATS, Shown
+from traces.errors import ConfigError
+
+if TYPE_CHECKING:
+    from replay import TwinConfig
+
+FAR_ABOVE = 1.25
+"""A limit of seats shows itself within a few: a twin with more seats than this times what ran is another server."""
+OVERLAP = 1.1
+"""A client may see one answer end after the next one began: so many more answers at once than seats are none."""
+
+
+def learned_of(sources: Sequence[Observed], config: TwinConfig) -> tuple[Learned, ...]:
+    """Return the flags that neither the twin's file nor a header says and that runs have shown.
+
+    Where several runs show a limit the largest counts; none where a run went beyond it.
+    """
+    if config.written is None:
+        return ()
+    found = []
+    for name in dict.fromkeys(each.name for _, each in _shown(sources)):
+        runs = [(source, each) for source, each in _shown(sources) if each.name == name]
+        limits = [(source, each) for source, each in runs if each.is_limit]
+        if name in config.written or not limits:
+            continue
+        source, limit = max(limits, key=lambda one: (one[1].most, one[1].is_servers))
+        if limit.most == max(each.most for _, each in runs):
+            origin = f"as {source.name} shows: {limit.how}"
+            found.append(Learned(name=name, value=limit.most, origin=origin))
+    return tuple(found)
+
+
+def contradictions_of(sources: Sequence[Observed], config: TwinConfig) -> tuple[tuple[Shown, str], ...]:
+    """Return what runs show that cannot be of a server with the twin's flags, each with a line that says it."""
+    found: dict[str, tuple[Shown, str]] = {}
+    for source, each in _shown(sources):
+        own = getattr(config.engine, each.name)
+        if each.name in found or not _contradicts(each, own):
+            continue
+        expected = f"{each.most}" if each.is_limit else f"at least {each.most}"
+        found[each.name] = (
+            each,
+            f"engine.{each.name}: got {own}, expected {expected}, by {source.name}: {each.how}",
+        )
+    return tuple(found.values())
+
+
+def check_shown(sources: Sequence[Observed], config: TwinConfig) -> None:
+    """Raise ConfigError where a server itself has shown another flag than the twin has.
+
+    What only a client has seen is no error: the report warns of it, and the twin is not trusted.
+    """
+    for each, line in contradictions_of(sources, config):
+        if each.is_servers:
+            raise ConfigError(f"{line}. Give the server's own, or go on with this one by --accept-flags")
+
+
+def _shown(sources: Sequence[Observed]) -> Iterator[tuple[Observed, Shown]]:
+    """Yield what runs show of flags that no header says."""
+    said = {
+        name
+        for name in {each.name for source in sources for each in source.shown}
+        if any(getattr(source.trace.header.server, name) is not None for source in sources)
+    }
+    for source in sources:
+        for each in source.shown:
+            if each.name not in said:
+                yield source, each
+
+
+def _contradicts(shown: Shown, own: int) -> bool:
+    """Return whether a server with ``own`` could not have shown this."""
+    if shown.most > (own if shown.is_servers else OVERLAP * own + 1):
+        return True
+    return shown.is_limit and own > (FAR_ABOVE if shown.name == SEATS else 1) * shown.most

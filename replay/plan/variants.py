@@ -89,7 +89,7 @@ def simulate_variant(variant: Variant, options: SimulationOptions) -> VariantRes
         max_concurrency=options.max_concurrency,
         simulates_rounds=twin.cluster is not None,
     )
-    done = simulated_of(trace, twin, pacing, options=options, points=POINTS)
+    done = simulated_of(trace, twin, pacing, options=options)
     simulated, simulation, fleet = done.trace, done.simulation, done.fleet
     summary = summarize(
         simulation, simulated, engine=twin.engine, slo_us=options.slo_us, measured=options.measured

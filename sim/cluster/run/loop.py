@@ -23,7 +23,7 @@ from sim.cluster.run.pipeline import (
     take_step,
 )
 from sim.cluster.run.planning import next_arrival_us, plan_dispatch
-from sim.cluster.run.snapshots import bring_all, see_signals
+from sim.cluster.run.snapshots import bring_all, see_signals, take_due_snapshots
 from sim.cluster.run.tables import Table, world_at
 from sim.cluster.run.world import FOREVER, World
 from sim.compile import engine_entry, part, phase
@@ -164,13 +164,19 @@ def handle(w: World, time_us: int, rank: int, subject: int) -> int:
     elif rank == CLIENT_GAVE_UP:
         answer = give_up(w, subject, time_us)
     else:
-        answer = look_around(w, time_us)
+        answer = look_around(w, time_us, rank)
     return answer
 
 
 @phase
-def look_around(w: World, time_us: int) -> int:
-    """Note what every instance has to do, for Python to start or stop some, or to let one fail."""
+def look_around(w: World, time_us: int, rank: int) -> int:
+    """Note what every instance has to do, for Python to start or stop some, or to let one fail.
+
+    Snapshots that are due by then come first: afterwards the instances are past their times.
+    """
+    last_due_us = time_us if rank > SNAPSHOT else time_us - 1
+    if not w.loop[0].is_coupled and not take_due_snapshots(w, last_due_us):
+        return ENGINE_NEEDS_ROOM
     if not bring_all(w, time_us):
         return ENGINE_NEEDS_ROOM
     see_loads(w, time_us)

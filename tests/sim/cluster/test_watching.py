@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from sim import Engine, Status
 from sim.cluster.client_plans import closed_loop
-from sim.cluster.routing.policies import LeastLoaded, RoundRobin, RoutingPolicy
+from sim.cluster.config import SnapshotIntervals
+from sim.cluster.routing.policies import LeastLoaded, RoundRobin, RoutingPolicy, Weighted
 from sim.cluster.run.prepare import ClusterWork
 from sim.cluster.simulation import simulate_cluster
 from sim.cluster.watching import Watch
@@ -27,17 +28,21 @@ def close_looks() -> Iterator[None]:
         yield
 
 
-@examples(15)
+@examples(30)
 @given(
     cases(model=any_model, impatient=True),
     st.integers(1, 3),
-    st.sampled_from([RoundRobin(), LeastLoaded()]),
+    st.sampled_from([RoundRobin(), LeastLoaded(), Weighted(), Weighted(scorers={"precise-prefix-cache": 1})]),
     st.booleans(),
+    st.sampled_from([0, 70, 500]),
 )
-def test_to_look_changes_nothing(case: Case, num_instances: int, policy: RoutingPolicy, waits: bool) -> None:
+def test_to_look_changes_nothing(
+    case: Case, num_instances: int, policy: RoutingPolicy, waits: bool, interval_us: int
+) -> None:
     plan = closed_loop(len(case.requests), concurrency=2, think_time_us=3) if waits else None
     work = ClusterWork(requests=case.requests, clients=plan)
-    config = alike(case, num_instances, routing=policy)
+    stale = SnapshotIntervals.every(interval_us)
+    config = alike(case, num_instances, routing=policy, snapshot_interval_us=stale)
     seen = simulate_cluster(work, config, record="spans", points=7)
     assert_same_run(seen, simulate_cluster(work, config, record="spans"))
     assert seen.over_time is not None

@@ -201,13 +201,12 @@ class VllmEngine:
     def add(self, number: int) -> None:
         """Hand a request to the scheduler, or reject it as the API server would."""
         row, settings, outcome = self.rows[number], self.settings, self.outcomes[number]
+        if self.is_refused(number):
+            outcome.status = "rejected"
+            return
         prompt, max_tokens = prompt_token_ids(row, number), row["output_len"]
         if settings["frontend"] == "openai":
-            longest = settings["max_model_len"]
-            if not 0 < len(prompt) < longest or max_tokens > longest:
-                outcome.status = "rejected"
-                return
-            max_tokens = min(max_tokens, longest - len(prompt))
+            max_tokens = min(max_tokens, settings["max_model_len"] - len(prompt))
         outcome.max_tokens = max_tokens
         hasher = None
         if settings["enable_prefix_caching"]:
@@ -230,9 +229,15 @@ class VllmEngine:
         )
         self.scheduler.add_request(request)
 
+    def is_refused(self, number: int) -> bool:
+        """Return whether the API server refuses a request: the scheduler never hears of it."""
+        row, longest = self.rows[number], self.settings["max_model_len"]
+        fits = 0 < len(prompt_token_ids(row, number)) < longest and row["output_len"] <= longest
+        return bool(self.settings["frontend"] == "openai" and not fits)
+
     def add_arrived(self, now_us: int) -> None:
-        """Add everybody who has arrived by now, in the trace's order."""
-        while not self.all_added and self.next_arrival_us <= now_us:
+        """Add everybody who has arrived by now, in the trace's order, and who comes next if that is refused."""
+        while not self.all_added and (self.next_arrival_us <= now_us or self.is_refused(self.num_added)):
             self.add(self.num_added)
             self.num_added += 1
 

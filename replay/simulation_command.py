@@ -184,9 +184,7 @@ class Simulated:
     requests: Requests | None
 
 
-def simulated_of(
-    trace: Trace, twin: TwinConfig, pacing: Pacing, *, options: SimulationOptions
-) -> Simulated:
+def simulated_of(trace: Trace, twin: TwinConfig, pacing: Pacing, *, options: SimulationOptions) -> Simulated:
     """Return a trace simulated, with its tokens' times where they are wanted."""
     import numpy as np
 

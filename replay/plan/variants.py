@@ -14,7 +14,7 @@ from replay.cluster.infrastructure import InfrastructureSummary, summarize_infra
 from replay.cluster.lives import most_at_once
 from replay.plan.side_by_side import mark_unanswered, side_by_side, unanswered_lines
 from replay.simulation_command import SimulationOptions, judge, simulated_of
-from replay.timeline.watch import POINTS, Usage, watched
+from replay.timeline.watch import Usage, watched
 from replay.timeline.watch_fleet import watched_fleet
 from replay.trace.distribution import Distribution
 from replay.trace.pacing import pacing_of, waits_for_answers

@@ -93,8 +93,8 @@ def model_of(file: StepTableFile, *, origin: str = "", **given: Decimal | float)
     coefficients.setdefault("step", file.step_us)
     _check_terms(file, coefficients)
     return Profiled(
-        **file.tables,
-        **coefficients,  # type: ignore[arg-type]  # names and kinds were checked above
+        **file.tables,  # type: ignore[arg-type]  # names and kinds were checked above
+        **coefficients,  # type: ignore[arg-type]  # likewise
         tp=_number(file.about.get("tp"), 1),
         num_collectives=_runs(file).get(COLLECTIVE, 0.0),
         parts=_parts(file),

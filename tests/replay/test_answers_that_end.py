@@ -9,9 +9,9 @@ from replay.trace.requests import UNKNOWN_LIMIT, ends_by_itself, requests_from_t
 from replay.trace.simulate import simulate_trace
 from replay.twin.config import TwinConfig
 from sim import Blackbox, EngineConfig
+from tests.traces.made import small_trace
 from traces import Trace
 from traces.tables.cells import cells_where
-from tests.traces.made import small_trace
 
 UNKNOWN = -1
 
@@ -58,7 +58,12 @@ def test_an_answer_ends_by_itself_if_its_reason_or_its_limit_says_so(name: str) 
 
 
 def test_where_every_answer_is_as_long_as_it_may_be_nothing_is_told_to_the_engine() -> None:
-    assert requests_from_trace(ending([(9, 9, "length", "ok"), (4, UNKNOWN, "", "ok")]), block_size=16).max_tokens is None
+    assert (
+        requests_from_trace(
+            ending([(9, 9, "length", "ok"), (4, UNKNOWN, "", "ok")]), block_size=16
+        ).max_tokens
+        is None
+    )
 
 
 def test_the_replay_of_answers_that_stop_takes_a_decode_more_and_says_that_they_stopped() -> None:

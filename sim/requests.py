@@ -27,6 +27,10 @@ class Status(IntEnum):
     TIMEOUT = 5
 
 
+UNKNOWN_LIMIT = 1 << 30
+"""``max_tokens`` of a request that ended by itself where nobody says what it was allowed: the model's length ends it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requests:
     """n requests as columns of int64, in the caller's order (ties in time go to the lower row).
@@ -40,8 +44,9 @@ class Requests:
     ``deadline_us``: when its client gives up unless it has seen its last token, -1 never; None: nobody does. In a
     closed loop a request that a completion releases has as long from its arrival as from ``arrival_us`` here; under a
     cap the time stays.
-    ``max_tokens``: how many it may generate, -1 as many as it will; None: all as many as they will. One that may
-    generate more ends by itself, at an EOS token, which an async scheduler sees one step too late.
+    ``max_tokens``: how many it may generate, ``UNKNOWN_LIMIT`` and more where nobody knows; None: all as many as they
+    will. One that may generate more than it does ends by itself, at an EOS token, which an async scheduler sees one
+    step too late. The front end refuses by it where it is known.
     ``is_guided``: the answer is held to a grammar. ``encoder_tokens``: the prompt's tokens that an encoder makes.
     ``adapter``: LoRA adapters as dense integers 0..A-1, -1 none. All three cost time only where the engine's settings
     say so, and None is nobody.

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.trace.prefix_hashes import prefix_hashes
-from sim.requests import Requests
+from sim.requests import UNKNOWN_LIMIT, Requests
 from traces import TraceError, prompt_tokens, send_or_arrival_us
 from traces.priorities import priorities
 
@@ -45,10 +45,6 @@ def requests_from_trace(
         encoder_tokens=_encoder_tokens(trace),
         adapter=_adapter(trace),
     )
-
-
-UNKNOWN_LIMIT = 1 << 30
-"""Where a request that ended by itself would have ended otherwise, if nobody says: at the model's longest sequence."""
 
 
 def ends_by_itself(trace: Trace) -> NDArray[np.bool_]:

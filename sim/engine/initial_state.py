@@ -16,7 +16,7 @@ from sim.engine.log import BINS_PER_DOUBLING, NUM_BINS
 from sim.engine.optional import batching, blis
 from sim.latency.model import LatencyModel
 from sim.policies import age_weight_per_us, urgency
-from sim.requests import Int64s, Requests
+from sim.requests import UNKNOWN_LIMIT, Int64s, Requests
 from sim.versions import rules_of
 
 RESUMABLE_UNBOUNDED_BLOCKS = 1 << 20
@@ -248,19 +248,17 @@ def request_records(requests: Requests, config: EngineConfig, latency: LatencyMo
     ):
         first[name] = dt.NEVER
     rows = first.repeat(len(requests))  # row by row: to fill column by column takes three times as long
-    prompt, asked = requests.prompt_tokens, requests.output_tokens
-    refused = (prompt < 1) | (asked < 1)
+    prompt, output = requests.prompt_tokens, requests.output_tokens
+    refused = (prompt < 1) | (output < 1)
     if config.frontend == "openai":
-        refused |= (prompt >= config.max_model_len) | (asked > config.max_model_len)
-        max_tokens = np.minimum(asked, config.max_model_len - prompt)
-    else:
-        max_tokens = asked
+        refused |= (prompt >= config.max_model_len) | (_asked_tokens(requests) > config.max_model_len)
+        output = np.minimum(output, config.max_model_len - prompt)
     if config.compatibility == "blis":
-        refused |= blis.refused_on_arrival(config, prompt_tokens=prompt, output_tokens=asked)
+        refused |= blis.refused_on_arrival(config, prompt_tokens=prompt, output_tokens=requests.output_tokens)
     rows["status"] = np.where(refused, dt.REJECTED, dt.PENDING)
     rows["num_tokens"] = rows["num_prompt_tokens"] = prompt
     rows["max_total_tokens"] = np.maximum(
-        prompt + 1, np.minimum(prompt + max_tokens, blis.longest_sequence(config))
+        prompt + 1, np.minimum(prompt + output, blis.longest_sequence(config))
     )
     rows["urgency"] = urgency(config, priority=requests.priority, prompt_tokens=prompt)
     rows["urgency"] += age_weight_per_us(config) * requests.arrival_us
@@ -271,6 +269,14 @@ def request_records(requests: Requests, config: EngineConfig, latency: LatencyMo
     rows["hash_start"] = requests.hash_offsets[:-1]
     rows["num_hashes"] = np.diff(requests.hash_offsets)
     return rows
+
+
+def _asked_tokens(requests: Requests) -> Int64s:
+    """Return how many tokens each request asks for, int64: its ``max_tokens`` where that is known."""
+    if requests.max_tokens is None:
+        return requests.output_tokens
+    known = requests.max_tokens < UNKNOWN_LIMIT
+    return np.maximum(requests.output_tokens, np.where(known, requests.max_tokens, 0))
 
 
 def length_limits(requests: Requests, config: EngineConfig) -> NDArray[np.int32] | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from replay.trace.requests import UNKNOWN_LIMIT, ends_by_itself, requests_from_trace
+from replay.trace.requests import ends_by_itself, requests_from_trace
 from replay.trace.simulate import simulate_trace
 from replay.twin.config import TwinConfig
 from sim import Blackbox, EngineConfig
+from sim.requests import UNKNOWN_LIMIT
 from tests.traces.made import small_trace
 from traces import Trace
 from traces.tables.cells import cells_where

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sim.cluster.events import EventRank, drop_next, plan
-from sim.cluster.run.departures import hear
+from sim.cluster.run.departures import hear, leave_admitted
 from sim.cluster.run.handoff import end_transfers, hear_of_prefill, release_unasked
 from sim.cluster.run.instances import see_loads
 from sim.cluster.run.lockstep import run_ranks
@@ -14,6 +14,8 @@ from sim.cluster.run.pipeline import (
     NEEDS_OPERATION,
     NUM_KINDS,
     OF_PREFILL,
+    REFUSAL,
+    REFUSED,
     admit_or_reject,
     arrive,
     dispatch_next,
@@ -131,6 +133,9 @@ def take_snapshot(w: World, time_us: int) -> int:
 @phase
 def hear_of_step(w: World, request: int, kind: int, time_us: int) -> None:
     """Let the gateway know what a step has brought a request."""
+    if kind == REFUSAL:
+        leave_admitted(w, request, REFUSED, time_us)
+        return
     if kind >= OF_PREFILL:
         hear_of_prefill(w, request, kind - OF_PREFILL, time_us)
         return

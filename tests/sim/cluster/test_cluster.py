@@ -161,6 +161,25 @@ def test_a_cap_over_one_is_the_engine_s_own(case: Case, most: int) -> None:
     assert_same_outcomes(ours.outcomes, theirs.outcomes)
 
 
+def test_a_refusal_lets_the_next_one_go_after_the_answers_that_came_before_it() -> None:
+    """Two may be under way; the second is refused after 500 µs, and the first has its answer long before."""
+    requests = Requests(
+        arrival_us=np.zeros(4, np.int64),
+        prompt_tokens=np.array([8, 900, 8, 8]),
+        output_tokens=np.full(4, 1),
+        priority=np.zeros(4, np.int64),
+        hash_offsets=np.zeros(5, np.int64),
+        hash_ids=np.zeros(0, np.int64),
+    )
+    engine = EngineConfig(max_model_len=256, num_gpu_blocks=100, async_scheduling=False)
+    pool = Pool(engine=engine, latency=Blackbox(alpha1=0.5, beta0=10))
+    work = ClusterWork(requests=requests, clients=capped(requests.arrival_us, max_concurrency=2))
+    ours = simulate_cluster(work, ClusterConfig(pools=(pool,))).outcomes
+    assert_same_outcomes(ours, simulate(requests, engine, pool.latency, max_concurrency=2).outcomes)
+    assert ours.arrival_us.tolist() == [0, 0, 14, 28]
+    assert ours.queued_us[1] == 450
+
+
 def some_requests(
     number: int, *, per_s: float, prompt: int = 200, output: int = 40, seed: int = 1
 ) -> Requests:

@@ -28,7 +28,7 @@ class Status(IntEnum):
 
 
 UNKNOWN_LIMIT = 1 << 30
-"""``max_tokens`` of a request that ended by itself where nobody says what it was allowed: the model's length ends it."""
+"""``max_tokens`` of a request that ended by itself where nobody says what it was allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -234,7 +234,7 @@ def _take_back_joins(state: State) -> None:
     """Let nobody wait, as if none of the requests had been told to join yet."""
     queues = state.engine["queues"]
     queues["first_pending"] = queues["last_pending"] = NEVER
-    queues["num_added"] = queues["num_deadlines"] = 0
+    queues["num_added"] = queues["num_deadlines"] = queues["num_fingers"] = 0
     state.deadlines[:] = 0
     state.requests["next_waiting"] = state.requests["previous_waiting"] = NEVER
 

@@ -221,6 +221,9 @@ QUEUES = np.dtype(
         ("first_pending", np.int64),  # not yet due, a list by (queued_us, order of coming); NEVER when empty
         ("last_pending", np.int64),  # its end, worthless when it is empty
         ("num_added", np.int64),  # to that list
+        ("num_pending_passed", np.int64),  # by those that joined it since ``State.fingers`` were placed
+        ("first_finger", np.int64),
+        ("num_fingers", np.int64),  # the end of those in use
         ("num_joined", np.int64),  # how many of those have gone on to the waiting queue
         ("num_deadlines", np.int64),  # how many of `deadlines` are filled
         ("num_deadlines_taken", np.int64),  # how many of those have passed, or matter no more
@@ -232,6 +235,7 @@ QUEUES = np.dtype(
         ("num_free_slots", np.int64),
         ("num_free_blocks", np.int64),
         ("num_keys", np.int64),  # of the hash table, in use
+        ("num_cache_changes", np.int64),  # contents that came or went since a router last looked
         ("has_finished_ids", np.int64),
         ("head_is_blocked", np.int64),  # the head did not fit and nothing has been freed since
         ("is_blocked", np.int64),  # nothing can run until another request arrives

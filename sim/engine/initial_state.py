@@ -60,6 +60,9 @@ RULES = (
 
 FIRST_LOG_LENGTH = 4096
 
+NUM_FINGERS = 1024
+"""Of ``State.fingers``: among a million requests that wait to join, one passes some five hundred."""
+
 LONGEST_JUMP = 4096
 """Steps taken at once at most; a longer run of equal steps takes several jumps."""
 
@@ -115,9 +118,11 @@ def first_state(
         blocks=_new_blocks(num_blocks),
         block_table=np.zeros((seats, width), np.uint32),
         free_slots=np.arange(seats, dtype=np.int64)[::-1].copy(),
+        fingers=np.zeros(NUM_FINGERS, np.int64),
         length_limit=np.zeros(0, np.int32),
         hash_ids=hash_ids.astype(np.int32),
         hashes=st.records(num_hashes + 1, dt.HASH),
+        cache_log=np.zeros(0, np.int32),
         cpu_slots=_new_cpu_slots(config.num_cpu_blocks if has_tier else 0),
         cpu_slot_of_key=np.zeros(num_hashes + 1 if has_tier else 0, np.uint32),
         hit_blocks=np.zeros(width, np.uint32),

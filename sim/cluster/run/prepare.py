@@ -75,6 +75,10 @@ SEES_KV = ("kv-utilization", "load-balance")
 SEES_QUEUES = ("queue-depth", "running-requests", "load-aware", "vllm-dp")
 
 
+CACHE_LOG_LENGTH = 8192
+"""Of an engine's log of contents that came or went: after more of them all contents are looked at."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterWork:
     """What a cluster is given: requests, and what decisions may know of them; columns of int64, -1 where absent.
@@ -134,6 +138,8 @@ def new_world(
     )
     if config.moves_kv:
         states = connected(states, config, transfers)
+    if sees_stale_caches(loop):
+        states = [state._replace(cache_log=np.zeros(CACHE_LOG_LENGTH, np.int32)) for state in states]
     engines = table_of(states)
     loop["run_address"] = address_of_run() if runs_engines else 0
     fleet = new_fleet(
@@ -477,10 +483,15 @@ def new_journeys(requests: Requests) -> Records:
     return first.repeat(len(requests))  # row by row: to fill column by column takes three times as long
 
 
+def sees_stale_caches(loop: Records) -> bool:
+    """Return whether routers see prefix caches as they were at the last snapshot."""
+    return bool(loop["sees_caches"][0] and loop["cache_interval_us"][0] > 0)
+
+
 def new_cache_snapshot(loop: Records, num_instances: int, requests: Requests) -> NDArray[np.int8]:
     """Return what instances have cached: nothing; no rows where caches are seen as they are."""
-    is_stale = loop["sees_caches"][0] and loop["cache_interval_us"][0] > 0
-    return np.zeros((num_instances, int(requests.hash_ids.max(initial=-1)) + 1 if is_stale else 0), np.int8)
+    num_keys = int(requests.hash_ids.max(initial=-1)) + 1 if sees_stale_caches(loop) else 0
+    return np.zeros((num_instances, num_keys), np.int8)
 
 
 def empty_table() -> RequestTable:

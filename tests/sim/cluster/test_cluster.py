@@ -180,6 +180,21 @@ def test_a_refusal_lets_the_next_one_go_after_the_answers_that_came_before_it() 
     assert ours.queued_us[1] == 450
 
 
+@pytest.mark.parametrize("order", ["drawn", "falling"])
+def test_thousands_that_join_in_another_order_than_they_come_join_as_in_the_engine(order: str) -> None:
+    """All come at once, the front end takes 0 to 900 µs over each: the list of who is to join is searched by places."""
+    rng = np.random.default_rng(5)
+    prompt = rng.integers(1, 900, 6000)
+    requests = replace(some_requests(6000, per_s=1e9), arrival_us=np.sort(rng.integers(0, 40, 6000)))
+    prompt = prompt if order == "drawn" else np.sort(prompt)[::-1]
+    requests = replace(requests, prompt_tokens=prompt, output_tokens=np.full(6000, 2))
+    pool = Pool(
+        engine=EngineConfig(max_num_seqs=64, num_gpu_blocks=4000), latency=Blackbox(alpha1=1, beta0=3)
+    )
+    ours = simulate_cluster(ClusterWork(requests=requests), ClusterConfig(pools=(pool,)))
+    assert_same_outcomes(ours.outcomes, simulate(requests, pool.engine, pool.latency).outcomes)
+
+
 def some_requests(
     number: int, *, per_s: float, prompt: int = 200, output: int = 40, seed: int = 1
 ) -> Requests:

@@ -43,7 +43,7 @@ from sim.engine import dtypes as dt
 """What a handler, or the loop, says: the event's work is done, or what Python has to do first."""
 
 NUM_KINDS = 7
-"""Of what a gateway hears of a request: first token, completion, its client gave up; those of its prefill; a REFUSAL."""
+"""Of what a gateway hears of a request: first token, completion, its client gave up; so of its prefill; a REFUSAL."""
 
 OF_PREFILL = 3
 """The first of those of its prefill."""

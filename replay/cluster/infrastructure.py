@@ -48,7 +48,8 @@ class InfrastructureSummary(TypedDict):
     """What instances stood on, and what it cost.
 
     ``cost``: of nodes where pools stand on nodes with a price, of GPU-hours elsewhere; None where any part has no
-    price, ``unpriced`` names those if others have one. ``num_failures``: of instances; ``down_frac``: share of the instances' time in which they were down. ``scaling``: every change of size.
+    price, ``unpriced`` names those if others have one. ``num_failures``: of instances. ``down_frac``: share of the
+    instances' time in which they were down. ``scaling``: every change of size.
     """
 
     gpu_hours: float

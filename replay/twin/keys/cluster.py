@@ -302,8 +302,8 @@ CLUSTER_KEYS: tuple[Key, ...] = (
         path="cluster.disaggregation.contention",
         kind="boolean",
         default="true",
-        meaning="Whether transfers share their links, max-min fairly: the tightest link sets the rate of those on it, what "
-        "they leave elsewhere goes to others. false: each transfer has the whole bandwidth.",
+        meaning="Whether transfers share their links, max-min fairly: the tightest link sets the rate of those on it, "
+        "what they leave elsewhere goes to others. false: each transfer has the whole bandwidth.",
     ),
     Key(
         path="cluster.disaggregation.kv_bytes_per_token",

@@ -260,6 +260,8 @@ def _usage_line(error: click.ClickException) -> str:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "vtwin"
     message = error.format_message()
+    if isinstance(error, click.NoSuchOption):
+        message = _with_own_way(error)
     for theirs, our_own in CLICK_MESSAGES.items():
         message = re.sub(theirs, our_own, message)
     options = [] if context is None else [each.name for each in context.command.params]
@@ -280,6 +282,15 @@ def _cure(message: str, options: Collection[str | None]) -> str:
     if is_list and name in SWEPT and "sweep" in options:
         return f"; one run per value: --sweep {SWEPT[name]}{value} in place of --{name}"
     return ""
+
+
+def _with_own_way(error: click.NoSuchOption) -> str:
+    """Return the line for an option that a command lacks: with vtwin's own way, where it is another tool's flag."""
+    from replay.twin.start.other_flags import own_way
+
+    parameters = [] if error.ctx is None else error.ctx.command.params
+    found = own_way(error.option_name, {name for each in parameters for name in each.opts})
+    return error.format_message() if found is None else f"No such option '{error.option_name}': {found}."
 
 
 def _complain(line: str, arguments: Sequence[str], *, code: int) -> int:

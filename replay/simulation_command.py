@@ -184,14 +184,8 @@ class Simulated:
     requests: Requests | None
 
 
-def simulated_of(
-    trace: Trace, twin: TwinConfig, pacing: Pacing, *, options: SimulationOptions, points: int | None = None
-) -> Simulated:
-    """Return a trace simulated, with its tokens' times where they are wanted.
-
-    ``points``: how often to look at a cluster's instances, at least; None: as often as the JSON has it, or not at all
-    where nobody asks for it and to look is not free.
-    """
+def simulated_of(trace: Trace, twin: TwinConfig, pacing: Pacing, *, options: SimulationOptions) -> Simulated:
+    """Return a trace simulated, with its tokens' times where they are wanted."""
     import numpy as np
 
     from replay.trace.pacing import paced_requests
@@ -217,18 +211,13 @@ def simulated_of(
         from replay.cluster.simulate import simulate_fleet
 
         decides = options.decisions is not None or options.counterfactual is not None
-        # A snapshot that is due before a look is taken after it, and sees what the instances did meanwhile.
-        delays = twin.cluster.snapshot_interval_us
-        is_free = not max(delays.queue, delays.kv, delays.cache)
-        if points is None and (is_free or options.as_json or options.report is not None):
-            points = POINTS
         fleet = simulate_fleet(
             trace,
             twin.cluster,
             pacing,
             record=record,
             records_decisions=decides,
-            points=points,
+            points=POINTS,
             until_us=options.horizon_us,
         )
         simulated, simulation = fleet.trace, fleet.simulation

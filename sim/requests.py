@@ -27,12 +27,16 @@ class Status(IntEnum):
     TIMEOUT = 5
 
 
+UNKNOWN_LIMIT = 1 << 30
+"""``max_tokens`` of a request that ended by itself where nobody says what it was allowed."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requests:
     """n requests as columns of int64, in the caller's order (ties in time go to the lower row).
 
     ``arrival_us``: when the request reaches the server; need not be sorted.
-    ``prompt_tokens``: prefix included. ``output_tokens``: how many it will generate (``max_tokens``, no early stop).
+    ``prompt_tokens``: prefix included. ``output_tokens``: how many it will generate.
     ``priority``: lower is more urgent, read only by ``scheduling_policy: priority``.
     ``hash_ids``: the content of request r's leading full KV blocks as dense integers 0..H-1,
     ``hash_ids[hash_offsets[r] : hash_offsets[r + 1]]``; equal ids mean equal tokens up to that block's end.
@@ -40,6 +44,9 @@ class Requests:
     ``deadline_us``: when its client gives up unless it has seen its last token, -1 never; None: nobody does. In a
     closed loop a request that a completion releases has as long from its arrival as from ``arrival_us`` here; under a
     cap the time stays.
+    ``max_tokens``: how many it may generate, ``UNKNOWN_LIMIT`` and more where nobody knows; None: all as many as they
+    will. One that may generate more than it does ends by itself, at an EOS token, which an async scheduler sees one
+    step too late. The front end refuses by it where it is known.
     ``is_guided``: the answer is held to a grammar. ``encoder_tokens``: the prompt's tokens that an encoder makes.
     ``adapter``: LoRA adapters as dense integers 0..A-1, -1 none. All three cost time only where the engine's settings
     say so, and None is nobody.
@@ -52,6 +59,7 @@ class Requests:
     hash_offsets: Int64s
     hash_ids: Int64s
     deadline_us: Int64s | None = None
+    max_tokens: Int64s | None = None
     is_guided: NDArray[np.bool_] | None = None
     encoder_tokens: Int64s | None = None
     adapter: Int64s | None = None
@@ -73,6 +81,7 @@ class Requests:
             hash_offsets=offsets,
             hash_ids=self.hash_ids[places],
             deadline_us=None if self.deadline_us is None else self.deadline_us[rows],
+            max_tokens=None if self.max_tokens is None else self.max_tokens[rows],
             is_guided=None if self.is_guided is None else self.is_guided[rows],
             encoder_tokens=None if self.encoder_tokens is None else self.encoder_tokens[rows],
             adapter=None if self.adapter is None else self.adapter[rows],

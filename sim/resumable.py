@@ -12,6 +12,7 @@ from sim.engine.control import abort_request, hold_requests, join_requests
 from sim.engine.dtypes import ABORTED, FINISHED, NEVER
 from sim.engine.initial_state import (
     first_state,
+    length_limits,
     longer,
     longer_hashes,
     request_records,
@@ -107,6 +108,7 @@ class Engine:
         state.requests[first:needed] = rows
         state.taken_in_us[first:needed] = NEVER
         engine["queues"]["num_requests"] = needed
+        self._add_length_limits(requests, first)
         self._add_traits(requests, first)
         by_deadline = self._add_deadlines(requests, first)
         order = np.argsort(rows["queued_us"], kind="stable") + first
@@ -118,6 +120,19 @@ class Engine:
             return {}
         names = ("token_us", "next_decode_step", "skipped")
         return {name: longer(getattr(self._state, name), capacity) for name in names}
+
+    def _add_length_limits(self, requests: Requests, first: int) -> None:
+        """Note how long the requests from number ``first`` on may become, where that is longer than they will."""
+        state, limits = self._state, length_limits(requests, self._config)
+        if limits is None and len(state.length_limit) == 0:
+            return
+        known = state.length_limit
+        if len(known) < len(state.requests):
+            known = state.requests["max_total_tokens"].astype(np.int32)
+            known[: len(state.length_limit)] = state.length_limit
+        own = state.requests["max_total_tokens"][first : first + len(requests)]
+        known[first : first + len(requests)] = own if limits is None else np.maximum(own, limits)
+        self._state = state._replace(length_limit=known)
 
     def _add_traits(self, requests: Requests, first: int) -> None:
         """Note what costs time beyond lengths, if the settings ask for it, of the requests from number ``first`` on."""
@@ -166,14 +181,17 @@ class Engine:
         hash_ids: Sequence[int] = (),
         deadline_us: int | None = None,
         is_guided: bool = False,
+        max_tokens: int | None = None,
     ) -> int:
         """Add a request that arrives at ``arrival_us``, not before the time advanced to; return its number.
 
         The number may be that of a request that was forgotten. ``hash_ids``: the content of its leading full blocks as
         dense integers that the caller handed out.
-        ``deadline_us``: when its client gives up. ``is_guided``: a grammar holds its answer.
+        ``deadline_us``: when its client gives up. ``is_guided``: a grammar holds its answer. ``max_tokens``: how many
+        tokens it may generate, where it ends by itself before.
         """
-        number = self._free_number() if deadline_us is None and not is_guided else None
+        is_plain = deadline_us is None and not is_guided and max_tokens is None
+        number = self._free_number() if is_plain else None
         start = self._store_hashes(np.asarray(hash_ids, np.int64), number)
         request = Requests(
             arrival_us=np.array([arrival_us], np.int64),
@@ -184,6 +202,7 @@ class Engine:
             hash_ids=NO_HASH_IDS,  # they are in place
             deadline_us=None if deadline_us is None else np.array([deadline_us], np.int64),
             is_guided=np.array([True]) if is_guided else None,
+            max_tokens=None if max_tokens is None else np.array([max_tokens], np.int64),
         )
         if number is None:
             number = int(self._state.engine.queues.num_requests[0])
@@ -196,8 +215,8 @@ class Engine:
     def forget(self, request: int) -> None:
         """Let go of a request that has left, whose tokens were taken: its number goes to another later.
 
-        So an engine that runs for days keeps as many rows as it has had requests at a time. With priorities, deadlines
-        or traits, or where steps are recorded, every request keeps its row.
+        So an engine that runs for days keeps as many rows as it has had requests at a time. With priorities, deadlines,
+        traits or ends before max_tokens, or where steps are recorded, every request keeps its row.
         """
         state = self._state
         is_over = FINISHED <= state.requests[request].status <= ABORTED
@@ -207,7 +226,7 @@ class Engine:
     def _free_number(self) -> int | None:
         """Return the number of a forgotten request that no step under way can still name, None without one."""
         state = self._state
-        if not self._forgotten or len(state.deadline_us) or len(state.traits):
+        if not self._forgotten or len(state.deadline_us) or len(state.traits) or len(state.length_limit):
             return None
         number, num_steps = next(iter(self._forgotten.items()))
         if int(state.engine[0].totals.num_steps) - num_steps <= 2 * len(state.batches):

@@ -24,6 +24,7 @@ from sim.records.results import (
     batch_sizes_of,
     cut_off,
     step_times_of,
+    step_tokens_of,
     totals_of,
 )
 from sim.records.steps import Step
@@ -65,6 +66,13 @@ class Simulation(Totals):
         """Return how many steps had how many requests, empty steps not counted; needs any record but "none"."""
         return batch_sizes_of(self.written.state)
 
+    def step_tokens(self) -> Histogram:
+        """Return how many steps computed how many tokens, empty steps not counted; needs any record but "none".
+
+        Exact below 512 tokens; larger steps within 0.2 %.
+        """
+        return step_tokens_of(self.written.state)
+
     def step_times(self) -> Histogram:
         """Return how many steps took how many µs, empty steps not counted; needs any record but "none".
 
@@ -84,7 +92,7 @@ class Simulation(Totals):
 def _check(requests: Requests) -> None:
     """Raise InvalidConfig when columns differ in length or name hashes that are not there."""
     n = len(requests)
-    for name in ("prompt_tokens", "output_tokens", "priority", "deadline_us"):
+    for name in ("prompt_tokens", "output_tokens", "priority", "deadline_us", "max_tokens"):
         if getattr(requests, name) is not None and len(getattr(requests, name)) != n:
             raise InvalidConfig(f"requests.{name}: got {len(getattr(requests, name))} values, expected {n}")
     if len(requests.hash_offsets) != n + 1:
@@ -226,7 +234,7 @@ def _take_back_joins(state: State) -> None:
     """Let nobody wait, as if none of the requests had been told to join yet."""
     queues = state.engine["queues"]
     queues["first_pending"] = queues["last_pending"] = NEVER
-    queues["num_added"] = queues["num_deadlines"] = 0
+    queues["num_added"] = queues["num_deadlines"] = queues["num_fingers"] = 0
     state.deadlines[:] = 0
     state.requests["next_waiting"] = state.requests["previous_waiting"] = NEVER
 

@@ -66,6 +66,8 @@ def train(
             "gpu": gpu.name,
             "tp": wanted.tp,
             "pp": wanted.pp,
+            "gpus_per_node": wanted.gpus_per_node,
+            "grouped_queries": wanted.shape.attention.num_kv_heads < wanted.shape.attention.num_heads,
             "warnings": list(warnings),
             "components": [_component(each) for each in made.components],
         },

@@ -52,6 +52,16 @@ def train(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     ],
     tp: Annotated[int, typer.Option(metavar="N", min=1, help="GPUs that share each layer.")] = 1,
     pp: Annotated[int, typer.Option(metavar="N", min=1, help="Pipeline stages that a batch passes.")] = 1,
+    gpus_per_node: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="With more GPUs than that (tp x pp), stages send over the network between nodes, where the profile "
+            "measured it. Default: all in one node.",
+            show_default=False,
+        ),
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="The served model, as the profile of CPU costs names it."),
@@ -104,6 +114,7 @@ def train(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         gpu=gpu,
         tp=tp,
         pp=pp,
+        gpus_per_node=gpus_per_node,
         served_model=model,
         vllm_version=vllm_version,
     )

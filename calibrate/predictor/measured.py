@@ -50,14 +50,23 @@ class OperatorTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a profile is read for. ``served_model``: as CPU overhead profiles name it; ``vllm_version``: of tables."""
+    """What a profile is read for. ``served_model``: as CPU overhead profiles name it; ``vllm_version``: of tables.
+
+    ``gpus_per_node`` None: all GPUs are in one.
+    """
 
     shape: ModelShape
     gpu: str
     tp: int
     pp: int = 1
+    gpus_per_node: int | None = None
     served_model: str | None = None
     vllm_version: str | None = None
+
+    @property
+    def has_several_nodes(self) -> bool:
+        """Whether the GPUs do not fit into one node, so that stages may talk over the network."""
+        return self.gpus_per_node is not None and self.tp * self.pp > self.gpus_per_node
 
 
 def operator_table(

@@ -47,12 +47,14 @@ class ScalingStep(TypedDict):
 class InfrastructureSummary(TypedDict):
     """What instances stood on, and what it cost.
 
-    ``cost``: of nodes where pools stand on nodes with a price, of GPU-hours elsewhere. ``num_failures``: of instances;
-    ``down_frac``: share of the instances' time in which they were down. ``scaling``: every change of size.
+    ``cost``: of nodes where pools stand on nodes with a price, of GPU-hours elsewhere; None where any part has no
+    price, ``unpriced`` names those if others have one. ``num_failures``: of instances. ``down_frac``: share of the
+    instances' time in which they were down. ``scaling``: every change of size.
     """
 
     gpu_hours: float
     cost: float | None
+    unpriced: list[str]
     num_failures: int
     down_frac: float
     pools: list[PoolCost]
@@ -87,15 +89,18 @@ def summarize_infrastructure(run: FleetRun, cluster: ClusterConfig) -> Infrastru
         )
         for pool in cluster.node_pools
     ]
-    costs = [each["cost"] for each in nodes] + [
-        cost["cost"] for cost, pool in zip(pools, cluster.pools, strict=True) if pool.node_pool not in priced
-    ]
-    known = [cost for cost in costs if cost is not None]
+    costs = {f"nodes {each['name']}": each["cost"] for each in nodes if each["name"] in priced} | {
+        f"pool {cost['name']}": cost["cost"]
+        for cost, pool in zip(pools, cluster.pools, strict=True)
+        if pool.node_pool not in priced
+    }
+    known = [cost for cost in costs.values() if cost is not None]
     end_us = run.result.duration_us
     lasted_us = sum(life.gpu_us(end_us) / life.num_gpus for life in of_run.lives)
     return InfrastructureSummary(
         gpu_hours=of_run.gpu_hours(),
-        cost=sum(known) if known else None,
+        cost=sum(known) if known and len(known) == len(costs) else None,
+        unpriced=[name for name, cost in costs.items() if cost is None] if known else [],
         num_failures=sum(len(life.downs) for life in of_run.lives),
         down_frac=sum(down_us(life, end_us) for life in of_run.lives) / lasted_us if lasted_us else 0.0,
         pools=pools,
@@ -150,6 +155,7 @@ def infrastructure_lines(summary: InfrastructureSummary, retries: RetrySummary |
     """
     says_something = (
         summary["cost"],
+        summary["unpriced"],
         summary["node_pools"],
         summary["scaling"],
         summary["num_failures"],
@@ -158,6 +164,8 @@ def infrastructure_lines(summary: InfrastructureSummary, retries: RetrySummary |
     if not any(says_something):
         return []
     cost = "" if summary["cost"] is None else f", cost {summary['cost']:,.2f}"
+    if summary["unpriced"]:
+        cost = f", cost unknown: no price for {', '.join(summary['unpriced'])}"
     lines = ["", f"{'GPU-hours':<12}{summary['gpu_hours']:,.3f}{cost}"]
     for nodes in summary["node_pools"]:
         lines.append(

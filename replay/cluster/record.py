@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -21,35 +21,42 @@ from sim.requests import Int64s
 class FleetRecord(EngineRecord):
     """The records of several engines; of each request, ``instance``: the number of its engine or -1, ``row``: its row.
 
-    ``state`` is the first engine's, its counts of steps those of all.
+    ``state`` is the first engine's, its counts of steps those of all. ``found``: the gaps between tokens, once they
+    were worked out: the trace and the summary need them.
     """
 
     instances: tuple[Instance, ...]
     instance: NDArray[np.int32]
     row: Int64s
+    found: list[InterTokenLatencies] = field(default_factory=list, compare=False)
 
     def inter_token_latencies(self) -> InterTokenLatencies:
         """Return the gaps between the tokens of all requests, each taken from its own engine."""
+        if not self.found:
+            self.found.append(self._inter_token_latencies())
+        return self.found[0]
+
+    def _inter_token_latencies(self) -> InterTokenLatencies:
         n = len(self.instance)
         mean_us, p99_us = np.full(n, np.nan), np.full(n, np.nan)
         values, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        order = np.lexsort((self.row, self.instance))
+        bounds = np.searchsorted(self.instance[order], np.arange(len(self.instances) + 1))
         for number, each in enumerate(self.instances):
-            requests = np.flatnonzero(self.instance == number)
-            requests = requests[np.argsort(self.row[requests])]
+            requests = order[bounds[number] : bounds[number + 1]]
             gaps = own_record(each.written, self.row[requests]).inter_token_latencies()
             mean_us[requests], p99_us[requests] = gaps.mean_us, gaps.p99_us
             values.append(gaps.gaps_us)
             counts.append(gaps.counts)
         gaps_us, place = np.unique(np.concatenate(values), return_inverse=True)
-        pooled = np.zeros(len(gaps_us), np.int64)
-        np.add.at(pooled, place, np.concatenate(counts))
+        pooled = np.bincount(place, np.concatenate(counts), minlength=len(gaps_us)).astype(np.int64)
         return InterTokenLatencies(mean_us=mean_us, p99_us=p99_us, gaps_us=gaps_us, counts=pooled)
 
     def of_requests(self, rows: Int64s) -> FleetRecord:
         """Return the same records as if no others but these requests had been served."""
         instance = np.full_like(self.instance, -1)
         instance[rows] = self.instance[rows]
-        return replace(self, instance=instance)
+        return replace(self, instance=instance, found=[])
 
     def tokens(self, num_taken: Int64s | None = None) -> tuple[Int64s, Int64s]:
         """Return (request, time_us) of every token, engine after engine, each in the order of its steps.
@@ -77,6 +84,7 @@ def as_simulation(result: ClusterSimulation) -> Simulation:
     states = [each.written.state for each in result.instances]
     state: State = first.state._replace(
         batch_sizes=_summed([each.batch_sizes for each in states]),
+        step_tokens=_summed([each.step_tokens for each in states]),
         step_times=_summed([each.step_times for each in states]),
     )
     totals = {

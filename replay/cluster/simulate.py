@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from replay.cluster.record import as_simulation
@@ -20,7 +19,7 @@ from sim.cluster.run.world import EXIT_MEANINGS, Exit
 from sim.cluster.simulation import ClusterSimulation, Split, simulate_cluster
 from sim.config import InvalidConfig
 from traces.errors import ConfigError
-from traces.tables.cells import cells_where
+from traces.tables.cells import Cells, cells_where
 
 if TYPE_CHECKING:
     from sim.cluster.config import ClusterConfig
@@ -94,18 +93,23 @@ def simulate_fleet(
 def _gateway_columns(result: ClusterSimulation, cluster: ClusterConfig) -> dict[str, object]:
     """Return the columns that only a cluster has."""
     names = np.array([*cluster.instance_names, None], dtype=object)
-    columns: dict[str, object] = {"instance": pd.array(names[result.instance], dtype="string")}
+    columns: dict[str, object] = {"instance": _named(result.instance, names)}
     if result.split is not None:
         columns |= _handoff_columns(result.split, names)
     if cluster.flow_control is not None:
-        waited = pd.Series(pd.array(result.dispatched_us - result.admitted_us, dtype="Int64"))
-        columns["gateway_queue_us"] = waited.where(result.dispatched_us >= 0)
+        waited = result.dispatched_us - result.admitted_us
+        columns["gateway_queue_us"] = cells_where(waited, result.dispatched_us >= 0)
     if result.attempts is not None:
-        num = pd.Series(pd.array(result.attempts.num, dtype="Int64"))
-        columns["attempt"] = num.where(num > 0)
+        was_sent = result.attempts.num > 0
+        columns["attempt"] = cells_where(result.attempts.num, was_sent)
         sent_us = result.attempts.arrival_us.reshape(-1)[result.row]
-        columns["send_time_us"] = pd.Series(pd.array(sent_us, dtype="Int64")).where(num > 0)
+        columns["send_time_us"] = cells_where(sent_us, was_sent)
     return columns
+
+
+def _named(instance: NDArray[Any], names: NDArray[Any]) -> Cells:
+    """Return the instances' names by their numbers; empty where it is -1, the number of the last name, None."""
+    return cells_where(names[instance], instance >= 0)
 
 
 def _reasons(work: ClusterWork, result: ClusterSimulation, cluster: ClusterConfig) -> dict[str, object]:
@@ -134,11 +138,8 @@ def _handoff_columns(split: Split, names: NDArray[Any]) -> dict[str, object]:
         "kv_transfer_end_time_us": split.transfer_end_us,
     }
     return {
-        "prefill_instance": pd.array(names[split.prefill_instance], dtype="string"),
-        **{
-            name: pd.Series(pd.array(values, dtype="Int64")).where(values >= 0)
-            for name, values in times.items()
-        },
+        "prefill_instance": _named(split.prefill_instance, names),
+        **{name: cells_where(values, values >= 0) for name, values in times.items()},
     }
 
 

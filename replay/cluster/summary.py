@@ -48,6 +48,7 @@ class InstanceSummary(TypedDict):
     output_tokens: int
     prefix_hit_frac: float | None
     num_preemptions: int
+    num_kv_allocation_failures: int
     num_steps: int
     busy_frac: float | None
     kv_usage_frac: float | None
@@ -145,6 +146,7 @@ def _instance(
         output_tokens=int(outcomes.num_output_tokens[rows].sum()) if decodes else 0,
         prefix_hit_frac=cached / num_prompt if num_prompt else None,
         num_preemptions=instance.num_preemptions,
+        num_kv_allocation_failures=instance.num_kv_allocation_failures,
         num_steps=instance.num_steps,
         busy_frac=_busy_frac(instance, run.result.duration_us),
         kv_usage_frac=kv_usage_frac,
@@ -181,16 +183,19 @@ def _busy_frac(instance: Instance, duration_us: int) -> float | None:
 
 
 KV_USED = "KV used"
+KV_FULL = "KV full"
 COLUMNS = {
     "requests": 10,
     "prefix hits": 13,
     "preemptions": 13,
     "busy": 8,
     KV_USED: 9,
+    KV_FULL: 9,
     "TTFT, ms": 10,
     "E2E, ms": 10,
 }
-"""Of an instance's row, with their widths; the KV cache only where it was looked at."""
+"""Of an instance's row, with their widths; the KV cache only where it was looked at,
+and how often its blocks lacked only where they did."""
 
 
 def cluster_table(summary: ClusterSummary) -> str:
@@ -203,8 +208,11 @@ def cluster_table(summary: ClusterSummary) -> str:
     for name, count in unusual.items():
         lines.append(f"{name.replace('_', ' '):<12}{count:,} ({EXIT_MEANINGS[Exit[name.upper()]]})")
     width = max(12, *(len(each["name"]) + 2 for each in instances))
-    shows_kv = any(each["kv_usage_frac"] is not None for each in instances)
-    heads = {name: wide for name, wide in COLUMNS.items() if name != KV_USED or shows_kv}
+    lacking = {
+        KV_USED: all(each["kv_usage_frac"] is None for each in instances),
+        KV_FULL: not any(each["num_kv_allocation_failures"] for each in instances),
+    }
+    heads = {name: wide for name, wide in COLUMNS.items() if not lacking.get(name)}
     lines.append(_line("instance".ljust(width), list(heads), heads.values()))
     for each in instances[:MOST_SHOWN]:
         cells = _cells(each)
@@ -224,6 +232,7 @@ def _cells(each: InstanceSummary) -> dict[str, str]:
         "preemptions": f"{each['num_preemptions']:,}",
         "busy": _percent(each["busy_frac"]),
         KV_USED: _percent(each["kv_usage_frac"]),
+        KV_FULL: f"{each['num_kv_allocation_failures']:,}",
         "TTFT, ms": _ms(each["ttft_mean_us"]),
         "E2E, ms": _ms(each["e2e_mean_us"]),
     }

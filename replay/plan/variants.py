@@ -14,7 +14,7 @@ from replay.cluster.infrastructure import InfrastructureSummary, summarize_infra
 from replay.cluster.lives import most_at_once
 from replay.plan.side_by_side import mark_unanswered, side_by_side, unanswered_lines
 from replay.simulation_command import SimulationOptions, judge, simulated_of
-from replay.timeline.watch import POINTS, Usage, watched
+from replay.timeline.watch import Usage, watched
 from replay.timeline.watch_fleet import watched_fleet
 from replay.trace.distribution import Distribution
 from replay.trace.pacing import pacing_of, waits_for_answers
@@ -89,7 +89,7 @@ def simulate_variant(variant: Variant, options: SimulationOptions) -> VariantRes
         max_concurrency=options.max_concurrency,
         simulates_rounds=twin.cluster is not None,
     )
-    done = simulated_of(trace, twin, pacing, options=options, points=POINTS)
+    done = simulated_of(trace, twin, pacing, options=options)
     simulated, simulation, fleet = done.trace, done.simulation, done.fleet
     summary = summarize(
         simulation, simulated, engine=twin.engine, slo_us=options.slo_us, measured=options.measured

@@ -42,7 +42,14 @@ COLUMN_COVERAGE: Final[Mapping[str, Coverage]] = {
     "input_tokens": Coverage("modelled", "prompt length, where the server's own count is not recorded"),
     "server_input_tokens": Coverage("modelled", "prompt length"),
     "output_tokens": Coverage("modelled", "answer length; of a failed request max_tokens"),
-    "max_tokens": Coverage("modelled", "answer length where output_tokens is empty or the request failed"),
+    "max_tokens": Coverage(
+        "modelled",
+        "answer length where output_tokens is empty or the request failed; above it, the answer ends by itself",
+    ),
+    "finish_reason": Coverage(
+        "modelled",
+        "other than length, the answer ends by itself: async scheduling decodes once more; filled anew",
+    ),
     **_each("kept", "part of input_tokens", "text_tokens"),
     **_each(
         "noted",
@@ -79,7 +86,7 @@ COLUMN_COVERAGE: Final[Mapping[str, Coverage]] = {
     "gateway_queue_us": Coverage("filled", "as simulated, with a cluster whose gateway has a queue"),
     **_each("filled", "as simulated, with prefill and decode pools", *HANDOFF),
     **_each("filled", "as simulated", "first_chunk_time_us", "content_first_time_us", "last_chunk_time_us"),
-    **_each("filled", "as simulated", "last_token_time_us", "status", "finish_reason", "length_capped"),
+    **_each("filled", "as simulated", "last_token_time_us", "status", "length_capped"),
     **_each("filled", "as simulated", "server_queue_us", "server_prefill_us", "server_decode_us"),
     **_each("filled", "as simulated", "scheduled_time_us", "num_preemptions", "num_cached_tokens"),
     **_each("filled", "as simulated", "preempted_us"),

@@ -147,7 +147,13 @@ def _refuse_what_has_no_times(trace: Trace) -> None:
 
 
 def _as_sent(trace: Trace, loop: Loop, *, at: At) -> Pacing:
-    """Return the pacing of waves and of users with sessions: when they were sent, which is all there is yet."""
+    """Return the pacing of waves and of users with sessions: when they were sent, which is all there is yet.
+
+    One wave that nobody has sent yet waits for nothing: all of it comes when it is due.
+    """
+    sent, due = trace.cells("send_time_us"), trace.cells("arrival_time_us")
+    if loop != "closed" and not sent.is_known.any() and due.is_known.all():
+        return Pacing(at="arrival")
     if loop == "closed" or not trace.cells("send_time_us").is_known.all():
         raise ConfigError(
             "closed_loop: got waves, or users with sessions, to be paced by simulated answers, expected a trace that "

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.trace.prefix_hashes import prefix_hashes
-from sim.requests import Requests
+from sim.requests import UNKNOWN_LIMIT, Requests
 from traces import TraceError, prompt_tokens, send_or_arrival_us
 from traces.priorities import priorities
 
@@ -40,10 +40,33 @@ def requests_from_trace(
         hash_offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(num_hashes)]),
         hash_ids=hash_ids,
         deadline_us=_deadline_us(trace),
+        max_tokens=_max_tokens(trace, output),
         is_guided=_is_guided(trace),
         encoder_tokens=_encoder_tokens(trace),
         adapter=_adapter(trace),
     )
+
+
+def ends_by_itself(trace: Trace) -> NDArray[np.bool_]:
+    """Return which answers end at an EOS token or a stop word, before ``max_tokens``.
+
+    Their ``finish_reason`` says so, unless it is "length" or they had all of ``max_tokens`` as well; without one, that
+    they are shorter than ``max_tokens``. Of a failed request, which asks for all of them, nothing is known.
+    """
+    output, most, reason = output_tokens(trace), trace.cells("max_tokens"), trace.cells("finish_reason")
+    status = trace.cells("status")
+    failed = status.is_known & (status.values != "ok")
+    is_shorter = most.is_known & (output < most.values)
+    stopped = reason.is_known & (reason.values != "length") & ~(most.is_known & ~is_shorter)
+    ends: NDArray[np.bool_] = np.where(reason.is_known, stopped, is_shorter) & ~failed
+    return ends
+
+
+def _max_tokens(trace: Trace, output: Int64s) -> Int64s | None:
+    """Return how many tokens each request might have generated, None where none ends by itself before."""
+    ends = ends_by_itself(trace)
+    most = trace.cells("max_tokens").filled(UNKNOWN_LIMIT)
+    return np.where(ends, most, output).astype(np.int64) if ends.any() else None
 
 
 def _is_guided(trace: Trace) -> NDArray[np.bool_] | None:

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from replay.trace.client_network import at_client, at_server, client_network
 from replay.trace.pacing import Loop, paced_requests, pacing_of
 from replay.trace.refusals import refusals
-from replay.trace.requests import At, output_tokens
+from replay.trace.requests import At, ends_by_itself, output_tokens
 from sim import InterTokenLatencies, Requests, Simulation, Status, simulate
 from sim.records.results import EngineRecord
 from traces.tables.cells import Cells, all_known, cells_where
@@ -102,6 +103,7 @@ def simulated_trace(trace: Trace, simulation: Simulation, *, is_closed_loop: boo
     names = np.array([STATUS_NAMES[Status(code)] for code in range(len(Status))], dtype=object)
     first, last = cells_where(outcomes.first_token_us, got_tokens), cells_where(outcomes.last_token_us, ok)
     arrival = cells_where(outcomes.arrival_us, outcomes.arrival_us >= 0)
+    cut = _cut_short(trace, simulation)
     columns: dict[str, object] = {
         "send_time_us": arrival,
         "first_chunk_time_us": first,
@@ -110,7 +112,7 @@ def simulated_trace(trace: Trace, simulation: Simulation, *, is_closed_loop: boo
         "last_token_time_us": last,
         "output_tokens": outcomes.num_output_tokens,
         "status": all_known(names[outcomes.status]),
-        "finish_reason": cells_where(np.full(len(ok), "length", dtype=object), ok),
+        "finish_reason": cells_where(_finish_reasons(trace, cut), ok),
         "scheduled_time_us": cells_where(outcomes.scheduled_us, scheduled),
         "num_preemptions": outcomes.num_preemptions,
         "preempted_us": cells_where(outcomes.preempted_us, scheduled),
@@ -118,7 +120,7 @@ def simulated_trace(trace: Trace, simulation: Simulation, *, is_closed_loop: boo
         "server_queue_us": cells_where(outcomes.scheduled_us - outcomes.taken_in_us, scheduled),
         "server_prefill_us": cells_where(outcomes.first_token_us - outcomes.scheduled_us, got_tokens),
         "server_decode_us": cells_where(outcomes.last_token_us - outcomes.first_token_us, ok),
-        "length_capped": _cut_short(trace, simulation),
+        "length_capped": cut,
     }
     if is_closed_loop:
         columns["arrival_time_us"] = arrival
@@ -131,6 +133,12 @@ def simulated_trace(trace: Trace, simulation: Simulation, *, is_closed_loop: boo
     if simulation.record == "tokens":
         return filled.with_events(_events(trace, simulation))
     return filled.with_events(None)
+
+
+def _finish_reasons(trace: Trace, cut: Cells) -> NDArray[np.object_]:
+    """Return "stop" where an answer ends by itself and was not cut before, "length" elsewhere."""
+    stops = ends_by_itself(trace) & ~cut.is_known
+    return np.where(stops, "stop", "length").astype(object)
 
 
 def _cut_short(trace: Trace, simulation: Simulation) -> Cells:

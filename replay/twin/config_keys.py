@@ -187,6 +187,14 @@ def extended_keys() -> tuple[Key, ...]:
     )
 
 
+VIDUR_MEANINGS: Mapping[str, str] = {
+    "decode_batching": "Share by which attention of several decodes takes longer than the table's; only for grouped "
+    "queries. Vidur has 0.1.",
+    "prefill_batching": "The same for several prompts in a step. Vidur has 0.1.",
+    "nccl_launch": "µs of CPU time for each all-reduce beside the measured time. Vidur has 20.",
+    "nccl_skew": "µs for each all-reduce, times tp^1.25: GPUs that wait for each other. Vidur has 0.",
+}
+
 PROFILED_KEYS: tuple[Key, ...] = (
     Key(
         path="latency.coefficients.scale",
@@ -199,6 +207,15 @@ PROFILED_KEYS: tuple[Key, ...] = (
         kind="number",
         default="the table's",
         meaning="`profiled` only. µs per step in addition.",
+    ),
+    *(
+        Key(
+            path=f"latency.coefficients.{name}",
+            kind="number",
+            default="0",
+            meaning=f"`profiled` only. {meaning}",
+        )
+        for name, meaning in VIDUR_MEANINGS.items()
     ),
     Key(
         path="latency.table",

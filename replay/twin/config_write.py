@@ -15,6 +15,7 @@ from replay.twin.latency import ALPHAS, analytic_coefficients
 from replay.twin.own.custom_model import place_of
 from sim.config import UNBOUNDED, EngineConfig
 from sim.latency import Blackbox, Extended, LatencyModel, Profiled
+from sim.latency.profiled import VIDURS
 
 if TYPE_CHECKING:
     from replay.twin.config import TwinConfig
@@ -53,7 +54,11 @@ def _latency_lines(latency: LatencyModel) -> list[str]:
     """Return what the latency section says beside the model's name."""
     if isinstance(latency, Profiled):
         lines = [f"    {name}: {number(value)}" for name, value in coefficients_of(latency).items()]
-        lines += [f"    {name}: {getattr(latency, name)!r}" for name in ("scale", "step")]
+        lines += [
+            f"    {name}: {getattr(latency, name)!r}"
+            for name in ("scale", "step", *VIDURS)
+            if name not in VIDURS or getattr(latency, name)
+        ]
         return [f"  table: {quoted(latency.origin)}", "  coefficients:", *lines]
     if not isinstance(latency, Blackbox):
         names = [name for name in analytic_coefficients(type(latency)) if name not in ALPHAS]

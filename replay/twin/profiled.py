@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from sim.config import EngineConfig, InvalidConfig
 from sim.latency import Profiled
-from sim.latency.profiled import TABLES
+from sim.latency.profiled import COLLECTIVE, TABLES, VIDURS, Floats
 from traces.atomic import write_text
 from traces.errors import ConfigError
 from traces.strict.json_text import parse_value
@@ -21,8 +22,9 @@ from traces.strict.section import Section
 SCHEMA_VERSION = 1
 KIND = "profiled step times"
 
-COEFFICIENTS = ("alpha0", "alpha1", "alpha2", "scale", "step")
-"""What may be given beside a table: blackbox's alphas, a factor on its times, µs between steps."""
+ALPHAS = ("alpha0", "alpha1", "alpha2")
+COEFFICIENTS = (*ALPHAS, "scale", "step", *VIDURS)
+"""What may be given beside a table: blackbox's alphas, a factor on its times, µs between steps, terms of Vidur's."""
 
 LIMITS: Mapping[str, str] = {
     "tokens": "max_num_batched_tokens",
@@ -85,13 +87,63 @@ def read_step_tables(path: Path) -> StepTableFile:
 def model_of(file: StepTableFile, *, origin: str = "", **given: Decimal | float) -> Profiled:
     """Return the latency model of a table; ``given`` are coefficients beside it, ``step`` in place of the file's.
 
-    Raises InvalidConfig on a table or coefficient that is no time.
+    Raises InvalidConfig on a table or coefficient that is no time, and on a term that the table has no place for.
     """
-    coefficients = {
-        name: float(value) if name in ("scale", "step") else value for name, value in given.items()
-    }
+    coefficients = {name: value if name in ALPHAS else float(value) for name, value in given.items()}
     coefficients.setdefault("step", file.step_us)
-    return Profiled(**file.tables, **coefficients, origin=origin)  # type: ignore[arg-type]  # names and kinds were checked above
+    _check_terms(file, coefficients)
+    return Profiled(
+        **file.tables,  # type: ignore[arg-type]  # names and kinds were checked above
+        **coefficients,  # type: ignore[arg-type]  # likewise
+        tp=_number(file.about.get("tp"), 1),
+        num_collectives=_runs(file).get(COLLECTIVE, 0.0),
+        parts=_parts(file),
+        origin=origin,
+    )
+
+
+def _check_terms(file: StepTableFile, coefficients: Mapping[str, Decimal | float]) -> None:
+    """Raise InvalidConfig where a term of Vidur's is given for what the table's model does not have."""
+    is_grouped = file.about.get("grouped_queries")
+    for name in VIDURS:
+        if not coefficients.get(name):
+            continue
+        if name.startswith("nccl"):
+            lacks = None if _runs(file).get(COLLECTIVE) else "tp 1 has no all-reduce"
+        elif is_grouped is None:
+            lacks = "the table does not say whether its model has grouped queries: train it again"
+        else:
+            lacks = None if is_grouped else "its model has no grouped queries"
+        if lacks:
+            raise InvalidConfig(f"{name}: got {float(coefficients[name]):g}, expected 0: {lacks}")
+
+
+def _components(file: StepTableFile) -> list[Mapping[str, Any]]:
+    return [each for each in _list(file.about.get("components")) if isinstance(each, dict)]
+
+
+def _runs(file: StepTableFile) -> dict[str, float]:
+    """Return how often a step runs each component."""
+    return {str(each.get("name")): float(each.get("runs_per_step", 0)) for each in _components(file)}
+
+
+def _parts(file: StepTableFile) -> dict[str, tuple[str, Floats]]:
+    """Return what the tables of one axis are sums of; nothing where a file does not say, or not on their knots."""
+    found = {}
+    for each in _components(file):
+        axis, times = each.get("axis"), each.get("time_us")
+        if axis in ("tokens", "sequences") and isinstance(times, list):
+            whole = file.tables[f"{axis}_us"]
+            if len(times) == len(whole):
+                found[str(each["name"])] = (
+                    str(axis),
+                    np.array(times, np.float64) * float(each["runs_per_step"]),
+                )
+    return found
+
+
+def _number(value: object, otherwise: int) -> int:
+    return value if isinstance(value, int) else otherwise
 
 
 def read_profiled(section: Section, *, folder: Path) -> tuple[Profiled, StepTableFile]:

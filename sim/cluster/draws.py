@@ -1,4 +1,8 @@
-"""Random numbers of a cluster's decisions: functions of (seed, request, number), so that none shifts another."""
+"""Random numbers of a cluster: each a function of (seed, stream, index), so that none shifts another.
+
+A stream has a name, here. The index is that of a request, or of an instance. What a stream draws for an index stands
+apart from all else: a request's outputs (``speculative.verify_drafts``), its decisions here, a step's scatter.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +11,50 @@ from sim.engine.optional.speculative import LONGEST_OUTPUT
 from sim.engine.step_duration import uniform
 
 CLUSTER_DRAWS = LONGEST_OUTPUT // 2
-"""Where a request's draws for the cluster begin. Speculative decoding has the ones before, by output token."""
+"""Where the cluster's draws for an index begin. Speculative decoding has the ones before, by output token."""
+
+NOISE_DRAWS = 1 << 62
+"""Where the scatter of steps begins, behind the draws of a billion requests: an instance has LONGEST_OUTPUT of them.
+
+Instance 0 has those of a server alone, from 0 on."""
+
+ROUTE, ROUTE_SECOND, RETRY_PAUSE, PREFILL_ROUTE, PREFILL_ROUTE_SECOND = range(5)
+"""Streams by request: which instance gets it, the second one that power-of-two looks at, the pause before it is sent
+again; and both choices again among the instances that compute prompts."""
+
+UPTIME, REPAIR = 1 << 20, (1 << 20) + 1
+"""Streams by instance, with a number for each of its failures: they have every second place from there on."""
+
+STREAMS = {
+    "route": ROUTE,
+    "route, second": ROUTE_SECOND,
+    "retry pause": RETRY_PAUSE,
+    "prefill route": PREFILL_ROUTE,
+    "prefill route, second": PREFILL_ROUTE_SECOND,
+    "uptime": UPTIME,
+    "repair": REPAIR,
+}
+"""Every stream by its name."""
 
 
 @part
-def draw(seed: int, request: int, number: int) -> float:
-    """Return a number in (0, 1] that is a function of (seed, request, number) alone."""
-    return uniform(seed, (request + 1) * LONGEST_OUTPUT + CLUSTER_DRAWS + number)
+def draw(seed: int, stream: int, index: int) -> float:
+    """Return a number in (0, 1) that is a function of (seed, stream, index) alone."""
+    return uniform(seed, (index + 1) * LONGEST_OUTPUT + CLUSTER_DRAWS + stream)
 
 
 @part
-def pick(seed: int, request: int, number: int, num_choices: int) -> int:
+def pick(seed: int, stream: int, index: int, num_choices: int) -> int:
     """Return one of 0 to ``num_choices`` - 1, each equally likely."""
-    return min(int(draw(seed, request, number) * num_choices), num_choices - 1)
+    return min(int(draw(seed, stream, index) * num_choices), num_choices - 1)
 
 
 @engine_entry
-def number_drawn(seed: int, request: int, number: int) -> float:
+def number_drawn(seed: int, stream: int, index: int) -> float:
     """Return what ``draw`` does, to Python."""
-    return draw(seed, request, number)
+    return draw(seed, stream, index)
+
+
+def first_noise_draw(instance: int) -> int:
+    """Return where the scatter of an instance's steps begins."""
+    return 0 if instance == 0 else NOISE_DRAWS + instance * LONGEST_OUTPUT

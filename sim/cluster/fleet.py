@@ -28,7 +28,6 @@ INSTANCE = np.dtype(
         # of the request in hand, filled in for policies that ask the instances
         ("num_cached_blocks", np.int64),  # leading prompt blocks on the device
         ("num_host_blocks", np.int64),  # and, beyond those, in host memory
-        ("num_disk_blocks", np.int64),
         # LoRA
         ("num_adapters", np.int64),  # active or waiting
         ("max_adapters", np.int64),

@@ -190,6 +190,7 @@ SETTINGS = np.dtype(
         ("launch_us", np.float64),
         ("host_step_us", np.float64),  # these two: 0 with async scheduling
         ("host_prefill_us", np.float64),
+        ("first_noise_draw", np.int64),  # of a step's scatter: each engine of a cluster has its own
         ("log_completions", np.int64),
         ("pauses_at_completions", np.int64),  # `run` returns as soon as the log of completions holds any
         ("has_kv_transfers", np.int64),  # from here on: sim/engine/kv_transfer
@@ -220,6 +221,9 @@ QUEUES = np.dtype(
         ("first_pending", np.int64),  # not yet due, a list by (queued_us, order of coming); NEVER when empty
         ("last_pending", np.int64),  # its end, worthless when it is empty
         ("num_added", np.int64),  # to that list
+        ("num_pending_passed", np.int64),  # by those that joined it since ``State.fingers`` were placed
+        ("first_finger", np.int64),
+        ("num_fingers", np.int64),  # the end of those in use
         ("num_joined", np.int64),  # how many of those have gone on to the waiting queue
         ("num_deadlines", np.int64),  # how many of `deadlines` are filled
         ("num_deadlines_taken", np.int64),  # how many of those have passed, or matter no more
@@ -231,6 +235,7 @@ QUEUES = np.dtype(
         ("num_free_slots", np.int64),
         ("num_free_blocks", np.int64),
         ("num_keys", np.int64),  # of the hash table, in use
+        ("num_cache_changes", np.int64),  # contents that came or went since a router last looked
         ("has_finished_ids", np.int64),
         ("head_is_blocked", np.int64),  # the head did not fit and nothing has been freed since
         ("is_blocked", np.int64),  # nothing can run until another request arrives
@@ -269,6 +274,7 @@ TOTALS = np.dtype(
         ("num_jumps", np.int64),
         ("num_emissions", np.int64),  # steps that gave tokens
         ("num_preemptions", np.int64),
+        ("num_kv_allocation_failures", np.int64),  # allocate_slots found too few free blocks
         ("num_cache_queries", np.int64),  # prompt tokens looked up at first schedule
         ("num_cache_hits", np.int64),
         ("num_completed", np.int64),  # requests

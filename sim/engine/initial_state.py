@@ -7,15 +7,16 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.config import UNBOUNDED, EngineConfig, Record
 from sim.engine import dtypes as dt
 from sim.engine import state as st
-from sim.engine.log import NUM_BINS
+from sim.engine.log import BINS_PER_DOUBLING, NUM_BINS
 from sim.engine.optional import batching, blis
 from sim.latency.model import LatencyModel
 from sim.policies import age_weight_per_us, urgency
-from sim.requests import Int64s, Requests
+from sim.requests import UNKNOWN_LIMIT, Int64s, Requests
 from sim.versions import rules_of
 
 RESUMABLE_UNBOUNDED_BLOCKS = 1 << 20
@@ -59,6 +60,9 @@ RULES = (
 
 FIRST_LOG_LENGTH = 4096
 
+NUM_FINGERS = 1024
+"""Of ``State.fingers``: among a million requests that wait to join, one passes some five hundred."""
+
 LONGEST_JUMP = 4096
 """Steps taken at once at most; a longer run of equal steps takes several jumps."""
 
@@ -72,6 +76,8 @@ def size_for(config: EngineConfig, requests: Requests | None) -> tuple[int, int]
         )
     longest = int((requests.prompt_tokens + requests.output_tokens).max(initial=1))
     longest += config.num_speculative_tokens + config.num_lookahead_tokens
+    if requests.max_tokens is not None:  # behind an EOS that is in flight
+        longest += (config.max_concurrent_batches - 1) * (1 + config.num_speculative_tokens)
     longest += (
         config.pipeline_parallel_size - 1
     )  # async: decodes for nobody, behind a last token that is in flight
@@ -112,8 +118,11 @@ def first_state(
         blocks=_new_blocks(num_blocks),
         block_table=np.zeros((seats, width), np.uint32),
         free_slots=np.arange(seats, dtype=np.int64)[::-1].copy(),
+        fingers=np.zeros(NUM_FINGERS, np.int64),
+        length_limit=np.zeros(0, np.int32),
         hash_ids=hash_ids.astype(np.int32),
         hashes=st.records(num_hashes + 1, dt.HASH),
+        cache_log=np.zeros(0, np.int32),
         cpu_slots=_new_cpu_slots(config.num_cpu_blocks if has_tier else 0),
         cpu_slot_of_key=np.zeros(num_hashes + 1 if has_tier else 0, np.uint32),
         hit_blocks=np.zeros(width, np.uint32),
@@ -141,6 +150,7 @@ def first_state(
         pauses=st.records(FIRST_LOG_LENGTH if record == "spans" else 0, dt.PAUSE),
         tokens=st.records(FIRST_LOG_LENGTH if settings.log_tokens[0] else 0, dt.TOKEN),
         batch_sizes=np.zeros(seats + 1 if settings.count_steps[0] else 0, np.int64),
+        step_tokens=np.zeros(num_token_bins(config) if settings.count_steps[0] else 0, np.int64),
         step_times=np.zeros(NUM_BINS if settings.count_steps[0] else 0, np.int64),
         completions=st.records(0, dt.COMPLETION),
         transfers=st.records(0, dt.TRANSFER),
@@ -243,19 +253,17 @@ def request_records(requests: Requests, config: EngineConfig, latency: LatencyMo
     ):
         first[name] = dt.NEVER
     rows = first.repeat(len(requests))  # row by row: to fill column by column takes three times as long
-    prompt, asked = requests.prompt_tokens, requests.output_tokens
-    refused = (prompt < 1) | (asked < 1)
+    prompt, output = requests.prompt_tokens, requests.output_tokens
+    refused = (prompt < 1) | (output < 1)
     if config.frontend == "openai":
-        refused |= (prompt >= config.max_model_len) | (asked > config.max_model_len)
-        max_tokens = np.minimum(asked, config.max_model_len - prompt)
-    else:
-        max_tokens = asked
+        refused |= (prompt >= config.max_model_len) | (_asked_tokens(requests) > config.max_model_len)
+        output = np.minimum(output, config.max_model_len - prompt)
     if config.compatibility == "blis":
-        refused |= blis.refused_on_arrival(config, prompt_tokens=prompt, output_tokens=asked)
+        refused |= blis.refused_on_arrival(config, prompt_tokens=prompt, output_tokens=requests.output_tokens)
     rows["status"] = np.where(refused, dt.REJECTED, dt.PENDING)
     rows["num_tokens"] = rows["num_prompt_tokens"] = prompt
     rows["max_total_tokens"] = np.maximum(
-        prompt + 1, np.minimum(prompt + max_tokens, blis.longest_sequence(config))
+        prompt + 1, np.minimum(prompt + output, blis.longest_sequence(config))
     )
     rows["urgency"] = urgency(config, priority=requests.priority, prompt_tokens=prompt)
     rows["urgency"] += age_weight_per_us(config) * requests.arrival_us
@@ -266,6 +274,34 @@ def request_records(requests: Requests, config: EngineConfig, latency: LatencyMo
     rows["hash_start"] = requests.hash_offsets[:-1]
     rows["num_hashes"] = np.diff(requests.hash_offsets)
     return rows
+
+
+def _asked_tokens(requests: Requests) -> Int64s:
+    """Return how many tokens each request asks for, int64: its ``max_tokens`` where that is known."""
+    if requests.max_tokens is None:
+        return requests.output_tokens
+    known = requests.max_tokens < UNKNOWN_LIMIT
+    return np.maximum(requests.output_tokens, np.where(known, requests.max_tokens, 0))
+
+
+def length_limits(requests: Requests, config: EngineConfig) -> NDArray[np.int32] | None:
+    """Return how long each request may become, int32; None where none ends by itself, or nobody asks.
+
+    A sync engine has seen a request's newest token when it schedules it, so only an async one asks.
+    """
+    if requests.max_tokens is None or not config.async_scheduling:
+        return None
+    output_tokens = np.maximum(requests.output_tokens, requests.max_tokens)
+    return np.minimum(requests.prompt_tokens + output_tokens, blis.longest_sequence(config)).astype(np.int32)
+
+
+def num_token_bins(config: EngineConfig) -> int:
+    """Return how many bins of ``log.bin_of`` the tokens of a step can fall into."""
+    if config.batching in {"orca", "static"}:
+        return NUM_BINS
+    seats = config.max_num_seqs * (1 + config.num_speculative_tokens)
+    shift = max((config.max_num_batched_tokens + seats).bit_length() - BINS_PER_DOUBLING.bit_length(), 0)
+    return min((shift + 2) * BINS_PER_DOUBLING, NUM_BINS)
 
 
 def trait_records(requests: Requests) -> st.Records:

@@ -231,6 +231,17 @@ def log_jump_spans(s: State, num_steps: int) -> None:
         at = last
 
 
+@part
+def count_failures(s: State, num_steps: int, is_closed: bool) -> None:
+    """Count the allocations that a jump's steps, taken singly, would have tried in vain for the head of the queue."""
+    settings, queues = s.engine[0].settings, s.engine[0].queues
+    has_room = (
+        queues.num_running < settings.max_num_seqs and queues.num_running < settings.max_num_batched_tokens
+    )
+    if queues.num_waiting > 0 and has_room and not is_closed:
+        s.engine[0].totals.num_kv_allocation_failures += num_steps
+
+
 @phase
 def count_jump_steps(s: State, num_steps: int, start_us: int) -> None:
     """Count the steps of a jump whose first starts at ``start_us``, those of equal duration at once."""
@@ -240,11 +251,11 @@ def count_jump_steps(s: State, num_steps: int, start_us: int) -> None:
         end_us = s.ends_us[j + settings.async_scheduling]
         if end_us - start_us != step_us:
             if num_equal > 0:
-                count_steps(s, num_seqs, step_us, num_equal)
+                count_steps(s, num_seqs, num_seqs, step_us, num_equal)
             step_us, num_equal = end_us - start_us, 0
         num_equal += 1
         start_us = end_us
-    count_steps(s, num_seqs, step_us, num_equal)
+    count_steps(s, num_seqs, num_seqs, step_us, num_equal)
 
 
 @part
@@ -331,6 +342,7 @@ def start_jump(s: State, until_us: int, start_us: int) -> int:
             )
     if settings.has_traits and num_steps > 0:
         describe_running(s, num_steps)
+    count_failures(s, num_steps, is_closed=is_closed)
     if settings.count_steps and num_steps > 0:
         count_jump_steps(s, num_steps, start_us)
     return num_steps

@@ -16,7 +16,7 @@ SCHEDULED, UPDATED = 1, 2
 
 BINS_PER_DOUBLING = 256
 NUM_BINS = 32 * BINS_PER_DOUBLING
-"""Of ``State.step_times``, see ``bin_of``."""
+"""Of ``State.step_times`` and ``step_tokens``, see ``bin_of``."""
 
 
 @part
@@ -90,22 +90,23 @@ def log_span(s: State, first_end_us: int, step_us: int, num_steps: int) -> None:
 
 
 @phase
-def bin_of(duration_us: int) -> int:
-    """Return the bin of a duration: one per µs below 512, then 256 to each doubling, so that none is wider than 0.4 %.
+def bin_of(number: int) -> int:
+    """Return the bin of a duration in µs, or of a number of tokens.
 
-    Days share the last.
+    Below 512 each number has one, then 256 go to each doubling, so that none is wider than 0.4 %. Days share the last.
     """
     shift = 0
-    while duration_us >> shift >= 2 * BINS_PER_DOUBLING:
+    while number >> shift >= 2 * BINS_PER_DOUBLING:
         shift += 1
-    return min(shift * BINS_PER_DOUBLING + (duration_us >> shift), NUM_BINS - 1)
+    return min(shift * BINS_PER_DOUBLING + (number >> shift), NUM_BINS - 1)
 
 
 @part
-def count_steps(s: State, num_seqs: int, duration_us: int, num_steps: int) -> None:
+def count_steps(s: State, num_seqs: int, num_tokens: int, duration_us: int, num_steps: int) -> None:
     """Count steps of one size and one duration."""
     if s.engine[0].settings.count_steps:
         s.batch_sizes[num_seqs] += num_steps
+        s.step_tokens[min(bin_of(num_tokens), len(s.step_tokens) - 1)] += num_steps
         s.step_times[bin_of(duration_us)] += num_steps
         s.engine[0].totals.busy_us += duration_us * num_steps
 

@@ -120,7 +120,8 @@ def duration_of(s: State, batch: int, start_us: int) -> int:
         compute_us = with_added_time(s, batch, compute_us)
     duration_us = max(compute_us + s.engine[0].current_step.step_reload_us, least_step_us(s, num_seqs))
     if num_seqs > 0:
-        count_steps(s, num_seqs, duration_us, 1)
+        b = s.batches[batch]
+        count_steps(s, num_seqs, b.num_prefill_tokens + b.num_decode_tokens, duration_us, 1)
     return duration_us
 
 

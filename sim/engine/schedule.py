@@ -67,14 +67,24 @@ def capped(num_tokens: int, threshold: int) -> int:
 
 
 @part
+def length_limit(s: State, request: int) -> int:
+    """Return where the scheduler knows that a request ends: at its max_tokens, not at an EOS that nobody has seen."""
+    return s.length_limit[request] if request < len(s.length_limit) else s.requests[request].max_total_tokens
+
+
+@part
 def num_new_tokens_of_running(s: State, request: int, threshold: int) -> int:
     """Return how many tokens a running request wants and may have, 0 when it has to sit this step out."""
     settings, current, r = s.engine[0].settings, s.engine[0].current_step, s.requests[request]
     in_flight = r.num_output_placeholders
     if settings.pipeline_parallel_size > 1 and is_out_of_turn(s, request):
         return 0
-    last_token_is_in_flight = r.num_computed_tokens + 2 - in_flight >= r.max_total_tokens
-    if in_flight > 0 and last_token_is_in_flight:
+    num_tokens_then = r.num_computed_tokens + 2 - in_flight  # with what is in flight, and one more
+    if (
+        in_flight > 0
+        and num_tokens_then >= r.max_total_tokens
+        and num_tokens_then >= length_limit(s, request)
+    ):
         return 0
     wanted = r.num_tokens + num_drafts_of(s, request) + in_flight - r.num_computed_tokens
     wanted = capped(wanted, threshold)
@@ -271,6 +281,7 @@ def schedule_reserving(s: State, batch: int) -> None:
         num_blocks = num_blocks_reserved(s, request)
         kept_free = settings.watermark_blocks if queues.num_running > 0 else 0
         if num_blocks + kept_free > queues.num_free_blocks:
+            s.engine[0].totals.num_kv_allocation_failures += 1
             queues.head_is_blocked = 1
             return
         num_tokens = min(s.requests[request].num_tokens, current.token_budget)

@@ -29,8 +29,15 @@ class State(NamedTuple):
     blocks: Records  # BLOCK[num_gpu_blocks]
     block_table: NDArray[np.uint32]  # [max_num_seqs, blocks of the longest request]
     free_slots: NDArray[np.int64]
+    fingers: NDArray[np.int64]  # requests of the pending list at equal distances (``waiting.place_fingers``)
+    length_limit: NDArray[
+        np.int32
+    ]  # per request: tokens at which max_tokens ends it; empty where none ends by itself before, or nobody asks
     hash_ids: NDArray[np.int32]
     hashes: Records  # HASH[shared ids + private ids]
+    cache_log: NDArray[
+        np.int32
+    ]  # the last contents that came to the prefix cache or went; empty where nobody asks
     cpu_slots: Records  # CPU_SLOT[num_cpu_blocks + 1]
     cpu_slot_of_key: NDArray[np.uint32]  # per row of hashes: where the CPU tier has it, 0 nowhere
     hit_blocks: NDArray[np.uint32]  # the lookup in hand; 0: the CPU tier has it
@@ -64,6 +71,7 @@ class State(NamedTuple):
     pauses: Records  # PAUSE[capacity]
     tokens: Records  # TOKEN[capacity]
     batch_sizes: NDArray[np.int64]  # how many steps had so many requests
+    step_tokens: NDArray[np.int64]  # how many steps fell into each bin of tokens
     step_times: NDArray[np.int64]  # how many steps fell into each bin of durations
     completions: Records  # COMPLETION[capacity]
     transfers: Records  # TRANSFER[capacity], empty where no KV is transferred

@@ -62,14 +62,14 @@ def uniform(seed: int, index: int) -> float:
 
 
 @part
-def step_noise(terms: NDArray[np.float64], step: int) -> float:
+def step_noise(s: State, step: int) -> float:
     """Return a step's factor around 1: lognormal with mean 1, by Box and Muller from two indexed uniforms."""
-    sigma = terms[SIGMA]
+    sigma = s.terms[SIGMA]
     if sigma == 0.0:
         return 1.0
-    seed = int(terms[SEED])
-    radius = math.sqrt(-2.0 * math.log(uniform(seed, 2 * step)))
-    normal = radius * math.cos(2.0 * math.pi * uniform(seed, 2 * step + 1))
+    seed, first = int(s.terms[SEED]), s.engine[0].settings.first_noise_draw + 2 * step
+    radius = math.sqrt(-2.0 * math.log(uniform(seed, first)))
+    normal = radius * math.cos(2.0 * math.pi * uniform(seed, first + 1))
     return math.exp(sigma * normal - 0.5 * sigma * sigma)
 
 
@@ -133,7 +133,7 @@ def take_step(s: State, sums: StepSums, start_us: int, step: int) -> int:
     if settings.latency_kind == BLACKBOX:
         return blackbox_us(s.latency, sums.num_prefill_tokens, sums.num_decode_tokens)
     if settings.latency_kind == TABULATED:
-        return int(np.rint(tabulated_us(s.terms, sums) * step_noise(s.terms, step)))
+        return int(np.rint(tabulated_us(s.terms, sums) * step_noise(s, step)))
     if settings.latency_kind == PROFILED:
         return profiled_us(s.terms, sums)
     return take_extended_step(s, sums, start_us, step)
@@ -144,7 +144,7 @@ def take_extended_step(s: State, sums: StepSums, start_us: int, step: int) -> in
     """Return the duration of a step under Extended, and let its slow state pass through it."""
     clock = s.engine[0].clock
     duty = duty_at(s, start_us)
-    duration_us, compute_us = extended_us(s, sums, duty, step_noise(s.terms, step))
+    duration_us, compute_us = extended_us(s, sums, duty, step_noise(s, step))
     busy_us = (
         duration_us // s.engine[0].settings.pipeline_parallel_size
     )  # of the first stage, whose clock it is

@@ -7,6 +7,9 @@ from sim.engine.deadlines import add_deadline
 from sim.engine.dtypes import FCFS, NEVER, REJECTED
 from sim.engine.state import State
 
+MOST_PASSED = 1000
+"""So many requests, and twice those pending, may be passed by those that join the list before fingers are placed."""
+
 
 @part
 def goes_before(s: State, a: int, b: int) -> bool:
@@ -158,28 +161,92 @@ def add_pending(s: State, request: int) -> None:
     queues.num_added += 1
     if queues.first_pending == NEVER:
         queues.first_pending = queues.last_pending = request
+        queues.first_finger = queues.num_fingers = queues.num_pending_passed = 0
         r.next_waiting = NEVER
         return
-    before = queues.last_pending
-    while s.requests[before].queued_us > r.queued_us:
-        if before == queues.first_pending:
-            r.next_waiting = before
-            s.requests[before].previous_waiting = request
-            queues.first_pending = request
-            return
-        before = s.requests[before].previous_waiting
-    r.previous_waiting, r.next_waiting = before, s.requests[before].next_waiting
-    s.requests[before].next_waiting = request
-    if before == queues.last_pending:
+    after = finger_behind(s, r.queued_us) if queues.first_finger < queues.num_fingers else NEVER
+    before = queues.last_pending if after == NEVER else before_pending(s, after)
+    num_passed = 0
+    while before != NEVER and s.requests[before].queued_us > r.queued_us:
+        after = before
+        before = before_pending(s, after)
+        num_passed += 1
+    put_between(s, request, before, after)
+    if num_passed > 0:
+        queues.num_pending_passed += num_passed
+        if queues.num_pending_passed > MOST_PASSED + 2 * (queues.num_added - queues.num_joined):
+            place_fingers(s)
+
+
+@part
+def before_pending(s: State, request: int) -> int:
+    """Return the request before one in the pending list, NEVER before the first."""
+    if request == s.engine[0].queues.first_pending:
+        return NEVER
+    return s.requests[request].previous_waiting
+
+
+@part
+def put_between(s: State, request: int, before: int, after: int) -> None:
+    """Put a request into the pending list between two; NEVER: there is none."""
+    queues, r = s.engine[0].queues, s.requests[request]
+    r.next_waiting = after
+    if before == NEVER:
+        queues.first_pending = request
+    else:
+        r.previous_waiting = before
+        s.requests[before].next_waiting = request
+    if after == NEVER:
         queues.last_pending = request
     else:
-        s.requests[r.next_waiting].previous_waiting = request
+        s.requests[after].previous_waiting = request
+
+
+@phase
+def finger_behind(s: State, queued_us: int) -> int:
+    """Return the first finger's request that joins after a time, NEVER where none does."""
+    queues = s.engine[0].queues
+    low, high = queues.first_finger, queues.num_fingers
+    while low < high:
+        middle = (low + high) // 2
+        if s.requests[s.fingers[middle]].queued_us > queued_us:
+            high = middle
+        else:
+            low = middle + 1
+    return NEVER if low == queues.num_fingers else s.fingers[low]
+
+
+@phase
+def place_fingers(s: State) -> None:
+    """Note requests of the pending list at equal distances: whoever joins need not pass all behind its place.
+
+    It takes as long as half of what was passed since it was done last.
+    """
+    queues = s.engine[0].queues
+    stride = (queues.num_added - queues.num_joined) // len(s.fingers) + 1
+    queues.first_finger = queues.num_fingers = queues.num_pending_passed = 0
+    request, place = queues.first_pending, 0
+    while request != NEVER:
+        if place % stride == 0 and queues.num_fingers < len(s.fingers):
+            s.fingers[queues.num_fingers] = request
+            queues.num_fingers += 1
+        request = s.requests[request].next_waiting
+        place += 1
+
+
+@part
+def lift_first_finger(s: State) -> None:
+    """Let the head of the pending list go: no finger stays on it."""
+    queues = s.engine[0].queues
+    if queues.first_finger < queues.num_fingers and s.fingers[queues.first_finger] == queues.first_pending:
+        queues.first_finger += 1
 
 
 @part
 def take_first_pending(s: State) -> None:
     """Take the head of the pending list out; there must be one."""
     queues = s.engine[0].queues
+    lift_first_finger(s)
     queues.num_joined += 1
     queues.first_pending = s.requests[queues.first_pending].next_waiting
 
@@ -197,8 +264,10 @@ def drop_pending(s: State, request: int) -> None:
     queues, r = s.engine[0].queues, s.requests[request]
     queues.num_added -= 1
     if request == queues.first_pending:
+        lift_first_finger(s)
         queues.first_pending = r.next_waiting
         return
+    queues.num_fingers = queues.first_finger  # there may be one on it
     s.requests[r.previous_waiting].next_waiting = r.next_waiting
     if request == queues.last_pending:
         queues.last_pending = r.previous_waiting

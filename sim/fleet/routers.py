@@ -35,7 +35,8 @@ class Router:
     """How a fleet chooses among its pools, given from the shortest context to the longest.
 
     - ``length``: the first whose context holds the request.
-    - ``spillover``: as length; from the short pool to the next where there are ``spill_per_gpu`` requests per GPU.
+    - ``spillover``: as length; from the short pool to the next where there are ``spill_per_gpu`` requests per GPU,
+      which has no default here (``--spill`` has).
     - ``compress``: as length; prompts up to ``factor`` times too long are cut to fit the shorter pool.
     - ``least-loaded``: of the pools that hold it, the one with the fewest requests per slot.
     - ``random``: of the pools that hold it, in proportion to their slots; a function of ``seed``.
@@ -43,7 +44,7 @@ class Router:
     """
 
     name: RouterName
-    spill_per_gpu: float = 2.0
+    spill_per_gpu: float | None = None
     factor: float = 1.5
     seed: int = 1
 
@@ -51,10 +52,18 @@ class Router:
         """Check the settings. Raises InvalidConfig."""
         if self.name not in ROUTERS:
             raise InvalidConfig(f"router: got {self.name!r}, expected one of {', '.join(ROUTERS)}")
-        if self.spill_per_gpu <= 0 or self.factor < 1:
+        if self.name == "spillover" and self.spill_per_gpu is None:
             raise InvalidConfig(
-                "router: got a setting that cannot be, expected spill_per_gpu > 0 and factor >= 1"
+                "spill_per_gpu: got nothing, expected requests per GPU, as the router is spillover"
             )
+        if self.spill_per_gpu is not None and self.spill_per_gpu <= 0:
+            raise InvalidConfig(f"spill_per_gpu: got {self.spill_per_gpu}, expected a number > 0")
+        if self.factor < 1:
+            raise InvalidConfig(f"factor: got {self.factor}, expected a number >= 1")
+
+    def spills(self, num_requests: float, num_gpus: int) -> bool:
+        """Return whether a pool with so many requests is full: the next pool that holds the request gets it."""
+        return self.spill_per_gpu is not None and num_requests >= self.spill_per_gpu * num_gpus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +135,7 @@ def _choose(
         return -1
     first = fits[0]
     if router.name == "spillover":
-        is_full = running[first].pressure() >= router.spill_per_gpu
+        is_full = router.spills(running[first].pressure(), 1)
         return fits[1] if is_full and len(fits) > 1 else first
     if router.name == "least-loaded":
         return min(fits, key=lambda i: (running[i].load_frac(), i))

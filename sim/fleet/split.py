@@ -6,10 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.fleet.profile import GpuProfile
 from sim.fleet.sizing import Infeasible, Objective, PoolSize, size_pool
 from sim.fleet.workload import Lengths
+
+Floats = NDArray[np.float64]
+
+SAME = 0.01
+"""Times that differ by less are the same: the formulas know no better, and nobody pays for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +88,7 @@ def sweep_thresholds(
     context: int,
     factors: Sequence[float] = (1.0,),
 ) -> list[Split]:
-    """Return a split per threshold and factor that can be had, marked where none is cheaper and faster as well."""
+    """Return a split per threshold and factor that can be had."""
     found = []
     for threshold in thresholds:
         for factor in factors:
@@ -100,14 +106,76 @@ def sweep_thresholds(
                 )
             except Infeasible:
                 continue
-    return marked(found)
+    return found
 
 
-def marked(splits: Sequence[Split]) -> list[Split]:
-    """Return the splits, those marked that no other beats in cost and in TTFT."""
-    cost = np.array([each.cost_per_hour for each in splits])
-    ttft = np.array([each.ttft_p99_s for each in splits])
-    return [
-        replace(each, is_best=not bool(((cost <= c) & (ttft <= t) & ((cost < c) | (ttft < t))).any()))
-        for each, c, t in zip(splits, cost, ttft, strict=True)
+def unbeaten(amounts: Floats, times: Floats, *, same: float = 0.0) -> NDArray[np.bool_]:
+    """Return which points nothing beats: no other takes less and is no slower, or takes as much and is faster.
+
+    ``amounts``, ``times``: float64 [n]. ``same``: the share by which a slower one still counts as no slower.
+    """
+    beaten = [
+        bool(
+            (
+                ((amounts < amount) & (times <= time * (1 + same))) | ((amounts == amount) & (times < time))
+            ).any()
+        )
+        for amount, time in zip(amounts, times, strict=True)
     ]
+    return ~np.array(beaten, bool)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Splits:
+    """One pool for all, and a split per threshold that keeps the SLO by formula; marked: those that nothing beats.
+
+    ``profiles``: of the short and of the long pool; one pool for all has the long one's. ``is_one_best``: whether no
+    split beats one pool for all.
+    """
+
+    one: PoolSize
+    profiles: tuple[GpuProfile, GpuProfile]
+    splits: tuple[Split, ...]
+    is_one_best: bool
+
+    @property
+    def has_prices(self) -> bool:
+        """Whether costs are known of both pools; else GPUs stand for them."""
+        return all(each.cost_per_hour > 0 for each in self.profiles)
+
+    @property
+    def one_amount(self) -> float:
+        """What one pool for all takes: its cost per hour, or its GPUs."""
+        return self.one.provisioned * self._each(1)
+
+    def gpus(self, split: Split) -> int:
+        """Return how many GPUs both pools of a split have."""
+        return sum(
+            size.provisioned * profile.num_gpus
+            for size, profile in zip((split.short, split.long), self.profiles, strict=True)
+            if size is not None
+        )
+
+    def amount(self, split: Split) -> float:
+        """Return what a split takes: its cost per hour, or its GPUs."""
+        return split.cost_per_hour if self.has_prices else self.gpus(split)
+
+    def saving(self, split: Split) -> float:
+        """Return the share of one pool's cost, or GPUs, that a split saves; negative: it takes more."""
+        return 1 - self.amount(split) / self.one_amount
+
+    def _each(self, number: int) -> float:
+        profile = self.profiles[number]
+        return profile.cost_per_hour if self.has_prices else profile.num_gpus
+
+
+def marked(found: Splits) -> Splits:
+    """Return the splits with those marked that neither another one nor one pool for all beats, and whether that is one.
+
+    A point is beaten by one that takes less and is no slower, within ``SAME``, or takes as much and is faster.
+    """
+    amounts = np.array([*(found.amount(each) for each in found.splits), found.one_amount])
+    times = np.array([*(each.ttft_p99_s for each in found.splits), found.one.ttft_p99_s])
+    best = unbeaten(amounts, times, same=SAME)
+    splits = [replace(each, is_best=bool(is_best)) for each, is_best in zip(found.splits, best, strict=False)]
+    return replace(found, splits=tuple(splits), is_one_best=bool(best[-1]))

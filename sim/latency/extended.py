@@ -30,12 +30,12 @@ class Extended(Blackbox):
     requests. ``floor``: reading the weights takes this long however few tokens are computed, and hides under the
     compute of many; hypot(a, b) = √(a² + b²) is how measured matrix products go from one to the other
     (docs/decisions/0010-floor-and-compute.md). With a floor, T = P + D: both kinds of tokens go through the same
-    products, and ``beta2`` is what a decode token costs beside them; without one T = P. ``u``: the share of
-    recent time spent on the terms with s, an exponential average over ``tau_s`` seconds: a power-limited GPU lowers
-    its clock under load, and not before its power reaches the limit, which is at ``u0``. ``concavity``: on measured
+    products, and ``beta2`` is what a decode token costs beside them; without one T = P. ``u``: the share of recent
+    time spent on the terms with s, an exponential average over ``tau_s`` seconds: a power-limited GPU lowers its
+    clock under load, and not before its power reaches the limit, which is at ``u0``. ``concavity``: on measured
     servers the tenth sequence that decodes along costs more than the hundredth (docs/explanation/latency-models.md).
-    ``sigma``: step times scatter lognormally around this with mean 1; the scatter is a
-    function of (``seed``, step number). Computed in float64, rounded once to µs, half to even.
+    ``sigma``: step times scatter lognormally around this with mean 1; the scatter is a function of (``seed``, step
+    number), and in a cluster of the instance. Computed in float64, rounded once to µs, half to even.
     """
 
     beta3: float = 0.0

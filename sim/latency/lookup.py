@@ -8,7 +8,19 @@ from numpy.typing import NDArray
 from sim.compile import part
 from sim.latency.batch import StepSums
 
-SCALE, STEP, TOKENS, SEQUENCES, DECODE_ROWS, DECODE_COLUMNS, PREFILL_ROWS, PREFILL_COLUMNS, HEADER = range(9)
+(
+    SCALE,
+    STEP,
+    DECODE_BATCHING,
+    PREFILL_BATCHING,
+    TOKENS,
+    SEQUENCES,
+    DECODE_ROWS,
+    DECODE_COLUMNS,
+    PREFILL_ROWS,
+    PREFILL_COLUMNS,
+    HEADER,
+) = range(11)
 """Where Profiled's coefficients and numbers of knots stand in ``State.terms``; the tables begin at HEADER."""
 
 PARTS, REST_BITS, FIRST_KNOT = 16.0, 48, (1023 + 4) * 16 - 16
@@ -91,10 +103,12 @@ def profiled_us(terms: NDArray[np.float64], sums: StepSums) -> int:
     rows, columns = int(terms[DECODE_ROWS]), int(terms[DECODE_COLUMNS])
     if num_decode_tokens > 0:
         sequences = float(num_decode_tokens)
-        total += look_up_both(terms, start, rows, columns, sequences, context / sequences)
+        decodes = look_up_both(terms, start, rows, columns, sequences, context / sequences)
+        total += decodes * (terms[DECODE_BATCHING] if num_decode_tokens > 1 else 1.0)
     start += rows * columns
     if num_prefill_tokens > 0:
         rows, columns = int(terms[PREFILL_ROWS]), int(terms[PREFILL_COLUMNS])
         tokens = float(num_prefill_tokens)
-        total += look_up_both(terms, start, rows, columns, tokens, pairs / tokens)
+        prefills = look_up_both(terms, start, rows, columns, tokens, pairs / tokens)
+        total += prefills * (terms[PREFILL_BATCHING] if num_prefill_seqs > 1 else 1.0)
     return int(np.rint(terms[STEP] + terms[SCALE] * total))

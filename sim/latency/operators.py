@@ -37,8 +37,8 @@ def operator_times(model: LatencyModel, batch: StepBatch) -> Operators | None:
     Roofline and physics: ``matmul`` and ``weights``, products and what reading the weights adds to them, ``experts``
     and ``expert_weights`` likewise, ``vectors`` through memory between them, ``lm_head``, ``prefill_attention``,
     ``decode_attention``, ``collectives``, ``requests`` (per request of the step), ``overhead`` (per layer and step) and
-    ``cpu``, what of the scheduling process is not hidden behind the GPU. Profiled: what its four tables and the time
-    between steps say. Without scatter, and unrounded.
+    ``cpu``, what of the scheduling process is not hidden behind the GPU. Profiled: the components that its tables are
+    made of (``vtwin predictor train`` lists them), and ``between_steps``. Without scatter, and unrounded.
     """
     if isinstance(model, Analytic):
         return _of_analytic(model, batch)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -27,8 +29,22 @@ FIRST_KNOT = (1023 + 4) * PARTS - PARTS
 AXES = ("tokens", "sequences", "decode_sequences", "decode_keys", "prefill_tokens", "prefill_keys")
 """The axes by name, in the order in which their numbers of knots stand in the engine's terms."""
 
-HEADER = 2 + len(AXES)
-"""The engine's terms: scale, step, the number of knots of each axis; then the four tables, row by row."""
+HEADER = 4 + len(AXES)
+"""The engine's terms: scale, step, what batches do to both attentions, the number of knots of each axis; then the four
+tables, row by row."""
+
+PREFILL_ATTENTION, DECODE_ATTENTION, COLLECTIVE = (
+    "prefill_attention",
+    "decode_attention",
+    "tensor_parallel_comm",
+)
+"""Operators that a table is, or that the model adds to."""
+
+VIDURS = ("decode_batching", "prefill_batching", "nccl_launch", "nccl_skew")
+"""Settings that Vidur's predictor has and the tables do not: 0 leaves a term out."""
+
+SKEW_EXPONENT = 1.25
+"""How the GPUs' waiting for each other grows with their number, by Vidur."""
 
 TABLES = {
     "tokens_us": ("tokens",),
@@ -121,7 +137,14 @@ class Profiled(LatencyModel):
     without the decode term where D is 0 and the prefill term where P is 0; rounded once, half to even. Tables are on
     the knots of ``axis_knots``, linear between them along each axis, and proportional beyond the last. ``scale`` and
     ``step`` (µs) are what calibration may change: a GPU that is slower than the profiled one, and time between steps.
-    Not slotted: the flattened tables are kept once made. Raises InvalidConfig on what cannot be a time.
+
+    Three terms of Vidur's (arXiv:2405.05465), 0 unless given: the decode term counts 1 + ``decode_batching`` times
+    where D > 1, the prefill term 1 + ``prefill_batching`` times where several requests prefill, and each of a step's
+    ``num_collectives`` adds ``nccl_launch + nccl_skew·tp^1.25`` µs, which ``scale`` leaves alone.
+
+    ``parts``: by operator (its axis, "tokens" or "sequences"; µs on the knots), what the first two tables are sums of,
+    for ``operators`` alone. Not slotted: the flattened tables are kept once made. Raises InvalidConfig on what cannot
+    be a time.
     """
 
     tokens_us: Floats
@@ -130,7 +153,14 @@ class Profiled(LatencyModel):
     prefill_us: Floats
     scale: float = 1.0
     step: float = 0.0
+    decode_batching: float = 0.0
+    prefill_batching: float = 0.0
+    nccl_launch: float = 0.0
+    nccl_skew: float = 0.0
+    tp: int = 1
+    num_collectives: float = 0.0
     origin: str = ""
+    parts: Mapping[str, tuple[str, Floats]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check the tables and the coefficients."""
@@ -143,7 +173,7 @@ class Profiled(LatencyModel):
                 )
             if not np.all(np.isfinite(table)) or table.min() < 0:
                 raise InvalidConfig(f"{name}: got a time that is negative or endless, expected µs >= 0")
-        for name in ("scale", "step"):
+        for name in ("scale", "step", *VIDURS):
             value = float(getattr(self, name))
             if not np.isfinite(value) or value < 0:
                 raise InvalidConfig(f"{name}: got {value!r}, expected a number >= 0")
@@ -168,7 +198,18 @@ class Profiled(LatencyModel):
     def _terms(self) -> Floats:
         sizes = [size for name in TABLES for size in getattr(self, name).shape]
         tables = [getattr(self, name).ravel() for name in TABLES]
-        return np.concatenate([np.array([self.scale, self.step, *sizes], np.float64), *tables])
+        head = [self.scale, self._between, 1 + self.decode_batching, 1 + self.prefill_batching, *sizes]
+        return np.concatenate([np.array(head, np.float64), *tables])
+
+    @property
+    def _between(self) -> float:
+        """What a step takes whatever is in it, µs."""
+        return self.step + self._collectives
+
+    @property
+    def _collectives(self) -> float:
+        """What launching all collectives of a step takes beside their own time, µs."""
+        return self.num_collectives * (self.nccl_launch + self.nccl_skew * math.pow(self.tp, SKEW_EXPONENT))
 
     def engine_terms(self) -> Floats:
         """Return the coefficients, the axes and the tables as the engine takes them."""
@@ -179,24 +220,40 @@ class Profiled(LatencyModel):
         tokens, sequences, decodes, prefills = self._lookups(batch)
         has_tokens = batch.num_prefill_tokens + batch.num_decode_tokens > 0
         work = tokens + sequences + decodes + prefills
-        return np.where(has_tokens, np.rint(self.step + self.scale * work), 0).astype(np.int64)
+        return np.where(has_tokens, np.rint(self._between + self.scale * work), 0).astype(np.int64)
 
     def operators(self, batch: StepBatch) -> dict[str, Floats]:
-        """Return what each table and the time between steps take of each step, float64 µs, unrounded."""
+        """Return what each operator of ``parts`` and the time between steps take of each step, float64 µs, unrounded.
+
+        A table without parts is one operator; both tables of attention always are.
+        """
+        tokens, sequences, decodes, prefills = self._lookups(batch)
+        found = self._parts_of("tokens", batch.num_prefill_tokens + batch.num_decode_tokens, tokens)
+        found |= self._parts_of("sequences", batch.num_decode_tokens + batch.num_prefill_seqs, sequences)
+        found |= {DECODE_ATTENTION: decodes, PREFILL_ATTENTION: prefills}
+        operators = {name: self.scale * part for name, part in found.items()}
+        if self._collectives:
+            operators[COLLECTIVE] = operators.get(COLLECTIVE, 0.0) + np.full(len(batch), self._collectives)
+        operators["between_steps"] = np.full(len(batch), self.step)
         has_tokens = batch.num_prefill_tokens + batch.num_decode_tokens > 0
-        names = ("tokens", "sequences", "decode_attention", "prefill_attention")
-        parts = {name: self.scale * part for name, part in zip(names, self._lookups(batch), strict=True)} | {
-            "between_steps": np.full(len(batch), self.step)
+        return {name: np.where(has_tokens, part, 0.0) for name, part in operators.items()}
+
+    def _parts_of(self, axis: str, value: Ints, whole: Floats) -> dict[str, Floats]:
+        """Return the parts of a table of one axis, the table alone where it has none."""
+        tables = {name: table for name, (along, table) in self.parts.items() if along == axis}
+        return {name: look_up(table, value.astype(np.float64)) for name, table in tables.items()} or {
+            axis: whole
         }
-        return {name: np.where(has_tokens, part, 0.0) for name, part in parts.items()}
 
     def _lookups(self, batch: StepBatch) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return what the four tables say of steps, unscaled."""
+        """Return what the four tables say of steps, unscaled, batches' overhead included."""
         p, d = batch.num_prefill_tokens.astype(np.float64), batch.num_decode_tokens.astype(np.float64)
         keys = np.divide(batch.decode_context_tokens, d, out=np.zeros_like(d), where=d > 0)
         decodes = np.where(d > 0, look_up_both(self.decode_us, d, keys), 0.0)
+        decodes *= np.where(d > 1, 1 + self.decode_batching, 1.0)
         keys = np.divide(batch.prefill_pairs, p, out=np.zeros_like(p), where=p > 0)
         prefills = np.where(p > 0, look_up_both(self.prefill_us, p, keys), 0.0)
+        prefills *= np.where(batch.num_prefill_seqs > 1, 1 + self.prefill_batching, 1.0)
         return (
             look_up(self.tokens_us, p + d),
             look_up(self.sequences_us, d + batch.num_prefill_seqs),

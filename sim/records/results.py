@@ -23,13 +23,16 @@ from sim.requests import Int64s, Outcomes, Status
 class Totals:
     """What has happened in an engine since it was made.
 
-    ``num_steps`` counts every step, ``num_jumps`` the jumps taken over runs of them. Drafts count as verified;
+    ``num_steps`` counts every step, ``num_jumps`` the jumps taken over runs of them. ``num_kv_allocation_failures``:
+    how often KV blocks were asked for a request and were not free, running or at the head of the queue, which is
+    asked for in each step that could admit it. Drafts count as verified;
     offloads, reloads and thrashings are blocks (``sim/engine/kv_cache/cpu_tier.py``).
     """
 
     num_steps: int
     num_jumps: int
     num_preemptions: int
+    num_kv_allocation_failures: int
     num_draft_tokens: int
     num_accepted_tokens: int
     num_kv_offloads: int
@@ -167,11 +170,21 @@ def batch_sizes_of(state: State) -> Histogram:
 
 
 def step_times_of(state: State) -> Histogram:
-    """Return how many steps took how long, µs: each at the middle of its bin (``sim/engine/log.py:bin_of``)."""
-    bins = np.arange(len(state.step_times))
+    """Return how many steps took how long, µs: each at the middle of its bin."""
+    return _of_bins(state.step_times)
+
+
+def step_tokens_of(state: State) -> Histogram:
+    """Return how many steps computed how many tokens, each at the middle of its bin."""
+    return _of_bins(state.step_tokens)
+
+
+def _of_bins(counts: Int64s) -> Histogram:
+    """Return what was counted by ``sim/engine/log.py:bin_of``."""
+    bins = np.arange(len(counts))
     shift = np.maximum(bins // BINS_PER_DOUBLING - 1, 0)
     first = (bins - shift * BINS_PER_DOUBLING) << shift
-    return histogram_of(state.step_times, first + ((1 << shift) - 1) / 2)
+    return histogram_of(counts, first + ((1 << shift) - 1) / 2)
 
 
 def gaps_of(state: State, latency: LatencyModel, *, from_tokens: bool) -> InterTokenLatencies:

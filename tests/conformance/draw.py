@@ -34,6 +34,7 @@ TRAITS = {
     "sharing": {"nothing": 15, "prefixes": 9, "whole prompts": 7, "turns": 9},
     "arrivals": {"poisson": 14, "bursts": 9, "ties": 9, "at once": 8},
     "lengths": {"mixed": 21, "one token": 5, "long outputs": 9, "long prompts": 5},
+    "ends": {"at max_tokens": 26, "some by themselves": 14},
     "coefficients": {"usual": 18, "half-way": 8, "zero": 4, "flat": 5, "six decimals": 5},
     "recorded": {"steps": 30, "steps and blocks": 10},
 }
@@ -92,7 +93,16 @@ def draw(seed: int, index: int) -> Case:
     settings |= keep_legal(settings, rng)
     settings["blocks"] = traits["recorded"] == "steps and blocks"
     settings["note"] = f"random, seed {seed}, case {index}"
+    if traits["ends"] != "at max_tokens":
+        let_some_stop(rows, Random(f"{seed} {index} ends"))
     return Case(name=f"random_{seed}_{index:04d}", traits=traits, settings=settings, rows=rows)
+
+
+def let_some_stop(rows: list[Row], rng: Random) -> None:
+    """Let two requests in three end by themselves, some of them with the last token that they may have."""
+    for row in rows:
+        if rng.random() < 2 / 3:
+            row["stops_after"] = rng.randint(max(1, row["output_len"] // 3), row["output_len"])
 
 
 # -- the configuration ------------------------------------------------------------------------------------

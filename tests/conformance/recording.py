@@ -42,6 +42,7 @@ class Recording:
     latency: Blackbox
     requests: Requests
     steps: list[dict[str, Any]]
+    num_failed_allocations: int | None
     outcomes: list[dict[str, str]]
 
     @property
@@ -78,6 +79,11 @@ def find(directory: Path, name: str) -> Path | None:
     return None
 
 
+def num_outputs(row: dict[str, Any]) -> int:
+    """Return how many tokens a request generates."""
+    return min(row["output_len"], row.get("stops_after", row["output_len"]))
+
+
 def dense_hashes(rows: list[dict[str, Any]], block_size: int) -> tuple[np.ndarray, np.ndarray]:
     """Return (offsets, ids): each request's blocks over prompt and outputs, numbered by content.
 
@@ -87,7 +93,7 @@ def dense_hashes(rows: list[dict[str, Any]], block_size: int) -> tuple[np.ndarra
     lists: list[list[int]] = []
     for index, row in enumerate(rows):
         tokens = prompt_token_ids(row, index)
-        tokens = tokens + [output_token_id(index, j) for j in range(row["output_len"])]
+        tokens = tokens + [output_token_id(index, j) for j in range(num_outputs(row))]
         parent, chain = -1, []
         for start in range(0, len(tokens) - block_size + 1, block_size):
             key = (parent, tuple(tokens[start : start + block_size]))
@@ -134,18 +140,24 @@ def read_recording(case: Path, results: Path, *, is_async: bool) -> Recording:
     requests = Requests(
         arrival_us=np.array([row["arrival_us"] for row in rows], np.int64),
         prompt_tokens=np.array(prompts, np.int64),
-        output_tokens=np.array([row["output_len"] for row in rows], np.int64),
+        output_tokens=np.array([num_outputs(row) for row in rows], np.int64),
+        max_tokens=np.array([row["output_len"] for row in rows], np.int64)
+        if any("stops_after" in row for row in rows)
+        else None,
         priority=np.array([row.get("priority") or 0 for row in rows], np.int64),
         hash_offsets=offsets,
         hash_ids=ids,
     )
     with (results / "requests.csv").open(newline="") as file:
         outcomes = list(csv.DictReader(file))
+    steps = read_json_lines(steps_path)
+    failed = [step.pop("failed") for step in steps if "failed" in step]
     return Recording(
         name=case.name,
         config=config,
         latency=latency,
         requests=requests,
-        steps=read_json_lines(steps_path),
+        steps=steps,
+        num_failed_allocations=sum(failed) if failed else None,
         outcomes=outcomes,
     )

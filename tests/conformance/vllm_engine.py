@@ -160,6 +160,7 @@ class VllmEngine:
     sampled_us: dict[str, int] = field(init=False, default_factory=dict)
     fruitless_since: tuple[int, int] | None = None
     num_fruitless_steps: int = 0
+    num_failed_allocations: int = 0
     preempted: list[int] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
@@ -169,6 +170,7 @@ class VllmEngine:
         self.outcomes = [Outcome() for _ in self.rows]
         self.stages_free_us = [0] * self.settings["pipeline_parallel_size"]
         self._listen_to_preemptions()
+        self._count_failed_allocations()
 
     def _listen_to_preemptions(self) -> None:
         """Note each preemption in the order in which the scheduler makes them; its output has a set."""
@@ -182,18 +184,29 @@ class VllmEngine:
 
         self.scheduler._preempt_request = noted
 
+    def _count_failed_allocations(self) -> None:
+        """Count how often the scheduler asks for blocks that are not free."""
+        manager = self.scheduler.kv_cache_manager
+        allocate = manager.allocate_slots
+
+        def counted(*others: object, **options: object) -> object:
+            blocks = allocate(*others, **options)
+            self.num_failed_allocations += blocks is None
+            return blocks
+
+        manager.allocate_slots = counted
+
     # -- requests --------------------------------------------------------------------------------------------
 
     def add(self, number: int) -> None:
         """Hand a request to the scheduler, or reject it as the API server would."""
         row, settings, outcome = self.rows[number], self.settings, self.outcomes[number]
+        if self.is_refused(number):
+            outcome.status = "rejected"
+            return
         prompt, max_tokens = prompt_token_ids(row, number), row["output_len"]
         if settings["frontend"] == "openai":
-            longest = settings["max_model_len"]
-            if not 0 < len(prompt) < longest or max_tokens > longest:
-                outcome.status = "rejected"
-                return
-            max_tokens = min(max_tokens, longest - len(prompt))
+            max_tokens = min(max_tokens, settings["max_model_len"] - len(prompt))
         outcome.max_tokens = max_tokens
         hasher = None
         if settings["enable_prefix_caching"]:
@@ -202,7 +215,12 @@ class VllmEngine:
             request_id=request_id(number),
             prompt_token_ids=prompt,
             sampling_params=SamplingParams(
-                max_tokens=max_tokens, ignore_eos=True, **self.more_sampling_params()
+                max_tokens=max_tokens,
+                ignore_eos=True,
+                stop_token_ids=[output_token_id(number, row["stops_after"] - 1)]
+                if "stops_after" in row
+                else [],
+                **self.more_sampling_params(),
             ),
             pooling_params=None,
             arrival_time=float(self.arrival_us(number)),
@@ -211,9 +229,15 @@ class VllmEngine:
         )
         self.scheduler.add_request(request)
 
+    def is_refused(self, number: int) -> bool:
+        """Return whether the API server refuses a request: the scheduler never hears of it."""
+        row, longest = self.rows[number], self.settings["max_model_len"]
+        fits = 0 < len(prompt_token_ids(row, number)) < longest and row["output_len"] <= longest
+        return bool(self.settings["frontend"] == "openai" and not fits)
+
     def add_arrived(self, now_us: int) -> None:
-        """Add everybody who has arrived by now, in the trace's order."""
-        while not self.all_added and self.next_arrival_us <= now_us:
+        """Add everybody who has arrived by now, in the trace's order, and who comes next if that is refused."""
+        while not self.all_added and (self.next_arrival_us <= now_us or self.is_refused(self.num_added)):
             self.add(self.num_added)
             self.num_added += 1
 
@@ -245,7 +269,7 @@ class VllmEngine:
         """Let the scheduler decide a step at ``now_us``."""
         if self.num_scheduled_steps == MOST_STEPS:
             raise RuntimeError(f"steps: got more than {MOST_STEPS:,}, expected the case to end")
-        self.preempted = []
+        self.preempted, self.num_failed_allocations = [], 0
         output = self.scheduler.schedule()
         admitted = {new.req_id for new in output.scheduled_new_reqs}
         admitted |= set(output.scheduled_cached_reqs.resumed_req_ids)
@@ -275,6 +299,7 @@ class VllmEngine:
             "preempted": self.preempted,
             "hits": hits,
             "finished": [],
+            "failed": self.num_failed_allocations,
         }
         self.num_scheduled_steps += 1
         return Batch(

@@ -78,6 +78,7 @@ def submit(engine: Engine, recording: Recording, number: int) -> None:
         output_tokens=int(requests.output_tokens[number]),
         priority=int(requests.priority[number]),
         hash_ids=requests.hash_ids[start:end].tolist(),
+        max_tokens=None if requests.max_tokens is None else int(requests.max_tokens[number]),
     )
 
 

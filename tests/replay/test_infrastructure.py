@@ -231,3 +231,35 @@ def test_down_time_and_fairness_are_of_the_instances_that_were_there(
     counts = np.array([each["num_requests"] for each in found["instances"]], float)
     assert (counts > 0).tolist() == [True, True, False, False]
     assert found["jain_fairness"] == pytest.approx(counts.sum() ** 2 / (2 * (counts**2).sum()))
+
+
+def test_a_cost_of_which_a_part_is_unknown_is_none_and_says_what_has_no_price(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "two.yaml"
+    start = TWIN[: TWIN.index("cluster:")]
+    path.write_text(
+        start + "cluster: {pools: [{name: a, instances: 1, cost_per_gpu_hour: 3}, {name: b, instances: 1}]}\n"
+    )
+    load = ["--config", str(path), "--rate", "40", "--num-requests", "20", "--prompt-tokens", "50"]
+    assert main(["run", *load, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["infrastructure"]
+    assert found["cost"] is None
+    assert found["unpriced"] == ["pool b"]
+    assert found["pools"][0]["cost"] > 0
+    assert main(["run", *load]) == 0
+    assert "cost unknown: no price for pool b" in capsys.readouterr().out
+
+
+def test_one_wave_waits_for_nothing_and_goes_to_a_cluster(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "two.yaml"
+    path.write_text(TWIN[: TWIN.index("cluster:")] + "cluster: {instances: 2}\n")
+    load = ["--config", str(path), "--batch", "30", "--prompt-tokens", "50", "--output-tokens", "5"]
+    found = []
+    for more in (["--waves", "1"], ["--waves", "2"]):
+        assert main(["run", *load, *more, "--json"]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0]["num_by_status"] == {"ok": 30}
+    assert found[0]["ttft_us"]["p50"] == found[1]["ttft_us"]["p50"]

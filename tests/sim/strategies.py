@@ -207,6 +207,12 @@ def profiled(pick: Pick) -> Profiled:
         prefill_us=pick(costs) + pick((0.001, 0.1)) * np.multiply.outer(tokens, keys) ** curve,
         scale=pick((1.0, 0.5, 3.0)),
         step=pick(costs),
+        decode_batching=pick((0.0, 0.0, 0.1)),
+        prefill_batching=pick((0.0, 0.0, 0.25)),
+        nccl_launch=pick((0.0, 20.0)),
+        nccl_skew=pick((0.0, 1.5)),
+        tp=4,
+        num_collectives=pick((0.0, 9.0)),
     )
 
 
@@ -342,10 +348,11 @@ def cases(
     impatient: bool = False,
     costly: bool = False,
     staged: bool = False,
+    stopping: bool = False,
 ) -> Case:
     """Draw a whole case; ``closed`` None draws open and closed loops; ``impatient``: with deadlines, half the time.
     ``costly``: with grammars, adapters and encoders that take time, half the time. ``staged``: with 2 to 4 pipeline
-    stages.
+    stages. ``stopping``: some requests end before their max_tokens, half the time.
     """
     pick = draw(picks())
     block_size = pick((4, 8, 16, 3, 2, 1))
@@ -356,11 +363,19 @@ def cases(
     case = Case(requests=requests_of(rows), config=config, latency=model(pick), closed_loop=loop)
     if staged:
         case = case.under(pipeline_parallel_size=pick((2, 3, 4)))
+    if stopping and pick((True, False)):
+        case = with_ends(pick, case)
     if costly and pick((True, False)):
         case = with_added_time(pick, case)
     if impatient and pick((True, False)):
         return replace(case, requests=replace(case.requests, deadline_us=deadlines(pick, case)))
     return case
+
+
+def with_ends(pick: Pick, case: Case) -> Case:
+    """Pick how many tokens each request might have generated: as many as it does, one or a few more, or any number."""
+    more = np.array([pick((0, 0, 1, 2, 7, 1 << 30)) for _ in case.requests.output_tokens], np.int64)
+    return replace(case, requests=replace(case.requests, max_tokens=case.requests.output_tokens + more))
 
 
 def with_added_time(pick: Pick, case: Case) -> Case:

@@ -22,12 +22,12 @@ from tests.sim.strategies import (
 
 
 def assert_same_totals(jumped: Simulation, stepped: Simulation) -> None:
-    for name in ("num_steps", "num_preemptions", "duration_us"):
+    for name in ("num_steps", "num_preemptions", "num_kv_allocation_failures", "duration_us"):
         assert getattr(jumped, name) == getattr(stepped, name), name
 
 
 @examples(250)
-@given(cases(closed=None, model=any_model, impatient=True, costly=True))
+@given(cases(closed=None, model=any_model, impatient=True, costly=True, stopping=True))
 def test_jumps_change_no_outcome_and_no_total(case: Case) -> None:
     jumped, stepped = case.run(), case.run(coalesce=False)
     assert_same_outcomes(jumped.outcomes, stepped.outcomes)
@@ -36,7 +36,7 @@ def test_jumps_change_no_outcome_and_no_total(case: Case) -> None:
 
 
 @examples(100)
-@given(cases(closed=None, model=any_model, impatient=True, costly=True))
+@given(cases(closed=None, model=any_model, impatient=True, costly=True, stopping=True))
 def test_jumps_change_no_token_s_time_nor_the_order_of_tokens(case: Case) -> None:
     (jumped, jumped_us), (stepped, stepped_us) = (
         case.run(coalesce=is_on, record="tokens").tokens() for is_on in (True, False)
@@ -46,13 +46,66 @@ def test_jumps_change_no_token_s_time_nor_the_order_of_tokens(case: Case) -> Non
 
 
 @examples(100)
-@given(cases(closed=None, model=any_model, impatient=True, costly=True))
+@given(cases(closed=None, model=any_model, impatient=True, costly=True, stopping=True))
 def test_jumps_change_no_inter_token_latency(case: Case) -> None:
     jumped, stepped = (
         case.run(coalesce=is_on, record="spans").inter_token_latencies() for is_on in (True, False)
     )
     for name in ("mean_us", "p99_us", "gaps_us", "counts"):
         np.testing.assert_array_equal(getattr(jumped, name), getattr(stepped, name), err_msg=name)
+
+
+@examples(100)
+@given(cases(closed=None, model=any_model, costly=True, stopping=True))
+def test_jumps_change_no_count_of_a_step_s_requests_tokens_and_time(case: Case) -> None:
+    jumped, stepped = (case.run(coalesce=is_on, record="spans") for is_on in (True, False))
+    for name in ("batch_sizes", "step_tokens", "step_times"):
+        np.testing.assert_array_equal(getattr(jumped, name)().values, getattr(stepped, name)().values)
+        np.testing.assert_array_equal(getattr(jumped, name)().counts, getattr(stepped, name)().counts)
+
+
+@examples(50)
+@given(cases(closed=None, model=any_model, stopping=True))
+def test_tokens_per_step_are_those_of_the_steps(case: Case) -> None:
+    run = case.run(record="steps")
+    tokens = np.array([n for n in (step.P + step.D for step in run.steps()) if n], np.int64)
+    values, counts = np.unique(tokens, return_counts=True)
+    found = run.step_tokens()
+    np.testing.assert_array_equal(found.values[found.values < 512], values[values < 512])
+    np.testing.assert_array_equal(found.counts[found.values < 512], counts[values < 512])
+    assert found.counts.sum() == len(tokens)
+
+
+@examples(100)
+@given(cases(is_async=False, closed=None, model=any_model, stopping=True))
+def test_a_sync_engine_does_not_ask_who_ends_by_itself(case: Case) -> None:
+    case = case.under(frontend="none")  # another one refuses by max_tokens
+    plain = replace(case, requests=replace(case.requests, max_tokens=None))
+    assert_same_outcomes(case.run().outcomes, plain.run().outcomes)
+
+
+def test_an_end_that_nobody_has_seen_costs_an_async_engine_one_decode_more() -> None:
+    """Two requests of 5 and 9 tokens: the first decodes for nobody in the step beside the other's sixth decode."""
+    rows = [{"arrival_us": 0, "prompt": 4, "output": output} for output in (5, 9)]
+    config = EngineConfig(async_scheduling=True, num_gpu_blocks=100)
+    case = Case(requests=requests_of(rows), config=config, latency=Blackbox(beta0=100, beta2=10))
+    stops = replace(case, requests=replace(case.requests, max_tokens=np.array([6, 9])))
+    at_limit, by_itself = (
+        each.run(record="steps").step_batches()[0].num_decode_tokens for each in (case, stops)
+    )
+    assert at_limit.sum() == 4 + 8
+    assert by_itself.sum() == 4 + 8 + 1
+    later_us = stops.run().outcomes.last_token_us - case.run().outcomes.last_token_us
+    assert later_us.tolist() == [0, 10]
+    assert_same_outcomes(stops.run().outcomes, stops.run(coalesce=False).outcomes)
+
+
+def test_each_try_for_a_block_that_is_not_free_counts() -> None:
+    """Four blocks for two prompts of three: in both steps of the first the second is tried, in vain."""
+    rows = [{"arrival_us": 0, "prompt": 11, "output": 2}, {"arrival_us": 0, "prompt": 11, "output": 1}]
+    config = EngineConfig(block_size=4, num_gpu_blocks=5, async_scheduling=False, enable_prefix_caching=False)
+    case = Case(requests=requests_of(rows), config=config, latency=Blackbox(beta0=100))
+    assert [case.run(coalesce=is_on).num_kv_allocation_failures for is_on in (True, False)] == [2, 2]
 
 
 @examples(50)
@@ -112,13 +165,14 @@ def what_lasts(state: State) -> dict[str, np.ndarray]:
     lasting["hash.oldest"], lasting["hash.newest"] = state.hashes["oldest"], state.hashes["newest"]
     lasting["running"] = state.running[: queues.num_running]
     lasting["batch_sizes"], lasting["step_times"] = state.batch_sizes, state.step_times
+    lasting["step_tokens"] = state.step_tokens
     lasting["heap"] = state.heap[: queues.num_waiting]
     return lasting
 
 
 @examples(200)
 @given(
-    cases(closed=None, model=any_model, impatient=True, costly=True),
+    cases(closed=None, model=any_model, impatient=True, costly=True, stopping=True),
     st.lists(st.integers(0, 2000), min_size=1, max_size=5),
 )
 def test_jumps_leave_the_very_state_that_steps_leave(case: Case, slices: list[int]) -> None:

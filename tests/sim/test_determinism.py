@@ -98,6 +98,7 @@ def test_a_simulation_changes_nothing_of_what_it_is_given() -> None:
     patient = replace(
         case.requests,
         deadline_us=case.requests.arrival_us + 5000,
+        max_tokens=case.requests.output_tokens + 3,
         is_guided=case.requests.priority == 0,
         encoder_tokens=case.requests.prompt_tokens // 2,
         adapter=case.requests.priority,

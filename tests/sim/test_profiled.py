@@ -76,10 +76,13 @@ def test_a_step_is_the_sum_of_its_four_tables(pick: Pick, tokens: int, before: i
     expected = (
         look_up(model.tokens_us, p + d)
         + look_up(model.sequences_us, d + 1)
-        + look_up_both(model.decode_us, d, np.array([(4 * before + 2) / 2]))
+        + look_up_both(model.decode_us, d, np.array([(4 * before + 2) / 2])) * (1 + model.decode_batching)
         + look_up_both(model.prefill_us, p, np.array([pairs / tokens]))
     )
-    assert model.durations_us(batch_of([step]))[0] == np.rint(model.step + model.scale * expected[0])
+    launches = model.num_collectives * (model.nccl_launch + model.nccl_skew * model.tp**1.25)
+    assert model.durations_us(batch_of([step]))[0] == pytest.approx(
+        model.step + launches + model.scale * expected[0], abs=0.5 + 1e-6
+    )
 
 
 def test_a_step_without_prefills_or_without_decodes_asks_only_what_it_has() -> None:
@@ -108,3 +111,42 @@ def test_a_table_that_cannot_be_times_is_refused(name: str, table: np.ndarray, c
     tables |= {"prefill_us": np.ones((2, 2)), name: table}
     with pytest.raises(InvalidConfig, match=complaint):
         Profiled(**tables)
+
+
+def test_vidurs_terms_are_its_formulas() -> None:
+    """By hand: tp 4, 81 all-reduces, 20 + 1.5 * 4^1.25 µs each; attention a tenth and a fifth longer in batches."""
+    knots = axis_knots(64)
+    model = Profiled(
+        tokens_us=knots,
+        sequences_us=0 * knots,
+        decode_us=np.full((len(knots), len(knots)), 1000.0),
+        prefill_us=np.full((len(knots), len(knots)), 3000.0),
+        scale=2.0,
+        decode_batching=0.1,
+        prefill_batching=0.2,
+        nccl_launch=20.0,
+        nccl_skew=1.5,
+        tp=4,
+        num_collectives=81,
+    )
+    launches = 81 * (20 + 1.5 * 5.656854249492381)
+    steps = [[(1, 1, True)], [(1, 1, True)] * 2, [(2, 0, False)], [(2, 0, False)] * 2, []]
+    expected = [
+        2 * (1 + 1000) + launches,
+        2 * (2 + 1100) + launches,
+        2 * (2 + 3000) + launches,
+        2 * (4 + 3600) + launches,
+        0,
+    ]
+    batch = batch_of(steps)
+    assert model.durations_us(batch).tolist() == [round(each) for each in expected]
+    parts = model.operators(batch)
+    assert parts["tensor_parallel_comm"] == pytest.approx([launches] * 4 + [0])
+    assert np.sum(list(parts.values()), axis=0) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", ["decode_batching", "prefill_batching", "nccl_launch", "nccl_skew"])
+def test_a_term_that_shortens_a_step_is_refused(name: str) -> None:
+    tables = {"tokens_us": np.ones(2), "sequences_us": np.ones(2), "decode_us": np.ones((2, 2))}
+    with pytest.raises(InvalidConfig, match=f"{name}: got -0.1, expected a number >= 0"):
+        Profiled(**tables, prefill_us=np.ones((2, 2)), **{name: -0.1})  # type: ignore[arg-type]

@@ -198,11 +198,19 @@ def _network(table: pd.DataFrame, path: Path, wanted: Wanted) -> list[OperatorTa
         _need(rows, (column,), path)
         found.append(_timed("tensor_parallel_comm", rows, column, {"bytes": "size"}, path))
     if "send_recv" in kinds and wanted.pp > 1:
-        rows = table[table["collective"] == "send_recv"]
-        rows = rows[rows["devices_per_node"] == rows["devices_per_node"].max()]
+        rows = _between_stages(table[table["collective"] == "send_recv"], path, wanted)
         column = "time_stats.send_recv.median"
         _need(rows, (column,), path)
         found.append(_timed("pipeline_parallel_comm", rows, column, {"bytes": "size"}, path))
+    return found
+
+
+def _between_stages(rows: pd.DataFrame, path: Path, wanted: Wanted) -> pd.DataFrame:
+    """Return the rows of two GPUs of one node, or, where the model takes several nodes, of two nodes (Vidur's rule)."""
+    devices = 1 if wanted.has_several_nodes else int(rows["devices_per_node"].max())
+    found = rows[rows["devices_per_node"] == devices]
+    if found.empty:
+        raise MissingRows(f"{path}: column 'devices_per_node': no send_recv of 1, measured between two nodes")
     return found
 
 

@@ -53,6 +53,14 @@ OutputFracOption = Annotated[
     float,
     typer.Option(min=0.001, max=0.999, help="Share of a total length that is output, for a CDF.json."),
 ]
+SpillOption = Annotated[
+    float,
+    typer.Option(
+        min=0.001,
+        help="For spillover: it sends on from so many requests per engine, running and waiting. Good values lie near "
+        "the slots in use at the planned load.",
+    ),
+]
 PricesOption = Annotated[
     Path | None,
     typer.Option(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replay.plan.fleet.inputs import OUTPUT_FRAC
+from replay.plan.fleet.inputs import OUTPUT_FRAC, SPILL_PER_ENGINE
 from replay.plan.fleet.options import (
     AvailabilityOption,
     CapOption,
@@ -22,6 +22,7 @@ from replay.plan.fleet.options import (
     ProfileOption,
     RateOption,
     SloOption,
+    SpillOption,
     WorkloadOption,
     asked_of,
     compile_once,
@@ -137,9 +138,7 @@ def pools(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             show_default=False,
         ),
     ] = None,
-    spill: Annotated[
-        float, typer.Option(min=0.001, help="Requests per engine from which spillover sends on.")
-    ] = 64.0,
+    spill: SpillOption = SPILL_PER_ENGINE,
     compress: Annotated[
         float,
         typer.Option(min=1.0, help="For compress: prompts up to so many times too long are cut to fit."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -12,61 +12,15 @@ from replay.plan.fleet.costs import HEAD, cost_cells, per_year
 from replay.plan.fleet.inputs.profiles import Source
 from replay.plan.json_values import or_null
 from replay.units import shown_time
-from sim.fleet import GpuProfile, Lengths
+from sim.fleet import Lengths
 from sim.fleet.energy import Curtailment, Energy, energy
 from sim.fleet.sizing import Infeasible, Objective, PoolSize, size_pool
-from sim.fleet.split import Split, sweep_thresholds
+from sim.fleet.split import Splits, marked, sweep_thresholds
 
 NUM_THRESHOLDS = 250
 MOST_SHOWN = 15
 EDGES = (0.01, 0.999)
 """Shares of short requests between which a threshold is worth a look."""
-SAME = 0.01
-"""Times that differ by less are the same: the formulas know no better, and nobody pays for it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Splits:
-    """One pool for all, and a split per threshold that keeps the SLO by formula; marked: those that nothing beats.
-
-    ``profiles``: of the short and of the long pool; one pool for all has the long one's. ``is_one_best``: whether no
-    split beats one pool for all.
-    """
-
-    one: PoolSize
-    profiles: tuple[GpuProfile, GpuProfile]
-    splits: tuple[Split, ...]
-    is_one_best: bool
-
-    @property
-    def has_prices(self) -> bool:
-        """Whether costs are known of both pools; else GPUs stand for them."""
-        return all(each.cost_per_hour > 0 for each in self.profiles)
-
-    @property
-    def one_amount(self) -> float:
-        """What one pool for all takes: its cost per hour, or its GPUs."""
-        return self.one.provisioned * self._each(1)
-
-    def gpus(self, split: Split) -> int:
-        """Return how many GPUs both pools of a split have."""
-        return sum(
-            size.provisioned * profile.num_gpus
-            for size, profile in zip((split.short, split.long), self.profiles, strict=True)
-            if size is not None
-        )
-
-    def amount(self, split: Split) -> float:
-        """Return what a split takes: its cost per hour, or its GPUs."""
-        return split.cost_per_hour if self.has_prices else self.gpus(split)
-
-    def saving(self, split: Split) -> float:
-        """Return the share of one pool's cost, or GPUs, that a split saves; negative: it takes more."""
-        return 1 - self.amount(split) / self.one_amount
-
-    def _each(self, number: int) -> float:
-        profile = self.profiles[number]
-        return profile.cost_per_hour if self.has_prices else profile.num_gpus
 
 
 def splits_of(
@@ -94,27 +48,6 @@ def splits_of(
         factors=factors,
     )
     return marked(Splits(one=one, profiles=profiles, splits=tuple(found), is_one_best=False))
-
-
-def marked(found: Splits) -> Splits:
-    """Return the splits with those marked that neither another one nor one pool for all beats, and whether that is one.
-
-    A point is beaten by one that takes less and is no slower, within ``SAME``, or takes as much and is faster.
-    """
-    amounts = np.array([*(found.amount(each) for each in found.splits), found.one_amount])
-    times = np.array([*(each.ttft_p99_s for each in found.splits), found.one.ttft_p99_s])
-    beaten = [
-        bool(
-            (
-                ((amounts < amount) & (times <= time * (1 + SAME))) | ((amounts == amount) & (times < time))
-            ).any()
-        )
-        for amount, time in zip(amounts, times, strict=True)
-    ]
-    splits = [
-        replace(each, is_best=not is_beaten) for each, is_beaten in zip(found.splits, beaten, strict=False)
-    ]
-    return replace(found, splits=tuple(splits), is_one_best=not beaten[-1])
 
 
 def split_lines(found: Splits) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from replay.plan.fleet.inputs import OUTPUT_FRAC
+from replay.plan.fleet.inputs import OUTPUT_FRAC, SPILL_PER_ENGINE
 from replay.plan.fleet.options import (
     AvailabilityOption,
     CapOption,
@@ -20,6 +20,7 @@ from replay.plan.fleet.options import (
     ProfileOption,
     RateOption,
     SloOption,
+    SpillOption,
     WorkloadOption,
     asked_of,
     compile_once,
@@ -83,9 +84,7 @@ def routers(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     context: ContextOption = None,
     output_frac: OutputFracOption = OUTPUT_FRAC,
     utilization_cap: CapOption = 0.85,
-    spill: Annotated[
-        float, typer.Option(min=0.001, help="Requests per engine from which spillover sends on.")
-    ] = 64.0,
+    spill: SpillOption = SPILL_PER_ENGINE,
     compress: Annotated[
         float, typer.Option(min=1.0, help="Prompts up to so many times too long are cut.")
     ] = 1.5,

@@ -180,7 +180,6 @@ CLUSTER_KEYS: tuple[Key, ...] = (
     _number("routing.overlap_score_credit", 1.0, "`kv-cost` only. Credit per cached block."),
     _number("routing.overlap_score_credit_decay", 0.0, "`kv-cost` only. How the credit falls with the load."),
     _number("routing.host_cache_hit_weight", 0.75, "`kv-cost` only. Credit of a block in host memory."),
-    _number("routing.disk_cache_hit_weight", 0.25, "`kv-cost` only. Credit of a block on disk."),
     _number("routing.decode_active_request_weight", 0.0, "`kv-cost` only. Cost per active request, blocks."),
     _number(
         "routing.temperature", 0.0, "`kv-cost` only. 0: the least cost; above: a draw that favours low costs."
@@ -303,8 +302,8 @@ CLUSTER_KEYS: tuple[Key, ...] = (
         path="cluster.disaggregation.contention",
         kind="boolean",
         default="true",
-        meaning="Whether transfers share their links. A transfer moves at the smaller of its two shares: the sender's "
-        "link over all that leave it, the receiver's over all that come in. false: each has the whole bandwidth.",
+        meaning="Whether transfers share their links, max-min fairly: the tightest link sets the rate of those on it, "
+        "what they leave elsewhere goes to others. false: each transfer has the whole bandwidth.",
     ),
     Key(
         path="cluster.disaggregation.kv_bytes_per_token",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sim.latency.profiled import VIDURS
+
 ON_RECORD = "on record"
 """Coefficients that are looked up by ``latency.model_config`` and ``hardware``."""
 BY_DEFAULTS = "defaults"
@@ -84,7 +86,8 @@ READ_BY: Mapping[str, Readers] = {
     ),
     "latency.coefficients.sigma": _only("extended", *ANALYTIC, OWN, OWN_AT_PEAK),
     **dict.fromkeys(
-        ("latency.coefficients.scale", "latency.coefficients.step"), _only("profiled", OWN, OWN_AT_PEAK)
+        (f"latency.coefficients.{name}" for name in ("scale", "step", *VIDURS)),
+        _only("profiled", OWN, OWN_AT_PEAK),
     ),
     "latency.table": _only("profiled"),
     **dict.fromkeys(

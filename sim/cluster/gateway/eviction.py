@@ -11,8 +11,8 @@ import numpy as np
 
 from sim.cluster.arrays import NOWHERE, Records, records
 from sim.cluster.fleet import RequestTable
-from sim.cluster.gateway.heap import HEAP_NODE, pop, push, remove
 from sim.cluster.gateway.queue import GatewayQueue
+from sim.cluster.heap import HEAP_NODE, pop, push, remove
 from sim.compile import engine_entry, phase
 from sim.requests import Int64s
 

@@ -28,6 +28,7 @@ def begin_anew(state: State, fresh: Fresh) -> None:
         ours[len(array) :] = np.zeros(1, ours.dtype)
     engine = state.engine[0]
     engine.queues.num_free_blocks = len(state.blocks) - 1
+    engine.queues.num_cache_changes += len(state.cache_log) + 1  # more than its log holds: all are looked at
     for name in ("is_blocked", "head_is_blocked", "has_finished_ids", "num_fruitless_steps"):
         setattr(engine.queues, name, 0)
     engine.clock.compute_duty = 0.0

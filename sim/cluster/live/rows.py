@@ -28,6 +28,7 @@ OF_WORLD = ("rows", "journeys", "transfers")
 OF_TABLE = ("prompt_tokens", "session", "tenant", "adapter", "slo_priority", "slo_target_us")
 OF_QUEUE = ("entries", "nodes", "band_of", "target_us")
 OF_SHEDDABLE = ("nodes", "is_in_flight")
+OF_LINKS = ("flows", "nodes")
 OF_STATE = (
     "requests",
     "taken_in_us",
@@ -121,8 +122,9 @@ class Rows:
         needed = self.is_known | self._is_under_way()
         for rows in (*self._planned(world), *(_held_by(state) for state in self._driver.states)):
             needed[rows] = True
-        flows = world.links.under_way[: int(world.links.counts["num_flows"][0])]
-        needed[flows] = True
+        flows = columns(world.links.flows)
+        if len(flows) == len(needed):
+            needed |= (flows["started_us"] != NEVER) & (flows["ended_us"] == NEVER)
         return needed
 
     def _is_under_way(self) -> NDArray[np.bool_]:
@@ -147,7 +149,7 @@ class Rows:
             ("table", OF_TABLE, world.requests),
             ("queue", OF_QUEUE, world.queue),
             ("sheddable", OF_SHEDDABLE, world.sheddable),
-            ("links", ("flows",), world.links),
+            ("links", OF_LINKS, world.links),
             *((f"state {number}", OF_STATE, state) for number, state in enumerate(states)),
         ):
             found |= {f"{part} {name}": getattr(of, name) for name in names}
@@ -180,7 +182,6 @@ class Rows:
             self._driver.states[number] = more_state
             point_to(self._driver.world.engines, number, more_state)
         world: World = of(self._driver.world, OF_WORLD)
-        links = of(world.links, ("flows",))
         table = of(world.requests, OF_TABLE)
         world.loop["num_requests"] = self._num
         self._driver.replace(
@@ -190,7 +191,7 @@ class Rows:
                 requests=table._replace(hash_offsets=longer(table.hash_offsets, self._num + 1)),
                 queue=of(world.queue, OF_QUEUE),
                 sheddable=of(world.sheddable, OF_SHEDDABLE),
-                links=links._replace(under_way=longer(links.under_way, len(links.flows))),
+                links=of(world.links, OF_LINKS),
             )
         )
         for name in ("is_given", "is_known", "num_taken"):

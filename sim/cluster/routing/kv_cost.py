@@ -1,7 +1,8 @@
 """kv-cost: Dynamo's KV router (1.4.2; 1.6.1 has the same terms), in blocks of work.
 
 - prefill: prompt tokens on the instance without a first token yet, and this prompt's, in blocks, not rounded;
-- credit: this prompt's blocks that the instance has on the device, less dear ones in host memory and on disk;
+- credit: this prompt's blocks that the instance has on the device, less dear ones in host memory (no engine here has
+  a disk);
 - decode: different full blocks of all its active requests, united with this prompt's.
 """
 
@@ -50,7 +51,7 @@ def cost_of(r: Router, f: Fleet, q: RequestTable, request: int, instance: int, f
     if s.overlap_score_credit_decay > 0.0 and prompt_tokens > 0:
         excess = (w.num_prefill_tokens - fewest) / prompt_tokens
         credit /= 1.0 + s.overlap_score_credit_decay * excess
-    credit += s.host_cache_hit_weight * i.num_host_blocks + s.disk_cache_hit_weight * i.num_disk_blocks
+    credit += s.host_cache_hit_weight * i.num_host_blocks
     decode = w.num_active_blocks + num_full_blocks(f, q, request) - r.matched[instance]
     return (
         s.prefill_load_scale * max(0.0, prefill - credit)
@@ -70,7 +71,7 @@ def draw_by_cost(r: Router, f: Fleet, request: int, best: float) -> int:
     total = 0.0
     for place in range(num):
         total += math.exp((r.scores[f.candidates[place]] - best) / spread / s.temperature)
-    left = draw(s.seed, request, 0) * total
+    left = draw(s.seed, s.stream, request) * total
     for place in range(num):
         left -= math.exp((r.scores[f.candidates[place]] - best) / spread / s.temperature)
         if left <= 0.0:

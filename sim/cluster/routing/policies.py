@@ -175,8 +175,9 @@ class KvCost:
     """Dynamo's KV router: the least cost in blocks of prefill to do and of decode held, credit for cached ones.
 
     cost = ``prefill_load_scale`` * max(0, prefill - credit) + decode + ``decode_active_request_weight`` * active
-    requests. Names, terms and defaults are Dynamo 1.4.2's; ``temperature`` 0 takes the least cost, ties at
-    random, above 0 it draws by softmax over the costs, normalised by their range.
+    requests. Names, terms and defaults are Dynamo 1.4.2's, less the credit of blocks on disk, a tier that no engine
+    here has; ``temperature`` 0 takes the least cost, ties at random, above 0 it draws by softmax over the costs,
+    normalised by their range.
     """
 
     name: ClassVar[str] = "kv-cost"
@@ -184,7 +185,6 @@ class KvCost:
     overlap_score_credit: float = 1.0
     overlap_score_credit_decay: float = 0.0
     host_cache_hit_weight: float = 0.75
-    disk_cache_hit_weight: float = 0.25
     decode_active_request_weight: float = 0.0
     temperature: float = 0.0
 

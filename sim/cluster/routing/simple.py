@@ -15,6 +15,12 @@ def load_seen(r: Router, f: Fleet, instance: int) -> int:
     return load_of(f, instance, r.settings[0].counts_twice)
 
 
+@part
+def pick_for(r: Router, request: int, num_choices: int) -> int:
+    """Return one of 0 to ``num_choices`` - 1 for a request, in the router's own stream."""
+    return pick(r.settings[0].seed, r.settings[0].stream, request, num_choices)
+
+
 @phase
 def choose_in_turn(r: Router, f: Fleet) -> int:
     """Return the next candidate."""
@@ -24,7 +30,7 @@ def choose_in_turn(r: Router, f: Fleet) -> int:
 @phase
 def choose_at_random(r: Router, f: Fleet, request: int) -> int:
     """Return any candidate."""
-    return f.candidates[pick(r.settings[0].seed, request, 0, f.counts[0].num_candidates)]
+    return f.candidates[pick_for(r, request, f.counts[0].num_candidates)]
 
 
 @part
@@ -33,8 +39,8 @@ def draw_two(r: Router, f: Fleet, request: int) -> tuple[int, int]:
     num = f.counts[0].num_candidates
     if num == 1:
         return f.candidates[0], f.candidates[0]
-    place = pick(r.settings[0].seed, request, 0, num)
-    other = pick(r.settings[0].seed, request, 1, num - 1)
+    place = pick_for(r, request, num)
+    other = pick(r.settings[0].seed, r.settings[0].stream + 1, request, num - 1)
     other += int(other >= place)
     return f.candidates[place], f.candidates[other]
 
@@ -76,7 +82,7 @@ def choose_least_loaded(r: Router, f: Fleet, request: int) -> int:
 @phase
 def take_best(r: Router, f: Fleet, request: int, best: float, num_ties: int) -> int:
     """Return one of the ``num_ties`` candidates whose score is ``best``, each equally likely."""
-    left = pick(r.settings[0].seed, request, 0, num_ties) if num_ties > 1 else 0
+    left = pick_for(r, request, num_ties) if num_ties > 1 else 0
     for place in range(f.counts[0].num_candidates):
         instance = f.candidates[place]
         if r.scores[instance] == best:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.cluster.arrays import Records, more_pairs, new_pairs, num_words, records
+from sim.cluster.draws import ROUTE
 from sim.cluster.fleet import Fleet, RequestTable
 from sim.cluster.routing.policies import (
     SCORERS,
@@ -63,6 +64,7 @@ SETTINGS = np.dtype(
     [
         ("policy", np.int64),
         ("seed", np.int64),
+        ("stream", np.int64),  # of its draws (``sim/cluster/draws.py``), and the next
         ("counts_twice", np.int64),  # compatibility blis: load = waiting + running + in flight
         ("has_random_ties", np.int64),
         ("next_place", np.int64),  # round-robin: decisions so far; vllm-dp: where the next scan begins
@@ -87,7 +89,6 @@ SETTINGS = np.dtype(
         ("overlap_score_credit", np.float64),
         ("overlap_score_credit_decay", np.float64),
         ("host_cache_hit_weight", np.float64),
-        ("disk_cache_hit_weight", np.float64),
         ("decode_active_request_weight", np.float64),
         ("temperature", np.float64),
         ("num_active_pairs", np.int64),
@@ -127,9 +128,13 @@ def new_router(
     requests: RequestTable,
     *,
     seed: int = 42,
+    stream: int = ROUTE,
     compatibility: Compatibility = "vllm",
 ) -> Router:
-    """Return a router that has not decided anything yet, for these requests over this fleet."""
+    """Return a router that has not decided anything yet, for these requests over this fleet.
+
+    ``stream``: of its random numbers; two routers of one cluster have different ones.
+    """
     if isinstance(policy, OwnPolicy):
         raise InvalidConfig("routing.policy: got a function, expected a built-in policy")
     num_instances, num_blocks = len(fleet.instances), int(requests.hash_ids.max(initial=-1)) + 1
@@ -137,7 +142,7 @@ def new_router(
     is_tree, is_cost = isinstance(policy, CacheAware), isinstance(policy, KvCost)
     num_sessions = int(requests.session.max(initial=-1)) + 1 if isinstance(policy, Session) else 0
     return Router(
-        settings=settings_of(policy, fleet, seed=seed, compatibility=compatibility),
+        settings=settings_of(policy, fleet, seed=seed, stream=stream, compatibility=compatibility),
         weights=weights_of(policy),
         scores=np.zeros(num_instances),
         matched=np.zeros(num_instances, np.int64),
@@ -170,11 +175,13 @@ def weights_of(policy: RoutingPolicy) -> NDArray[np.float64]:
     return weights / weights.sum()
 
 
-def settings_of(policy: RoutingPolicy, fleet: Fleet, *, seed: int, compatibility: Compatibility) -> Records:
+def settings_of(
+    policy: RoutingPolicy, fleet: Fleet, *, seed: int, stream: int, compatibility: Compatibility
+) -> Records:
     """Return the settings of a policy as compiled code reads them."""
     settings = records(1, SETTINGS)
     settings["policy"] = POLICIES.index(type(policy))
-    settings["seed"] = seed
+    settings["seed"], settings["stream"] = seed, stream
     settings["counts_twice"] = is_blis = compatibility == "blis"
     if isinstance(policy, LeastLoaded):
         settings["has_random_ties"] = is_blis or policy.ties == "random"

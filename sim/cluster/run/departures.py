@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sim.cluster.arrays import NOWHERE
-from sim.cluster.draws import draw
+from sim.cluster.draws import RETRY_PAUSE, draw
 from sim.cluster.events import EventRank, plan
 from sim.cluster.fleet import ACTIVE_ADAPTER, NO_ADAPTER, WAITING_ADAPTER
 from sim.cluster.gateway.admission import note_gone
@@ -17,9 +17,6 @@ from sim.engine import dtypes as dt
 
 ARRIVAL = int(EventRank.ARRIVAL)
 COMPLETED, TIMED_OUT = int(Exit.COMPLETED), int(Exit.TIMED_OUT)
-
-PAUSE_DRAW = 2
-"""Of a request's draws, the one for the pause before it: those before it are its router's."""
 
 
 @part
@@ -42,7 +39,7 @@ def tries_again(w: World, request: int, way: int, time_us: int) -> bool:
         return False
     pause_us = loop.backoff_us * loop.backoff_factor ** (request // loop.num_requests)
     pause_us = min(pause_us, float(loop.most_backoff_us))
-    pause_us *= 1.0 - loop.jitter_frac * draw(loop.retry_seed, again, PAUSE_DRAW)
+    pause_us *= 1.0 - loop.jitter_frac * draw(loop.retry_seed, RETRY_PAUSE, again)
     since_us = time_us
     if way == TIMED_OUT:  # its client left as the deadline passed; the server has noticed it now
         since_us = w.deadline_us[request]

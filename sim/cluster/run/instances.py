@@ -119,10 +119,21 @@ def see_loads(w: World, time_us: int) -> None:
 
 @phase
 def see_cache(w: World, instance: int) -> None:
-    """Note which contents an instance has cached, for decisions until the next snapshot."""
+    """Note which contents an instance has cached, for decisions until the next snapshot.
+
+    Only those are looked at that came or went since the last one, unless they are more than the log holds.
+    """
     s = engine_at(w.engines, instance)
-    for key in range(w.cached.shape[1]):
-        w.cached[instance, key] = s.hashes[key].oldest != 0
+    queues, num_keys = s.engine[0].queues, w.cached.shape[1]
+    if queues.num_cache_changes > len(s.cache_log):
+        for key in range(num_keys):
+            w.cached[instance, key] = s.hashes[key].oldest != 0
+    else:
+        for i in range(queues.num_cache_changes):
+            key = s.cache_log[i]
+            if key < num_keys:
+                w.cached[instance, key] = s.hashes[key].oldest != 0
+    queues.num_cache_changes = 0
 
 
 @phase

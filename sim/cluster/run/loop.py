@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sim.cluster.events import EventRank, drop_next, plan
-from sim.cluster.run.departures import hear
+from sim.cluster.run.departures import hear, leave_admitted
 from sim.cluster.run.handoff import end_transfers, hear_of_prefill, release_unasked
 from sim.cluster.run.instances import see_loads
 from sim.cluster.run.lockstep import run_ranks
@@ -14,6 +14,8 @@ from sim.cluster.run.pipeline import (
     NEEDS_OPERATION,
     NUM_KINDS,
     OF_PREFILL,
+    REFUSAL,
+    REFUSED,
     admit_or_reject,
     arrive,
     dispatch_next,
@@ -23,7 +25,7 @@ from sim.cluster.run.pipeline import (
     take_step,
 )
 from sim.cluster.run.planning import next_arrival_us, plan_dispatch
-from sim.cluster.run.snapshots import bring_all, see_signals
+from sim.cluster.run.snapshots import bring_all, see_signals, take_due_snapshots
 from sim.cluster.run.tables import Table, world_at
 from sim.cluster.run.world import FOREVER, World
 from sim.compile import engine_entry, part, phase
@@ -131,6 +133,9 @@ def take_snapshot(w: World, time_us: int) -> int:
 @phase
 def hear_of_step(w: World, request: int, kind: int, time_us: int) -> None:
     """Let the gateway know what a step has brought a request."""
+    if kind == REFUSAL:
+        leave_admitted(w, request, REFUSED, time_us)
+        return
     if kind >= OF_PREFILL:
         hear_of_prefill(w, request, kind - OF_PREFILL, time_us)
         return
@@ -164,13 +169,19 @@ def handle(w: World, time_us: int, rank: int, subject: int) -> int:
     elif rank == CLIENT_GAVE_UP:
         answer = give_up(w, subject, time_us)
     else:
-        answer = look_around(w, time_us)
+        answer = look_around(w, time_us, rank)
     return answer
 
 
 @phase
-def look_around(w: World, time_us: int) -> int:
-    """Note what every instance has to do, for Python to start or stop some, or to let one fail."""
+def look_around(w: World, time_us: int, rank: int) -> int:
+    """Note what every instance has to do, for Python to start or stop some, or to let one fail.
+
+    Snapshots that are due by then come first: afterwards the instances are past their times.
+    """
+    last_due_us = time_us if rank > SNAPSHOT else time_us - 1
+    if not w.loop[0].is_coupled and not take_due_snapshots(w, last_due_us):
+        return ENGINE_NEEDS_ROOM
     if not bring_all(w, time_us):
         return ENGINE_NEEDS_ROOM
     see_loads(w, time_us)

@@ -42,14 +42,20 @@ from sim.engine import dtypes as dt
 ) = range(7)
 """What a handler, or the loop, says: the event's work is done, or what Python has to do first."""
 
-NUM_KINDS = 6
-"""Of what a gateway hears of a request: first token, completion, its client gave up; the same of its prefill."""
+NUM_KINDS = 7
+"""Of what a gateway hears of a request: first token, completion, its client gave up; so of its prefill; a REFUSAL."""
 
 OF_PREFILL = 3
 """The first of those of its prefill."""
 
+REFUSAL = 6
+"""An instance's front end has refused it."""
+
 MOST_COMPLETIONS = 1 << 32
 """More than a log of completions holds: those of one time are heard by instance, then in their order."""
+
+BEHIND_COMPLETIONS = 1 << 61
+"""Where refusals begin among them: of answers at one time the engine's own loop hears completions first."""
 
 STEP_ENDED, CLIENT_GAVE_UP, ADMISSION, ROUTING, EXPIRY = (
     int(rank)
@@ -221,6 +227,19 @@ def route(w: World, request: int, time_us: int) -> int:
 
 
 @part
+def tell_refusal(w: World, request: int, time_us: int) -> None:
+    """Let a client know that an instance's front end refuses its request, as soon as it has looked at it.
+
+    Answers that come before then come first: each may let another request go.
+    """
+    refused_us = w.rows[request].queued_us
+    if w.loop[0].is_coupled and refused_us > time_us:
+        plan(w.events, refused_us, STEP_ENDED, BEHIND_COMPLETIONS + request, NUM_KINDS * request + REFUSAL)
+    else:
+        leave_admitted(w, request, REFUSED, refused_us)
+
+
+@part
 def send_to(w: World, request: int, instance: int, time_us: int) -> None:
     """Hand a routed request over."""
     loop, j = w.loop[0], w.journeys[request]
@@ -239,7 +258,7 @@ def send_to(w: World, request: int, instance: int, time_us: int) -> None:
     if not is_taken:
         note_first_token(w.router, w.requests, request, instance)
         leave_instance(w, request, instance)
-        leave_admitted(w, request, REFUSED, w.rows[request].queued_us)
+        tell_refusal(w, request, time_us)
         return
     if loop.has_queue:
         note_dispatched(w.sheddable, w.requests, request)

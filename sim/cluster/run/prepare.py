@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sim.cluster.arrays import records
 from sim.cluster.client_plans import ClientPlan
 from sim.cluster.config import ClusterConfig, Pool
+from sim.cluster.draws import PREFILL_ROUTE, first_noise_draw
 from sim.cluster.events import EventQueue, EventRank, new_event_queue, plan_event
 from sim.cluster.fleet import Fleet, RequestTable, new_fleet, request_table, set_candidates
 from sim.cluster.gateway.admission import AlwaysAdmit, RejectAll, TokenBucket, new_admission
@@ -49,6 +50,7 @@ from sim.config import UNBOUNDED, Record
 from sim.engine import dtypes as dt
 from sim.engine.initial_state import (
     first_state,
+    length_limits,
     longer,
     request_records,
     size_for,
@@ -71,6 +73,10 @@ NO_LIMIT = 1 << 31
 
 SEES_KV = ("kv-utilization", "load-balance")
 SEES_QUEUES = ("queue-depth", "running-requests", "load-aware", "vllm-dp")
+
+
+CACHE_LOG_LENGTH = 8192
+"""Of an engine's log of contents that came or went: after more of them all contents are looked at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +138,8 @@ def new_world(
     )
     if config.moves_kv:
         states = connected(states, config, transfers)
+    if sees_stale_caches(loop):
+        states = [state._replace(cache_log=np.zeros(CACHE_LOG_LENGTH, np.int32)) for state in states]
     engines = table_of(states)
     loop["run_address"] = address_of_run() if runs_engines else 0
     fleet = new_fleet(
@@ -191,6 +199,7 @@ def new_world(
             prefill_fleet,
             table if config.moves_kv else empty_table(),
             seed=config.seed,
+            stream=PREFILL_ROUTE,
             compatibility=config.compatibility,
         ),
         roles=np.array([ROLES.index(role) for role in config.role_of], np.int64),
@@ -302,6 +311,11 @@ def engine_states(
                 next_decode_step=np.zeros(num_staged, np.int64),
                 skipped=skipped,
             )
+            limits = None if pool.role != "shared" else length_limits(requests, pool.engine)
+            if limits is not None:
+                state = state._replace(
+                    length_limit=np.maximum(rows["max_total_tokens"], limits).astype(np.int32)
+                )
             if traits is not None and pool.engine.charges_traits:
                 state = with_traits(state, traits, skipped, pool.engine)
             if hears:
@@ -311,6 +325,7 @@ def engine_states(
             state.engine.queues["num_requests"] = len(rows)
             state.engine.settings["outputs_are_shared"] = shares_outputs
             state.engine.settings["is_lockstep"] = config.lockstep
+            state.engine.settings["first_noise_draw"] = first_noise_draw(len(states))
             state.engine.settings["dummy_step_us"] = dummy_step_us(pool)
             state.engine.settings["has_deadlines"] = len(deadline_us) > 0
             state.engine.settings["log_completions"] = hears
@@ -468,10 +483,15 @@ def new_journeys(requests: Requests) -> Records:
     return first.repeat(len(requests))  # row by row: to fill column by column takes three times as long
 
 
+def sees_stale_caches(loop: Records) -> bool:
+    """Return whether routers see prefix caches as they were at the last snapshot."""
+    return bool(loop["sees_caches"][0] and loop["cache_interval_us"][0] > 0)
+
+
 def new_cache_snapshot(loop: Records, num_instances: int, requests: Requests) -> NDArray[np.int8]:
     """Return what instances have cached: nothing; no rows where caches are seen as they are."""
-    is_stale = loop["sees_caches"][0] and loop["cache_interval_us"][0] > 0
-    return np.zeros((num_instances, int(requests.hash_ids.max(initial=-1)) + 1 if is_stale else 0), np.int8)
+    num_keys = int(requests.hash_ids.max(initial=-1)) + 1 if sees_stale_caches(loop) else 0
+    return np.zeros((num_instances, num_keys), np.int8)
 
 
 def empty_table() -> RequestTable:

@@ -1,8 +1,8 @@
 """What the instances are like at a time: for pictures of a run, never for decisions.
 
 To look changes nothing: an engine that is paused does what it would have done. Where engines keep step
-(``is_coupled``) all steps that start before the time have been taken. The others are brought there; what they finish on
-the way stays in their logs until somebody hears of it.
+(``is_coupled``) all steps that start before the time have been taken. The others are brought there, after the snapshots
+that are due before; what they finish on the way stays in their logs until somebody hears of it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import numpy as np
 
 from sim.cluster.arrays import Records
 from sim.cluster.run.instances import next_step_us, run_until, runs_past
+from sim.cluster.run.snapshots import take_due_snapshots
 from sim.cluster.run.tables import Table, engine_at, world_at
 from sim.cluster.run.world import World
 from sim.compile import engine_entry, phase
@@ -52,6 +53,8 @@ def look_at(w: World, instance: int, time_us: int, seen: Records) -> None:
 def look_at_all(table: Table, time_us: int, seen: Records) -> int:
     """Fill ``seen``, a LOOK per instance; return IDLE, BUSY, or NEEDS_ROOM with ``waits_for`` saying which engine."""
     w = world_at(table, 0)
+    if not w.loop[0].is_coupled and not take_due_snapshots(w, time_us - 1):
+        return NEEDS_ROOM
     answer = IDLE
     for instance in range(len(seen)):
         if not w.loop[0].is_coupled and not run_until(w, instance, time_us):

@@ -1,11 +1,12 @@
 """Transfers of KV under way, and the links that they share; exact in integers.
 
-Each instance has one link out and one link in, of one bandwidth. A transfer first waits for the base latency and uses
-no link. Then it moves at the smaller of two shares: its sender's bandwidth over the number of transfers that leave the
-sender, and its receiver's over the number that come in there. What one link leaves unused goes to nobody. A transfer
-ends at the first whole microsecond by which all its bytes have moved, and holds its shares until then.
+A transfer first waits for the base latency and uses no link. Then it moves at its pair's max-min fair share
+(``shares``). It ends at the first whole microsecond by which all its bytes have moved, and holds its share until then.
+All transfers of a pair move alike, so that each pair has a clock of units moved, and a transfer's end is a place on it:
+a change costs as many operations as pairs are busy, however many transfers are under way.
 
-``compatibility: blis``: one link for all; a transfer's rate is its share when it starts, and stays.
+Without contention each transfer has the whole bandwidth. ``compatibility: blis``: one link for all; a transfer's rate
+is its share when it starts, and stays. In both its end is known when it starts.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.cluster.arrays import Records, records
+from sim.cluster.arrays import NOWHERE, Records, records
+from sim.cluster.heap import HEAP_NODE, pop, push
 from sim.cluster.transfer.config import Disaggregation
+from sim.cluster.transfer.shares import PAIR, set_rates
 from sim.compile import part, phase
 from sim.requests import Int64s
 
@@ -26,6 +29,8 @@ BYTES_PER_US_OF_ONE_GBPS = 1000
 
 NEVER = -1
 FOREVER = 1 << 62
+LATEST_CLOCK = 1 << 61
+"""A pair's clock that passes this is set back to 0."""
 
 LINKS = np.dtype(
     [
@@ -35,6 +40,14 @@ LINKS = np.dtype(
         ("shares_links", np.int64),
         ("keeps_first_rate", np.int64),  # compatibility blis
         ("num_flows", np.int64),
+        ("num_pairs", np.int64),
+        ("first_beginning", np.int64),  # of the transfers whose base latency has not passed, in their order
+        ("last_beginning", np.int64),
+        ("first_fixed", np.int64),  # root of the heap of those whose end is known, by it
+        (
+            "first_ended",
+            np.int64,
+        ),  # root of the heap of those that have ended and are not taken, by their start
         ("advanced_us", np.int64),
         ("num_started", np.int64),
         ("num_ended", np.int64),
@@ -46,13 +59,12 @@ FLOW = np.dtype(
     [
         ("sender", np.int64),
         ("receiver", np.int64),
-        ("is_moving", np.int64),
-        ("remaining", np.int64),
-        ("rate", np.int64),  # units per µs
+        ("number", np.int64),  # of its start, among all
         ("begins_us", np.int64),  # to move
         ("started_us", np.int64),
         ("ended_us", np.int64),
         ("num_blocks", np.int64),
+        ("next_beginning", np.int64),
     ],
     align=True,
 )
@@ -64,9 +76,10 @@ class Links(NamedTuple):
 
     counts: Records  # LINKS[1]
     flows: Records  # FLOW[n], per request; of no rows where nothing is moved
-    under_way: Int64s  # requests whose transfers have started and not ended, in the order of their starts
-    num_leaving: Int64s  # per instance
-    num_coming: Int64s
+    nodes: Records  # HEAP_NODE[n]: a transfer is in at most one heap
+    pairs: Records  # PAIR[as many as there can be], the busy ones first
+    left: Int64s  # [2 * num_instances], scratch
+    num: Int64s  # likewise
 
 
 def new_links(
@@ -80,9 +93,12 @@ def new_links(
     """Return links that nothing moves over yet."""
     counts = records(1, LINKS)
     moves = settings is not None and settings.moves_kv
-    flows = records(num_requests if moves else 0, FLOW)
+    num_rows = num_requests if moves else 0
+    flows, nodes = records(num_rows, FLOW), records(num_rows, HEAP_NODE)
     for name in ("sender", "receiver", "begins_us", "started_us", "ended_us"):
         flows[name] = NEVER
+    for name in ("first_beginning", "last_beginning", "first_fixed", "first_ended"):
+        counts[name] = NOWHERE
     if settings is not None and moves:
         per_us = settings.kv_bandwidth_gbps * BYTES_PER_US_OF_ONE_GBPS * UNITS_PER_BYTE
         counts["units_per_us"] = max(1, round(per_us))
@@ -90,50 +106,111 @@ def new_links(
         counts["units_per_block"] = (settings.kv_bytes_per_token or 0) * block_size * UNITS_PER_BYTE
         counts["shares_links"] = settings.contention
         counts["keeps_first_rate"] = is_blis
+    most_pairs = (num_instances // 2) * ((num_instances + 1) // 2)  # senders are no receivers
     return Links(
         counts=counts,
         flows=flows,
-        under_way=np.zeros(len(flows), np.int64),
-        num_leaving=np.zeros(num_instances, np.int64),
-        num_coming=np.zeros(num_instances, np.int64),
+        nodes=nodes,
+        pairs=records(most_pairs if moves else 0, PAIR),
+        left=np.zeros(2 * num_instances, np.int64),
+        num=np.zeros(2 * num_instances, np.int64),
     )
+
+
+# -- time passes ------------------------------------------------------------------------------------------------
 
 
 @phase
 def advance(links: Links, time_us: int) -> None:
-    """Let everything move up to ``time_us``, at the rates that hold."""
+    """Let everything move up to ``time_us``, at the rates that hold, and put aside what has ended."""
     c = links.counts[0]
-    for i in range(c.num_flows):
-        flow = links.flows[links.under_way[i]]
-        if flow.is_moving:
-            flow.remaining = max(0, flow.remaining - flow.rate * (time_us - c.advanced_us))
+    elapsed_us = time_us - c.advanced_us
     c.advanced_us = time_us
+    for i in range(c.num_pairs):
+        pair = links.pairs[i]
+        pair.clock += pair.rate * elapsed_us
+        while pair.root != NOWHERE and links.nodes[pair.root].key <= pair.clock:
+            ended = pair.root
+            pair.root = pop(links.nodes, ended)
+            put_aside(links, ended)
+        if pair.clock > LATEST_CLOCK:
+            set_back(links, i)
+    while c.first_fixed != NOWHERE and links.nodes[c.first_fixed].key <= time_us:
+        ended = c.first_fixed
+        c.first_fixed = pop(links.nodes, ended)
+        put_aside(links, ended)
 
 
 @part
-def set_rates(links: Links) -> None:
-    """Give each moving transfer its share."""
-    c = links.counts[0]
-    if not c.shares_links or c.keeps_first_rate:
-        return
-    for i in range(c.num_flows):
-        flow = links.flows[links.under_way[i]]
-        if flow.is_moving:
-            flow.rate = c.units_per_us // max(
-                links.num_leaving[flow.sender], links.num_coming[flow.receiver], 1
-            )
+def put_aside(links: Links, request: int) -> None:
+    """Keep a transfer that has ended until it is taken: the first that started comes first."""
+    node, c = links.nodes[request], links.counts[0]
+    node.key = links.flows[request].number
+    c.first_ended = push(links.nodes, c.first_ended, request)
+
+
+@phase
+def set_back(links: Links, number: int) -> None:
+    """Let a pair's clock stand at 0, and the ends of its transfers as far from it as before."""
+    pair = links.pairs[number]
+    before, root = pair.root, NOWHERE
+    while before != NOWHERE:
+        request = before
+        before = pop(links.nodes, request)
+        links.nodes[request].key -= pair.clock
+        root = push(links.nodes, root, request)
+    pair.root, pair.clock = root, 0
 
 
 @part
-def begin_moving(links: Links, time_us: int) -> None:
-    """Let those move whose base latency has passed."""
+def begin_moving(links: Links, time_us: int) -> bool:
+    """Let those move whose base latency has passed; return whether any did."""
     c = links.counts[0]
-    for i in range(c.num_flows):
-        flow = links.flows[links.under_way[i]]
-        if not flow.is_moving and flow.begins_us <= time_us:
-            flow.is_moving = 1
-            links.num_leaving[flow.sender] += 1
-            links.num_coming[flow.receiver] += 1
+    has_begun = False
+    while c.first_beginning != NOWHERE and links.flows[c.first_beginning].begins_us <= time_us:
+        request = c.first_beginning
+        c.first_beginning = links.flows[request].next_beginning
+        join_pair(links, request)
+        has_begun = True
+    return has_begun
+
+
+@part
+def pair_of(links: Links, sender: int, receiver: int) -> int:
+    """Return the number of a busy pair, ``num_pairs`` where it is not busy."""
+    c = links.counts[0]
+    number = 0
+    while number < c.num_pairs:
+        if links.pairs[number].sender == sender and links.pairs[number].receiver == receiver:
+            break
+        number += 1
+    return number
+
+
+@phase
+def join_pair(links: Links, request: int) -> None:
+    """Let a transfer move with those of its pair."""
+    c, flow, node = links.counts[0], links.flows[request], links.nodes[request]
+    number = pair_of(links, flow.sender, flow.receiver)
+    pair = links.pairs[number]
+    if number == c.num_pairs:
+        c.num_pairs += 1
+        pair.sender, pair.receiver = flow.sender, flow.receiver
+        pair.num_flows = pair.clock = pair.rate = 0
+        pair.root = NOWHERE
+    pair.num_flows += 1
+    node.key, node.sequence = pair.clock + flow.num_blocks * c.units_per_block, flow.number
+    pair.root = push(links.nodes, pair.root, request)
+
+
+@part
+def share_links(links: Links) -> None:
+    """Give each busy pair its share."""
+    c = links.counts[0]
+    set_rates(links.pairs, c.num_pairs, c.units_per_us, links.left, links.num)
+
+
+# -- transfers --------------------------------------------------------------------------------------------------
 
 
 @phase
@@ -141,46 +218,71 @@ def start_flow(links: Links, request: int, sender: int, receiver: int, num_block
     """Start a request's transfer at ``time_us``, no earlier than anything before it."""
     c, flow = links.counts[0], links.flows[request]
     advance(links, time_us)
-    links.under_way[c.num_flows] = request
+    flow.number = c.num_started
     c.num_flows += 1
     c.num_started += 1
     flow.sender, flow.receiver, flow.num_blocks = sender, receiver, num_blocks
-    flow.remaining = num_blocks * c.units_per_block
-    flow.is_moving = 0
-    flow.rate = c.units_per_us
-    if c.shares_links and c.keeps_first_rate:
-        flow.rate = max(1, c.units_per_us // c.num_flows)
     flow.started_us, flow.begins_us = time_us, time_us + c.base_latency_us
-    begin_moving(links, time_us)
-    set_rates(links)
+    if c.shares_links and not c.keeps_first_rate:
+        wait_to_begin(links, request)
+        if begin_moving(links, time_us):
+            share_links(links)
+        return
+    rate = max(1, c.units_per_us // c.num_flows) if c.shares_links else c.units_per_us
+    node = links.nodes[request]
+    node.key = flow.begins_us + (num_blocks * c.units_per_block + rate - 1) // rate
+    node.sequence = flow.number
+    c.first_fixed = push(links.nodes, c.first_fixed, request)
+
+
+@part
+def wait_to_begin(links: Links, request: int) -> None:
+    """Let a transfer wait for its base latency, behind those that started before."""
+    c = links.counts[0]
+    links.flows[request].next_beginning = NOWHERE
+    if c.first_beginning == NOWHERE:
+        c.first_beginning = request
+    else:
+        links.flows[c.last_beginning].next_beginning = request
+    c.last_beginning = request
 
 
 @phase
 def move_on(links: Links, time_us: int) -> None:
     """Let everything move up to ``time_us``, and those begin whose base latency has passed."""
     advance(links, time_us)
-    begin_moving(links, time_us)
-    set_rates(links)
+    if begin_moving(links, time_us):
+        share_links(links)
+        advance(links, time_us)  # of a transfer without bytes
 
 
 @phase
 def take_ended(links: Links) -> int:
     """Return a request whose transfer has ended, the first that started; NEVER where none has."""
     c = links.counts[0]
-    for i in range(c.num_flows):
-        request = links.under_way[i]
-        flow = links.flows[request]
-        if flow.is_moving and flow.remaining == 0:
-            flow.is_moving, flow.ended_us = 0, c.advanced_us
-            links.num_leaving[flow.sender] -= 1
-            links.num_coming[flow.receiver] -= 1
-            for k in range(i, c.num_flows - 1):
-                links.under_way[k] = links.under_way[k + 1]
-            c.num_flows -= 1
-            c.num_ended += 1
-            set_rates(links)
-            return request
-    return NEVER
+    request = c.first_ended
+    if request == NOWHERE:
+        return NEVER
+    c.first_ended = pop(links.nodes, request)
+    flow = links.flows[request]
+    flow.ended_us = c.advanced_us
+    c.num_flows -= 1
+    c.num_ended += 1
+    if c.shares_links and not c.keeps_first_rate:
+        leave_pair(links, pair_of(links, flow.sender, flow.receiver))
+        if c.first_ended == NOWHERE:
+            share_links(links)
+    return request
+
+
+@part
+def leave_pair(links: Links, number: int) -> None:
+    """Let a pair have one transfer less; without any it is no longer busy."""
+    c, pair = links.counts[0], links.pairs[number]
+    pair.num_flows -= 1
+    if pair.num_flows == 0:
+        c.num_pairs -= 1
+        links.pairs[number] = links.pairs[c.num_pairs]
 
 
 @phase
@@ -188,10 +290,15 @@ def next_change_us(links: Links) -> int:
     """Return when a transfer next begins to move, or ends, if no other starts before; FOREVER without any."""
     c = links.counts[0]
     next_us = FOREVER
-    for i in range(c.num_flows):
-        flow = links.flows[links.under_way[i]]
-        at_us = flow.begins_us
-        if flow.is_moving:
-            at_us = c.advanced_us + (flow.remaining + flow.rate - 1) // flow.rate
-        next_us = min(next_us, at_us)
+    if c.first_ended != NOWHERE:
+        return int(c.advanced_us)
+    if c.first_beginning != NOWHERE:
+        next_us = links.flows[c.first_beginning].begins_us
+    if c.first_fixed != NOWHERE:
+        next_us = min(next_us, links.nodes[c.first_fixed].key)
+    for i in range(c.num_pairs):
+        pair = links.pairs[i]
+        if pair.root != NOWHERE:
+            left = links.nodes[pair.root].key - pair.clock
+            next_us = min(next_us, c.advanced_us + (left + pair.rate - 1) // pair.rate)
     return next_us

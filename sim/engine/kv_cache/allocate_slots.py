@@ -53,7 +53,7 @@ def append_new_block(s: State, request: int) -> None:
 
 @part
 def allocate_slots(s: State, request: int, num_new_tokens: int) -> bool:
-    """Give a running request the blocks for its next tokens; return False, changing nothing, when they lack."""
+    """Give a running request the blocks for its next tokens; return False, only counting it, when they lack."""
     settings, queues, r = s.engine[0].settings, s.engine[0].queues, s.requests[request]
     total = r.num_computed_tokens + num_new_tokens
     needed = min(total + settings.num_lookahead_tokens, settings.max_model_len)
@@ -62,6 +62,7 @@ def allocate_slots(s: State, request: int, num_new_tokens: int) -> bool:
     ):  # rarely true, and a division costs more than the rest of the visit
         num_new_blocks = cdiv(needed, settings.block_size) - r.num_blocks
         if num_new_blocks > queues.num_free_blocks:
+            s.engine[0].totals.num_kv_allocation_failures += 1
             return False
         for _ in range(num_new_blocks):
             if settings.num_cpu_blocks > 0:
@@ -73,7 +74,7 @@ def allocate_slots(s: State, request: int, num_new_tokens: int) -> bool:
 
 @part
 def fits(s: State, request: int, num_new_tokens: int, num_evictable: int) -> bool:
-    """Return whether a waiting request may be admitted with this first chunk behind its prefix hit.
+    """Return whether a waiting request may be admitted with this first chunk behind its prefix hit; count where not.
 
     With ``scheduler_reserve_full_isl`` all its known tokens must fit, not only the chunk. Hit blocks that nobody
     holds sit in the free queue, so they are charged too. The watermark is kept free unless nothing runs.
@@ -84,16 +85,21 @@ def fits(s: State, request: int, num_new_tokens: int, num_evictable: int) -> boo
         s.engine[0].current_step,
         s.requests[request],
     )
+    totals = s.engine[0].totals
     charged = num_evictable - current.num_hit_blocks
     if queues.num_running > 0:
         charged += settings.watermark_blocks
     if settings.scheduler_reserve_full_isl:
         full = cdiv(min(r.num_tokens, settings.max_model_len), settings.block_size)
         if max(full, current.num_hit_blocks) + charged > queues.num_free_blocks:
+            totals.num_kv_allocation_failures += 1
             return False
     total = current.num_hit_blocks * settings.block_size + num_new_tokens + settings.num_lookahead_tokens
     total = min(total, settings.max_model_len)
-    return max(cdiv(total, settings.block_size), current.num_hit_blocks) + charged <= queues.num_free_blocks
+    if max(cdiv(total, settings.block_size), current.num_hit_blocks) + charged > queues.num_free_blocks:
+        totals.num_kv_allocation_failures += 1
+        return False
+    return True
 
 
 @phase

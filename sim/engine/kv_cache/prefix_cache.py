@@ -18,6 +18,15 @@ def cdiv(a: int, b: int) -> int:
 
 
 @part
+def log_cache_change(s: State, hash_id: int) -> None:
+    """Note that a content has come to the prefix cache or has gone, where a router looks at it now and then."""
+    if len(s.cache_log) > 0:
+        queues = s.engine[0].queues
+        s.cache_log[queues.num_cache_changes % len(s.cache_log)] = hash_id
+        queues.num_cache_changes += 1
+
+
+@part
 def forget_hash(s: State, block: int) -> None:
     """Evict a block's content from the prefix cache."""
     b = s.blocks[block]
@@ -26,6 +35,8 @@ def forget_hash(s: State, block: int) -> None:
     h = s.hashes[b.hash_id]
     if b.previous_same_hash == 0:
         h.oldest = b.next_same_hash
+        if h.oldest == 0:
+            log_cache_change(s, b.hash_id)
     else:
         s.blocks[b.previous_same_hash].next_same_hash = b.next_same_hash
     if b.next_same_hash == 0:
@@ -44,6 +55,7 @@ def remember_hash(s: State, block: int, hash_id: int) -> None:
     b.previous_same_hash = h.newest
     if h.newest == 0:
         h.oldest = block
+        log_cache_change(s, hash_id)
     else:
         s.blocks[h.newest].next_same_hash = block
     h.newest = block

@@ -74,6 +74,7 @@ def start_load(s: State, request: int, num_evictable: int) -> bool:
     if queues.num_running > 0:
         needed += settings.watermark_blocks
     if needed + blocks_reserved(s) > queues.num_free_blocks:
+        s.engine[0].totals.num_kv_allocation_failures += 1
         return False
     remove_request(s, request)
     queues.num_free_slots -= 1
@@ -115,7 +116,10 @@ def fits_behind(s: State, request: int, num_new_tokens: int) -> bool:
     total = min(r.num_computed_tokens + num_new_tokens, settings.max_model_len)
     if settings.scheduler_reserve_full_isl:
         total = max(total, min(r.num_tokens, settings.max_model_len))
-    return max(0, cdiv(total, settings.block_size) - r.num_blocks) + kept_free <= queues.num_free_blocks
+    if max(0, cdiv(total, settings.block_size) - r.num_blocks) + kept_free > queues.num_free_blocks:
+        s.engine[0].totals.num_kv_allocation_failures += 1
+        return False
+    return True
 
 
 @part

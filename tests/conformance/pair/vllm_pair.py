@@ -122,6 +122,7 @@ class PairEngine(VllmEngine):
     def schedule(self, now_us: int) -> Batch:
         """Let the scheduler decide; the worker that launches the step reports what has ended by now."""
         batch = VllmEngine.schedule(self, now_us)
+        del batch.line["failed"]  # not asked of a pair
         heard = []
         while self.news and self.news[0][0] <= now_us:
             heard.append(heapq.heappop(self.news)[2])

@@ -19,7 +19,7 @@ from replay.twin.what_if.read_by import KINDS, NEEDS, READ_BY, readers_of
 from replay.twin.what_if.unanswered import kind_of
 from sim import EngineConfig, Requests, simulate
 from sim.latency import Extended, LatencyModel
-from sim.latency.profiled import TABLES
+from sim.latency.profiled import COLLECTIVE, TABLES
 from traces import ConfigError
 from traces.strict.section import read_section
 
@@ -123,6 +123,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "kind": "profiled step times",
             "domain": {},
             "step_us": step_us,
+            "grouped_queries": True,
+            "tp": 2,
+            "components": [{"name": COLLECTIVE, "runs_per_step": 2}],
             "tables": tables,
         }
         (path / f"{name}.json").write_text(json.dumps(document))

@@ -64,7 +64,6 @@ class Instance:
     kv_usage: float = 0.0
     cached: int = 0
     host: int = 0
-    disk: int = 0
     adapters: dict[int, int] = field(default_factory=dict)  # 1 waiting, 2 active
     max_adapters: int = 0
 
@@ -377,7 +376,7 @@ class ByCost(Plain):
         if policy.overlap_score_credit_decay > 0 and prompt.tokens:
             excess = (todo[i] - min(todo.values())) / prompt.tokens
             credit /= 1.0 + policy.overlap_score_credit_decay * excess
-        credit += policy.host_cache_hit_weight * at.host + policy.disk_cache_hit_weight * at.disk
+        credit += policy.host_cache_hit_weight * at.host
         active = [self.prompts[r] for r in at.in_flight]
         shared = {block for other in [*active, prompt] for block in other.ids}
         own = sum(other.num_blocks - len(other.ids) for other in [*active, prompt])

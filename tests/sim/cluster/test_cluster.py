@@ -93,12 +93,15 @@ def test_a_cluster_of_one_is_the_single_engine(case: Case) -> None:
 
 @examples(100)
 @given(open_cases, st.integers(2, 4))
-def test_round_robin_over_n_is_n_single_runs(case: Case, num_instances: int) -> None:
+def test_round_robin_over_n_is_n_single_runs_whose_steps_scatter_by_themselves(
+    case: Case, num_instances: int
+) -> None:
     ours = simulate_cluster(ClusterWork(requests=case.requests), alike(case, num_instances))
     order = np.argsort(case.requests.arrival_us, kind="stable")
     for number in range(num_instances):
         rows = np.sort(order[number::num_instances])
-        if len(rows):
+        scatters_alike = number == 0 or getattr(case.latency, "sigma", 0.0) == 0.0
+        if len(rows) and scatters_alike:
             alone = simulate(case.requests.take(rows), case.config, case.latency)
             assert_same_outcomes(rows_of(ours.outcomes, rows), alone.outcomes)
             assert (ours.instance[rows] == number).all()
@@ -156,6 +159,40 @@ def test_a_cap_over_one_is_the_engine_s_own(case: Case, most: int) -> None:
     ours = simulate_cluster(ClusterWork(requests=case.requests, clients=plan), alike(case))
     theirs = simulate(case.requests, case.config, case.latency, max_concurrency=most)
     assert_same_outcomes(ours.outcomes, theirs.outcomes)
+
+
+def test_a_refusal_lets_the_next_one_go_after_the_answers_that_came_before_it() -> None:
+    """Two may be under way; the second is refused after 500 µs, and the first has its answer long before."""
+    requests = Requests(
+        arrival_us=np.zeros(4, np.int64),
+        prompt_tokens=np.array([8, 900, 8, 8]),
+        output_tokens=np.full(4, 1),
+        priority=np.zeros(4, np.int64),
+        hash_offsets=np.zeros(5, np.int64),
+        hash_ids=np.zeros(0, np.int64),
+    )
+    engine = EngineConfig(max_model_len=256, num_gpu_blocks=100, async_scheduling=False)
+    pool = Pool(engine=engine, latency=Blackbox(alpha1=0.5, beta0=10))
+    work = ClusterWork(requests=requests, clients=capped(requests.arrival_us, max_concurrency=2))
+    ours = simulate_cluster(work, ClusterConfig(pools=(pool,))).outcomes
+    assert_same_outcomes(ours, simulate(requests, engine, pool.latency, max_concurrency=2).outcomes)
+    assert ours.arrival_us.tolist() == [0, 0, 14, 28]
+    assert ours.queued_us[1] == 450
+
+
+@pytest.mark.parametrize("order", ["drawn", "falling"])
+def test_thousands_that_join_in_another_order_than_they_come_join_as_in_the_engine(order: str) -> None:
+    """All come at once, the front end takes 0 to 900 µs over each: the list of who is to join is searched by places."""
+    rng = np.random.default_rng(5)
+    prompt = rng.integers(1, 900, 6000)
+    requests = replace(some_requests(6000, per_s=1e9), arrival_us=np.sort(rng.integers(0, 40, 6000)))
+    prompt = prompt if order == "drawn" else np.sort(prompt)[::-1]
+    requests = replace(requests, prompt_tokens=prompt, output_tokens=np.full(6000, 2))
+    pool = Pool(
+        engine=EngineConfig(max_num_seqs=64, num_gpu_blocks=4000), latency=Blackbox(alpha1=1, beta0=3)
+    )
+    ours = simulate_cluster(ClusterWork(requests=requests), ClusterConfig(pools=(pool,)))
+    assert_same_outcomes(ours.outcomes, simulate(requests, pool.engine, pool.latency).outcomes)
 
 
 def some_requests(

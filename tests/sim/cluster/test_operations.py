@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.cluster.config import ClusterConfig, PipelineLatency, Pool
+from sim.cluster.config import ClusterConfig, PipelineLatency, Pool, SnapshotIntervals
 from sim.cluster.gateway.flow_config import FlowControl
 from sim.cluster.infrastructure.config import (
     RETRYABLE,
@@ -145,6 +145,9 @@ def fleets(draw: st.DrawFn, *, with_clients: bool = True) -> Fleet:
         routing=pick(POLICIES),
         flow_control=flow,
         latency=PipelineLatency(routing_us=pick((0, 40))),
+        snapshot_interval_us=SnapshotIntervals(
+            queue=pick((0, 0, 70, 1000)), kv=pick((0, 0, 70, 300)), cache=pick((0, 0, 210, 1000))
+        ),
         node_pools=(
             NodePool(
                 name="gpus",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 
 from sim import Engine, Status
 from sim.cluster.client_plans import closed_loop
-from sim.cluster.routing.policies import LeastLoaded, RoundRobin, RoutingPolicy
+from sim.cluster.config import SnapshotIntervals
+from sim.cluster.infrastructure.config import Autoscaler
+from sim.cluster.routing.policies import LeastLoaded, RoundRobin, RoutingPolicy, Weighted
 from sim.cluster.run.prepare import ClusterWork
 from sim.cluster.simulation import simulate_cluster
 from sim.cluster.watching import Watch
@@ -27,22 +30,40 @@ def close_looks() -> Iterator[None]:
         yield
 
 
-@examples(15)
+@examples(30)
 @given(
     cases(model=any_model, impatient=True),
     st.integers(1, 3),
-    st.sampled_from([RoundRobin(), LeastLoaded()]),
+    st.sampled_from([RoundRobin(), LeastLoaded(), Weighted(), Weighted(scorers={"precise-prefix-cache": 1})]),
     st.booleans(),
+    st.sampled_from([0, 70, 500]),
 )
-def test_to_look_changes_nothing(case: Case, num_instances: int, policy: RoutingPolicy, waits: bool) -> None:
+def test_to_look_changes_nothing(
+    case: Case, num_instances: int, policy: RoutingPolicy, waits: bool, interval_us: int
+) -> None:
     plan = closed_loop(len(case.requests), concurrency=2, think_time_us=3) if waits else None
     work = ClusterWork(requests=case.requests, clients=plan)
-    config = alike(case, num_instances, routing=policy)
+    stale = SnapshotIntervals.every(interval_us)
+    config = alike(case, num_instances, routing=policy, snapshot_interval_us=stale)
     seen = simulate_cluster(work, config, record="spans", points=7)
     assert_same_run(seen, simulate_cluster(work, config, record="spans"))
     assert seen.over_time is not None
     assert (np.diff(seen.over_time.time_us) > 0).all()
     assert seen.over_time.time_us[-1] == seen.duration_us
+
+
+@pytest.mark.parametrize("interval_us", [50_000, 500_000])
+def test_to_look_changes_no_stale_signal(interval_us: int) -> None:
+    """Each snapshot is taken at its time, whoever lets the engines pass it before somebody decides."""
+    work = ClusterWork(requests=some_requests(300, per_s=60))
+    stale = SnapshotIntervals.every(interval_us)
+    config = cluster(4, routing=Weighted(scorers={"queue-depth": 1}), snapshot_interval_us=stale)
+    unseen = simulate_cluster(work, config)
+    for points in (60, 400):
+        assert_same_run(simulate_cluster(work, config, points=points), unseen)
+    idle = Autoscaler(policy="target", target=1.0, min_instances=4, max_instances=4, interval_us=7_000)
+    scaled = replace(config, pools=(replace(config.pools[0], autoscaler=idle),))
+    assert_same_run(simulate_cluster(work, scaled), unseen)
 
 
 @examples(15)

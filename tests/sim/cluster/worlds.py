@@ -156,12 +156,12 @@ class Comparison:
         is_cold = rng.random() < 0.3
         for i, at in enumerate(self.world.instances):
             at.cached = 0 if is_cold else rng.randint(0, prompt.num_blocks)
-            at.host, at.disk = rng.randrange(2), rng.randrange(2)
+            at.host = rng.randrange(2)
             at.max_adapters = rng.randrange(3)
             states = {a: rng.choice([0, WAITING_ADAPTER, ACTIVE_ADAPTER]) for a in range(NUM_ADAPTERS)}
             at.adapters = {a: state for a, state in states.items() if state}
             row = self.fleet.instances[i]
-            row.num_cached_blocks, row.num_host_blocks, row.num_disk_blocks = at.cached, at.host, at.disk
+            row.num_cached_blocks, row.num_host_blocks = at.cached, at.host
             row.max_adapters, row.num_adapters = at.max_adapters, len(at.adapters)
             self.fleet.adapters[i] = [states[a] for a in range(NUM_ADAPTERS)]
 

@@ -16,7 +16,7 @@ from sim.fleet.disaggregated import Transfer, disaggregated_at, sweep_disaggrega
 from sim.fleet.energy import curtail, energy
 from sim.fleet.sizing import Infeasible, Objective, broken, pool_at, size_pool
 from sim.fleet.slots import simulate_slots
-from sim.fleet.split import size_split, sweep_thresholds
+from sim.fleet.split import size_split, sweep_thresholds, unbeaten
 
 A100 = GpuProfile(0.008, 0.00065, 8192, 512, 16, 65_536, 128, 2.21, 100.0, 400.0)
 """The description's A100; price and power are figures to test with."""
@@ -198,7 +198,7 @@ def test_the_formula_is_near_the_simulation_of_slots() -> None:
     assert size.ttft_p99_s == pytest.approx(seen, rel=0.3)
 
 
-def test_two_pools_are_sized_each_for_its_own_and_the_sweep_marks_what_nothing_beats() -> None:
+def test_two_pools_are_sized_each_for_its_own_and_what_nothing_beats_is_found() -> None:
     lengths, objective = drawn(2000), Objective(ttft_p99_s=1.0)
     split = size_split((A100, A100), lengths, 200.0, objective, threshold=2048, context=8192)
     short, long, share = lengths.up_to(2048)
@@ -216,13 +216,13 @@ def test_two_pools_are_sized_each_for_its_own_and_the_sweep_marks_what_nothing_b
         context=8192,
         factors=(1.0, 1.5),
     )
-    best = [each for each in splits if each.is_best]
-    assert best
-    for each in splits:
-        beaten = [
-            b for b in best if b.cost_per_hour <= each.cost_per_hour and b.ttft_p99_s <= each.ttft_p99_s
-        ]
-        assert beaten or each.is_best
+    cost = np.array([each.cost_per_hour for each in splits])
+    ttft = np.array([each.ttft_p99_s for each in splits])
+    best = unbeaten(cost, ttft)
+    for c, t, is_best in zip(cost, ttft, best, strict=True):
+        is_beaten = any((cost <= c) & (ttft <= t) & ((cost < c) | (ttft < t)))
+        assert bool(is_best) is not is_beaten
+    assert unbeaten(np.array([1.0, 2.0]), np.array([1.005, 1.0]), same=0.01).tolist() == [True, False]
 
 
 def test_compression_moves_the_slightly_too_long_and_nobody_else() -> None:

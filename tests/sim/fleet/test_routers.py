@@ -26,7 +26,8 @@ def drawn(
 @pytest.mark.parametrize("name", [name for name in ROUTERS if name != "label"])
 def test_every_request_goes_to_a_pool_that_holds_it_and_ends(name: str) -> None:
     lengths, arrival = drawn(2000, 40.0)
-    run = simulate_routed(POOLS, lengths, arrival, Router(name=name))  # type: ignore[arg-type]
+    router = Router(name=name, spill_per_gpu=2)  # type: ignore[arg-type]
+    run = simulate_routed(POOLS, lengths, arrival, router)
     assert np.isfinite(run.end_s).all()
     assert (run.pool >= 0).all()
     limit = 1024 * (1.5 if name == "compress" else 1)
@@ -77,7 +78,15 @@ def test_labels_decide_where_a_classifier_says() -> None:
         simulate_routed(POOLS, lengths, arrival, Router(name="label"))
 
 
-@pytest.mark.parametrize("settings", [{"name": "fastest"}, {"name": "compress", "factor": 0.5}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"name": "fastest"},
+        {"name": "compress", "factor": 0.5},
+        {"name": "spillover"},
+        {"name": "spillover", "spill_per_gpu": 0},
+    ],
+)
 def test_what_is_no_router_is_refused(settings: dict[str, object]) -> None:
-    with pytest.raises(InvalidConfig, match="router: got"):
+    with pytest.raises(InvalidConfig, match="got"):
         Router(**settings)  # type: ignore[arg-type]

@@ -152,7 +152,7 @@ def _chooser(
         there = held[request]
         load = {each: int(view.num_in_flight[begins[each] : ends[each]].sum()) for each in there}
         if router.name == "spillover":
-            is_full = bool(load[there[0]] >= router.spill_per_gpu * in_cell[there[0]])
+            is_full = router.spills(load[there[0]], in_cell[there[0]])
             return there[1] if is_full and len(there) > 1 else there[0]
         return min(there, key=lambda each: (load[each] / slots[each], each))
 

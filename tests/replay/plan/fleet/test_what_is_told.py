@@ -21,14 +21,14 @@ from replay.plan.fleet.cli import fleet_app
 from replay.plan.fleet.inputs import OUTPUT_FRAC
 from replay.plan.fleet.inputs.profiles import from_profile, shipped_profiles
 from replay.plan.fleet.inputs.workload import lengths_of_cdf
-from replay.plan.fleet.questions import SAME, Splits, marked, split_headline, split_lines, splits_of
+from replay.plan.fleet.questions import split_headline, split_lines, splits_of
 from replay.plan.fleet.size import keeps, limits_of
 from replay.plan.fleet.text import broken_text
 from replay.plan.gpus.known_errors import known_errors
 from replay.plan.prices import list_price_notes, list_prices
 from sim.fleet import Lengths
 from sim.fleet.sizing import Objective
-from sim.fleet.split import Split
+from sim.fleet.split import SAME, Split, Splits, marked
 
 CDF = [[128, 0.1], [512, 0.4], [1024, 0.7], [2048, 0.9], [8192, 1.0]]
 TWIN = """\

@@ -66,7 +66,7 @@ def counterfactuals(run: FleetRun, cluster: ClusterConfig, *, num: int, seed: in
 def _each(
     run: FleetRun, cluster: ClusterConfig, log: DecisionLog, numbers: Int64s, *, scored: bool
 ) -> Iterator[Counterfactual]:
-    ids = run.trace.requests["request_id"].to_numpy()
+    ids = run.trace.cells("request_id").values
     names = cluster.instance_names
     for number in numbers:
         request, instance = int(log.decisions["request"][number]), int(log.decisions["instance"][number])

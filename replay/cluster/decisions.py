@@ -54,7 +54,7 @@ def write_decisions(path: Path, run: FleetRun, cluster: ClusterConfig) -> None:
     """
     log = run.result.decisions
     assert log is not None  # noqa: S101 - the run recorded them
-    ids = run.trace.requests["request_id"].to_numpy()
+    ids = run.trace.cells("request_id").values
     names = np.array([*cluster.instance_names, None], dtype=object)
     asked = asked_of(log, cluster)
     with atomic_file(path, option="--decisions", is_durable=False) as temporary:

@@ -150,8 +150,8 @@ def _instance(
         num_steps=instance.num_steps,
         busy_frac=_busy_frac(instance, run.result.duration_us),
         kv_usage_frac=kv_usage_frac,
-        ttft_mean_us=_mean((outcomes.first_token_us - outcomes.arrival_us)[ok]),
-        e2e_mean_us=_mean((outcomes.last_token_us - outcomes.arrival_us)[ok]),
+        ttft_mean_us=_mean(outcomes.first_token_us[ok] - outcomes.arrival_us[ok]),
+        e2e_mean_us=_mean(outcomes.last_token_us[ok] - outcomes.arrival_us[ok]),
         gpu_hours=gpu_hours,
     )
 

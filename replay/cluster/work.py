@@ -43,14 +43,14 @@ def cluster_work(trace: Trace, pacing: Pacing, cluster: ClusterConfig) -> Cluste
 
 def _numbered(trace: Trace, column: str) -> tuple[Int64s | None, tuple[str, ...]]:
     """Return a column's texts as dense numbers in the order of their first rows, and the texts; None without any."""
-    codes, names = trace.column(column).factorize()
-    return (codes.astype(np.int64) if len(names) else None), tuple(map(str, names))
+    codes, names = trace.cells(column).codes()
+    return (codes if names else None), tuple(names)
 
 
 def _slo_priorities(trace: Trace, cluster: ClusterConfig) -> Int64s:
     """Return how much each request matters, by its service class."""
-    codes, names = trace.column("slo_class").factorize()
-    known = [slo_priority(str(name), cluster.slo_priorities) for name in names]
+    codes, names = trace.cells("slo_class").codes()
+    known = [slo_priority(name, cluster.slo_priorities) for name in names]
     of_none = slo_priority(None, cluster.slo_priorities)
     priorities: Int64s = np.array([*known, of_none], np.int64)[codes]  # code -1 is the last, of no class
     return priorities
@@ -58,12 +58,13 @@ def _slo_priorities(trace: Trace, cluster: ClusterConfig) -> Int64s:
 
 def _slo_targets(trace: Trace, cluster: ClusterConfig) -> Int64s:
     """Return each request's target for its first token, µs: its own, else its class's at the gateway, else -1."""
-    own = trace.column("slo_target_us")
+    otherwise = np.full(len(trace), -1, np.int64)
     if cluster.flow_control is not None:
-        of_class = trace.column("slo_class").map(dict(cluster.flow_control.slo_targets_us))
-        own = own.fillna(of_class.astype("Int64"))
-    targets: Int64s = own.fillna(-1).to_numpy(np.int64)
-    return targets
+        codes, names = trace.cells("slo_class").codes()
+        of_class = dict(cluster.flow_control.slo_targets_us)
+        otherwise = np.array([*(of_class.get(name, -1) for name in names), -1], np.int64)[codes]
+    own = trace.cells("slo_target_us")
+    return np.where(own.is_known, own.values, otherwise)
 
 
 def _clients(
@@ -76,8 +77,8 @@ def _clients(
     if pacing.users is not None and session is not None:
         return sessions(
             session,
-            trace.column("round_index").fillna(0).to_numpy(np.int64),
-            think_us=trace.column("think_time_us").fillna(0).to_numpy(np.int64),
+            trace.cells("round_index").filled(0),
+            think_us=trace.cells("think_time_us").filled(0),
             concurrency=pacing.users or None,
         )
     if pacing.closed_loop is not None:

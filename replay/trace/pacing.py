@@ -151,8 +151,9 @@ def _as_sent(trace: Trace, loop: Loop, *, at: At) -> Pacing:
 
     One wave that nobody has sent yet waits for nothing: all of it comes when it is due.
     """
-    sent, due = trace.cells("send_time_us"), trace.cells("arrival_time_us")
-    if loop != "closed" and not sent.is_known.any() and due.is_known.all():
+    sent, recorded = trace.cells("send_time_us"), trace.header.closed_loop
+    is_one_wave = recorded is not None and bool(recorded.in_waves) and len(trace) <= recorded.concurrency
+    if is_one_wave and loop != "closed" and not sent.is_known.any():
         return Pacing(at="arrival")
     if loop == "closed" or not trace.cells("send_time_us").is_known.all():
         raise ConfigError(

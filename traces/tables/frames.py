@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from traces.schema import EVENT_FIELDS, PANDAS_DTYPE, DType, Field
 from traces.tables.arrow import ARROW_TYPE
-from traces.tables.cells import EMPTY, NUMPY_DTYPE, Cells, UnfitColumn, no_cells, text_cells
+from traces.tables.cells import EMPTY, NUMPY_DTYPE, Cells, UnfitColumn, no_cells
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,7 +46,9 @@ def cells_of(values: pd.Series[Any] | ExtensionArray, dtype: DType) -> Cells:
     """Return a column of a frame as cells."""
     is_known = ~np.asarray(values.isna(), dtype=np.bool_)
     if dtype == "string":
-        return text_cells([text if known else None for text, known in zip(values, is_known, strict=True)])
+        texts = np.asarray(values, dtype=object).copy()
+        texts[~is_known] = None
+        return Cells(texts, is_known)
     return Cells(values.to_numpy(dtype=NUMPY_DTYPE[dtype], na_value=EMPTY[dtype]), is_known)
 
 

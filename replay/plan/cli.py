@@ -96,7 +96,7 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from traces.atomic import check_place
     from traces.errors import ConfigError
     from traces.run_slo import parse_run_slo
-    from traces.strict.narration import tell_note
+    from traces.strict.tell import tell_note
 
     limits = parse_run_slo(slo, tell=tell_note)
     check_place(report, option="--report")

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import typer
 
 from replay.twin.fitted_range import FittedRange
 from traces.errors import ConfigError
-from traces.strict.escape import terminal
+from traces.strict.tell import tell
 from traces.workload import clipping_notes, trace_from_options
 from traces.workload.options import LENGTH_NAMES, WorkloadOptions, flag
 
@@ -47,9 +46,9 @@ def searchable(workload: WorkloadOptions, like: Path | None) -> WorkloadOptions:
 def draws(options: WorkloadOptions, seeds: int) -> list[Trace]:
     """Return the workload drawn with as many seeds, from the given one upwards; a recorded one as it is."""
     for note in clipping_notes(options):
-        typer.echo(terminal(f"warning: {note}"), err=True)
+        tell(f"warning: {note}")
     if (default := default_lengths_note(options)) is not None:
-        typer.echo(terminal(f"note: {default}"), err=True)
+        tell(f"note: {default}")
     first = trace_from_options(options)
     if options.trace is not None or seeds == 1:
         return [first]

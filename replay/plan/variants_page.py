@@ -54,11 +54,11 @@ def write_variants_page(
     slo_us: Mapping[str, float],
     warnings: Sequence[str],
     command: str,
+    overwrite: bool = False,
 ) -> None:
-    """Write the page. Raises ConfigError where the file cannot be written."""
-    write_text(
-        path, page_of_variants(results, slo_us=slo_us, warnings=warnings, command=command), option="--report"
-    )
+    """Write the page; ``overwrite``: over any file. Raises ConfigError where the file cannot be written."""
+    page = page_of_variants(results, slo_us=slo_us, warnings=warnings, command=command)
+    write_text(path, page, option="--report", overwrite=overwrite)
 
 
 def page_of_variants(

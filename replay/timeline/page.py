@@ -76,9 +76,9 @@ class RunPage:
     headlines: Sequence[Headline] = ()
 
 
-def write_run_page(path: Path, run: RunPage) -> None:
-    """Write the page. Raises ConfigError where the file cannot be written."""
-    write_text(path, page_of_run(run), option="--report")
+def write_run_page(path: Path, run: RunPage, *, overwrite: bool = False) -> None:
+    """Write the page; ``overwrite``: over any file. Raises ConfigError where the file cannot be written."""
+    write_text(path, page_of_run(run), option="--report", overwrite=overwrite)
 
 
 def page_of_run(run: RunPage) -> str:

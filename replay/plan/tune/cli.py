@@ -11,7 +11,7 @@ import typer
 
 from replay.simulation_command import AnywayOption
 from replay.twin.own.own_code import with_code_option
-from traces.strict.escape import terminal
+from traces.strict.tell import say, say_text, tell
 from traces.workload.options import WorkloadOptions, with_workload_options
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from replay.simulation_command import prepare_engine
     from traces.atomic import check_place
     from traces.run_slo import parse_run_slo
-    from traces.strict.narration import tell_note
+    from traces.strict.tell import tell_note
 
     limits = parse_run_slo(slo, tell=tell_note)
     options = searchable(workload, like)
@@ -153,7 +153,7 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     candidates = candidates_of(config, defaults, asked, anyway=anyway)
     notes = tuple(dict.fromkeys(candidates.tried[0].twin.notes))
     for note in notes:
-        typer.echo(terminal(f"note: {note}"), err=True)
+        tell(f"note: {note}")
     traces = draws(options, seeds)
     prepare_engine(candidates.tried[0].twin)
     tuned = _searched(traces, candidates, limits, keep=top)
@@ -252,7 +252,7 @@ def _extrapolated(tuned: Tuned, trace: Trace) -> list[str]:
         note = extrapolation_note(candidate.twin.fitted, beyond)
         notes += [each for each in (short_run_note(capacity, len(trace)), note) if each is not None]
     for note in notes:
-        typer.echo(terminal(f"note: {note}"), err=True)
+        tell(f"note: {note}")
     return notes
 
 
@@ -294,8 +294,8 @@ def _show(
         told = document(
             tuned, candidates, limits, confirmed=confirmed, tool_version=tool_version(), warnings=warnings
         )
-        typer.echo(json.dumps(told, indent=2, allow_nan=False))
+        say_text(json.dumps(told, indent=2, allow_nan=False))
         return
     shown = lines(tuned, candidates, limits, confirmed=confirmed, width=terminal_width())
-    typer.echo("\n".join(map(terminal, shown)))
-    typer.echo(terminal(f"{'requests':<12}{len(trace):,}, {lengths_text(trace)}"))
+    say(*shown)
+    say(f"{'requests':<12}{len(trace):,}, {lengths_text(trace)}")

@@ -349,7 +349,10 @@ def _take_signals_and_secrets(arguments: Sequence[str]) -> None:
     """End at a hang-up as at a plain kill, unless hang-ups are ignored (nohup); take secrets off the process list."""
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL and set(arguments[:1]) & LONG_RUNNING:
         signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-    if any("--api-key" in word or "@" in word or word.startswith(("--header", "-H")) for word in arguments):
+    may_hide = ("--api-key", "@", "=")  # a key of a URL is behind an equals sign
+    if any(
+        any(each in word for each in may_hide) or word.startswith(("--header", "-H")) for word in arguments
+    ):
         from observe.senders.process_list import hide_arguments
 
         hide_arguments(arguments)

@@ -91,6 +91,7 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     """
     from replay.plan.capacity_command import show_one, show_several
     from replay.plan.draws import draws, searchable
+    from replay.plan.too_long import tell_too_long
     from replay.plan.variants_command import variants_from
     from replay.simulation_command import load_twins, prepare_engine
     from traces.atomic import check_place
@@ -107,6 +108,7 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     if len(twins) > 1 and report is not None:
         raise ConfigError("--report: got it with several variants, expected one")
     traces = draws(options, seeds)
+    tell_too_long(traces[0], [twin for _, twin in twins])
     longer = None
     if workload.num_requests is None:
         longer = partial(_longer, options, seeds)

@@ -137,6 +137,7 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     Exit code 1 if no combination meets the limits.
     """
     from replay.plan.draws import draws, longer_draws, searchable
+    from replay.plan.too_long import tell_too_long
     from replay.plan.tune.candidates import CHUNKED, SEATS, TOKENS, TP, candidates_of
     from replay.simulation_command import prepare_engine
     from traces.atomic import check_place
@@ -155,6 +156,7 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     for note in notes:
         tell(f"note: {note}")
     traces = draws(options, seeds)
+    tell_too_long(traces[0], [each.twin for each in candidates.tried])
     prepare_engine(candidates.tried[0].twin)
     tuned = _searched(traces, candidates, limits, keep=top)
     if (asks := _too_short(tuned)) and workload.num_requests is None:

@@ -29,6 +29,7 @@ import typer.main
 from replay.twin.own.own_code import with_code_option
 from traces.errors import ServerError, VtwinError
 from traces.strict.escape import terminal
+from traces.strict.narration import wrapped_narration
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -88,6 +89,8 @@ METAVARS = {"integer": "N", "integer range": "N", "float": "X", "float range": "
 """What help shows for the value of an option, in place of the name of its type; others are shown as click has them."""
 CELLS_OF_OPTION = 6
 """What typer shows of an option: four kinds of names, type, text; and before them whether one must give it."""
+SWEPT = {"rate": "", "concurrency": "concurrency="}
+"""Options of which ``--sweep`` takes several values, and what stands before them there."""
 LONG_RUNNING = {"observe", "serve", "validate", "demo", "selfcheck"}
 """Commands that leave Python's collector of unused objects as it is, or set it themselves."""
 RARELY = (200_000, 20, 20)
@@ -125,6 +128,11 @@ EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE: what a shell reports for a program whos
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line, return the exit code; a fault of the user becomes one line on stderr."""
+    with wrapped_narration():
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if argv is None:
         # At the end Python looks through all objects once more, 0.4 s of work after a run: nothing of them is needed.
@@ -254,7 +262,24 @@ def _usage_line(error: click.ClickException) -> str:
     message = error.format_message()
     for theirs, our_own in CLICK_MESSAGES.items():
         message = re.sub(theirs, our_own, message)
-    return f"UsageError: {message} (see {path} --help)" if message else ""
+    options = [] if context is None else [each.name for each in context.command.params]
+    return f"UsageError: {message}{_cure(message, options)} (see {path} --help)" if message else ""
+
+
+def _cure(message: str, options: Collection[str | None]) -> str:
+    """Return what would have been right, behind a message on a value that is no number; empty where nobody can tell."""
+    found = re.search(r"'--([\w-]+)': got '([^']*)', expected (a number|an integer)$", message)
+    if found is None:
+        return ""
+    name, value, kind = found.groups()
+    if kind == "an integer":
+        with suppress(ValueError, OverflowError):
+            if float(value) == int(float(value)):
+                return f": {int(float(value))}"
+    is_list = re.fullmatch(r"[\d.]+(,[\d.]+)+", value) is not None
+    if is_list and name in SWEPT and "sweep" in options:
+        return f"; one run per value: --sweep {SWEPT[name]}{value} in place of --{name}"
+    return ""
 
 
 def _complain(line: str, arguments: Sequence[str], *, code: int) -> int:
@@ -336,6 +361,7 @@ def demo(
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` ends the server too, as Ctrl-C does
     make_folder(output, option="--output")
+    _foretell(len(plan.RATES) * plan.SECONDS)
     server, guess = output / "server.yaml", output / "guess.yaml"
     # Traces of the emulated server, from an earlier demo, may be replaced; any others may not.
     is_repeated = server.is_file() and server.read_text() == plan.twin_yaml(plan.TRUTH)
@@ -429,16 +455,20 @@ def validate(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 def _served_at_most(twin: Path, like: Path) -> str:
     """Return the line that says what a twin serves at most of requests like a trace's, and how to ask for an SLO."""
     from replay import load_config
+    from replay.plan.capacity import ceiling_of
+    from replay.plan.evaluation import Evaluator
     from replay.plan.load import load_of
     from traces.workload import trace_from_options
     from traces.workload.options import WorkloadOptions
 
     options = WorkloadOptions(lengths_from=like, rate=1.0, num_requests=5000)
-    most_per_s = load_of(trace_from_options(options), load_config(twin)).most_per_s()
+    load = load_of(trace_from_options(options), load_config(twin))
+    most_per_s = ceiling_of(Evaluator(loads=[load], limits=[]))
+    most = "an unknown number of" if most_per_s is None else f"at most {most_per_s:.3g}"
     ask = shlex.join(
         ["vtwin", "capacity", "--config", str(twin), "--like", str(like), "--slo", "ttft_p99=500ms"]
     )
-    return f"capacity: the twin serves at most {most_per_s:.3g} such requests/s; within an SLO: {ask}"
+    return f"capacity: the twin serves {most} such requests/s; within an SLO: {ask}"
 
 
 def _busy_rate(load: Sequence[str], folder: Path) -> float:
@@ -515,7 +545,7 @@ def _serving(config: Path) -> Iterator[str]:
     from sim.ready import is_compiled
 
     if not is_compiled():
-        typer.echo("compiling the engine once, up to a minute …", err=True)
+        typer.echo("compiling the engine once: two minutes, longer on a busy machine …", err=True)
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     server = context.Process(target=_serve, args=(config, theirs), daemon=True)
@@ -564,6 +594,19 @@ def _announced(server: Connection) -> str:
         raise ServerError(f"vtwin serve: got {said}, expected it to serve")
     typer.echo(terminal(f"serving on {said}"), err=True)
     return said
+
+
+def _foretell(sending_s: float) -> None:
+    """Say how long the demo will take, before anything that takes long."""
+    from sim.ready import is_compiled
+
+    typer.echo(f"{sending_s:.0f} s of sending, then a fit of 10 to 60 s", err=True)
+    if not is_compiled():
+        typer.echo(
+            "before that the engine is compiled, once on this machine: about two minutes on idle cores, up to ten on "
+            "busy ones",
+            err=True,
+        )
 
 
 def _show_recovery(calibration: Calibration, truth: Mapping[str, float]) -> None:

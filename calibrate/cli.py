@@ -215,6 +215,7 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
     from calibrate.fit.objective.coefficients import COEFFICIENTS, FITTED
     from calibrate.run import check_options
     from traces.slo import parse_slo
+    from traces.strict.narration import tell_note
 
     held_out = holdout or []
     if fit and config is None and simulated is None:
@@ -258,7 +259,7 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
         gpu=gpu,
         tp=tp,
         names=COEFFICIENTS if fit_alpha2 else FITTED,
-        slo_us={} if slo is None else parse_slo(slo),
+        slo_us={} if slo is None else parse_slo(slo, tell=tell_note),
         max_concurrency=max_concurrency,
         margins=margins_of(margin, None if gate is None else gate[0]),
     )

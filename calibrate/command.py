@@ -149,7 +149,7 @@ def _load(
     for note in twin.notes:
         typer.echo(terminal(f"note: {note}"), err=True)
     if not is_compiled():
-        typer.echo("compiling the engine once, up to a minute …", err=True)
+        typer.echo("compiling the engine once: two minutes, longer on a busy machine …", err=True)
     return twin
 
 

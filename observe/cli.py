@@ -348,6 +348,7 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from observe.settings import Limits, Settings
     from traces import ConfigError
     from traces.slo import parse_slo
+    from traces.strict.narration import tell_note
     from traces.strict.secrets import redact_command
 
     if keep_warmup and not warmup:
@@ -378,7 +379,7 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         processes=processes,
         command=redact_command(["vtwin", *sys.argv[1:]], os.environ),
     )
-    slo_us = parse_slo(slo) if slo is not None else {}
+    slo_us = parse_slo(slo, tell=tell_note) if slo is not None else {}
     several = ListOptions(sweep=sweep, plan=plan, yes=yes, resume=resume, overwrite=overwrite)
     if several.is_asked_for:
         observe_loads(

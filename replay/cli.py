@@ -72,7 +72,8 @@ ReportOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE.html",
-        help="Write a page: latencies and throughput over time, requests in flight, KV cache, batch sizes.",
+        help="Write a page: latencies and throughput over time, requests in flight, KV cache, batch sizes. Of several "
+        "variants: one that compares them.",
     ),
 ]
 DialectOption = Annotated[
@@ -255,9 +256,10 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from traces.errors import TraceError
     from traces.importers.recorded import read_recorded
     from traces.slo import parse_slo
+    from traces.strict.narration import tell_note
 
     if len(twins) == 1:
-        _tell_replaced(output, overwrite=overwrite, read=trace)
+        _tell_replaced(output, config, overwrite=overwrite, read=trace)
     with working(f"reading {trace}"):
         recorded = read_recorded(trace, events=True)
     if len(recorded) == 0:
@@ -280,7 +282,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         as_json=as_json,
         measured=parse_measured(measure, warmup_frac),
         horizon_us=parse_horizon(horizon),
-        slo_us=parse_slo(slo) if slo else {},
+        slo_us=parse_slo(slo, tell=tell_note) if slo else {},
         max_concurrency=max_concurrency,
     )
     _simulate(twins, [("", "", recorded)], output=output, overwrite=overwrite, options=options)
@@ -323,10 +325,11 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from replay.cluster.fitness import parse_weights
     from replay.trace.measured_window import parse_horizon, parse_measured
     from traces.slo import parse_slo
+    from traces.strict.narration import tell_note
     from traces.workload import clipping_notes
 
     if len(twins) == 1 and sweep is None:
-        _tell_replaced(output, overwrite=overwrite)
+        _tell_replaced(output, config, overwrite=overwrite)
     with working("drawing the workload"):
         loads = _loads(workload, sweep)
     for note in clipping_notes(workload):
@@ -346,7 +349,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         as_json=as_json,
         measured=parse_measured(measure, warmup_frac),
         horizon_us=parse_horizon(horizon),
-        slo_us=parse_slo(slo) if slo else {},
+        slo_us=parse_slo(slo, tell=tell_note) if slo else {},
     )
     _simulate(twins, loads, output=output, overwrite=overwrite, options=options)
 
@@ -543,14 +546,15 @@ def _simulate(
     simulate_variants(variants_from(twins, loads), output=output, overwrite=overwrite, options=options)
 
 
-def _tell_replaced(output: Path | None, *, overwrite: bool, read: Path | None = None) -> None:
+def _tell_replaced(output: Path | None, config: Path, *, overwrite: bool, read: Path | None = None) -> None:
     """Say what the simulated trace replaces. Raises ConfigError where that was measured, or is what is ``read``."""
     if output is None:
         return
     from traces.errors import ConfigError
-    from traces.files.overwrite import note_replaced
+    from traces.files.overwrite import note_replaced, refuse_input
     from traces.tables.paths import stem_of
 
+    refuse_input(output, config)
     if read is not None and not overwrite and stem_of(output).resolve() == stem_of(read).resolve():
         raise ConfigError(
             f"--output: {stem_of(output)}.yaml is the trace that is simulated, expected another place, "

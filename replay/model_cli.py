@@ -173,6 +173,7 @@ def compare(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from replay.plan.gpus.comparison import Asked
     from replay.plan.prices import list_price_notes, list_prices_per_hour, read_prices
     from traces.run_slo import parse_run_slo
+    from traces.strict.narration import tell_note
 
     engine = {
         "max_model_len": max_model_len,
@@ -187,7 +188,7 @@ def compare(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         kv_cache_dtype=kv_cache_dtype,
         vllm_version=vllm_version,
         rate_per_s=DEFAULT_RATE if workload.rate is None else workload.rate,
-        limits=() if slo is None else parse_run_slo(slo),
+        limits=() if slo is None else parse_run_slo(slo, tell=tell_note),
     )
     servers = _servers(gpus, tp)
     costs = list_prices_per_hour() if prices is None else read_prices(prices)

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
     from replay.cluster.counterfactual import Counterfactual
     from replay.cluster.fitness import Fitness
+    from replay.cluster.over_time import OverTime
     from replay.cluster.simulate import FleetRun
-    from replay.pages import Section
+    from replay.timeline.page import RunPage
     from replay.trace.measured_window import Measured
     from replay.trace.pacing import Pacing
     from replay.trace.simulation_summary import Summary
@@ -110,6 +111,7 @@ def simulate_and_write(
     judged = judge(summary, done, twin, pacing)
     beyond = _limits_of(simulated, twin, judged, summary["num_by_status"])
     of_cluster = {} if fleet is None or is_one else _of_cluster(fleet, twin, options=options)
+    over_time = _over_time(trace, done, twin, pacing) if options.as_json else None
     score = fitness(summary, options.fitness_weights) if options.fitness_weights else None
     if output is not None:
         from traces import write_trace
@@ -119,15 +121,23 @@ def simulate_and_write(
     warnings = (*twin.notes, *notes, *beyond)
     if options.report is not None:
         _write_report(
-            options.report, summary, (trace, done), twin, pacing, options=options, warnings=warnings
+            options.report,
+            summary,
+            (trace, done),
+            twin,
+            pacing,
+            options=options,
+            warnings=warnings,
+            is_one=is_one,
         )
-    _show(summary, twin, of_cluster, score, as_json=options.as_json, warnings=warnings)
+    added = {**of_cluster, "over_time": over_time} if options.as_json else of_cluster
+    _show(summary, twin, added, score, as_json=options.as_json, warnings=warnings)
     if len(trace) and not summary["num_by_status"].get("ok"):
-        typer.echo(_why_none_finished(summary, twin, fleet), err=True)
+        typer.echo(_why_none_finished(summary, fleet), err=True)
         raise typer.Exit(1)
 
 
-def _why_none_finished(summary: Summary, twin: TwinConfig, fleet: FleetRun | None) -> str:
+def _why_none_finished(summary: Summary, fleet: FleetRun | None) -> str:
     """Return the line that says why no request finished."""
     if fleet is not None:
         from replay.cluster.summary import why_none_completed
@@ -135,7 +145,7 @@ def _why_none_finished(summary: Summary, twin: TwinConfig, fleet: FleetRun | Non
         return why_none_completed(fleet)
     from replay.trace.simulation_summary import why_none_finished
 
-    return why_none_finished(summary, twin.engine)
+    return why_none_finished(summary)
 
 
 def _check_options(twin: TwinConfig, options: SimulationOptions, *, is_one: bool) -> None:
@@ -179,7 +189,8 @@ def simulated_of(
 ) -> Simulated:
     """Return a trace simulated, with its tokens' times where they are wanted.
 
-    ``points``: how often to look at a cluster's instances, at least; None: where a page or the JSON wants it.
+    ``points``: how often to look at a cluster's instances, at least; None: as often as the JSON has it, or not at all
+    where nobody asks for it and to look is not free.
     """
     import numpy as np
 
@@ -206,7 +217,10 @@ def simulated_of(
         from replay.cluster.simulate import simulate_fleet
 
         decides = options.decisions is not None or options.counterfactual is not None
-        if points is None and (options.as_json or options.report is not None):
+        # A snapshot that is due before a look is taken after it, and sees what the instances did meanwhile.
+        delays = twin.cluster.snapshot_interval_us
+        is_free = not max(delays.queue, delays.kv, delays.cache)
+        if points is None and (is_free or options.as_json or options.report is not None):
             points = POINTS
         fleet = simulate_fleet(
             trace,
@@ -230,13 +244,10 @@ def _of_cluster(fleet: FleetRun, twin: TwinConfig, *, options: SimulationOptions
     """Return what a cluster adds to the document, its decisions written where asked."""
     from replay.cluster.counterfactual import counterfactuals
     from replay.cluster.decisions import summarize_regret, write_decisions
-    from replay.cluster.over_time import stretches, summarize_over_time
     from replay.cluster.summary import summarize_cluster
 
     assert twin.cluster is not None  # noqa: S101 - it was simulated
     added: dict[str, object] = {**summarize_cluster(fleet, twin.cluster, measured=options.measured)}
-    found = stretches(fleet, twin.peaks)
-    added["over_time"] = None if found is None else summarize_over_time(found, fleet, twin.cluster)
     if options.decisions is not None:
         write_decisions(options.decisions, fleet, twin.cluster)
     if fleet.result.decisions is not None:
@@ -247,6 +258,19 @@ def _of_cluster(fleet: FleetRun, twin: TwinConfig, *, options: SimulationOptions
                 fleet, twin.cluster, num=options.counterfactual, seed=twin.seed
             )
     return added
+
+
+def _over_time(trace: Trace, done: Simulated, twin: TwinConfig, pacing: Pacing) -> OverTime | None:
+    """Return the run in stretches; one server is simulated once more for it."""
+    if done.fleet is None or twin.cluster is None:
+        from replay.timeline.one_server import server_over_time
+
+        with working("looking at the server over time"):
+            return server_over_time(trace, twin, pacing, done.simulation)
+    from replay.cluster.over_time import stretches, summarize_over_time
+
+    found = stretches(done.fleet, twin.peaks)
+    return None if found is None else summarize_over_time(found, done.fleet, twin.cluster)
 
 
 def _one_step_at_a_time(trace: Trace, twin: TwinConfig, *, options: SimulationOptions) -> Simulation:
@@ -336,8 +360,9 @@ def _write_report(
     *,
     options: SimulationOptions,
     warnings: tuple[str, ...],
+    is_one: bool,
 ) -> None:
-    """Write the page of a run, ``run`` being its requests and what became of them."""
+    """Write the page of a run, ``run`` being its requests and what became of them; ``is_one``: of one server."""
     from replay.timeline.page import RunPage, write_run_page
     from replay.timeline.watch import watched
     from replay.timeline.watch_fleet import watched_fleet
@@ -357,23 +382,26 @@ def _write_report(
         warnings=warnings,
         command=redact_command(["vtwin", *sys.argv[1:]], os.environ),
         twin=dump_config(twin),
-        of_fleet=() if done.fleet is None else _fleet_sections(done.fleet, twin, options=options),
     )
+    if done.fleet is not None and not is_one:
+        page = _with_fleet(page, done.fleet, twin, options=options)
     write_run_page(path, page)
     typer.echo(terminal(f"wrote {path}"), err=True)
 
 
-def _fleet_sections(fleet: FleetRun, twin: TwinConfig, *, options: SimulationOptions) -> list[Section]:
-    """Return what a cluster's page has besides a server's."""
+def _with_fleet(page: RunPage, fleet: FleetRun, twin: TwinConfig, *, options: SimulationOptions) -> RunPage:
+    """Return the page with what a cluster's has besides a server's."""
     from replay.cluster.over_time import stretches
     from replay.cluster.summary import summarize_cluster
     from replay.timeline.fleet_page import FleetView, fleet_sections
+    from replay.timeline.fleet_size import size_headlines
 
     assert twin.cluster is not None  # noqa: S101 - it was simulated
     found = stretches(fleet, twin.peaks)
-    assert found is not None  # noqa: S101 - a page was asked for
+    assert found is not None  # noqa: S101 - it was looked at
     summary = summarize_cluster(fleet, twin.cluster, measured=options.measured)
-    return fleet_sections(FleetView(run=fleet, cluster=twin.cluster, found=found, summary=summary))
+    view = FleetView(run=fleet, cluster=twin.cluster, found=found, summary=summary)
+    return replace(page, of_fleet=fleet_sections(view), headlines=size_headlines(summary))
 
 
 def _limits_of(
@@ -412,10 +440,11 @@ def _show(
 ) -> None:
     """Print the result on stdout: the table, or the JSON document with the warnings that were told."""
     from replay.cluster.fitness import fitness_line
-    from replay.trace.simulation_summary import table
+    from replay.trace.simulation_summary import speed_line, table
     from replay.twin.config_write import name_of
 
     if not as_json:
+        typer.echo(speed_line(summary), err=True)
         typer.echo(table(summary, unanswered=twin.unanswered_keys))
         if score is not None:
             typer.echo(fitness_line(score))
@@ -491,7 +520,7 @@ def load_engine() -> None:
         from sim.ready import is_compiled
 
         if not is_compiled():
-            typer.echo("compiling the engine once: a minute, longer on a busy machine …", err=True)
+            typer.echo("compiling the engine once: two minutes, longer on a busy machine …", err=True)
         compile_engine()
 
 

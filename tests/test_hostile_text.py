@@ -43,7 +43,7 @@ CALLS = {
     "compare": ("compare A B", 0),
     "report": ("report A B --output page.html", 0),
     "capacity": ("capacity --config twin.yaml --like A --seeds 1 --num-requests 100 --slo ttft_p99=9s --no-binding", 0),
-    "tune": ("tune --config twin.yaml --like A --seeds 1 --num-requests 50 --slo ttft_p99=9s --max-num-seqs 4,8 "
+    "tune": ("tune --config twin.yaml --like A --seeds 1 --num-requests 1000 --slo ttft_p99=9s --max-num-seqs 4,8 "
              "--max-num-batched-tokens 512 --chunked-prefill true", 0),
     "config from-serve": ("config from-serve --from-trace A", 0),
     "trace synth": ("trace synth --lengths-from A --rate 5 --num-requests 3 --output drawn", 0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,29 +40,32 @@ class RunLimit:
         return float(known.mean() if self.percent is None else np.percentile(known, self.percent))
 
 
-def parse_run_slo(text: str) -> tuple[RunLimit, ...]:
-    """Return the limits of ``ttft_p99=500ms,tpot_mean=30ms``, in the order given. Raises ConfigError."""
+def parse_run_slo(text: str, *, tell: Callable[[str], None] | None = None) -> tuple[RunLimit, ...]:
+    """Return the limits of ``ttft_p99=500ms,tpot_mean=30ms``, in the order given. Raises ConfigError.
+
+    A limit of each request, ``ttft=500ms``, is taken as one of the 99th percentile, and ``tell`` gets the sentence that
+    says so.
+    """
     limits: dict[str, RunLimit] = {}
     for part in text.split(","):
-        name, _, value = part.strip().partition("=")
+        given, _, value = part.strip().partition("=")
+        name = f"{given}_p99" if given in RUN_METRICS else given
         found = _NAME.fullmatch(name)
         if found is None or found["metric"] not in RUN_METRICS:
-            raise ConfigError(f"--slo: got {name!r}, {_expected(name)}")
+            raise ConfigError(
+                f"--slo: got {given!r}, expected {', '.join(RUN_METRICS)} with _mean or a percentile ({EXAMPLE})"
+            )
         percent = None if found["percent"] is None else float(found["percent"])
-        limit = RunLimit(metric=found["metric"], percent=percent, limit_us=_limit_us(name, value))
+        limit = RunLimit(metric=found["metric"], percent=percent, limit_us=limit_us(given, value))
         if limit.name in limits:
-            raise ConfigError(f"--slo {name}: got it twice, expected it once")
+            raise ConfigError(f"--slo {given}: got {limit.name} twice, expected it once")
         limits[limit.name] = limit
+        if name != given and tell is not None:
+            tell(f"--slo {given}={value} is a limit of each request: taken as {name}={value} over the run")
     return tuple(limits.values())
 
 
-def _expected(name: str) -> str:
-    if name in RUN_METRICS:
-        return f"a limit of each request; expected one over the run: {name}_p99, {name}_p50 or {name}_mean"
-    return f"expected {', '.join(RUN_METRICS)} with _mean or a percentile ({EXAMPLE})"
-
-
-def _limit_us(name: str, value: str) -> float:
+def limit_us(name: str, value: str) -> float:
     """Return the time, µs; a bare number is refused, since most people would mean ms and elsewhere it is seconds."""
     from typer import BadParameter
 

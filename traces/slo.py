@@ -6,12 +6,14 @@ class in the header's ``goodput_slo_targets``: for each latency the first of the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypedDict
 
 import numpy as np
 
 from traces.errors import ConfigError
+from traces.run_slo import limit_us
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +29,9 @@ SLO_METRICS: Final = {
     "e2e": "e2e_us",
 }
 """The latencies that may be limited, with their column of ``request_metrics``; ITL is a request's mean."""
+
+PERCENTILE: Final = re.compile(r"p(\d{1,2}(?:\.\d+)?)")
+"""Behind a latency: a limit over the run (``traces.run_slo``)."""
 
 MOST_FAILED: Final = 0.01
 """A larger share of requests without an answer: latencies are of the others only, and no objective counts as kept."""
@@ -59,36 +64,43 @@ class Goodput(Attainment):
     by_class: dict[str, Attainment]
 
 
-def parse_slo(text: str) -> dict[str, float]:
-    """Return the limits of ``ttft=500ms,tpot=30ms`` in µs, by metric. Raises ConfigError, for a bare number too."""
-    from typer import BadParameter
+def parse_slo(text: str, *, tell: Callable[[str], None] | None = None) -> dict[str, float]:
+    """Return the limits of ``ttft=500ms,tpot=30ms`` in µs, by metric. Raises ConfigError, for a bare number too.
 
-    from traces.units import parse_seconds
-
+    A percentile over the run, ``ttft_p99=500ms``, is taken as that limit of each request, and ``tell`` gets the
+    sentence that says so.
+    """
     limits: dict[str, float] = {}
     for part in text.split(","):
-        name, _, value = part.strip().partition("=")
-        if name.rpartition("_")[0] in SLO_METRICS and name not in SLO_METRICS:
-            raise ConfigError(
-                f"--slo: got {name!r}, a limit over the whole run, expected one of each request "
-                "(ttft=500ms,tpot=30ms). `vtwin capacity` finds the highest rate within limits over the run"
+        given, _, value = part.strip().partition("=")
+        name, percent = _of_each_request(given)
+        limit = limit_us(given, value)
+        if name in limits:
+            raise ConfigError(f"--slo {given}: got a second limit of {name}, expected one")
+        limits[name] = limit
+        if percent is not None and tell is not None:
+            tell(
+                f"--slo {given}={value} is a limit over the run: taken as {name}={value} of each request; it is kept "
+                f"where {percent} % of them meet it"
             )
-        if name not in SLO_METRICS:
-            raise ConfigError(
-                f"--slo: got {name!r}, expected one of {', '.join(SLO_METRICS)} (ttft=500ms,tpot=30ms)"
-            )
-        try:
-            seconds = parse_seconds(value)
-        except BadParameter as error:
-            raise ConfigError(f"--slo {name}: {error.message}") from error
-        if not seconds > 0:
-            raise ConfigError(f"--slo {name}: got {value!r}, expected a time > 0")
-        if not value.strip()[-1].isalpha():  # a bare number is seconds elsewhere; here most people mean ms
-            raise ConfigError(
-                f"--slo {name}: got {value!r} without a unit, expected {value.strip()}ms or {value.strip()}s"
-            )
-        limits[name] = seconds * 1e6
     return limits
+
+
+def _of_each_request(given: str) -> tuple[str, str | None]:
+    """Return the latency that a limit is of, and the percentile that it was given for, None where for none."""
+    if given in SLO_METRICS:
+        return given, None
+    name, _, statistic = given.rpartition("_")
+    if name in SLO_METRICS and statistic == "mean":
+        raise ConfigError(
+            f"--slo: got {given!r}, a limit that no single request has, expected {name}=… or {name}_p99=…; "
+            "`vtwin capacity` takes means"
+        )
+    if name in SLO_METRICS and (found := PERCENTILE.fullmatch(statistic)):
+        return name, found[1]
+    raise ConfigError(
+        f"--slo: got {given!r}, expected one of {', '.join(SLO_METRICS)} (ttft=500ms,tpot=30ms; or ttft_p99=500ms)"
+    )
 
 
 def meets_slo(latencies: pd.DataFrame, slo_us: Mapping[str, float]) -> NDArray[np.bool_]:

@@ -61,7 +61,8 @@ class RatePoint:
 class RateCurve:
     """The twin's latency over the rate, of the requests of one trace, and what was observed of such requests.
 
-    ``capacity_per_s``: what the twin serves with work at all times. ``fitted_to_per_s``: the highest fitted load.
+    ``capacity_per_s``: the most that the twin answers; where the requests are too few to find it, what it answers of
+    all of them at once, which is less. ``fitted_to_per_s``: the highest fitted load.
     ``observed``: by trace, at its own rate. ``elsewhere``: traces that cannot be on this curve, with the reason.
     """
 
@@ -103,6 +104,7 @@ def rate_curve(runs: Sequence[tuple[str, Trace, Pairs]], twin: TwinConfig) -> Ra
 
     ``runs``: by name, the observed trace and its pairs, those to draw the curve for first.
     """
+    from replay.plan.capacity import ceiling_of
     from replay.plan.evaluation import Evaluator
     from replay.plan.load import load_of
 
@@ -122,14 +124,14 @@ def rate_curve(runs: Sequence[tuple[str, Trace, Pairs]], twin: TwinConfig) -> Ra
     if curve_of is None:
         return None
     name, trace, load = curve_of
-    capacity = load.most_per_s()
+    evaluator = Evaluator(loads=[load], limits=[])
+    capacity = ceiling_of(evaluator) or load.scale_per_s()
     if capacity <= 0:
         return None
     observed, others = _observed(runs, like=trace, elsewhere=elsewhere)
     own = [each.rate_per_s for each in observed.values() if each.rate_per_s <= HIGHEST * capacity]
     grid = np.linspace(LOWEST, HIGHEST, NUM_RATES) * capacity
     rates = {*own, *(rate for rate in grid if all(abs(rate / each - 1) > BESIDE for each in own))}
-    evaluator = Evaluator(loads=[load], limits=[])
     points = [
         RatePoint(
             rate_per_s=rate, latencies_us={each: evaluator.at(rate).curve_us[each] for each in CURVE_OF}

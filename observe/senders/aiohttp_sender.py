@@ -208,7 +208,9 @@ def _connect_fault(fault: BaseException) -> str | None:
     """Return why no connection came about, or None when one did."""
     tls = aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError | ssl.SSLError
     if isinstance(fault, tls):
-        return f"TLS: {fault}"
+        is_plain = "WRONG_VERSION_NUMBER" in str(fault) or "RECORD_LAYER_FAILURE" in str(fault)
+        cure = ": the port does not speak TLS, http:// instead of https:// may be meant" if is_plain else ""
+        return f"TLS: {fault}{cure}"
     if isinstance(fault, aiohttp.ClientConnectorDNSError):
         return f"cannot resolve {fault.host}"
     if isinstance(fault, aiohttp.ClientConnectorError):

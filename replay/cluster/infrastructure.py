@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING, TypedDict
 
-import numpy as np
-
+from replay.cluster.lives import down_us, most_at_once
 from sim.cluster.infrastructure.config import HOUR_US
 from sim.cluster.run.world import Exit
 
 if TYPE_CHECKING:
     from replay.cluster.simulate import FleetRun
     from sim.cluster.config import ClusterConfig, Pool
-    from sim.cluster.infrastructure.lives import Life
 
 
 class PoolCost(TypedDict):
@@ -96,19 +92,12 @@ def summarize_infrastructure(run: FleetRun, cluster: ClusterConfig) -> Infrastru
     ]
     known = [cost for cost in costs if cost is not None]
     end_us = run.result.duration_us
-    downs = [
-        (start_us, end_us if up_us is None else up_us)
-        for life in of_run.lives
-        for start_us, up_us in life.downs
-    ]
     lasted_us = sum(life.gpu_us(end_us) / life.num_gpus for life in of_run.lives)
     return InfrastructureSummary(
         gpu_hours=of_run.gpu_hours(),
         cost=sum(known) if known else None,
-        num_failures=len(downs),
-        down_frac=sum(max(0, min(up, end_us) - start) for start, up in downs) / lasted_us
-        if lasted_us
-        else 0.0,
+        num_failures=sum(len(life.downs) for life in of_run.lives),
+        down_frac=sum(down_us(life, end_us) for life in of_run.lives) / lasted_us if lasted_us else 0.0,
         pools=pools,
         node_pools=nodes,
         scaling=[
@@ -136,17 +125,6 @@ def _pool_cost(run: FleetRun, number: int, pool: Pool, name: str) -> PoolCost:
         gpu_hours=gpu_hours,
         cost=gpu_hours * pool.cost_per_gpu_hour if pool.cost_per_gpu_hour else None,
     )
-
-
-def most_at_once(lives: Sequence[Life]) -> int:
-    """Return how many instances had their GPUs at the same time, at most."""
-    placed = [life for life in lives if life.placed_us is not None]
-    steps = [(life.placed_us or 0, 1) for life in placed]
-    steps += [(life.stopped_us, -1) for life in placed if life.stopped_us is not None]
-    together = np.cumsum(
-        [sum(step for _, step in at) for _, at in groupby(sorted(steps), key=lambda step: step[0])]
-    )
-    return int(together.max(initial=0))
 
 
 def summarize_retries(run: FleetRun) -> RetrySummary | None:

@@ -1,4 +1,4 @@
-"""A cluster's run over time: what each instance and the fleet did in each stretch of it, for the JSON and the page."""
+"""A run over time: what each instance and the fleet did in each stretch of it, for the JSON and the page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from sim import Status
 
 if TYPE_CHECKING:
     from replay.cluster.simulate import FleetRun
+    from sim import Outcomes
     from sim.cluster.config import ClusterConfig
+    from sim.cluster.simulation import Split
     from sim.latency.peak import PeakTimes
     from sim.requests import Int64s
 
@@ -57,7 +59,8 @@ class OverTime(TypedDict):
     """A run in stretches; ``time_us`` has their ends.
 
     ``num_at_gateway``: requests in the gateway's queue at each end, None without one. ``num_transfers``: prompts' KV
-    under way, None where nothing is transferred. ``instances``: None of a fleet of more than 64.
+    under way, None where nothing is transferred. ``instances``: None of a fleet of more than 64. One server is a
+    fleet of one instance, ``0``, in one pool, ``0``.
     """
 
     time_us: list[int]
@@ -107,6 +110,16 @@ class Stretches:
         return np.asarray(self.peak_us[:, chosen].mean(axis=1) / self.lengths_us)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """Who served which request, as far as its model FLOPs go: ``instance`` and ``prompt_tokens`` [requests]."""
+
+    outcomes: Outcomes
+    instance: NDArray[np.int32]
+    prompt_tokens: Int64s
+    split: Split | None = None
+
+
 def stretches(run: FleetRun, peaks: Sequence[PeakTimes | None] = ()) -> Stretches | None:
     """Return a run over time, None where nobody looked at it; ``peaks``: of each pool, where they are known."""
     result, seen = run.result, run.result.over_time
@@ -117,11 +130,11 @@ def stretches(run: FleetRun, peaks: Sequence[PeakTimes | None] = ()) -> Stretche
     times = seen.time_us.astype(np.float64)
     ends = outcomes.last_token_us
     prefill = np.full(n, -1) if result.split is None else result.split.prefill_instance
-    routed = _counted(times, result.routed_us, result.instance, n)
-    completed = _counted(times, np.where(outcomes.status == Status.OK, ends, -1), result.instance, n)
+    routed = counted_in(times, result.routed_us, result.instance, n)
+    completed = counted_in(times, np.where(outcomes.status == Status.OK, ends, -1), result.instance, n)
     if result.split is not None:
-        routed += _counted(times, np.where(prefill >= 0, result.routed_us, -1), prefill, n)
-        completed += _counted(times, np.where(prefill >= 0, result.split.prefilled_us, -1), prefill, n)
+        routed += counted_in(times, np.where(prefill >= 0, result.routed_us, -1), prefill, n)
+        completed += counted_in(times, np.where(prefill >= 0, result.split.prefilled_us, -1), prefill, n)
     pool_of = np.array([each.pool for each in result.instances], np.int64)
     return Stretches(
         time_us=times,
@@ -131,13 +144,23 @@ def stretches(run: FleetRun, peaks: Sequence[PeakTimes | None] = ()) -> Stretche
         busy_us=np.maximum(np.diff(seen.busy_us, axis=0, prepend=0), 0).astype(np.float64),
         routed=routed,
         completed=completed,
-        peak_us=_peak_us(run, times, pool_of, peaks),
+        peak_us=peak_us_of(
+            Served(
+                outcomes=outcomes,
+                instance=result.instance,
+                prompt_tokens=run.work.requests.prompt_tokens,
+                split=result.split,
+            ),
+            times,
+            pool_of=pool_of,
+            peaks=peaks,
+        ),
         num_blocks=blocks,
         pool_of=pool_of,
     )
 
 
-def _counted(times: Floats, at_us: Int64s, instance: NDArray[np.int32], n: int) -> Floats:
+def counted_in(times: Floats, at_us: Int64s, instance: NDArray[np.int32], n: int) -> Floats:
     """Return how many requests have their time in each stretch, per instance, float64 [T, n]."""
     known = (at_us >= 0) & (instance >= 0)
     place = np.minimum(np.searchsorted(times, at_us[known], side="left"), len(times) - 1)
@@ -180,19 +203,20 @@ def _pairs(length: Floats, window: int = 0) -> Floats:
     )
 
 
-def _peak_us(run: FleetRun, times: Floats, pool_of: Int64s, peaks: Sequence[PeakTimes | None]) -> Floats:
+def peak_us_of(
+    served: Served, times: Floats, *, pool_of: Int64s, peaks: Sequence[PeakTimes | None]
+) -> Floats:
     """Return the time at the GPU's peak of each stretch and instance, NaN where a pool's is not known."""
-    result, outcomes = run.result, run.result.outcomes
-    n = len(pool_of)
+    outcomes, split, n = served.outcomes, served.split, len(pool_of)
     found = np.full((len(times), n), np.nan)
-    prompt = run.work.requests.prompt_tokens.astype(np.float64)
+    prompt = served.prompt_tokens.astype(np.float64)
     cached = np.maximum(outcomes.num_cached_tokens, 0).astype(np.float64)
     output = outcomes.num_output_tokens.astype(np.float64)
-    prefilled_at, first_us = result.instance, outcomes.first_token_us
-    if result.split is not None:
-        there = result.split.prefill_instance
-        prefilled_at = np.where(there >= 0, there, result.instance)
-        first_us = np.where(there >= 0, result.split.prefilled_us, first_us)
+    prefilled_at, first_us = served.instance, outcomes.first_token_us
+    if split is not None:
+        there = split.prefill_instance
+        prefilled_at = np.where(there >= 0, there, served.instance)
+        first_us = np.where(there >= 0, split.prefilled_us, first_us)
     for pool, peak in enumerate(peaks):
         if peak is None:
             continue
@@ -200,7 +224,7 @@ def _peak_us(run: FleetRun, times: Floats, pool_of: Int64s, peaks: Sequence[Peak
         parts = (
             (prefilled_at, outcomes.scheduled_us, first_us, prefill_peak_us(peak, prompt, cached)),
             (
-                result.instance,
+                served.instance,
                 outcomes.first_token_us,
                 outcomes.last_token_us,
                 decode_peak_us(peak, prompt, output),
@@ -249,7 +273,27 @@ def spread(
 
 def summarize_over_time(found: Stretches, run: FleetRun, cluster: ClusterConfig) -> OverTime:
     """Return the JSON's series."""
-    n, names = len(found.pool_of), cluster.instance_names
+    return over_time_of(
+        found,
+        run.result.outcomes.arrival_us,
+        names=cluster.instance_names,
+        pools=[pool.name or str(number) for number, pool in enumerate(cluster.pools)],
+        at_gateway=num_at_gateway(found, run, cluster),
+        transfers=num_transfers(found, run),
+    )
+
+
+def over_time_of(
+    found: Stretches,
+    arrival_us: Int64s,
+    *,
+    names: Sequence[str],
+    pools: Sequence[str],
+    at_gateway: list[int] | None = None,
+    transfers: list[int] | None = None,
+) -> OverTime:
+    """Return the JSON's series of some instances, ``names``, in some pools."""
+    n = len(found.pool_of)
     instances = None
     if n <= MOST_INSTANCES:
         instances = [
@@ -258,13 +302,13 @@ def summarize_over_time(found: Stretches, run: FleetRun, cluster: ClusterConfig)
         ]
     return OverTime(
         time_us=[int(value) for value in found.time_us],
-        num_arrived=_in_each(found.time_us, run.result.outcomes.arrival_us),
-        num_at_gateway=num_at_gateway(found, run, cluster),
-        num_transfers=num_transfers(found, run),
+        num_arrived=_in_each(found.time_us, arrival_us),
+        num_at_gateway=at_gateway,
+        num_transfers=transfers,
         fleet=_series(found, np.ones(n, bool)),
         pools=[
-            NamedSeries(name=pool.name or str(number), **_series(found, found.pool_of == number))
-            for number, pool in enumerate(cluster.pools)
+            NamedSeries(name=name, **_series(found, found.pool_of == number))
+            for number, name in enumerate(pools)
         ],
         instances=instances,
     )

@@ -13,12 +13,14 @@ from replay.cluster.record import as_simulation
 from replay.cluster.work import cluster_work
 from replay.trace.client_network import at_client, client_network
 from replay.trace.pacing import Pacing
+from replay.trace.refusals import refusals
 from replay.trace.simulate import simulated_trace
 from sim import Simulation
 from sim.cluster.run.world import EXIT_MEANINGS, Exit
 from sim.cluster.simulation import ClusterSimulation, Split, simulate_cluster
 from sim.config import InvalidConfig
 from traces.errors import ConfigError
+from traces.tables.cells import cells_where
 
 if TYPE_CHECKING:
     from sim.cluster.config import ClusterConfig
@@ -84,7 +86,7 @@ def simulate_fleet(
         raise ConfigError(f"cluster: {error}") from error
     simulation = as_simulation(result)
     simulated = simulated_trace(trace, simulation, is_closed_loop=pacing.leaves_times_open)
-    simulated = simulated.with_columns(**_gateway_columns(result, cluster))
+    simulated = simulated.with_columns(**_gateway_columns(result, cluster), **_reasons(work, result, cluster))
     simulated = at_client(simulated, client_network(trace, pacing))
     return FleetRun(trace=simulated, simulation=simulation, result=result, work=work, until_us=until_us)
 
@@ -103,11 +105,25 @@ def _gateway_columns(result: ClusterSimulation, cluster: ClusterConfig) -> dict[
         columns["attempt"] = num.where(num > 0)
         sent_us = result.attempts.arrival_us.reshape(-1)[result.row]
         columns["send_time_us"] = pd.Series(pd.array(sent_us, dtype="Int64")).where(num > 0)
-    ended = np.isin(result.exit, [int(way) for way in AT_THE_GATEWAY])
-    if ended.any():
-        reasons = {int(way): f"{exit_name(way)}: {EXIT_MEANINGS[way]}" for way in AT_THE_GATEWAY}
-        columns["error_message"] = pd.array([reasons.get(int(way)) for way in result.exit], dtype="string")
     return columns
+
+
+def _reasons(work: ClusterWork, result: ClusterSimulation, cluster: ClusterConfig) -> dict[str, object]:
+    """Return why requests were not answered, as ``error_message``: the gateway's reason, or the instance's."""
+    found = np.full(len(result.exit), "", dtype=object)
+    pool_of = np.array([each.pool for each in result.instances])[np.maximum(result.instance, 0)]
+    for number, pool in enumerate(cluster.pools):
+        own = (result.instance >= 0) & (pool_of == number)
+        found[own] = refusals(
+            result.outcomes.status[own],
+            pool.engine,
+            prompt_tokens=work.requests.prompt_tokens[own],
+            output_tokens=work.requests.output_tokens[own],
+        )
+    for way in AT_THE_GATEWAY:
+        found[result.exit == int(way)] = f"{exit_name(way)}: {EXIT_MEANINGS[way]}"
+    known = found != ""
+    return {"error_message": cells_where(found, known)} if known.any() else {}
 
 
 def _handoff_columns(split: Split, names: NDArray[Any]) -> dict[str, object]:

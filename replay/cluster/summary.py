@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypedDict
 
 import numpy as np
@@ -38,7 +38,8 @@ class InstanceSummary(TypedDict):
 
     ``prefix_hit_frac``: as in the whole document, over its own requests. An instance that computes prompts for others
     has the latencies of their requests, and no output tokens. ``busy_frac``: its steps' time over the run's.
-    ``gpu_hours``: while it had its GPUs.
+    ``kv_usage_frac``: share of its KV blocks in use, the mean over the run; None where its cache is unbounded, or
+    nobody looked. ``gpu_hours``: while it had its GPUs.
     """
 
     name: str
@@ -49,6 +50,7 @@ class InstanceSummary(TypedDict):
     num_preemptions: int
     num_steps: int
     busy_frac: float | None
+    kv_usage_frac: float | None
     ttft_mean_us: float | None
     e2e_mean_us: float | None
     gpu_hours: float
@@ -57,8 +59,9 @@ class InstanceSummary(TypedDict):
 class ClusterSummary(TypedDict):
     """What a cluster adds to the document.
 
-    ``jain_fairness``: of requests over instances, (sum x)^2 / (n sum x^2): 1 where all got as many, 1/n where one got
-    all (Jain, Chiu, Hawe, "A quantitative measure of fairness", 1984). ``num_by_exit``: every way out that was taken.
+    ``jain_fairness``: of requests over the instances that ever served, (sum x)^2 / (n sum x^2): 1 where all got as
+    many, 1/n where one got all (Jain, Chiu, Hawe, "A quantitative measure of fairness", 1984). ``num_by_exit``: every
+    way out that was taken.
     """
 
     routing_policy: str
@@ -86,7 +89,7 @@ def summarize_cluster(
     order = np.argsort(instance, kind="stable")
     numbers = np.arange(len(run.result.instances))
     starts, ends = (np.searchsorted(instance[order], numbers, side=side) for side in ("left", "right"))
-    prompts = prompt_tokens(run.trace)
+    prompts, in_use = prompt_tokens(run.trace), _kv_usage_fracs(run)
     instances = [
         _instance(
             run,
@@ -95,12 +98,16 @@ def summarize_cluster(
             prompts=prompts,
             decodes=role != "prefill",
             gpu_hours=run.result.infrastructure.gpu_hours(instance=number),
+            kv_usage_frac=in_use[number],
         )
         for number, (each, role, start, end) in enumerate(
             zip(run.result.instances, cluster.role_of, starts, ends, strict=True)
         )
     ]
-    serving = np.array([role != "prefill" for role in cluster.role_of])
+    served = {life.instance for life in run.result.infrastructure.lives if life.ready_us is not None}
+    serving = np.array(
+        [role != "prefill" and number in served for number, role in enumerate(cluster.role_of)]
+    )
     return ClusterSummary(
         routing_policy=routing_name(cluster.routing),
         num_by_exit={exit_name(way): count for way, count in run.result.num_by_exit.items() if count},
@@ -114,7 +121,14 @@ def summarize_cluster(
 
 
 def _instance(
-    run: FleetRun, instance: Instance, rows: Int64s, *, prompts: Int64s, decodes: bool, gpu_hours: float
+    run: FleetRun,
+    instance: Instance,
+    rows: Int64s,
+    *,
+    prompts: Int64s,
+    decodes: bool,
+    gpu_hours: float,
+    kv_usage_frac: float | None,
 ) -> InstanceSummary:
     """Return what an instance did; ``rows``: the requests sent to it, or whose prompts it computed for others."""
     outcomes = run.result.outcomes
@@ -133,10 +147,24 @@ def _instance(
         num_preemptions=instance.num_preemptions,
         num_steps=instance.num_steps,
         busy_frac=_busy_frac(instance, run.result.duration_us),
+        kv_usage_frac=kv_usage_frac,
         ttft_mean_us=_mean((outcomes.first_token_us - outcomes.arrival_us)[ok]),
         e2e_mean_us=_mean((outcomes.last_token_us - outcomes.arrival_us)[ok]),
         gpu_hours=gpu_hours,
     )
+
+
+def _kv_usage_fracs(run: FleetRun) -> list[float | None]:
+    """Return each instance's share of KV blocks in use over the run, None where it is unbounded, or nobody looked."""
+    seen = run.result.over_time
+    if seen is None or run.result.duration_us == 0:
+        return [None] * len(run.result.instances)
+    lengths = np.diff(seen.time_us, prepend=0).astype(np.float64)
+    used = np.average(np.maximum(seen.num_blocks - seen.num_free_blocks, 0), axis=0, weights=lengths)
+    return [
+        float(in_use / blocks) if blocks > 0 else None
+        for in_use, blocks in zip(used, seen.num_blocks, strict=True)
+    ]
 
 
 def _mean(values: Int64s) -> float | None:
@@ -152,8 +180,17 @@ def _busy_frac(instance: Instance, duration_us: int) -> float | None:
     return min(busy_us / duration_us, 1.0)
 
 
-COLUMNS = (10, 13, 13, 8, 10, 10)
-"""Widths of the columns of an instance's row."""
+KV_USED = "KV used"
+COLUMNS = {
+    "requests": 10,
+    "prefix hits": 13,
+    "preemptions": 13,
+    "busy": 8,
+    KV_USED: 9,
+    "TTFT, ms": 10,
+    "E2E, ms": 10,
+}
+"""Of an instance's row, with their widths; the KV cache only where it was looked at."""
 
 
 def cluster_table(summary: ClusterSummary) -> str:
@@ -166,9 +203,12 @@ def cluster_table(summary: ClusterSummary) -> str:
     for name, count in unusual.items():
         lines.append(f"{name.replace('_', ' '):<12}{count:,} ({EXIT_MEANINGS[Exit[name.upper()]]})")
     width = max(12, *(len(each["name"]) + 2 for each in instances))
-    heads = ("requests", "prefix hits", "preemptions", "busy", "TTFT, ms", "E2E, ms")
-    lines.append(_line("instance".ljust(width), heads))
-    lines += [_row(each, width) for each in instances[:MOST_SHOWN]]
+    shows_kv = any(each["kv_usage_frac"] is not None for each in instances)
+    heads = {name: wide for name, wide in COLUMNS.items() if name != KV_USED or shows_kv}
+    lines.append(_line("instance".ljust(width), list(heads), heads.values()))
+    for each in instances[:MOST_SHOWN]:
+        cells = _cells(each)
+        lines.append(_line(each["name"].ljust(width), [cells[name] for name in heads], heads.values()))
     if len(instances) > MOST_SHOWN:
         lines.append(f"… and {len(instances) - MOST_SHOWN:,} instances more (--json has all)")
     lines += handoff_lines(summary["disaggregation"])
@@ -176,20 +216,21 @@ def cluster_table(summary: ClusterSummary) -> str:
     return "\n".join([*lines, *pathology_lines(summary["pathologies"])])
 
 
-def _row(each: InstanceSummary, width: int) -> str:
-    cells = (
-        f"{each['num_requests']:,}",
-        _percent(each["prefix_hit_frac"]),
-        f"{each['num_preemptions']:,}",
-        _percent(each["busy_frac"]),
-        _ms(each["ttft_mean_us"]),
-        _ms(each["e2e_mean_us"]),
-    )
-    return _line(each["name"].ljust(width), cells)
+def _cells(each: InstanceSummary) -> dict[str, str]:
+    """Return an instance's cells by their columns."""
+    return {
+        "requests": f"{each['num_requests']:,}",
+        "prefix hits": _percent(each["prefix_hit_frac"]),
+        "preemptions": f"{each['num_preemptions']:,}",
+        "busy": _percent(each["busy_frac"]),
+        KV_USED: _percent(each["kv_usage_frac"]),
+        "TTFT, ms": _ms(each["ttft_mean_us"]),
+        "E2E, ms": _ms(each["e2e_mean_us"]),
+    }
 
 
-def _line(name: str, cells: Sequence[str]) -> str:
-    return name + "".join(f"{cell:>{wide}}" for cell, wide in zip(cells, COLUMNS, strict=True))
+def _line(name: str, cells: Sequence[str], widths: Iterable[int]) -> str:
+    return name + "".join(f"{cell:>{wide}}" for cell, wide in zip(cells, widths, strict=True))
 
 
 def _percent(value: float | None) -> str:

@@ -47,8 +47,9 @@ def report(
     from replay.measured.served_load import read_load
     from traces.atomic import write_text
     from traces.slo import parse_slo
+    from traces.strict.narration import tell_note
 
-    slo_us = parse_slo(slo) if slo else {}
+    slo_us = parse_slo(slo, tell=tell_note) if slo else {}
     paths = [path for each in traces for path in _in_folder(each)]
     names = _names(paths)
     loads = [read_load(path, name=name, slo_us=slo_us) for path, name in zip(paths, names, strict=True)]

@@ -20,7 +20,6 @@ from replay.pages import (
     Mark,
     Page,
     Part,
-    Rule,
     Section,
     Table,
     Terms,
@@ -33,12 +32,14 @@ from replay.timeline.pictures import (
     METRICS,
     distribution_picture,
     dots_picture,
+    limit_across,
     number_text,
-    seconds,
     throughput_picture,
+    throughput_told,
     time_text,
     unit_of,
 )
+from replay.timeline.time_axis import time_axis
 from traces.header import tool_version
 
 Floats = NDArray[np.float64]
@@ -153,16 +154,15 @@ def _latency(name: str, title: str, loads: Sequence[ServedLoad], limit_us: float
     curves = [np.array([each.quantile(name, q) or np.nan for each in loads]) for q in QUANTILES]
     known = np.concatenate(curves)
     divisor, unit = unit_of(known[np.isfinite(known)])
-    ends = known if limit_us is None else np.append(known, limit_us)
-    x, y = linear(0.0, 1.03 * float(places.max()), label=label), scale_of(ends / divisor, label=unit)
+    x = linear(0.0, 1.03 * float(places.max()), label=label)
+    y = scale_of(known / divisor, label=unit, limit=None if limit_us is None else limit_us / divisor)
     marks: list[Mark] = []
     for curve, mark, told in zip(curves, ("median", "simulated"), ("median", "p99"), strict=True):
         marks += [
             Line(x=places, y=curve / divisor, name=mark, label=told),
             Dots(x=places, y=curve / divisor, name=f"run {mark}"),
         ]
-    if limit_us is not None:
-        marks.append(Rule(start=(x.low, limit_us / divisor), end=(x.high, limit_us / divisor), name="limit"))
+    marks += limit_across(x, y, limit_us, divisor=divisor)
     return chart(Chart(title=title, x=x, y=y, marks=marks))
 
 
@@ -227,7 +227,7 @@ def _of_one(load: ServedLoad, slo_us: Mapping[str, float], *, alone: bool) -> li
     course = Section(
         title=f"Over time{name}",
         anchor=f"time{anchor}",
-        lead="A dot is a request, by when it was sent. Throughput counts tokens at the end of their answer.",
+        lead=f"A dot is a request, by when it was sent. {throughput_told(load.trace)}",
         parts=parts,
     )
     return [shown, course, _numbers(load)] if alone else [course]
@@ -259,9 +259,10 @@ def _in_flight(load: ServedLoad, span_us: float) -> str:
     change = np.repeat([1.0, -1.0], int(known.sum()))
     order = np.argsort(times, kind="stable")
     counts = np.cumsum(change[order])
-    line = Line(x=times[order] / 1e6, y=counts, name="simulated", steps=True)
+    time = time_axis(span_us)
+    line = Line(x=time.of(times[order]), y=counts, name="simulated", steps=True)
     y = linear(0.0, 1.1 * float(counts.max(initial=1.0)), label="requests")
-    return chart(Chart(title="Requests in flight", x=seconds(span_us), y=y, marks=[line]))
+    return chart(Chart(title="Requests in flight", x=time.scale, y=y, marks=[line]))
 
 
 def _numbers(load: ServedLoad) -> Section:

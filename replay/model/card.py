@@ -69,7 +69,7 @@ def card(shape: ModelShape, gpu: Gpu, capacity: KvCacheSize, *, tp: int, pp: int
     said = document(shape, gpu, capacity, tp=tp, pp=pp)
     stages = f", pp {pp}" if pp > 1 else ""
     rows = {
-        f"{shape.name}": f"{_billions(shape.num_parameters())} parameters{_active(shape)}, {_layers(shape)}",
+        f"{shape.name}": f"{parameters_text(shape)} parameters, {_layers(shape)}",
         "kept in": _precisions(shape),
         f"on {gpu.name}, tp {tp}{stages}": f"{gpu.memory_gib:.1f} GiB, {gpu.bandwidth_gb_per_s:,.0f} GB/s, "
         f"{gpu.tflops_16bit:,.0f} TFLOPS (16 bit)",
@@ -77,7 +77,7 @@ def card(shape: ModelShape, gpu: Gpu, capacity: KvCacheSize, *, tp: int, pp: int
         "set aside": f"{capacity.activation_bytes / GIB:.2f} GiB activations, "
         f"{capacity.non_torch_bytes / GIB:.2f} non-torch, {capacity.cuda_graph_bytes / GIB:.2f} CUDA graphs",
         "KV cache per GPU": f"{capacity.kv_bytes / GIB:.2f} GiB (utilization {capacity.utilization:g})",
-        "KV per token and GPU": f"{capacity.kv_bytes_per_token / 1024:.1f} KiB",
+        "KV per token and GPU": kv_text(capacity.kv_bytes_per_token),
         "num_gpu_blocks": f"{capacity.num_gpu_blocks:,} of {capacity.block_size} tokens: "
         f"{capacity.num_tokens:,} tokens",
         "B_sat": f"{said['saturation_batch_size']:,} tokens in a step saturate the GPU's compute",
@@ -132,8 +132,15 @@ def _billions(number: int) -> str:
     return f"{number / 1e9:.1f} B" if number >= 10**9 else f"{number / 1e6:.0f} M"
 
 
-def _active(shape: ModelShape) -> str:
-    return f" ({_billions(shape.num_active_parameters())} active)" if shape.experts else ""
+def parameters_text(shape: ModelShape) -> str:
+    """Return the number of parameters, with that of the active ones where there are experts."""
+    active = f" ({_billions(shape.num_active_parameters())} active)" if shape.experts else ""
+    return f"{_billions(shape.num_parameters())}{active}"
+
+
+def kv_text(kv_bytes: float) -> str:
+    """Return what a token takes in the KV cache, in the unit of the card and of the page."""
+    return f"{kv_bytes / 1024:.1f} KiB"
 
 
 def _layers(shape: ModelShape) -> str:

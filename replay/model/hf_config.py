@@ -31,8 +31,10 @@ def read_model_config(path: str | Path, *, kv_cache_dtype: str = "auto", dtype: 
         known = shipped_models()
         near = difflib.get_close_matches(str(path), known, n=3, cutoff=0.6)
         names = f"nearest: {', '.join(near)}" if near else f"there are: {', '.join(known)}"
-        hint = f", or a model that ships ({names})"
-        raise ConfigError(f"model config: got nothing at {path}, expected a Hugging Face config.json{hint}")
+        raise ConfigError(
+            f"model config: got nothing at {path}, expected the path of a Hugging Face config.json (the file of that "
+            f"name in the model's folder), or a model that ships ({names})"
+        )
     return shape_from(
         read_model_fields(file), name=model_name(file), kv_cache_dtype=kv_cache_dtype, dtype=dtype
     )

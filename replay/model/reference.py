@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from replay.model.card import kv_text, parameters_text
 from replay.model.families import FAMILIES, NOT_MODELLED
+from replay.model.gpu_memory import kv_bytes_per_token
 from replay.model.gpus import shipped_gpus
 from replay.model.hf_config import read_model_config
 from replay.model.shape import ModelShape
@@ -18,7 +20,7 @@ known, or one of these names, with or without the organisation, letter case asid
 what they were compared with, and the published number of parameters that they are held to:
 `replay/model/configs/PROVENANCE.md`.
 
-| model | parameters, billions (active) | layers | attention | experts | KV cache, KiB per token | longest sequence |
+| model | parameters (active) | layers | attention | experts | KV cache per token | longest sequence |
 |---|--:|--:|---|---|--:|--:|
 """
 
@@ -30,12 +32,10 @@ def reference_page() -> str:
 
 
 def _model(shape: ModelShape) -> str:
-    """Return a model's row; the KV cache at the width that its layers keep whole contexts in."""
-    active, all_of_it = shape.num_active_parameters() / 1e9, shape.num_parameters() / 1e9
-    kept = shape.kv_bytes_per_token(1) / 1024
+    """Return a model's row, with what ``model info`` says of it on one GPU."""
     return (
-        f"| `{shape.name}` | {all_of_it:,.1f}{f' ({active:.1f})' if shape.experts else ''} | {shape.num_layers} | "
-        f"{_attention(shape)} | {_experts(shape)} | {kept:,.0f} | {shape.max_model_len:,} |"
+        f"| `{shape.name}` | {parameters_text(shape)} | {shape.num_layers} | {_attention(shape)} | {_experts(shape)} | "
+        f"{kv_text(kv_bytes_per_token(shape))} | {shape.max_model_len:,} |"
     )
 
 

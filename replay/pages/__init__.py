@@ -10,7 +10,7 @@ from replay.pages.bars import bars, legend
 from replay.pages.chart import Chart, chart
 from replay.pages.heat import MOST_ROWS, HeatMap, heat_map
 from replay.pages.hover import Hint
-from replay.pages.marks import Across, Band, Dots, Line, Mark, Rule
+from replay.pages.marks import Across, Band, Dots, Line, Mark, Note, Rule
 from replay.pages.page import (
     Cell,
     Code,
@@ -44,6 +44,7 @@ __all__ = [
     "Hint",
     "Line",
     "Mark",
+    "Note",
     "Page",
     "Part",
     "Prose",

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.pages.hover import Hint, hints_of
-from replay.pages.marks import Across, Band, Dots, Line, Mark
+from replay.pages.marks import Across, Band, Dots, Line, Mark, Note, Rule
 from replay.pages.scale import Scale
 
 Floats = NDArray[np.float64]
@@ -97,9 +97,8 @@ class _Frame:
         for value, text in picture.y.ticks:
             y = float(self.up(np.array([value]))[0])
             found.append(_text(self.left - 7, y + 4, text, "tick", "end"))
-        found.append(_text(self.right, self.bottom + 33, picture.x.label, "label", "end"))
-        if picture.y.label:
-            found.append(_text(self.right, 13, picture.y.label, "label", "end"))
+        found.append(_text(self.right, self.bottom + 33, _told(picture.x), "label", "end"))
+        found.append(_text(self.right, 13, _told(picture.y), "label", "end"))
         return found
 
     def hints(self) -> list[str]:
@@ -126,9 +125,23 @@ class _Frame:
         if isinstance(mark, Across):
             ups = self.up(mark.y)
             return _area((self.across(mark.high), ups), (self.across(mark.low), ups), name=mark.name)
+        if isinstance(mark, Note):
+            y = self.top + 13 if mark.at == "top" else self.bottom - 7
+            return _text(self.right - 4, y, mark.text, "mark", "end")
+        return self._rule(mark)
+
+    def _rule(self, mark: Rule) -> str:
         xs = self.across(np.array([mark.start[0], mark.end[0]]))
         ys = self.up(np.array([mark.start[1], mark.end[1]]))
-        return f'<path class="rule {mark.name}" d="M{_n(xs[0])} {_n(ys[0])}L{_n(xs[1])} {_n(ys[1])}"/>'
+        path = f'<path class="rule {mark.name}" d="M{_n(xs[0])} {_n(ys[0])}L{_n(xs[1])} {_n(ys[1])}"/>'
+        if not mark.label:
+            return path
+        x, y = float(xs[1]), float(ys[1])
+        if ys[0] == ys[1]:  # above the line, below it where the title stands
+            return path + _text(x - 4, y - 5 if y > self.top + 12 else y + 13, mark.label, "mark", "end")
+        has_room = x + DIGIT_WIDTH * len(mark.label) < self.right
+        at, anchor = (x + 5, "start") if has_room else (x - 5, "end")
+        return path + _text(at, self.bottom - 7, mark.label, "mark", anchor)
 
     def _line(self, mark: Line) -> str:
         x, y = thinned(mark.x, mark.y, most=MOST_POINTS)
@@ -165,6 +178,11 @@ def thinned(x: Floats, y: Floats, *, most: int) -> tuple[Floats, Floats]:
         return x, y
     chosen = np.unique(np.linspace(0, len(x) - 1, most).round().astype(np.int64))
     return x[chosen], y[chosen]
+
+
+def _told(axis: Scale) -> str:
+    """Return an axis' label, with a word where it does not start at 0 or is not even."""
+    return ", ".join(part for part in (axis.label, axis.remark) if part)
 
 
 def _n(value: float) -> str:

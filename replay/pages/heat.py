@@ -61,7 +61,7 @@ def heat_map(picture: HeatMap) -> str:
             if not np.isfinite(value):
                 continue
             level = _level(float(value), picture.most)
-            said = f"{name} · {times[column]} to {times[column + 1]} s · {picture.text(float(value))}"
+            said = f"{name} · {times[column]} to {times[column + 1]} {picture.x.label} · {picture.text(float(value))}"
             at = f'x="{edges[column]:.1f}" y="{TOP + row * tall:.1f}"'
             size = f'width="{edges[column + 1] - edges[column]:.1f}" height="{tall - 1:.1f}"'
             cells.append(f'<rect {at} {size} fill-opacity="{level:.2g}"><title>{escape(said)}</title></rect>')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,11 +56,20 @@ class Across:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A straight reference line from one point to another."""
+    """A straight reference line from one point to another; ``label`` is written beside it."""
 
     start: tuple[float, float]
     end: tuple[float, float]
     name: str = "reference"
+    label: str = ""
 
 
-Mark = Line | Dots | Band | Across | Rule
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """A few words in the plot's right corner, ``at`` its top or its bottom."""
+
+    text: str
+    at: Literal["top", "bottom"] = "top"
+
+
+Mark = Line | Dots | Band | Across | Rule | Note

@@ -15,6 +15,10 @@ Floats = NDArray[np.float64]
 LOG_FROM = 15.0
 """Positive values whose high end is this many times their low end are better seen on a logarithmic axis."""
 MOST_TICKS = 6
+FARTHEST = 5.0
+"""A limit so many times beyond the values is left off the axis: reaching it would flatten them."""
+LIMIT_AT = 0.8
+"""Where a limit stands on an axis that has nothing else."""
 SMALLEST_SPAN = 1e-9
 """An axis whose ends are nearer to each other than this, relative to their size, is widened."""
 
@@ -38,6 +42,17 @@ class Scale:
     label: str = ""
     is_log: bool = False
     write: Callable[[float], str] = plain
+
+    @property
+    def remark(self) -> str:
+        """What a reader must know who takes every axis to start at 0 and to be even; empty where it does."""
+        if self.is_log:
+            return "log scale"
+        return "not from 0" if self.low > 0 else ""
+
+    def holds(self, value: float) -> bool:
+        """Return whether a value lies between the ends."""
+        return self.low <= value <= self.high
 
     def place(self, values: Floats) -> Floats:
         """Return where values lie, 0 at ``low``, 1 at ``high``; beyond the ends they are held there."""
@@ -85,13 +100,26 @@ def logarithmic(
     return Scale(low=low, high=high, ticks=ticks, label=label, is_log=True, write=write)
 
 
-def scale_of(values: Floats, *, label: str = "", text: Callable[[float], str] | None = None) -> Scale:
-    """Return an axis that holds all but the outermost hundredths, logarithmic where they span much."""
+def scale_of(
+    values: Floats,
+    *,
+    label: str = "",
+    text: Callable[[float], str] | None = None,
+    limit: float | None = None,
+) -> Scale:
+    """Return an axis that holds all but the outermost hundredths, logarithmic where they span much.
+
+    It reaches ``limit``, a value > 0, too, unless that is so far away that the values would be flattened
+    (``Scale.holds`` says which).
+    """
     known = values[np.isfinite(values)]
     if len(known) == 0:
-        return linear(0.0, 1.0, label=label, text=text)
+        return linear(0.0, 1.0 if limit is None else limit / LIMIT_AT, label=label, text=text)
     low, high = (float(bound) for bound in np.quantile(known, [0.01, 0.998]))
-    if low > 0 and high / low >= LOG_FROM:
+    is_log = low > 0 and high / low >= LOG_FROM
+    if limit is not None and limit <= FARTHEST * high and (not is_log or limit * FARTHEST >= low):
+        low, high = min(low, limit), max(high, limit)
+    if is_log:
         return logarithmic(low / 1.08, high * 1.08, label=label, text=text)
     margin = 0.04 * (high - low)
     start = 0.0 if 0 <= low < 0.35 * high else low - margin

@@ -1,8 +1,8 @@
 """The highest rate within an SLO, how sure that is, which limit breaks first, and what would have to grow.
 
 Every rate is simulated with the same draws, so that one rate is better than another for its load and not by chance.
-Bisection then finds where the first limit breaks. Above the rate that a server with work at all times serves, the
-queue grows without end: no rate beyond it is taken, whatever the limits say.
+From a rate of the right size the search goes up until a limit breaks, or more comes than is answered
+(``replay.verdict.growth``); bisection then finds where. A run that ends before it could tell meets no limit.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.plan.evaluation import FAILED, Evaluation, Evaluator
-from replay.plan.load import Load, load_of
+from replay.plan.evaluation import GROWN, THROUGHPUT, Evaluation, Evaluator
+from replay.plan.load import load_of
 from sim.config import UNBOUNDED, EngineConfig, InvalidConfig
 from traces.run_slo import RunLimit
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from traces import Trace
 
 TOLERANCE = 0.005
-"""Bisection ends when the rate is known to this share of itself."""
+"""Bisection ends when the rate is known to this share of itself,"""
+CEILING_TOLERANCE = 0.02
+"""and the most that is answered to this one."""
 IDLE = 1e-3
-"""At this share of the most that the server serves, requests hardly ever meet."""
-THROUGHPUT = "throughput"
-"""What limits where no latency limit breaks before the server is full."""
+"""At this share of a rate of the right size, requests hardly ever meet."""
+MOST_DOUBLINGS = 40
+"""From a rate of the right size up, or down."""
 LEVEL = 0.90
-T_95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771, 1.761)
-"""Student's t at 95 %, by degrees of freedom from 1; beyond, the last of them."""
 GAIN = 0.02
 """Twice of a resource that gives less than this much more rate does not bind."""
 LASTING = 50
 """A run that lasts less than so many times a request ends before queues have grown: in runs of 30 times, capacities
 came out 7 % too high, of 80 times within 1.5 % (docs/how-to/tune-the-flags.md)."""
-FILLING = 10
-"""A run of fewer requests than so many times the seats may not show a full server."""
+MORE = 4
+"""So many times as many requests are asked for where a run could not tell whether the server keeps up."""
 AROUND = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2)
 """Shares of the capacity at which the curve is drawn."""
 
@@ -72,16 +72,19 @@ class Capacity:
     """The highest rate within the limits, requests/s; None where not even an idle server keeps them.
 
     ``low``, ``high``: 90 % t interval over seeds (or stretches of a recorded load), None where there is none.
-    ``limiting``: the limit that breaks first, or ``throughput``. ``ceiling_per_s``: what a server with work at all
-    times serves. ``curve``: rates around it, ascending. ``evaluations``: all rates simulated, ascending. ``of_parts``:
-    the capacity of each seed or stretch, of the same requests in every search; empty where one has none.
+    ``limiting``: the limit that breaks first, or ``throughput``. ``ceiling_per_s``: the most that is answered, whatever
+    the latencies; None where runs are too short to find it. ``curve``: rates around it, ascending. ``evaluations``: all
+    rates simulated, ascending. ``of_parts``: the capacity of each seed or stretch, of the same requests in every
+    search; empty where one has none. ``requests_to_last``: how many make a run long enough for queues to grow;
+    ``is_too_short``: there are fewer, or the search ended at a rate whose runs could not tell; then there is no
+    interval.
     """
 
     rate_per_s: float | None
     low: float | None
     high: float | None
     limiting: str
-    ceiling_per_s: float
+    ceiling_per_s: float | None
     idle: Evaluation
     curve: tuple[Evaluation, ...]
     evaluations: tuple[Evaluation, ...]
@@ -89,6 +92,8 @@ class Capacity:
     is_by_seeds: bool
     num_parts: int
     of_parts: tuple[float, ...]
+    requests_to_last: int = 0
+    is_too_short: bool = False
 
     @property
     def at_capacity(self) -> Evaluation:
@@ -96,8 +101,9 @@ class Capacity:
         return next((each for each in self.evaluations if each.rate_per_s == self.rate_per_s), self.idle)
 
     def is_met(self, evaluation: Evaluation, limits: Sequence[RunLimit]) -> bool:
-        """Say whether a rate is within the limits and not above what the server serves."""
-        return evaluation.rate_per_s <= self.ceiling_per_s and evaluation.meets(limits)
+        """Say whether a rate is within the limits and answered; above one that is not, none is."""
+        broken = (each.rate_per_s for each in self.evaluations if not each.meets(limits))
+        return evaluation.rate_per_s < min(broken, default=math.inf)
 
 
 def find_capacity(
@@ -108,60 +114,59 @@ def find_capacity(
     Raises ConfigError where the workload has no times to scale.
     """
     evaluator = Evaluator(loads=[load_of(trace, twin) for trace in traces], limits=limits)
-    ceiling = _ceiling(evaluator.loads)
-    idle = evaluator.at(ceiling * IDLE)
-    rate, limiting = _highest(evaluator, ceiling)
-    of_parts = () if rate is None else _of_parts(evaluator, ceiling)
+    found = _highest(evaluator)
+    ceiling = ceiling_of(evaluator, above=found.low)
+    asks = _requests_to_last(evaluator, found)
+    is_too_short = len(traces[0]) < asks
+    of_parts = () if is_too_short else _of_parts(evaluator, found)
     low = high = None
+    rate = found.low
     if rate is not None and of_parts:
         reach = reach_of(np.log(of_parts))
         low, high = rate * math.exp(-reach), rate * math.exp(reach)
     curve = [] if rate is None else [evaluator.at(share * rate) for share in AROUND]
-    binding = _binding(traces[0], twin, limits) if with_binding and rate is not None else None
+    binding = binding_of(traces[0], twin, limits) if with_binding and rate is not None else None
     return Capacity(
         rate_per_s=rate,
         low=low,
         high=high,
-        limiting=limiting,
+        limiting=THROUGHPUT if found.broken is None else found.broken.worst(limits),
         ceiling_per_s=ceiling,
-        idle=idle,
+        idle=found.idle,
         curve=tuple(curve),
         evaluations=tuple(evaluator.seen[key] for key in sorted(evaluator.seen)),
         binding=binding,
         is_by_seeds=len(traces) > 1,
         num_parts=evaluator.num_parts,
         of_parts=of_parts,
+        requests_to_last=asks,
+        is_too_short=is_too_short,
     )
 
 
-def short_run_note(found: Capacity, num_requests: int, *, num_seats: int = 0) -> str | None:
-    """Return the warning that a run is too short for queues to grow or seats to fill, None where it lasts long enough.
-
-    It asks for one number of requests, enough for both.
-    """
-    seats_ask = FILLING * num_seats
-    asks = requests_to_last(found)
-    better = math.ceil(max(asks, seats_ask) / 100) * 100
-    if num_requests < asks:
-        in_flight = asks / LASTING
-        return (
-            f"{num_requests:,} requests take only {num_requests / in_flight:.0f} times as long as one of them: the run "
-            f"ends before queues have grown, and the capacity comes out too high. --num-requests {better} is better"
-        )
-    if num_requests < seats_ask:
-        return (
-            f"{num_requests:,} requests are few for {num_seats:,} seats: a full server may not show within a run. "
-            f"--num-requests {better} is better"
-        )
-    return None
+def short_run_note(found: Capacity, num_requests: int) -> str | None:
+    """Return the warning that a run is too short for queues to grow, None where it lasts long enough."""
+    if not found.is_too_short:
+        return None
+    return (
+        f"{num_requests:,} requests are too few: the run ends before queues have grown, and the capacity comes out too "
+        f"high. --num-requests {found.requests_to_last} is better"
+    )
 
 
-def requests_to_last(found: Capacity) -> float:
-    """Return how many requests make a run at the capacity long enough for queues to grow; 0 without a capacity."""
-    if found.rate_per_s is None:
-        return 0.0
-    asked = LASTING * found.at_capacity.curve_us["e2e"][0] * 1e-6 * found.rate_per_s
-    return 0.0 if math.isnan(asked) else asked
+def _requests_to_last(evaluator: Evaluator, found: _Found) -> int:
+    """Return how many requests make a run long enough: for ``LASTING`` stays, and for a search that could tell."""
+    if found.low is None:
+        return 0
+    is_full = found.broken is not None and found.broken.worst(evaluator.limits) == THROUGHPUT
+    at = (
+        found.idle if is_full else evaluator.at(found.low)
+    )  # where only the load ends it, a stay is mostly its queue
+    stay_s = at.curve_us["e2e"][0] * 1e-6
+    asked = 0.0 if math.isnan(stay_s) else LASTING * stay_s * found.low
+    if found.broken is not None and found.broken.is_too_short:
+        asked = max(asked, MORE * len(evaluator.loads[0].requests))
+    return math.ceil(asked / 100) * 100
 
 
 def highest_above(
@@ -169,41 +174,88 @@ def highest_above(
 ) -> float | None:
     """Return the capacity for one draw, requests/s; None where there is none, or where it is not above ``least``.
 
-    Where it is not above, one or two simulations have said so.
+    Where it is not above, one simulation has said so.
     """
     evaluator = Evaluator(loads=[load_of(trace, twin)], limits=limits)
     if least > 0 and not evaluator.at(least).meets(limits):
         return None
-    ceiling = _ceiling(evaluator.loads)
-    if ceiling <= least:
+    return _highest(evaluator, least=least).low
+
+
+def ceiling_of(evaluator: Evaluator, *, above: float | None = None) -> float | None:
+    """Return the most that is answered, requests/s, whatever the latencies; None where runs are too short to tell.
+
+    By bisection the lowest rate that is not followed, and of that one what was answered; where too few have left by
+    then to say, of twice as much. ``above``: a rate that is followed.
+    """
+
+    def is_followed(rate: float) -> bool:
+        return not evaluator.at(rate).is_behind
+
+    start = above if above is not None else _scale(evaluator)
+    ends = _bracket(is_followed, start) if start > 0 else None
+    if ends is None:
         return None
-    if evaluator.at(ceiling).meets(limits):
-        return ceiling
-    if least > 0:
-        return _between(evaluator, least, ceiling)[0]
-    return _highest(evaluator, ceiling)[0]
+    broken = [
+        evaluator.at(rate) for rate in (bisect(is_followed, *ends, tolerance=CEILING_TOLERANCE)[1], ends[1])
+    ]
+    settled = [each.served_per_s for each in broken if each.is_settled]
+    return max(settled[0], above or 0.0) if settled else None
 
 
-def _ceiling(loads: Sequence[Load]) -> float:
-    return float(np.mean([load.most_per_s() for load in loads]))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """The highest rate that meets the limits, None: none does; what breaks just above it; an idle server."""
+
+    low: float | None
+    broken: Evaluation | None
+    idle: Evaluation
 
 
-def _highest(evaluator: Evaluator, ceiling: float) -> tuple[float | None, str]:
-    """Return the highest rate that meets the limits, and the limit that breaks just above it."""
+def _scale(evaluator: Evaluator) -> float:
+    """Return a rate of the right size, requests/s; 0 where nothing is answered at all."""
+    return float(np.mean([load.scale_per_s() for load in evaluator.loads]))
+
+
+def _highest(evaluator: Evaluator, *, least: float = 0.0) -> _Found:
+    """Return the highest rate that meets the limits; ``least``: a rate that does."""
     limits = evaluator.limits
-    if ceiling <= 0:
-        return None, FAILED
-    if not evaluator.at(ceiling * IDLE).meets(limits):
-        return None, evaluator.at(ceiling * IDLE).worst(limits)
-    if evaluator.at(ceiling).meets(limits):
-        return ceiling, THROUGHPUT
-    low, high = _between(evaluator, ceiling * IDLE, ceiling)
-    return low, evaluator.at(high).worst(limits)
+    start = least if least > 0 else _scale(evaluator)
+    idle = evaluator.at(start * IDLE if start > 0 else 1.0)
+    if start <= 0 or (least <= 0 and not idle.meets(limits)):
+        return _Found(low=None, broken=idle, idle=idle)
+
+    def is_met(rate: float) -> bool:
+        return evaluator.at(rate).meets(limits)
+
+    ends = _bracket(is_met, start, least=idle.rate_per_s)
+    if ends is None:
+        return _Found(low=None, broken=idle, idle=idle)
+    low, high = bisect(is_met, *ends, tolerance=TOLERANCE)
+    return _Found(low=low, broken=evaluator.at(high), idle=idle)
 
 
-def _between(evaluator: Evaluator, low: float, high: float) -> tuple[float, float]:
-    """Return a rate within the limits and one not, close together, between one within and one that is not."""
-    return bisect(lambda rate: evaluator.at(rate).meets(evaluator.limits), low, high, tolerance=TOLERANCE)
+def _bracket(
+    holds: Callable[[float], bool], start: float, *, least: float | None = None
+) -> tuple[float, float] | None:
+    """Return (a rate at which it holds, one at which it does not), a factor of two apart; None: there are none.
+
+    ``least``: a rate at which it is known to hold.
+    """
+    rate = start
+    if holds(rate):
+        for _ in range(MOST_DOUBLINGS):
+            if not holds(2 * rate):
+                return rate, 2 * rate
+            rate *= 2
+        return None
+    for _ in range(MOST_DOUBLINGS):
+        if least is not None and rate / 2 <= least:
+            return least, rate
+        if holds(rate / 2):
+            return rate / 2, rate
+        rate /= 2
+    return None
 
 
 def bisect(
@@ -225,25 +277,35 @@ def bisect(
 
 def reach_of(logarithms: NDArray[np.float64]) -> float:
     """Return half the width of the 90 % t interval of the mean of a value per seed, or stretch."""
+    from scipy.stats import t
+
     number = len(logarithms)
-    return T_95[min(number - 1, len(T_95)) - 1] * float(logarithms.std(ddof=1)) / math.sqrt(number)
+    quantile = float(t.ppf((1 + LEVEL) / 2, number - 1))
+    return quantile * float(logarithms.std(ddof=1)) / math.sqrt(number)
 
 
-def _of_parts(evaluator: Evaluator, ceiling: float) -> tuple[float, ...]:
+def _of_parts(evaluator: Evaluator, found: _Found) -> tuple[float, ...]:
     """Return the capacities of single seeds, or stretches; none where one of them has none."""
-    own = [_of_part(evaluator, part, ceiling) for part in range(evaluator.num_parts)]
+    if found.low is None or found.broken is None:
+        return ()
+    is_by_throughput = found.broken.worst(evaluator.limits) == THROUGHPUT
+    if is_by_throughput and len(evaluator.loads) == 1:
+        return ()
+    own = [
+        _of_part(evaluator, part, is_by_throughput=is_by_throughput) for part in range(evaluator.num_parts)
+    ]
     return tuple(own) if all(0 < each < math.inf for each in own) else ()
 
 
-def _of_part(evaluator: Evaluator, part: int, ceiling: float) -> float:
+def _of_part(evaluator: Evaluator, part: int, *, is_by_throughput: bool) -> float:
     """Return one seed's capacity: between simulated rates, where its worst limit crosses; 0 where none is met."""
     found = [evaluator.seen[key] for key in sorted(evaluator.seen)]
-    ratios = [each.worst_of_part(part, evaluator.limits) for each in found]
+    ratios = [
+        _ratio_of_part(each, part, evaluator.limits, is_by_throughput=is_by_throughput) for each in found
+    ]
     broken = next((i for i, ratio in enumerate(ratios) if ratio > 1), None)
-    if broken is None:
-        return evaluator.loads[part].most_per_s() if len(evaluator.loads) > 1 else ceiling
-    if broken == 0:
-        return 0.0
+    if broken is None or broken == 0:
+        return math.inf if broken is None else 0.0
     below, above = found[broken - 1].rate_per_s, found[broken].rate_per_s
     if math.isinf(ratios[broken]):
         return below
@@ -251,10 +313,18 @@ def _of_part(evaluator: Evaluator, part: int, ceiling: float) -> float:
     return below + share * (above - below)
 
 
+def _ratio_of_part(
+    each: Evaluation, part: int, limits: Sequence[RunLimit], *, is_by_throughput: bool
+) -> float:
+    """Return the largest value over what is allowed of one seed; where throughput breaks first, also what piles up."""
+    ratio = each.worst_of_part(part, limits)
+    return max(ratio, each.growths[part] / GROWN) if is_by_throughput else ratio
+
+
 # -- what binds -----------------------------------------------------------------------------------------------
 
 
-def _binding(trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit]) -> Binding:
+def binding_of(trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit]) -> Binding:
     """Return what holds the capacity down, by simulating the same requests with twice as much of each resource."""
     base = _of_one(trace, twin, limits, around=None)
     with_twice = {}

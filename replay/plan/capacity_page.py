@@ -38,6 +38,7 @@ from traces.header import tool_version
 from traces.run_slo import RunLimit
 
 if TYPE_CHECKING:
+    from replay.pages import Scale
     from sim.config import EngineConfig
 
 NAMES = {
@@ -142,16 +143,25 @@ def _latency(name: str, found: Capacity, limits: Sequence[RunLimit]) -> str:
     median, p99 = (np.array([each.curve_us[name][i] for each in found.curve]) / 1e3 for i in (0, 1))
     allowed = [each.limit_us / 1e3 for each in limits if each.metric == name]
     top = EDGE * max(float(np.nanmax(p99)), *allowed, 1e-3) if allowed else EDGE * float(np.nanmax(p99))
-    bottom = float(np.nanmin(median))
+    bottom = min(float(np.nanmin(median)), *allowed, np.inf)
     y = logarithmic(bottom / EDGE, top, label="ms") if top > 20 * bottom > 0 else linear(0.0, top, label="ms")
     x = linear(0.0, float(rates[-1]) * 1.03, label="requests/s")
     marks: list[Mark] = [
         Line(x=rates, y=median, name="median"),
         Line(x=rates, y=p99, name="simulated"),
-        *(Rule(start=(x.low, each), end=(x.high, each), name="limit") for each in allowed),
         _capacity_rule(found, y.low, y.high),
+        *(
+            limit_rule(each, x) for each in limits if each.metric == name
+        ),  # last: their labels stand before the lines
     ]
     return chart(Chart(title=NAMES[name], x=x, y=y, marks=marks))
+
+
+def limit_rule(limit: RunLimit, x: Scale) -> Rule:
+    """Return the limit as a line from left to right, on an axis of ms."""
+    at = limit.limit_us / 1e3
+    label = f"{limit.name} {shown_time(limit.limit_us)}"
+    return Rule(start=(x.low, at), end=(x.high, at), name="limit", label=label)
 
 
 def _throughput(found: Capacity) -> str:

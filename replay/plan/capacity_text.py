@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from replay.plan.capacity import STEP_TIME, THROUGHPUT, Binding, Capacity, requests_to_last
-from replay.plan.evaluation import FAILED, SETTLING, Evaluation
+from replay.plan.capacity import STEP_TIME, Binding, Capacity
+from replay.plan.evaluation import FAILED, SETTLING, THROUGHPUT, TOO_SHORT, Evaluation
 from replay.plan.json_values import or_null
 from replay.units import shown_time
 from traces.run_slo import RunLimit
@@ -102,7 +102,7 @@ def facts_of(
 ) -> list[tuple[str, str]]:
     """Return the capacity, what limits it and how it was found, as terms with their values."""
     within = ", ".join(f"{each.name} <= {shown_time(each.limit_us)}" for each in limits)
-    facts = [("capacity", _answer(found, num_requests)), ("within", within), *_reasons(found, limits, engine)]
+    facts = [("capacity", _answer(found)), ("within", within), *_reasons(found, limits, engine)]
     facts += [("requests", lengths), ("simulated", _simulated(found, num_requests))]
     if (method := interval_method(found)) is not None:
         facts.append(("interval", method))
@@ -119,18 +119,18 @@ def column(found: Capacity, limits: Sequence[RunLimit]) -> dict[str, str]:
         "  to": "-" if found.high is None else f"{found.high:.4g}",
         "breaks first": found.limiting,
         "bound by": "-" if found.binding is None else SHORT_NAMES[found.binding.resource],
-        "serves at most": f"{found.ceiling_per_s:.4g}",
+        "serves at most": "-" if found.ceiling_per_s is None else f"{found.ceiling_per_s:.4g}",
         **{each.name: marked(at, each) for each in limits},
         "output tokens/s": f"{at.output_tokens_per_s:,.0f}" if has else "-",
     }
 
 
-def _answer(found: Capacity, num_requests: int) -> str:
+def _answer(found: Capacity) -> str:
     """Return the rate with its interval, which knows chance, and not that runs were too short for queues to grow."""
     if found.rate_per_s is None:
         return "none: no rate meets the limits"
     sure = "" if found.low is None else f" ({found.low:.3g} to {found.high:.3g})"
-    too_high = ", too high: the runs are too short" if num_requests < requests_to_last(found) else ""
+    too_high = ", too high: the runs are too short" if found.is_too_short else ""
     return f"{_per_s(found.rate_per_s)}{sure}{too_high}"
 
 
@@ -143,9 +143,13 @@ def _reasons(found: Capacity, limits: Sequence[RunLimit], engine: EngineConfig) 
         return [("idle server", ", ".join(values))]
     if found.limiting == THROUGHPUT:
         breaks = "none up to what the server serves at most"
+    elif found.limiting == TOO_SHORT:
+        breaks = "not found: the runs are too short to tell"
     else:
         breaks = "failed requests (more than 1 %)" if found.limiting == FAILED else found.limiting
-    most = f"{_per_s(found.ceiling_per_s)}, whatever the latencies"
+    most = "not found: the runs are too short"
+    if found.ceiling_per_s is not None:
+        most = f"{_per_s(found.ceiling_per_s)}, whatever the latencies"
     facts = [("breaks first", breaks), ("serves at most", most)]
     return facts if found.binding is None else [*facts, *_bound(found.binding, engine)]
 
@@ -189,7 +193,7 @@ def _curve(found: Capacity, limits: Sequence[RunLimit]) -> list[str]:
         is_most = "◄" if each.rate_per_s == found.rate_per_s else " "
         bar = _bar(max(each.ratios(limits).values()))
         rows.append(f"{each.rate_per_s:>10.4g}{cells}{each.output_tokens_per_s:>11,.0f} {is_most} {bar}")
-    if found.curve[-1].rate_per_s > found.ceiling_per_s:
+    if found.curve[-1].is_behind:
         rows.append("Above what the server serves at most, queues grow as long as the run lasts.")
     return rows
 

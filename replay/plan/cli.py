@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from replay.simulation_command import AnywayOption
 from replay.twin.own.own_code import with_code_option
 from traces.workload.options import WorkloadOptions, with_workload_options
+
+if TYPE_CHECKING:
+    from traces import Trace
 
 
 @with_code_option
@@ -81,8 +86,8 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 ) -> None:
     """Find the highest rate at which a twin meets latency limits.
 
-    The workload is drawn once per seed and simulated at many rates, 5,000 requests each unless --num-requests says
-    otherwise. Exit code 1 if no rate meets the limits.
+    The workload is drawn once per seed and simulated at many rates, 5,000 requests each, or up to 20,000 where queues
+    take longer to grow, unless --num-requests says otherwise. Exit code 1 if no rate meets the limits.
     """
     from replay.plan.capacity_command import show_one, show_several
     from replay.plan.draws import draws, searchable
@@ -91,8 +96,9 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from traces.atomic import check_place
     from traces.errors import ConfigError
     from traces.run_slo import parse_run_slo
+    from traces.strict.narration import tell_note
 
-    limits = parse_run_slo(slo)
+    limits = parse_run_slo(slo, tell=tell_note)
     check_place(report, option="--report")
     options = searchable(workload, like)
     twins = load_twins(
@@ -101,14 +107,31 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     if len(twins) > 1 and report is not None:
         raise ConfigError("--report: got it with several variants, expected one")
     traces = draws(options, seeds)
+    longer = None
+    if workload.num_requests is None:
+        longer = partial(_longer, options, seeds)
     for _, twin in twins:
         prepare_engine(twin)
     if len(twins) == 1:
         is_met = show_one(
-            traces, twins[0][1], limits, with_binding=not no_binding, report=report, as_json=as_json
+            traces,
+            twins[0][1],
+            limits,
+            with_binding=not no_binding,
+            report=report,
+            as_json=as_json,
+            longer=longer,
         )
     else:
         variants = variants_from(twins, [("", "", traces[0])])
-        is_met = show_several(traces, variants, limits, with_binding=not no_binding, as_json=as_json)
+        is_met = show_several(
+            traces, variants, limits, with_binding=not no_binding, as_json=as_json, longer=longer
+        )
     if not is_met:
         raise typer.Exit(1)
+
+
+def _longer(options: WorkloadOptions, seeds: int, number: int) -> Sequence[Trace] | None:
+    from replay.plan.draws import longer_draws
+
+    return longer_draws(options, seeds, num_requests=number)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from traces import Trace
 
 DEFAULT_NUM_REQUESTS = 5000
+MOST_DRAWN = 20_000
+"""A search that asks for more requests by itself takes no more than these."""
 _SEARCHED = ("rate", "stages", "concurrency", "batch", "duration")
 """What a search for a rate leaves no room for."""
 
@@ -53,6 +55,14 @@ def draws(options: WorkloadOptions, seeds: int) -> list[Trace]:
         return [first]
     start = first.header.seed if first.header.seed is not None else 0
     return [first, *(trace_from_options(replace(options, seed=start + i)) for i in range(1, seeds))]
+
+
+def longer_draws(options: WorkloadOptions, seeds: int, *, num_requests: int) -> list[Trace] | None:
+    """Return a workload drawn with more requests, at most ``MOST_DRAWN``; None where it is recorded, or has as many."""
+    number = min(num_requests, MOST_DRAWN)
+    if options.trace is not None or options.workload is not None or number <= (options.num_requests or 0):
+        return None
+    return draws(replace(options, num_requests=number), seeds)
 
 
 def draws_at(

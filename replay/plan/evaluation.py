@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.plan.load import Load
+from replay.verdict.growth import Growth, customers_of, growth_of, piles_up
+from replay.verdict.judge import SETTLED, UNDER_WAY, WAITING
 from sim import InterTokenLatencies, Outcomes, Status
 from traces.metrics import latencies_us
 from traces.run_slo import RunLimit
@@ -25,6 +27,15 @@ SETTLING = 0.1
 NUM_PARTS = 5
 """Into so many stretches of time a single run is cut for the interval."""
 FAILED = "failed"
+THROUGHPUT = "throughput"
+"""What breaks where more comes than is answered."""
+TOO_SHORT = "too short to tell"
+GROWN = 0.02
+"""Where a larger share of what comes piles up in a server, it is behind; less is chance."""
+MOST_GROWN = 0.9
+"""Where more than this piles up in front of a full server, too few have left to say how fast it is."""
+CHANCE = 1.2
+"""What piles up in a new server that is about to keep up, ``piles_up(1, generations)``, may be exceeded by so much."""
 CURVE = ("ttft", "tpot", "e2e")
 
 
@@ -33,7 +44,9 @@ class Evaluation:
     """What a rate comes to. ``values_us``: by limit, the mean over the parts; ``parts_us``: of each seed, or stretch.
 
     ``failed_frac``: of the measured requests, those without an answer. ``curve_us``: by metric, (median, 99th
-    percentile).
+    percentile). ``growths``: of each run, the share of what came that piled up in the server, ``waiting_frac`` without
+    having begun; ``generations`` of requests had passed by then; ``under_way_frac``: of all, those under way when the
+    last one came (``replay.verdict.growth``).
     """
 
     rate_per_s: float
@@ -43,25 +56,64 @@ class Evaluation:
     output_tokens_per_s: float
     num_preemptions: int
     curve_us: dict[str, tuple[float, float]]
+    growths: tuple[float, ...]
+    waiting_frac: float
+    generations: int
+    under_way_frac: float
+
+    @property
+    def growth_frac(self) -> float:
+        """Of what came, the share that piled up: the mean over the runs."""
+        return float(np.mean(self.growths))
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether more comes than is answered."""
+        is_growing = self.growth_frac > max(GROWN, CHANCE * piles_up(1.0, self.generations))
+        return is_growing or self.has_queue
+
+    @property
+    def has_queue(self) -> bool:
+        """Whether a queue grows in front of a full server."""
+        return self.waiting_frac > WAITING
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether what was answered tells how fast the server is."""
+        return (self.has_queue and self.growth_frac < MOST_GROWN) or self.generations >= SETTLED
+
+    @property
+    def is_too_short(self) -> bool:
+        """Whether the runs end before they could tell whether the server keeps up."""
+        return not self.is_behind and self.under_way_frac > UNDER_WAY
+
+    @property
+    def served_per_s(self) -> float:
+        """What was answered of the rate."""
+        return self.rate_per_s * (1 - self.growth_frac)
 
     def ratios(self, limits: Sequence[RunLimit]) -> dict[str, float]:
         """Return by limit its value over what is allowed; where nothing was answered, infinity."""
         found = {each.name: _over(self.values_us[each.name], each.limit_us) for each in limits}
         if self.failed_frac > MOST_FAILED:
             found[FAILED] = self.failed_frac / MOST_FAILED
+        if self.is_behind:
+            found[THROUGHPUT] = 1 + self.growth_frac
         return found
 
     def worst_of_part(self, part: int, limits: Sequence[RunLimit]) -> float:
         """Return the largest value over what is allowed of one seed or stretch."""
-        return max(_over(self.parts_us[each.name][part], each.limit_us) for each in limits)
+        return max((_over(self.parts_us[each.name][part], each.limit_us) for each in limits), default=0.0)
 
     def meets(self, limits: Sequence[RunLimit]) -> bool:
-        """Say whether every limit is kept."""
-        return max(self.ratios(limits).values()) <= 1
+        """Say whether every limit is kept, the load followed, and the runs long enough to say so."""
+        return not self.is_too_short and max(self.ratios(limits).values(), default=0.0) <= 1
 
     def worst(self, limits: Sequence[RunLimit]) -> str:
         """Return the limit whose value is the largest share of what is allowed."""
         ratios = self.ratios(limits)
+        if not ratios or (self.is_too_short and max(ratios.values()) <= 1):
+            return TOO_SHORT if self.is_too_short else THROUGHPUT
         return max(ratios, key=lambda name: ratios[name])
 
 
@@ -101,6 +153,10 @@ class Evaluator:
             output_tokens_per_s=float(np.mean([run.output_tokens_per_s for run in runs])),
             num_preemptions=sum(run.num_preemptions for run in runs),
             curve_us={name: _curve([run.latencies_us[name] for run in runs]) for name in CURVE},
+            growths=tuple(run.growth.growth_frac for run in runs),
+            waiting_frac=float(np.mean([run.growth.waiting_frac for run in runs])),
+            generations=min(run.growth.generations for run in runs),
+            under_way_frac=float(np.mean([run.growth.in_system / run.growth.num_sent for run in runs])),
         )
 
 
@@ -123,6 +179,7 @@ class Measured:
     failed_frac: float
     output_tokens_per_s: float
     num_preemptions: int
+    growth: Growth
 
     def value(self, limit: RunLimit) -> float:
         """Return the statistic that a limit is on, µs. ITL: of all gaps of the run, or of requests' means in a part."""
@@ -144,6 +201,7 @@ class Measured:
                 failed_frac=self.failed_frac,
                 output_tokens_per_s=self.output_tokens_per_s,
                 num_preemptions=self.num_preemptions,
+                growth=self.growth,
             )
             for part in range(number)
         ]
@@ -155,13 +213,28 @@ def _measured(load: Load, rate_per_s: float, *, record: Record) -> Measured:
     order = np.argsort(outcomes.arrival_us, kind="stable")
     rows = order[int(SETTLING * len(order)) :]
     ok = outcomes.status[rows] == Status.OK
+    growth = growth_of(customers_of(outcomes, load.session))
     return Measured(
         latencies_us={name: values[rows] for name, values in _latencies(outcomes).items()},
         gaps=gaps,
         failed_frac=float(1 - ok.mean()),
         output_tokens_per_s=_token_rate(outcomes),
         num_preemptions=num_preemptions,
+        growth=NOTHING_CAME if growth is None else growth,
     )
+
+
+NOTHING_CAME = Growth(
+    num_sent=1,
+    sent_per_s=0.0,
+    in_system=1,
+    growth_frac=0.0,
+    waiting_frac=0.0,
+    generations=0,
+    falls_back=True,
+    waiting_falls_back=True,
+)
+"""Of a run none of whose requests was answered: too short to tell."""
 
 
 def _latencies(outcomes: Outcomes) -> dict[str, Floats]:

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 Served = tuple[Outcomes, Callable[[], InterTokenLatencies], int]
 """Outcomes, what gives the gaps between tokens (where spans were recorded), and the number of preemptions."""
 
-MIDDLE = (0.1, 0.9)
-"""Shares of the answers between which the throughput of a full server is taken: the begin and the end are not full."""
 NEVER = -1
 """A deadline that there is none of (``sim.Requests``)."""
 
@@ -36,12 +34,14 @@ NEVER = -1
 class Load:
     """Requests that arrive at ``own_rate_per_s``, and what serves them. ``first``: which of n come by themselves.
 
-    Rates count requests, those that wait for an answer of their session included.
+    Rates count requests, those that wait for an answer of their session included. ``session``: the number of each
+    request's, where rounds wait for answers; else None.
     """
 
     requests: Requests
     own_rate_per_s: float
     first: NDArray[np.bool_]
+    session: NDArray[np.int64] | None
     serve: Callable[[Requests, Record], Served]
 
     def at(self, rate_per_s: float) -> Requests:
@@ -51,19 +51,15 @@ class Load:
         scaled = np.rint((arrival - start) * (self.own_rate_per_s / rate_per_s)).astype(np.int64)
         return _arriving(self.requests, np.where(self.first, scaled, arrival))
 
-    def at_once(self) -> Requests:
-        """Return the requests all there at time 0, nobody giving up."""
-        arrival = np.where(self.first, 0, self.requests.arrival_us)
-        return replace(self.requests, arrival_us=arrival, deadline_us=None)
+    def scale_per_s(self) -> float:
+        """Return a rate to begin a search at, requests/s: the throughput of all requests at once, to the very last.
 
-    def most_per_s(self) -> float:
-        """Return the throughput of a server that is never without work, requests/s; 0 where too few finish."""
-        outcomes, _, _ = self.serve(self.at_once(), "none")
-        done = np.sort(outcomes.last_token_us[outcomes.status == Status.OK])
-        first, last = (int(share * (len(done) - 1)) for share in MIDDLE)
-        if last <= first:
-            return 0.0
-        return float((last - first) / max(done[last] - done[first], 1) * 1e6)
+        Less than what a server can do, which is full for a part of that time only; 0 where none is answered.
+        """
+        arrival = np.where(self.first, 0, self.requests.arrival_us)
+        outcomes, _, _ = self.serve(replace(self.requests, arrival_us=arrival, deadline_us=None), "none")
+        done = outcomes.last_token_us[outcomes.status == Status.OK]
+        return float(len(done) / max(int(done.max()), 1) * 1e6) if len(done) else 0.0
 
 
 def _arriving(requests: Requests, arrival_us: NDArray[np.int64]) -> Requests:
@@ -86,13 +82,14 @@ def load_of(trace: Trace, twin: TwinConfig) -> Load:
             "(--rate, --like STEM)"
         )
     requests, serve = _server(trace, twin, pacing)
+    session = trace.cells("session_id").ranks() if pacing.users is not None else None
     first = trace.column("arrival_time_us").notna().to_numpy(dtype=bool)
     span_us = float(np.ptp(requests.arrival_us[first])) if first.any() else 0.0
     if span_us <= 0:
         raise ConfigError("workload: got requests that all come at once, expected times to scale")
     begins = int(first.sum())
     rate = (begins - 1) / span_us * 1e6 * len(requests) / begins
-    return Load(requests=requests, own_rate_per_s=rate, first=first, serve=serve)
+    return Load(requests=requests, own_rate_per_s=rate, first=first, session=session, serve=serve)
 
 
 def _server(

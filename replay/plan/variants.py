@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from replay.cluster.fitness import Fitness, fitness
-from replay.cluster.infrastructure import InfrastructureSummary, most_at_once, summarize_infrastructure
+from replay.cluster.infrastructure import InfrastructureSummary, summarize_infrastructure
+from replay.cluster.lives import most_at_once
 from replay.plan.side_by_side import mark_unanswered, side_by_side, unanswered_lines
 from replay.simulation_command import SimulationOptions, judge, simulated_of
 from replay.timeline.watch import POINTS, Usage, watched
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
 
 
 OFFERED = "  offered"
+INSTANCES_MEAN = "instances, mean"
 INSTANCES_MOST = "  most at once"
-COSTS = ("GPU-hours", "cost", "instances", INSTANCES_MOST, "size changes", "failures")
+COSTS = ("GPU-hours", "cost", INSTANCES_MEAN, INSTANCES_MOST, "size changes", "failures")
 """Rows of clusters that cost something, or whose size changes."""
 IDLE_END = "requests/s: over the whole run; at its end the last answers come and no request is sent"
 """What explains a throughput below the rate that was sent."""
@@ -113,7 +115,6 @@ def check_for_variants(options: SimulationOptions) -> None:
     for name, given in (
         ("--steps", options.steps),
         ("--trace-events", options.trace_events),
-        ("--report", options.report),
         ("--decisions", options.decisions),
         ("--counterfactual", options.counterfactual),
         ("--operator-times", options.operator_times or None),
@@ -156,15 +157,23 @@ def _in_use(result: VariantResult) -> dict[str, object]:
 
 def table(results: Sequence[VariantResult], *, width: int | None) -> str:
     """Return the variants side by side, a column each; ``width``: of the terminal, None for no limit."""
+    shown, notes = side_by_side(columns_of(results), width=width), notes_of(results)
+    return "\n".join([shown, "", *notes]) if notes else shown
+
+
+def columns_of(results: Sequence[VariantResult]) -> list[dict[str, str]]:
+    """Return each variant's figures by their names, as text; all have the same, without those that none has."""
     columns = [_column(each) for each in results]
     empty = {"failed": "", OFFERED: "-", **dict.fromkeys(COSTS, "-")}
     unsaid = {name for name, nothing in empty.items() if all(each[name] == nothing for each in columns)}
     columns = [{name: cell for name, cell in each.items() if name not in unsaid} for each in columns]
-    unanswered = [each.variant.twin.unanswered_keys for each in results]
-    shown = side_by_side(mark_unanswered(columns, unanswered), width=width)
-    notes = unanswered_lines(unanswered)
-    notes += [IDLE_END] if any(_is_idle_at_end(each.summary) for each in results) else []
-    return "\n".join([shown, "", *notes]) if notes else shown
+    return mark_unanswered(columns, [each.variant.twin.unanswered_keys for each in results])
+
+
+def notes_of(results: Sequence[VariantResult]) -> list[str]:
+    """Return what must be said of the figures."""
+    notes = unanswered_lines([each.variant.twin.unanswered_keys for each in results])
+    return notes + ([IDLE_END] if any(_is_idle_at_end(each.summary) for each in results) else [])
 
 
 def _is_idle_at_end(summary: Summary) -> bool:
@@ -220,7 +229,7 @@ def _costs(result: VariantResult) -> dict[str, str]:
     return {
         "GPU-hours": _number(parts["gpu_hours"]),
         "cost": "-" if cost is None else f"{cost:,.2f}",
-        "instances": f"{mean:.4g}",
+        INSTANCES_MEAN: f"{mean:.4g}",
         INSTANCES_MOST: f"{result.instances_most:,}",
         "size changes": f"{len(parts['scaling']):,}" if scales else "-",
         "failures": f"{parts['num_failures']:,}" if parts["num_failures"] else "-",

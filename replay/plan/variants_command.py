@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from replay.plan.variants import Variant, check_for_variants, document, simulate_variant, table
+from replay.plan.variants import (
+    Variant,
+    VariantResult,
+    check_for_variants,
+    document,
+    simulate_variant,
+    table,
+)
 from replay.simulation_command import SimulationOptions, prepare_engine, with_origin, working
 from replay.twin.keys.overlay import Setting
 from traces.strict.escape import terminal
+from traces.strict.secrets import redact_command
 from traces.units import terminal_width
 
 if TYPE_CHECKING:
@@ -59,13 +69,15 @@ def simulate_variants(
     from replay.twin.fitted_range import note_of_runs, range_of_run
     from traces import write_trace
     from traces.errors import ConfigError
-    from traces.files.overwrite import note_replaced
+    from traces.files.overwrite import note_replaced, refuse_input
 
     check_for_variants(options)
     if len(variants) > MOST:
         raise ConfigError(f"--set: got {len(variants):,} variants, expected at most {MOST}")
     stems = [None if output is None else output / each.name for each in variants]
-    for stem in stems:
+    for stem, variant in zip(stems, variants, strict=True):
+        if stem is not None and variant.twin.source is not None:
+            refuse_input(stem, variant.twin.source)
         if stem is not None and (note := note_replaced(stem, overwrite=overwrite)) is not None:
             typer.echo(terminal(f"note: {note}"), err=True)
     for twin in {id(each.twin): each.twin for each in variants}.values():
@@ -80,8 +92,12 @@ def simulate_variants(
                 written = with_origin(result.simulated, variant.twin)
                 write_trace(written, stem, dialect=options.dialect, events=options.itl)
     is_cluster = any(each.twin.cluster is not None for each in variants)
-    if (note := note_of_runs(variants[0].twin.fitted, spans, is_cluster=is_cluster)) is not None:
-        typer.echo(terminal(f"note: {note}"), err=True)
+    note = note_of_runs(variants[0].twin.fitted, spans, is_cluster=is_cluster)
+    told = [] if note is None else [note]
+    for line in told:
+        typer.echo(terminal(f"note: {line}"), err=True)
+    if options.report is not None:
+        _write_page(options.report, results, told, options=options)
     if options.as_json:
         typer.echo(json.dumps(document(results), indent=2, allow_nan=False))
     else:
@@ -89,3 +105,20 @@ def simulate_variants(
     if not any(each.summary["num_by_status"].get("ok") for each in results):
         typer.echo("no request finished in any variant", err=True)
         raise typer.Exit(1)
+
+
+def _write_page(
+    path: Path, results: Sequence[VariantResult], told: Sequence[str], *, options: SimulationOptions
+) -> None:
+    """Write the page that compares the variants, with what was told of their configurations."""
+    from replay.plan.variants_page import write_variants_page
+
+    notes = dict.fromkeys(note for each in results for note in each.variant.twin.notes)
+    write_variants_page(
+        path,
+        results,
+        slo_us=options.slo_us,
+        warnings=[*notes, *told],
+        command=redact_command(["vtwin", *sys.argv[1:]], os.environ),
+    )
+    typer.echo(terminal(f"wrote {path}"), err=True)

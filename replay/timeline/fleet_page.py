@@ -27,6 +27,8 @@ from replay.pages import (
     legend,
     linear,
 )
+from replay.timeline.fleet_size import size_section
+from replay.timeline.time_axis import TimeAxis, time_axis
 from replay.units import shown_time
 
 if TYPE_CHECKING:
@@ -54,9 +56,14 @@ class FleetView:
     summary: ClusterSummary
 
     @property
-    def ends_s(self) -> Floats:
-        """The ends of the stretches, s."""
-        return self.found.time_us / MICROSECONDS
+    def time(self) -> TimeAxis:
+        """The axis of the run's time."""
+        return time_axis(float(self.found.time_us[-1]))
+
+    @property
+    def ends(self) -> Floats:
+        """The ends of the stretches, on that axis."""
+        return self.time.of(self.found.time_us)
 
     @property
     def pools(self) -> list[tuple[str, NDArray[np.bool_]]]:
@@ -71,7 +78,9 @@ class FleetView:
 
 def fleet_sections(view: FleetView) -> list[Section]:
     """Return the sections."""
-    return [_instances(view), _fleet(view), _decisions(view), _what_each_did(view)]
+    names = [pool.name or str(number) for number, pool in enumerate(view.cluster.pools)]
+    size = size_section(view.run, view.summary, view.time, names)
+    return [size, _instances(view), _fleet(view), _decisions(view), _what_each_did(view)]
 
 
 # -- instances ------------------------------------------------------------------------------------------------
@@ -107,14 +116,13 @@ def _row(num_instances: int) -> str:
 def _heat(
     view: FleetView, title: str, values: Floats, *, most: float, text: Callable[[float], str], label: str
 ) -> str:
-    ends = view.ends_s
     return heat_map(
         HeatMap(
             title=title,
             names=view.cluster.instance_names,
             values=np.asarray(values.T),
-            ends=ends,
-            x=linear(0.0, float(ends[-1]), label="s"),
+            ends=view.ends,
+            x=view.time.scale,
             most=most,
             text=text,
             label=label,
@@ -137,7 +145,8 @@ def _fleet(view: FleetView) -> Section:
     figures = [
         _lines(view, "Requests running", running, unit="requests", text=_count),
         _lines(view, "Requests waiting at instances", waiting, unit="requests", text=_count),
-        _lines(view, "KV cache in use", kv, unit="", text=_percent, most=1.0),
+        # of a single pool it is drawn with the requests in flight
+        _lines(view, "KV cache in use", kv, unit="", text=_percent, most=1.0) if len(kv) > 1 else None,
         _lines(view, "Busy share", busy, unit="", text=_percent, most=1.0),
         _lines(view, "Model FLOPs utilisation", mfu, unit="", text=_percent),
         _lines(view, "Completions", rate, unit="per second", text=_rate),
@@ -190,7 +199,7 @@ def _lines(
     if not known:
         return None
     high = max(float(each.max(initial=0.0)) for _, _, each in known)
-    ends = view.ends_s
+    time, ends = view.time, view.ends
     y = linear(
         0.0,
         most or (1.1 * high if high > 0 else 1.0),
@@ -208,7 +217,7 @@ def _lines(
         Hint(
             start=float(starts[place]),
             end=float(ends[place]),
-            text=f"{starts[place]:,.4g} to {ends[place]:,.4g} s: "
+            text=f"{starts[place]:,.4g} to {ends[place]:,.4g} {time.unit}: "
             + ", ".join(
                 f"{name} {text(float(each[place]))}" if len(values) > 1 else text(float(each[place]))
                 for _, name, each in known
@@ -216,8 +225,7 @@ def _lines(
         )
         for place in range(len(ends))
     ]
-    x = linear(0.0, float(ends[-1]), label="s")
-    return Figure(svg=chart(Chart(title=title, x=x, y=y, marks=marks, hints=hints, height=220)))
+    return Figure(svg=chart(Chart(title=title, x=time.scale, y=y, marks=marks, hints=hints, height=220)))
 
 
 # -- decisions ------------------------------------------------------------------------------------------------
@@ -281,13 +289,24 @@ def _what_each_did(view: FleetView) -> Section:
             _percent(each["prefix_hit_frac"]),
             f"{each['num_preemptions']:,}",
             _percent(each["busy_frac"]),
+            _percent(each["kv_usage_frac"]),
             _time(each["ttft_mean_us"]),
             _time(each["e2e_mean_us"]),
         ]
         for each in instances[:MOST_IN_TABLE]
     ]
-    head = ["instance", "requests", "output tokens", "prefix hits", "preemptions", "busy", "TTFT", "E2E"]
-    caption = "TTFT and E2E are means."
+    head = [
+        "instance",
+        "requests",
+        "output tokens",
+        "prefix hits",
+        "preemptions",
+        "busy",
+        "KV used",
+        "TTFT",
+        "E2E",
+    ]
+    caption = "KV used, TTFT and E2E are means."
     if len(instances) > MOST_IN_TABLE:
         caption += f" {len(instances) - MOST_IN_TABLE:,} instances more are in the JSON (--json)."
     said: list[Part] = [
@@ -297,7 +316,7 @@ def _what_each_did(view: FleetView) -> Section:
     return Section(
         title="What each instance did",
         anchor="each",
-        parts=[*said, Table(head=head, rows=rows, align="lrrrrrrr", caption=caption)],
+        parts=[*said, Table(head=head, rows=rows, align="lrrrrrrrr", caption=caption)],
     )
 
 

@@ -32,10 +32,11 @@ from replay.timeline.pictures import (
     distribution_picture,
     dots_picture,
     number_text,
-    seconds,
     throughput_picture,
+    throughput_told,
     time_text,
 )
+from replay.timeline.time_axis import time_axis
 from replay.timeline.watch import Usage
 from replay.trace.distribution import Distribution
 from replay.trace.simulation_summary import Summary, has_idle_end
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
+FEW = 0.05
+"""Of the requests that run, so many may wait at a time before a page says how many they are."""
 ROWS = {"TTFT": "ttft_us", "TPOT": "tpot_us", "ITL": "itl_us", "E2E": "e2e_us", "queue": "queue_us"}
 
 
@@ -58,7 +61,7 @@ class RunPage:
     """What a page of a run is made from: its trace, its summary, what was in use, and how it came about.
 
     ``slo_us``: limits of a request by metric. ``twin``: TWIN.yaml as it was read; ``command``: the call.
-    ``of_fleet``: what a cluster's page has besides.
+    ``of_fleet``: what a cluster's page has besides; ``headlines``: its further numbers that matter.
     """
 
     trace: Trace
@@ -70,6 +73,7 @@ class RunPage:
     command: str
     twin: str
     of_fleet: Sequence[Section] = ()
+    headlines: Sequence[Headline] = ()
 
 
 def write_run_page(path: Path, run: RunPage) -> None:
@@ -85,7 +89,7 @@ def page_of_run(run: RunPage) -> str:
         eyebrow="vtwin: a simulated run",
         title=_title(summary, "fleet" if run.of_fleet else "server"),
         lead=_lead(run),
-        headlines=_headlines(run),
+        headlines=[*_headlines(run), *run.headlines],
         sections=[
             *([_warnings(run.warnings)] if run.warnings else []),
             _latencies(run),
@@ -206,7 +210,7 @@ def _over_time(run: RunPage) -> Section:
     return Section(
         title="Over time",
         anchor="time",
-        lead="A dot is a request, by when it was sent. Throughput counts tokens at the end of their answer.",
+        lead=f"A dot is a request, by when it was sent. {throughput_told(run.trace)}",
         parts=[Figures(figures=figures)],
     )
 
@@ -214,18 +218,19 @@ def _over_time(run: RunPage) -> Section:
 def _in_use(run: RunPage) -> Section:
     """Return the requests running and waiting, and the KV cache, over time."""
     usage = run.usage
-    span_us, time_s = float(max(run.summary["duration_us"], 1)), usage.time_us / 1e6
+    time = time_axis(float(max(run.summary["duration_us"], 1)))
+    at = time.of(usage.time_us)
     most = max(float(usage.running.max(initial=1.0)), float(usage.waiting.max(initial=1.0)))
     figures = [
         Figure(
             svg=chart(
                 Chart(
                     title="Requests in flight",
-                    x=seconds(span_us),
+                    x=time.scale,
                     y=linear(0.0, 1.1 * most, label="requests"),
                     marks=[
-                        Line(x=time_s, y=usage.running, name="simulated", steps=True),
-                        Line(x=time_s, y=usage.waiting, name="arrived", steps=True),
+                        Line(x=at, y=usage.running, name="simulated", steps=True),
+                        Line(x=at, y=usage.waiting, name="arrived", steps=True),
                     ],
                 )
             ),
@@ -234,18 +239,31 @@ def _in_use(run: RunPage) -> Section:
     ]
     if usage.kv_frac is not None:
         share = linear(0.0, 1.0, most=4, text=lambda value: f"{100 * value:.0f} %")
-        line = Line(x=time_s, y=usage.kv_frac, name="simulated", steps=True)
+        line = Line(x=at, y=usage.kv_frac, name="simulated", steps=True)
         figures.append(
             Figure(
-                svg=chart(Chart(title="KV cache in use", x=seconds(span_us), y=share, marks=[line])),
+                svg=chart(Chart(title="KV cache in use", x=time.scale, y=share, marks=[line])),
                 caption=f"{run.summary['num_preemptions']:,} preemptions.",
             )
         )
-    lead = {
-        None: "What requests wait for is not known.",
-        "none": "Hardly any request waits for longer than for the step in progress.",
-    }.get(usage.waits_for, f"Requests that wait do so for {usage.waits_for}.")
-    return Section(title="In use", anchor="use", lead=lead, parts=[Figures(figures=figures)])
+    return Section(title="In use", anchor="use", lead=waits_told(usage), parts=[Figures(figures=figures)])
+
+
+def waits_told(usage: Usage) -> str:
+    """Return the sentence on what requests wait for."""
+    if usage.waits_for is None:
+        return "What requests wait for is not known."
+    if usage.waits_for == "gateway":
+        return "Most of the waiting is in the gateway's queue."
+    if usage.waits_for != "none":
+        return f"Requests that wait do so for {usage.waits_for}."
+    most = float(usage.waiting.max(initial=0.0))
+    if most <= FEW * max(1.0, float(usage.running.max(initial=0.0))):
+        return "Hardly any request waits for longer than for the step in progress."
+    share = float((usage.waiting > 0).mean())
+    return (
+        f"Requests wait in {share:.1%} of the run, up to {most:,.0f} at a time: too short to tell what for."
+    )
 
 
 # -- numbers --------------------------------------------------------------------------------------------------

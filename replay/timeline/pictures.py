@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.pages import Chart, Dots, Line, Mark, Rule, Scale, chart, linear, scale_of
+from replay.cluster.over_time import spread
+from replay.pages import Chart, Dots, Line, Mark, Note, Rule, Scale, chart, linear, scale_of
+from replay.timeline.time_axis import time_axis
 from replay.units import shown_time
 
 if TYPE_CHECKING:
@@ -27,15 +30,24 @@ CDF_POINTS = 300
 
 def distribution_picture(values: Floats, title: str, limit_us: float | None) -> str:
     """Return the share of requests up to each time, µs, with the limit as a dashed line."""
+    return cdf_of([("simulated", values)], title, limit_us)
+
+
+def cdf_of(named: Sequence[tuple[str, Floats]], title: str, limit_us: float | None) -> str:
+    """Return the share of requests up to each time, µs, a line for each (CSS class, values), and the limit."""
     at = np.linspace(0.0, 0.999, CDF_POINTS)
-    curve = np.quantile(values, at) if len(values) else np.zeros(0)
-    divisor, unit = unit_of(curve)
-    ends = curve if limit_us is None else np.append(curve, limit_us)
-    x = scale_of(ends / divisor, label=unit)
+    curves = [(name, np.quantile(values, at)) for name, values in named if len(values)]
+    drawn = np.concatenate([np.zeros(0), *(curve for _, curve in curves)])
+    divisor, unit = unit_of(drawn)
+    x = scale_of(drawn / divisor, label=unit, limit=None if limit_us is None else limit_us / divisor)
     y = linear(0.0, 1.0, most=4, text=lambda value: f"{100 * value:.0f} %")
-    marks: list[Mark] = [Line(x=curve / divisor, y=at[: len(curve)], name="simulated")]
+    marks: list[Mark] = [Line(x=curve / divisor, y=at, name=name) for name, curve in curves]
     if limit_us is not None:
-        marks.append(Rule(start=(limit_us / divisor, 0.0), end=(limit_us / divisor, 1.0), name="limit"))
+        at_limit, said = limit_us / divisor, f"limit {shown_time(limit_us)}"
+        if x.holds(at_limit):
+            marks.append(Rule(start=(at_limit, 0.0), end=(at_limit, 1.0), name="limit", label=said))
+        else:
+            marks.append(Note(text=f"{said}: off the chart", at="bottom"))
     return chart(Chart(title=title, x=x, y=y, marks=marks))
 
 
@@ -43,31 +55,68 @@ def dots_picture(sent: Floats, values: Floats, title: str, span_us: float, limit
     """Return a dot per request: its latency, µs, over when it was sent, µs."""
     known = values[np.isfinite(values)]
     divisor, unit = unit_of(known)
-    ends = known if limit_us is None else np.append(known, limit_us)
-    y = scale_of(ends / divisor, label=unit)
-    x = seconds(span_us)
-    marks: list[Mark] = [Dots(x=sent / 1e6, y=values / divisor, name="requests")]
-    if limit_us is not None:
-        marks.append(Rule(start=(x.low, limit_us / divisor), end=(x.high, limit_us / divisor), name="limit"))
-    return chart(Chart(title=title, x=x, y=y, marks=marks))
+    y = scale_of(known / divisor, label=unit, limit=None if limit_us is None else limit_us / divisor)
+    time = time_axis(span_us)
+    marks: list[Mark] = [Dots(x=sent / time.divisor, y=values / divisor, name="requests")]
+    marks += limit_across(time.scale, y, limit_us, divisor=divisor)
+    return chart(Chart(title=title, x=time.scale, y=y, marks=marks))
+
+
+def limit_across(x: Scale, y: Scale, limit_us: float | None, *, divisor: float) -> list[Mark]:
+    """Return the limit as a labelled line from left to right, or the words that ``y`` ends before it."""
+    if limit_us is None:
+        return []
+    at, said = limit_us / divisor, f"limit {shown_time(limit_us)}"
+    if not y.holds(at):
+        return [Note(text=f"{said}: off the chart")]
+    return [Rule(start=(x.low, at), end=(x.high, at), name="limit", label=said)]
 
 
 def throughput_picture(trace: Trace, span_us: float) -> str:
-    """Return the output tokens per second over time, counted at the end of their answer."""
-    ends = trace.column("last_token_time_us").to_numpy(np.float64, na_value=np.nan)
-    tokens = trace.column("output_tokens").to_numpy(np.float64, na_value=0.0)
-    done = np.isfinite(ends)
+    """Return the output tokens per second over time."""
+    time = time_axis(span_us)
     edges = np.linspace(0.0, span_us, BINS + 1)
-    counted = np.histogram(ends[done], edges, weights=tokens[done])[0] / (span_us / BINS / 1e6)
-    middles = (edges[:-1] + edges[1:]) / 2e6
+    counted = tokens_in(trace, edges) / (span_us / BINS / 1e6)
     y = linear(0.0, 1.1 * float(counted.max(initial=1.0)), label="tokens/s")
-    line = Line(x=middles, y=np.asarray(counted, np.float64), name="simulated", steps=True)
-    return chart(Chart(title="Output tokens per second", x=seconds(span_us), y=y, marks=[line]))
+    values = np.append(counted, counted[-1])  # each holds for the stretch that it begins
+    line = Line(x=edges / time.divisor, y=values, name="simulated", steps=True)
+    return chart(Chart(title="Output tokens per second", x=time.scale, y=y, marks=[line]))
 
 
-def seconds(span_us: float) -> Scale:
-    """Return the axis of the run's time."""
-    return linear(0.0, span_us / 1e6, label="s")
+def throughput_told(trace: Trace) -> str:
+    """Return the sentence that says how tokens were placed in time."""
+    if trace.events is not None and len(trace.events):
+        return "Throughput counts every token when it came."
+    return "Throughput takes a request's tokens to come evenly from its first to its last."
+
+
+def tokens_in(trace: Trace, edges: Floats) -> Floats:
+    """Return how many output tokens came between neighbouring edges, µs ascending from 0: float64 [len(edges) - 1].
+
+    Of requests whose tokens have no times of their own the first comes when it came, the others evenly until the last.
+    """
+    found, timed = np.zeros(len(edges) - 1), np.zeros(len(trace), np.bool_)
+    events = trace.events
+    if events is not None and len(events):
+        timed = np.isin(trace.column("request_id").to_numpy(object), events["request_id"].unique())
+        times = events["timestamp_us"].to_numpy(np.float64)
+        weights = events["num_tokens"].to_numpy(np.float64, na_value=1.0)
+        found += np.histogram(times, edges, weights=weights)[0]
+    first = trace.cells("content_first_time_us").or_else(trace.cells("first_chunk_time_us")).floats()
+    last = trace.cells("last_token_time_us").or_else(trace.cells("last_chunk_time_us")).floats()
+    tokens = trace.cells("output_tokens").floats()
+    rows = np.isfinite(first) & np.isfinite(last) & (tokens > 0) & ~timed
+    first, last, tokens = first[rows], last[rows], tokens[rows]
+    found += np.histogram(first, edges)[0]
+    evenly = spread(
+        edges[1:],
+        first.astype(np.int64),
+        last.astype(np.int64),
+        tokens - 1.0,
+        where=np.zeros(len(first), np.int32),
+        num_places=1,
+    )
+    return np.asarray(found + evenly[:, 0], np.float64)
 
 
 def unit_of(values: Floats) -> tuple[float, str]:

@@ -29,15 +29,16 @@ MOSTLY = 0.5
 """Share in which requests wait though seats and blocks are free, from which on the time of a step binds."""
 
 Floats = NDArray[np.float64]
-Resource = Literal["seats", "KV blocks", "step time", "none"]
+Resource = Literal["seats", "KV blocks", "step time", "gateway", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """What was in use, at evenly spaced times (µs). ``kv_frac``: share of the KV blocks; None where nobody looked.
 
-    ``waits_for``: what requests in the queue wait for, None where that is not known. ``seats_up``: of ``num_seats``,
-    those of instances that served, on average; None where it is all of them.
+    ``waits_for``: what requests in the queue wait for, None where that is not known, ``gateway`` where they wait there
+    for longer than at the instances. ``seats_up``: of ``num_seats``, those of instances that served, on average; None
+    where it is all of them.
     """
 
     time_us: Floats
@@ -70,33 +71,55 @@ def short_of(
     return "step time" if (waits & ~seats & ~kv).mean() >= MOSTLY else "none"
 
 
-def watched(
-    trace: Trace, twin: TwinConfig, pacing: Pacing, *, duration_us: int, points: int = POINTS
-) -> Usage:
-    """Return what one engine had in use over a run of this length; it is simulated once more, with pauses."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looks:
+    """One engine at some times: requests that wait and run, the share of its KV blocks in use, its steps' time so far.
+
+    All float64 [T], times in µs. Of a step under way only what it began with shows.
+    """
+
+    time_us: Floats
+    waiting: Floats
+    running: Floats
+    kv_frac: Floats
+    busy_us: Floats
+
+
+def look_at(trace: Trace, twin: TwinConfig, pacing: Pacing, time_us: Floats) -> Looks:
+    """Return what one engine is like at these times, ascending; it is simulated once more, with pauses."""
     requests = at_server(
         paced_requests(trace, pacing, block_size=twin.engine.block_size), client_network(trace, pacing)
     )
-    engine = Engine.holding(requests, twin.engine, twin.latency)
+    engine = Engine.holding(requests, twin.engine, twin.latency, record="spans")  # which counts the busy time
     if pacing.closed_loop is not None:
         engine.hold(*pacing.closed_loop, is_capped=False)
     if pacing.max_concurrency is not None:
         engine.hold(pacing.max_concurrency, 0, is_capped=True)
-    times = _times(duration_us, points)
-    rows = np.empty((3, len(times)))
-    for place, time_us in enumerate(times):
-        engine.advance(int(time_us))
-        view = engine.view()
-        rows[:, place] = view.num_running, view.num_waiting, view.kv_cache_usage_frac
-    running, waiting, kv_frac = rows
+    rows = np.empty((4, len(time_us)))
+    for place, at_us in enumerate(time_us.astype(np.int64).tolist()):
+        engine.advance(at_us)
+        state = engine.written().state.engine[0]
+        ahead_us = max(int(state.clock.now_us), int(state.clock.device_free_us)) - at_us
+        rows[:, place] = *engine.reported(at_us), int(state.totals.busy_us) - max(ahead_us, 0)
+    waiting, running, kv_frac, busy_us = rows
+    return Looks(time_us=time_us, waiting=waiting, running=running, kv_frac=kv_frac, busy_us=busy_us)
+
+
+def watched(
+    trace: Trace, twin: TwinConfig, pacing: Pacing, *, duration_us: int, points: int = POINTS
+) -> Usage:
+    """Return what one engine had in use over a run of this length; it is simulated once more, with pauses."""
+    seen = look_at(trace, twin, pacing, _times(duration_us, points))
     num_seats = twin.engine.max_num_seqs
     return Usage(
-        time_us=times,
-        running=running,
-        waiting=waiting,
-        kv_frac=kv_frac,
+        time_us=seen.time_us,
+        running=seen.running,
+        waiting=seen.waiting,
+        kv_frac=seen.kv_frac,
         num_seats=num_seats,
-        waits_for=short_of(waiting=waiting, running=running, kv_frac=kv_frac, num_seats=num_seats),
+        waits_for=short_of(
+            waiting=seen.waiting, running=seen.running, kv_frac=seen.kv_frac, num_seats=num_seats
+        ),
     )
 
 

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from replay.cluster.lives import spans_up
 from replay.timeline.watch import Usage, counted, short_of
+
+Floats = NDArray[np.float64]
 
 if TYPE_CHECKING:
     from replay.cluster.simulate import FleetRun
@@ -19,11 +22,29 @@ if TYPE_CHECKING:
 
 
 def watched_fleet(run: FleetRun, cluster: ClusterConfig) -> Usage:
-    """Return what a cluster had in use over a run; ``waits_for`` is None unless its instances were looked at."""
+    """Return what a cluster had in use over a run; ``waits_for`` is None unless it was looked at."""
     result = run.result
     num_seats = sum(pool.num_slots * pool.engine.max_num_seqs for pool in cluster.pools)
     usage = counted(result.outcomes, duration_us=result.duration_us, num_seats=num_seats)
-    return replace(usage, seats_up=seats_up(run, cluster), waits_for=_waits_for(run, cluster))
+    return replace(
+        usage,
+        kv_frac=_kv_frac(run, usage.time_us),
+        seats_up=seats_up(run, cluster),
+        waits_for=_waits_for(run, cluster),
+    )
+
+
+def _kv_frac(run: FleetRun, time_us: Floats) -> Floats | None:
+    """Return the share of all instances' KV blocks in use; None where one is unbounded, or nobody looked.
+
+    At each time it is as at the next look.
+    """
+    seen = run.result.over_time
+    if seen is None or not (seen.num_blocks > 0).all():
+        return None
+    used = np.maximum(seen.num_blocks - seen.num_free_blocks, 0).sum(axis=1) / seen.num_blocks.sum()
+    place = np.minimum(np.searchsorted(seen.time_us, time_us, side="left"), len(seen.time_us) - 1)
+    return np.asarray(used[place], np.float64)
 
 
 def seats_up(run: FleetRun, cluster: ClusterConfig) -> float | None:
@@ -34,27 +55,15 @@ def seats_up(run: FleetRun, cluster: ClusterConfig) -> float | None:
     served_us = sum(
         cluster.pools[life.pool].engine.max_num_seqs * max(0, up_to - up_from)
         for life in run.result.infrastructure.lives
-        for up_from, up_to in _spans_up(life, end_us)
+        for up_from, up_to in spans_up(life, end_us)
     )
     return served_us / end_us
-
-
-def _spans_up(life: Life, end_us: int) -> list[tuple[int, int]]:
-    """Return when a life's instance served, in µs: from when it was ready, without the times that it was down."""
-    if life.ready_us is None:
-        return []
-    spans, begin = [], life.ready_us
-    last = end_us if life.stopped_us is None else min(life.stopped_us, end_us)
-    for failed_us, again_us in life.downs:
-        spans.append((begin, min(failed_us, last)))
-        begin = last if again_us is None else max(again_us, begin)
-    return [*spans, (begin, last)]
 
 
 def _waits_for(run: FleetRun, cluster: ClusterConfig) -> Resource | None:
     """Return what most of the queued time is spent waiting for, each instance judged as a server of its own.
 
-    None where nobody looked, and where requests are queued at the gateway for longer than at the instances.
+    ``gateway`` where requests are queued there for longer than at the instances; None where nobody looked.
     """
     result, seen = run.result, run.result.over_time
     if seen is None:
@@ -78,7 +87,9 @@ def _waits_for(run: FleetRun, cluster: ClusterConfig) -> Resource | None:
             num_seats=cluster.pools[instance.pool].engine.max_num_seqs,
         )
         queued_us[short] = queued_us.get(short, 0.0) + float((waiting * gaps_us[up]).sum())
-    if not queued_us or (cluster.flow_control is not None and _at_gateway_us(run) > sum(queued_us.values())):
+    if cluster.flow_control is not None and _at_gateway_us(run) > sum(queued_us.values()):
+        return "gateway"
+    if not queued_us:
         return None
     return max(queued_us, key=lambda short: queued_us[short])
 
@@ -87,7 +98,7 @@ def _is_up(lives: Sequence[Life], time_us: NDArray[np.int64], end_us: int) -> ND
     """Return at which times an instance served, bool [T]."""
     up = np.zeros(len(time_us), np.bool_)
     for life in lives:
-        for up_from, up_to in _spans_up(life, end_us):
+        for up_from, up_to in spans_up(life, end_us):
             up |= (time_us >= up_from) & (time_us <= up_to)
     return up
 

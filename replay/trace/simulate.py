@@ -9,6 +9,7 @@ import numpy as np
 
 from replay.trace.client_network import at_client, at_server, client_network
 from replay.trace.pacing import Loop, paced_requests, pacing_of
+from replay.trace.refusals import refusals
 from replay.trace.requests import At, output_tokens
 from sim import InterTokenLatencies, Requests, Simulation, Status, simulate
 from sim.records.results import EngineRecord
@@ -63,6 +64,14 @@ def simulate_trace(
     simulation = replace(simulation, written=_remembering(simulation.written))
     is_closed_loop = pacing.closed_loop is not None
     simulated = simulated_trace(trace, simulation, is_closed_loop=is_closed_loop)
+    reasons = refusals(
+        simulation.outcomes.status,
+        config.engine,
+        prompt_tokens=requests.prompt_tokens,
+        output_tokens=requests.output_tokens,
+    )
+    if (known := reasons != "").any():
+        simulated = simulated.with_columns(error_message=cells_where(reasons, known))
     return at_client(simulated, network), simulation
 
 

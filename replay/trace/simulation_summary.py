@@ -90,6 +90,7 @@ class MeasuredSpan(TypedDict):
 class Summary(TypedDict):
     """The document itself. Throughputs are per second of simulated time, None when that is 0.
 
+    ``num_by_reason``: of the requests that were not answered and whose trace says why, how many for what.
     ``prefix_hit_frac``: prompt tokens found in the cache when a request was first scheduled, of the prompt
     tokens of all requests that were; ``offered_rate_per_s`` and ``verdict``: how fast requests came and whether the
     server kept up, None where answers set the pace; ``load``: what the verdict rests on; ``sending_us``:
@@ -105,6 +106,7 @@ class Summary(TypedDict):
     tool_version: str
     num_requests: int
     num_by_status: dict[str, int]
+    num_by_reason: dict[str, int]
     num_warmup: int
     num_length_capped: int
     incomplete: Undone | None
@@ -166,6 +168,7 @@ def summarize(
         tool_version=tool_version(),
         num_requests=len(trace),
         num_by_status=dict(sorted(Counter(trace.cells("status").known().tolist()).items())),
+        num_by_reason=dict(sorted(Counter(trace.cells("error_message").known().tolist()).items())),
         num_warmup=int(is_warmup(trace).sum()),
         num_length_capped=int(trace.cells("length_capped").values.sum()),
         incomplete=_undone(simulation),
@@ -273,14 +276,12 @@ def _kv_offload(simulation: Simulation, trace: Trace, engine: EngineConfig | Non
 def table(summary: Summary, *, unanswered: Sequence[str] = ()) -> str:
     """Return the summary as lines for a terminal; ``unanswered``: keys that the twin has no answer to."""
     counts = ", ".join(f"{count:,} {status}" for status, count in summary["num_by_status"].items())
-    seconds = summary["duration_us"] / 1e6
-    cpu = summary["engine_cpu_s"]
-    faster = f", {seconds / cpu:,.0f} times faster than real time" if cpu > 0 else ""
     hit = summary["prefix_hit_frac"]
     facts = [
         *([("*", f"no answer here to {', '.join(unanswered)} (see the note)")] if unanswered else []),
         ("requests", counts or "none"),
-        ("simulated", f"{four_digits(seconds)} s in {four_digits(cpu)} s of CPU{faster}"),
+        *(("", f"{count:,}: {reason}") for reason, count in summary["num_by_reason"].items()),
+        ("simulated", f"{four_digits(summary['duration_us'] / 1e6)} s"),
         *_offered(summary),
         ("throughput", f"{four_digits(summary['request_throughput'])} requests/s"),
         ("", f"{four_digits(summary['output_token_throughput'])} output tokens/s"),
@@ -304,6 +305,13 @@ def table(summary: Summary, *, unanswered: Sequence[str] = ()) -> str:
     lines += group_lines(summary["groups"])
     times = summary["operator_times"]
     return "\n".join([*lines, *(operator_lines(times) if times is not None else ())])
+
+
+def speed_line(summary: Summary) -> str:
+    """Return how long the simulation took: no two runs take as long, so it is no part of the table."""
+    seconds, cpu = summary["duration_us"] / 1e6, summary["engine_cpu_s"]
+    faster = f", {seconds / cpu:,.0f} times faster than real time" if cpu > 0 else ""
+    return f"simulated {four_digits(seconds)} s in {four_digits(cpu)} s of CPU{faster}"
 
 
 def _steps(summary: Summary) -> str:
@@ -431,19 +439,11 @@ def failures_note(num_by_status: Mapping[str, int]) -> str | None:
     )
 
 
-def why_none_finished(summary: Summary, engine: EngineConfig) -> str:
+def why_none_finished(summary: Summary) -> str:
     """Return the line that says why no request of a simulation finished, by what became of them."""
-    tokens = (engine.num_gpu_blocks - 1) * engine.block_size  # without the null block
-    reasons = {
-        "rejected": f"too long for engine.max_model_len {engine.max_model_len}",
-        "stuck": f"the KV cache (engine.num_gpu_blocks {engine.num_gpu_blocks}, {tokens} tokens) is too small for them "
-        "or for one that they wait behind",
-    }
-    parts = [
-        f"{count:,} {status}" + (f" ({reasons[status]})" if status in reasons else "")
-        for status, count in summary["num_by_status"].items()
-    ]
-    return f"no request finished: {', '.join(parts)}"
+    counts = ", ".join(f"{count:,} {status}" for status, count in summary["num_by_status"].items())
+    reasons = "; ".join(summary["num_by_reason"])
+    return f"no request finished: {counts}" + (f" ({reasons})" if reasons else "")
 
 
 def _itl(simulation: Simulation, trace: Trace, rows: Int64s) -> Distribution:

@@ -204,7 +204,8 @@ def with_overrides(
         try:
             cluster = replace(cluster, routing=_routing_of(settings, folder=folder))
         except InvalidConfig as error:
-            raise ConfigError(f"--routing: {str(error).removeprefix('routing.policy: ')}") from error
+            cure = f"; several side by side: --set cluster.routing.policy={routing}" if "," in routing else ""
+            raise ConfigError(f"--routing: {str(error).removeprefix('routing.policy: ')}{cure}") from error
     return cluster
 
 

@@ -90,7 +90,8 @@ def refuse_unrecorded(wanted: Wanted, *, path: str | Path | None) -> NoReturn:
     version = f" vLLM {wanted.vllm_version}" if wanted.vllm_version else ""
     raise ConfigError(
         f"latency.defaults: got {wanted}{version}, expected an entry on record; "
-        f"nearest: {'; '.join(map(str, near)) or 'none'} ({path or SHIPPED.name})"
+        f"nearest: {'; '.join(map(str, near)) or 'none'} ({path or SHIPPED.name}). "
+        "The model's own config.json is enough to compute it: latency: {model: physics, model_config: CONFIG.json}"
     )
 
 

@@ -7,7 +7,9 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -273,3 +275,18 @@ async def test_kill_9_leaves_a_trace_of_everything_finished(tmp_path: Path) -> N
     assert trace.events is not None
     assert len(trace.events) >= 6 * (len(trace) - 1)
     assert finished(trace) is False
+
+
+def test_https_to_a_port_that_speaks_http_names_the_cure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        url = f"https://127.0.0.1:{server.server_port}"
+        load = ["--rate", "5", "--num-requests", "2", "--output", str(tmp_path / "t")]
+        assert vtwin.main(["observe", "--url", url, *load]) == 4
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert "the port does not speak TLS, http:// instead of https:// may be meant" in capsys.readouterr().err

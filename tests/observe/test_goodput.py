@@ -6,7 +6,10 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import vtwin
 from observe.result.json_document import summarize_observed
@@ -15,6 +18,7 @@ from tests.observe.servers import observed, serving, serving_in_thread
 from tests.observe.workloads import workload
 from traces import ConfigError
 from traces.header import SLOTarget
+from traces.run_slo import RunLimit
 from traces.slo import parse_slo
 
 
@@ -68,7 +72,10 @@ def test_the_summary_shows_goodput(tmp_path: Path, capsys: pytest.CaptureFixture
     ("text", "said"),
     [
         ("tfft=1s", "--slo: got 'tfft', expected one of ttft"),
-        ("ttft_p99=1s", "--slo: got 'ttft_p99', a limit over the whole run, expected one of each request"),
+        ("ttft_mean=1s", "--slo: got 'ttft_mean', a limit that no single request has, expected ttft=…"),
+        ("ttft_p100=1s", "--slo: got 'ttft_p100', expected one of ttft"),
+        ("ttft_p99=1s,ttft=2s", "--slo ttft: got a second limit of ttft, expected one"),
+        ("ttft_p99=500", "--slo ttft_p99: got '500' without a unit"),
         ("ttft=fast", "--slo ttft: got 'fast'"),
         ("ttft=0", "--slo ttft: got '0', expected a time > 0"),
         ("ttft=500", "--slo ttft: got '500' without a unit, expected 500ms or 500s"),
@@ -77,3 +84,27 @@ def test_the_summary_shows_goodput(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_a_limit_that_is_none_is_a_configuration_error(text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)):
         parse_slo(text)
+
+
+def test_a_limit_over_the_run_is_taken_as_one_of_each_request_and_told() -> None:
+    told: list[str] = []
+    assert parse_slo("ttft_p99.5=500ms,tpot=30ms", tell=told.append) == {"ttft": 5e5, "tpot": 3e4}
+    assert told == [
+        "--slo ttft_p99.5=500ms is a limit over the run: taken as ttft=500ms of each request; it is kept where 99.5 % "
+        "of them meet it"
+    ]
+
+
+@pytest.mark.parametrize("percent", [50.0, 90.0, 99.0])
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=200), st.integers(1, 1000))
+def test_where_so_many_requests_meet_it_the_percentile_keeps_it(
+    percent: float, values: list[int], limit: int
+) -> None:
+    """The two dialects agree but for the one request that a percentile is read between."""
+    share = float(np.mean(np.array(values) <= limit))
+    over_run = RunLimit(metric="ttft", percent=percent, limit_us=float(limit))
+    kept = over_run.of(np.array(values, np.float64)) <= limit
+    if share >= percent / 100 + 1 / len(values):
+        assert kept
+    if share < percent / 100 - 1 / len(values):
+        assert not kept

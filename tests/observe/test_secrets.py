@@ -140,7 +140,8 @@ latency: {model: blackbox, coefficients: {alpha0: 0, alpha1: 0, alpha2: 0, beta0
 """
 SPEAKS_AND_ENDS = "import sys; print('args:', sys.argv, flush=True); sys.exit(3)"
 TUNE = (
-    f"tune --slo ttft_p99=9s {shlex.join(LOAD[2:])} --seeds 1 --max-num-seqs 4,8 --max-num-batched-tokens 512"
+    f"tune --slo ttft_p99=9s --num-requests 1000 {shlex.join(LOAD[4:])} --seeds 1 --max-num-seqs 4,8 "
+    "--max-num-batched-tokens 512"
 )
 TAKE_SECRETS = {
     # command, option: a call with a secret in it and its exit code; None: it is in PLACES

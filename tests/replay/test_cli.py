@@ -65,7 +65,7 @@ REPLAY = ("replay", "w", "--config", "twin.yaml", "--output", "s")
 def test_the_document_has_the_contracts_keys(capsys: pytest.CaptureFixture[str]) -> None:
     summary = document(capsys, *REPLAY)
     assert list(summary) == [
-        *("schema_version", "tool_version", "num_requests", "num_by_status", "num_warmup"),
+        *("schema_version", "tool_version", "num_requests", "num_by_status", "num_by_reason", "num_warmup"),
         *(
             "num_length_capped",
             "incomplete",
@@ -89,7 +89,7 @@ def test_the_document_has_the_contracts_keys(capsys: pytest.CaptureFixture[str])
             "kv_offload",
         ),
         *("goodput", "operator_times", "groups"),
-        *("latency", "unanswered", "warnings"),
+        *("over_time", "latency", "unanswered", "warnings"),
     ]
     for name in ("ttft_us", "e2e_us", "itl_us", "tpot_us", "queue_us"):
         assert list(summary[name]) == STATISTICS  # type: ignore[call-overload]
@@ -316,8 +316,8 @@ def test_a_run_in_which_nothing_finishes_says_why(folder: Path, capsys: pytest.C
     assert vtwin.main(command) == 1
     said = capsys.readouterr().err.splitlines()[-1]
     assert said == (
-        "no request finished: 40 stuck (the KV cache (engine.num_gpu_blocks 6, 80 tokens) is too small for them "
-        "or for one that they wait behind)"
+        "no request finished: 40 stuck (the KV cache (engine.num_gpu_blocks 6, 80 tokens) is too small for it, "
+        "or for one that it waits behind)"
     )
 
 
@@ -328,7 +328,10 @@ def test_a_run_of_prompts_beyond_the_model_length_says_why(
     lengths = ["--prompt-tokens", "60", "--prompt-tokens-stdev", "0"]
     assert vtwin.main(["run", *LOAD, *lengths, "--config", "short.yaml", "--output", "s"]) == 1
     said = capsys.readouterr().err.splitlines()[-1]
-    assert said == "no request finished: 40 rejected (too long for engine.max_model_len 10)"
+    assert said == (
+        "no request finished: 40 rejected (the prompt is too long for engine.max_model_len 10, which must hold a token "
+        "of output, too)"
+    )
 
 
 def test_a_trace_without_requests_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

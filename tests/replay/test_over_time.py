@@ -13,12 +13,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replay.cluster.over_time import decode_peak_us, prefill_peak_us, spread, under_way
+from replay import load_config
+from replay.cluster.over_time import (
+    decode_peak_us,
+    prefill_peak_us,
+    spread,
+    stretches,
+    summarize_over_time,
+    under_way,
+)
+from replay.cluster.simulate import simulate_fleet
 from replay.model.gpus import find_gpu
 from replay.model.hf_config import read_model_config
 from replay.model.peak import peak_times
+from replay.timeline.one_server import server_over_time
+from replay.trace.pacing import pacing_of
+from replay.trace.simulate import simulate_trace
+from replay.twin.config import as_cluster_of_one
 from tests.sim.strategies import examples
 from traces import Trace, read_trace
+from traces.workload import trace_from_options
+from traces.workload.options import WorkloadOptions
 from vtwin import main
 
 TWIN = """\
@@ -91,7 +106,7 @@ def test_the_page_s_cells_say_what_the_series_say_and_run_no_script(
 ) -> None:
     _, document, page = run(tmp_path, capsys, TWIN + CLUSTERS["alike"])
     found = document["over_time"]
-    picture = page.split("KV cache in use", 2)[1]
+    picture = page.split('id="instances"', 1)[1].split("KV cache in use", 2)[1]
     assert "<script" not in page
     assert re.findall(r'(?:src|href)="(?!#)', page) == []
     said = re.findall(r"<title>(\d) · [\d.,]+ to [\d.,]+ s · ([\d.e-]+) %</title>", picture)
@@ -103,12 +118,23 @@ def test_the_page_s_cells_say_what_the_series_say_and_run_no_script(
         assert share == pytest.approx(100 * np.average(values, weights=widths), abs=0.06)
 
 
-def test_without_a_page_or_json_nobody_looks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fleet_on_an_unknown_gpu_has_no_mfu_and_its_table_has_the_kv_in_use(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "twin.yaml").write_text(TWIN.replace("hardware: H100\n", "") + CLUSTERS["alike"])
     arguments = ["run", *RUN, "--config", str(tmp_path / "twin.yaml")]
     assert main([*arguments, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["over_time"]["fleet"]["mfu_frac"] is None
+    found = json.loads(capsys.readouterr().out)
+    assert found["over_time"]["fleet"]["mfu_frac"] is None
     assert main(arguments) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if line[:1].isdigit()]
+    used = [f"{each['kv_usage_frac']:.1%}" for each in found["instances"]]
+    assert [row[5] for row in rows] == used
+    series = found["over_time"]["instances"][1]["kv_usage_frac"]
+    lengths = np.diff(found["over_time"]["time_us"], prepend=0)
+    assert found["instances"][1]["kv_usage_frac"] == pytest.approx(
+        np.average(series, weights=lengths), abs=1e-4
+    )
 
 
 @examples(30)
@@ -164,3 +190,43 @@ def test_what_is_under_way_has_begun_and_not_ended() -> None:
     times = np.array([10.0, 20.0, 30.0])
     start, end = np.array([5, 15, 20, -1]), np.array([20, 25, -1, -1])
     assert under_way(times, start, end) == [1, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("load", "max_concurrency"), [({"rate": 40.0}, None), ({"rate": 40.0}, 6), ({"concurrency": 12}, None)]
+)
+def test_one_server_over_time_is_a_cluster_of_one(
+    load: dict[str, Any], max_concurrency: int | None, tmp_path: Path
+) -> None:
+    """At the times at which the cluster was looked at, every series is the same."""
+    (tmp_path / "one.yaml").write_text(TWIN)
+    twin = load_config(tmp_path / "one.yaml")
+    one = as_cluster_of_one(twin)
+    assert one.cluster is not None
+    trace = trace_from_options(WorkloadOptions(num_requests=200, prompt_tokens=250, output_tokens=25, **load))
+    pacing = pacing_of(trace, "auto", at="arrival", max_concurrency=max_concurrency)
+    _, simulation = simulate_trace(trace, twin, at="arrival", max_concurrency=max_concurrency)
+    run = simulate_fleet(trace, one.cluster, pacing, points=60)
+    found = stretches(run, one.peaks)
+    assert found is not None
+    expected = summarize_over_time(found, run, one.cluster)
+    assert server_over_time(trace, twin, pacing, simulation, ends_us=found.time_us) == expected
+
+
+def test_one_server_s_json_has_what_it_did_over_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace, document, page = run(tmp_path, capsys, TWIN)
+    found = document["over_time"]
+    assert found["time_us"][-1] == document["duration_us"]
+    assert len(found["time_us"]) == 60
+    assert [each["name"] for each in found["pools"] + found["instances"]] == ["0", "0"]
+    assert found["num_at_gateway"] is found["num_transfers"] is None
+    assert sum(found["num_arrived"]) == len(trace)
+    assert sum(found["fleet"]["num_routed"]) == sum(found["fleet"]["num_completed"]) == len(trace)
+    busy = np.average(found["fleet"]["busy_frac"], weights=np.diff(found["time_us"], prepend=0))
+    assert 0.5 < busy <= 1
+    assert "Instances over time" not in page
+    _, sessions, page = run(tmp_path, capsys, TWIN, "--rounds", "2", "--think-time", "100ms")
+    assert sum(sessions["over_time"]["fleet"]["num_completed"]) == 200
+    assert "Instances over time" not in page

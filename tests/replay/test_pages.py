@@ -28,6 +28,9 @@ from replay.pages import (
     scale_of,
     whisker,
 )
+from replay.timeline.pictures import distribution_picture, dots_picture, tokens_in
+from replay.units import shown_time
+from traces import Header, make_trace
 
 finite = st.floats(-1e9, 1e9)
 
@@ -176,3 +179,72 @@ def test_a_chart_of_one_line_is_told_without_its_name_and_shares_in_per_cent() -
 def test_a_line_that_runs_backwards_is_told_nothing_of() -> None:
     line = Line(x=np.array([1.0, 0.0, 2.0]), y=np.array([0.0, 1.0, 2.0]), name="n")
     assert "<title>" not in chart(Chart(title="t", x=linear(0, 2), y=linear(0, 2), marks=(line,)))
+
+
+LIMITS = {"inside": 320.0, "at the end": 400.0, "above": 500.0, "below": 5.0, "far above": 90_000.0}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+@pytest.mark.parametrize("spread", ["narrow", "wide"])
+def test_a_limit_is_drawn_where_it_is_and_labelled_or_said_to_be_off_the_chart(
+    name: str, spread: str
+) -> None:
+    values = np.linspace(200, 400, 500) if spread == "narrow" else np.geomspace(2, 400, 500)
+    limit = LIMITS[name]
+    drawn = dots_picture(np.arange(500) * 1e4, values * 1e3, "TTFT", 5e6, limit * 1e3)
+    across = distribution_picture(values * 1e3, "TTFT", limit * 1e3)
+    said = f"limit {shown_time(limit * 1e3)}"
+    if name == "far above":
+        assert 'class="rule limit"' not in drawn + across
+        assert f"{said}: off the chart" in drawn
+        assert f"{said}: off the chart" in across
+        return
+    assert f">{said}<" in drawn
+    assert f">{said}<" in across
+    ticks = re.findall(r'class="tick" x="39" y="([\d.]+)" text-anchor="end">([\d,.]+)<', drawn)
+    at = float(re.findall(r'class="rule limit" d="M46 ([\d.]+)L', drawn)[0])
+    (low_y, low), (high_y, high) = (
+        (float(y) - 4, float(text.replace(",", ""))) for y, text in ticks[:: len(ticks) - 1]
+    )
+    of = np.log if spread == "wide" else lambda value: value
+    share = (of(limit) - of(low)) / (of(high) - of(low))
+    assert at == pytest.approx(low_y + share * (high_y - low_y), abs=0.2)
+
+
+def test_an_axis_that_does_not_start_at_0_or_is_not_even_says_so() -> None:
+    values = np.array([0.0, 1.0])
+    for axis, said in (
+        (linear(0, 1, label="s"), ">s<"),
+        (linear(5, 6, label="s"), ">s, not from 0<"),
+        (logarithmic(1, 100, label="s"), ">s, log scale<"),
+        (linear(-1, 1, label="s"), ">s<"),
+    ):
+        marks = (Line(x=values, y=values, name="n"),)
+        assert said in chart(Chart(title="", x=linear(0, 1), y=axis, marks=marks))
+        assert said in chart(Chart(title="", x=axis, y=linear(0, 1), marks=marks))
+
+
+def test_tokens_are_counted_when_they_came() -> None:
+    one = make_trace(
+        Header(),
+        {
+            "request_id": ["a", "b"],
+            "arrival_time_us": [0, 0],
+            "input_tokens": 1,
+            "status": "ok",
+            "output_tokens": [5, 1],
+            "first_chunk_time_us": [10, 30],
+            "last_token_time_us": [50, 30],
+        },
+    )
+    edges = np.array([0.0, 10.0, 20.0, 30.0, 40.0, 50.0])
+    assert tokens_in(one, edges).tolist() == [0.0, 2.0, 1.0, 2.0, 1.0]
+    timed = one.with_events(
+        {
+            "request_id": ["a"] * 5,
+            "chunk_index": range(5),
+            "timestamp_us": [10, 11, 12, 13, 50],
+            "num_tokens": [1] * 5,
+        }
+    )
+    assert tokens_in(timed, edges).tolist() == [0.0, 4.0, 0.0, 1.0, 1.0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +177,7 @@ def test_each_variant_is_the_run_with_that_setting_alone(capsys: pytest.CaptureF
         alone = document(capsys, *RUN, "--set", f"engine.max_num_seqs={value}")
         assert variant["set"] == {"engine.max_num_seqs": value}
         del variant["engine_cpu_s"]
-        shared = {key: alone[key] for key in alone if key not in ("latency", "warnings")}
+        shared = {key: alone[key] for key in alone if key not in ("latency", "over_time", "warnings")}
         assert {key: variant[key] for key in shared} == shared
     assert variants[0]["waits_for"] == "seats"
     assert variants[0]["seats_in_use"]["max"] == 2
@@ -437,3 +438,37 @@ def test_capacities_side_by_side_are_those_of_each_setting(capsys: pytest.Captur
     assert together[0]["rate"] == alone["rate"] < together[1]["rate"]  # type: ignore[index, operator]
     assert vtwin.main([*ask, "--set", "engine.max_num_seqs=2,16"]) == 0
     assert "bound by" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "varied", ["engine.max_num_seqs=2,8,32", "engine.scheduling_policy=fcfs,sjf", "cluster.instances=1,2"]
+)
+def test_a_page_compares_the_variants_with_the_table_s_figures(
+    varied: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [*RUN, "--set", varied, "--slo", "ttft=200ms"]
+    values = varied.partition("=")[2].split(",")
+    assert vtwin.main([*arguments, "--report", "page.html"]) == 0
+    shown, page = capsys.readouterr().out, (folder / "page.html").read_text()
+    assert f"<h1>{len(values)} variants of " in page
+    cells = [
+        re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row) for row in re.findall(r"<tr.*?</tr>", page, re.DOTALL)
+    ]
+    by_name = {row[0].strip("\u2003"): row[1:] for row in cells}
+    lines = {
+        re.split(r"  +", line.strip())[0]: re.split(r"  +", line.strip())[1:]
+        for line in shown.splitlines()
+        if line
+    }
+    assert next(iter(lines.values())) == values
+    assert {name: by_name[name] for name in lines if len(lines[name]) == len(values)} == {
+        name: each for name, each in lines.items() if len(each) == len(values)
+    }
+    assert len(by_name["KV in use"]) == len(values)
+    assert "-" not in by_name["KV in use"]
+    for name in ("median", "simulated"):
+        dots = re.findall(rf'class="dots run {name}" d="([^"]*)"', page)
+        assert [drawn.count("h0") for drawn in dots[:3]] == [len(values)] * 3
+    assert "limit 200 ms" in page
+    assert "NaN" not in page
+    assert re.findall(r'(?:src|href)="(?!#)', page) == []

@@ -35,6 +35,16 @@ def note_replaced(stem: str | Path, *, overwrite: bool) -> str | None:
     return f"replaces the {_IN_WORDS.get(mode or '', 'older')} trace {header}"
 
 
+def refuse_input(stem: str | Path, read: Path) -> None:
+    """Raise ConfigError where a trace written to ``stem`` would replace a file that the command reads, its settings."""
+    header = companion_file(stem_of(stem), ".yaml")
+    if header.resolve() == read.resolve():
+        raise ConfigError(
+            f"--output: {header} is the configuration that is simulated, expected another place (--overwrite does not "
+            "replace it)"
+        )
+
+
 def refuse_name_of_trace(path: str | Path) -> None:
     """Raise ConfigError where a file that is no trace would have the name of one of a trace's own files.
 

@@ -275,6 +275,12 @@ class WorkloadOptions:
         typer.Option(help="Endpoint that requests are sent to, where any are sent.", rich_help_panel=EXTENT),
     ] = "completions"
 
+    def __post_init__(self) -> None:
+        """Take texts for paths: Python users write them."""
+        for name in ("workload", "trace", "lengths_from"):
+            if isinstance(value := getattr(self, name), str):
+                object.__setattr__(self, name, Path(value))
+
 
 def with_workload_options(command: Callable[..., Returned]) -> Callable[..., Returned]:
     """Return ``command`` for typer, its parameter of type WorkloadOptions replaced by an option per field.
@@ -358,6 +364,14 @@ _NOT_WITH: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     ),
 }
 """Option: those that cannot stand beside it, and what holds in their place."""
+_ONE_OF: Final = {
+    (
+        "concurrency",
+        "rate",
+    ): "one of them: with --concurrency answers set the pace and --num-requests the end, with --rate "
+    "requests come at times of their own (--max-concurrency of observe and replay caps those in flight)",
+}
+"""Two of them either of which may have been meant, and what each would do."""
 
 
 def check_output(options: WorkloadOptions, output: Path) -> None:
@@ -380,7 +394,8 @@ def check_options(options: WorkloadOptions) -> None:
         if getattr(options, name) is not None:
             clash = next((other for other in others if getattr(options, other) is not None), None)
             if clash is not None:
-                raise ConfigError(f"{flag(clash)}: got it together with {flag(name)}, expected {instead}")
+                expected = _ONE_OF.get((name, clash), instead)
+                raise ConfigError(f"{flag(clash)}: got it together with {flag(name)}, expected {expected}")
     if options.think_time is not None and options.concurrency is None and options.rounds is None:
         raise ConfigError(
             "--think-time: got it without --concurrency or --rounds, expected somebody who waits for answers"

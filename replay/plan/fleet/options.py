@@ -145,8 +145,9 @@ def objective_of(slo: str, *, utilization_cap: float, availability: float) -> Ob
     from sim.fleet.sizing import Objective
     from traces.errors import ConfigError
     from traces.run_slo import parse_run_slo
+    from traces.strict.narration import tell_note
 
-    limits = {each.name: each.limit_us / 1e6 for each in parse_run_slo(slo)}
+    limits = {each.name: each.limit_us / 1e6 for each in parse_run_slo(slo, tell=tell_note)}
     unknown = [name for name in limits if name not in ("ttft_p99", "tpot_p99")]
     if unknown or "ttft_p99" not in limits:
         got = unknown[0] if unknown else "none of ttft_p99"

@@ -14,7 +14,7 @@ import numpy as np
 from replay.model.gpus import Gpu
 from replay.model.hf_config import read_model_config
 from replay.model.shape import ModelShape
-from replay.plan.capacity import Capacity, find_capacity
+from replay.plan.capacity import Capacity, ceiling_of, find_capacity
 from replay.plan.evaluation import Evaluator
 from replay.plan.gpus.known_errors import KnownError, known_error
 from replay.plan.load import load_of
@@ -69,7 +69,7 @@ class GpuResult:
     is_shortened: bool = False
     at_load: AtLoad | None = None
     capacity: Capacity | None = None
-    ceiling_per_s: float = 0.0
+    ceiling_per_s: float | None = 0.0
     output_tokens_per_request: float = 0.0
     price_per_hour: float | None = None
     error: KnownError | None = None
@@ -120,9 +120,10 @@ def _one(
     except ConfigError as error:
         return GpuResult(gpu=gpu, tp=tp, refusal=str(error).rpartition(" (")[0] or str(error))
     loads = [load_of(trace, twin) for trace in traces]
-    ceiling = float(np.mean([load.most_per_s() for load in loads]))
+    evaluator = Evaluator(loads=loads, limits=asked.limits)
     capacity = find_capacity(traces, twin, asked.limits, with_binding=False) if asked.limits else None
-    at = Evaluator(loads=loads, limits=asked.limits).at(asked.rate_per_s)
+    ceiling = ceiling_of(evaluator) if capacity is None else capacity.ceiling_per_s
+    at = evaluator.at(asked.rate_per_s)
     engine = twin.engine
     return GpuResult(
         gpu=gpu,
@@ -133,9 +134,7 @@ def _one(
         else (engine.num_gpu_blocks - 1) * engine.block_size,
         max_model_len=engine.max_model_len,
         is_shortened=is_shortened,
-        at_load=AtLoad(
-            ttft_us=at.curve_us["ttft"], tpot_us=at.curve_us["tpot"], keeps_up=asked.rate_per_s <= ceiling
-        ),
+        at_load=AtLoad(ttft_us=at.curve_us["ttft"], tpot_us=at.curve_us["tpot"], keeps_up=not at.is_behind),
         capacity=capacity,
         ceiling_per_s=ceiling,
         output_tokens_per_request=float(np.mean([_mean_output(trace) for trace in traces])),

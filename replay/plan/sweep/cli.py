@@ -96,11 +96,15 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from replay.plan.sweep.table import known_rows, write_table
     from traces.atomic import check_place
     from traces.errors import ConfigError
+    from traces.slo import parse_slo
+    from traces.strict.narration import tell_note
 
     output = output or Path(f"{grid.stem}.parquet")
     if output.suffix != ".parquet":
         raise ConfigError(f"--output: got {output}, expected a name that ends in .parquet")
     asked = read_grid(grid)
+    for slo in dict.fromkeys(run.slo for run in asked.runs if run.slo):
+        parse_slo(slo, tell=tell_note)
     for source in sorted({each.source for each in list_prices().values()}) if asked.has_list_prices else ():
         typer.echo(terminal(f"note: prices: USD per GPU and hour on demand, {source}"), err=True)
     rows = known_rows(output, asked.runs)

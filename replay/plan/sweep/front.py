@@ -19,6 +19,8 @@ NOT_SETTINGS = ("run", "seed", "error")
 LOADS = ("workload", "load.")
 """How the columns begin that say what is asked of a server: a setting is compared with others under the same load."""
 GOOD_FRAC = "goodput.good_frac"
+BESIDE = ("ttft_us.p99", "tpot_us.p99", "goodput.good_per_s")
+"""Figures that are shown beside the front's two, where the table has them."""
 UNANSWERED = "unanswered"
 """The column of keys that a run's twin has no answer to: such a setting is compared with nothing."""
 GOOD = 0.99
@@ -27,8 +29,9 @@ GOOD = 0.99
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Front:
-    """Settings with the means over their seeds. ``points``: a row each, its settings, ``x``, ``y`` and ``is_best``.
+    """Settings with the means over their seeds.
 
+    ``points``: a row each, its settings, ``x``, ``y``, what is shown beside them (``BESIDE``), and ``is_best``.
     ``loads``: which of the settings say what is asked of the server. ``keeps_slo``: whether only settings within the
     SLO are on the front; None where the grid has no SLO, False where no setting keeps it. ``unanswered``: keys that
     some twins have no answer to; settings of them are on no front.
@@ -75,7 +78,9 @@ def front_of(table: pd.DataFrame, settings: tuple[str, ...], *, x: str | None, y
         done[UNANSWERED] if UNANSWERED in done.columns else pd.Series(None, index=done.index, dtype=object)
     )
     done = done.assign(has_answer=asked.isna().astype(float))
-    figures = [x, y, *judged, "has_answer"]
+    known = set(table.select_dtypes("number").columns)
+    beside = [name for name in BESIDE if name in known and name not in (x, y)]
+    figures = [x, y, *beside, *judged, "has_answer"]
     points = done.groupby(list(varied), dropna=False, sort=False)[figures].mean().reset_index()
     loads = tuple(name for name in varied if name.startswith(LOADS))
     within = (points[GOOD_FRAC] >= GOOD).to_numpy() if judged else np.ones(len(points), np.bool_)

@@ -21,7 +21,7 @@ from traces.slo import parse_slo
 from traces.workload import trace_from_options
 from traces.workload.options import WorkloadOptions, check_options, with_workload_options
 
-NOT_FIGURES = ("schema_version", "tool_version", "name", "set", "unanswered", "groups")
+NOT_FIGURES = ("schema_version", "tool_version", "name", "set", "unanswered", "groups", "num_by_reason")
 """Keys of the JSON document that are no figures of the run, or are of parts of it."""
 
 Row = dict[str, Value | None]

@@ -23,7 +23,7 @@ from replay.pages import (
     scale_of,
 )
 from replay.plan.side_by_side import side_by_side
-from replay.plan.sweep.front import GOOD, GOOD_FRAC, Front, is_more_better
+from replay.plan.sweep.front import BESIDE, GOOD, GOOD_FRAC, Front, is_more_better
 from replay.units import shown_time
 from traces.atomic import write_text
 from traces.header import tool_version
@@ -60,8 +60,10 @@ def unanswered_told(front: Front) -> list[str]:
 
 
 def figures_of(front: Front) -> tuple[str, ...]:
-    """Return the figures that are shown: the front's two, and the share within the SLO."""
-    return (front.x, front.y) if front.keeps_slo is None else (front.x, front.y, GOOD_FRAC)
+    """Return the figures that are shown: the front's two, what stands beside them, and the share within the SLO."""
+    beside = [name for name in BESIDE if name in front.points.columns and name not in (front.x, front.y)]
+    judged = [] if front.keeps_slo is None else [GOOD_FRAC]
+    return (front.x, front.y, *beside, *judged)
 
 
 def told_of(front: Front) -> str:

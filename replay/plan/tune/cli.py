@@ -132,16 +132,18 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 ) -> None:
     """Find the engine flags that serve the highest rate within latency limits.
 
-    Every combination of the values is simulated with the same requests, 5,000 unless --num-requests says otherwise.
+    Every combination of the values is simulated with the same requests, 5,000, or up to 20,000 where queues take longer
+    to grow, unless --num-requests says otherwise.
     Exit code 1 if no combination meets the limits.
     """
-    from replay.plan.draws import draws, searchable
+    from replay.plan.draws import draws, longer_draws, searchable
     from replay.plan.tune.candidates import CHUNKED, SEATS, TOKENS, TP, candidates_of
     from replay.simulation_command import prepare_engine
     from traces.atomic import check_place
     from traces.run_slo import parse_run_slo
+    from traces.strict.narration import tell_note
 
-    limits = parse_run_slo(slo)
+    limits = parse_run_slo(slo, tell=tell_note)
     options = searchable(workload, like)
     live = None if serve is None else _live(serve, url, output, confirm_duration, start_timeout)
     if live is not None:
@@ -155,11 +157,33 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     traces = draws(options, seeds)
     prepare_engine(candidates.tried[0].twin)
     tuned = _searched(traces, candidates, limits, keep=top)
+    if (asks := _too_short(tuned)) and workload.num_requests is None:
+        traces = longer_draws(options, seeds, num_requests=asks) or traces
+        tuned = _searched(traces, candidates, limits, keep=top)
+    if workload.num_requests is not None:
+        _check_is_long(tuned, len(traces[0]))
     warnings = (*notes, *_extrapolated(tuned, traces[0]))
     confirmed = {} if live is None else _confirmed(tuned, traces[0], limits, live=live, number=confirm)
     _show(tuned, candidates, limits, confirmed, traces[0], warnings=warnings, as_json=as_json)
     if not tuned.best or (confirmed and not any(each.meets(limits) for each in confirmed.values())):
         raise typer.Exit(1)
+
+
+def _too_short(tuned: Tuned) -> int:
+    """Return how many requests the best servers ask for where runs were too short to rank them, else 0."""
+    asks = [each.requests_to_last for _, each in tuned.best if each.is_too_short]
+    return max(asks, default=0)
+
+
+def _check_is_long(tuned: Tuned, num_requests: int) -> None:
+    """Raise ConfigError where runs are too short to rank servers by them."""
+    from traces.errors import ConfigError
+
+    if asks := _too_short(tuned):
+        raise ConfigError(
+            f"--num-requests: got runs of {num_requests:,} requests, expected {asks:,}: they end before queues have "
+            "grown, and would rank servers by chance"
+        )
 
 
 def _live(serve: str, url: str, folder: Path, duration_s: float, start_timeout_s: float) -> Live:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import vtwin
-from replay.plan.capacity import Capacity, bisect, find_capacity
+from replay.plan.capacity import Capacity, bisect, find_capacity, short_run_note
 from replay.plan.evaluation import Evaluator
 from replay.plan.load import load_of
 from replay.twin.config import TwinConfig, load_config
@@ -61,7 +61,7 @@ def test_evenly_spaced_arrivals_are_served_up_to_one_per_service_time(tmp_path: 
     traces = draws(2, num_requests=400, arrival="constant")
     found = found_in(tmp_path, ONE_AT_A_TIME, f"ttft_p99={SERVICE_US}us", traces)
     assert found.rate_per_s == pytest.approx(1e6 / SERVICE_US, rel=0.006)
-    assert found.ceiling_per_s == pytest.approx(1e6 / SERVICE_US, rel=1e-9)
+    assert found.ceiling_per_s == pytest.approx(1e6 / SERVICE_US, rel=0.02)
 
 
 @pytest.mark.parametrize("mean_ttft_ms", [12, 20, 50])
@@ -133,13 +133,12 @@ def test_who_gives_up_after_a_second_does_so_at_every_rate(tmp_path: Path) -> No
     faster = load.at(7 * load.own_rate_per_s)
     assert faster.deadline_us is not None
     assert (faster.deadline_us - faster.arrival_us == 1_000_000).all()
-    assert load.at_once().deadline_us is None
 
 
 def test_without_a_limit_that_breaks_the_capacity_is_what_the_server_serves(tmp_path: Path) -> None:
-    found = found_in(tmp_path, MANY, "ttft_p99=10h", draws(2, num_requests=2000, output_tokens=20))
+    found = found_in(tmp_path, MANY, "ttft_p99=10h", draws(2, num_requests=6000, output_tokens=20))
     assert found.limiting == "throughput"
-    assert found.rate_per_s == found.ceiling_per_s
+    assert found.rate_per_s == pytest.approx(found.ceiling_per_s, rel=0.04)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +211,8 @@ def test_bisection_ends_with_the_edge_between_its_two_ends() -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("ttft=500ms", "a limit of each request"),
+        ("ttft=500", "without a unit"),
+        ("ttft=1s,ttft_p99=2s", "--slo ttft_p99: got ttft_p99 twice"),
         ("ttft_p99=500", "without a unit"),
         ("ttft_p99=0ms", "a time > 0"),
         ("ttft_p100=1s", "expected ttft"),
@@ -226,6 +226,13 @@ def test_a_limit_that_cannot_be_is_refused(text: str, complaint: str) -> None:
         parse_run_slo(text)
 
 
+def test_a_limit_of_each_request_is_taken_as_one_of_the_99th_percentile_and_told() -> None:
+    told: list[str] = []
+    limits = parse_run_slo("ttft=500ms,tpot_p90=30ms", tell=told.append)
+    assert [(each.name, each.limit_us) for each in limits] == [("ttft_p99", 5e5), ("tpot_p90", 3e4)]
+    assert told == ["--slo ttft=500ms is a limit of each request: taken as ttft_p99=500ms over the run"]
+
+
 def test_limits_are_read_with_their_units() -> None:
     limits = parse_run_slo("ttft_p99.9=0.5s, tpot_mean=50ms")
     assert [(each.name, each.limit_us) for each in limits] == [("ttft_p99.9", 5e5), ("tpot_mean", 5e4)]
@@ -233,7 +240,7 @@ def test_limits_are_read_with_their_units() -> None:
 
 # -- the command ----------------------------------------------------------------------------------------------
 
-CAPACITY = ("capacity", "--config", "twin.yaml", "--num-requests", "300", "--seeds", "2")
+CAPACITY = ("capacity", "--config", "twin.yaml", "--num-requests", "1500", "--seeds", "2")
 LENGTHS = ("--prompt-tokens", "100", "--output-tokens", "20")
 
 
@@ -322,3 +329,64 @@ def test_a_recorded_closed_loop_has_no_rate(capsys: pytest.CaptureFixture[str]) 
     assert vtwin.main(["trace", "synth", "--concurrency", "5", *LENGTHS, "--output", "w"]) == 0
     assert vtwin.main(["capacity", "--config", "twin.yaml", "--trace", "w", "--slo", "e2e_p99=1s"]) == 2
     assert "closed loop" in capsys.readouterr().err
+
+
+def test_a_router_that_lives_from_caches_is_searched_where_caches_are_in_place(tmp_path: Path) -> None:
+    """All at once nobody finds a prompt cached; the capacity is what a run at that rate keeps up with, brute force."""
+    text = """\
+engine: {max_num_seqs: 64, max_num_batched_tokens: 2048, num_gpu_blocks: 1500, max_model_len: 8192}
+latency:
+  model: blackbox
+  coefficients: {alpha0: 2000, alpha1: 0, alpha2: 0, beta0: 11000, beta1: 40, beta2: 41}
+cluster:
+  instances: 4
+  routing: {policy: weighted, scorers: {prefix-affinity: 3, queue-depth: 2}}
+  snapshot_interval_us: 50000
+"""
+    n = 3000
+    apps = [f"app{i}" for i in np.random.default_rng(3).integers(0, 16, size=n)]
+    (plain,) = draws(1, num_requests=n, prompt_tokens=100, output_tokens=60)
+    trace = plain.with_columns(prefix_group=apps, prefix_length=np.full(n, 3000))
+    found = found_in(tmp_path, text, "ttft_p99=400ms", [trace])
+    load = load_of(trace, twin_of(text, tmp_path))
+    flood = load.scale_per_s()
+    assert found.rate_per_s is not None
+    assert found.rate_per_s > 1.5 * flood
+    outcomes = load.serve(load.at(found.rate_per_s), "none")[0]
+    ttft = (outcomes.first_token_us - outcomes.arrival_us)[n // 10 :]
+    assert np.percentile(ttft, 99) <= 400_000
+    served = n / (outcomes.last_token_us.max() - outcomes.arrival_us.min()) * 1e6
+    assert served > 0.95 * found.rate_per_s
+
+
+def test_runs_with_fewer_requests_than_seats_give_no_interval_and_a_number_that_is_sane(
+    tmp_path: Path,
+) -> None:
+    text = MANY.replace("max_num_seqs: 16", "max_num_seqs: 256").replace(
+        "num_gpu_blocks: 400", "num_gpu_blocks: 9000"
+    )
+    text += "cluster: {instances: 64, routing: {policy: round-robin}}\n"
+    found = found_in(tmp_path, text, "ttft_p99=300ms", draws(2, num_requests=300, output_tokens=60))
+    assert found.is_too_short
+    assert found.low is None
+    assert 300 < found.requests_to_last < 1_000_000
+    assert "--num-requests" in (short_run_note(found, 300) or "")
+
+
+def test_tune_ranks_nothing_by_runs_that_are_too_short(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert folder.is_dir()
+    told = [
+        "tune",
+        "--config",
+        "twin.yaml",
+        "--max-num-seqs",
+        "64,128",
+        "--num-requests",
+        "40",
+        "--seeds",
+        "1",
+    ]
+    assert vtwin.main([*told, *LENGTHS, "--slo", "ttft_p99=300ms"]) == 2
+    assert "--num-requests: got runs of 40 requests, expected" in capsys.readouterr().err

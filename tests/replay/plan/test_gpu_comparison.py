@@ -19,7 +19,7 @@ from traces import ConfigError
 from traces.run_slo import RunLimit
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
-LOAD = ("--prompt-tokens", "500", "--output-tokens", "60", "--num-requests", "200", "--seeds", "1")
+LOAD = ("--prompt-tokens", "500", "--output-tokens", "60", "--num-requests", "4000", "--seeds", "1")
 VALIDATION = Path(__file__).parents[3] / "docs" / "validation.md"
 
 

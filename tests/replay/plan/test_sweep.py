@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import vtwin
 from replay.plan.sweep.front import front_of, is_on_front
 from replay.plan.sweep.grid import read_grid
 from replay.plan.sweep.one_run import Row, row_of
-from replay.plan.sweep.show import lines
+from replay.plan.sweep.show import cell, lines
 from traces import ConfigError
 
 TWIN = """\
@@ -82,6 +83,19 @@ def test_a_row_is_what_a_single_run_says(grid: Path, capsys: pytest.CaptureFixtu
     assert row["ttft_us.p99"] == alone["ttft_us"]["p99"]
     assert row["num_steps"] == alone["num_steps"]
     assert row["goodput.good_frac"] == alone["goodput"]["good_frac"]
+
+
+def test_the_front_is_shown_with_tpot_and_goodput(grid: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    grid.write_text(GRID.replace("seeds: 2", "seeds: 1").replace("[4, 8]", "8"))
+    table = swept(grid, "--jobs", "1", "--report", str(grid.with_name("page.html")))
+    shown = [re.split(r"  +", line.strip()) for line in capsys.readouterr().out.splitlines()]
+    cells = {name: values for name, *values in shown}
+    page = grid.with_name("page.html").read_text()
+    for name in ("ttft_us.p99", "tpot_us.p99", "goodput.good_per_s"):
+        known = {cell(name, float(value)) for value in table[name]}
+        assert cells[name]
+        assert set(cells[name]) <= known
+        assert f">{name}</th>" in page
 
 
 def test_an_interrupted_sweep_goes_on_where_it_was(grid: Path, monkeypatch: pytest.MonkeyPatch) -> None:

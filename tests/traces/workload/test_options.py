@@ -49,7 +49,7 @@ def refusal(**given: object) -> str:
         ),
         (
             {"rate": 1.0, "concurrency": 2},
-            "--rate: got it together with --concurrency, expected a closed loop",
+            "--rate: got it together with --concurrency, expected one of them",
         ),
         ({"concurrency": 2, "arrival": "constant"}, "--arrival: got it together with --concurrency"),
         ({"concurrency": 2, "burstiness": 2.0}, "--burstiness: got it together with --concurrency"),

@@ -1,0 +1,32 @@
+"""The axis of a run's time: in seconds, minutes or hours, whichever a run of this length is told in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replay.pages import Scale, linear
+
+UNITS = ((7.2e9, 3.6e9, "h"), (9e8, 6e7, "min"), (0.0, 1e6, "s"))
+"""From which length on, µs (two hours, a quarter of an hour), a run is told in which unit, µs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeAxis:
+    """The axis from 0 to a run's end; its values are µs over ``divisor``, in ``unit``."""
+
+    scale: Scale
+    divisor: float
+    unit: str
+
+    def of(self, time_us: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return times, µs, as values of the axis."""
+        return np.asarray(time_us / self.divisor)
+
+
+def time_axis(span_us: float) -> TimeAxis:
+    """Return the axis of a run that took so long."""
+    _, divisor, unit = next(each for each in UNITS if span_us >= each[0])
+    return TimeAxis(scale=linear(0.0, span_us / divisor, label=unit), divisor=divisor, unit=unit)

@@ -58,10 +58,10 @@ class _Prefill:
     def mean_s(self) -> float:
         return float(self.seconds.mean())
 
-    def wait(self, engines: int, rate_per_s: float, alpha: float) -> Wait:
-        """Return how long prompts wait for an engine: M/G/c."""
+    def wait(self, engines: int, rate_per_s: float, alpha: float, *, arrival_cv2: float) -> Wait:
+        """Return how long prompts wait for an engine: G/G/c."""
         cv2 = float(self.seconds.var() / self.mean_s**2)
-        return Wait.of(engines, rate_per_s, alpha / self.mean_s, cv2)
+        return Wait.of(engines, rate_per_s, alpha / self.mean_s, cv2, arrival_cv2=arrival_cv2)
 
 
 def disaggregated_at(
@@ -93,9 +93,13 @@ def disaggregated_at(
     resident = float((weight * answers.total_tokens).sum() / weight.sum())
     full = decode.iteration_s(float(slots), resident)
     service = float(weight.mean()) * full / cost.alpha_decode
-    wait = prefill.wait(engines[0], rate_per_s, cost.alpha_prefill)
-    decode_wait = Wait.of(
-        engines[1] * slots, rate_per_s, 1 / service, float(weight.var() / weight.mean() ** 2)
+    wait = prefill.wait(engines[0], rate_per_s, cost.alpha_prefill, arrival_cv2=lengths.arrival_cv2)
+    decode_wait = Wait.of(  # what leaves prefill comes as unevenly as it went in
+        engines[1] * slots,
+        rate_per_s,
+        1 / service,
+        float(weight.var() / weight.mean() ** 2),
+        arrival_cv2=lengths.arrival_cv2,
     )
     load = rate_per_s / engines[1] * float(weight.mean())
     per_request = decode.h_s * resident / decode.calibration_context

@@ -66,7 +66,8 @@ def pool_at(
 ) -> PoolSize:
     """Return what a pool of so many engines does at a rate. Raises Infeasible where nothing fits.
 
-    Gaps between arrivals are as uneven as the lengths' ``arrival_cv2`` says. ``busy``: ``profile.busy(lengths)``, where it is known already.
+    Gaps between arrivals are as uneven as the lengths' ``arrival_cv2`` says. ``busy``: ``profile.busy(lengths)``, where
+    it is known already.
     """
     slots = profile.slots_for(lengths, context)
     if slots == 0:

@@ -30,12 +30,13 @@ from replay.pages import (
     linear,
     render,
 )
+from replay.plan.fleet.check.limits import Limit, limits_of
 from replay.plan.fleet.check.pool import Verification
 from replay.plan.fleet.check.steady import Measured
 from replay.plan.fleet.costs import per_year
 from replay.plan.fleet.inputs.profiles import Source
 from replay.plan.fleet.questions import split_headline, splits_of
-from replay.plan.fleet.size import FleetPlan, Limit, PoolPlan, limits_of
+from replay.plan.fleet.size import FleetPlan, PoolPlan
 from replay.plan.fleet.text import NOISE, broken_text, cost_per_hour, error_lines, gpus_text
 from replay.units import shown_time
 from sim.fleet import GpuProfile, Lengths

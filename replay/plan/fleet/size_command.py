@@ -67,8 +67,12 @@ def size(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     ] = True,
     smallest: Annotated[
         bool,
-        typer.Option("--smallest", help="Also look for fewer engines that keep the SLO in simulation."),
-    ] = False,
+        typer.Option(
+            "--smallest/--no-smallest",
+            help="Look for the fewest engines that keep the SLO in simulation. --no-smallest: the formula's number, or "
+            "more.",
+        ),
+    ] = True,
     num_requests: Annotated[
         int, typer.Option(min=1000, max=1_000_000, metavar="N", help="Requests of a simulation, at least.")
     ] = 50_000,
@@ -84,8 +88,9 @@ def size(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 ) -> None:
     """Find the smallest fleet that keeps a TTFT objective, and simulate it.
 
-    Formulas (Erlang C, Kimura) give the number of engines; the token-level engine then serves the same workload, and
-    more engines are added until it keeps the objective. Exit code 1 if none does.
+    Formulas (Erlang C, Kimura) give a number of engines to begin with; the token-level engine then serves the same
+    workload with more or fewer, until the smallest is found that keeps the objective with two seeds, the noise of the
+    simulation included. Exit code 1 if none does.
     """
     from replay.plan.fleet.size import Check, plan_fleet
     from replay.simulation_command import working

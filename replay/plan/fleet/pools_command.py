@@ -11,7 +11,9 @@ import typer
 
 from replay.plan.fleet.inputs import OUTPUT_FRAC
 from replay.plan.fleet.options import (
+    ArrivalOption,
     AvailabilityOption,
+    BurstinessOption,
     CapOption,
     ContextOption,
     FailuresOption,
@@ -23,6 +25,8 @@ from replay.plan.fleet.options import (
     RateOption,
     SloOption,
     WorkloadOption,
+    arrival_notes,
+    arrivals_of,
     asked_of,
     compile_once,
     infeasible,
@@ -156,6 +160,8 @@ def pools(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         int, typer.Option(min=1000, max=1_000_000, metavar="N", help="Requests of a simulation, at least.")
     ] = 20_000,
     measure: MeasureOption = None,
+    arrival: ArrivalOption = None,
+    burstiness: BurstinessOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Of arrivals, lengths and drawn labels.")] = 1,
     report: Annotated[
         Path | None,
@@ -184,7 +190,9 @@ def pools(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     labelled = read_labels(workload, labels, router=chosen)
     up, of_nodes = share_up(availability, failures)
     objective = objective_of(slo, utilization_cap=utilization_cap, availability=up)
-    asked = asked_of(num_requests, measure)
+    arrivals = arrivals_of(arrival, burstiness, lengths)
+    lengths = arrivals.of(lengths)
+    asked = asked_of(num_requests, measure, arrivals)
     costs = None if prices is None else read_prices(prices)
     if chosen == "compress":
         lengths = compressed(specs, lengths, factor=compress)
@@ -208,7 +216,12 @@ def pools(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         )
     left_out = float((pool_of < 0).mean())
     notes = _pools_notes(plan, specs, left_out=left_out, has_labels=labelled is not None)
-    plan = replace(plan, fleet=replace(plan.fleet, notes=(*notes[:1], *of_nodes, *notes[1:])))
+    plan = replace(
+        plan,
+        fleet=replace(
+            plan.fleet, notes=(*notes[:1], *of_nodes, *arrival_notes(arrivals, lengths), *notes[1:])
+        ),
+    )
     _show_pools(plan, lengths, report=report, as_json=as_json)
 
 

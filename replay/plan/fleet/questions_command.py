@@ -9,7 +9,9 @@ import typer
 
 from replay.plan.fleet.inputs import OUTPUT_FRAC
 from replay.plan.fleet.options import (
+    ArrivalOption,
     AvailabilityOption,
+    BurstinessOption,
     CapOption,
     ContextOption,
     FailuresOption,
@@ -21,6 +23,8 @@ from replay.plan.fleet.options import (
     RateOption,
     SloOption,
     WorkloadOption,
+    arrival_notes,
+    arrivals_of,
     asked_of,
     compile_once,
     infeasible,
@@ -175,6 +179,8 @@ def disagg(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         int, typer.Option(min=1000, max=1_000_000, metavar="N", help="Requests of a simulation, at least.")
     ] = 20_000,
     measure: MeasureOption = None,
+    arrival: ArrivalOption = None,
+    burstiness: BurstinessOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Of arrivals and lengths.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
@@ -199,7 +205,9 @@ def disagg(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     up, of_nodes = share_up(availability, failures)
     objective = objective_of(slo, utilization_cap=utilization_cap, availability=up)
     sources = sources_of(profile, lengths, longest, prices=prices)
-    asked = asked_of(num_requests, measure)
+    arrivals = arrivals_of(arrival, burstiness, lengths)
+    lengths = arrivals.of(lengths)
+    asked = asked_of(num_requests, measure, arrivals)
     known = kv_bytes_per_token if kv_bytes_per_token is not None else sources[-1].kv_bytes_per_token
     if verify:
         compile_once()
@@ -217,7 +225,7 @@ def disagg(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             check=Check(asked=asked, seed=seed) if verify else None,
         )
     links = [transfer_note(plan.transfer, assumed=known is None)] if verify else []
-    tell([*notes, *of_nodes, *links, *misfit_notes(sources)])
+    tell([*notes, *of_nodes, *arrival_notes(arrivals, lengths), *links, *misfit_notes(sources)])
     if as_json:
         typer.echo(json.dumps(disagg_document(plan), indent=2, allow_nan=False))
     else:

@@ -11,7 +11,9 @@ import typer
 
 from replay.plan.fleet.inputs import OUTPUT_FRAC
 from replay.plan.fleet.options import (
+    ArrivalOption,
     AvailabilityOption,
+    BurstinessOption,
     CapOption,
     ContextOption,
     FailuresOption,
@@ -23,6 +25,8 @@ from replay.plan.fleet.options import (
     RateOption,
     SloOption,
     WorkloadOption,
+    arrival_notes,
+    arrivals_of,
     asked_of,
     compile_once,
     infeasible,
@@ -77,6 +81,8 @@ def size(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         int, typer.Option(min=1000, max=1_000_000, metavar="N", help="Requests of a simulation, at least.")
     ] = 50_000,
     measure: MeasureOption = None,
+    arrival: ArrivalOption = None,
+    burstiness: BurstinessOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Of arrivals and lengths.")] = 1,
     report: Annotated[
         Path | None,
@@ -101,13 +107,17 @@ def size(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     up, of_nodes = share_up(availability, failures)
     objective = objective_of(slo, utilization_cap=utilization_cap, availability=up)
     sources = sources_of(profile, lengths, longest, prices=prices)
-    asked = asked_of(num_requests, measure)
+    arrivals = arrivals_of(arrival, burstiness, lengths)
+    lengths = arrivals.of(lengths)
+    asked = asked_of(num_requests, measure, arrivals)
     check = Check(smallest=smallest, asked=asked, seed=seed) if verify else None
     if check is not None:
         compile_once()
     with infeasible(), working("sizing and simulating the fleet"):
         plan = plan_fleet(sources, lengths, rate, objective, context=longest, split=split, check=check)
-    plan = replace(plan, notes=(*notes, *of_nodes, *misfit_notes(sources, power=True)))
+    plan = replace(
+        plan, notes=(*notes, *of_nodes, *arrival_notes(arrivals, lengths), *misfit_notes(sources, power=True))
+    )
     _show(plan, as_json=as_json)
     if report is not None:
         from replay.plan.fleet.page import write_page

@@ -54,13 +54,30 @@ class Arrivals:
 class Stream:
     """What comes to some engines: ``rate_per_s`` requests, of these lengths.
 
-    ``share``: of a larger stream with such gaps, from which each request comes here with that chance.
+    ``share``: of the whole fleet's requests, those that have such lengths; the fleet's gaps are of the family. A
+    recording's own rows have their own times. ``part``: of these, each request comes here with that chance.
     """
 
     lengths: Lengths
     rate_per_s: float
     arrivals: Arrivals = Arrivals()
     share: float = 1.0
+    part: float = 1.0
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the gaps are a recording's own."""
+        return self.arrivals.gaps is None
+
+    @property
+    def kept(self) -> float:
+        """The chance with which each request of the stream that is drawn comes here."""
+        return self.part if self.is_recorded else self.share * self.part
+
+    @property
+    def once(self) -> int:
+        """How many requests come here while a recording lasts; 0 where there is none."""
+        return math.ceil(len(self.lengths) * self.part) if self.is_recorded else 0
 
 
 def drawn(stream: Stream, number: int, *, seed: int) -> Requests:
@@ -92,7 +109,7 @@ def drawn_rows(stream: Stream, number: int, *, seed: int) -> tuple[Floats, Ints]
     if stream.arrivals.is_poisson:
         arrival_s = np.cumsum(rng.exponential(1 / stream.rate_per_s, number))
         return arrival_s, rng.integers(0, len(stream.lengths), number)
-    share = stream.share
+    share = stream.kept
     most = number if share == 1 else math.ceil((number + SPARE * math.sqrt(number) + SPARE**2) / share)
     if stream.arrivals.gaps is None:
         unit, rows = _replayed(stream.lengths, most, rng)

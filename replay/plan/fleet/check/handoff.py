@@ -58,8 +58,8 @@ def verify_handoff(
     cells = cells_of(engines)
     in_cell = (engines[0] // cells, engines[1] // cells)
     rate = rate_per_s / cells
-    stream = Stream(lengths=lengths, rate_per_s=rate, arrivals=asked.arrivals, share=1 / cells)
-    requests = drawn(stream, asked.number(rate, stay_s), seed=seed)
+    stream = Stream(lengths=lengths, rate_per_s=rate, arrivals=asked.arrivals, part=1 / cells)
+    requests = drawn(stream, asked.number(rate, stay_s, once=stream.once), seed=seed)
     prefill, decode = sources
     config = ClusterConfig(
         pools=(

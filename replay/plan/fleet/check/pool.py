@@ -98,9 +98,9 @@ def verify(
     in_cell = engines // cells
     rate = rate_per_s * in_cell / engines
     stream = Stream(
-        lengths=lengths, rate_per_s=rate, arrivals=asked.arrivals, share=share * in_cell / engines
+        lengths=lengths, rate_per_s=rate, arrivals=asked.arrivals, share=share, part=in_cell / engines
     )
-    requests = drawn(stream, asked.number(rate, stay), seed=seed)
+    requests = drawn(stream, asked.number(rate, stay, once=stream.once), seed=seed)
     pool = Pool(engine=source.engine, latency=source.latency, instances=in_cell, name="pool")
     done = simulate_cluster(
         ClusterWork(requests=requests), ClusterConfig(pools=(pool,), routing=LeastLoaded(), seed=seed)

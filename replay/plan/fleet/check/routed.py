@@ -71,8 +71,8 @@ def verify_routed(
     cells = cells_of([each.engines for each in pools])
     in_cell = [each.engines // cells for each in pools]
     rate = rate_per_s / cells
-    stream = Stream(lengths=lengths, rate_per_s=rate, arrivals=asked.arrivals, share=1 / cells)
-    arrival_s, rows = drawn_rows(stream, asked.number(rate, stay_s), seed=seed)
+    stream = Stream(lengths=lengths, rate_per_s=rate, arrivals=asked.arrivals, part=1 / cells)
+    arrival_s, rows = drawn_rows(stream, asked.number(rate, stay_s, once=stream.once), seed=seed)
     served, fits = _held(pools, lengths, router)
     served, fits = served.at(rows), fits[rows]
     is_held = fits.any(1)

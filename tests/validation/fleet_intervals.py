@@ -119,8 +119,9 @@ def table(workers: int = 2) -> str:
     for name in FIGURES:
         mine = [each for each in seen if each.figure == name]
         enough = [each for each in mine if each.is_called_enough]
+        held, sure = (np.mean([each.is_held for each in some]) for some in (mine, enough))
         lines.append(
-            f"| {name} | {len(mine)} | {np.mean([each.is_held for each in mine]):.1%} | {len(enough) / len(mine):.0%} | "
-            f"{np.mean([each.is_held for each in enough]):.1%} | {np.median([each.half for each in mine]):.1%} |"
+            f"| {name} | {len(mine)} | {held:.1%} | {len(enough) / len(mine):.0%} | {sure:.1%} | "
+            f"{np.median([each.half for each in mine]):.1%} |"
         )
     return "\n".join(lines)

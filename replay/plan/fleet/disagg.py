@@ -13,7 +13,7 @@ from replay.plan.fleet.check.search import MORE, second
 from replay.plan.fleet.costs import HEAD, cost_cells, cost_text, per_year
 from replay.plan.fleet.inputs.profiles import Source
 from replay.plan.fleet.size import Check
-from replay.plan.fleet.text import NOISE, broken_text, interval_text, mark, verification_document
+from replay.plan.fleet.text import NOISE, broken_text, interval_text, mark, remarks, verification_document
 from replay.units import shown_time
 from sim.cluster.transfer.config import Disaggregation
 from sim.fleet import Lengths, provisioned, provisioned_for, share_enough
@@ -189,7 +189,7 @@ def disagg_lines(plan: DisaggPlan) -> list[str]:
     for each in plan.tried:
         lines += ["", *_tried_lines(each, plan.objective)]
     if plan.tried:
-        lines += ["", *_recommended(plan), NOISE]
+        lines += ["", *_recommended(plan), *remarks("fleet", plan.tried[-1].check.whole), NOISE]
     return lines
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from replay.plan.fleet.check.limits import keeps
 from replay.plan.fleet.check.search import MORE
 from replay.plan.fleet.size import FleetPlan, PoolPlan
 from sim.fleet.energy import HOURS_PER_YEAR
@@ -13,8 +12,7 @@ def headlines(plan: FleetPlan) -> list[str]:
     return [
         _headline(pool, f"{pool.name}: " if len(plan.pools) > 1 else "")
         for pool in plan.pools
-        if plan.together is None
-        and all(each is not None and keeps(each, plan.objective) for each in (pool.verified, pool.second))
+        if plan.together is None and pool.is_met(plan.objective)
     ]
 
 

@@ -62,11 +62,14 @@ class PoolPlan:
         """The simulation that confirms it; None where none was asked for, or the first one broke already."""
         return next((each for each in self.confirmed if each.engines == self.engines), None)
 
+    @property
+    def checks(self) -> tuple[Verification, ...]:
+        """All simulations of the recommended number."""
+        return tuple(each for each in (self.verified, self.second) if each is not None)
+
     def is_met(self, objective: Objective) -> bool | None:
         """Whether the recommended number kept the objective in all its simulations; None: it has none."""
-        if self.verified is None:
-            return None
-        return all(keeps(each, objective) for each in (self.verified, self.second) if each is not None)
+        return all(keeps(each, objective) for each in self.checks) if self.checks else None
 
     @property
     def enough_frac(self) -> float:

@@ -163,15 +163,15 @@ def _differences(plan: FleetPlan) -> list[str]:
             continue
         if plan.together is None:
             said += _changes(pool, plan.objective)
-            said += [] if pool.verified is None else _remarks(pool.name, pool.verified)
+            said += [] if pool.verified is None else remarks(pool.name, pool.verified)
     if plan.together is not None:
-        said += _remarks("all pools", plan.together)
+        said += remarks("all pools", plan.together)
     return said
 
 
 def _changes(pool: PoolPlan, objective: Objective) -> list[str]:
-    if pool.verified is not None and not keeps(pool.verified, objective):
-        last = broken_text(pool.verified, objective)
+    if pool.is_met(objective) is False:
+        last = " and ".join(filter(None, (broken_text(each, objective) for each in pool.checks)))
         return [f"{pool.name}: no number that was tried keeps the SLO in simulation; the last: {last}"]
     first, said = pool.tried[0], []
     if pool.engines > pool.analytic.engines and not keeps(first, objective):
@@ -193,7 +193,7 @@ def broken_text(seen: Verification, objective: Objective) -> str:
     return " and ".join(each.text for each in limits_of(seen, objective) if not each.is_kept)
 
 
-def _remarks(name: str, seen: Verification) -> list[str]:
+def remarks(name: str, seen: Verification) -> list[str]:
     """Return who was not answered, and what a longer run would do better."""
     window, said = seen.window, []
     if seen.failed_frac > MOST_FAILED:

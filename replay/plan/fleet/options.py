@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from replay.plan.fleet.check.draws import Arrivals
     from replay.plan.fleet.check.steady import Asked
     from replay.plan.fleet.inputs.profiles import Source
+    from replay.plan.fleet.size import Check
     from sim.fleet import Lengths
     from sim.fleet.sizing import Objective
     from traces.workload.model import ArrivalProcess
@@ -296,6 +297,16 @@ def compile_once() -> None:
     load_engine()
     with working("compiling the cluster once, up to a minute"):
         compile_cluster()
+
+
+def check_of(*, verify: bool, num_requests: int, seed: int) -> Check | None:
+    """Return how to simulate where that is asked for, everything compiled; None: by formula alone."""
+    if not verify:
+        return None
+    from replay.plan.fleet.size import Check
+
+    compile_once()
+    return Check(asked=asked_of(num_requests, None), seed=seed)
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from replay.plan.fleet.options import (
     arrival_notes,
     arrivals_of,
     asked_of,
+    check_of,
     compile_once,
     infeasible,
     misfit_notes,
@@ -72,13 +73,24 @@ def reserve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     availability: AvailabilityOption = 1.0,
     failures: FailuresOption = None,
     utilization_cap: CapOption = 0.85,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify/--no-verify",
+            help="Simulate every hour, and take the fewest engines that keep the SLO there.",
+        ),
+    ] = False,
+    num_requests: Annotated[
+        int, typer.Option(min=1000, max=1_000_000, metavar="N", help="Requests of a simulation, at least.")
+    ] = 20_000,
+    seed: Annotated[int, typer.Option(min=0, help="Of arrivals and lengths.")] = 1,
     report: Annotated[
         Path | None,
         typer.Option(metavar="FILE.html", help="Also write a page with the day.", show_default=False),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find how many engines to reserve over a day, the others paid by the hour, by formula.
+    """Find how many engines to reserve over a day, the others paid by the hour, by formula or simulated.
 
     The profile's price, or that of --prices, is the reserved one.
     """
@@ -90,12 +102,14 @@ def reserve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         reserve_lines,
         write_reserve_page,
     )
+    from replay.simulation_command import working
 
     lengths, longest, notes = workload_of(workload, context, output_frac)
     up, of_nodes = share_up(availability, failures)
     objective = objective_of(slo, utilization_cap=utilization_cap, availability=up)
     source = sources_of(profile, lengths, longest, prices=prices)[0]
-    with infeasible():
+    check = check_of(verify=verify, num_requests=num_requests, seed=seed)
+    with infeasible(), working("sizing the hours"):
         plan = plan_day(
             source,
             lengths,
@@ -103,6 +117,7 @@ def reserve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             objective,
             context=longest,
             burst_price=burst_price_of(burst_price, source.profile.cost_per_hour),
+            check=check,
         )
     tell([*notes, *of_nodes, *misfit_notes([source])])
     typer.echo(document_text(plan) if as_json else "\n".join(reserve_lines(plan)))

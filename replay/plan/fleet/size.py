@@ -10,7 +10,7 @@ from replay.plan.fleet.check.pool import Verification, verify
 from replay.plan.fleet.check.search import Search, second
 from replay.plan.fleet.check.steady import Asked
 from replay.plan.fleet.inputs.profiles import Source, of_context
-from sim.fleet import Lengths, provisioned, provisioned_for, share_enough
+from sim.fleet import GpuProfile, Lengths, provisioned, provisioned_for, share_enough
 from sim.fleet.energy import HOURS_PER_YEAR, Energy, energy
 from sim.fleet.sizing import UTILIZATION_CAP, Infeasible, Objective, PoolSize, pool_at, size_pool
 
@@ -92,11 +92,22 @@ class PoolPlan:
         return self.provisioned * self.source.profile.cost_per_hour * HOURS_PER_YEAR
 
     @property
+    def power_between_w(self) -> tuple[float, float] | None:
+        """The power with the least and the most idle power that the profile may have; None where that is not asked."""
+        if self.source.idle_between_w is None:
+            return None
+        low, high = (
+            self._energy(replace(self.source.profile, idle_w=each)) for each in self.source.idle_between_w
+        )
+        return low.power_w, high.power_w
+
+    @property
     def energy(self) -> Energy:
         """What it draws by the power curve; zero watts where the profile has none."""
-        return energy(
-            self.source.profile, self.lengths, self.rate_per_s, context=self.context, engines=self.engines
-        )
+        return self._energy(self.source.profile)
+
+    def _energy(self, profile: GpuProfile) -> Energy:
+        return energy(profile, self.lengths, self.rate_per_s, context=self.context, engines=self.engines)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

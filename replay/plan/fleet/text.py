@@ -100,9 +100,16 @@ def _column(pool: PoolPlan, objective: Objective, *, is_judged: bool) -> dict[st
     if pool.second is not None:
         cells[f"TTFT p99, another seed, {MORE} more"] = interval_text(pool.second.ttft_p99)
     if pool.source.profile.nominal_w:
-        cells["power, formula"] = f"{pool.energy.power_w / 1000:,.1f} kW"
+        cells["power, formula"] = power_text(pool.energy.power_w, pool.power_between_w)
         cells["  tokens per joule"] = f"{pool.energy.tokens_per_joule:.3g}"
     return cells
+
+
+def power_text(power_w: float, between_w: tuple[float, float] | None) -> str:
+    """Return a power, and between which it lies where the idle power is not known well."""
+    if between_w is None:
+        return f"{power_w / 1000:,.1f} kW"
+    return f"{power_w / 1000:,.1f} kW ({between_w[0] / 1000:,.2f} to {between_w[1] / 1000:,.2f})"
 
 
 def _spare(pool: PoolPlan) -> dict[str, str]:
@@ -319,6 +326,7 @@ def _pool(pool: PoolPlan, objective: Objective) -> dict[str, object]:
         },
         "cost_per_year": pool.cost_per_year or None,
         "power_w": pool.energy.power_w or None,
+        "power_between_w": pool.power_between_w,
         "known_error": None if pool.source.error is None else pool.source.error.document(),
         "broken_by_formula": [
             each.name

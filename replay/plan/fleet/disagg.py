@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from replay.plan.fleet.check.handoff import HandoffCheck, verify_handoff
 from replay.plan.fleet.check.limits import keeps
 from replay.plan.fleet.check.pool import stay_s
-from replay.plan.fleet.check.search import MORE, second
+from replay.plan.fleet.check.search import FINE, MORE, second
 from replay.plan.fleet.costs import HEAD, cost_cells, cost_text, per_year
 from replay.plan.fleet.inputs.profiles import Source
 from replay.plan.fleet.size import Check
@@ -120,17 +120,21 @@ def plan_disagg(
         )
         return Tried(analytic=analytic, check=found, run=run)
 
-    search = _Search(tried_at=tried_at, objective=objective)
+    search = _Search(tried_at=tried_at, objective=objective, is_smallest=check.smallest)
     best = search.found((fleets[0].prefill, fleets[0].decode))
     return replace(plan, tried=tuple(search.runs.values()), best=best)
 
 
 @dataclass(slots=True, kw_only=True)
 class _Search:
-    """A search over (prefill, decode) engines; ``runs``: by them and which run, in the order they were simulated."""
+    """A search over (prefill, decode) engines; ``runs``: by them and which run, in the order they were simulated.
+
+    ``is_smallest``: fewer than where it begins are looked for, too.
+    """
 
     tried_at: Callable[[tuple[int, int], int], Tried]
     objective: Objective
+    is_smallest: bool = True
     runs: dict[tuple[tuple[int, int], int], Tried] = field(default_factory=dict)
 
     def keeps(self, engines: tuple[int, int], run: int = 0) -> bool:
@@ -140,9 +144,10 @@ class _Search:
         return keeps(self.runs[engines, run].check.whole, self.objective)
 
     def found(self, first: tuple[int, int]) -> tuple[int, int] | None:
-        """Return engines from ``first`` upwards that keep the objective with two seeds, and no fewer of either pool.
+        """Return engines that keep the objective in both runs; one fewer of either pool does not. None: none kept it.
 
-        Both pools grow until it is kept; then each by itself is made as small as that leaves it. None: none kept it.
+        Both pools grow from ``first`` until the first run keeps it; then each by itself is made as small as that
+        leaves it. Where the second run breaks there, one pool grows, else the other, else both.
         """
         growth, stride, engines = 1.0, STRIDE, first
         while not self.keeps(engines):
@@ -150,14 +155,17 @@ class _Search:
                 return None
             growth, stride = growth + stride, 2 * stride
             engines = (math.ceil(first[0] * growth), math.ceil(first[1] * growth))
-        prefill = self._fewest(first[0], engines[0], lambda number: (number, engines[1]))
-        decode = self._fewest(first[1], engines[1], lambda number: (prefill, number))
+        least = (1, 1) if self.is_smallest else first
+        prefill = self._fewest(least[0], engines[0], lambda number: (number, engines[1]))
+        decode = self._fewest(least[1], engines[1], lambda number: (prefill, number))
         best = (prefill, decode)
-        while not (self.keeps(best) and self.keeps(best, 1)):
-            if len(self.runs) >= 3 * MOST_TRIES:
-                return None
-            best = (best[0] + 1, best[1] + 1)
-        return best
+        while len(self.runs) < 3 * MOST_TRIES:
+            more = [each + max(1, each // FINE) for each in best]
+            for engines in (best, (best[0], more[1]), (more[0], best[1])):
+                if self.keeps(engines) and self.keeps(engines, 1):
+                    return engines
+            best = (more[0], more[1])
+        return None
 
     def _fewest(self, low: int, high: int, engines: Callable[[int], tuple[int, int]]) -> int:
         """Return the smallest number from ``low`` to ``high`` that keeps it; ``high`` does."""
@@ -186,11 +194,24 @@ def disagg_lines(plan: DisaggPlan) -> list[str]:
         head,
         *rows,
     ]
-    for each in plan.tried:
+    shown = [each for each in plan.tried if (each.analytic.prefill, each.analytic.decode) == plan.best]
+    for each in shown or plan.tried[-1:]:
         lines += ["", *_tried_lines(each, plan.objective)]
     if plan.tried:
+        lines += ["", *(_tried_line(each, plan.objective) for each in plan.tried if each not in shown)]
         lines += ["", *_recommended(plan), *remarks("fleet", plan.tried[-1].check.whole), NOISE]
     return lines
+
+
+def _tried_line(tried: Tried, objective: Objective) -> str:
+    """Return a number of engines that is not recommended, and what it had in simulation."""
+    whole = tried.check.whole
+    return f"{_name(tried)} {mark(keeps(whole, objective))} TTFT p99 {interval_text(whole.ttft_p99)}"
+
+
+def _name(tried: Tried) -> str:
+    again = f", another seed at {MORE} more load" if tried.run else ""
+    return f"{tried.analytic.prefill} prefill + {tried.analytic.decode} decode{again}"
 
 
 def _tried_lines(tried: Tried, objective: Objective) -> list[str]:
@@ -209,9 +230,8 @@ def _tried_lines(tried: Tried, objective: Objective) -> list[str]:
         ("until the first token, mean", "-", interval_text(seen.until_token)),
     ]
     window = whole.window
-    again = f", another seed at {MORE} more load" if tried.run else ""
     return [
-        f"{formula.prefill} prefill + {formula.decode} decode{again} {mark(keeps(whole, objective))}",
+        f"{_name(tried)} {mark(keeps(whole, objective))}",
         f"{'':<36}{'formula':>12}{'simulated':>24}",
         *(f"{name:<36}{by_formula:>12}{simulated:>24}" for name, by_formula, simulated in rows),
         f"{whole.num_requests:,} requests simulated, measured from {window.begins_s:,.0f} to {window.ends_s:,.0f} of "
@@ -227,8 +247,9 @@ def _recommended(plan: DisaggPlan) -> list[str]:
     up, more = plan.objective.availability, ""
     counts = [provisioned(number, up) for number in (last.prefill, last.decode)]
     if (first.prefill, first.decode) != plan.best:
-        told = broken_text(plan.tried[0].check.whole, plan.objective) or "too few with another seed"
-        more = f", where {first.prefill:,} + {first.decode:,} keep it by formula ({told} there in simulation)"
+        told = broken_text(plan.tried[0].check.whole, plan.objective)
+        more = f", where the formula asks for {first.prefill:,} + {first.decode:,}"
+        more += f" ({told} there in simulation)" if told else ""
     return [
         f"recommended {last.prefill:,} prefill + {last.decode:,} decode engines{more}",
         *([] if up == 1 else [_spare_text(last, counts, up)]),

@@ -85,7 +85,11 @@ CapOption = Annotated[
 AvailabilityOption = Annotated[
     float,
     typer.Option(
-        min=0.01, max=1.0, metavar="A", help="Share of the nodes that are up: more are provisioned."
+        min=0.01,
+        max=1.0,
+        metavar="A",
+        help="Share of the nodes that are up: so many more are provisioned as are enough on average, and it is told "
+        "how often they are, and how many it takes for 99 % of the time.",
     ),
 ]
 FailuresOption = Annotated[

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from replay.plan.fleet.inputs import OUTPUT_FRAC
-from replay.plan.fleet.options import (
+from replay.plan.fleet.commands.options import (
     ArrivalOption,
     AvailabilityOption,
     BurstinessOption,
@@ -37,6 +36,7 @@ from replay.plan.fleet.options import (
     tell,
     workload_of,
 )
+from replay.plan.fleet.inputs import OUTPUT_FRAC
 from replay.twin.own.own_code import with_code_option
 from traces.strict.escape import terminal
 

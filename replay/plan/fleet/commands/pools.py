@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replay.plan.fleet.inputs import OUTPUT_FRAC
-from replay.plan.fleet.options import (
+from replay.plan.fleet.commands.options import (
     ArrivalOption,
     AvailabilityOption,
     BurstinessOption,
@@ -38,6 +37,7 @@ from replay.plan.fleet.options import (
     tell,
     workload_of,
 )
+from replay.plan.fleet.inputs import OUTPUT_FRAC
 from replay.twin.own.own_code import with_code_option
 from traces.strict.escape import terminal
 
@@ -191,9 +191,9 @@ def pools(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     Verified with the token-level engine: pool by pool where the router does not look at load (length, compress, random,
     model, semantic), all pools together for spillover and least-loaded. Exit code 1 if the SLO is not kept.
     """
+    from replay.plan.fleet.commands.options import source_of
     from replay.plan.fleet.inputs.pools import assigned, read_labels, read_pools, router_of
     from replay.plan.fleet.inputs.workload import fitting_context, read_lengths
-    from replay.plan.fleet.options import source_of
     from replay.plan.fleet.pools import Asking, compressed, plan_pools
     from replay.plan.fleet.size import Check
     from replay.plan.prices import read_prices

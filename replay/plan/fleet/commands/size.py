@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replay.plan.fleet.inputs import OUTPUT_FRAC
-from replay.plan.fleet.options import (
+from replay.plan.fleet.commands.options import (
     ArrivalOption,
     AvailabilityOption,
     BurstinessOption,
@@ -36,6 +35,7 @@ from replay.plan.fleet.options import (
     sources_of,
     workload_of,
 )
+from replay.plan.fleet.inputs import OUTPUT_FRAC
 from replay.twin.own.own_code import with_code_option
 from traces.strict.escape import terminal
 

@@ -11,18 +11,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from replay.plan.fleet.check.handoff import verify_handoff
 from replay.plan.fleet.check.limits import keeps
 from replay.plan.fleet.check.pool import verify
 from replay.plan.fleet.check.search import second
 from replay.plan.fleet.check.steady import Asked
+from replay.plan.fleet.disagg import KV_BYTES_70B, plan_disagg
 from replay.plan.fleet.inputs.pools import PoolSpec, assigned
 from replay.plan.fleet.inputs.profiles import Source, from_profile, shipped_profiles
 from replay.plan.fleet.inputs.workload import fitting_context
 from replay.plan.fleet.pools import Asking, plan_pools
 from replay.plan.fleet.questions import splits_of
 from replay.plan.fleet.size import Check, of_context, plan_pool
+from sim.cluster.transfer.config import Disaggregation
 from sim.fleet import Lengths
-from sim.fleet.disaggregated import disaggregated_at, keeps_by_formula, sweep_disaggregated
+from sim.fleet.disaggregated import Transfer, disaggregated_at, keeps_by_formula, sweep_disaggregated
 from sim.fleet.reserved import cheapest_reserved, cost_with
 from sim.fleet.sizing import Infeasible, Objective, broken, pool_at, size_pool
 from sim.fleet.split import sweep_thresholds
@@ -194,6 +197,42 @@ def disagg(number: int) -> Answer:
     return Answer(found=found.cost_per_hour, best=best, tried=tried)
 
 
+def disagg_simulated(number: int) -> Answer:
+    """``fleet disagg``: both simulations of every pair of engines that costs no more than the one found."""
+    rng = np.random.default_rng(600 + number)
+    lengths, source = _lengths(rng), _source(rng)
+    decode = pool_at(source.profile, lengths, 1.0, context=CONTEXT, engines=1)
+    rate = float(rng.uniform(1.5, 4)) * decode.throughput
+    links = Disaggregation(kv_bandwidth_gbps=float(rng.uniform(25, 100)), kv_bytes_per_token=KV_BYTES_70B)
+    objective = Objective(ttft_p99_s=float(rng.uniform(1, 3)))
+    check = Check(asked=Asked(num_requests=5000), seed=number)
+    plan = plan_disagg(
+        (source, source),
+        lengths,
+        rate,
+        objective,
+        context=CONTEXT,
+        by_formula=Transfer(),
+        transfer=links,
+        check=check,
+    )
+    if plan.best is None:
+        raise Infeasible("no number that was tried keeps the objective")
+    stay = plan.tried[0].check.whole.window.stay_s
+
+    def is_kept(pair: tuple[int, int], run: int) -> bool:
+        load, seed, asked = second(rate, check.seed, check.asked, run=run)
+        seen = verify_handoff(
+            (source, source), lengths, load, engines=pair, transfer=links, stay_s=stay, seed=seed, asked=asked
+        )
+        return keeps(seen.whole, objective)
+
+    total = sum(plan.best)
+    pairs = [(p, each - p) for each in range(2, total + 1) for p in range(1, each)]
+    best = next(pair for pair in pairs if is_kept(pair, 0) and is_kept(pair, 1))
+    return Answer(found=total, best=sum(best), tried=pairs.index(best) + 1)
+
+
 def reserve(number: int) -> Answer:
     """``fleet reserve``: every number of reserved engines from none to the day's most."""
     rng = np.random.default_rng(500 + number)
@@ -208,7 +247,8 @@ OPTIMISERS: Mapping[str, Callable[[int], Answer]] = {
     "size, simulated": simulated,
     "pools": pools,
     "split": split,
-    "disagg": disagg,
+    "disagg, by formula": disagg,
+    "disagg, simulated": disagg_simulated,
     "reserve": reserve,
 }
 

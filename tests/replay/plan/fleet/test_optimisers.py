@@ -7,7 +7,7 @@ import pytest
 from tests.validation.optimisers_fleet import OPTIMISERS
 
 
-@pytest.mark.parametrize("name", ["size, by formula", "pools", "split", "disagg", "reserve"])
+@pytest.mark.parametrize("name", ["size, by formula", "pools", "split", "disagg, by formula", "reserve"])
 @pytest.mark.parametrize("number", [0, 1])
 def test_nothing_that_brute_force_tries_is_better(name: str, number: int) -> None:
     found = OPTIMISERS[name](number)

@@ -120,13 +120,13 @@ def plan_disagg(
         )
         return Tried(analytic=analytic, check=found, run=run)
 
-    search = _Search(tried_at=tried_at, objective=objective, is_smallest=check.smallest)
+    search = PairSearch(tried_at=tried_at, objective=objective, is_smallest=check.smallest)
     best = search.found((fleets[0].prefill, fleets[0].decode))
     return replace(plan, tried=tuple(search.runs.values()), best=best)
 
 
 @dataclass(slots=True, kw_only=True)
-class _Search:
+class PairSearch:
     """A search over (prefill, decode) engines; ``runs``: by them and which run, in the order they were simulated.
 
     ``is_smallest``: fewer than where it begins are looked for, too.

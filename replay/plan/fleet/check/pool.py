@@ -175,7 +175,7 @@ def measured_of(
     there = np.clip(np.minimum(left, ends) - np.maximum(out.scheduled_us / 1e6, begins), 0, None)[is_ok]
     active = float(there.sum()) / span / max(engines, 1)
     batches = window.num_batches
-    taken = _taken(arrival[counted], out.scheduled_us[is_ok] / 1e6, left[is_ok])
+    taken = taken_at(arrival[counted], out.scheduled_us[is_ok] / 1e6, left[is_ok])
     return Verification(
         engines=engines,
         cells=1,
@@ -191,8 +191,8 @@ def measured_of(
         active=active,
         rate_per_s=float(inside.sum()) / span,
         cpu_s=done.engine_cpu_s,
-        room=_room(taken, slots),
-        full_spells=_spells(arrival[counted][taken >= slots], window.stay_s),
+        room=room_of(taken, slots),
+        full_spells=spells_of(arrival[counted][taken >= slots], apart_s=window.stay_s),
     )
 
 
@@ -204,19 +204,19 @@ def _p99(values: Floats) -> float:
     return float(np.percentile(values, 99))
 
 
-def _taken(when: Floats, begins: Floats, ends: Floats) -> NDArray[np.int64]:
+def taken_at(when: Floats, begins: Floats, ends: Floats) -> NDArray[np.int64]:
     """Return how many requests run at each time, by when they begin and end."""
     begun = np.searchsorted(np.sort(begins), when, side="left")
     return np.asarray(begun - np.searchsorted(np.sort(ends), when, side="right"), np.int64)
 
 
-def _room(taken: NDArray[np.int64], slots: float) -> float:
+def room_of(taken: NDArray[np.int64], slots: float) -> float:
     """Return the free slots on average, in standard deviations of those taken."""
     if math.isinf(slots) or len(taken) == 0:
         return math.inf
     return (slots - float(taken.mean())) / max(float(taken.std()), 1e-9)
 
 
-def _spells(when: Floats, apart_s: float) -> int:
+def spells_of(when: Floats, *, apart_s: float) -> int:
     """Return how many groups of times there are, ``apart_s`` or more between them. ``when``: ascending."""
     return int((np.diff(when) > apart_s).sum()) + 1 if len(when) else 0

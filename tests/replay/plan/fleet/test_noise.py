@@ -15,13 +15,13 @@ import replay.plan.fleet.size
 import vtwin
 from replay.plan.fleet.check.draws import Arrivals, Stream, drawn_rows
 from replay.plan.fleet.check.limits import keeps, limits_of
-from replay.plan.fleet.check.pool import Verification, verify
+from replay.plan.fleet.check.pool import Verification, room_of, spells_of, taken_at, verify
 from replay.plan.fleet.check.search import Search
 from replay.plan.fleet.check.steady import MOST_REQUESTS, STAYS_A_BATCH, Asked, Measured, students_t
 from replay.plan.fleet.inputs.profiles import from_profile, shipped_profiles
 from replay.plan.fleet.size import Check, plan_pool
 from sim.fleet import Lengths
-from sim.fleet.sizing import Objective
+from sim.fleet.sizing import Objective, pool_at
 from traces.workload.model import Arrival
 
 LENGTHS = Lengths(input_tokens=np.array([200.0, 400.0]), output_tokens=np.array([20.0, 40.0]))
@@ -212,3 +212,47 @@ def test_the_second_run_has_its_own_seed_a_fiftieth_more_load_and_three_times_th
     assert second[1] == pytest.approx(20.4)
     assert second[2] == 3.0
     assert second[3] != 1
+
+
+# -- near saturation -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("room", "full_spells", "is_enough"),
+    [(4.0, 0, True), (3.9, 29, False), (3.9, 30, True), (-1.0, 1, False)],
+)
+def test_a_nearly_full_fleet_must_be_seen_full_often(
+    seen: Verification, room: float, full_spells: int, is_enough: bool
+) -> None:
+    window = Asked(num_requests=1).window(2000.0, 44.6)
+    known = Measured(value=1.0, low=0.99, high=1.01)
+    run = replace(seen, window=window, ttft_p99=known, room=room, full_spells=full_spells)
+    assert run.is_long_enough is is_enough
+
+
+def test_room_and_full_spells_are_those_of_the_requests_that_run() -> None:
+    """Two slots: 1 runs from 0 to 10, 2 from 2 to 4 and another from 8 to 10; looked at every second."""
+    begins, ends = np.array([0.0, 2.0, 8.0]), np.array([10.0, 4.0, 10.0])
+    when = np.arange(1.0, 10.0)
+    taken = taken_at(when, begins, ends)
+    assert taken.tolist() == [1, 1, 2, 1, 1, 1, 1, 1, 2]
+    assert room_of(taken, 2) == pytest.approx((2 - taken.mean()) / taken.std())
+    assert [spells_of(when[taken >= 2], apart_s=apart) for apart in (5.0, 7.0)] == [2, 1]
+    assert spells_of(np.array([]), apart_s=1.0) == 0
+
+
+def test_a_fleet_at_all_of_its_slots_is_not_called_known() -> None:
+    """Its TTFT p99 comes from a few spells: two runs of a million requests differ by more than such a run tells."""
+    lengths = Lengths(input_tokens=np.array([100.0, 900.0]), output_tokens=np.array([50.0, 250.0]))
+    size = pool_at(A100.profile, lengths, 1.0, context=2048, engines=1)
+    run = verify(
+        A100,
+        lengths,
+        1.18 * size.throughput,
+        engines=1,
+        service_s=size.service_s,
+        seed=1,
+        asked=Asked(num_requests=5000),
+    )
+    assert run.room < 4
+    assert not run.is_long_enough

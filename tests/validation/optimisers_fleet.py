@@ -13,8 +13,8 @@ import numpy as np
 
 from replay.plan.fleet.check.handoff import verify_handoff
 from replay.plan.fleet.check.limits import keeps
-from replay.plan.fleet.check.pool import verify
-from replay.plan.fleet.check.search import second
+from replay.plan.fleet.check.pool import stay_s, verify
+from replay.plan.fleet.check.search import terms
 from replay.plan.fleet.check.steady import Asked
 from replay.plan.fleet.disagg import KV_BYTES_70B, plan_disagg
 from replay.plan.fleet.inputs.pools import PoolSpec, assigned
@@ -89,8 +89,9 @@ def simulated(number: int) -> Answer:
     plan = plan_pool(source, lengths, rate, objective, context=CONTEXT, check=check)
 
     def is_kept(engines: int, run: int) -> bool:
-        load, seed, asked = second(rate, check.seed, check.asked, run=run)
         service = plan.analytic.service_s
+        stay = stay_s(lengths, service)
+        load, seed, asked = terms(rate, check.seed, check.asked, run=run, stay_s=stay)
         seen = verify(source, lengths, load, engines=engines, service_s=service, seed=seed, asked=asked)
         return keeps(seen, objective)
 
@@ -221,7 +222,7 @@ def disagg_simulated(number: int) -> Answer:
     stay = plan.tried[0].check.whole.window.stay_s
 
     def is_kept(pair: tuple[int, int], run: int) -> bool:
-        load, seed, asked = second(rate, check.seed, check.asked, run=run)
+        load, seed, asked = terms(rate, check.seed, check.asked, run=run, stay_s=stay)
         seen = verify_handoff(
             (source, source), lengths, load, engines=pair, transfer=links, stay_s=stay, seed=seed, asked=asked
         )

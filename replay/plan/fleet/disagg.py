@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from replay.plan.fleet.check.handoff import HandoffCheck, verify_handoff
 from replay.plan.fleet.check.limits import keeps
 from replay.plan.fleet.check.pool import stay_s
-from replay.plan.fleet.check.search import FINE, MORE, second
+from replay.plan.fleet.check.search import FINE, MORE, terms
 from replay.plan.fleet.costs import HEAD, cost_cells, cost_text, per_year
 from replay.plan.fleet.inputs.profiles import Source
 from replay.plan.fleet.size import Check
@@ -103,15 +103,17 @@ def plan_disagg(
         return plan
     service = pool_at(profiles[1], lengths, rate_per_s, context=context, engines=fleets[0].decode).service_s
 
+    stay = stay_s(lengths, service)
+
     def tried_at(engines: tuple[int, int], run: int) -> Tried:
-        rate, seed, asked = second(rate_per_s, check.seed, check.asked, run=run)
+        rate, seed, asked = terms(rate_per_s, check.seed, check.asked, run=run, stay_s=stay)
         found = verify_handoff(
             sources,
             lengths,
             rate,
             engines=engines,
             transfer=transfer,
-            stay_s=stay_s(lengths, service),
+            stay_s=stay,
             seed=seed,
             asked=asked,
         )

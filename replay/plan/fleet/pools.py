@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from replay.plan.fleet.check.limits import keeps
 from replay.plan.fleet.check.pool import stay_s
 from replay.plan.fleet.check.routed import EnginePool, RoutedCheck, verify_routed
-from replay.plan.fleet.check.search import second
+from replay.plan.fleet.check.search import terms
 from replay.plan.fleet.inputs.failures import availability_with
 from replay.plan.fleet.inputs.pools import BY_LABEL, Ints, PoolRouter, PoolSpec
 from replay.plan.fleet.inputs.profiles import Source
@@ -169,8 +169,9 @@ def _together(
     """Simulate all pools behind the router, each so many times as large as its formula says."""
     assert asking.check is not None  # noqa: S101 - else nothing is simulated
     engines = tuple(math.ceil(plan.analytic.engines * growth - 1e-9) for plan in plans)
-    rate, seed, asked = second(
-        sum(plan.rate_per_s for plan in plans), asking.check.seed, asking.check.asked, run=run
+    stay = max(stay_s(plan.lengths, plan.analytic.service_s) for plan in plans)
+    rate, seed, asked = terms(
+        sum(plan.rate_per_s for plan in plans), asking.check.seed, asking.check.asked, run=run, stay_s=stay
     )
     order = sorted(range(len(plans)), key=lambda i: plans[i].context)
     found = verify_routed(
@@ -187,7 +188,7 @@ def _together(
         Router(name=cast("RouterName", router), spill_per_gpu=asking.spill_per_engine),
         lengths,
         rate,
-        stay_s=max(stay_s(plan.lengths, plan.analytic.service_s) for plan in plans),
+        stay_s=stay,
         seed=seed,
         asked=asked,
     )

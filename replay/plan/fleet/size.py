@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from replay.plan.fleet.check.limits import keeps
-from replay.plan.fleet.check.pool import Verification, verify
-from replay.plan.fleet.check.search import Search, second
+from replay.plan.fleet.check.pool import Verification, stay_s, verify
+from replay.plan.fleet.check.search import GLANCE_FROM, Search, terms
 from replay.plan.fleet.check.steady import Asked
 from replay.plan.fleet.inputs.profiles import Source, of_context
 from sim.fleet import GpuProfile, Lengths, provisioned, provisioned_for, share_enough
@@ -180,7 +180,7 @@ def plan_pool(
         engines=engines,
         provisioned=provisioned(engines, objective.availability),
         availability=objective.availability,
-        tried=tuple(found for (_, run), found in runs.items() if run == 0),
+        tried=() if search is None else search.tried,
         confirmed=tuple(found for (_, run), found in runs.items() if run == 1),
         cap=objective.utilization_cap,
         uncapped=uncapped,
@@ -199,14 +199,19 @@ def _search(
     share: float,
 ) -> Search:
     """Return a search over engines of a pool; its second run has its own seed, more load and more requests."""
+    stay = stay_s(lengths, service_s)
 
     def tried_at(engines: int, run: int) -> Verification:
-        rate, seed, asked = second(rate_per_s, check.seed, check.asked, run=run)
+        rate, seed, asked = terms(rate_per_s, check.seed, check.asked, run=run, stay_s=stay)
         return verify(
             source, lengths, rate, engines=engines, service_s=service_s, seed=seed, asked=asked, share=share
         )
 
-    return Search(tried_at=tried_at, objective=objective)
+    return Search(
+        tried_at=tried_at,
+        objective=objective,
+        has_glances=check.asked.ends_s is None and check.asked.number(rate_per_s, stay) >= GLANCE_FROM,
+    )
 
 
 def check_length(source: Source, lengths: Lengths) -> None:

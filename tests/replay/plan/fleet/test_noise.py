@@ -100,6 +100,23 @@ def test_the_smallest_number_is_found_from_anywhere_and_a_second_seed_decides(
         assert {(found, 0), (found, 1)} <= set(search.runs)
 
 
+@pytest.mark.parametrize("least", [5, 13, 20])
+def test_a_glance_spares_the_long_runs_of_numbers_that_are_clear(seen: Verification, least: int) -> None:
+    """TTFT p99 falls with the engines; a glance is as noisy as it is short, and only what is near the limit runs on."""
+
+    def tried_at(engines: int, run: int) -> Verification:
+        half = 0.1 if run == -1 else 0.01
+        return replace(
+            with_ttft(seen, 0.45 * least / engines + (2.0 if engines < least else 0), half), engines=engines
+        )
+
+    search = Search(tried_at=tried_at, objective=OBJECTIVE, has_glances=True)
+    assert search.found(30, guess=25) == least
+    full = {engines for engines, run in search.runs if run == 0}
+    assert full <= set(range(least, 2 * least))
+    assert {each.engines for each in search.tried} == {engines for engines, _ in search.runs}
+
+
 def test_without_smallest_no_fewer_than_the_formulas_are_tried(seen: Verification) -> None:
     found, search = searched(seen, (5, 5), first=25, guess=None)
     assert (found, set(search.runs)) == (25, {(25, 0), (25, 1)})

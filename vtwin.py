@@ -455,8 +455,8 @@ def validate(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 def _served_at_most(twin: Path, like: Path) -> str:
     """Return the line that says what a twin serves at most of requests like a trace's, and how to ask for an SLO."""
     from replay import load_config
-    from replay.plan.capacity import ceiling_of
     from replay.plan.evaluation import Evaluator
+    from replay.plan.highest import ceiling_of
     from replay.plan.load import load_of
     from traces.workload import trace_from_options
     from traces.workload.options import WorkloadOptions

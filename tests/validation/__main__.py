@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from tests.validation import (
+    capacity_coverage,
     clusters,
     cpu,
     fleet,
@@ -44,6 +45,7 @@ def main() -> None:
             "fleet",
             "fleet-sizes",
             "verdicts",
+            "capacity",
         ),
     )
     options = parser.parse_args()
@@ -63,6 +65,7 @@ def main() -> None:
             "clusters": lambda: clusters.table(options.data, Path(work)),
             "profiled": lambda: silicon_profiled.table(options.data),
             "verdicts": verdicts.table,
+            "capacity": lambda: capacity_coverage.table(Path(work)),
         }
         for name, make in tables.items():
             if options.only in (None, name):

@@ -14,9 +14,10 @@ import numpy as np
 from replay.model.gpus import Gpu
 from replay.model.hf_config import read_model_config
 from replay.model.shape import ModelShape
-from replay.plan.capacity import Capacity, ceiling_of, find_capacity
+from replay.plan.capacity import Capacity, find_capacity
 from replay.plan.evaluation import Evaluator
 from replay.plan.gpus.known_errors import KnownError, known_error
+from replay.plan.highest import ceiling_of
 from replay.plan.load import load_of
 from replay.twin.config import TwinConfig, load_config
 from sim.config import UNBOUNDED

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import vtwin
-from replay.plan.capacity import Capacity, bisect, find_capacity, short_run_note
+from replay.plan.capacity import Capacity, find_capacity, short_run_note
 from replay.plan.evaluation import Evaluator
+from replay.plan.highest import bisect
 from replay.plan.load import load_of
 from replay.twin.config import TwinConfig, load_config
 from sim import Status, simulate

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import vtwin
-from replay.plan.capacity import TOLERANCE, find_capacity, short_run_note
+from replay.plan.capacity import find_capacity, short_run_note
 from replay.plan.capacity_text import facts_of
+from replay.plan.highest import TOLERANCE
 from replay.plan.tune.candidates import candidates_of
 from replay.plan.tune.flags import flags_of
 from replay.plan.tune.live import at_rate

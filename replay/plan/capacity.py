@@ -221,9 +221,10 @@ def short_run_note(found: Capacity, num_requests: int) -> str | None:
     """Return the warning that a run is too short for queues to grow, None where it lasts long enough."""
     if not found.is_too_short:
         return None
+    limit = "" if num_requests < MOST_DRAWN else ", more than a search takes by itself"
     return (
         f"{num_requests:,} requests are too few: the run ends before queues have grown, and the capacity comes out too "
-        f"high. --num-requests {found.requests_to_last} is better"
+        f"high. --num-requests {found.requests_to_last} is better{limit}"
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from replay.plan.capacity import Capacity, Drawing, find_capacity, short_run_note
-from replay.plan.capacity_text import column, document, lines
+from replay.plan.capacity_text import column, document, lines, step_scatter
 from replay.plan.draws import length_span, lengths_text
 from replay.plan.side_by_side import mark_unanswered, side_by_side, unanswered_facts, unanswered_lines
 from replay.plan.variants import Variant
@@ -54,7 +54,7 @@ def show_one(
             report,
             found,
             limits,
-            engine=twin.engine,
+            twin=twin,
             num_requests=num_requests,
             lengths=lengths,
             notes=warnings,
@@ -62,13 +62,18 @@ def show_one(
         typer.echo(terminal(f"wrote {report}"), err=True)
     if as_json:
         told = document(
-            found, limits, num_requests=num_requests, tool_version=tool_version(), warnings=warnings
+            found,
+            limits,
+            num_requests=num_requests,
+            scatter=step_scatter(twin),
+            tool_version=tool_version(),
+            warnings=warnings,
         )
         told["unanswered"] = twin.unanswered_document
         typer.echo(json.dumps(told, indent=2, allow_nan=False))
     else:
         shown = unanswered_facts(twin.unanswered_keys)
-        shown += lines(found, limits, engine=twin.engine, num_requests=num_requests, lengths=lengths)
+        shown += lines(found, limits, twin=twin, num_requests=num_requests, lengths=lengths)
         typer.echo("\n".join(map(terminal, shown)))
     return found.rate_per_s is not None
 
@@ -101,6 +106,7 @@ def show_several(
             found,
             limits,
             num_requests=found.num_requests,
+            scatter=step_scatter(variant.twin),
             tool_version=tool_version(),
             warnings=[*variant.twin.notes, *notes],
         )

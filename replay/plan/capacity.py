@@ -121,17 +121,18 @@ def find_capacity(
     *,
     drawing: Drawing | None = None,
     seeds: int = 1,
+    least: int = NUM_MEASURED,
     with_binding: bool = True,
     with_curve: bool = True,
 ) -> Capacity:
     """Return the capacity of a twin for a workload, given as several draws of it, or as one recorded load.
 
-    ``drawing``: draws it with ``seeds`` seeds and as many requests as it takes; None: the given ones are all there are.
-    Raises ConfigError where the workload has no times to scale.
+    ``drawing``: draws it with ``seeds`` seeds and as many requests as it takes, ``least`` together; None: the given
+    ones are all there are. Raises ConfigError where the workload has no times to scale.
     """
     pilot = searched(traces[0], twin, limits, drawing=drawing, is_all=drawing is None and len(traces) == 1)
     if drawing is not None:
-        traces = drawing(num_drawn(pilot.asks, seeds=seeds), seeds)
+        traces = drawing(num_drawn(pilot.asks, seeds=seeds, least=least), seeds)
     evaluator, found = pilot.evaluator, pilot.found
     if drawing is not None or len(traces) > 1:
         evaluator = Evaluator(loads=[load_of(trace, twin) for trace in traces], limits=limits)
@@ -221,11 +222,11 @@ def short_run_note(found: Capacity, num_requests: int) -> str | None:
     """Return the warning that a run is too short for queues to grow, None where it lasts long enough."""
     if not found.is_too_short:
         return None
+    why = "the run ends before queues have grown, and the capacity comes out too high"
+    if found.rate_per_s is None:
+        why = "the run ends before it could tell whether the server keeps up"
     limit = "" if num_requests < MOST_DRAWN else ", more than a search takes by itself"
-    return (
-        f"{num_requests:,} requests are too few: the run ends before queues have grown, and the capacity comes out too "
-        f"high. --num-requests {found.requests_to_last} is better{limit}"
-    )
+    return f"{num_requests:,} requests are too few: {why}. --num-requests {found.requests_to_last} is better{limit}"
 
 
 def reach_of(logarithms: NDArray[np.float64]) -> float:

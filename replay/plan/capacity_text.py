@@ -147,7 +147,7 @@ def column(found: Capacity, limits: Sequence[RunLimit]) -> dict[str, str]:
 def _answer(found: Capacity) -> str:
     """Return the rate with its interval, which knows chance, and not that runs were too short for queues to grow."""
     if found.rate_per_s is None:
-        return "none: no rate meets the limits"
+        return "not found: the runs are too short" if found.is_too_short else "none: no rate meets the limits"
     sure = "" if found.low is None else f" ({found.low:.3g} to {found.high:.3g})"
     too_high = ", too high: the runs are too short" if found.is_too_short else ""
     return f"{_per_s(found.rate_per_s)}{sure}{too_high}"

@@ -78,16 +78,14 @@ def drawing_of(options: WorkloadOptions) -> Callable[[int, int], list[Trace]]:
     return drawn
 
 
-def draws_at(
-    workload: WorkloadOptions, like: Path | None, seeds: int, *, rate: float, num_requests: int
-) -> list[Trace]:
-    """Return a workload at a rate, drawn as often; ``num_requests``: unless it says itself. Raises ConfigError."""
+def options_at(
+    workload: WorkloadOptions, like: Path | None, *, rate: float, num_requests: int
+) -> WorkloadOptions:
+    """Return a workload at a rate; ``num_requests``: unless it says itself. Raises ConfigError."""
     plain = searchable(replace(workload, rate=None), like)
     if workload.trace is None and workload.num_requests is None:
         plain = replace(plain, num_requests=num_requests)
-    if plain.rate is not None:
-        plain = replace(plain, rate=rate)
-    return draws(plain, seeds)
+    return plain if plain.rate is None else replace(plain, rate=rate)
 
 
 def length_span(trace: Trace) -> FittedRange:

@@ -92,7 +92,7 @@ def scale(evaluator: Evaluator) -> float:
 def requests_to_last(evaluator: Evaluator, found: Found) -> int:
     """Return how many requests make a run long enough: for ``LASTING`` stays, and for a search that could tell."""
     if found.low is None:
-        return 0
+        return MORE * len(evaluator.loads[0].requests) if found.idle.is_undecided(evaluator.limits) else 0
     is_full = found.limiting(evaluator.limits) == THROUGHPUT
     at = (
         found.idle if is_full else evaluator.at(found.low)

@@ -14,10 +14,10 @@ import numpy as np
 from replay.model.gpus import Gpu
 from replay.model.hf_config import read_model_config
 from replay.model.shape import ModelShape
-from replay.plan.capacity import Capacity, find_capacity
+from replay.plan.capacity import MOST_TRIES, Capacity, Drawing, find_capacity
 from replay.plan.evaluation import Evaluator
 from replay.plan.gpus.known_errors import KnownError, known_error
-from replay.plan.highest import ceiling_of
+from replay.plan.highest import MORE, ceiling_of
 from replay.plan.load import load_of
 from replay.twin.config import TwinConfig, load_config
 from sim.config import UNBOUNDED
@@ -81,6 +81,11 @@ class GpuResult:
         return self.ceiling_per_s if self.capacity is None else self.capacity.rate_per_s
 
     @property
+    def is_ranked(self) -> bool:
+        """Whether it has a rate, from runs that are long enough to rank servers by."""
+        return bool(self.rate_per_s) and not (self.capacity is not None and self.capacity.is_too_short)
+
+    @property
     def output_tokens_per_s(self) -> float | None:
         """Output tokens per second at that rate."""
         return None if self.rate_per_s is None else self.rate_per_s * self.output_tokens_per_request
@@ -99,22 +104,31 @@ def compare_gpus(
     traces: Sequence[Trace],
     *,
     prices: Mapping[str, float],
+    drawing: Drawing | None = None,
     tell: Callable[[int], None] = lambda _: None,
 ) -> list[GpuResult]:
     """Return each (GPU, tp) with what it does; ``traces``: the same load drawn several times.
 
+    ``drawing``: draws it with more requests, where a capacity takes more; None: the given ones are all there are.
     Raises ConfigError where the model or the load is wrong, whatever the GPU.
     """
     shape = read_model_config(asked.model_config, kv_cache_dtype=asked.kv_cache_dtype, dtype=asked.dtype)
     found = []
     for number, (gpu, tp) in enumerate(gpus):
-        found.append(_one(gpu, tp, shape, asked, traces, price=prices.get(gpu.name)))
+        found.append(_one(gpu, tp, shape, asked, traces, drawing=drawing, price=prices.get(gpu.name)))
         tell(number + 1)
     return found
 
 
 def _one(
-    gpu: Gpu, tp: int, shape: ModelShape, asked: Asked, traces: Sequence[Trace], *, price: float | None
+    gpu: Gpu,
+    tp: int,
+    shape: ModelShape,
+    asked: Asked,
+    traces: Sequence[Trace],
+    *,
+    drawing: Drawing | None,
+    price: float | None,
 ) -> GpuResult:
     try:
         twin, is_shortened = _twin(gpu, tp, asked)
@@ -122,8 +136,19 @@ def _one(
         return GpuResult(gpu=gpu, tp=tp, refusal=str(error).rpartition(" (")[0] or str(error))
     loads = [load_of(trace, twin) for trace in traces]
     evaluator = Evaluator(loads=loads, limits=asked.limits)
-    capacity = find_capacity(traces, twin, asked.limits, with_binding=False) if asked.limits else None
-    ceiling = ceiling_of(evaluator) if capacity is None else capacity.ceiling_per_s
+    capacity = None
+    if asked.limits:
+        capacity = find_capacity(
+            traces,
+            twin,
+            asked.limits,
+            drawing=drawing,
+            seeds=len(traces),
+            least=len(traces) * len(traces[0]),
+            with_binding=False,
+            with_curve=False,
+        )
+    ceiling = _ceiling(evaluator, twin, drawing) if capacity is None else capacity.ceiling_per_s
     at = evaluator.at(asked.rate_per_s)
     engine = twin.engine
     return GpuResult(
@@ -142,6 +167,17 @@ def _one(
         price_per_hour=None if price is None else price * tp,
         error=known_error(shape, gpu.name, asked.latency_model),
     )
+
+
+def _ceiling(evaluator: Evaluator, twin: TwinConfig, drawing: Drawing | None) -> float | None:
+    """Return the most that a server answers, of longer runs where these are too short; None where those are, too."""
+    for _ in range(MOST_TRIES):
+        most = ceiling_of(evaluator)
+        if most is not None or drawing is None:
+            break
+        longer = drawing(MORE * len(evaluator.loads[0].requests), 1)
+        evaluator = Evaluator(loads=[load_of(trace, twin) for trace in longer], limits=())
+    return most
 
 
 def _mean_output(trace: Trace) -> float:

@@ -125,7 +125,7 @@ def rate_curve(runs: Sequence[tuple[str, Trace, Pairs]], twin: TwinConfig) -> Ra
         return None
     name, trace, load = curve_of
     evaluator = Evaluator(loads=[load], limits=[])
-    capacity = ceiling_of(evaluator) or load.scale_per_s()
+    capacity = ceiling_of([load]) or load.scale_per_s()
     if capacity <= 0:
         return None
     observed, others = _observed(runs, like=trace, elsewhere=elsewhere)

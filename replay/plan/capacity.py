@@ -149,7 +149,7 @@ def find_capacity(
         low=low,
         high=high,
         limiting=found.limiting(limits),
-        ceiling_per_s=ceiling_of(outline, above=rate),
+        ceiling_per_s=_ceiling(outline, rate),
         idle=found.idle,
         curve=curve,
         evaluations=_in_order({**{each.rate_per_s: each for each in curve}, **evaluator.seen}),
@@ -201,9 +201,15 @@ def num_drawn(asks: int, *, seeds: int, least: int = NUM_MEASURED) -> int:
     return min(max(math.ceil(least / seeds), math.ceil(SPARE * asks)), MOST_DRAWN)
 
 
+def _ceiling(outline: Evaluator, rate: float | None) -> float | None:
+    """Return the most that is answered, requests/s; a rate that is within the limits is."""
+    most = ceiling_of(outline.loads)
+    return most if most is None or rate is None else max(most, rate)
+
+
 def _outline(evaluator: Evaluator) -> Evaluator:
     """Return what simulates rates away from the capacity: as many of the draws as it takes there."""
-    enough = math.ceil(DRAWN_CURVE / len(evaluator.loads[0].requests))
+    enough = math.ceil(DRAWN_CURVE / len(evaluator.loads[0]))
     if enough >= len(evaluator.loads):
         return evaluator
     return Evaluator(loads=evaluator.loads[:enough], limits=evaluator.limits)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from replay.plan.load import Load
 from replay.verdict.growth import Growth, customers_of, growth_of, piles_up
-from replay.verdict.judge import SETTLED, UNDER_WAY, WAITING
+from replay.verdict.judge import UNDER_WAY, WAITING
 from sim import InterTokenLatencies, Outcomes, Status
 from traces.metrics import latencies_us
 from traces.run_slo import RunLimit
@@ -32,8 +32,6 @@ THROUGHPUT = "throughput"
 TOO_SHORT = "too short to tell"
 GROWN = 0.02
 """Where a larger share of what comes piles up in a server, it is behind; less is chance."""
-MOST_GROWN = 0.9
-"""Where more than this piles up in front of a full server, too few have left to say how fast it is."""
 CHANCE = 1.2
 """What piles up in a new server that is about to keep up, ``piles_up(1, generations)``, may be exceeded by so much."""
 CURVE = ("ttft", "tpot", "e2e")
@@ -76,11 +74,6 @@ class Evaluation:
     def has_queue(self) -> bool:
         """Whether a queue grows in front of a full server."""
         return self.waiting_frac > WAITING
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether what was answered tells how fast the server is."""
-        return (self.has_queue and self.growth_frac < MOST_GROWN) or self.generations >= SETTLED
 
     @property
     def is_too_short(self) -> bool:

@@ -14,10 +14,10 @@ import numpy as np
 from replay.model.gpus import Gpu
 from replay.model.hf_config import read_model_config
 from replay.model.shape import ModelShape
-from replay.plan.capacity import MOST_TRIES, Capacity, Drawing, find_capacity
+from replay.plan.capacity import Capacity, Drawing, find_capacity
 from replay.plan.evaluation import Evaluator
 from replay.plan.gpus.known_errors import KnownError, known_error
-from replay.plan.highest import MORE, ceiling_of
+from replay.plan.highest import ceiling_of
 from replay.plan.load import load_of
 from replay.twin.config import TwinConfig, load_config
 from sim.config import UNBOUNDED
@@ -148,7 +148,7 @@ def _one(
             with_binding=False,
             with_curve=False,
         )
-    ceiling = _ceiling(evaluator, twin, drawing) if capacity is None else capacity.ceiling_per_s
+    ceiling = ceiling_of(loads) if capacity is None else capacity.ceiling_per_s
     at = evaluator.at(asked.rate_per_s)
     engine = twin.engine
     return GpuResult(
@@ -167,17 +167,6 @@ def _one(
         price_per_hour=None if price is None else price * tp,
         error=known_error(shape, gpu.name, asked.latency_model),
     )
-
-
-def _ceiling(evaluator: Evaluator, twin: TwinConfig, drawing: Drawing | None) -> float | None:
-    """Return the most that a server answers, of longer runs where these are too short; None where those are, too."""
-    for _ in range(MOST_TRIES):
-        most = ceiling_of(evaluator)
-        if most is not None or drawing is None:
-            break
-        longer = drawing(MORE * len(evaluator.loads[0].requests), 1)
-        evaluator = Evaluator(loads=[load_of(trace, twin) for trace in longer], limits=())
-    return most
 
 
 def _mean_output(trace: Trace) -> float:

@@ -90,7 +90,12 @@ def interval_method(found: Capacity) -> str | None:
     """Return how the interval was got, None where there is none."""
     if found.low is None:
         return None
-    over = f"{found.num_parts} seeds" if found.is_by_seeds else f"{found.num_parts} stretches of the trace"
+    over = f"{found.num_parts} stretches of the trace"
+    if found.is_by_seeds:
+        number = len(found.of_parts)
+        over = (
+            f"{number} seeds" if number == found.num_seeds else f"{number} halves of {found.num_seeds} runs"
+        )
     return f"90 % t interval over the capacities of {over}"
 
 
@@ -192,7 +197,7 @@ def _bound(binding: Binding, engine: EngineConfig) -> list[tuple[str, str]]:
 
 
 def _simulated(found: Capacity, num_requests: int) -> str:
-    draws = f"{found.num_parts} seeds of " if found.is_by_seeds else ""
+    draws = f"{found.num_seeds} seeds of " if found.is_by_seeds else ""
     requests, rates = counted(num_requests, "request"), counted(len(found.evaluations), "rate")
     return f"{draws}{requests} at {rates}, the first {SETTLING:.0%} not measured"
 

@@ -11,8 +11,7 @@ from replay.simulation_command import AnywayOption
 from replay.twin.own.own_code import with_code_option
 from traces.workload.options import WorkloadOptions, with_workload_options
 
-DEFAULT_SEEDS = 10
-"""Of ten draws with as many requests together, intervals are a sixth narrower than of five (docs/validation.md)."""
+DEFAULT_SEEDS = 5
 
 
 @with_code_option

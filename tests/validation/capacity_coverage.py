@@ -34,9 +34,10 @@ COMPLETE = 3
 TRUTH_SEED = 900_000
 LONG, NUM_LONG = 200_000, 5
 """Requests of a long run, and how many such runs there are."""
-SETTLING = 0.1
+SETTLING = 0.05
 """Share of a run that is not measured."""
-TOLERANCE = 0.002
+TOLERANCE = 0.004
+"""Bisection ends here; between the last two rates the ratio is interpolated."""
 APART = 1000
 """Searches' seeds lie so far apart."""
 
@@ -60,12 +61,12 @@ class Searched:
 
 
 def truth_of(case: Case, folder: Path, *, near: float) -> Truth:
-    """Return a case's true capacity, within 15 % of ``near``, to about a thousandth."""
+    """Return a case's true capacity, within 7 % of ``near``, to about a thousandth."""
     twin, limits = case.twin(folder), parse_run_slo(case.slo)
     loads = [
         load_of(case.drawn(folder, seed=TRUTH_SEED + i, num_requests=LONG), twin) for i in range(NUM_LONG)
     ]
-    low, high = 0.85 * near, 1.15 * near
+    low, high = 0.93 * near, 1.07 * near
     seen = {rate: _latencies(loads, rate) for rate in (low, high)}
     assert _worst(seen[low], limits) < 1 < _worst(seen[high], limits), "the truth lies elsewhere"
     while high / low > 1 + TOLERANCE:

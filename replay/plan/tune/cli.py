@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replay.plan.cli import DEFAULT_SEEDS
 from replay.simulation_command import AnywayOption
 from replay.twin.own.own_code import with_code_option
 from traces.strict.escape import terminal
@@ -97,7 +96,7 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     top: Annotated[int, typer.Option(min=1, max=50, help="How many of the best to show.")] = 3,
     seeds: Annotated[
         int, typer.Option(min=1, max=50, help="How many times to draw the workload for the best few.")
-    ] = DEFAULT_SEEDS,
+    ] = 5,
     serve: Annotated[
         str | None,
         typer.Option(
@@ -303,4 +302,4 @@ def _show(
     typer.echo(terminal(f"{'requests':<12}{len(trace):,}, {lengths_text(trace)}"))
     own = tuned.own[1]
     if own.num_requests != len(trace):
-        typer.echo(f"{'':<12}the best few: {own.num_parts} seeds of {own.num_requests:,}")
+        typer.echo(f"{'':<12}the best few: {own.num_seeds} seeds of {own.num_requests:,}")

@@ -46,10 +46,9 @@ CURVE = ("ttft", "tpot", "e2e")
 class Evaluation:
     """What a rate comes to.
 
-    ``values_us``: by limit, of all runs together; ``parts_us``: of each seed's run, its halves, or stretches of a single
-    run.
-    ``failed_frac``: of the measured requests, those without an answer. ``curve_us``: by metric, (median, 99th
-    percentile). ``growths``: of each run, the share of what came that piled up in the server, ``waiting_frac`` without
+    ``values_us``: by limit, of all runs together; ``parts_us``: of each seed's run, its halves, or a single run's
+    stretches. ``failed_frac``: of the measured requests, those without an answer. ``curve_us``: by metric, (median,
+    99th percentile). ``growths``: of each run, the share of what came that piled up in the server, ``waiting_frac`` without
     having begun; ``generations`` of requests had passed by then; ``under_way_frac``: of all, those under way when the
     last one came (``replay.verdict.growth``).
     """

@@ -114,6 +114,26 @@ def test_a_run_too_short_for_queues_to_grow_is_told(config: Path) -> None:
     assert notes[1] is None
 
 
+def test_a_server_of_which_a_run_cannot_tell_is_not_taken_for_a_worse_one(config: Path) -> None:
+    """With 600 requests a server with many seats is not full when the last one comes: it is asked for longer runs."""
+    config.write_text(TWIN.replace("num_gpu_blocks: 600", "num_gpu_blocks: 20000"))
+    fixed = ["engine.max_num_batched_tokens=512", "engine.enable_chunked_prefill=true"]
+    found = candidates_of(config, None, ["engine.max_num_seqs=8,16,512", *fixed])
+    limits = parse_run_slo("ttft_p95=400ms,tpot_p99=200ms")
+    short = search([drawn(600)], found.tried, limits, keep=1)
+    assert short.asks > 600
+    lengths: list[int] = []
+
+    def drawing(num_requests: int, seeds: int) -> list[Trace]:
+        lengths.append(num_requests)
+        return [drawn(min(num_requests, 12_000))] * seeds
+
+    tuned = search([drawn(600)], found.tried, limits, keep=1, drawing=drawing)
+    assert tuned.asks == 0
+    assert max(lengths) > 600
+    assert tuned.best[0][0].name == "max_num_seqs=512"
+
+
 def test_one_rate_is_no_rates(config: Path) -> None:
     twin = candidates_of(config, None, ["engine.max_num_seqs=16"]).tried[0].twin
     found = find_capacity([drawn(60)], twin, LIMITS, with_binding=False)

@@ -48,9 +48,9 @@ class Evaluation:
 
     ``values_us``: by limit, of all runs together; ``parts_us``: of each seed's run, its halves, or a single run's
     stretches. ``failed_frac``: of the measured requests, those without an answer. ``curve_us``: by metric, (median,
-    99th percentile). ``growths``: of each run, the share of what came that piled up in the server, ``waiting_frac`` without
-    having begun; ``generations`` of requests had passed by then; ``under_way_frac``: of all, those under way when the
-    last one came (``replay.verdict.growth``).
+    99th percentile). ``growths``: of each run, the share of what came that piled up in the server, ``waiting_frac``
+    without having begun; ``generations`` of requests had passed by then; ``under_way_frac``: of all, those under way
+    when the last one came (``replay.verdict.growth``).
     """
 
     rate_per_s: float

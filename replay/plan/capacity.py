@@ -30,7 +30,7 @@ Drawing = Callable[[int, int], "Sequence[Trace]"]
 
 ROUGHLY = 0.02
 """The first draw finds the capacity to this share of itself."""
-NUM_MEASURED = 100_000
+NUM_MEASURED = 150_000
 """So many requests, of all seeds together, make 90 % intervals 2 to 4 % wide (docs/validation.md)."""
 SPARE = 1.2
 """So many times what a run must have is drawn, since a longer one may find a higher rate."""
@@ -41,12 +41,11 @@ MOST_TRIES = 3
 LEVEL = 0.90
 GAIN = 0.02
 """Twice of a resource that gives less than this much more rate does not bind."""
-NEAR = (0.95, 1.0, 1.05)
-BESIDE = (*NEAR, 0.975, 1.025)
-"""Shares of the capacity at which all draws are simulated for the interval,"""
-AROUND = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9, *NEAR, 1.1, 1.2)
+BESIDE = (0.96, 1.0, 1.04)
+"""Shares of the capacity at which all draws are simulated,"""
+AROUND = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9, *BESIDE, 1.1, 1.2)
 """and those at which the curve is drawn."""
-DRAWN_CURVE = 20_000
+DRAWN_CURVE = 10_000
 """So many requests draw it away from the capacity, and find the most that is answered."""
 WIDER = (1.1, 1.25, 1.5, 2.0)
 """Where single seeds have their capacities further away, all draws are simulated there, too."""
@@ -79,8 +78,7 @@ class Binding:
 class Capacity:
     """The highest rate within the limits, requests/s; None where not even an idle server keeps them.
 
-    ``low``, ``high``: 90 % t interval over seeds, their runs' halves, or stretches of a recorded load; None where there
-    is none.
+    ``low``, ``high``: 90 % t interval over seeds (or stretches of a recorded load), None where there is none.
     ``limiting``: the limit that breaks first, or ``throughput``. ``ceiling_per_s``: the most that is answered, whatever
     the latencies; None where runs are too short to find it. ``curve``: rates around it, ascending. ``evaluations``: all
     rates simulated, ascending. ``of_parts``: the capacity of each seed or stretch, of the same requests in every
@@ -224,7 +222,7 @@ def _outline(evaluator: Evaluator) -> Evaluator:
 
 def _curve(evaluator: Evaluator, outline: Evaluator, rate: float) -> tuple[Evaluation, ...]:
     """Return what rates around the capacity come to."""
-    return tuple((evaluator if share in NEAR else outline).at(share * rate) for share in AROUND)
+    return tuple((evaluator if share in BESIDE else outline).at(share * rate) for share in AROUND)
 
 
 def _in_order(seen: Mapping[float, Evaluation]) -> tuple[Evaluation, ...]:
@@ -257,29 +255,24 @@ def _interval(
     """Return the 90 % interval around where all requests together break the limit; the rate is the last below it."""
     if found.low is None or not of_parts:
         return None, None
-    is_full = found.limiting(evaluator.limits) == THROUGHPUT
-
-    def ratio(each: Evaluation) -> float:
-        return max(each.worst_latency(evaluator.limits), each.growth_frac / GROWN if is_full else 0.0)
-
-    middle = _crossing(evaluator, ratio)
+    broken = found.limiting(evaluator.limits)
+    middle = _crossing(evaluator, lambda each: _ratio(each, evaluator.limits, broken))
     middle = middle if found.low <= middle < math.inf else found.low
     reach = reach_of(np.log(of_parts))
     return min(middle * math.exp(-reach), found.low), middle * math.exp(reach)
 
 
 def _of_parts(evaluator: Evaluator, found: Found) -> tuple[float, ...]:
-    """Return the capacities of single seeds, halves or stretches; none where one of them has none."""
+    """Return the capacities of single seeds, or stretches; none where one of them has none."""
     limits, rate = evaluator.limits, found.low
     broken = found.limiting(limits)
     if rate is None or broken in (FAILED, TOO_SHORT) or (broken == THROUGHPUT and len(evaluator.loads) == 1):
         return ()
-    ratios = _ratios_of_runs if broken == THROUGHPUT else _ratios_of_parts
 
     def own() -> list[float]:
         return [
-            _crossing(evaluator, lambda each, part=part: ratios(each, limits)[part])  # type: ignore[misc]
-            for part in range(len(evaluator.loads) if broken == THROUGHPUT else evaluator.num_parts)
+            _crossing(evaluator, lambda each, part=part: _ratio(each, limits, broken, part=part))  # type: ignore[misc]
+            for part in range(evaluator.num_parts)
         ]
 
     for share in BESIDE:
@@ -292,19 +285,6 @@ def _of_parts(evaluator: Evaluator, found: Found) -> tuple[float, ...]:
             evaluator.at(rate * wider)
     parts = own()
     return tuple(parts) if min(parts) > 0 and max(parts) < math.inf else ()
-
-
-def _ratios_of_parts(each: Evaluation, limits: Sequence[RunLimit]) -> list[float]:
-    """Return of each part the largest value over what is allowed."""
-    number = max((len(values) for values in each.parts_us.values()), default=0)
-    return [each.worst_of_part(part, limits) for part in range(number)]
-
-
-def _ratios_of_runs(each: Evaluation, limits: Sequence[RunLimit]) -> list[float]:
-    """Return the same of whole runs, or what piles up in them over what may."""
-    of_parts = np.reshape(_ratios_of_parts(each, limits), (len(each.growths), -1))
-    of_runs = of_parts.max(axis=1, initial=0.0)
-    return [max(float(ratio), growth / GROWN) for ratio, growth in zip(of_runs, each.growths, strict=True)]
 
 
 def _crossing(evaluator: Evaluator, ratio_of: Callable[[Evaluation], float]) -> float:
@@ -320,6 +300,17 @@ def _crossing(evaluator: Evaluator, ratio_of: Callable[[Evaluation], float]) -> 
         return below
     share = -math.log(before) / math.log(after / before)
     return float(below * (above / below) ** share)
+
+
+def _ratio(each: Evaluation, limits: Sequence[RunLimit], broken: str, *, part: int | None = None) -> float:
+    """Return the largest value over what is allowed; where throughput breaks first, also what piles up.
+
+    ``part``: of this seed or stretch; None: of all together.
+    """
+    ratio = each.worst_latency(limits) if part is None else each.worst_of_part(part, limits)
+    if broken != THROUGHPUT:
+        return ratio
+    return max(ratio, (each.growth_frac if part is None else each.growths[part]) / GROWN)
 
 
 # -- what binds -----------------------------------------------------------------------------------------------

@@ -90,12 +90,7 @@ def interval_method(found: Capacity) -> str | None:
     """Return how the interval was got, None where there is none."""
     if found.low is None:
         return None
-    over = f"{found.num_parts} stretches of the trace"
-    if found.is_by_seeds:
-        number = len(found.of_parts)
-        over = (
-            f"{number} seeds" if number == found.num_seeds else f"{number} halves of {found.num_seeds} runs"
-        )
+    over = f"{found.num_parts} seeds" if found.is_by_seeds else f"{found.num_parts} stretches of the trace"
     return f"90 % t interval over the capacities of {over}"
 
 

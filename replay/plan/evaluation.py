@@ -27,10 +27,6 @@ SETTLING = 0.2
 four servers behind a router that looks at caches, 4,000 requests do before latencies are what they stay at."""
 NUM_PARTS = 5
 """Into so many stretches of time a single run is cut for the interval."""
-HALVED = 10_000
-"""Runs of so many requests are cut into two, where there are fewer than"""
-ENOUGH_PARTS = 10
-"""so many: the fewer the parts, the wider a t interval, and the less its width is known."""
 FAILED = "failed"
 THROUGHPUT = "throughput"
 """What breaks where more comes than is answered."""
@@ -46,8 +42,8 @@ CURVE = ("ttft", "tpot", "e2e")
 class Evaluation:
     """What a rate comes to.
 
-    ``values_us``: by limit, of all runs together; ``parts_us``: of each seed's run, its halves, or a single run's
-    stretches. ``failed_frac``: of the measured requests, those without an answer. ``curve_us``: by metric, (median,
+    ``values_us``: by limit, of all runs together; ``parts_us``: of each seed's run, or of a single run's stretches.
+    ``failed_frac``: of the measured requests, those without an answer. ``curve_us``: by metric, (median,
     99th percentile). ``growths``: of each run, the share of what came that piled up in the server, ``waiting_frac``
     without having begun; ``generations`` of requests had passed by then; ``under_way_frac``: of all, those under way
     when the last one came (``replay.verdict.growth``).
@@ -139,17 +135,9 @@ class Evaluator:
     seen: dict[float, Evaluation] = field(default_factory=dict)
 
     @property
-    def parts_each(self) -> int:
-        """Into how many parts each run is cut. The gaps between tokens are known of whole runs."""
-        if len(self.loads) == 1:
-            return NUM_PARTS
-        is_long = len(self.loads) < ENOUGH_PARTS and min(map(len, self.loads)) >= HALVED
-        return 2 if is_long and all(each.metric != "itl" for each in self.limits) else 1
-
-    @property
     def num_parts(self) -> int:
-        """How many values each statistic has."""
-        return len(self.loads) * self.parts_each
+        """How many values each statistic has: one per draw, or per stretch of a single one."""
+        return len(self.loads) if len(self.loads) > 1 else NUM_PARTS
 
     def at(self, rate_per_s: float) -> Evaluation:
         """Return what a rate comes to."""
@@ -160,7 +148,7 @@ class Evaluator:
     def _simulated(self, rate_per_s: float) -> Evaluation:
         record: Record = "spans" if any(each.metric == "itl" for each in self.limits) else "none"
         runs = [_measured(load, rate_per_s, record=record) for load in self.loads]
-        parts = [part for run in runs for part in run.stretches(self.parts_each)]
+        parts = runs if len(runs) > 1 else runs[0].stretches(NUM_PARTS)
         whole = _pooled(runs)
         return Evaluation(
             rate_per_s=rate_per_s,
@@ -208,8 +196,6 @@ class Measured:
 
     def stretches(self, number: int) -> list[Measured]:
         """Return the run cut into stretches of equally many requests."""
-        if number == 1:
-            return [self]
         columns = {**self.latencies_us, "itl": self.latencies_us["tpot"]}
         cut = {name: np.array_split(values, number) for name, values in columns.items()}
         return [

@@ -221,18 +221,17 @@ def test_the_limit_on_itl_counts_gaps_between_tokens(tmp_path: Path) -> None:
 
 
 def test_a_percentile_is_of_all_seeds_requests_together(tmp_path: Path) -> None:
-    """And each half of a long run is a part of its own, which the interval is taken over."""
+    """And each seed's own is a part, which the interval is taken over. The first fifth is not measured."""
     twin = twin_of(MANY, tmp_path)
-    loads = [load_of(trace, twin) for trace in draws(2, num_requests=10_000, prompt_tokens=50)]
+    loads = [load_of(trace, twin) for trace in draws(2, num_requests=1000, prompt_tokens=50)]
     at = Evaluator(loads=loads, limits=parse_run_slo("ttft_p99=1s")).at(60.0)
     ttft = []
     for load in loads:
         outcomes, _, _ = load.serve(load.at(60.0), "none")
-        order = np.argsort(outcomes.arrival_us, kind="stable")[2000:]
+        order = np.argsort(outcomes.arrival_us, kind="stable")[200:]
         ttft.append((outcomes.first_token_us - outcomes.arrival_us)[order])
     assert at.values_us["ttft_p99"] == pytest.approx(np.percentile(np.concatenate(ttft), 99), rel=1e-12)
-    halves = [np.percentile(half, 99) for run in ttft for half in np.array_split(run, 2)]
-    assert at.parts_us["ttft_p99"] == pytest.approx(halves, rel=1e-12)
+    assert at.parts_us["ttft_p99"] == pytest.approx([np.percentile(run, 99) for run in ttft], rel=1e-12)
 
 
 def test_a_search_draws_as_many_requests_as_it_takes(tmp_path: Path) -> None:

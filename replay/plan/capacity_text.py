@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from replay.plan.capacity import STEP_TIME, Binding, Capacity
+from replay.plan.capacity import BURSTS, STEP_TIME, Binding, Capacity
 from replay.plan.evaluation import FAILED, SETTLING, THROUGHPUT, TOO_SHORT, Evaluation
 from replay.plan.json_values import or_null
 from replay.units import shown_time
@@ -91,7 +91,7 @@ def interval_method(found: Capacity) -> str | None:
     if found.low is None:
         return None
     over = f"{found.num_parts} seeds" if found.is_by_seeds else f"{found.num_parts} stretches of the trace"
-    return f"90 % t interval over the capacities of {over}"
+    return f"90 % t interval over the capacities of {over}, {BURSTS - 1:.0%} wider"
 
 
 def lines(

@@ -1,7 +1,7 @@
 """How often the 90 % interval of ``capacity`` holds the truth: ``python -m tests.validation --only capacity``.
 
 Each search is what the command does without a word on requests, and draws them anew. The truth is found without the
-search: by bisection over runs of a million requests together, ten times as many as a search has, with numpy's
+search: by bisection over runs of two million requests together, thirteen times as many as a search has, with numpy's
 percentile of all of them.
 """
 
@@ -32,7 +32,7 @@ SEARCHES = 100
 COMPLETE = 3
 """So many of them, with all that the command looks for, tell what a search takes."""
 TRUTH_SEED = 900_000
-LONG, NUM_LONG = 200_000, 5
+LONG, NUM_LONG = 200_000, 10
 """Requests of a long run, and how many such runs there are."""
 SETTLING = 0.05
 """Share of a run that is not measured."""

@@ -114,8 +114,8 @@ def test_a_run_too_short_for_queues_to_grow_is_told(config: Path) -> None:
     assert notes[1] is None
 
 
-def test_a_server_of_which_a_run_cannot_tell_is_not_taken_for_a_worse_one(config: Path) -> None:
-    """With 600 requests a server with many seats is not full when the last one comes: it is asked for longer runs."""
+def test_servers_are_ranked_by_runs_that_are_long_enough_for_the_best(config: Path) -> None:
+    """600 requests are too few of a server with many seats: longer runs are asked for, and drawn by itself."""
     config.write_text(TWIN.replace("num_gpu_blocks: 600", "num_gpu_blocks: 20000"))
     fixed = ["engine.max_num_batched_tokens=512", "engine.enable_chunked_prefill=true"]
     found = candidates_of(config, None, ["engine.max_num_seqs=8,16,512", *fixed])

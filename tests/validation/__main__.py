@@ -15,6 +15,7 @@ from tests.validation import (
     fleet_sizes,
     h100,
     operators,
+    optimisers,
     production,
     servers,
     silicon,
@@ -46,6 +47,7 @@ def main() -> None:
             "fleet-sizes",
             "verdicts",
             "capacity",
+            "optimisers",
         ),
     )
     options = parser.parse_args()
@@ -65,6 +67,7 @@ def main() -> None:
             "clusters": lambda: clusters.table(options.data, Path(work)),
             "profiled": lambda: silicon_profiled.table(options.data),
             "verdicts": verdicts.table,
+            "optimisers": lambda: optimisers.table(Path(work)),
             "capacity": lambda: capacity_coverage.table(Path(work)),
         }
         for name, make in tables.items():

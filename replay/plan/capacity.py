@@ -31,7 +31,7 @@ Drawing = Callable[[int, int], "Sequence[Trace]"]
 ROUGHLY = 0.02
 """The first draw finds the capacity to this share of itself."""
 NUM_MEASURED = 150_000
-"""So many requests, of all seeds together, make 90 % intervals 2 to 4 % wide (docs/validation.md)."""
+"""So many requests, of all seeds together, make intervals 2 to 4 % wide (docs/validation.md)."""
 SPARE = 1.2
 """So many times what a run must have is drawn, since a longer one may find a higher rate."""
 MOST_DRAWN = 200_000

@@ -83,7 +83,7 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 ) -> None:
     """Find the highest rate at which a twin meets latency limits.
 
-    The workload is drawn once per seed and simulated at many rates: 100,000 requests together, more where queues take
+    The workload is drawn once per seed and simulated at many rates: 150,000 requests together, more where queues take
     longer to grow, or --num-requests for each seed. Exit code 1 if no rate meets the limits.
     """
     from replay.plan.capacity_command import show_one, show_several

@@ -133,7 +133,7 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 ) -> None:
     """Find the engine flags that serve the highest rate within latency limits.
 
-    Every combination of the values is simulated with the same 5,000 requests, the best few with 100,000. Where queues
+    Every combination of the values is simulated with the same 5,000 requests, the best few with 150,000. Where queues
     take longer to grow there are more; or as many as --num-requests says. Exit code 1 if no combination meets the
     limits.
     """

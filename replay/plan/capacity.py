@@ -39,8 +39,8 @@ MOST_DRAWN = 200_000
 MOST_TRIES = 3
 """So often, at most, the first draw is drawn longer."""
 LEVEL = 0.90
-BURSTS = 1.15
-"""A capacity's interval is so many times as wide as the t interval over seeds, which held 87 % of 400: long waits come
+BURSTS = 1.25
+"""A capacity's interval is so many times as wide as the t interval over seeds, which holds 76 to 87 %: long waits come
 in bursts, and seeds with few of them have a high capacity and a small spread at once (docs/validation.md)."""
 GAIN = 0.02
 """Twice of a resource that gives less than this much more rate does not bind."""

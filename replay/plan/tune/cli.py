@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from replay.plan.cli import DEFAULT_SEEDS
 from replay.simulation_command import AnywayOption
 from replay.twin.own.own_code import with_code_option
 from traces.strict.escape import terminal
@@ -96,7 +97,7 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     top: Annotated[int, typer.Option(min=1, max=50, help="How many of the best to show.")] = 3,
     seeds: Annotated[
         int, typer.Option(min=1, max=50, help="How many times to draw the workload for the best few.")
-    ] = 5,
+    ] = DEFAULT_SEEDS,
     serve: Annotated[
         str | None,
         typer.Option(

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from tests.validation import (
+    capacity_coverage,
     clusters,
     cpu,
     fleet,
@@ -15,6 +16,7 @@ from tests.validation import (
     fleet_sizes,
     h100,
     operators,
+    optimisers,
     optimisers_fleet,
     production,
     servers,
@@ -48,6 +50,8 @@ def main() -> None:
             "fleet-intervals",
             "optimisers-fleet",
             "verdicts",
+            "capacity",
+            "optimisers",
         ),
     )
     options = parser.parse_args()
@@ -69,6 +73,8 @@ def main() -> None:
             "clusters": lambda: clusters.table(options.data, Path(work)),
             "profiled": lambda: silicon_profiled.table(options.data),
             "verdicts": verdicts.table,
+            "optimisers": lambda: optimisers.table(Path(work)),
+            "capacity": lambda: capacity_coverage.table(Path(work)),
         }
         for name, make in tables.items():
             if options.only in (None, name):

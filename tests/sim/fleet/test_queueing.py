@@ -24,8 +24,8 @@ def test_erlang_c_has_its_known_values(servers: int, load: float, expected: floa
     assert erlang_c(servers, load) == pytest.approx(expected, abs=5e-6)
 
 
-@pytest.mark.parametrize("servers", [0, -1])
-def test_no_servers_are_no_queue_but_a_mistake(servers: int) -> None:
+@pytest.mark.parametrize("servers", [-1, -3])
+def test_fewer_servers_than_none_are_a_mistake(servers: int) -> None:
     for formula in (erlang_b, erlang_c):
         with pytest.raises(InvalidConfig, match=f"erlang: got {servers} servers"):
             formula(servers, 2.0)

@@ -469,15 +469,14 @@ def validate(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 def _served_at_most(twin: Path, like: Path) -> str:
     """Return the line that says what a twin serves at most of requests like a trace's, and how to ask for an SLO."""
     from replay import load_config
-    from replay.plan.capacity import ceiling_of
-    from replay.plan.evaluation import Evaluator
+    from replay.plan.highest import ceiling_of
     from replay.plan.load import load_of
     from traces.workload import trace_from_options
     from traces.workload.options import WorkloadOptions
 
     options = WorkloadOptions(lengths_from=like, rate=1.0, num_requests=5000)
     load = load_of(trace_from_options(options), load_config(twin))
-    most_per_s = ceiling_of(Evaluator(loads=[load], limits=[]))
+    most_per_s = ceiling_of([load])
     most = "an unknown number of" if most_per_s is None else f"at most {most_per_s:.3g}"
     ask = shlex.join(
         ["vtwin", "capacity", "--config", str(twin), "--like", str(like), "--slo", "ttft_p99=500ms"]

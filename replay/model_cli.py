@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from replay.model.gpus import Gpu
+    from replay.plan.capacity import Drawing
     from replay.plan.gpus.comparison import Asked, GpuResult
     from traces import Trace
 
@@ -167,9 +168,10 @@ def compare(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 ) -> None:
     """Compare GPUs for a model: does it fit, TTFT and TPOT at a rate, capacity, tokens per dollar.
 
-    The load is one request per second unless --rate says otherwise, 1,000 requests. Exit code 1 if it starts on none.
+    The load is one request per second unless --rate says otherwise, 1,000 requests; for the capacity more, where queues
+    take longer to grow. Exit code 1 if it starts on none.
     """
-    from replay.plan.draws import draws_at
+    from replay.plan.draws import drawing_of, draws, options_at
     from replay.plan.gpus.comparison import Asked
     from replay.plan.prices import list_price_notes, list_prices_per_hour, read_prices
     from traces.run_slo import parse_run_slo
@@ -192,10 +194,12 @@ def compare(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     )
     servers = _servers(gpus, tp)
     costs = list_prices_per_hour() if prices is None else read_prices(prices)
-    traces = draws_at(workload, like, seeds, rate=asked.rate_per_s, num_requests=DEFAULT_NUM_REQUESTS)
+    options = options_at(workload, like, rate=asked.rate_per_s, num_requests=DEFAULT_NUM_REQUESTS)
+    traces = draws(options, seeds)
+    takes_all = workload.num_requests is None and workload.trace is None
     for note in () if prices is not None else list_price_notes(gpu.name for gpu, _ in servers):
         tell(f"note: {note}")
-    results = _compared(servers, asked, traces, costs)
+    results = _compared(servers, asked, traces, costs, drawing=drawing_of(options) if takes_all else None)
     priced = "list prices" if prices is None else str(prices)
     _show_comparison(results, asked, num_requests=len(traces[0]), priced=priced, as_json=as_json)
     if all(each.refusal for each in results):
@@ -220,7 +224,12 @@ def _servers(gpus: str, tp: str) -> list[tuple[Gpu, int]]:
 
 
 def _compared(
-    servers: Sequence[tuple[Gpu, int]], asked: Asked, traces: Sequence[Trace], prices: Mapping[str, float]
+    servers: Sequence[tuple[Gpu, int]],
+    asked: Asked,
+    traces: Sequence[Trace],
+    prices: Mapping[str, float],
+    *,
+    drawing: Drawing | None,
 ) -> list[GpuResult]:
     """Compare, with a line on stderr once it takes long."""
     from replay.plan.gpus.comparison import compare_gpus
@@ -228,7 +237,7 @@ def _compared(
 
     load_engine()
     with working(f"simulating {len(servers)} servers"):
-        return compare_gpus(servers, asked, traces, prices=prices)
+        return compare_gpus(servers, asked, traces, prices=prices, drawing=drawing)
 
 
 def _show_comparison(

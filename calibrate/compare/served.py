@@ -104,8 +104,8 @@ def rate_curve(runs: Sequence[tuple[str, Trace, Pairs]], twin: TwinConfig) -> Ra
 
     ``runs``: by name, the observed trace and its pairs, those to draw the curve for first.
     """
-    from replay.plan.capacity import ceiling_of
     from replay.plan.evaluation import Evaluator
+    from replay.plan.highest import ceiling_of
     from replay.plan.load import load_of
 
     elsewhere: dict[str, str] = {}
@@ -125,7 +125,7 @@ def rate_curve(runs: Sequence[tuple[str, Trace, Pairs]], twin: TwinConfig) -> Ra
         return None
     name, trace, load = curve_of
     evaluator = Evaluator(loads=[load], limits=[])
-    capacity = ceiling_of(evaluator) or load.scale_per_s()
+    capacity = ceiling_of([load]) or load.scale_per_s()
     if capacity <= 0:
         return None
     observed, others = _observed(runs, like=trace, elsewhere=elsewhere)

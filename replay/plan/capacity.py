@@ -1,21 +1,22 @@
 """The highest rate within an SLO, how sure that is, which limit breaks first, and what would have to grow.
 
-Every rate is simulated with the same draws, so that one rate is better than another for its load and not by chance.
-From a rate of the right size the search goes up until a limit breaks, or more comes than is answered
-(``replay.verdict.growth``); bisection then finds where. A run that ends before it could tell meets no limit.
+One draw of few requests finds where the capacity is about, and how many requests it takes to tell. So many are drawn
+with each seed, and the rate at which all of them together break the first limit is the capacity. Where each seed by
+itself breaks it says how far chance moves the result.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.plan.evaluation import GROWN, THROUGHPUT, Evaluation, Evaluator
+from replay.plan.evaluation import FAILED, GROWN, THROUGHPUT, TOO_SHORT, Evaluation, Evaluator
+from replay.plan.highest import TOLERANCE, Found, ceiling_of, highest, highest_above, requests_to_last
 from replay.plan.load import load_of
 from sim.config import UNBOUNDED, EngineConfig, InvalidConfig
 from traces.run_slo import RunLimit
@@ -24,24 +25,33 @@ if TYPE_CHECKING:
     from replay.twin.config import TwinConfig
     from traces import Trace
 
-TOLERANCE = 0.005
-"""Bisection ends when the rate is known to this share of itself,"""
-CEILING_TOLERANCE = 0.02
-"""and the most that is answered to this one."""
-IDLE = 1e-3
-"""At this share of a rate of the right size, requests hardly ever meet."""
-MOST_DOUBLINGS = 40
-"""From a rate of the right size up, or down."""
+Drawing = Callable[[int, int], "Sequence[Trace]"]
+"""Draws a workload: so many requests, each time with another of so many seeds."""
+
+ROUGHLY = 0.02
+"""The first draw finds the capacity to this share of itself."""
+NUM_MEASURED = 150_000
+"""So many requests, of all seeds together, make intervals 2 to 4 % wide (docs/validation.md)."""
+SPARE = 1.2
+"""So many times what a run must have is drawn, since a longer one may find a higher rate."""
+MOST_DRAWN = 200_000
+"""With one seed; a search that asks for more takes no more by itself."""
+MOST_TRIES = 3
+"""So often, at most, the first draw is drawn longer."""
 LEVEL = 0.90
+BURSTS = 1.25
+"""A capacity's interval is so many times as wide as the t interval over seeds, which holds 76 to 87 %: long waits come
+in bursts, and seeds with few of them have a high capacity and a small spread at once (docs/validation.md)."""
 GAIN = 0.02
 """Twice of a resource that gives less than this much more rate does not bind."""
-LASTING = 50
-"""A run that lasts less than so many times a request ends before queues have grown: in runs of 30 times, capacities
-came out 7 % too high, of 80 times within 1.5 % (docs/how-to/tune-the-flags.md)."""
-MORE = 4
-"""So many times as many requests are asked for where a run could not tell whether the server keeps up."""
-AROUND = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2)
-"""Shares of the capacity at which the curve is drawn."""
+BESIDE = (0.96, 1.0, 1.04)
+"""Shares of the capacity at which all draws are simulated,"""
+AROUND = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9, *BESIDE, 1.1, 1.2)
+"""and those at which the curve is drawn."""
+DRAWN_CURVE = 10_000
+"""So many requests draw it away from the capacity, and find the most that is answered."""
+WIDER = (1.1, 1.25, 1.5, 2.0)
+"""Where single seeds have their capacities further away, all draws are simulated there, too."""
 
 Resource = Literal["seats", "kv_blocks", "token_budget", "all"]
 RESOURCES: dict[Resource, tuple[str, ...]] = {
@@ -75,9 +85,9 @@ class Capacity:
     ``limiting``: the limit that breaks first, or ``throughput``. ``ceiling_per_s``: the most that is answered, whatever
     the latencies; None where runs are too short to find it. ``curve``: rates around it, ascending. ``evaluations``: all
     rates simulated, ascending. ``of_parts``: the capacity of each seed or stretch, of the same requests in every
-    search; empty where one has none. ``requests_to_last``: how many make a run long enough for queues to grow;
-    ``is_too_short``: there are fewer, or the search ended at a rate whose runs could not tell; then there is no
-    interval.
+    search; empty where one has none. ``num_requests``: of each seed; ``requests_to_last``: how many make a run long
+    enough for queues to grow; ``is_too_short``: there are fewer, or the search ended at a rate whose runs could not
+    tell; then there is no interval.
     """
 
     rate_per_s: float | None
@@ -89,11 +99,17 @@ class Capacity:
     curve: tuple[Evaluation, ...]
     evaluations: tuple[Evaluation, ...]
     binding: Binding | None
-    is_by_seeds: bool
+    num_seeds: int
     num_parts: int
     of_parts: tuple[float, ...]
+    num_requests: int
     requests_to_last: int = 0
     is_too_short: bool = False
+
+    @property
+    def is_by_seeds(self) -> bool:
+        """Whether the load was drawn several times."""
+        return self.num_seeds > 1
 
     @property
     def at_capacity(self) -> Evaluation:
@@ -107,172 +123,124 @@ class Capacity:
 
 
 def find_capacity(
-    traces: Sequence[Trace], twin: TwinConfig, limits: Sequence[RunLimit], *, with_binding: bool = True
+    traces: Sequence[Trace],
+    twin: TwinConfig,
+    limits: Sequence[RunLimit],
+    *,
+    drawing: Drawing | None = None,
+    seeds: int = 1,
+    least: int = NUM_MEASURED,
+    with_binding: bool = True,
+    with_curve: bool = True,
 ) -> Capacity:
     """Return the capacity of a twin for a workload, given as several draws of it, or as one recorded load.
 
-    Raises ConfigError where the workload has no times to scale.
+    ``drawing``: draws it with ``seeds`` seeds and as many requests as it takes, ``least`` together; None: the given
+    ones are all there are. Raises ConfigError where the workload has no times to scale.
     """
-    evaluator = Evaluator(loads=[load_of(trace, twin) for trace in traces], limits=limits)
-    found = _highest(evaluator)
-    ceiling = ceiling_of(evaluator, above=found.low)
-    asks = _requests_to_last(evaluator, found)
+    pilot = searched(traces[0], twin, limits, drawing=drawing, is_all=drawing is None and len(traces) == 1)
+    if drawing is not None:
+        traces = drawing(num_drawn(pilot.asks, seeds=seeds, least=least), seeds)
+    evaluator, found = pilot.evaluator, pilot.found
+    if drawing is not None or len(traces) > 1:
+        evaluator = Evaluator(loads=[load_of(trace, twin) for trace in traces], limits=limits)
+        found = highest(evaluator, near=pilot.found)
+    rate = found.low
+    asks = requests_to_last(evaluator, found)
     is_too_short = len(traces[0]) < asks
     of_parts = () if is_too_short else _of_parts(evaluator, found)
-    low = high = None
-    rate = found.low
-    if rate is not None and of_parts:
-        reach = reach_of(np.log(of_parts))
-        low, high = rate * math.exp(-reach), rate * math.exp(reach)
-    curve = [] if rate is None else [evaluator.at(share * rate) for share in AROUND]
-    binding = binding_of(traces[0], twin, limits) if with_binding and rate is not None else None
+    outline = _outline(evaluator)
+    curve = () if rate is None or not with_curve else _curve(evaluator, outline, rate)
+    low, high = _interval(evaluator, found, of_parts)
     return Capacity(
         rate_per_s=rate,
         low=low,
         high=high,
-        limiting=THROUGHPUT if found.broken is None else found.broken.worst(limits),
-        ceiling_per_s=ceiling,
+        limiting=found.limiting(limits),
+        ceiling_per_s=_ceiling(outline, rate),
         idle=found.idle,
-        curve=tuple(curve),
-        evaluations=tuple(evaluator.seen[key] for key in sorted(evaluator.seen)),
-        binding=binding,
-        is_by_seeds=len(traces) > 1,
+        curve=curve,
+        evaluations=_in_order({**{each.rate_per_s: each for each in curve}, **evaluator.seen}),
+        binding=binding_of(pilot.trace, twin, limits) if with_binding and rate is not None else None,
+        num_seeds=len(traces),
         num_parts=evaluator.num_parts,
         of_parts=of_parts,
+        num_requests=len(traces[0]),
         requests_to_last=asks,
         is_too_short=is_too_short,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pilot:
+    """What one draw has found, and how many requests it takes to tell."""
+
+    trace: Trace
+    evaluator: Evaluator
+    found: Found
+    asks: int
+
+
+def searched(
+    trace: Trace,
+    twin: TwinConfig,
+    limits: Sequence[RunLimit],
+    *,
+    drawing: Drawing | None = None,
+    is_all: bool = False,
+) -> Pilot:
+    """Return what one draw finds, drawn longer where it is too short to tell. ``is_all``: there are no others."""
+    for _ in range(MOST_TRIES):
+        evaluator = Evaluator(loads=[load_of(trace, twin)], limits=limits)
+        found = highest(evaluator, tolerance=TOLERANCE if is_all else ROUGHLY)
+        asks = requests_to_last(evaluator, found)
+        pilot = Pilot(trace=trace, evaluator=evaluator, found=found, asks=asks)
+        if drawing is None or asks <= len(trace):
+            break
+        (longer,) = drawing(num_drawn(asks, seeds=1, least=0), 1)
+        if len(longer) <= len(trace):
+            break
+        trace = longer
+    return pilot
+
+
+def num_drawn(asks: int, *, seeds: int, least: int = NUM_MEASURED) -> int:
+    """Return how many requests each of the seeds draws: ``least`` together, and as many as a run asks for."""
+    return min(max(math.ceil(least / seeds), math.ceil(SPARE * asks)), MOST_DRAWN)
+
+
+def _ceiling(outline: Evaluator, rate: float | None) -> float | None:
+    """Return the most that is answered, requests/s; a rate that is within the limits is."""
+    most = ceiling_of(outline.loads)
+    return most if most is None or rate is None else max(most, rate)
+
+
+def _outline(evaluator: Evaluator) -> Evaluator:
+    """Return what simulates rates away from the capacity: as many of the draws as it takes there."""
+    enough = math.ceil(DRAWN_CURVE / len(evaluator.loads[0]))
+    if enough >= len(evaluator.loads):
+        return evaluator
+    return Evaluator(loads=evaluator.loads[:enough], limits=evaluator.limits)
+
+
+def _curve(evaluator: Evaluator, outline: Evaluator, rate: float) -> tuple[Evaluation, ...]:
+    """Return what rates around the capacity come to."""
+    return tuple((evaluator if share in BESIDE else outline).at(share * rate) for share in AROUND)
+
+
+def _in_order(seen: Mapping[float, Evaluation]) -> tuple[Evaluation, ...]:
+    return tuple(seen[rate] for rate in sorted(seen))
 
 
 def short_run_note(found: Capacity, num_requests: int) -> str | None:
     """Return the warning that a run is too short for queues to grow, None where it lasts long enough."""
     if not found.is_too_short:
         return None
-    return (
-        f"{num_requests:,} requests are too few: the run ends before queues have grown, and the capacity comes out too "
-        f"high. --num-requests {found.requests_to_last} is better"
-    )
-
-
-def _requests_to_last(evaluator: Evaluator, found: _Found) -> int:
-    """Return how many requests make a run long enough: for ``LASTING`` stays, and for a search that could tell."""
-    if found.low is None:
-        return 0
-    is_full = found.broken is not None and found.broken.worst(evaluator.limits) == THROUGHPUT
-    at = (
-        found.idle if is_full else evaluator.at(found.low)
-    )  # where only the load ends it, a stay is mostly its queue
-    stay_s = at.curve_us["e2e"][0] * 1e-6
-    asked = 0.0 if math.isnan(stay_s) else LASTING * stay_s * found.low
-    if found.broken is not None and found.broken.is_too_short:
-        asked = max(asked, MORE * len(evaluator.loads[0].requests))
-    return math.ceil(asked / 100) * 100
-
-
-def highest_above(
-    trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit], *, least: float
-) -> float | None:
-    """Return the capacity for one draw, requests/s; None where there is none, or where it is not above ``least``.
-
-    Where it is not above, one simulation has said so.
-    """
-    evaluator = Evaluator(loads=[load_of(trace, twin)], limits=limits)
-    if least > 0 and not evaluator.at(least).meets(limits):
-        return None
-    return _highest(evaluator, least=least).low
-
-
-def ceiling_of(evaluator: Evaluator, *, above: float | None = None) -> float | None:
-    """Return the most that is answered, requests/s, whatever the latencies; None where runs are too short to tell.
-
-    By bisection the lowest rate that is not followed, and of that one what was answered; where too few have left by
-    then to say, of twice as much. ``above``: a rate that is followed.
-    """
-
-    def is_followed(rate: float) -> bool:
-        return not evaluator.at(rate).is_behind
-
-    start = above if above is not None else _scale(evaluator)
-    ends = _bracket(is_followed, start) if start > 0 else None
-    if ends is None:
-        return None
-    broken = [
-        evaluator.at(rate) for rate in (bisect(is_followed, *ends, tolerance=CEILING_TOLERANCE)[1], ends[1])
-    ]
-    settled = [each.served_per_s for each in broken if each.is_settled]
-    return max(settled[0], above or 0.0) if settled else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """The highest rate that meets the limits, None: none does; what breaks just above it; an idle server."""
-
-    low: float | None
-    broken: Evaluation | None
-    idle: Evaluation
-
-
-def _scale(evaluator: Evaluator) -> float:
-    """Return a rate of the right size, requests/s; 0 where nothing is answered at all."""
-    return float(np.mean([load.scale_per_s() for load in evaluator.loads]))
-
-
-def _highest(evaluator: Evaluator, *, least: float = 0.0) -> _Found:
-    """Return the highest rate that meets the limits; ``least``: a rate that does."""
-    limits = evaluator.limits
-    start = least if least > 0 else _scale(evaluator)
-    idle = evaluator.at(start * IDLE if start > 0 else 1.0)
-    if start <= 0 or (least <= 0 and not idle.meets(limits)):
-        return _Found(low=None, broken=idle, idle=idle)
-
-    def is_met(rate: float) -> bool:
-        return evaluator.at(rate).meets(limits)
-
-    ends = _bracket(is_met, start, least=idle.rate_per_s)
-    if ends is None:
-        return _Found(low=None, broken=idle, idle=idle)
-    low, high = bisect(is_met, *ends, tolerance=TOLERANCE)
-    return _Found(low=low, broken=evaluator.at(high), idle=idle)
-
-
-def _bracket(
-    holds: Callable[[float], bool], start: float, *, least: float | None = None
-) -> tuple[float, float] | None:
-    """Return (a rate at which it holds, one at which it does not), a factor of two apart; None: there are none.
-
-    ``least``: a rate at which it is known to hold.
-    """
-    rate = start
-    if holds(rate):
-        for _ in range(MOST_DOUBLINGS):
-            if not holds(2 * rate):
-                return rate, 2 * rate
-            rate *= 2
-        return None
-    for _ in range(MOST_DOUBLINGS):
-        if least is not None and rate / 2 <= least:
-            return least, rate
-        if holds(rate / 2):
-            return rate / 2, rate
-        rate /= 2
-    return None
-
-
-def bisect(
-    holds: Callable[[float], bool], low: float, high: float, *, tolerance: float
-) -> tuple[float, float]:
-    """Return (a rate at which it holds, one at which it does not), nearer to each other than the tolerance.
-
-    It holds at ``low`` and not at ``high``. While they are far apart, their geometric mean halves the orders of
-    magnitude between them.
-    """
-    while high - low > tolerance * high:
-        middle = math.sqrt(low * high) if high > 4 * low else (low + high) / 2
-        if holds(middle):
-            low = middle
-        else:
-            high = middle
-    return low, high
+    why = "the run ends before queues have grown, and the capacity comes out too high"
+    if found.rate_per_s is None:
+        why = "the run ends before it could tell whether the server keeps up"
+    limit = "" if num_requests < MOST_DRAWN else ", more than a search takes by itself"
+    return f"{num_requests:,} requests are too few: {why}. --num-requests {found.requests_to_last} is better{limit}"
 
 
 def reach_of(logarithms: NDArray[np.float64]) -> float:
@@ -284,41 +252,68 @@ def reach_of(logarithms: NDArray[np.float64]) -> float:
     return quantile * float(logarithms.std(ddof=1)) / math.sqrt(number)
 
 
-def _of_parts(evaluator: Evaluator, found: _Found) -> tuple[float, ...]:
+def _interval(
+    evaluator: Evaluator, found: Found, of_parts: Sequence[float]
+) -> tuple[float | None, float | None]:
+    """Return the 90 % interval around where all requests together break the limit; the rate is the last below it."""
+    if found.low is None or not of_parts:
+        return None, None
+    broken = found.limiting(evaluator.limits)
+    middle = _crossing(evaluator, lambda each: _ratio(each, evaluator.limits, broken))
+    middle = middle if found.low <= middle < math.inf else found.low
+    reach = BURSTS * reach_of(np.log(of_parts))
+    return min(middle * math.exp(-reach), found.low), middle * math.exp(reach)
+
+
+def _of_parts(evaluator: Evaluator, found: Found) -> tuple[float, ...]:
     """Return the capacities of single seeds, or stretches; none where one of them has none."""
-    if found.low is None or found.broken is None:
+    limits, rate = evaluator.limits, found.low
+    broken = found.limiting(limits)
+    if rate is None or broken in (FAILED, TOO_SHORT) or (broken == THROUGHPUT and len(evaluator.loads) == 1):
         return ()
-    is_by_throughput = found.broken.worst(evaluator.limits) == THROUGHPUT
-    if is_by_throughput and len(evaluator.loads) == 1:
-        return ()
-    own = [
-        _of_part(evaluator, part, is_by_throughput=is_by_throughput) for part in range(evaluator.num_parts)
-    ]
-    return tuple(own) if all(0 < each < math.inf for each in own) else ()
+
+    def own() -> list[float]:
+        return [
+            _crossing(evaluator, lambda each, part=part: _ratio(each, limits, broken, part=part))  # type: ignore[misc]
+            for part in range(evaluator.num_parts)
+        ]
+
+    for share in BESIDE:
+        evaluator.at(share * rate)
+    for wider in WIDER:
+        parts = own()
+        if min(parts) == 0.0:
+            evaluator.at(rate / wider)
+        if max(parts) == math.inf:
+            evaluator.at(rate * wider)
+    parts = own()
+    return tuple(parts) if min(parts) > 0 and max(parts) < math.inf else ()
 
 
-def _of_part(evaluator: Evaluator, part: int, *, is_by_throughput: bool) -> float:
-    """Return one seed's capacity: between simulated rates, where its worst limit crosses; 0 where none is met."""
-    found = [evaluator.seen[key] for key in sorted(evaluator.seen)]
-    ratios = [
-        _ratio_of_part(each, part, evaluator.limits, is_by_throughput=is_by_throughput) for each in found
-    ]
+def _crossing(evaluator: Evaluator, ratio_of: Callable[[Evaluation], float]) -> float:
+    """Return the rate at which a ratio passes 1, between those simulated; 0 where none is below, else infinity."""
+    seen = _in_order(evaluator.seen)
+    ratios = [ratio_of(each) for each in seen]
     broken = next((i for i, ratio in enumerate(ratios) if ratio > 1), None)
     if broken is None or broken == 0:
         return math.inf if broken is None else 0.0
-    below, above = found[broken - 1].rate_per_s, found[broken].rate_per_s
-    if math.isinf(ratios[broken]):
+    below, above = seen[broken - 1].rate_per_s, seen[broken].rate_per_s
+    before, after = ratios[broken - 1], ratios[broken]
+    if math.isinf(after) or before <= 0:
         return below
-    share = (1 - ratios[broken - 1]) / (ratios[broken] - ratios[broken - 1])
-    return below + share * (above - below)
+    share = -math.log(before) / math.log(after / before)
+    return float(below * (above / below) ** share)
 
 
-def _ratio_of_part(
-    each: Evaluation, part: int, limits: Sequence[RunLimit], *, is_by_throughput: bool
-) -> float:
-    """Return the largest value over what is allowed of one seed; where throughput breaks first, also what piles up."""
-    ratio = each.worst_of_part(part, limits)
-    return max(ratio, each.growths[part] / GROWN) if is_by_throughput else ratio
+def _ratio(each: Evaluation, limits: Sequence[RunLimit], broken: str, *, part: int | None = None) -> float:
+    """Return the largest value over what is allowed; where throughput breaks first, also what piles up.
+
+    ``part``: of this seed or stretch; None: of all together.
+    """
+    ratio = each.worst_latency(limits) if part is None else each.worst_of_part(part, limits)
+    if broken != THROUGHPUT:
+        return ratio
+    return max(ratio, (each.growth_frac if part is None else each.growths[part]) / GROWN)
 
 
 # -- what binds -----------------------------------------------------------------------------------------------
@@ -342,8 +337,8 @@ def binding_of(trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit]) -> Bi
 def _of_one(trace: Trace, twin: TwinConfig, limits: Sequence[RunLimit], *, around: float | None) -> float:
     """Return the capacity for one draw, requests/s, 0 where there is none; ``around``: what it is at least."""
     if around is None:
-        return highest_above(trace, twin, limits, least=0.0) or 0.0
-    return highest_above(trace, twin, limits, least=around * (1 + GAIN / 2)) or around
+        return highest_above(trace, twin, limits, least=0.0).rate_per_s or 0.0
+    return highest_above(trace, twin, limits, least=around * (1 + GAIN / 2)).rate_per_s or around
 
 
 def _with_twice(twin: TwinConfig, settings: tuple[str, ...]) -> TwinConfig | None:

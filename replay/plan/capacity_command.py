@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from replay.plan.capacity import Capacity, binding_of, find_capacity, short_run_note
-from replay.plan.capacity_text import column, document, lines
+from replay.plan.capacity import Capacity, Drawing, find_capacity, short_run_note
+from replay.plan.capacity_text import column, document, lines, step_scatter
 from replay.plan.draws import length_span, lengths_text
 from replay.plan.side_by_side import mark_unanswered, side_by_side, unanswered_facts, unanswered_lines
 from replay.plan.variants import Variant
@@ -27,12 +27,6 @@ if TYPE_CHECKING:
     from traces import Trace
 
 
-Longer = Callable[[int], "Sequence[Trace] | None"]
-"""From a number of requests to the workload drawn with so many; None where it cannot be."""
-MOST_LONGER = 1
-"""So often, at most, the workload is drawn with more requests."""
-
-
 def show_one(
     traces: Sequence[Trace],
     twin: TwinConfig,
@@ -41,14 +35,17 @@ def show_one(
     with_binding: bool,
     report: Path | None,
     as_json: bool,
-    longer: Longer | None = None,
+    drawing: Drawing | None = None,
+    seeds: int = 1,
 ) -> bool:
     """Find a twin's capacity, print it, write its page where one is asked for; return whether there is one.
 
-    ``longer``: draws the workload with more requests, where the search asks for them.
+    ``drawing``: draws the workload with as many requests as the search asks for.
     """
-    traces, found, notes = _search(traces, twin, limits, with_binding=with_binding, longer=longer)
-    warnings, num_requests = [*twin.notes, *notes], len(traces[0])
+    found, notes = _search(
+        traces, twin, limits, with_binding=with_binding, drawing=drawing, seeds=seeds, with_curve=True
+    )
+    warnings, num_requests = [*twin.notes, *notes], found.num_requests
     lengths = lengths_text(traces[0])
     if report is not None:
         from replay.plan.capacity_page import write_page
@@ -57,7 +54,7 @@ def show_one(
             report,
             found,
             limits,
-            engine=twin.engine,
+            twin=twin,
             num_requests=num_requests,
             lengths=lengths,
             notes=warnings,
@@ -65,13 +62,18 @@ def show_one(
         typer.echo(terminal(f"wrote {report}"), err=True)
     if as_json:
         told = document(
-            found, limits, num_requests=num_requests, tool_version=tool_version(), warnings=warnings
+            found,
+            limits,
+            num_requests=num_requests,
+            scatter=step_scatter(twin),
+            tool_version=tool_version(),
+            warnings=warnings,
         )
         told["unanswered"] = twin.unanswered_document
         typer.echo(json.dumps(told, indent=2, allow_nan=False))
     else:
         shown = unanswered_facts(twin.unanswered_keys)
-        shown += lines(found, limits, engine=twin.engine, num_requests=num_requests, lengths=lengths)
+        shown += lines(found, limits, twin=twin, num_requests=num_requests, lengths=lengths)
         typer.echo("\n".join(map(terminal, shown)))
     return found.rate_per_s is not None
 
@@ -83,18 +85,28 @@ def show_several(
     *,
     with_binding: bool,
     as_json: bool,
-    longer: Longer | None = None,
+    drawing: Drawing | None = None,
+    seeds: int = 1,
 ) -> bool:
     """Find the capacity of each variant and print them side by side; return whether any has one."""
     told, columns, rates = [], [], []
     for variant in variants:
-        used, found, notes = _search(traces, variant.twin, limits, with_binding=with_binding, longer=longer)
+        found, notes = _search(
+            traces,
+            variant.twin,
+            limits,
+            with_binding=with_binding,
+            drawing=drawing,
+            seeds=seeds,
+            with_curve=False,
+        )
         rates.append(found.rate_per_s)
         columns.append({**variant.varied, **column(found, limits)})
         of_one = document(
             found,
             limits,
-            num_requests=len(used[0]),
+            num_requests=found.num_requests,
+            scatter=step_scatter(variant.twin),
             tool_version=tool_version(),
             warnings=[*variant.twin.notes, *notes],
         )
@@ -117,20 +129,22 @@ def _search(
     limits: Sequence[RunLimit],
     *,
     with_binding: bool,
-    longer: Longer | None,
-) -> tuple[Sequence[Trace], Capacity, list[str]]:
-    """Return the requests, longer where they were too few, a twin's capacity, and what a reader must know, told."""
+    drawing: Drawing | None,
+    seeds: int,
+    with_curve: bool,
+) -> tuple[Capacity, list[str]]:
+    """Return a twin's capacity, and what a reader must know, told."""
     with working("simulating at many rates"):
-        found = find_capacity(traces, twin, limits, with_binding=with_binding and longer is None)
-        for _ in range(MOST_LONGER):
-            more = longer(found.requests_to_last) if longer is not None and found.is_too_short else None
-            if more is None or len(more[0]) <= len(traces[0]):
-                break
-            traces = more
-            found = find_capacity(traces, twin, limits, with_binding=False)
-        if with_binding and longer is not None and found.rate_per_s is not None:
-            found = replace(found, binding=binding_of(traces[0], twin, limits))
-    short = short_run_note(found, len(traces[0]))
+        found = find_capacity(
+            traces,
+            twin,
+            limits,
+            drawing=drawing,
+            seeds=seeds,
+            with_binding=with_binding,
+            with_curve=with_curve,
+        )
+    short = short_run_note(found, found.num_requests)
     beyond = None
     if found.rate_per_s is not None:
         each = rate_of_each(found.rate_per_s, twin.cluster)
@@ -139,4 +153,4 @@ def _search(
     notes = [note for note in (short, beyond) if note is not None]
     for note in notes:
         typer.echo(terminal(f"note: {note}"), err=True)
-    return traces, found, notes
+    return found, notes

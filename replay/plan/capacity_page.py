@@ -39,7 +39,7 @@ from traces.run_slo import RunLimit
 
 if TYPE_CHECKING:
     from replay.pages import Scale
-    from sim.config import EngineConfig
+    from replay.twin.config import TwinConfig
 
 NAMES = {
     "ttft": "TTFT, time to first token",
@@ -55,13 +55,13 @@ def write_page(
     found: Capacity,
     limits: Sequence[RunLimit],
     *,
-    engine: EngineConfig,
+    twin: TwinConfig,
     num_requests: int,
     lengths: str,
     notes: Sequence[str] = (),
 ) -> None:
     """Write the page. Raises ConfigError where the file cannot be written."""
-    page = page_of(found, limits, engine=engine, num_requests=num_requests, lengths=lengths, notes=notes)
+    page = page_of(found, limits, twin=twin, num_requests=num_requests, lengths=lengths, notes=notes)
     write_text(path, page, option="--report")
 
 
@@ -69,13 +69,13 @@ def page_of(
     found: Capacity,
     limits: Sequence[RunLimit],
     *,
-    engine: EngineConfig,
+    twin: TwinConfig,
     num_requests: int,
     lengths: str,
     notes: Sequence[str] = (),
 ) -> str:
     """Return the page as one HTML document that needs no other file."""
-    facts = facts_of(found, limits, engine=engine, num_requests=num_requests, lengths=lengths)
+    facts = facts_of(found, limits, twin=twin, num_requests=num_requests, lengths=lengths)
     sections = [_warnings(notes)] if notes else []
     if found.curve:
         sections += [_curves(found, limits), _table(found, limits)]

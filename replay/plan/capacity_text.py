@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from replay.plan.capacity import STEP_TIME, Binding, Capacity
+from replay.plan.capacity import BURSTS, STEP_TIME, Binding, Capacity
 from replay.plan.evaluation import FAILED, SETTLING, THROUGHPUT, TOO_SHORT, Evaluation
 from replay.plan.json_values import or_null
 from replay.units import shown_time
@@ -14,6 +14,7 @@ from traces.run_slo import RunLimit
 from traces.units import counted
 
 if TYPE_CHECKING:
+    from replay.twin.config import TwinConfig
     from sim.config import EngineConfig
 
 SCHEMA_VERSION = 1
@@ -42,10 +43,14 @@ def document(
     limits: Sequence[RunLimit],
     *,
     num_requests: int,
+    scatter: float,
     tool_version: str,
     warnings: Sequence[str] = (),
 ) -> dict[str, object]:
-    """Return the JSON document; rates in requests/s, times in µs, null where nothing is known."""
+    """Return the JSON document; rates in requests/s, times in µs, null where nothing is known.
+
+    ``scatter``: of the twin's steps (``step_scatter``).
+    """
     return {
         "schema_version": SCHEMA_VERSION,
         "tool_version": tool_version,
@@ -60,6 +65,7 @@ def document(
         if found.binding is None
         else {"resource": found.binding.resource, "rate_with_twice": found.binding.with_twice},
         "num_requests": num_requests,
+        "step_scatter": scatter,
         "evaluations": [_evaluation(each, found, limits) for each in found.evaluations],
         "warnings": list(warnings),
     }
@@ -85,28 +91,41 @@ def interval_method(found: Capacity) -> str | None:
     if found.low is None:
         return None
     over = f"{found.num_parts} seeds" if found.is_by_seeds else f"{found.num_parts} stretches of the trace"
-    return f"90 % t interval over the capacities of {over}"
+    return f"90 % t interval over the capacities of {over}, {BURSTS - 1:.0%} wider"
 
 
 def lines(
-    found: Capacity, limits: Sequence[RunLimit], *, engine: EngineConfig, num_requests: int, lengths: str
+    found: Capacity, limits: Sequence[RunLimit], *, twin: TwinConfig, num_requests: int, lengths: str
 ) -> list[str]:
     """Return what a terminal shows: the capacity, what limits it, and the curve."""
-    facts = facts_of(found, limits, engine=engine, num_requests=num_requests, lengths=lengths)
+    facts = facts_of(found, limits, twin=twin, num_requests=num_requests, lengths=lengths)
     shown = [f"{name:<15}{text}" for name, text in facts]
     return [*shown, "", *_curve(found, limits)] if found.curve else shown
 
 
 def facts_of(
-    found: Capacity, limits: Sequence[RunLimit], *, engine: EngineConfig, num_requests: int, lengths: str
+    found: Capacity, limits: Sequence[RunLimit], *, twin: TwinConfig, num_requests: int, lengths: str
 ) -> list[tuple[str, str]]:
     """Return the capacity, what limits it and how it was found, as terms with their values."""
     within = ", ".join(f"{each.name} <= {shown_time(each.limit_us)}" for each in limits)
-    facts = [("capacity", _answer(found)), ("within", within), *_reasons(found, limits, engine)]
+    facts = [("capacity", _answer(found)), ("within", within), *_reasons(found, limits, twin.engine)]
     facts += [("requests", lengths), ("simulated", _simulated(found, num_requests))]
     if (method := interval_method(found)) is not None:
         facts.append(("interval", method))
-    return facts
+    return [*facts, ("percentiles", _tail(step_scatter(twin)))]
+
+
+def step_scatter(twin: TwinConfig) -> float:
+    """Return by how much the steps of a twin scatter around what is computed (lognormal sigma), at least; 0: not."""
+    models = [twin.latency] if twin.cluster is None else [pool.latency for pool in twin.cluster.pools]
+    return min(float(getattr(each, "sigma", 0.0)) for each in models)
+
+
+def _tail(scatter: float) -> str:
+    """Return whose percentiles these are: a real server's steps scatter, which lengthens its tail."""
+    if scatter == 0:
+        return "the simulation's; its steps do not scatter, as a server's do"
+    return f"the simulation's, whose steps scatter by {scatter:.1%}"
 
 
 def column(found: Capacity, limits: Sequence[RunLimit]) -> dict[str, str]:
@@ -128,7 +147,7 @@ def column(found: Capacity, limits: Sequence[RunLimit]) -> dict[str, str]:
 def _answer(found: Capacity) -> str:
     """Return the rate with its interval, which knows chance, and not that runs were too short for queues to grow."""
     if found.rate_per_s is None:
-        return "none: no rate meets the limits"
+        return "not found: the runs are too short" if found.is_too_short else "none: no rate meets the limits"
     sure = "" if found.low is None else f" ({found.low:.3g} to {found.high:.3g})"
     too_high = ", too high: the runs are too short" if found.is_too_short else ""
     return f"{_per_s(found.rate_per_s)}{sure}{too_high}"
@@ -173,7 +192,7 @@ def _bound(binding: Binding, engine: EngineConfig) -> list[tuple[str, str]]:
 
 
 def _simulated(found: Capacity, num_requests: int) -> str:
-    draws = f"{found.num_parts} seeds of " if found.is_by_seeds else ""
+    draws = f"{found.num_seeds} seeds of " if found.is_by_seeds else ""
     requests, rates = counted(num_requests, "request"), counted(len(found.evaluations), "rate")
     return f"{draws}{requests} at {rates}, the first {SETTLING:.0%} not measured"
 

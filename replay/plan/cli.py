@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,8 +11,8 @@ from replay.simulation_command import AnywayOption
 from replay.twin.own.own_code import with_code_option
 from traces.workload.options import WorkloadOptions, with_workload_options
 
-if TYPE_CHECKING:
-    from traces import Trace
+DEFAULT_SEEDS = 8
+"""With fewer, the interval's width is chance; with more, too much of each run is spent on settling."""
 
 
 @with_code_option
@@ -45,7 +43,7 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             max=50,
             help="How many times to draw the workload. The interval comes from them; --trace needs none.",
         ),
-    ] = 5,
+    ] = DEFAULT_SEEDS,
     no_binding: Annotated[
         bool,
         typer.Option("--no-binding", help="Do not look for the resource that limits the capacity."),
@@ -86,12 +84,11 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 ) -> None:
     """Find the highest rate at which a twin meets latency limits.
 
-    The workload is drawn once per seed and simulated at many rates, 5,000 requests each, or up to 20,000 where queues
-    take longer to grow, unless --num-requests says otherwise. Exit code 1 if no rate meets the limits.
+    The workload is drawn once per seed and simulated at many rates: 150,000 requests together, more where queues take
+    longer to grow, or --num-requests for each seed. Exit code 1 if no rate meets the limits.
     """
     from replay.plan.capacity_command import show_one, show_several
-    from replay.plan.draws import draws, searchable
-    from replay.plan.too_long import tell_too_long
+    from replay.plan.draws import drawing_of, draws, searchable, tell_too_long
     from replay.plan.variants_command import variants_from
     from replay.simulation_command import load_twins, prepare_engine
     from traces.atomic import check_place
@@ -107,11 +104,10 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     )
     if len(twins) > 1 and report is not None:
         raise ConfigError("--report: got it with several variants, expected one")
-    traces = draws(options, seeds)
+    takes_all = workload.num_requests is None and workload.trace is None
+    drawing = drawing_of(options) if takes_all else None
+    traces = draws(options, 1 if takes_all else seeds)
     tell_too_long(traces[0], [twin for _, twin in twins])
-    longer = None
-    if workload.num_requests is None:
-        longer = partial(_longer, options, seeds)
     for _, twin in twins:
         prepare_engine(twin)
     if len(twins) == 1:
@@ -122,18 +118,19 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             with_binding=not no_binding,
             report=report,
             as_json=as_json,
-            longer=longer,
+            drawing=drawing,
+            seeds=seeds,
         )
     else:
         variants = variants_from(twins, [("", "", traces[0])])
         is_met = show_several(
-            traces, variants, limits, with_binding=not no_binding, as_json=as_json, longer=longer
+            traces,
+            variants,
+            limits,
+            with_binding=not no_binding,
+            as_json=as_json,
+            drawing=drawing,
+            seeds=seeds,
         )
     if not is_met:
         raise typer.Exit(1)
-
-
-def _longer(options: WorkloadOptions, seeds: int, number: int) -> Sequence[Trace] | None:
-    from replay.plan.draws import longer_draws
-
-    return longer_draws(options, seeds, num_requests=number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,11 +18,14 @@ from traces.workload.options import LENGTH_NAMES, WorkloadOptions, flag
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from replay.twin.config import TwinConfig
+    from sim.config import EngineConfig
     from traces import Trace
 
 DEFAULT_NUM_REQUESTS = 5000
-MOST_DRAWN = 20_000
-"""A search that asks for more requests by itself takes no more than these."""
+"""A search begins with so many."""
+MOST_KEPT = 2
+"""So many draws of one workload are kept for the next search of it."""
 _SEARCHED = ("rate", "stages", "concurrency", "batch", "duration")
 """What a search for a rate leaves no room for."""
 
@@ -49,6 +53,10 @@ def draws(options: WorkloadOptions, seeds: int) -> list[Trace]:
         tell(f"warning: {note}")
     if (default := default_lengths_note(options)) is not None:
         tell(f"note: {default}")
+    return _drawn(options, seeds)
+
+
+def _drawn(options: WorkloadOptions, seeds: int) -> list[Trace]:
     first = trace_from_options(options)
     if options.trace is not None or seeds == 1:
         return [first]
@@ -56,24 +64,46 @@ def draws(options: WorkloadOptions, seeds: int) -> list[Trace]:
     return [first, *(trace_from_options(replace(options, seed=start + i)) for i in range(1, seeds))]
 
 
-def longer_draws(options: WorkloadOptions, seeds: int, *, num_requests: int) -> list[Trace] | None:
-    """Return a workload drawn with more requests, at most ``MOST_DRAWN``; None where it is recorded, or has as many."""
-    number = min(num_requests, MOST_DRAWN)
-    if options.trace is not None or options.workload is not None or number <= (options.num_requests or 0):
-        return None
-    return draws(replace(options, num_requests=number), seeds)
+def drawing_of(options: WorkloadOptions) -> Callable[[int, int], list[Trace]]:
+    """Return what draws a workload with so many requests each for so many seeds, as ``draws`` does, without a note."""
+    kept: dict[tuple[int, int], list[Trace]] = {}
+
+    def drawn(num_requests: int, seeds: int) -> list[Trace]:
+        key = (num_requests, seeds)
+        if key not in kept:
+            if len(kept) == MOST_KEPT:
+                kept.pop(next(iter(kept)))
+            kept[key] = _drawn(replace(options, num_requests=num_requests), seeds)
+        return kept[key]
+
+    return drawn
 
 
-def draws_at(
-    workload: WorkloadOptions, like: Path | None, seeds: int, *, rate: float, num_requests: int
-) -> list[Trace]:
-    """Return a workload at a rate, drawn as often; ``num_requests``: unless it says itself. Raises ConfigError."""
+def options_at(
+    workload: WorkloadOptions, like: Path | None, *, rate: float, num_requests: int
+) -> WorkloadOptions:
+    """Return a workload at a rate; ``num_requests``: unless it says itself. Raises ConfigError."""
     plain = searchable(replace(workload, rate=None), like)
     if workload.trace is None and workload.num_requests is None:
         plain = replace(plain, num_requests=num_requests)
-    if plain.rate is not None:
-        plain = replace(plain, rate=rate)
-    return draws(plain, seeds)
+    return plain if plain.rate is None else replace(plain, rate=rate)
+
+
+def tell_too_long(trace: Trace, twins: Iterable[TwinConfig]) -> None:
+    """Say on stderr where every prompt is too long for every engine, so that no rate can meet any limit."""
+    from traces import prompt_tokens
+
+    shortest = int(prompt_tokens(trace).min()) if len(trace) else 0
+    longest = max(engine.max_model_len for twin in twins for engine in _engines(twin))
+    if shortest >= longest:
+        tell(
+            f"no request finishes at any rate: got prompts of at least {shortest:,} tokens, expected fewer than "
+            f"engine.max_model_len, {longest:,}"
+        )
+
+
+def _engines(twin: TwinConfig) -> list[EngineConfig]:
+    return [twin.engine] if twin.cluster is None else [pool.engine for pool in twin.cluster.pools]
 
 
 def length_span(trace: Trace) -> FittedRange:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from replay.plan.load import Load
 from replay.verdict.growth import Growth, customers_of, growth_of, piles_up
-from replay.verdict.judge import SETTLED, UNDER_WAY, WAITING
+from replay.verdict.judge import UNDER_WAY, WAITING
 from sim import InterTokenLatencies, Outcomes, Status
 from traces.metrics import latencies_us
 from traces.run_slo import RunLimit
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-SETTLING = 0.1
-"""Share of the requests, the first to arrive, that is not measured: they find an empty server."""
+SETTLING = 0.2
+"""Share of the requests, the first to arrive, that is not measured: they find an empty server, or empty caches. Of
+four servers behind a router that looks at caches, 4,000 requests do before latencies are what they stay at."""
 NUM_PARTS = 5
 """Into so many stretches of time a single run is cut for the interval."""
 FAILED = "failed"
@@ -32,8 +33,6 @@ THROUGHPUT = "throughput"
 TOO_SHORT = "too short to tell"
 GROWN = 0.02
 """Where a larger share of what comes piles up in a server, it is behind; less is chance."""
-MOST_GROWN = 0.9
-"""Where more than this piles up in front of a full server, too few have left to say how fast it is."""
 CHANCE = 1.2
 """What piles up in a new server that is about to keep up, ``piles_up(1, generations)``, may be exceeded by so much."""
 CURVE = ("ttft", "tpot", "e2e")
@@ -41,12 +40,13 @@ CURVE = ("ttft", "tpot", "e2e")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """What a rate comes to. ``values_us``: by limit, the mean over the parts; ``parts_us``: of each seed, or stretch.
+    """What a rate comes to.
 
-    ``failed_frac``: of the measured requests, those without an answer. ``curve_us``: by metric, (median, 99th
-    percentile). ``growths``: of each run, the share of what came that piled up in the server, ``waiting_frac`` without
-    having begun; ``generations`` of requests had passed by then; ``under_way_frac``: of all, those under way when the
-    last one came (``replay.verdict.growth``).
+    ``values_us``: by limit, of all runs together; ``parts_us``: of each seed's run, or of a single run's stretches.
+    ``failed_frac``: of the measured requests, those without an answer. ``curve_us``: by metric, (median,
+    99th percentile). ``growths``: of each run, the share of what came that piled up in the server, ``waiting_frac``
+    without having begun; ``generations`` of requests had passed by then; ``under_way_frac``: of all, those under way
+    when the last one came (``replay.verdict.growth``).
     """
 
     rate_per_s: float
@@ -78,11 +78,6 @@ class Evaluation:
         return self.waiting_frac > WAITING
 
     @property
-    def is_settled(self) -> bool:
-        """Whether what was answered tells how fast the server is."""
-        return (self.has_queue and self.growth_frac < MOST_GROWN) or self.generations >= SETTLED
-
-    @property
     def is_too_short(self) -> bool:
         """Whether the runs end before they could tell whether the server keeps up."""
         return not self.is_behind and self.under_way_frac > UNDER_WAY
@@ -101,8 +96,16 @@ class Evaluation:
             found[THROUGHPUT] = 1 + self.growth_frac
         return found
 
+    def is_undecided(self, limits: Sequence[RunLimit]) -> bool:
+        """Whether no limit is broken, and longer runs might break one."""
+        return self.is_too_short and max(self.ratios(limits).values(), default=0.0) <= 1
+
+    def worst_latency(self, limits: Sequence[RunLimit]) -> float:
+        """Return the largest value over what is allowed, of all runs together."""
+        return max((_over(self.values_us[each.name], each.limit_us) for each in limits), default=0.0)
+
     def worst_of_part(self, part: int, limits: Sequence[RunLimit]) -> float:
-        """Return the largest value over what is allowed of one seed or stretch."""
+        """Return the largest value over what is allowed of one part."""
         return max((_over(self.parts_us[each.name][part], each.limit_us) for each in limits), default=0.0)
 
     def meets(self, limits: Sequence[RunLimit]) -> bool:
@@ -112,8 +115,10 @@ class Evaluation:
     def worst(self, limits: Sequence[RunLimit]) -> str:
         """Return the limit whose value is the largest share of what is allowed."""
         ratios = self.ratios(limits)
-        if not ratios or (self.is_too_short and max(ratios.values()) <= 1):
-            return TOO_SHORT if self.is_too_short else THROUGHPUT
+        if self.is_undecided(limits):
+            return TOO_SHORT
+        if not ratios:
+            return THROUGHPUT
         return max(ratios, key=lambda name: ratios[name])
 
 
@@ -144,15 +149,15 @@ class Evaluator:
         record: Record = "spans" if any(each.metric == "itl" for each in self.limits) else "none"
         runs = [_measured(load, rate_per_s, record=record) for load in self.loads]
         parts = runs if len(runs) > 1 else runs[0].stretches(NUM_PARTS)
-        values = {each.name: [run.value(each) for run in runs] for each in self.limits}
+        whole = _pooled(runs)
         return Evaluation(
             rate_per_s=rate_per_s,
-            values_us={name: float(np.mean(of_runs)) for name, of_runs in values.items()},
+            values_us={each.name: whole.value(each) for each in self.limits},
             parts_us={each.name: [part.value(each) for part in parts] for each in self.limits},
-            failed_frac=float(np.mean([run.failed_frac for run in runs])),
-            output_tokens_per_s=float(np.mean([run.output_tokens_per_s for run in runs])),
-            num_preemptions=sum(run.num_preemptions for run in runs),
-            curve_us={name: _curve([run.latencies_us[name] for run in runs]) for name in CURVE},
+            failed_frac=whole.failed_frac,
+            output_tokens_per_s=whole.output_tokens_per_s,
+            num_preemptions=whole.num_preemptions,
+            curve_us={name: _curve(whole.latencies_us[name]) for name in CURVE},
             growths=tuple(run.growth.growth_frac for run in runs),
             waiting_frac=float(np.mean([run.growth.waiting_frac for run in runs])),
             generations=min(run.growth.generations for run in runs),
@@ -160,13 +165,12 @@ class Evaluator:
         )
 
 
-def _curve(runs: list[Floats]) -> tuple[float, float]:
-    """Return median and 99th percentile of a latency, each the mean over the runs."""
-    known = [values[~np.isnan(values)] for values in runs]
-    both = [np.percentile(values, (50, 99)) for values in known if len(values)]
-    if not both:
+def _curve(values: Floats) -> tuple[float, float]:
+    """Return median and 99th percentile of a latency."""
+    known = values[~np.isnan(values)]
+    if not len(known):
         return float("nan"), float("nan")
-    median, p99 = np.mean(both, axis=0)
+    median, p99 = np.percentile(known, (50, 99))
     return float(median), float(p99)
 
 
@@ -195,16 +199,38 @@ class Measured:
         columns = {**self.latencies_us, "itl": self.latencies_us["tpot"]}
         cut = {name: np.array_split(values, number) for name, values in columns.items()}
         return [
-            Measured(
-                latencies_us={name: parts[part] for name, parts in cut.items()},
-                gaps=self.gaps,
-                failed_frac=self.failed_frac,
-                output_tokens_per_s=self.output_tokens_per_s,
-                num_preemptions=self.num_preemptions,
-                growth=self.growth,
-            )
+            replace(self, latencies_us={name: parts[part] for name, parts in cut.items()})
             for part in range(number)
         ]
+
+
+def _pooled(runs: Sequence[Measured]) -> Measured:
+    """Return all runs as one: a percentile of all is nearer to a long run's than the mean of theirs.
+
+    How each run grew is its own; the first one's stands for all.
+    """
+    if len(runs) == 1:
+        return runs[0]
+    return replace(
+        runs[0],
+        latencies_us={name: np.concatenate([run.latencies_us[name] for run in runs]) for name in CURVE},
+        gaps=lambda: _all_gaps([run.gaps() for run in runs]),
+        failed_frac=float(np.mean([run.failed_frac for run in runs])),
+        output_tokens_per_s=float(np.mean([run.output_tokens_per_s for run in runs])),
+        num_preemptions=sum(run.num_preemptions for run in runs),
+    )
+
+
+def _all_gaps(runs: Sequence[InterTokenLatencies]) -> InterTokenLatencies:
+    """Return the gaps of all runs together."""
+    gaps = np.concatenate([run.gaps_us for run in runs])
+    order = np.argsort(gaps, kind="stable")
+    return InterTokenLatencies(
+        mean_us=np.concatenate([run.mean_us for run in runs]),
+        p99_us=np.concatenate([run.p99_us for run in runs]),
+        gaps_us=gaps[order],
+        counts=np.concatenate([run.counts for run in runs])[order],
+    )
 
 
 def _measured(load: Load, rate_per_s: float, *, record: Record) -> Measured:

@@ -15,11 +15,14 @@ from numpy.typing import NDArray
 
 from replay.trace.pacing import Pacing, paced_requests, pacing_of, waits_for_answers
 from replay.twin.config import as_cluster_of_one
+from replay.verdict.again import Repeatable, again, serves_again
+from replay.verdict.growth import Growth, customers_of, growth_of
 from sim import InterTokenLatencies, Outcomes, Requests, Status, simulate
 from traces.errors import ConfigError
 
 if TYPE_CHECKING:
     from replay.twin.config import TwinConfig
+    from sim.cluster.config import ClusterConfig
     from sim.config import Record
     from traces import Trace
 
@@ -35,7 +38,8 @@ class Load:
     """Requests that arrive at ``own_rate_per_s``, and what serves them. ``first``: which of n come by themselves.
 
     Rates count requests, those that wait for an answer of their session included. ``session``: the number of each
-    request's, where rounds wait for answers; else None.
+    request's, where rounds wait for answers, else None. ``scaling_us``: how long a fleet that scales itself may take to
+    reach its size, 0 of one that does not.
     """
 
     requests: Requests
@@ -43,6 +47,12 @@ class Load:
     first: NDArray[np.bool_]
     session: NDArray[np.int64] | None
     serve: Callable[[Requests, Record], Served]
+    serve_again: Callable[[Requests, NDArray[np.int64], int], Outcomes]
+    scaling_us: int
+
+    def __len__(self) -> int:
+        """Return the number of requests."""
+        return len(self.requests)
 
     def at(self, rate_per_s: float) -> Requests:
         """Return the requests arriving at another rate, from time 0."""
@@ -50,6 +60,15 @@ class Load:
         start = int(arrival[self.first].min())
         scaled = np.rint((arrival - start) * (self.own_rate_per_s / rate_per_s)).astype(np.int64)
         return _arriving(self.requests, np.where(self.first, scaled, arrival))
+
+    def growth(self, rate_per_s: float, *, laps: int = 1) -> Growth | None:
+        """Return how the number of requests under way grows at a rate, sent once or again and again."""
+        sent = self.at(rate_per_s)
+        if laps == 1:
+            return growth_of(customers_of(self.serve(sent, "none")[0], self.session))
+        run = Repeatable(requests=sent, session=self.session, first=self.first, serve=self.serve_again)
+        outcomes, session, period_us = again(run, laps)
+        return growth_of(customers_of(outcomes, session), period_us=period_us)
 
     def scale_per_s(self) -> float:
         """Return a rate to begin a search at, requests/s: the throughput of all requests at once, to the very last.
@@ -81,37 +100,47 @@ def load_of(trace: Trace, twin: TwinConfig) -> Load:
             "workload: got a closed loop, whose pace the answers set, expected requests that come at their own times "
             "(--rate, --like STEM)"
         )
-    requests, serve = _server(trace, twin, pacing)
-    session = trace.cells("session_id").ranks() if pacing.users is not None else None
+    load = _load(trace, twin, pacing)
     first = trace.column("arrival_time_us").notna().to_numpy(dtype=bool)
-    span_us = float(np.ptp(requests.arrival_us[first])) if first.any() else 0.0
+    span_us = float(np.ptp(load.requests.arrival_us[first])) if first.any() else 0.0
     if span_us <= 0:
         raise ConfigError("workload: got requests that all come at once, expected times to scale")
     begins = int(first.sum())
-    rate = (begins - 1) / span_us * 1e6 * len(requests) / begins
-    return Load(requests=requests, own_rate_per_s=rate, first=first, session=session, serve=serve)
+    rate = (begins - 1) / span_us * 1e6 * len(load) / begins
+    session = trace.cells("session_id").ranks() if pacing.users is not None else None
+    return replace(load, own_rate_per_s=rate, first=first, session=session)
 
 
-def _server(
-    trace: Trace, twin: TwinConfig, pacing: Pacing
-) -> tuple[Requests, Callable[[Requests, Record], Served]]:
-    """Return a workload's requests, and what serves such requests at other times."""
-    if twin.cluster is None:
-        requests = paced_requests(trace, pacing, block_size=twin.engine.block_size)
+def _load(trace: Trace, twin: TwinConfig, pacing: Pacing) -> Load:
+    """Return a workload's requests with what serves them; rate, ``first`` and ``session`` are to be filled in."""
+    if twin.cluster is not None:
+        return _load_of_cluster(trace, twin.cluster, pacing)
+    requests = paced_requests(trace, pacing, block_size=twin.engine.block_size)
 
-        def serve(requests: Requests, record: Record) -> Served:
-            done = simulate(requests, twin.engine, twin.latency, record=record)
-            return done.outcomes, done.inter_token_latencies, done.num_preemptions
+    def serve(requests: Requests, record: Record) -> Served:
+        done = simulate(requests, twin.engine, twin.latency, record=record)
+        return done.outcomes, done.inter_token_latencies, done.num_preemptions
 
-        return requests, serve
+    return Load(
+        requests=requests,
+        own_rate_per_s=0.0,
+        first=np.ones(len(requests), np.bool_),
+        session=None,
+        serve=serve,
+        serve_again=lambda sent, _rows, _num: simulate(sent, twin.engine, twin.latency).outcomes,
+        scaling_us=0,
+    )
+
+
+def _load_of_cluster(trace: Trace, cluster: ClusterConfig, pacing: Pacing) -> Load:
     from replay.cluster.record import as_simulation
     from replay.cluster.work import cluster_work
     from sim.cluster.simulation import simulate_cluster
     from sim.config import InvalidConfig
 
-    cluster, work = twin.cluster, cluster_work(trace, pacing, twin.cluster)
+    work = cluster_work(trace, pacing, cluster)
 
-    def serve_all(requests: Requests, record: Record) -> Served:
+    def serve(requests: Requests, record: Record) -> Served:
         try:
             done = simulate_cluster(replace(work, requests=requests), cluster, record=record)
         except InvalidConfig as error:
@@ -119,4 +148,24 @@ def _server(
         preemptions = sum(each.num_preemptions for each in done.instances)
         return done.outcomes, lambda: as_simulation(done).inter_token_latencies(), preemptions
 
-    return work.requests, serve_all
+    return Load(
+        requests=work.requests,
+        own_rate_per_s=0.0,
+        first=np.ones(len(work.requests), np.bool_),
+        session=None,
+        serve=serve,
+        serve_again=serves_again(work, cluster),
+        scaling_us=_scaling_us(cluster),
+    )
+
+
+def _scaling_us(cluster: ClusterConfig) -> int:
+    """Return how long pools that scale themselves take to their largest size, one instance at a look; µs."""
+    return max(
+        (
+            pool.num_slots * pool.autoscaler.interval_us + pool.autoscaler.actuation_us
+            for pool in cluster.pools
+            if pool.autoscaler is not None
+        ),
+        default=0,
+    )

@@ -65,7 +65,7 @@ def operator_lines(times: OperatorTimes) -> list[str]:
     rows = [(name, each["us"]) for name, each in times["by_operator"].items()]
     rows.append(("rest", times["rest_us"]))
     total = times["step_time_us"]
-    share = [f"{us / total:.1%}" if total else "-" for _, us in rows]
+    share = [f"{us / total:z.1%}" if total else "-" for _, us in rows]
     return head + [
-        f"{name:<20}{us / 1e6:>12,.3f}{part:>12}" for (name, us), part in zip(rows, share, strict=True)
+        f"{name:<20}{us / 1e6:>z12,.3f}{part:>12}" for (name, us), part in zip(rows, share, strict=True)
     ]

@@ -330,7 +330,9 @@ def _check_required(
     """Refuse a policy without a setting that it cannot do without, or no policy at all."""
     if "policy" not in settings:
         section.fail("policy", got="nothing", expected=f"one of {', '.join(registry)}")
-    policy = registry.get(str(settings["policy"]))
+    if not isinstance(settings["policy"], str):
+        section.fail("policy", got=repr(settings["policy"]), expected=f"one of {', '.join(registry)}")
+    policy = registry.get(settings["policy"])
     for item in fields(policy) if policy is not None else ():  # type: ignore[arg-type] # all are dataclasses
         has_default = item.default is not MISSING or item.default_factory is not MISSING
         if not has_default and item.name not in settings:

@@ -93,7 +93,7 @@ def _turned_away(run: Repeatable, own: Growth, share: float) -> Judged:
 def _of_growth(growth: Growth, num_simulated: int) -> Judged:
     """Return what growth alone says."""
     facts = _facts(growth, num_simulated)
-    if _is_overloaded(growth):
+    if is_overloaded(growth):
         return Judged(verdict="overloaded", facts=facts)
     if growth.in_system > UNDER_WAY * growth.num_sent:
         to_tell = _rounded_up(max(2 * num_simulated, LASTING * growth.in_system))
@@ -104,7 +104,7 @@ def _of_growth(growth: Growth, num_simulated: int) -> Judged:
     return Judged(verdict="stable", facts=facts)
 
 
-def _is_overloaded(growth: Growth) -> bool:
+def is_overloaded(growth: Growth) -> bool:
     """Return whether more comes than is served: the queue grows, or what is in the server as no stable one's does."""
     if growth.waiting_frac > WAITING and not growth.waiting_falls_back:
         return True
@@ -235,7 +235,7 @@ def _facts(growth: Growth, num_simulated: int) -> LoadFacts:
     return LoadFacts(
         counts="requests",
         sent_per_s=growth.sent_per_s,
-        served_per_s=growth.served_per_s if _tells_rate(growth) else None,
+        served_per_s=growth.served_per_s if tells_rate(growth) else None,
         in_system=growth.in_system,
         num_sent=growth.num_sent,
         growth_frac=growth.growth_frac,
@@ -247,7 +247,7 @@ def _facts(growth: Growth, num_simulated: int) -> LoadFacts:
     )
 
 
-def _tells_rate(growth: Growth) -> bool:
+def tells_rate(growth: Growth) -> bool:
     """Return whether those who left tell how fast the server is: a queue formed, or several generations passed."""
     return growth.waiting_frac > WAITING or growth.generations >= SETTLED
 

@@ -6,7 +6,7 @@ this steps an engine. The formulas, their sources and where they break: docs/exp
 
 from __future__ import annotations
 
-from sim.fleet.availability import availability, provisioned
+from sim.fleet.availability import availability, provisioned, provisioned_for, share_enough
 from sim.fleet.profile import GpuProfile
 from sim.fleet.queueing import Wait, erlang_b, erlang_c, p99_wait_s
 from sim.fleet.workload import Lengths
@@ -20,4 +20,6 @@ __all__ = [
     "erlang_c",
     "p99_wait_s",
     "provisioned",
+    "provisioned_for",
+    "share_enough",
 ]

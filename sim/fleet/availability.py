@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from sim.config import InvalidConfig
 
 HOURS_PER_DAY = 24.0
+ASSURANCE = 0.99
+"""So often are enough up, with the spare that is told beside the average one."""
 
 
 def availability(failures_per_node_day: float, mttr_hours: float) -> float:
@@ -37,3 +41,37 @@ def provisioned(needed: int, share_up: float) -> int:
     if not 0 < share_up <= 1:
         raise InvalidConfig(f"availability: got {share_up}, expected a share in (0, 1]")
     return math.ceil(needed / share_up - 1e-9)  # 60 / (60/61) is 61, whatever its last bit says
+
+
+def share_enough(have: int, needed: int, share_up: float) -> float:
+    """Return the share of the time in which at least ``needed`` of ``have`` nodes are up, failing independently.
+
+    Of a binomial distribution, the chance of at most ``have - needed`` nodes down. Raises InvalidConfig.
+    """
+    provisioned(needed, share_up)
+    if have < needed:
+        return 0.0
+    if share_up == 1:
+        return 1.0
+    down = np.arange(have - needed + 1, dtype=np.float64)
+    ways = np.concatenate(
+        [[0.0], np.cumsum(np.log((have - down[1:] + 1) / down[1:]))]
+    )  # log of have over down
+    chances = np.exp(ways + (have - down) * math.log(share_up) + down * math.log1p(-share_up))
+    return min(float(chances.sum()), 1.0)
+
+
+def provisioned_for(needed: int, share_up: float, *, assurance: float = ASSURANCE) -> int:
+    """Return the fewest nodes of which ``needed`` are up for a share ``assurance`` of the time. Raises InvalidConfig.
+
+    ``provisioned`` is enough on average, and so for about half of the time.
+    """
+    if not 0 < assurance < 1:
+        raise InvalidConfig(f"assurance: got {assurance}, expected a share in (0, 1)")
+    low, high = needed - 1, provisioned(needed, share_up)
+    while share_enough(high, needed, share_up) < assurance:
+        low, high = high, high + 1 + high // 100
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if share_enough(middle, needed, share_up) >= assurance else (middle, high)
+    return high

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from sim.fleet.profile import GpuProfile
 from sim.fleet.queueing import Wait
-from sim.fleet.sizing import Infeasible, Objective, percentile_with
+from sim.fleet.sizing import MOST_ENGINES, Infeasible, Objective, percentile_with
 from sim.fleet.workload import Floats, Lengths
 
 ALPHA_PREFILL, ALPHA_DECODE, BETA_TTFT = 0.90, 0.92, 1.80
 """What is left of a pool's throughput beside transfers, and what they make of TTFT (the fleet simulator's figures)."""
-SPREAD = 4
-"""So many times the smallest pool is looked at."""
+SPREAD, SHOWN = 4, 24
+"""Beside the smallest pool stand so many times as many engines, in so many steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +58,10 @@ class _Prefill:
     def mean_s(self) -> float:
         return float(self.seconds.mean())
 
-    def wait(self, engines: int, rate_per_s: float, alpha: float) -> Wait:
-        """Return how long prompts wait for an engine: M/G/c."""
+    def wait(self, engines: int, rate_per_s: float, alpha: float, *, arrival_cv2: float) -> Wait:
+        """Return how long prompts wait for an engine: G/G/c."""
         cv2 = float(self.seconds.var() / self.mean_s**2)
-        return Wait.of(engines, rate_per_s, alpha / self.mean_s, cv2)
+        return Wait.of(engines, rate_per_s, alpha / self.mean_s, cv2, arrival_cv2=arrival_cv2)
 
 
 def disaggregated_at(
@@ -93,9 +93,13 @@ def disaggregated_at(
     resident = float((weight * answers.total_tokens).sum() / weight.sum())
     full = decode.iteration_s(float(slots), resident)
     service = float(weight.mean()) * full / cost.alpha_decode
-    wait = prefill.wait(engines[0], rate_per_s, cost.alpha_prefill)
-    decode_wait = Wait.of(
-        engines[1] * slots, rate_per_s, 1 / service, float(weight.var() / weight.mean() ** 2)
+    wait = prefill.wait(engines[0], rate_per_s, cost.alpha_prefill, arrival_cv2=lengths.arrival_cv2)
+    decode_wait = Wait.of(  # what leaves prefill comes as unevenly as it went in
+        engines[1] * slots,
+        rate_per_s,
+        1 / service,
+        float(weight.var() / weight.mean() ** 2),
+        arrival_cv2=lengths.arrival_cv2,
     )
     load = rate_per_s / engines[1] * float(weight.mean())
     per_request = decode.h_s * resident / decode.calibration_context
@@ -134,9 +138,11 @@ def sweep_disaggregated(
     context: int,
     transfer: Transfer | None = None,
 ) -> list[Disaggregated]:
-    """Return the fleets (prefill, decode) that keep the objective, cheapest first; best in cost and TTFT are marked.
+    """Return fleets (prefill, decode) that keep the objective, cheapest first; best in cost, TTFT and TPOT are marked.
 
-    From the smallest pools that can do the rate up to ``SPREAD`` times as many. Empty where none keeps it.
+    TTFT hangs on the prefill engines alone, the decode wait and TPOT on the decode engines alone, and each falls with
+    the number. So the smallest of either pool is found by itself, and both together are the cheapest fleet there is.
+    Beside it stand ``SHOWN`` numbers of each, up to ``SPREAD`` times as many. Empty where none keeps it.
     """
 
     def at(prefill: int, decode: int) -> Disaggregated:
@@ -144,26 +150,49 @@ def sweep_disaggregated(
             profiles, lengths, rate_per_s, engines=(prefill, decode), context=context, transfer=transfer
         )
 
-    one = at(1, 1)
-    least = [
-        max(1, math.ceil(share / objective.utilization_cap - 1e-9))
-        for share in (one.prefill_utilization, one.decode_utilization)
-    ]
-    counts = [np.unique(np.linspace(each, SPREAD * each + SPREAD, 24).astype(int)) for each in least]
+    prefill = _fewest(lambda number: _keeps_prefill(at(number, 1), objective))
+    decode = _fewest(lambda number: _keeps_decode(at(1, number), objective))
+    if prefill is None or decode is None:
+        return []
+    counts = [np.unique(np.linspace(n, SPREAD * n + SPREAD, SHOWN).astype(int)) for n in (prefill, decode)]
     found = [at(int(p), int(d)) for p in counts[0] for d in counts[1]]
-    kept = [each for each in found if _keeps(each, objective)]
-    kept.sort(key=lambda each: (each.cost_per_hour, each.prefill + each.decode, each.ttft_p99_s))
-    return _marked(kept)
+    found.sort(key=lambda each: (each.cost_per_hour, each.prefill + each.decode, each.ttft_p99_s))
+    return _marked(found)
 
 
-def _keeps(fleet: Disaggregated, objective: Objective) -> bool:
-    tpot = objective.tpot_p99_s
+def _fewest(keeps: Callable[[int], bool]) -> int | None:
+    """Return the smallest number that keeps a limit which every larger one keeps, too; None: no number does."""
+    high = 1
+    while not keeps(high):
+        high *= 2
+        if high > MOST_ENGINES:
+            return None
+    low = high // 2  # 0, or one that does not
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if keeps(middle) else (middle, high)
+    return high
+
+
+def _keeps_prefill(fleet: Disaggregated, objective: Objective) -> bool:
     return (
         fleet.ttft_p99_s <= objective.ttft_p99_s
-        and fleet.decode_wait_p99_s <= objective.ttft_p99_s
-        and (tpot is None or fleet.tpot_s <= tpot)
-        and max(fleet.prefill_utilization, fleet.decode_utilization) <= objective.utilization_cap + 1e-9
+        and fleet.prefill_utilization <= objective.utilization_cap + 1e-9
     )
+
+
+def _keeps_decode(fleet: Disaggregated, objective: Objective) -> bool:
+    tpot = objective.tpot_p99_s
+    return (
+        fleet.decode_wait_p99_s <= objective.ttft_p99_s
+        and (tpot is None or fleet.tpot_s <= tpot)
+        and fleet.decode_utilization <= objective.utilization_cap + 1e-9
+    )
+
+
+def keeps_by_formula(fleet: Disaggregated, objective: Objective) -> bool:
+    """Say whether both pools keep all limits of the objective."""
+    return _keeps_prefill(fleet, objective) and _keeps_decode(fleet, objective)
 
 
 def _marked(fleets: Sequence[Disaggregated]) -> list[Disaggregated]:

@@ -112,7 +112,7 @@ def _cut(
     busy = profile.busy(lengths)
     service = busy.mean_iterations * busy.iteration_s(left)
     capacity = engines * left / service
-    wait = Wait.of(engines * left, rate_per_s, 1 / service, busy.cv2)
+    wait = Wait.of(engines * left, rate_per_s, 1 / service, busy.cv2, arrival_cv2=lengths.arrival_cv2)
     active = min(busy.active(rate_per_s / engines), float(left))
     own = prefill_s(profile, lengths, active=active)
     ttft = percentile_with(wait, own, share=0.99)

@@ -1,4 +1,4 @@
-"""How long requests wait for one of many servers: Erlang's formulas, and Kimura's for service times of any spread."""
+"""How long requests wait for one of many servers: Erlang's formulas, and those for services and gaps of any spread."""
 
 from __future__ import annotations
 
@@ -11,18 +11,22 @@ from sim.config import InvalidConfig
 
 NEGLIGIBLE = 700.0
 """Below exp(-700) a share is no number any more."""
+LEAST_SPREAD = 1e-6
+"""Of arrivals and services together; without any nobody waits, and the decay has no end."""
 
 
 def erlang_b(servers: int, offered_load: float) -> float:
     """Return the share of arrivals that find all servers taken where nobody waits (Erlang 1917, loss formula).
 
     1/B = Σ_k c·(c-1)···(c-k+1) / a^k, summed in logarithms, so that it holds for a million servers. ``offered_load``:
-    arrivals per service time. Raises InvalidConfig on less than one server or a negative load.
+    arrivals per service time. Without a server all are lost. Raises InvalidConfig on fewer, or on a negative load.
     """
-    if servers < 1 or not 0 <= offered_load < math.inf:
+    if servers < 0 or not 0 <= offered_load < math.inf:
         raise InvalidConfig(
-            f"erlang: got {servers} servers and a load of {offered_load}, expected >= 1 and >= 0"
+            f"erlang: got {servers} servers and a load of {offered_load}, expected >= 0 and >= 0"
         )
+    if servers == 0:
+        return 1.0
     if offered_load == 0 or _exponent(servers, offered_load) > NEGLIGIBLE:
         return 0.0
     steps = np.cumsum(np.log(np.arange(servers, 0, -1, dtype=np.float64) / offered_load))
@@ -41,11 +45,12 @@ def _exponent(servers: int, offered_load: float) -> float:
 def erlang_c(servers: int, offered_load: float) -> float:
     """Return the share of arrivals that have to wait in M/M/c; 1 where the load is more than the servers can do.
 
-    C = B / (1 - rho·(1 - B)) with rho = a/c. Raises InvalidConfig as ``erlang_b``.
+    C = B / (1 - rho·(1 - B)) with rho = a/c. Without a server everybody waits. Raises InvalidConfig as ``erlang_b``.
     """
     blocked = erlang_b(servers, offered_load)
-    rho = offered_load / servers
-    return 1.0 if rho >= 1 else blocked / (1 - rho * (1 - blocked))
+    if offered_load >= servers:
+        return 1.0
+    return blocked / (1 - offered_load / servers * (1 - blocked))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,22 +61,34 @@ class Wait:
     decay_per_s: float
 
     @classmethod
-    def of(cls, servers: int, arrival_rate: float, service_rate: float, cv2: float) -> Wait:
-        """Return the wait in M/G/c: Erlang's C, and Kimura's decay 2·(c·mu - lambda) / (1 + cv²).
+    def of(
+        cls,
+        servers: int,
+        arrival_rate: float,
+        service_rate: float,
+        cv2: float,
+        *,
+        arrival_cv2: float = 1.0,
+    ) -> Wait:
+        """Return the wait in G/G/c: Erlang's C, and the decay 2·(c·mu - lambda) / (arrival cv² + service cv²).
 
-        ``service_rate``: of one server, per second; ``cv2``: variance of the service time over its mean squared. Where
-        the servers cannot keep up everybody waits for ever. Exact for cv2 = 1 (M/M/c); for others Kimura (1986)
-        scales M/M/c's mean by (1 + cv²) / 2. Raises InvalidConfig on a rate or spread that is none.
+        ``service_rate``: of one server, per second; ``cv2``: variance of the service time over its mean squared;
+        ``arrival_cv2``: of the gaps between arrivals, 1 for Poisson's. Where the servers cannot keep up everybody waits
+        for ever. Exact for M/M/c; for other services Kimura (1986) scales its mean by (1 + cv²) / 2, for other gaps
+        Allen and Cunneen (Allen 1978, Probability, Statistics and Queueing Theory) by (arrival cv² + cv²) / 2, as
+        Kingman (1962) has it for one server in heavy traffic. Raises InvalidConfig on a rate or spread that is none.
         """
-        if not (arrival_rate >= 0 and service_rate > 0 and cv2 >= 0):
+        if not (arrival_rate >= 0 and service_rate > 0 and cv2 >= 0 and arrival_cv2 >= 0):
             raise InvalidConfig(
-                f"wait: got rates of {arrival_rate} and {service_rate} and cv2 {cv2}, expected >= 0, > 0 and >= 0"
+                f"wait: got rates of {arrival_rate} and {service_rate} and cv2 {cv2} and {arrival_cv2}, expected >= 0, "
+                "> 0 and >= 0"
             )
         spare = servers * service_rate - arrival_rate
         if spare <= 0:
             return cls(probability=1.0, decay_per_s=0.0)
         return cls(
-            probability=erlang_c(servers, arrival_rate / service_rate), decay_per_s=2 * spare / (1 + cv2)
+            probability=erlang_c(servers, arrival_rate / service_rate),
+            decay_per_s=2 * spare / max(arrival_cv2 + cv2, LEAST_SPREAD),
         )
 
     def longer_than(

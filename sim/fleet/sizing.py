@@ -64,9 +64,10 @@ def pool_at(
     engines: int,
     busy: Busy | None = None,
 ) -> PoolSize:
-    """Return what a pool of so many engines does at a rate, Poisson arrivals. Raises Infeasible where nothing fits.
+    """Return what a pool of so many engines does at a rate. Raises Infeasible where nothing fits.
 
-    ``busy``: ``profile.busy(lengths)``, where it is known already.
+    Gaps between arrivals are as uneven as the lengths' ``arrival_cv2`` says. ``busy``: ``profile.busy(lengths)``, where
+    it is known already.
     """
     slots = profile.slots_for(lengths, context)
     if slots == 0:
@@ -75,7 +76,7 @@ def pool_at(
         )
     busy = busy or profile.busy(lengths)
     service = busy.mean_iterations * busy.iteration_s(slots)
-    wait = Wait.of(engines * slots, rate_per_s, 1.0 / service, busy.cv2)
+    wait = Wait.of(engines * slots, rate_per_s, 1.0 / service, busy.cv2, arrival_cv2=lengths.arrival_cv2)
     active = min(busy.active(rate_per_s / engines), float(slots))
     return PoolSize(
         engines=engines,

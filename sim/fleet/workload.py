@@ -16,11 +16,15 @@ Floats = NDArray[np.float64]
 class Lengths:
     """Prompt and output tokens, float64 [n], row by row of the same request; all rows are equally likely.
 
-    Raises InvalidConfig without a row, or on a request without output.
+    ``arrival_s``: when each came, float64 [n] ascending seconds, where the rows are those of a recording; formulas look
+    at no order. ``arrival_cv2``: variance of the gaps between arrivals over their mean squared, 1 for Poisson's. Raises
+    InvalidConfig without a row, or on a request without output.
     """
 
     input_tokens: Floats
     output_tokens: Floats
+    arrival_s: Floats | None = None
+    arrival_cv2: float = 1.0
 
     def __post_init__(self) -> None:
         """Check both columns."""
@@ -28,6 +32,12 @@ class Lengths:
             raise InvalidConfig("lengths: got columns of different or no length, expected a row per request")
         if float(self.output_tokens.min()) < 1 or float(self.input_tokens.min()) < 0:
             raise InvalidConfig("lengths: got a request without output, expected at least one token of each")
+        if self.arrival_s is not None and (
+            len(self.arrival_s) != len(self) or bool(np.any(np.diff(self.arrival_s) < 0))
+        ):
+            raise InvalidConfig("lengths: got arrivals that do not fit, expected one per request, ascending")
+        if not 0 <= self.arrival_cv2 < np.inf:
+            raise InvalidConfig(f"lengths: got an arrival cv2 of {self.arrival_cv2}, expected a number >= 0")
 
     def __len__(self) -> int:
         """Return how many rows there are."""
@@ -39,12 +49,24 @@ class Lengths:
         return self.input_tokens + self.output_tokens
 
     def where(self, keep: NDArray[np.bool_]) -> Lengths:
-        """Return the rows of a mask."""
-        return Lengths(input_tokens=self.input_tokens[keep], output_tokens=self.output_tokens[keep])
+        """Return the rows of a mask.
+
+        Where each request of a renewal process is kept with a chance p, the gaps' cv² becomes 1 + p·(cv² - 1).
+        """
+        return Lengths(
+            input_tokens=self.input_tokens[keep],
+            output_tokens=self.output_tokens[keep],
+            arrival_s=None if self.arrival_s is None else self.arrival_s[keep],
+            arrival_cv2=1 + float(keep.mean()) * (self.arrival_cv2 - 1),
+        )
 
     def at(self, rows: NDArray[np.int64]) -> Lengths:
-        """Return these rows, one may come several times."""
-        return Lengths(input_tokens=self.input_tokens[rows], output_tokens=self.output_tokens[rows])
+        """Return these rows, one may come several times; they have no arrivals."""
+        return Lengths(
+            input_tokens=self.input_tokens[rows],
+            output_tokens=self.output_tokens[rows],
+            arrival_cv2=self.arrival_cv2,
+        )
 
     def up_to(self, total_tokens: float) -> tuple[Lengths | None, Lengths | None, float]:
         """Return the requests of at most so many tokens, the longer ones, and the share of the first; None: none."""
@@ -61,5 +83,8 @@ class Lengths:
         prompt = total_tokens - self.output_tokens
         cut = (total > total_tokens) & (total <= factor * total_tokens) & (prompt >= 1)
         return Lengths(
-            input_tokens=np.where(cut, prompt, self.input_tokens), output_tokens=self.output_tokens
+            input_tokens=np.where(cut, prompt, self.input_tokens),
+            output_tokens=self.output_tokens,
+            arrival_s=self.arrival_s,
+            arrival_cv2=self.arrival_cv2,
         )

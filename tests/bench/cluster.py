@@ -61,11 +61,13 @@ class ClusterBench:
     interval_us: int = 0
     bar_cpu_s: float | None = None
     prefill_instances: int = 0
+    kv_bandwidth_gbps: float = 25.0
+    latency: Blackbox = LATENCY
 
     @property
     def pools(self) -> tuple[Pool, ...]:
         """One pool, or some of the instances for prompts and the others for answers."""
-        pool = Pool(engine=self.engine, latency=LATENCY, instances=self.instances)
+        pool = Pool(engine=self.engine, latency=self.latency, instances=self.instances)
         if self.prefill_instances == 0:
             return (pool,)
         rest = self.instances - self.prefill_instances
@@ -77,11 +79,11 @@ class ClusterBench:
     @property
     def config(self) -> ClusterConfig:
         """The cluster; KV moves at 131,072 bytes a token."""
-        moves = Disaggregation(kv_bytes_per_token=131_072) if self.prefill_instances else None
+        moves = Disaggregation(kv_bytes_per_token=131_072, kv_bandwidth_gbps=self.kv_bandwidth_gbps)
         return ClusterConfig(
             pools=self.pools,
             routing=self.routing,
-            disaggregation=moves,
+            disaggregation=moves if self.prefill_instances else None,
             snapshot_interval_us=SnapshotIntervals.every(self.interval_us),
         )
 
@@ -96,6 +98,16 @@ def hundred_thousand() -> Requests:
 
 def million() -> Requests:
     return synthetic(1_000_000, per_s=6000, prompt=200, output=64, shares=False)
+
+
+def at_once() -> Requests:
+    requests = synthetic(40_000, per_s=100, prompt=500, output=128, shares=False)
+    return replace(requests, arrival_us=np.zeros(40_000, np.int64))
+
+
+def own_contents() -> Requests:
+    requests = synthetic(20_000, per_s=128, prompt=500, output=128, shares=True)
+    return replace(requests, hash_ids=np.arange(len(requests.hash_ids), dtype=np.int64))
 
 
 BENCHES = {
@@ -119,6 +131,28 @@ BENCHES = {
     "6 prefill and 10 decode replicas, 100,000 requests, least loaded": ClusterBench(
         requests=hundred_thousand, engine=LARGE, instances=16, routing=LeastLoaded(), prefill_instances=6
     ),
+    "1 replica, 40,000 requests at once, which join by the length of their prompts": ClusterBench(
+        requests=at_once,
+        engine=LARGE,
+        instances=1,
+        routing=RoundRobin(),
+        latency=replace(LATENCY, alpha1=10),
+    ),
+    "16 replicas, 20,000 requests of 226,000 contents, prefix caches seen every 50 ms": ClusterBench(
+        requests=own_contents,
+        engine=LARGE,
+        instances=16,
+        routing=Weighted(scorers={"precise-prefix-cache": 3, "queue-depth": 2}),
+        interval_us=50_000,
+    ),
+    "6 prefill and 10 decode replicas, 20,000 requests, least loaded, links of 1 GB/s": ClusterBench(
+        requests=lambda: synthetic(20_000, per_s=128, prompt=500, output=128, shares=False),
+        engine=LARGE,
+        instances=16,
+        routing=LeastLoaded(),
+        prefill_instances=6,
+        kv_bandwidth_gbps=1.0,
+    ),
     "1 replica, 100,000 requests": ClusterBench(
         requests=lambda: synthetic(100_000, per_s=40, prompt=200, output=64, shares=False),
         engine=LARGE,
@@ -141,7 +175,7 @@ def measure(name: str) -> dict[str, Any]:
         seconds.append(time.thread_time() - started)
         if bench.instances == 1:
             started = time.thread_time()
-            simulate(requests, bench.engine, LATENCY)
+            simulate(requests, bench.engine, bench.latency)
             alone.append(time.thread_time() - started)
     shares = np.bincount(done.instance, minlength=bench.instances)
     return {

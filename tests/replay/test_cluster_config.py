@@ -9,12 +9,15 @@ from typing import get_args
 
 import pytest
 
+from replay.cluster.memory import check_memory, free_memory
 from replay.twin.config import TwinConfig, load_config, with_cluster
 from replay.twin.config_write import dump_config
 from replay.twin.keys.cluster import ADMISSION_NAMES, CLUSTER_KEYS, ROUTING_NAMES
-from sim.cluster.config import PipelineLatency, SnapshotIntervals
+from sim import Blackbox, EngineConfig
+from sim.cluster.config import ClusterConfig, PipelineLatency, Pool, SnapshotIntervals
 from sim.cluster.gateway.admission import ADMISSION_POLICIES
 from sim.cluster.gateway.flow_config import FlowControl
+from sim.cluster.infrastructure.config import Retries
 from sim.cluster.routing.policies import ROUTING_POLICIES
 from traces.errors import ConfigError
 from vtwin import main
@@ -264,3 +267,49 @@ def test_defaults_and_choices_of_the_table_are_the_simulators() -> None:
         import sim.cluster.gateway.flow_config as flow
 
         assert set(table[f"cluster.flow_control.{name}"].choices) == set(get_args(getattr(flow, choices)))
+
+
+@pytest.mark.parametrize(
+    ("cluster", "complaint"),
+    [
+        (
+            "{retries: {max_attempts: 1000000000}}",
+            "cluster.retries.max_attempts: got 1000000000, expected 2 to 1,000",
+        ),
+        ("{routing: {policy: []}}", "cluster.routing.policy: got \\[\\], expected one of"),
+        ("{routing: {policy: {a: 1}}}", "cluster.routing.policy: got {'a': 1}, expected one of"),
+        ("{admission: {policy: 7}}", "cluster.admission.policy: got 7, expected one of"),
+        (
+            "{autoscaler: {policy: target, target: 1, interval_us: 1}}",
+            "cluster.autoscaler.interval_us: got 1, expected 1,000 to",
+        ),
+        (
+            "{autoscaler: {policy: schedule, schedule: [{at_us: 0, instances: 1}], repeat_us: 1}}",
+            "cluster.autoscaler.repeat_us: got 1, expected 1,000 to",
+        ),
+        (
+            "{pools: [{name: p, role: prefill}, {name: d, role: decode}], disaggregation: {kv_bandwidth_gbps: 1.0e-8}}",
+            "cluster.disaggregation.kv_bandwidth_gbps: got 1.0e-8, expected 0.001 to",
+        ),
+    ],
+)
+def test_a_setting_that_would_run_for_ever_or_take_all_memory_is_refused(
+    tmp_path: Path, cluster: str, complaint: str
+) -> None:
+    path = tmp_path / "twin.yaml"
+    path.write_text(f"{SERVER}cluster: {cluster}\n")
+    with pytest.raises(ConfigError, match=complaint):
+        load_config(path, allows_cluster=True)
+
+
+def test_memory_is_asked_for_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = EngineConfig(num_gpu_blocks=1_000_000)
+    pool = Pool(engine=engine, latency=Blackbox(), instances=500)
+    cluster = ClusterConfig(pools=(pool,), retries=Retries(max_attempts=10))
+    monkeypatch.setattr("replay.cluster.memory.free_memory", lambda: 13 << 30)
+    check_memory(cluster, num_requests=100_000)
+    with pytest.raises(
+        ConfigError, match="got 1,000,000 requests, each sent up to 10 times, and 500 instances, which"
+    ):
+        check_memory(cluster, num_requests=1_000_000)
+    assert free_memory() != 0

@@ -8,12 +8,16 @@ import tempfile
 from pathlib import Path
 
 from tests.validation import (
+    capacity_coverage,
     clusters,
     cpu,
     fleet,
+    fleet_intervals,
     fleet_sizes,
     h100,
     operators,
+    optimisers,
+    optimisers_fleet,
     production,
     servers,
     silicon,
@@ -43,7 +47,11 @@ def main() -> None:
             "clusters",
             "fleet",
             "fleet-sizes",
+            "fleet-intervals",
+            "optimisers-fleet",
             "verdicts",
+            "capacity",
+            "optimisers",
         ),
     )
     options = parser.parse_args()
@@ -59,10 +67,14 @@ def main() -> None:
             "silicon": lambda: silicon.table(options.data / "aiconfigurator_silicon"),
             "fleet": lambda: fleet.table(options.data / "aiconfigurator_silicon"),
             "fleet-sizes": lambda: fleet_sizes.table(options.data / "fleet_cdfs"),
+            "fleet-intervals": fleet_intervals.table,
+            "optimisers-fleet": optimisers_fleet.table,
             "operators": lambda: operators.table(options.data),
             "clusters": lambda: clusters.table(options.data, Path(work)),
             "profiled": lambda: silicon_profiled.table(options.data),
             "verdicts": verdicts.table,
+            "optimisers": lambda: optimisers.table(Path(work)),
+            "capacity": lambda: capacity_coverage.table(Path(work)),
         }
         for name, make in tables.items():
             if options.only in (None, name):

@@ -24,7 +24,7 @@ RATES = (50.0, 200.0, 1000.0)
 
 
 def sized(data: Path, name: str, rate_per_s: float) -> FleetPlan:
-    """Return the fleet for a workload at a rate, sized and simulated as ``vtwin fleet size`` does."""
+    """Return the fleet for a workload at a rate, as ``vtwin fleet size --no-smallest`` sizes and simulates it."""
     file, limit_s = WORKLOADS[name]
     lengths = read_lengths(data / file)
     context = fitting_context(lengths)
@@ -35,7 +35,7 @@ def sized(data: Path, name: str, rate_per_s: float) -> FleetPlan:
         Objective(ttft_p99_s=limit_s),
         context=context,
         split=None,
-        check=Check(),
+        check=Check(smallest=False),
     )
 
 
@@ -58,6 +58,6 @@ def table(data: Path) -> str:
                 f"{pool.analytic.ttft_p99_s * 1e3:.0f} | {seen.ttft_p99.value * 1e3:.0f} | "
                 f"±{seen.ttft_p99.half / seen.ttft_p99.value:.1%} | {seen.active:.0f} | {window.begins_s:,.0f} to "
                 f"{window.ends_s:,.0f} of {window.last_s:,.0f} | {'yes' if plan.is_met else '**no**'} | "
-                f"{sum(each.cpu_s for each in pool.tried):.1f} |"
+                f"{sum(each.cpu_s for each in (*pool.tried, *pool.confirmed)):.1f} |"
             )
     return "\n".join(lines)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from replay.plan.fleet.pools_command import pools, reserve
-from replay.plan.fleet.questions_command import disagg, flex, routers, split, whatif
-from replay.plan.fleet.size_command import show_profile, size
+from replay.plan.fleet.commands.pools import pools, reserve
+from replay.plan.fleet.commands.questions import disagg, flex, routers, split, whatif
+from replay.plan.fleet.commands.size import show_profile, size
 
 fleet_app = typer.Typer(
     no_args_is_help=True,

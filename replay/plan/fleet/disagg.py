@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 
 from replay.plan.fleet.check.handoff import HandoffCheck, verify_handoff
+from replay.plan.fleet.check.limits import keeps
 from replay.plan.fleet.check.pool import stay_s
+from replay.plan.fleet.check.search import FINE, MORE, terms
 from replay.plan.fleet.costs import HEAD, cost_cells, cost_text, per_year
 from replay.plan.fleet.inputs.profiles import Source
-from replay.plan.fleet.size import Check, keeps
-from replay.plan.fleet.text import NOISE, broken_text, interval_text, mark, verification_document
+from replay.plan.fleet.size import Check
+from replay.plan.fleet.text import NOISE, broken_text, interval_text, mark, remarks, verification_document
 from replay.units import shown_time
 from sim.cluster.transfer.config import Disaggregation
-from sim.fleet import Lengths, provisioned
+from sim.fleet import Lengths, provisioned, provisioned_for, share_enough
+from sim.fleet.availability import ASSURANCE
 from sim.fleet.disaggregated import Disaggregated, Transfer, disaggregated_at, sweep_disaggregated
 from sim.fleet.sizing import Objective, pool_at
 
@@ -27,16 +30,18 @@ KV_BYTES_70B = 80 * 8 * 128 * 2 * 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """A number of engines, by formula and simulated."""
+    """A number of engines, by formula and simulated. ``run``: 0, or 1 where a number is confirmed."""
 
     analytic: Disaggregated
     check: HandoffCheck
+    run: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisaggPlan:
-    """All fleets that keep the objective by formula, cheapest first, and simulations from the cheapest on upwards.
+    """Fleets that keep the objective by formula, cheapest first, and simulations from the cheapest on upwards.
 
+    ``best``: the (prefill, decode) engines that keep it in simulation; None: none that was tried, or none was.
     ``prices_per_hour``: of a prefill and of a decode engine, 0 where there is none.
     """
 
@@ -44,12 +49,27 @@ class DisaggPlan:
     objective: Objective
     transfer: Disaggregation
     tried: tuple[Tried, ...] = ()
+    best: tuple[int, int] | None = None
     prices_per_hour: tuple[float, float] = (0.0, 0.0)
 
     @property
     def is_met(self) -> bool | None:
-        """Whether the last simulation kept the objective; None: nothing was simulated."""
-        return keeps(self.tried[-1].check.whole, self.objective) if self.tried else None
+        """Whether two simulations of one number kept the objective; None: nothing was simulated."""
+        return self.best is not None if self.tried else None
+
+    @property
+    def recommended(self) -> Disaggregated | None:
+        """The fleet to have, by formula; without simulations the cheapest; None: there is none."""
+        if not self.tried:
+            return self.fleets[0] if self.fleets else None
+        return next(
+            (
+                each.analytic
+                for each in self.tried
+                if (each.analytic.prefill, each.analytic.decode) == self.best
+            ),
+            None,
+        )
 
 
 def plan_disagg(
@@ -65,8 +85,9 @@ def plan_disagg(
 ) -> DisaggPlan:
     """Return the fleets by formula, and, with ``check``, what the engines make of the cheapest.
 
-    Both pools are made larger in the same proportion until the simulation keeps the objective. ``by_formula``: what
-    transfers cost in the formulas; ``transfer``: the links of the simulation. Raises InvalidConfig.
+    Both pools are made larger until the simulation keeps the objective, then each by itself as small as that leaves it,
+    and what comes out is confirmed by another seed at slightly more load. ``by_formula``: what transfers cost in the
+    formulas; ``transfer``: the links of the simulation. Raises InvalidConfig.
     """
     profiles = (sources[0].profile, sources[1].profile)
     fleets = sweep_disaggregated(
@@ -81,28 +102,79 @@ def plan_disagg(
     if check is None or not fleets:
         return plan
     service = pool_at(profiles[1], lengths, rate_per_s, context=context, engines=fleets[0].decode).service_s
-    growth, stride = 1.0, STRIDE
-    tried = list[Tried]()
-    while len(tried) < MOST_TRIES:
-        engines = (math.ceil(fleets[0].prefill * growth), math.ceil(fleets[0].decode * growth))
+
+    stay = stay_s(lengths, service)
+
+    def tried_at(engines: tuple[int, int], run: int) -> Tried:
+        rate, seed, asked = terms(rate_per_s, check.seed, check.asked, run=run, stay_s=stay)
         found = verify_handoff(
             sources,
             lengths,
-            rate_per_s,
+            rate,
             engines=engines,
             transfer=transfer,
-            stay_s=stay_s(lengths, service),
-            seed=check.seed,
-            asked=check.asked,
+            stay_s=stay,
+            seed=seed,
+            asked=asked,
         )
         analytic = disaggregated_at(
-            profiles, lengths, rate_per_s, engines=engines, context=context, transfer=by_formula
+            profiles, lengths, rate, engines=engines, context=context, transfer=by_formula
         )
-        tried.append(Tried(analytic=analytic, check=found))
-        if keeps(found.whole, objective):
-            break
-        growth, stride = growth + stride, 2 * stride
-    return replace(plan, tried=tuple(tried))
+        return Tried(analytic=analytic, check=found, run=run)
+
+    search = PairSearch(tried_at=tried_at, objective=objective, is_smallest=check.smallest)
+    best = search.found((fleets[0].prefill, fleets[0].decode))
+    return replace(plan, tried=tuple(search.runs.values()), best=best)
+
+
+@dataclass(slots=True, kw_only=True)
+class PairSearch:
+    """A search over (prefill, decode) engines; ``runs``: by them and which run, in the order they were simulated.
+
+    ``is_smallest``: fewer than where it begins are looked for, too.
+    """
+
+    tried_at: Callable[[tuple[int, int], int], Tried]
+    objective: Objective
+    is_smallest: bool = True
+    runs: dict[tuple[tuple[int, int], int], Tried] = field(default_factory=dict)
+
+    def keeps(self, engines: tuple[int, int], run: int = 0) -> bool:
+        """Say whether so many engines keep the objective in simulation."""
+        if (engines, run) not in self.runs:
+            self.runs[engines, run] = self.tried_at(engines, run)
+        return keeps(self.runs[engines, run].check.whole, self.objective)
+
+    def found(self, first: tuple[int, int]) -> tuple[int, int] | None:
+        """Return engines that keep the objective in both runs; one fewer of either pool does not. None: none kept it.
+
+        Both pools grow from ``first`` until the first run keeps it; then each by itself is made as small as that
+        leaves it. Where the second run breaks there, one pool grows, else the other, else both.
+        """
+        growth, stride, engines = 1.0, STRIDE, first
+        while not self.keeps(engines):
+            if len(self.runs) >= MOST_TRIES:
+                return None
+            growth, stride = growth + stride, 2 * stride
+            engines = (math.ceil(first[0] * growth), math.ceil(first[1] * growth))
+        least = (1, 1) if self.is_smallest else first
+        prefill = self._fewest(least[0], engines[0], lambda number: (number, engines[1]))
+        decode = self._fewest(least[1], engines[1], lambda number: (prefill, number))
+        best = (prefill, decode)
+        while len(self.runs) < 3 * MOST_TRIES:
+            more = [each + max(1, each // FINE) for each in best]
+            for engines in (best, (best[0], more[1]), (more[0], best[1])):
+                if self.keeps(engines) and self.keeps(engines, 1):
+                    return engines
+            best = (more[0], more[1])
+        return None
+
+    def _fewest(self, low: int, high: int, engines: Callable[[int], tuple[int, int]]) -> int:
+        """Return the smallest number from ``low`` to ``high`` that keeps it; ``high`` does."""
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.keeps(engines(middle)) else (middle + 1, high)
+        return high
 
 
 def disagg_lines(plan: DisaggPlan) -> list[str]:
@@ -124,11 +196,24 @@ def disagg_lines(plan: DisaggPlan) -> list[str]:
         head,
         *rows,
     ]
-    for each in plan.tried:
+    shown = [each for each in plan.tried if (each.analytic.prefill, each.analytic.decode) == plan.best]
+    for each in shown or plan.tried[-1:]:
         lines += ["", *_tried_lines(each, plan.objective)]
     if plan.tried:
-        lines += ["", *_recommended(plan), NOISE]
+        lines += ["", *(_tried_line(each, plan.objective) for each in plan.tried if each not in shown)]
+        lines += ["", *_recommended(plan), *remarks("fleet", plan.tried[-1].check.whole), NOISE]
     return lines
+
+
+def _tried_line(tried: Tried, objective: Objective) -> str:
+    """Return a number of engines that is not recommended, and what it had in simulation."""
+    whole = tried.check.whole
+    return f"{_name(tried)} {mark(keeps(whole, objective))} TTFT p99 {interval_text(whole.ttft_p99)}"
+
+
+def _name(tried: Tried) -> str:
+    again = f", another seed at {MORE} more load" if tried.run else ""
+    return f"{tried.analytic.prefill} prefill + {tried.analytic.decode} decode{again}"
 
 
 def _tried_lines(tried: Tried, objective: Objective) -> list[str]:
@@ -148,7 +233,7 @@ def _tried_lines(tried: Tried, objective: Objective) -> list[str]:
     ]
     window = whole.window
     return [
-        f"{formula.prefill} prefill + {formula.decode} decode {mark(keeps(whole, objective))}",
+        f"{_name(tried)} {mark(keeps(whole, objective))}",
         f"{'':<36}{'formula':>12}{'simulated':>24}",
         *(f"{name:<36}{by_formula:>12}{simulated:>24}" for name, by_formula, simulated in rows),
         f"{whole.num_requests:,} requests simulated, measured from {window.begins_s:,.0f} to {window.ends_s:,.0f} of "
@@ -157,20 +242,32 @@ def _tried_lines(tried: Tried, objective: Objective) -> list[str]:
 
 
 def _recommended(plan: DisaggPlan) -> list[str]:
-    first, last = plan.fleets[0], plan.tried[-1].analytic
-    up = plan.objective.availability
-    counts = [provisioned(number, up) for number in (last.prefill, last.decode)]
-    spare = "" if up == 1 else f"; with those in repair {counts[0]:,} + {counts[1]:,}"
-    if not plan.is_met:
+    first, last = plan.fleets[0], plan.recommended
+    if last is None:
         broken = broken_text(plan.tried[-1].check.whole, plan.objective)
         return [f"no number of engines that was tried keeps the SLO in simulation; the last: {broken}"]
-    more = "" if len(plan.tried) == 1 else f", where {first.prefill:,} + {first.decode:,} keep it by formula"
-    if len(plan.tried) > 1:
-        more += f" ({broken_text(plan.tried[0].check.whole, plan.objective)} there in simulation)"
+    up, more = plan.objective.availability, ""
+    counts = [provisioned(number, up) for number in (last.prefill, last.decode)]
+    if (first.prefill, first.decode) != plan.best:
+        told = broken_text(plan.tried[0].check.whole, plan.objective)
+        more = f", where the formula asks for {first.prefill:,} + {first.decode:,}"
+        more += f" ({told} there in simulation)" if told else ""
     return [
-        f"recommended {last.prefill:,} prefill + {last.decode:,} decode engines{more}{spare}",
+        f"recommended {last.prefill:,} prefill + {last.decode:,} decode engines{more}",
+        *([] if up == 1 else [_spare_text(last, counts, up)]),
         *([f"cost {cost_text(cost)}"] if (cost := _cost_per_hour(plan, counts)) else []),
     ]
+
+
+def _spare_text(fleet: Disaggregated, counts: Sequence[int], up: float) -> str:
+    """Return how many with those in repair, how often both pools have enough up, and how many for 99 % of the time."""
+    needed = (fleet.prefill, fleet.decode)
+    enough = math.prod(share_enough(have, number, up) for have, number in zip(counts, needed, strict=True))
+    more = [provisioned_for(number, up, assurance=math.sqrt(ASSURANCE)) for number in needed]
+    return (
+        f"with those in repair {counts[0]:,} + {counts[1]:,}: enough are up {enough:.1%} of the time; "
+        f"{more[0]:,} + {more[1]:,} are for {ASSURANCE:.0%}"
+    )
 
 
 def _cost_per_hour(plan: DisaggPlan, counts: Sequence[int]) -> float:
@@ -189,11 +286,12 @@ def transfer_note(transfer: Disaggregation, *, assumed: bool) -> str:
 
 
 def disagg_document(plan: DisaggPlan) -> dict[str, object]:
-    """Return the JSON document; the first fleet is the cheapest by formula, ``recommended`` the last simulated one."""
+    """Return the JSON document; the first fleet is the cheapest by formula, ``recommended`` the one simulated twice."""
     tried = [
         {
             "prefill": each.analytic.prefill,
             "decode": each.analytic.decode,
+            "confirms": each.run == 1,
             "analytic": asdict(each.analytic),
             "verified": verification_document(each.check.whole)
             | {
@@ -207,15 +305,19 @@ def disagg_document(plan: DisaggPlan) -> dict[str, object]:
         for each in plan.tried
     ]
     up = plan.objective.availability
-    last = plan.tried[-1].analytic if plan.tried else (plan.fleets[0] if plan.fleets else None)
-    recommended = None
-    if last is not None and plan.is_met is not False:
+    last, recommended = plan.recommended, None
+    if last is not None:
         cost = _cost_per_hour(plan, [provisioned(each, up) for each in (last.prefill, last.decode)])
         recommended = {
             "prefill": last.prefill,
             "decode": last.decode,
             "prefill_provisioned": provisioned(last.prefill, up),
             "decode_provisioned": provisioned(last.decode, up),
+            "enough_up_frac": math.prod(
+                share_enough(provisioned(each, up), each, up) for each in (last.prefill, last.decode)
+            ),
+            "prefill_provisioned_99": provisioned_for(last.prefill, up, assurance=math.sqrt(ASSURANCE)),
+            "decode_provisioned_99": provisioned_for(last.decode, up, assurance=math.sqrt(ASSURANCE)),
             "cost_per_hour": cost or None,
             "cost_per_year": per_year(cost),
         }

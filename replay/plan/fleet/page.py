@@ -30,12 +30,14 @@ from replay.pages import (
     linear,
     render,
 )
+from replay.plan.fleet.check.limits import Limit, limits_of
 from replay.plan.fleet.check.pool import Verification
 from replay.plan.fleet.check.steady import Measured
 from replay.plan.fleet.costs import per_year
+from replay.plan.fleet.headline import headlines
 from replay.plan.fleet.inputs.profiles import Source
 from replay.plan.fleet.questions import split_headline, splits_of
-from replay.plan.fleet.size import FleetPlan, Limit, PoolPlan, limits_of
+from replay.plan.fleet.size import FleetPlan, PoolPlan
 from replay.plan.fleet.text import NOISE, broken_text, cost_per_hour, error_lines, gpus_text
 from replay.units import shown_time
 from sim.fleet import GpuProfile, Lengths
@@ -109,8 +111,10 @@ def _lead(plan: FleetPlan) -> str:
         return f"By formula: 99 of 100 requests have {limits}. Not simulated."
     if plan.is_met:
         of = " of all pools together" if plan.together is not None else ""
-        return f"In simulation{of} 99 of 100 requests have {limits}."
-    seen = [each for each in (plan.together, *(pool.verified for pool in plan.pools)) if each is not None]
+        told = "".join(f" {each}." for each in headlines(plan))
+        return f"In simulation{of} 99 of 100 requests have {limits}.{told}"
+    of_pools = [each for pool in plan.pools for each in pool.checks]
+    seen = of_pools if plan.together is None else [plan.together]
     broken = "; ".join(filter(None, (broken_text(each, plan.objective) for each in seen)))
     return f"In simulation no number that was tried keeps the SLO. The last: {broken}."
 

@@ -10,12 +10,14 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from replay.plan.fleet.check.limits import keeps
 from replay.plan.fleet.check.pool import stay_s
 from replay.plan.fleet.check.routed import EnginePool, RoutedCheck, verify_routed
+from replay.plan.fleet.check.search import terms
 from replay.plan.fleet.inputs.failures import availability_with
 from replay.plan.fleet.inputs.pools import BY_LABEL, Ints, PoolRouter, PoolSpec
 from replay.plan.fleet.inputs.profiles import Source
-from replay.plan.fleet.size import Check, FleetPlan, PoolPlan, keeps, plan_pool
+from replay.plan.fleet.size import Check, FleetPlan, PoolPlan, plan_pool
 from sim.fleet import Lengths, provisioned
 from sim.fleet.routers import Router, RouterName
 from sim.fleet.sizing import Infeasible, Objective
@@ -29,11 +31,15 @@ STRIDE = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Together:
-    """Pools behind one router, simulated together. ``growth``: the formulas' engines times so much."""
+    """Pools behind one router, simulated together. ``growth``: the formulas' engines times so much.
+
+    ``run``: 0, or 1 where a number is confirmed.
+    """
 
     growth: float
     engines: tuple[int, ...]
     check: RoutedCheck
+    run: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,9 +106,12 @@ def plan_pools(
     while len(tried) < MOST_TRIES:
         tried.append(_together(plans, router, served, growth, asking=asking))
         if keeps(tried[-1].check.whole, objective):
-            break
+            tried.append(_together(plans, router, served, growth, asking=asking, run=1))
+            if keeps(tried[-1].check.whole, objective):
+                break
         growth, stride = growth + stride, 2 * stride
-    last = tried[-1]
+    is_confirmed = tried[-1].run == 1 and keeps(tried[-1].check.whole, objective)
+    last = tried[-2 if is_confirmed else -1]
     grown = tuple(
         replace(plan, engines=number, provisioned=provisioned(number, plan.availability), tried=(verified,))
         for plan, number, verified in zip(plans, last.engines, last.check.pools, strict=True)
@@ -149,11 +158,21 @@ def _pool(
 
 
 def _together(
-    plans: Sequence[PoolPlan], router: PoolRouter, lengths: Lengths, growth: float, *, asking: Asking
+    plans: Sequence[PoolPlan],
+    router: PoolRouter,
+    lengths: Lengths,
+    growth: float,
+    *,
+    asking: Asking,
+    run: int = 0,
 ) -> Together:
     """Simulate all pools behind the router, each so many times as large as its formula says."""
     assert asking.check is not None  # noqa: S101 - else nothing is simulated
     engines = tuple(math.ceil(plan.analytic.engines * growth - 1e-9) for plan in plans)
+    stay = max(stay_s(plan.lengths, plan.analytic.service_s) for plan in plans)
+    rate, seed, asked = terms(
+        sum(plan.rate_per_s for plan in plans), asking.check.seed, asking.check.asked, run=run, stay_s=stay
+    )
     order = sorted(range(len(plans)), key=lambda i: plans[i].context)
     found = verify_routed(
         [
@@ -168,10 +187,10 @@ def _together(
         ],
         Router(name=cast("RouterName", router), spill_per_gpu=asking.spill_per_engine),
         lengths,
-        sum(plan.rate_per_s for plan in plans),
-        stay_s=max(stay_s(plan.lengths, plan.analytic.service_s) for plan in plans),
-        seed=asking.check.seed,
-        asked=asking.check.asked,
+        rate,
+        stay_s=stay,
+        seed=seed,
+        asked=asked,
     )
     place = [order.index(i) for i in range(len(plans))]
     found = replace(
@@ -179,7 +198,7 @@ def _together(
         pools=tuple(found.pools[i] for i in place),
         shares=tuple(found.shares[i] for i in place),
     )
-    return Together(growth=growth, engines=engines, check=found)
+    return Together(growth=growth, engines=engines, check=found, run=run)
 
 
 def sizing_note(router: PoolRouter, *, has_labels: bool) -> str:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
 from replay.plan.fleet.costs import HEAD, cost_cells, per_year
 from replay.plan.fleet.inputs.profiles import Source
-from replay.plan.json_values import or_null
+from replay.plan.fleet.size import Check, PoolPlan, plan_pool
+from replay.plan.fleet.text import power_text, verification_document
 from replay.units import shown_time
 from sim.fleet import Lengths
-from sim.fleet.energy import Curtailment, Energy, energy
+from sim.fleet.energy import Energy
 from sim.fleet.sizing import Infeasible, Objective, PoolSize, size_pool
 from sim.fleet.split import Splits, marked, sweep_thresholds
 
@@ -155,7 +155,10 @@ def split_document(found: Splits) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """One profile at one rate. ``size`` None: ``reason`` says why there is none."""
+    """One profile at one rate. ``size``: by formula; None: ``reason`` says why there is none.
+
+    ``simulated``: the pool as simulation sizes it, whose engines the others are of; None: they are the formula's.
+    """
 
     profile: str
     rate_per_s: float
@@ -165,46 +168,57 @@ class WhatIf:
     cost_per_hour: float | None
     cost_per_year: float | None
     energy: Energy | None
+    power_between_w: tuple[float, float] | None = None
+    simulated: PoolPlan | None = None
 
 
 def whatif_of(
-    sources: Sequence[Source], lengths: Lengths, rates: Sequence[float], objective: Objective, *, context: int
+    sources: Sequence[Source],
+    lengths: Lengths,
+    rates: Sequence[float],
+    objective: Objective,
+    *,
+    context: int,
+    check: Check | None = None,
 ) -> list[WhatIf]:
-    """Return every profile at every rate, by formula."""
-    found = []
-    for source in sources:
-        for rate in rates:
-            try:
-                size = size_pool(source.profile, lengths, rate, objective, context=context)
-            except Infeasible as error:
-                found.append(
-                    WhatIf(
-                        profile=source.name,
-                        rate_per_s=rate,
-                        size=None,
-                        reason=str(error),
-                        gpus=0,
-                        cost_per_hour=None,
-                        cost_per_year=None,
-                        energy=None,
-                    )
-                )
-                continue
-            drawn = energy(source.profile, lengths, rate, context=context, engines=size.engines)
-            cost = size.provisioned * source.profile.cost_per_hour or None
-            found.append(
-                WhatIf(
-                    profile=source.name,
-                    rate_per_s=rate,
-                    size=size,
-                    reason="",
-                    gpus=size.provisioned * source.profile.num_gpus,
-                    cost_per_hour=cost,
-                    cost_per_year=per_year(cost),
-                    energy=drawn if drawn.power_w > 0 else None,
-                )
-            )
-    return found
+    """Return every profile at every rate, by formula, or with ``check`` with as many engines as simulation asks for."""
+    return [
+        _whatif(source, lengths, rate, objective, context=context, check=check)
+        for source in sources
+        for rate in rates
+    ]
+
+
+def _whatif(
+    source: Source, lengths: Lengths, rate: float, objective: Objective, *, context: int, check: Check | None
+) -> WhatIf:
+    none = WhatIf(
+        profile=source.name,
+        rate_per_s=rate,
+        size=None,
+        reason="",
+        gpus=0,
+        cost_per_hour=None,
+        cost_per_year=None,
+        energy=None,
+    )
+    try:
+        plan = plan_pool(source, lengths, rate, objective, context=context, check=check)
+    except Infeasible as error:
+        return replace(none, reason=str(error))
+    if plan.is_met(objective) is False:
+        return replace(none, reason="no number of engines that was tried keeps the SLO in simulation")
+    cost = plan.provisioned * source.profile.cost_per_hour or None
+    return replace(
+        none,
+        size=plan.analytic,
+        gpus=plan.gpus,
+        cost_per_hour=cost,
+        cost_per_year=per_year(cost),
+        energy=plan.energy if plan.energy.power_w > 0 else None,
+        power_between_w=plan.power_between_w,
+        simulated=plan if plan.verified is not None else None,
+    )
 
 
 def whatif_lines(found: Sequence[WhatIf]) -> list[str]:
@@ -212,7 +226,7 @@ def whatif_lines(found: Sequence[WhatIf]) -> list[str]:
     wide = max(10, *(len(each.profile) + 2 for each in found))
     head = (
         f"{'profile':<{wide}}{'req/s':>8}{'GPUs':>8}{'asked by':>13}{'TTFT p99':>12}{'slots used':>12}"
-        f"{HEAD}{'power':>11}{'tok/J':>8}"
+        f"{HEAD}{'power':>26}{'tok/J':>8}"
     )
     rows = [head]
     for each in found:
@@ -220,43 +234,38 @@ def whatif_lines(found: Sequence[WhatIf]) -> list[str]:
         if each.size is None:
             rows.append(f"{start}    none: {each.reason}")
             continue
-        power = "-" if each.energy is None else f"{each.energy.power_w / 1000:,.1f} kW"
+        power = "-" if each.energy is None else power_text(each.energy.power_w, each.power_between_w)
         tokens = "-" if each.energy is None else f"{each.energy.tokens_per_joule:.3g}"
+        ttft, used, binding = each.size.ttft_p99_s, each.size.utilization, each.size.binding
+        if each.simulated is not None and each.simulated.verified is not None:
+            seen = each.simulated.verified
+            ttft, used, binding = seen.ttft_p99.value, seen.utilization, f"formula {each.size.engines:,}"
         rows.append(
-            f"{start}{each.gpus:>8,}{each.size.binding:>13}{shown_time(each.size.ttft_p99_s * 1e6):>12}"
-            f"{each.size.utilization:>12.0%}{cost_cells(each.cost_per_hour)}{power:>11}{tokens:>8}"
+            f"{start}{each.gpus:>8,}{binding:>13}{shown_time(ttft * 1e6):>12}"
+            f"{used:>12.0%}{cost_cells(each.cost_per_hour)}{power:>26}{tokens:>8}"
         )
-    return [*rows, "by formula; vtwin fleet size simulates one of them"]
+    if any(each.simulated is not None for each in found):
+        return [
+            *rows,
+            "simulated: the fewest engines that keep the SLO, beside those that the formula asks for",
+        ]
+    return [*rows, "by formula; --verify simulates them"]
 
 
 def whatif_document(found: Sequence[WhatIf]) -> dict[str, object]:
     """Return the JSON document."""
-    return {"schema_version": 1, "method": "analytic", "answers": [asdict(each) for each in found]}
-
-
-def flex_lines(cuts: Sequence[Curtailment], *, engines: int) -> list[str]:
-    """Return a row per share of power shed."""
-    head = f"{'shed':>6}{'power shed':>13}{'slots':>8}{'TTFT p99':>12}{'lasts':>14}"
-    rows = [
-        f"{each.shed_frac:>6.0%}{each.shed_w / 1000:>10.1f} kW{each.slots:>8}"
-        f"{'no end' if math.isinf(each.ttft_p99_s) else shown_time(each.ttft_p99_s * 1e6):>12}"
-        f"{_lasts(each.lasts_s):>14}"
-        for each in cuts
-    ]
-    return [
-        f"by formula, {engines} engines; slots: requests at once per engine that the rest of the power allows",
-        head,
-        *rows,
-    ]
-
-
-def _lasts(seconds: float) -> str:
-    if math.isinf(seconds):
-        return "for ever"
-    return "not at all" if seconds == 0 else shown_time(seconds * 1e6)
-
-
-def flex_document(cuts: Sequence[Curtailment], *, engines: int) -> dict[str, object]:
-    """Return the JSON document; null for a time without an end."""
-    rows = [{key: or_null(value) for key, value in asdict(each).items()} for each in cuts]
-    return {"schema_version": 1, "method": "analytic", "engines": engines, "cuts": rows}
+    is_simulated = any(each.simulated is not None for each in found)
+    return {
+        "schema_version": 1,
+        "method": "simulated" if is_simulated else "analytic",
+        "answers": [
+            {
+                **asdict(replace(each, simulated=None)),
+                "engines": None if each.simulated is None else each.simulated.engines,
+                "verified": None
+                if each.simulated is None or each.simulated.verified is None
+                else verification_document(each.simulated.verified),
+            }
+            for each in found
+        ],
+    }

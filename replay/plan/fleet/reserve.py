@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from html import escape
@@ -28,11 +29,12 @@ from replay.pages import (
 )
 from replay.plan.fleet.costs import HEAD, cost_cells, cost_text
 from replay.plan.fleet.inputs.profiles import Source
+from replay.plan.fleet.size import Check, PoolPlan, plan_pool
 from replay.units import shown_time
 from sim.fleet import Lengths
 from sim.fleet.energy import HOURS_PER_YEAR
 from sim.fleet.reserved import HOURS, Reserved, cheapest_reserved, cost_with, day_between
-from sim.fleet.sizing import Objective, PoolSize, size_pool
+from sim.fleet.sizing import Infeasible, Objective, PoolSize, size_pool
 from traces.atomic import write_text
 from traces.errors import ConfigError
 from traces.header import tool_version
@@ -40,7 +42,10 @@ from traces.header import tool_version
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayPlan:
-    """A day by formula: ``rates`` in requests/s and ``sizes`` hour by hour, and three ways to pay for it."""
+    """A day: ``rates`` in requests/s and ``sizes`` by formula, hour by hour, and three ways to pay for it.
+
+    ``simulated``: the hours' pools as simulation sizes them; empty: by formula alone.
+    """
 
     profile: str
     gpus_per_engine: int
@@ -52,11 +57,21 @@ class DayPlan:
     best: Reserved
     all_reserved: Reserved
     all_burst: Reserved
+    simulated: tuple[PoolPlan, ...] = ()
 
     @property
     def needed(self) -> tuple[int, ...]:
         """Engines of each hour, those in repair counted."""
-        return tuple(each.provisioned for each in self.sizes)
+        return tuple(each.provisioned for each in self.simulated or self.sizes)
+
+    @property
+    def ttft_p99_s(self) -> tuple[float, ...]:
+        """What each hour's engines make of TTFT, 99th percentile, seconds: simulated, where they are."""
+        if not self.simulated:
+            return tuple(each.ttft_p99_s for each in self.sizes)
+        return tuple(
+            math.nan if each.verified is None else each.verified.ttft_p99.value for each in self.simulated
+        )
 
     @property
     def ways(self) -> tuple[tuple[str, Reserved], ...]:
@@ -117,13 +132,20 @@ def plan_day(
     *,
     context: int,
     burst_price: float,
+    check: Check | None = None,
 ) -> DayPlan:
-    """Return the day's engines by formula and the cheapest number to reserve. Raises ConfigError, Infeasible."""
+    """Return the day's engines, by formula or with ``check`` simulated, and the cheapest number to reserve.
+
+    Raises ConfigError, Infeasible.
+    """
     price = source.profile.cost_per_hour
     if price <= 0:
         raise ConfigError(f"--profile {source.name}: got no price, expected --prices with the reserved one")
     sizes = tuple(size_pool(source.profile, lengths, rate, objective, context=context) for rate in rates)
-    needed = [each.provisioned for each in sizes]
+    simulated = (
+        () if check is None else _simulated(source, lengths, rates, objective, context=context, check=check)
+    )
+    needed = [each.provisioned for each in simulated or sizes]
     prices = {"reserved_price": price, "burst_price": burst_price}
     return DayPlan(
         profile=source.name,
@@ -136,16 +158,44 @@ def plan_day(
         best=cheapest_reserved(needed, **prices),
         all_reserved=cost_with(max(needed), needed, **prices),
         all_burst=cost_with(0, needed, **prices),
+        simulated=simulated,
     )
+
+
+def _simulated(
+    source: Source,
+    lengths: Lengths,
+    rates: Sequence[float],
+    objective: Objective,
+    *,
+    context: int,
+    check: Check,
+) -> tuple[PoolPlan, ...]:
+    """Return each hour's pool as simulation sizes it; hours of one rate are simulated once. Raises Infeasible."""
+    found = dict[float, PoolPlan]()
+    for rate in rates:
+        key = round(rate, 9)
+        if key in found:
+            continue
+        found[key] = plan_pool(source, lengths, rate, objective, context=context, check=check)
+        if not found[key].is_met(objective):
+            raise Infeasible(
+                f"{rate:g} requests/s: no number of engines that was tried keeps the SLO in simulation"
+            )
+    return tuple(found[round(rate, 9)] for rate in rates)
 
 
 def reserve_lines(plan: DayPlan) -> list[str]:
     """Return the hours, and the three ways to pay."""
     head = f"{'hour':>4}{'req/s':>10}{'engines':>9}{'reserved':>10}{'burst':>7}{'TTFT p99':>12}"
+    head += f"{'by formula':>12}" if plan.simulated else ""
     hours = [
-        f"{hour:>4}{rate:>10.4g}{size.provisioned:>9,}{min(size.provisioned, plan.best.reserved):>10,}"
-        f"{max(size.provisioned - plan.best.reserved, 0):>7,}{shown_time(size.ttft_p99_s * 1e6):>12}"
-        for hour, (rate, size) in enumerate(zip(plan.rates, plan.sizes, strict=True))
+        f"{hour:>4}{rate:>10.4g}{needed:>9,}{min(needed, plan.best.reserved):>10,}"
+        f"{max(needed - plan.best.reserved, 0):>7,}{shown_time(ttft * 1e6):>12}"
+        + (f"{size.provisioned:>12,}" if plan.simulated else "")
+        for hour, (rate, needed, ttft, size) in enumerate(
+            zip(plan.rates, plan.needed, plan.ttft_p99_s, plan.sizes, strict=True)
+        )
     ]
     ways = [
         f"{name:<14}{each.reserved:>9,}{each.burst_hours:>17,}{cost_cells(each.cost / HOURS_PER_YEAR)}"
@@ -153,7 +203,7 @@ def reserve_lines(plan: DayPlan) -> list[str]:
         for name, each in plan.ways
     ]
     return [
-        f"by formula, every hour in steady state; an engine of {plan.profile} costs {plan.reserved_price:g} an hour "
+        f"{_how(plan)}, every hour in steady state; an engine of {plan.profile} costs {plan.reserved_price:g} an hour "
         f"reserved, {plan.burst_price:g} burst",
         head,
         *hours,
@@ -161,6 +211,10 @@ def reserve_lines(plan: DayPlan) -> list[str]:
         f"{'':<14}{'reserved':>9}{'burst hours/day':>17}{HEAD}{'than cheapest':>16}",
         *ways,
     ]
+
+
+def _how(plan: DayPlan) -> str:
+    return "simulated" if plan.simulated else "by formula"
 
 
 def _against(way: Reserved, plan: DayPlan) -> str:
@@ -171,7 +225,7 @@ def reserve_document(plan: DayPlan) -> dict[str, object]:
     """Return the JSON document; costs per year, and per hour on average over it, in the prices' currency."""
     return {
         "schema_version": 1,
-        "method": "analytic",
+        "method": "simulated" if plan.simulated else "analytic",
         "profile": plan.profile,
         "gpus_per_engine": plan.gpus_per_engine,
         "reserved_price": plan.reserved_price,
@@ -180,11 +234,14 @@ def reserve_document(plan: DayPlan) -> dict[str, object]:
             {
                 "hour": hour,
                 "rate": rate,
-                "engines": size.provisioned,
-                "burst": max(size.provisioned - plan.best.reserved, 0),
-                "p99_ttft_us": size.ttft_p99_s * 1e6,
+                "engines": needed,
+                "engines_by_formula": size.provisioned,
+                "burst": max(needed - plan.best.reserved, 0),
+                "p99_ttft_us": ttft * 1e6,
             }
-            for hour, (rate, size) in enumerate(zip(plan.rates, plan.sizes, strict=True))
+            for hour, (rate, needed, ttft, size) in enumerate(
+                zip(plan.rates, plan.needed, plan.ttft_p99_s, plan.sizes, strict=True)
+            )
         ],
         "ways": {
             name.replace(" ", "_"): {
@@ -211,7 +268,7 @@ def write_reserve_page(path: Path, plan: DayPlan) -> None:
     ]
     picture = chart(
         Chart(
-            title="Engines over the day, by formula",
+            title=f"Engines over the day, {_how(plan)}",
             x=linear(0.0, float(HOURS), label="hour"),
             y=y,
             marks=marks,
@@ -235,7 +292,7 @@ def write_reserve_page(path: Path, plan: DayPlan) -> None:
         eyebrow="vtwin fleet reserve",
         title=f"{plan.best.reserved:,} engines reserved, the others when needed",
         lead=escape(
-            f"By formula, {plan.profile}: every hour has the engines that keep TTFT p99 within {limit}."
+            f"{_how(plan).capitalize()}, {plan.profile}: every hour has the engines that keep TTFT p99 within {limit}."
         ),
         headlines=[
             Headline(label="Reserved", value=f"{plan.best.reserved:,}"),

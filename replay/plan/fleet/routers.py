@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.plan.fleet.check.draws import drawn_rows
+from replay.plan.fleet.check.draws import Stream, drawn_rows
 from replay.plan.fleet.check.pool import stay_s
 from replay.plan.fleet.check.routed import EnginePool, RoutedCheck, verify_routed
 from replay.plan.fleet.check.steady import Asked
@@ -137,7 +137,8 @@ def _seen(check: RoutedCheck) -> Seen:
 def _by_slots(
     pools: Sequence[EnginePool], router: Router, lengths: Lengths, rate_per_s: float, *, on: Comparison
 ) -> Seen:
-    arrival_s, rows = drawn_rows(len(lengths), rate_per_s, on.asked.num_requests, seed=on.seed)
+    stream = Stream(lengths=lengths, rate_per_s=rate_per_s)
+    arrival_s, rows = drawn_rows(stream, on.asked.num_requests, seed=on.seed)
     run = simulate_routed(
         [FleetPool(profile=each.source.profile, context=each.context, gpus=each.engines) for each in pools],
         lengths.at(rows),

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
-from replay.plan.fleet.check.pool import Verification, verify
+from replay.plan.fleet.check.limits import keeps
+from replay.plan.fleet.check.pool import Verification, stay_s, verify
+from replay.plan.fleet.check.search import GLANCE_FROM, Search, terms
 from replay.plan.fleet.check.steady import Asked
 from replay.plan.fleet.inputs.profiles import Source, of_context
-from replay.units import shown_time
-from sim.fleet import Lengths, provisioned
+from sim.fleet import GpuProfile, Lengths, provisioned, provisioned_for, share_enough
 from sim.fleet.energy import HOURS_PER_YEAR, Energy, energy
-from sim.fleet.sizing import Infeasible, Objective, PoolSize, pool_at, size_pool
-from traces.slo import MOST_FAILED
+from sim.fleet.sizing import UTILIZATION_CAP, Infeasible, Objective, PoolSize, pool_at, size_pool
 
-MOST_TRIES = 14
-STEP = 0.05
-"""So much larger, at least, is the next fleet that is tried where one does not keep the SLO."""
+NO_CAP = 0.999
+"""Of the slots so many may be taken where the cap is left out of the formulas."""
 NUM_REQUESTS = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolPlan:
-    """One pool of a fleet. ``analytic``: as the formulas size it; ``tried``: simulations, the last of which counts.
+    """One pool of a fleet. ``analytic``: as the formulas size it; ``tried``: simulations with the first seed.
 
-    ``engines``: recommended, those in repair not counted; ``provisioned``: counted. ``share``: of all requests.
-    ``availability``: share of its nodes that is up.
+    ``confirmed``: those with the second one, longer and at a slightly higher rate. ``engines``: recommended, those in
+    repair not counted; ``provisioned``: counted, enough on average. ``share``: of all requests. ``availability``: share
+    of its nodes that is up. ``cap``: on the share of slots taken, by formula; ``uncapped``: engines by formula without
+    it. ``is_smallest``: fewer were tried, too.
     """
 
     name: str
@@ -40,6 +40,10 @@ class PoolPlan:
     provisioned: int
     availability: float = 1.0
     tried: tuple[Verification, ...] = ()
+    confirmed: tuple[Verification, ...] = ()
+    cap: float = UTILIZATION_CAP
+    uncapped: int = 0
+    is_smallest: bool = False
 
     @property
     def at(self) -> PoolSize:
@@ -54,6 +58,30 @@ class PoolPlan:
         return next((each for each in self.tried if each.engines == self.engines), None)
 
     @property
+    def second(self) -> Verification | None:
+        """The simulation that confirms it; None where none was asked for, or the first one broke already."""
+        return next((each for each in self.confirmed if each.engines == self.engines), None)
+
+    @property
+    def checks(self) -> tuple[Verification, ...]:
+        """All simulations of the recommended number."""
+        return tuple(each for each in (self.verified, self.second) if each is not None)
+
+    def is_met(self, objective: Objective) -> bool | None:
+        """Whether the recommended number kept the objective in all its simulations; None: it has none."""
+        return all(keeps(each, objective) for each in self.checks) if self.checks else None
+
+    @property
+    def enough_frac(self) -> float:
+        """The share of the time in which enough of the provisioned engines are up."""
+        return share_enough(self.provisioned, self.engines, self.availability)
+
+    @property
+    def provisioned_99(self) -> int:
+        """How many to have so that enough are up for 99 % of the time."""
+        return provisioned_for(self.engines, self.availability)
+
+    @property
     def gpus(self) -> int:
         """GPUs of all provisioned engines."""
         return self.provisioned * self.source.profile.num_gpus
@@ -64,11 +92,22 @@ class PoolPlan:
         return self.provisioned * self.source.profile.cost_per_hour * HOURS_PER_YEAR
 
     @property
+    def power_between_w(self) -> tuple[float, float] | None:
+        """The power with the least and the most idle power that the profile may have; None where that is not asked."""
+        if self.source.idle_between_w is None:
+            return None
+        low, high = (
+            self._energy(replace(self.source.profile, idle_w=each)) for each in self.source.idle_between_w
+        )
+        return low.power_w, high.power_w
+
+    @property
     def energy(self) -> Energy:
         """What it draws by the power curve; zero watts where the profile has none."""
-        return energy(
-            self.source.profile, self.lengths, self.rate_per_s, context=self.context, engines=self.engines
-        )
+        return self._energy(self.source.profile)
+
+    def _energy(self, profile: GpuProfile) -> Energy:
+        return energy(profile, self.lengths, self.rate_per_s, context=self.context, engines=self.engines)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,17 +129,15 @@ class FleetPlan:
         """Whether every pool, or all together, kept the objective in simulation; None where none was asked for."""
         if self.together is not None:
             return keeps(self.together, self.objective)
-        checks = [pool.verified for pool in self.pools]
-        if None in checks:
-            return None
-        return all(keeps(each, self.objective) for each in checks if each is not None)
+        checks = [pool.is_met(self.objective) for pool in self.pools]
+        return None if None in checks else all(checks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """How to check a size. ``smallest``: also look for fewer engines; ``asked``: of each simulation."""
 
-    smallest: bool = False
+    smallest: bool = True
     seed: int = 1
     asked: Asked = field(default_factory=lambda: Asked(num_requests=NUM_REQUESTS))
 
@@ -116,29 +153,22 @@ def plan_pool(
     name: str = "all",
     share: float = 1.0,
 ) -> PoolPlan:
-    """Return a pool: sized by formulas, simulated, and made larger until the simulation keeps the objective.
+    """Return a pool: sized by formulas, and simulated until the number is found that keeps the objective.
 
-    ``check`` None: by formulas alone. Raises Infeasible where they find no size.
+    ``check`` None: by formulas alone. ``lengths``: their arrivals are those that ``check`` simulates. Raises Infeasible
+    where the formulas find no size.
     """
     check_length(source, lengths)
     analytic = size_pool(source.profile, lengths, rate_per_s, objective, context=context)
-
-    def tried_at(engines: int) -> Verification:
-        assert check is not None  # noqa: S101 - else nothing is simulated
-        return verify(
-            source,
-            lengths,
-            rate_per_s,
-            engines=engines,
-            service_s=analytic.service_s,
-            seed=check.seed,
-            asked=check.asked,
-        )
-
-    engines = analytic.engines
-    tried: list[Verification] = []
+    without = replace(objective, utilization_cap=max(objective.utilization_cap, NO_CAP))
+    uncapped = size_pool(source.profile, lengths, rate_per_s, without, context=context).engines
+    engines, search = analytic.engines, None
     if check is not None:
-        engines, tried = _search(tried_at, engines, objective, smallest=check.smallest)
+        search = _search(
+            source, lengths, rate_per_s, objective, service_s=analytic.service_s, check=check, share=share
+        )
+        engines = search.found(analytic.engines, guess=uncapped if check.smallest else None)
+    runs = {} if search is None else search.runs
     return PoolPlan(
         name=name,
         source=source,
@@ -150,7 +180,37 @@ def plan_pool(
         engines=engines,
         provisioned=provisioned(engines, objective.availability),
         availability=objective.availability,
-        tried=tuple(tried),
+        tried=() if search is None else search.tried,
+        confirmed=tuple(found for (_, run), found in runs.items() if run == 1),
+        cap=objective.utilization_cap,
+        uncapped=uncapped,
+        is_smallest=check is not None and check.smallest,
+    )
+
+
+def _search(
+    source: Source,
+    lengths: Lengths,
+    rate_per_s: float,
+    objective: Objective,
+    *,
+    service_s: float,
+    check: Check,
+    share: float,
+) -> Search:
+    """Return a search over engines of a pool; its second run has its own seed, more load and more requests."""
+    stay = stay_s(lengths, service_s)
+
+    def tried_at(engines: int, run: int) -> Verification:
+        rate, seed, asked = terms(rate_per_s, check.seed, check.asked, run=run, stay_s=stay)
+        return verify(
+            source, lengths, rate, engines=engines, service_s=service_s, seed=seed, asked=asked, share=share
+        )
+
+    return Search(
+        tried_at=tried_at,
+        objective=objective,
+        has_glances=check.asked.ends_s is None and check.asked.number(rate_per_s, stay) >= GLANCE_FROM,
     )
 
 
@@ -162,71 +222,6 @@ def check_length(source: Source, lengths: Lengths) -> None:
             f"got requests of up to {longest:,} tokens, expected at most {most:,}, the max_model_len of {source.name} "
             f"(--context {most}, or up_to: {most} of a pool, leaves longer ones out)"
         )
-
-
-def _search(
-    tried_at: Callable[[int], Verification], engines: int, objective: Objective, *, smallest: bool
-) -> tuple[int, list[Verification]]:
-    """Return the number of engines that keeps the objective in simulation, and all simulations on the way to it.
-
-    Upwards in growing strides until one keeps it, then between that and the last that did not.
-    """
-    tried = [tried_at(engines)]
-    low, high = (0, engines) if keeps(tried[0], objective) else (engines, 0)
-    if high and not smallest:
-        return engines, tried
-    stride = STEP
-    while not high and len(tried) < MOST_TRIES:
-        more = max(low + 1, math.ceil(low * (1 + stride)))
-        tried.append(tried_at(more))
-        low, high = (low, more) if keeps(tried[-1], objective) else (more, 0)
-        stride *= 2
-    if not high:
-        return low, tried
-    while high - low > max(1, high // 50) and len(tried) < MOST_TRIES:
-        middle = (low + high) // 2
-        tried.append(tried_at(middle))
-        if keeps(tried[-1], objective):
-            high = middle
-        else:
-            low = middle
-    return high, tried
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
-    """One limit of an objective and what a simulation had there, seconds; of ``failed`` shares of the requests."""
-
-    name: str
-    value: float
-    limit: float
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether the value is within the limit."""
-        return self.value <= self.limit
-
-    @property
-    def text(self) -> str:
-        """Return it in a sentence: TPOT p99 21.3 ms, limit 20 ms."""
-        if self.name == "failed":
-            return f"{self.value:.1%} of the requests not answered, limit {self.limit:.0%}"
-        return f"{self.name} {shown_time(self.value * 1e6)}, limit {shown_time(self.limit * 1e6)}"
-
-
-def limits_of(found: Verification, objective: Objective) -> tuple[Limit, ...]:
-    """Return every limit of an objective with what a simulated pool had there; all but 1 % must be answered."""
-    tpot = objective.tpot_p99_s
-    return (
-        Limit(name="TTFT p99", value=found.ttft_p99.value, limit=objective.ttft_p99_s),
-        *(() if tpot is None else (Limit(name="TPOT p99", value=found.tpot_p99.value, limit=tpot),)),
-        Limit(name="failed", value=found.failed_frac, limit=MOST_FAILED),
-    )
-
-
-def keeps(found: Verification, objective: Objective) -> bool:
-    """Say whether a simulated pool keeps all limits of the objective."""
-    return all(each.is_kept for each in limits_of(found, objective))
 
 
 def plan_fleet(

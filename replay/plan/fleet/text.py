@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from replay.plan.fleet.check.pool import Verification
-from replay.plan.fleet.check.steady import PRECISION, Measured
+from replay.plan.fleet.check.limits import keeps, limits_of
+from replay.plan.fleet.check.pool import LEAST_SPELLS, Verification
+from replay.plan.fleet.check.search import MORE
+from replay.plan.fleet.check.steady import PRECISION, STAYS_A_BATCH, Measured
 from replay.plan.fleet.costs import cost_text, per_year
+from replay.plan.fleet.headline import headlines
 from replay.plan.fleet.inputs.computed import Computed
 from replay.plan.fleet.pools import PoolsPlan
-from replay.plan.fleet.size import FleetPlan, PoolPlan, keeps, limits_of
+from replay.plan.fleet.size import FleetPlan, PoolPlan
 from replay.plan.json_values import or_null
 from replay.plan.side_by_side import side_by_side
 from replay.units import shown_time
@@ -30,7 +33,7 @@ def lines(plan: FleetPlan, *, width: int | None, together: Sequence[str] = ()) -
     columns = [_column(pool, plan.objective, is_judged=plan.together is None) for pool in plan.pools]
     names = dict.fromkeys(name for column in columns for name in column)
     columns = [{name: column.get(name, "-") for name in names} for column in columns]
-    shown = [*side_by_side(columns, width=width).splitlines(), "", *together]
+    shown = [*headlines(plan), *side_by_side(columns, width=width).splitlines(), "", *together]
     gpus = sum(pool.gpus for pool in plan.pools)
     shown.append(f"fleet       {gpus_text(gpus)} for {plan.rate_per_s:g} requests/s")
     cost = cost_per_hour(plan)
@@ -85,18 +88,38 @@ def _column(pool: PoolPlan, objective: Objective, *, is_judged: bool) -> dict[st
         "engines by formula": f"{analytic.engines:,} ({analytic.binding})",
         "  recommended": f"{pool.engines:,}",
         "  with those in repair": f"{pool.provisioned:,}",
+        **_spare(pool),
         "TTFT p99, formula": _within(at.ttft_p99_s, objective.ttft_p99_s),
-        "  waiting for a slot": shown_time(at.wait_p99_s * 1e6),
+        "  waiting for a slot": _time_or_none(at.wait_p99_s),
         "TPOT mean, formula": shown_time(at.tpot_s * 1e6),
         "running per engine, formula": f"{at.active:.1f}",
         "  slots taken, engines full": f"{at.utilization:.0%}",
     }
     if seen is not None:
         cells |= _simulated(seen, objective, is_judged=is_judged)
+    if pool.second is not None:
+        cells[f"TTFT p99, another seed, {MORE} more"] = interval_text(pool.second.ttft_p99)
     if pool.source.profile.nominal_w:
-        cells["power, formula"] = f"{pool.energy.power_w / 1000:,.1f} kW"
+        cells["power, formula"] = power_text(pool.energy.power_w, pool.power_between_w)
         cells["  tokens per joule"] = f"{pool.energy.tokens_per_joule:.3g}"
     return cells
+
+
+def power_text(power_w: float, between_w: tuple[float, float] | None) -> str:
+    """Return a power, and between which it lies where the idle power is not known well."""
+    if between_w is None:
+        return f"{power_w / 1000:,.1f} kW"
+    return f"{power_w / 1000:,.1f} kW ({between_w[0] / 1000:,.2f} to {between_w[1] / 1000:,.2f})"
+
+
+def _spare(pool: PoolPlan) -> dict[str, str]:
+    """Return how often enough engines are up, and how many it takes for 99 % of the time; nothing where all are up."""
+    if pool.availability == 1:
+        return {}
+    return {
+        "  enough of them are up": f"{pool.enough_frac:.1%} of the time",
+        "  for 99 % of the time": f"{pool.provisioned_99:,}",
+    }
 
 
 def _simulated(seen: Verification, objective: Objective, *, is_judged: bool) -> dict[str, str]:
@@ -125,7 +148,12 @@ def interval_text(measured: Measured) -> str:
 
 
 def _within(value: float, limit: float) -> str:
-    return f"{'no end' if math.isinf(value) else shown_time(value * 1e6)} {mark(value <= limit)}"
+    return f"{_time_or_none(value)} {mark(value <= limit)}"
+
+
+def _time_or_none(seconds: float) -> str:
+    """Return a time, or that it has no end."""
+    return "no end" if math.isinf(seconds) else shown_time(seconds * 1e6)
 
 
 def mark(is_met: bool) -> str:
@@ -142,26 +170,28 @@ def _differences(plan: FleetPlan) -> list[str]:
             continue
         if plan.together is None:
             said += _changes(pool, plan.objective)
-            said += [] if pool.verified is None else _remarks(pool.name, pool.verified)
+            said += [] if pool.verified is None else remarks(pool.name, pool.verified)
     if plan.together is not None:
-        said += _remarks("all pools", plan.together)
+        said += remarks("all pools", plan.together)
     return said
 
 
 def _changes(pool: PoolPlan, objective: Objective) -> list[str]:
+    if pool.is_met(objective) is False:
+        last = " and ".join(filter(None, (broken_text(each, objective) for each in pool.checks)))
+        return [f"{pool.name}: no number that was tried keeps the SLO in simulation; the last: {last}"]
     first, said = pool.tried[0], []
-    if pool.engines > pool.analytic.engines:
+    if pool.engines > pool.analytic.engines and not keeps(first, objective):
         said.append(
             f"{pool.name}: {first.engines:,} engines by formula break in simulation: {broken_text(first, objective)}; "
             f"{pool.engines:,} keep the SLO"
         )
-    elif pool.engines < pool.analytic.engines:
-        said.append(
-            f"{pool.name}: {pool.engines:,} engines do in simulation where the formula asks for {first.engines:,}"
-        )
-    if pool.verified is not None and not keeps(pool.verified, objective):
-        last = broken_text(pool.verified, objective)
-        return [f"{pool.name}: no number that was tried keeps the SLO in simulation; the last: {last}"]
+    for each in pool.confirmed:
+        if not keeps(each, objective):
+            told = broken_text(each, objective)
+            said.append(
+                f"{pool.name}: {each.engines:,} engines break with another seed at {MORE} more load: {told}"
+            )
     return said
 
 
@@ -170,7 +200,7 @@ def broken_text(seen: Verification, objective: Objective) -> str:
     return " and ".join(each.text for each in limits_of(seen, objective) if not each.is_kept)
 
 
-def _remarks(name: str, seen: Verification) -> list[str]:
+def remarks(name: str, seen: Verification) -> list[str]:
     """Return who was not answered, and what a longer run would do better."""
     window, said = seen.window, []
     if seen.failed_frac > MOST_FAILED:
@@ -186,10 +216,17 @@ def _remarks(name: str, seen: Verification) -> list[str]:
             f"{name}: TTFT p99 is known to ±{seen.ttft_p99.half / seen.ttft_p99.value:.0%}; ±{PRECISION:.0%} takes a "
             f"run of about {seen.needed_s:,.0f} s (--num-requests)"
         )
-    if window.batch_s < window.stay_s:
+    if not seen.is_seen_full:
         said.append(
-            f"{name}: the intervals are from batches of {window.batch_s:,.1f} s, and requests stay up to "
-            f"{window.stay_s:,.1f} s: they may be too narrow (--num-requests)"
+            f"{name}: free seats are {max(seen.room, 0.0):.1f} standard deviations of those taken, and the run saw the "
+            f"fleet full in {seen.full_spells:,} spells; to know what that does to TTFT p99 it takes {LEAST_SPELLS} "
+            "(--num-requests)"
+        )
+    if not window.has_long_batches:
+        said.append(
+            f"{name}: the intervals are from {window.num_batches} batches of {window.batch_s:,.1f} s, and requests "
+            f"stay up to {window.stay_s:,.1f} s, which takes {STAYS_A_BATCH * window.stay_s:,.0f} s: they may be too "
+            "narrow (--num-requests, --measure)"
         )
     return said
 
@@ -204,9 +241,11 @@ def pools_lines(plan: PoolsPlan, *, width: int | None) -> list[str]:
             for pool, share in zip(plan.fleet.pools, each.check.shares, strict=True)
         )
         whole = each.check.whole
+        again = f" with another seed at {MORE} more load" if each.run else ""
         shown.append(
-            f"simulated together, router {plan.router}, {counts} engines: TTFT p99 {interval_text(whole.ttft_p99)} "
-            f"{mark(keeps(whole, objective))}, p50 {interval_text(whole.ttft_p50)}; sent to {parts}"
+            f"simulated together{again}, router {plan.router}, {counts} engines: TTFT p99 "
+            f"{interval_text(whole.ttft_p99)} {mark(keeps(whole, objective))}, "
+            f"p50 {interval_text(whole.ttft_p50)}; sent to {parts}"
         )
     if plan.tried and not plan.fleet.is_met:
         last = broken_text(plan.tried[-1].check.whole, objective)
@@ -219,6 +258,7 @@ def pools_document(plan: PoolsPlan, *, tool_version: str) -> dict[str, object]:
     together = [
         {
             "growth": each.growth,
+            "confirms": each.run == 1,
             "engines": list(each.engines),
             "shares": list(each.check.shares),
             **verification_document(each.check.whole),
@@ -243,6 +283,7 @@ def document(plan: FleetPlan, *, tool_version: str) -> dict[str, object]:
             "ttft_p99": plan.objective.ttft_p99_s * 1e6,
             **({} if plan.objective.tpot_p99_s is None else {"tpot_p99": plan.objective.tpot_p99_s * 1e6}),
         },
+        "headline": headlines(plan),
         "pools": [_pool(pool, plan.objective) for pool in plan.pools],
         "gpus": sum(pool.gpus for pool in plan.pools),
         "cost_per_hour": cost_per_hour(plan),
@@ -273,15 +314,19 @@ def _pool(pool: PoolPlan, objective: Objective) -> dict[str, object]:
         "throughput": at.throughput,
         "availability": pool.availability,
         "provisioned": pool.provisioned,
+        "enough_up_frac": pool.enough_frac,
+        "provisioned_99": pool.provisioned_99,
         "method": "analytic",
         "analytic": {
             "engines": pool.analytic.engines,
+            "engines_without_cap": pool.uncapped,
             "binding": pool.analytic.binding,
             "p99_ttft_us": _us(pool.analytic.ttft_p99_s),
             "utilization": pool.analytic.utilization,
         },
         "cost_per_year": pool.cost_per_year or None,
         "power_w": pool.energy.power_w or None,
+        "power_between_w": pool.power_between_w,
         "known_error": None if pool.source.error is None else pool.source.error.document(),
         "broken_by_formula": [
             each.name
@@ -290,6 +335,7 @@ def _pool(pool: PoolPlan, objective: Objective) -> dict[str, object]:
         ],
         "misfit": None if misfit is None else {"median": misfit.median, "max": misfit.largest},
         "verified": None if pool.verified is None else verification_document(pool.verified),
+        "confirmed": None if pool.second is None else verification_document(pool.second),
         "tried": [{"engines": each.engines, **verification_document(each)} for each in pool.tried],
     }
 
@@ -298,10 +344,14 @@ def verification_document(seen: Verification) -> dict[str, object]:
     """Return a simulation's figures as JSON has them."""
     return {
         "ttft_p50_us": _us(seen.ttft_p50.value),
+        "ttft_p50_low_us": _us(seen.ttft_p50.low),
+        "ttft_p50_high_us": _us(seen.ttft_p50.high),
         "ttft_p99_us": _us(seen.ttft_p99.value),
         "ttft_p99_low_us": _us(seen.ttft_p99.low),
         "ttft_p99_high_us": _us(seen.ttft_p99.high),
         "tpot_mean_us": _us(seen.tpot_mean.value),
+        "tpot_mean_low_us": _us(seen.tpot_mean.low),
+        "tpot_mean_high_us": _us(seen.tpot_mean.high),
         "tpot_p99_us": _us(seen.tpot_p99.value),
         "tpot_p99_low_us": _us(seen.tpot_p99.low),
         "tpot_p99_high_us": _us(seen.tpot_p99.high),
@@ -319,7 +369,10 @@ def verification_document(seen: Verification) -> dict[str, object]:
         "stay_us": _us(seen.window.stay_s),
         "batch_us": _us(seen.window.batch_s),
         "needed_us": _us(seen.needed_s),
-        "long_enough": seen.window.is_steady and seen.needed_s <= seen.window.last_s,
+        "num_batches": seen.window.num_batches,
+        "room": or_null(seen.room),
+        "full_spells": seen.full_spells,
+        "long_enough": seen.is_long_enough,
         "engine_cpu_s": seen.cpu_s,
         "method": "simulated",
     }

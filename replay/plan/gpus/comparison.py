@@ -14,9 +14,10 @@ import numpy as np
 from replay.model.gpus import Gpu
 from replay.model.hf_config import read_model_config
 from replay.model.shape import ModelShape
-from replay.plan.capacity import Capacity, ceiling_of, find_capacity
+from replay.plan.capacity import Capacity, Drawing, find_capacity
 from replay.plan.evaluation import Evaluator
 from replay.plan.gpus.known_errors import KnownError, known_error
+from replay.plan.highest import ceiling_of
 from replay.plan.load import load_of
 from replay.twin.config import TwinConfig, load_config
 from sim.config import UNBOUNDED
@@ -80,6 +81,11 @@ class GpuResult:
         return self.ceiling_per_s if self.capacity is None else self.capacity.rate_per_s
 
     @property
+    def is_ranked(self) -> bool:
+        """Whether it has a rate, from runs that are long enough to rank servers by."""
+        return bool(self.rate_per_s) and not (self.capacity is not None and self.capacity.is_too_short)
+
+    @property
     def output_tokens_per_s(self) -> float | None:
         """Output tokens per second at that rate."""
         return None if self.rate_per_s is None else self.rate_per_s * self.output_tokens_per_request
@@ -98,22 +104,31 @@ def compare_gpus(
     traces: Sequence[Trace],
     *,
     prices: Mapping[str, float],
+    drawing: Drawing | None = None,
     tell: Callable[[int], None] = lambda _: None,
 ) -> list[GpuResult]:
     """Return each (GPU, tp) with what it does; ``traces``: the same load drawn several times.
 
+    ``drawing``: draws it with more requests, where a capacity takes more; None: the given ones are all there are.
     Raises ConfigError where the model or the load is wrong, whatever the GPU.
     """
     shape = read_model_config(asked.model_config, kv_cache_dtype=asked.kv_cache_dtype, dtype=asked.dtype)
     found = []
     for number, (gpu, tp) in enumerate(gpus):
-        found.append(_one(gpu, tp, shape, asked, traces, price=prices.get(gpu.name)))
+        found.append(_one(gpu, tp, shape, asked, traces, drawing=drawing, price=prices.get(gpu.name)))
         tell(number + 1)
     return found
 
 
 def _one(
-    gpu: Gpu, tp: int, shape: ModelShape, asked: Asked, traces: Sequence[Trace], *, price: float | None
+    gpu: Gpu,
+    tp: int,
+    shape: ModelShape,
+    asked: Asked,
+    traces: Sequence[Trace],
+    *,
+    drawing: Drawing | None,
+    price: float | None,
 ) -> GpuResult:
     try:
         twin, is_shortened = _twin(gpu, tp, asked)
@@ -121,8 +136,19 @@ def _one(
         return GpuResult(gpu=gpu, tp=tp, refusal=str(error).rpartition(" (")[0] or str(error))
     loads = [load_of(trace, twin) for trace in traces]
     evaluator = Evaluator(loads=loads, limits=asked.limits)
-    capacity = find_capacity(traces, twin, asked.limits, with_binding=False) if asked.limits else None
-    ceiling = ceiling_of(evaluator) if capacity is None else capacity.ceiling_per_s
+    capacity = None
+    if asked.limits:
+        capacity = find_capacity(
+            traces,
+            twin,
+            asked.limits,
+            drawing=drawing,
+            seeds=len(traces),
+            least=len(traces) * len(traces[0]),
+            with_binding=False,
+            with_curve=False,
+        )
+    ceiling = ceiling_of(loads) if capacity is None else capacity.ceiling_per_s
     at = evaluator.at(asked.rate_per_s)
     engine = twin.engine
     return GpuResult(

@@ -28,10 +28,16 @@ def lines(results: Sequence[GpuResult], asked: Asked, *, width: int | None) -> l
 
 def _conclusion(fit: Sequence[GpuResult], asked: Asked) -> list[str]:
     """Return which serves most, which costs least, and which the limits rule out; nothing of a single one."""
-    able = sorted((each for each in fit if each.rate_per_s), key=lambda each: -(each.rate_per_s or 0))
-    unable = [name(each) for each in fit if not each.rate_per_s]
+    able = sorted((each for each in fit if each.is_ranked), key=lambda each: -(each.rate_per_s or 0))
+    short = [each for each in fit if each.capacity is not None and each.capacity.is_too_short]
+    unable = [name(each) for each in fit if not each.rate_per_s and each not in short]
     within = " within the SLO" if asked.limits else ""
     said = [f"within the SLO at no rate: {', '.join(unable)}"] if unable and asked.limits else []
+    if short:
+        asks = max(each.capacity.requests_to_last for each in short if each.capacity is not None)
+        said.append(
+            f"not ranked, since runs are too short: {', '.join(map(name, short))} (--num-requests {asks})"
+        )
     if len(able) + len(unable) < 2 or not able:
         return [*said, ""] if said else []
     most = f"serves most{within}: {name(able[0])}, {able[0].rate_per_s:.4g} requests/s"

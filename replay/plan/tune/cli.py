@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from replay.plan.cli import DEFAULT_SEEDS
 from replay.simulation_command import AnywayOption
 from replay.twin.own.own_code import with_code_option
 from traces.strict.tell import say, say_text, tell
@@ -17,6 +18,7 @@ from traces.workload.options import WorkloadOptions, with_workload_options
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from replay.plan.capacity import Drawing
     from replay.plan.tune.candidates import Candidates
     from replay.plan.tune.live import Confirmation, Live
     from replay.plan.tune.search import Tuned
@@ -95,7 +97,7 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     top: Annotated[int, typer.Option(min=1, max=50, help="How many of the best to show.")] = 3,
     seeds: Annotated[
         int, typer.Option(min=1, max=50, help="How many times to draw the workload for the best few.")
-    ] = 5,
+    ] = DEFAULT_SEEDS,
     serve: Annotated[
         str | None,
         typer.Option(
@@ -132,12 +134,11 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 ) -> None:
     """Find the engine flags that serve the highest rate within latency limits.
 
-    Every combination of the values is simulated with the same requests, 5,000, or up to 20,000 where queues take longer
-    to grow, unless --num-requests says otherwise.
-    Exit code 1 if no combination meets the limits.
+    Every combination of the values is simulated with the same 5,000 requests, the best few with 150,000. Where queues
+    take longer to grow there are more; or as many as --num-requests says. Exit code 1 if no combination meets the
+    limits.
     """
-    from replay.plan.draws import draws, longer_draws, searchable
-    from replay.plan.too_long import tell_too_long
+    from replay.plan.draws import drawing_of, draws, searchable, tell_too_long
     from replay.plan.tune.candidates import CHUNKED, SEATS, TOKENS, TP, candidates_of
     from replay.simulation_command import prepare_engine
     from traces.atomic import check_place
@@ -155,13 +156,12 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     notes = tuple(dict.fromkeys(candidates.tried[0].twin.notes))
     for note in notes:
         tell(f"note: {note}")
-    traces = draws(options, seeds)
+    takes_all = workload.num_requests is None and workload.trace is None
+    drawing = drawing_of(options) if takes_all else None
+    traces = draws(options, 1 if takes_all else seeds)
     tell_too_long(traces[0], [each.twin for each in candidates.tried])
     prepare_engine(candidates.tried[0].twin)
-    tuned = _searched(traces, candidates, limits, keep=top)
-    if (asks := _too_short(tuned)) and workload.num_requests is None:
-        traces = longer_draws(options, seeds, num_requests=asks) or traces
-        tuned = _searched(traces, candidates, limits, keep=top)
+    tuned = _searched(traces, candidates, limits, keep=top, drawing=drawing, seeds=seeds)
     if workload.num_requests is not None:
         _check_is_long(tuned, len(traces[0]))
     warnings = (*notes, *_extrapolated(tuned, traces[0]))
@@ -171,20 +171,14 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         raise typer.Exit(1)
 
 
-def _too_short(tuned: Tuned) -> int:
-    """Return how many requests the best servers ask for where runs were too short to rank them, else 0."""
-    asks = [each.requests_to_last for _, each in tuned.best if each.is_too_short]
-    return max(asks, default=0)
-
-
 def _check_is_long(tuned: Tuned, num_requests: int) -> None:
     """Raise ConfigError where runs are too short to rank servers by them."""
     from traces.errors import ConfigError
 
-    if asks := _too_short(tuned):
+    if tuned.asks:
         raise ConfigError(
-            f"--num-requests: got runs of {num_requests:,} requests, expected {asks:,}: they end before queues have "
-            "grown, and would rank servers by chance"
+            f"--num-requests: got runs of {num_requests:,} requests, expected {tuned.asks:,}: they end before queues "
+            "have grown, and would rank servers by chance"
         )
 
 
@@ -211,30 +205,32 @@ def _live(serve: str, url: str, folder: Path, duration_s: float, start_timeout_s
 
 
 def _searched(
-    traces: Sequence[Trace], candidates: Candidates, limits: Sequence[RunLimit], *, keep: int
+    traces: Sequence[Trace],
+    candidates: Candidates,
+    limits: Sequence[RunLimit],
+    *,
+    keep: int,
+    drawing: Drawing | None,
+    seeds: int,
 ) -> Tuned:
     """Search, with a bar in a terminal."""
     import sys
+    from functools import partial
 
     from replay.plan.tune.search import search
     from replay.simulation_command import working
 
     number = len(candidates.tried)
+    find = partial(search, traces, candidates.tried, limits, keep=keep, drawing=drawing, seeds=seeds)
     if not sys.stderr.isatty():
         with working(f"simulating {number} servers"):
-            return search(traces, candidates.tried, limits, keep=keep)
+            return find()
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(f"simulating {number} servers", total=number)
-        return search(
-            traces,
-            candidates.tried,
-            limits,
-            keep=keep,
-            tell=lambda done: progress.update(task, completed=done),
-        )
+        return find(tell=lambda done: progress.update(task, completed=done))
 
 
 def _extrapolated(tuned: Tuned, trace: Trace) -> list[str]:
@@ -246,13 +242,18 @@ def _extrapolated(tuned: Tuned, trace: Trace) -> list[str]:
     from replay.twin.fitted_range import extrapolation_note, rate_of_each
 
     notes = []
+    if tuned.asks and not any(each.is_too_short for _, each in tuned.best[:1]):
+        notes.append(
+            f"{len(trace):,} requests are too few to rank all servers by. --num-requests {tuned.asks} is better"
+        )
     for candidate, capacity in tuned.best[:1]:
         if capacity.rate_per_s is None:
             continue
         rate = rate_of_each(capacity.rate_per_s, candidate.twin.cluster)
         beyond = replace(length_span(trace), rate_per_s=(rate, rate))
         note = extrapolation_note(candidate.twin.fitted, beyond)
-        notes += [each for each in (short_run_note(capacity, len(trace)), note) if each is not None]
+        short = short_run_note(capacity, capacity.num_requests)
+        notes += [each for each in (short, note) if each is not None]
     for note in notes:
         tell(f"note: {note}")
     return notes
@@ -301,3 +302,6 @@ def _show(
     shown = lines(tuned, candidates, limits, confirmed=confirmed, width=terminal_width())
     say(*shown)
     say(f"{'requests':<12}{len(trace):,}, {lengths_text(trace)}")
+    own = tuned.own[1]
+    if own.num_requests != len(trace):
+        say(f"{'':<12}the best few: {own.num_seeds} seeds of {own.num_requests:,}")

@@ -1,8 +1,8 @@
 """The search among candidates: each is measured only as far as it takes to know that it is not among the best.
 
 All candidates get the same requests. A candidate is first simulated at the rate that it would have to beat; most fail
-there and are done. The others are searched from that rate upwards. The best few are then measured with all draws, for
-intervals.
+there and are done. The others are searched from that rate upwards. Where runs were too short to tell, all get more
+requests. The best few are then measured with all draws, for intervals.
 """
 
 from __future__ import annotations
@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from replay.plan.capacity import TOLERANCE, Capacity, find_capacity, highest_above, reach_of
+from replay.plan.capacity import (
+    MOST_TRIES,
+    Capacity,
+    Drawing,
+    find_capacity,
+    num_drawn,
+    reach_of,
+    searched,
+)
+from replay.plan.highest import TOLERANCE, highest_above
 from replay.plan.tune.candidates import Candidate
 from traces.run_slo import RunLimit
 
@@ -30,6 +39,7 @@ class Tuned:
     """What came of a search. ``best``: the best few, best first, each with its capacity; ``own``: the file's server.
 
     ``num_tried``: candidates simulated, the file's own included. ``num_alike``: of them, those as good as the best.
+    ``asks``: how many requests a run must have, where these were too few to rank servers by; else 0.
     """
 
     own: tuple[Candidate, Capacity]
@@ -37,6 +47,7 @@ class Tuned:
     num_tried: int
     num_alike: int
     is_per_gpu: bool
+    asks: int = 0
 
     @property
     def gain(self) -> float | None:
@@ -64,40 +75,112 @@ def search(
     limits: Sequence[RunLimit],
     *,
     keep: int,
+    drawing: Drawing | None = None,
+    seeds: int = 1,
     tell: Callable[[int], None] = lambda _: None,
 ) -> Tuned:
     """Return the best ``keep`` of the candidates, the first of which is the file's own server.
 
-    ``tell``: called with the number of candidates that are done. Where GPUs differ in number, the rate per GPU counts.
-    Of candidates that are alike, the one with fewer changes is better, then the smaller limits.
+    ``drawing``: draws the workload with ``seeds`` seeds and as many requests as it takes; None: the given ones are all
+    there are. ``tell``: called with the number of candidates that are done. Where GPUs differ in number, the rate per
+    GPU counts. Of candidates that are alike, the one with fewer changes is better, then the smaller limits.
     """
     is_per_gpu = len({each.num_gpus for each in candidates}) > 1
+    trace, ranks = _long_enough(
+        traces[0], candidates, limits, keep=keep, is_per_gpu=is_per_gpu, drawing=drawing, tell=tell
+    )
+    kept = ranks.best(keep)
+    full = [candidates[0], *(each for each in kept if each.settings)]
+    if drawing is not None:
+        asks = max(ranks.asks(keep), *(searched(trace, each.twin, limits).asks for each in full))
+        traces = drawing(num_drawn(asks, seeds=seeds), seeds)
+    measured = [
+        find_capacity(traces, each.twin, limits, with_binding=False, with_curve=False) for each in full
+    ]
+    capacities = {id(each): capacity for each, capacity in zip(full, measured, strict=True)}
+    rates = [
+        (score(each, capacities[id(each)], is_per_gpu=is_per_gpu), each)
+        for each in kept
+        if capacities[id(each)].rate_per_s is not None
+    ]
+    best = tuple((each, capacities[id(each)]) for _, each in _ranked(rates))
+    top = max((rate for rate, _ in ranks.found), default=0.0)
+    asked = max(ranks.undecided, *(each.requests_to_last for _, each in best if each.is_too_short), 0)
+    return Tuned(
+        own=(candidates[0], measured[0]),
+        best=best,
+        num_tried=len(candidates),
+        num_alike=sum(rate >= top * (1 - ALIKE) for rate, _ in ranks.found),
+        is_per_gpu=is_per_gpu,
+        asks=asked if asked > len(traces[0]) else 0,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks:
+    """The candidates that may be among the best: the rate that counts, the server, how many requests tell.
+
+    ``undecided``: how many it takes to say whether others are among them; 0 where that is known of all.
+    """
+
+    found: list[tuple[float, Candidate]]
+    asks_of: dict[int, int]
+    undecided: int
+
+    def best(self, keep: int) -> list[Candidate]:
+        """Return the best few, best first."""
+        return [candidate for _, candidate in _ranked(self.found)[:keep]]
+
+    def asks(self, keep: int) -> int:
+        """Return how many requests it takes to tell the best few, and that there are no others."""
+        return max(self.undecided, *(self.asks_of[id(each)] for each in self.best(keep)), 0)
+
+
+def _long_enough(
+    trace: Trace,
+    candidates: Sequence[Candidate],
+    limits: Sequence[RunLimit],
+    *,
+    keep: int,
+    is_per_gpu: bool,
+    drawing: Drawing | None,
+    tell: Callable[[int], None],
+) -> tuple[Trace, Ranks]:
+    """Return one draw, longer where it was too short to rank all candidates by it, and what it says of them."""
+    for _ in range(MOST_TRIES):
+        ranks = _ranks(trace, candidates, limits, keep=keep, is_per_gpu=is_per_gpu, tell=tell)
+        if drawing is None or ranks.asks(keep) <= len(trace):
+            break
+        (longer,) = drawing(num_drawn(ranks.asks(keep), seeds=1, least=0), 1)
+        if len(longer) <= len(trace):
+            break
+        trace = longer
+    return trace, ranks
+
+
+def _ranks(
+    trace: Trace,
+    candidates: Sequence[Candidate],
+    limits: Sequence[RunLimit],
+    *,
+    keep: int,
+    is_per_gpu: bool,
+    tell: Callable[[int], None],
+) -> Ranks:
+    """Return what one draw says of the candidates."""
     found: list[tuple[float, Candidate]] = []
+    asks_of: dict[int, int] = {}
+    undecided = 0
     for number, candidate in enumerate(candidates):
         divisor = (candidate.num_gpus or 1) if is_per_gpu else 1
-        least = _to_beat(found, keep) * divisor
-        rate = highest_above(traces[0], candidate.twin, limits, least=least)
-        if rate is not None:
-            found.append((rate / divisor, candidate))
+        above = highest_above(trace, candidate.twin, limits, least=_to_beat(found, keep) * divisor)
+        if above.rate_per_s is None:
+            undecided = max(undecided, above.asks)
+        else:
+            found.append((above.rate_per_s / divisor, candidate))
+            asks_of[id(candidate)] = above.asks
         tell(number + 1)
-    kept = [candidate for _, candidate in _ranked(found)[:keep]]
-    top = max((rate for rate, _ in found), default=0.0)
-    measured = [(each, find_capacity(traces, each.twin, limits, with_binding=False)) for each in kept]
-    own = next((each for each in measured if not each[0].settings), None) or (
-        candidates[0],
-        find_capacity(traces, candidates[0].twin, limits, with_binding=False),
-    )
-    capacities = {id(each): capacity for each, capacity in measured}
-    rates = [
-        (score(*each, is_per_gpu=is_per_gpu), each[0]) for each in measured if each[1].rate_per_s is not None
-    ]
-    return Tuned(
-        own=own,
-        best=tuple((each, capacities[id(each)]) for _, each in _ranked(rates)),
-        num_tried=len(candidates),
-        num_alike=sum(rate >= top * (1 - ALIKE) for rate, _ in found),
-        is_per_gpu=is_per_gpu,
-    )
+    return Ranks(found=found, asks_of=asks_of, undecided=undecided)
 
 
 def score(candidate: Candidate, capacity: Capacity, *, is_per_gpu: bool) -> float:

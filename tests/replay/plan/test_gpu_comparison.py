@@ -31,7 +31,7 @@ def compared(capsys: pytest.CaptureFixture[str], *options: str, code: int = 0) -
 
 
 def test_each_gpu_does_what_a_run_with_it_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The first tenth of the requests is not measured, so the run leaves it out as well."""
+    """The first fifth of the requests is not measured, so the run leaves it out as well."""
     found = compared(capsys, "--gpus", "H100,L40S", "--tp", "1,2", "--rate", "5", "--arrival", "constant")
     assert [(each["gpu"], each["tp"]) for each in found] == [
         ("H100", 1),
@@ -43,7 +43,7 @@ def test_each_gpu_does_what_a_run_with_it_does(tmp_path: Path, capsys: pytest.Ca
         f"latency: {{model: physics, model_config: {LLAMA}}}\nhardware: {{gpu: L40S, tp: 2}}\n"
     )
     run = ["run", "--config", str(tmp_path / "twin.yaml"), *LOAD[:-2], "--rate", "5", "--arrival", "constant"]
-    assert vtwin.main([*run, "--warmup-frac", "0.1", "--json"]) == 0
+    assert vtwin.main([*run, "--warmup-frac", "0.2", "--json"]) == 0
     alone = json.loads(capsys.readouterr().out)
     for metric in ("ttft_us", "tpot_us"):
         told = found[3][metric]
@@ -110,6 +110,18 @@ def test_what_meets_the_slo_at_no_rate_is_named() -> None:
     shown = lines([result("H100", rate=20.0), result("L40S", rate=None)], limits, width=80)
     assert "serves most within the SLO: H100, 20 requests/s" in shown
     assert "within the SLO at no rate: L40S" in shown
+
+
+def test_nothing_is_ranked_by_runs_that_are_too_short(capsys: pytest.CaptureFixture[str]) -> None:
+    """Forty requests fill no H100; as many as it takes are drawn where nobody says how many."""
+    few = [*LOAD[:4], "--gpus", "H100,L40S", "--seeds", "1", "--slo", "ttft_p99=200ms"]
+    asked = ["model", "compare", "--model-config", LLAMA, *few]
+    assert vtwin.main([*asked, "--num-requests", "40"]) == 0
+    shown = capsys.readouterr().out
+    assert "not ranked, since runs are too short: H100, L40S (--num-requests " in shown
+    assert "serves most" not in shown
+    assert vtwin.main(asked) == 0
+    assert "serves most within the SLO: H100, " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

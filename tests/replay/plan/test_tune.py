@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import vtwin
-from replay.plan.capacity import TOLERANCE, find_capacity, short_run_note
+from replay.plan.capacity import find_capacity, short_run_note
 from replay.plan.capacity_text import facts_of
+from replay.plan.highest import TOLERANCE
 from replay.plan.tune.candidates import candidates_of
 from replay.plan.tune.flags import flags_of
 from replay.plan.tune.live import at_rate
@@ -106,11 +107,31 @@ def test_a_run_too_short_for_queues_to_grow_is_told(config: Path) -> None:
     for number in (60, 2000):
         capacity = find_capacity([drawn(number)], twin, LIMITS, with_binding=False)
         notes.append(short_run_note(capacity, number))
-        (answer, *_) = facts_of(capacity, LIMITS, engine=twin.engine, num_requests=number, lengths="")
+        (answer, *_) = facts_of(capacity, LIMITS, twin=twin, num_requests=number, lengths="")
         assert answer[1].endswith(", too high: the runs are too short") is (number == 60)
     assert notes[0] is not None
     assert notes[0].startswith("60 requests are too few")
     assert notes[1] is None
+
+
+def test_servers_are_ranked_by_runs_that_are_long_enough_for_the_best(config: Path) -> None:
+    """600 requests are too few of a server with many seats: longer runs are asked for, and drawn by itself."""
+    config.write_text(TWIN.replace("num_gpu_blocks: 600", "num_gpu_blocks: 20000"))
+    fixed = ["engine.max_num_batched_tokens=512", "engine.enable_chunked_prefill=true"]
+    found = candidates_of(config, None, ["engine.max_num_seqs=8,16,512", *fixed])
+    limits = parse_run_slo("ttft_p95=400ms,tpot_p99=200ms")
+    short = search([drawn(600)], found.tried, limits, keep=1)
+    assert short.asks > 600
+    lengths: list[int] = []
+
+    def drawing(num_requests: int, seeds: int) -> list[Trace]:
+        lengths.append(num_requests)
+        return [drawn(min(num_requests, 12_000))] * seeds
+
+    tuned = search([drawn(600)], found.tried, limits, keep=1, drawing=drawing)
+    assert tuned.asks == 0
+    assert max(lengths) > 600
+    assert tuned.best[0][0].name == "max_num_seqs=512"
 
 
 def test_one_rate_is_no_rates(config: Path) -> None:
@@ -118,7 +139,7 @@ def test_one_rate_is_no_rates(config: Path) -> None:
     found = find_capacity([drawn(60)], twin, LIMITS, with_binding=False)
     for rates, said in ((1, "60 requests at 1 rate, "), (2, "60 requests at 2 rates, ")):
         few = replace(found, evaluations=found.evaluations[:rates])
-        facts = dict(facts_of(few, LIMITS, engine=twin.engine, num_requests=60, lengths=""))
+        facts = dict(facts_of(few, LIMITS, twin=twin, num_requests=60, lengths=""))
         assert facts["simulated"].startswith(said)
 
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import binom
 
 from sim.config import InvalidConfig
-from sim.fleet.availability import availability, availability_of, provisioned
+from sim.fleet.availability import availability, availability_of, provisioned, provisioned_for, share_enough
 from sim.fleet.queueing import Wait, erlang_b, erlang_c, p99_wait_s
 
 
@@ -23,8 +24,8 @@ def test_erlang_c_has_its_known_values(servers: int, load: float, expected: floa
     assert erlang_c(servers, load) == pytest.approx(expected, abs=5e-6)
 
 
-@pytest.mark.parametrize("servers", [0, -1])
-def test_no_servers_are_no_queue_but_a_mistake(servers: int) -> None:
+@pytest.mark.parametrize("servers", [-1, -3])
+def test_fewer_servers_than_none_are_a_mistake(servers: int) -> None:
     for formula in (erlang_b, erlang_c):
         with pytest.raises(InvalidConfig, match=f"erlang: got {servers} servers"):
             formula(servers, 2.0)
@@ -73,6 +74,42 @@ def test_the_mean_wait_of_mmc_is_exact(servers: int, rho: float) -> None:
     assert wait.longer_than(median)[0] == pytest.approx(share, rel=1e-9)
 
 
+@pytest.mark.parametrize("load", [0.0, 0.5, 3.0])
+def test_without_a_server_everybody_waits(load: float) -> None:
+    assert erlang_b(0, load) == erlang_c(0, load) == 1.0
+
+
+def simulated_gg_mean(arrival_cv2: float, cv2: float, *, servers: int, rho: float, seed: int) -> float:
+    """Return the mean wait in a simulated G/G/c, gaps and service times gamma."""
+    number = 60_000
+    rng = np.random.default_rng(seed)
+    arrivals = np.cumsum(rng.gamma(1 / arrival_cv2, arrival_cv2 / (servers * rho), number))
+    services, free, waits = rng.gamma(1 / cv2, cv2, number), [0.0] * servers, np.empty(number)
+    for i, (arrival, service) in enumerate(zip(arrivals.tolist(), services.tolist(), strict=True)):
+        start = max(arrival, heapq.heappop(free))
+        waits[i] = start - arrival
+        heapq.heappush(free, start + service)
+    return float(waits[number // 10 :].mean())
+
+
+@pytest.mark.parametrize(("servers", "rho"), [(1, 0.85), (8, 0.9)])
+@pytest.mark.parametrize(("arrival_cv2", "cv2"), [(4.0, 1.0), (2.0, 0.5), (0.3, 1.0)])
+def test_gaps_of_any_spread_scale_the_wait_as_allen_and_cunneen_say(
+    servers: int, rho: float, arrival_cv2: float, cv2: float
+) -> None:
+    told = Wait.of(servers, rho * servers, 1.0, cv2, arrival_cv2=arrival_cv2)
+    poisson = Wait.of(servers, rho * servers, 1.0, cv2)
+    assert told.mean_s / poisson.mean_s == pytest.approx((arrival_cv2 + cv2) / (1 + cv2))
+    seen = np.mean(
+        [simulated_gg_mean(arrival_cv2, cv2, servers=servers, rho=rho, seed=seed) for seed in (1, 2, 3)]
+    )
+    assert told.mean_s == pytest.approx(seen, rel=0.3)
+
+
+def test_without_any_spread_nobody_waits() -> None:
+    assert Wait.of(4, 3.9, 1.0, 0.0, arrival_cv2=0.0).percentile_s(0.99) == pytest.approx(0.0, abs=1e-3)
+
+
 def simulated_p99(servers: int, rate: float, cv2: float, *, number: int, seed: int) -> float:
     """Return the 99th percentile of the wait in a simulated M/G/c, service times gamma (constant for cv2 = 0)."""
     rng = np.random.default_rng(seed)
@@ -105,7 +142,25 @@ def test_availability_has_its_known_values() -> None:
     assert [provisioned(60, 0.95), provisioned(60, 1.0), provisioned(60, 60 / 61)] == [64, 60, 61]
 
 
-@pytest.mark.parametrize(("servers", "load"), [(0, 1.0), (1, -1.0), (1, math.nan), (1, math.inf)])
+@pytest.mark.parametrize("needed", [1, 7, 60, 2600])
+@pytest.mark.parametrize("share_up", [0.5, 0.9, 0.987167, 0.999, 1.0])
+def test_the_spare_for_99_percent_is_the_smallest_by_the_binomial_distribution(
+    needed: int, share_up: float
+) -> None:
+    have = provisioned_for(needed, share_up)
+    assert share_enough(have, needed, share_up) == pytest.approx(
+        binom.cdf(have - needed, have, 1 - share_up), abs=1e-9
+    )
+    assert share_enough(have, needed, share_up) >= 0.99
+    assert have == needed or share_enough(have - 1, needed, share_up) < 0.99
+
+
+def test_61_for_60_are_short_for_a_fifth_of_the_time() -> None:
+    assert 1 - share_enough(61, 60, 0.987167) == pytest.approx(0.1845, abs=1e-4)
+    assert provisioned_for(60, 0.987167) == 63
+
+
+@pytest.mark.parametrize(("servers", "load"), [(-1, 1.0), (1, -1.0), (1, math.nan), (1, math.inf)])
 def test_what_is_no_load_is_refused(servers: int, load: float) -> None:
     with pytest.raises(InvalidConfig, match="erlang: got"):
         erlang_b(servers, load)

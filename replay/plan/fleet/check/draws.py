@@ -1,20 +1,89 @@
-"""Requests of a workload as a run is given them: Poisson arrivals, lengths drawn with replacement."""
+"""Requests of a workload as a run is given them: when they come, and which lengths each has."""
 
 from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim import Requests
 from sim.fleet import Lengths
+from traces.workload.draw import unit_gaps
+from traces.workload.model import Arrival
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+POISSON = Arrival(process="poisson")
+SPARE = 4.0
+"""Of a thinned stream so many standard deviations more gaps are drawn than its part needs on average."""
 
 
-def drawn(lengths: Lengths, rate_per_s: float, number: int, *, seed: int) -> Requests:
-    """Return requests with Poisson arrivals and lengths drawn with replacement; a function of the seed alone."""
-    arrival_s, chosen = drawn_rows(len(lengths), rate_per_s, number, seed=seed)
-    return requests_at(arrival_s, lengths.at(chosen))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrivals:
+    """When requests come. ``gaps``: their family, its mean from the rate; None: those of the recording itself."""
+
+    gaps: Arrival | None = POISSON
+
+    @property
+    def is_poisson(self) -> bool:
+        """Whether they are a Poisson process."""
+        return self.gaps is not None and self.gaps.process == "poisson"
+
+    def of(self, lengths: Lengths) -> Lengths:
+        """Return lengths whose ``arrival_cv2`` is that of these gaps, for the formulas."""
+        if self.gaps is not None:
+            cv2 = {"poisson": 1.0, "constant": 0.0}.get(self.gaps.process, self.gaps.cv**2)
+            return replace(lengths, arrival_cv2=cv2)
+        gaps = np.diff(_known(lengths))
+        return replace(lengths, arrival_cv2=float(gaps.var() / gaps.mean() ** 2))
+
+    def text(self, lengths: Lengths) -> str:
+        """Return what is assumed of them, and what the formulas know of it."""
+        cv2 = self.of(lengths).arrival_cv2
+        name = "the recording's arrivals" if self.gaps is None else f"{self.gaps.process} arrivals"
+        return (
+            f"{name}: gaps with a squared coefficient of variation of {cv2:.3g} (Poisson's: 1), which is all that the "
+            "formulas know of them; the simulation has the gaps"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """What comes to some engines: ``rate_per_s`` requests, of these lengths.
+
+    ``share``: of the whole fleet's requests, those that have such lengths; the fleet's gaps are of the family. A
+    recording's own rows have their own times. ``part``: of these, each request comes here with that chance.
+    """
+
+    lengths: Lengths
+    rate_per_s: float
+    arrivals: Arrivals = Arrivals()
+    share: float = 1.0
+    part: float = 1.0
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the gaps are a recording's own."""
+        return self.arrivals.gaps is None
+
+    @property
+    def kept(self) -> float:
+        """The chance with which each request of the stream that is drawn comes here."""
+        return self.part if self.is_recorded else self.share * self.part
+
+    @property
+    def once(self) -> int:
+        """How many requests come here while a recording lasts; 0 where there is none."""
+        return math.ceil(len(self.lengths) * self.part) if self.is_recorded else 0
+
+
+def drawn(stream: Stream, number: int, *, seed: int) -> Requests:
+    """Return so many requests of a stream; a function of the seed alone."""
+    arrival_s, rows = drawn_rows(stream, number, seed=seed)
+    return requests_at(arrival_s, stream.lengths.at(rows))
 
 
 def requests_at(arrival_s: Floats, lengths: Lengths) -> Requests:
@@ -29,9 +98,38 @@ def requests_at(arrival_s: Floats, lengths: Lengths) -> Requests:
     )
 
 
-def drawn_rows(
-    num_rows: int, rate_per_s: float, number: int, *, seed: int
-) -> tuple[Floats, NDArray[np.int64]]:
-    """Return Poisson arrivals in seconds and which row each request is; a function of the seed alone."""
+def drawn_rows(stream: Stream, number: int, *, seed: int) -> tuple[Floats, Ints]:
+    """Return arrivals in seconds and which row of the lengths each request is; a function of the seed alone.
+
+    A part of a Poisson stream is one again. Of other gaps, those of the larger stream are drawn and thinned: a part of
+    a bursty stream is less bursty than the whole. A recording's rows keep their order and the proportions of their
+    gaps, and begin anew at the end; the seed says which comes first.
+    """
     rng = np.random.Generator(np.random.Philox(seed))
-    return np.cumsum(rng.exponential(1 / rate_per_s, number)), rng.integers(0, num_rows, number)
+    if stream.arrivals.is_poisson:
+        arrival_s = np.cumsum(rng.exponential(1 / stream.rate_per_s, number))
+        return arrival_s, rng.integers(0, len(stream.lengths), number)
+    share = stream.kept
+    most = number if share == 1 else math.ceil((number + SPARE * math.sqrt(number) + SPARE**2) / share)
+    if stream.arrivals.gaps is None:
+        unit, rows = _replayed(stream.lengths, most, rng)
+    else:
+        unit = unit_gaps(stream.arrivals.gaps, seed=seed, stream="fleet", n=most)
+        rows = rng.integers(0, len(stream.lengths), most)
+    arrival_s = np.cumsum(unit) * share / stream.rate_per_s
+    kept = np.flatnonzero(rng.random(most) < share)[:number] if share < 1 else slice(None)
+    return arrival_s[kept], rows[kept]
+
+
+def _replayed(lengths: Lengths, number: int, rng: np.random.Generator) -> tuple[Floats, Ints]:
+    """Return gaps of mean 1 and rows of a recording, over and over; after its last row comes a gap of the mean."""
+    times = _known(lengths)
+    gaps = np.diff(times, prepend=times[0])
+    gaps[0] = gaps[1:].mean()
+    rows = (np.arange(number) + rng.integers(len(lengths))) % len(lengths)
+    return gaps[rows] / gaps.mean(), rows
+
+
+def _known(lengths: Lengths) -> Floats:
+    assert lengths.arrival_s is not None  # noqa: S101 - who asks for a recording's arrivals has seen that there are some
+    return lengths.arrival_s

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from replay.plan.fleet.check.draws import drawn
+from replay.plan.fleet.check.draws import Stream, drawn
 from replay.plan.fleet.check.pool import Verification, cells_of, measured_of
 from replay.plan.fleet.check.steady import Asked, Measured, Window, batch_means
 from replay.plan.fleet.inputs.profiles import Source
@@ -58,7 +58,8 @@ def verify_handoff(
     cells = cells_of(engines)
     in_cell = (engines[0] // cells, engines[1] // cells)
     rate = rate_per_s / cells
-    requests = drawn(lengths, rate, asked.number(rate, stay_s), seed=seed)
+    stream = Stream(lengths=lengths, rate_per_s=rate, arrivals=asked.arrivals, part=1 / cells)
+    requests = drawn(stream, asked.number(rate, stay_s, once=stream.once), seed=seed)
     prefill, decode = sources
     config = ClusterConfig(
         pools=(
@@ -113,7 +114,11 @@ def _parts(
     moved = np.where(split.transfer_end_us >= 0, split.transfer_end_us, split.prefilled_us)
     chain = (out.arrival_us, split.prefilled_us, moved, out.first_token_us)
     parts = [
-        batch_means((later - earlier)[counted] / 1e6, lambda values: float(values.mean()))
+        batch_means(
+            (later - earlier)[counted] / 1e6,
+            lambda values: float(values.mean()),
+            num_batches=window.num_batches,
+        )
         for earlier, later in itertools.pairwise(chain)
     ]
     is_ok = (out.status == Status.OK) & (split.prefilled_us >= 0)

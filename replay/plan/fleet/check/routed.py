@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.plan.fleet.check.draws import drawn_rows, requests_at
-from replay.plan.fleet.check.pool import Verification, cells_of, measured_of
+from replay.plan.fleet.check.draws import Stream, drawn_rows, requests_at
+from replay.plan.fleet.check.pool import Verification, cells_of, measured_of, slots_of
 from replay.plan.fleet.check.steady import Asked
 from replay.plan.fleet.inputs.profiles import Source
 from sim.cluster.config import ClusterConfig, Pool
@@ -71,8 +71,8 @@ def verify_routed(
     cells = cells_of([each.engines for each in pools])
     in_cell = [each.engines // cells for each in pools]
     rate = rate_per_s / cells
-    number = asked.number(rate, stay_s)
-    arrival_s, rows = drawn_rows(len(lengths), rate, number, seed=seed)
+    stream = Stream(lengths=lengths, rate_per_s=rate, arrivals=asked.arrivals, part=1 / cells)
+    arrival_s, rows = drawn_rows(stream, asked.number(rate, stay_s, once=stream.once), seed=seed)
     served, fits = _held(pools, lengths, router)
     served, fits = served.at(rows), fits[rows]
     is_held = fits.any(1)
@@ -98,15 +98,19 @@ def verify_routed(
             window,
             engines=in_cell[place],
             seats=each.source.engine.max_num_seqs,
+            slots=in_cell[place] * slots_of(each.source, lengths),
             rows=pool_of == place,
         )
         parts.append(replace(found, engines=each.engines, cells=cells, rate_per_s=found.rate_per_s * cells))
+    tightest = min(parts, key=lambda part: part.room)
     return RoutedCheck(
         whole=replace(
             whole,
             engines=sum(each.engines for each in pools),
             cells=cells,
             rate_per_s=whole.rate_per_s * cells,
+            room=tightest.room,
+            full_spells=tightest.full_spells,
         ),
         pools=tuple(parts),
         shares=tuple(float((pool_of == place).mean()) for place in range(len(pools))),

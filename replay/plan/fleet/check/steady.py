@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from replay.plan.fleet.check.draws import Arrivals
 from traces.errors import ConfigError
 
 Floats = NDArray[np.float64]
 
 FILLING = 1.5
 """Service times, of the 95th percentile, until a fleet that begins empty is as full as it becomes."""
-NUM_BATCHES = 10
-T_95_OF_9 = 1.833
-"""Student's t for a two-sided 90 % interval over ten batches."""
+STAYS_A_BATCH = 5.0
+"""A batch of the batch means lasts so many stays: neighbours that are closer share their load."""
+LEAST_BATCHES, RUN_BATCHES, MOST_BATCHES = 3, 6, 10
+"""How few an interval is from, how many a run is long enough for, and how many are made of a longer one."""
+LEAST_OF_BATCH = 10
 PRECISION = 0.05
 """A run is long enough for an interval of so much of the figure to either side."""
 MOST_REQUESTS = 1_000_000
-LEAST_FILLINGS = 3.0
-"""A run lasts so many times the filling, at least: filled, measured, and drained again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,11 @@ class Measured:
     value: float
     low: float
     high: float
+
+    @property
+    def is_precise(self) -> bool:
+        """Whether the interval is known and within ``PRECISION`` of the figure."""
+        return self.half <= PRECISION * self.value
 
     @property
     def half(self) -> float:
@@ -54,9 +60,26 @@ class Window:
     last_s: float
 
     @property
+    def num_batches(self) -> int:
+        """Of how many batches the intervals are made: as many of ``STAYS_A_BATCH`` as there are, within bounds."""
+        if self.stay_s <= 0:
+            return MOST_BATCHES
+        whole = math.floor((self.ends_s - self.begins_s) / (STAYS_A_BATCH * self.stay_s) + 1e-9)
+        return min(max(whole, LEAST_BATCHES), MOST_BATCHES)
+
+    @property
     def batch_s(self) -> float:
         """How long a batch of the batch means is."""
-        return (self.ends_s - self.begins_s) / NUM_BATCHES
+        return (self.ends_s - self.begins_s) / self.num_batches
+
+    @property
+    def has_long_batches(self) -> bool:
+        """Whether a batch is so long that it says nothing of the next."""
+        return self.batch_s >= STAYS_A_BATCH * self.stay_s * (1 - 1e-9)
+
+    def is_enough_for(self, figure: Measured) -> bool:
+        """Whether the run is long enough for a figure: filled, in long batches, and known to ``PRECISION``."""
+        return self.is_steady and self.has_long_batches and figure.is_precise
 
     @property
     def is_steady(self) -> bool:
@@ -78,16 +101,24 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What is asked of a run: so many requests at least; ``begins_s``, ``ends_s``: the measured part, None: found."""
+    """What is asked of a run: so many requests at least; ``begins_s``, ``ends_s``: the measured part, None: found.
+
+    ``arrivals``: when they come. ``times``: a run is so many times as long as it would be.
+    """
 
     num_requests: int
     begins_s: float | None = None
     ends_s: float | None = None
+    arrivals: Arrivals = field(default_factory=Arrivals)
+    times: float = 1.0
 
-    def number(self, rate_per_s: float, stay_s: float) -> int:
-        """Return how many requests to simulate. Raises ConfigError where the measured part ends too late."""
+    def number(self, rate_per_s: float, stay_s: float, *, once: int = 0) -> int:
+        """Return how many requests to simulate. Raises ConfigError where the measured part ends too late.
+
+        ``once``: so many come while a recording lasts, all of which is to be seen.
+        """
         begins = FILLING * stay_s if self.begins_s is None else self.begins_s
-        least = max(LEAST_FILLINGS * FILLING * stay_s, 2 * begins + stay_s)
+        least = max(2 * begins, begins + RUN_BATCHES * STAYS_A_BATCH * stay_s) + stay_s
         asked = self.begins_s if self.ends_s is None else self.ends_s
         most = MOST_REQUESTS / rate_per_s - stay_s
         if asked is not None and asked > most:
@@ -97,7 +128,9 @@ class Asked:
             )
         if self.ends_s is not None:
             return max(math.ceil((self.ends_s + stay_s) * rate_per_s), 2)
-        return min(max(self.num_requests, math.ceil(least * rate_per_s)), MOST_REQUESTS)
+        whole = once + (math.ceil((begins + stay_s) * rate_per_s) if once else 0)
+        number = max(self.num_requests, math.ceil(least * rate_per_s), whole)
+        return min(math.ceil(number * self.times), MOST_REQUESTS)
 
     def window(self, last_s: float, stay_s: float) -> Window:
         """Return the measured part of a run whose last request arrives at ``last_s``. Raises ConfigError."""
@@ -112,16 +145,23 @@ class Asked:
         return Window(begins_s=begins, ends_s=ends, filling_s=filling, stay_s=stay_s, last_s=last_s)
 
 
-def batch_means(values: Floats, statistic: Callable[[Floats], float]) -> Measured:
-    """Return a statistic of values in the order of their time, with a 90 % interval from ten batches of them.
+def batch_means(values: Floats, statistic: Callable[[Floats], float], *, num_batches: int) -> Measured:
+    """Return a statistic of values in the order of their time, with a 90 % interval from so many batches of them.
 
     The batches' own values scatter around the whole's by chance and by what neighbours share; their t interval holds
     both, as long as a batch is longer than such ties last (Law and Kelton, method of batch means).
     """
     known = values[~np.isnan(values)]
-    if len(known) < 10 * NUM_BATCHES:
+    if len(known) < LEAST_OF_BATCH * num_batches:
         return Measured(value=statistic(known) if len(known) else math.nan, low=math.nan, high=math.nan)
-    parts = np.array([statistic(part) for part in np.array_split(known, NUM_BATCHES)])
-    reach = T_95_OF_9 * float(parts.std(ddof=1)) / math.sqrt(NUM_BATCHES)
+    parts = np.array([statistic(part) for part in np.array_split(known, num_batches)])
+    reach = students_t(num_batches - 1) * float(parts.std(ddof=1)) / math.sqrt(num_batches)
     value = statistic(known)
     return Measured(value=value, low=value - reach, high=value + reach)
+
+
+def students_t(freedom: int) -> float:
+    """Return Student's t for a two-sided 90 % interval with so many degrees of freedom."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, 0.95))

@@ -47,6 +47,7 @@ class Source:
     ``misfit``: None where the profile is not derived from a model. ``gpus``: by name, of one engine.
     ``kv_bytes_per_token``: in all layers; None where no model is named. ``has_list_price``: nobody gave one.
     ``error``: how far its latency model was off on measured servers that it was not fitted to, where that is known.
+    ``idle_between_w``: of one engine, where the profile's idle power is assumed.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Source:
     kv_bytes_per_token: int | None = None
     has_list_price: bool = False
     error: KnownError | None = None
+    idle_between_w: tuple[float, float] | None = None
 
 
 def shipped_profiles() -> dict[str, GpuProfile]:
@@ -81,7 +83,9 @@ def read_source(
     named = shipped_profiles()
     plain = text.removesuffix("-80")  # as the table of GPUs calls the larger A100
     if plain in named:
-        return priced(from_profile(plain, named[plain], context=context), prices)
+        low, high = yaml.safe_load(SHIPPED.read_text())["idle_between_w"][plain]
+        of_table = replace(from_profile(plain, named[plain], context=context), idle_between_w=(low, high))
+        return priced(of_table, prices)
     path = Path(text)
     if not path.exists():
         raise ConfigError(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from replay.plan.fleet.inputs import OUTPUT_FRAC
 from sim.fleet import Lengths
@@ -39,10 +41,19 @@ def read_lengths(path: Path, *, output_frac: float = OUTPUT_FRAC) -> Lengths:
     known = (outputs >= 1).fillna(False).to_numpy(dtype=bool)
     if not known.any():
         raise ConfigError(f"--workload: got {path} without a request that has output, expected some")
-    return Lengths(
+    lengths = Lengths(
         input_tokens=np.asarray(prompts, dtype=np.float64)[known],
         output_tokens=np.asarray(outputs, dtype=np.float64)[known],
     )
+    arrivals = trace.column("arrival_time_us").astype("float64").fillna(math.nan)
+    return _with_arrivals(lengths, np.asarray(arrivals, dtype=np.float64)[known] / 1e6)
+
+
+def _with_arrivals(lengths: Lengths, arrival_s: NDArray[np.float64]) -> Lengths:
+    """Return lengths with their arrivals; without them where some are not known, out of order, or all at once."""
+    gaps = np.diff(arrival_s)
+    is_known = len(gaps) > 0 and np.isfinite(arrival_s).all() and bool((gaps >= 0).all() and gaps.sum() > 0)
+    return replace(lengths, arrival_s=arrival_s) if is_known else lengths
 
 
 def _json(path: Path) -> object:

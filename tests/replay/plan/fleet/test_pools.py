@@ -75,7 +75,8 @@ def test_pools_that_share_are_simulated_together_by_engines(
     assert long["gpus"] == 2 * long["engines"]
     assert long["cost_per_year"] == pytest.approx(long["gpus"] * 5 * 8766)
     assert told["cost_per_year"] == pytest.approx(short["cost_per_year"] + long["cost_per_year"])
-    whole = told["together"][-1]
+    whole, second = told["together"]
+    assert (whole["confirms"], second["confirms"]) == (False, True)
     assert (whole["measured_from_us"], whole["measured_to_us"]) == (5e6, 20e6)
     assert whole["method"] == "simulated"
     assert told["verified"]["ttft_p99_us"] == whole["ttft_p99_us"] <= 2_000_000

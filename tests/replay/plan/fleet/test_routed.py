@@ -9,7 +9,7 @@ import pytest
 
 from replay.plan.fleet.check.pool import cells_of
 from replay.plan.fleet.check.routed import EnginePool, RoutedCheck, verify_routed
-from replay.plan.fleet.check.steady import Asked
+from replay.plan.fleet.check.steady import STAYS_A_BATCH, Asked
 from replay.plan.fleet.inputs.profiles import from_profile, of_context, shipped_profiles
 from sim.fleet import Lengths
 from sim.fleet.routers import FleetPool, Router, RouterName, simulate_routed
@@ -124,4 +124,5 @@ def test_the_measured_part_leaves_out_filling_and_drain() -> None:
     assert (window.begins_s, window.ends_s) == pytest.approx((3.0, window.last_s - 2.0))
     assert whole.num_measured < whole.num_requests
     assert window.needed_s(whole.ttft_p99) > 0
-    assert math.isclose(window.batch_s, (window.ends_s - window.begins_s) / 10)
+    assert math.isclose(window.batch_s, (window.ends_s - window.begins_s) / window.num_batches)
+    assert window.batch_s >= STAYS_A_BATCH * window.stay_s

@@ -12,9 +12,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-import replay.plan.fleet.size
+import replay.plan.fleet.check.search
 import vtwin
 from replay.model.gpus import find_gpu
+from replay.plan.fleet.check.limits import keeps, limits_of
 from replay.plan.fleet.check.pool import verify
 from replay.plan.fleet.check.steady import Asked
 from replay.plan.fleet.cli import fleet_app
@@ -22,7 +23,6 @@ from replay.plan.fleet.inputs import OUTPUT_FRAC
 from replay.plan.fleet.inputs.profiles import from_profile, shipped_profiles
 from replay.plan.fleet.inputs.workload import lengths_of_cdf
 from replay.plan.fleet.questions import split_headline, split_lines, splits_of
-from replay.plan.fleet.size import keeps, limits_of
 from replay.plan.fleet.text import broken_text
 from replay.plan.gpus.known_errors import known_errors
 from replay.plan.prices import list_price_notes, list_prices
@@ -84,7 +84,7 @@ def test_an_objective_is_kept_where_every_limit_of_it_is(folder: Path) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_size_names_the_limit_that_broke_and_has_tpot_in_its_page(capsys: pytest.CaptureFixture[str]) -> None:
-    load = ("--rate", "30", "--slo", "ttft_p99=3s,tpot_p99=12ms", "--profile", "h100.yaml")
+    load = ("--rate", "30", "--slo", "ttft_p99=9s,tpot_p99=12ms", "--profile", "h100.yaml")
     words = ("size", *load, "--num-requests", "2000", "--report", "page.html")
     out, _ = told(capsys, *words)
     (changed,) = (line for line in out.splitlines() if "by formula break" in line)
@@ -108,7 +108,7 @@ def test_size_names_the_limit_that_broke_and_has_tpot_in_its_page(capsys: pytest
 def test_a_fleet_that_cannot_be_says_what_the_last_try_broke(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replay.plan.fleet.size, "MOST_TRIES", 2)
+    monkeypatch.setattr(replay.plan.fleet.check.search, "MOST_TRIES", 2)
     load = ("--rate", "2", "--slo", "ttft_p99=3s,tpot_p99=8.03ms", "--profile", "h100.yaml")
     out, _ = told(capsys, "size", *load, "--num-requests", "1000", "--report", "p.html", code=1)
     assert "no number that was tried keeps the SLO in simulation; the last: TPOT p99" in out

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
 from traces.strict.escape import terminal
 
 if TYPE_CHECKING:
+    from replay.plan.fleet.check.draws import Arrivals
     from replay.plan.fleet.check.steady import Asked
     from replay.plan.fleet.inputs.profiles import Source
+    from replay.plan.fleet.size import Check
     from sim.fleet import Lengths
     from sim.fleet.sizing import Objective
+    from traces.workload.model import ArrivalProcess
 
 WorkloadOption = Annotated[
     Path,
@@ -24,8 +27,22 @@ WorkloadOption = Annotated[
         help="Lengths: a JSON list of pairs (total tokens, share of requests up to it), a trace, or a file of Azure, …",
     ),
 ]
-RateOption = Annotated[
-    float, typer.Option(min=1e-6, metavar="R", help="Requests per second, Poisson arrivals.")
+RateOption = Annotated[float, typer.Option(min=1e-6, metavar="R", help="Requests per second.")]
+ArrivalOption = Annotated[
+    Literal["poisson", "constant", "gamma", "weibull", "trace"] | None,
+    typer.Option(
+        help="Family of the gaps between requests; --burstiness alone means gamma. trace: those of the trace, "
+        "stretched to --rate, in its order and over and over. Formulas know their spread alone. Default: poisson.",
+        show_default=False,
+    ),
+]
+BurstinessOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="B",
+        help="Shape of gamma gaps, as in vtwin run: 1 is Poisson, below 1 comes in bursts, above 1 is more even.",
+        show_default=False,
+    ),
 ]
 SloOption = Annotated[
     str,
@@ -76,7 +93,11 @@ CapOption = Annotated[
 AvailabilityOption = Annotated[
     float,
     typer.Option(
-        min=0.01, max=1.0, metavar="A", help="Share of the nodes that are up: more are provisioned."
+        min=0.01,
+        max=1.0,
+        metavar="A",
+        help="Share of the nodes that are up: so many more are provisioned as are enough on average, and it is told "
+        "how often they are, and how many it takes for 99 % of the time.",
     ),
 ]
 FailuresOption = Annotated[
@@ -135,8 +156,36 @@ def share_up(availability: float, failures: str | None) -> tuple[float, list[str
     return availability_with(classes), [availability_note(classes)]
 
 
-def asked_of(num_requests: int, measure: str | None) -> Asked:
+def arrivals_of(process: str | None, burstiness: float | None, lengths: Lengths) -> Arrivals:
+    """Return when requests come. Raises ConfigError on a family and a burstiness that do not go together."""
+    from replay.plan.fleet.check.draws import Arrivals
+    from traces.errors import ConfigError
+    from traces.workload.options import WorkloadOptions
+    from traces.workload.resolve import workload_from_options
+
+    if process != "trace":
+        asked = WorkloadOptions(
+            rate=1.0, num_requests=1, arrival_scaling="none", arrival=cast("ArrivalProcess | None", process),
+            burstiness=burstiness,
+        )  # fmt: skip
+        return Arrivals(gaps=workload_from_options(asked).clients[0].arrival)
+    if burstiness is not None:
+        raise ConfigError("--burstiness: got it beside --arrival trace, expected none")
+    if lengths.arrival_s is None:
+        raise ConfigError(
+            "--arrival trace: got a --workload without arrivals, expected a trace that has them"
+        )
+    return Arrivals(gaps=None)
+
+
+def arrival_notes(arrivals: Arrivals, lengths: Lengths) -> list[str]:
+    """Return what formulas know of these arrivals; nothing of Poisson's."""
+    return [] if arrivals.is_poisson else [arrivals.text(lengths)]
+
+
+def asked_of(num_requests: int, measure: str | None, arrivals: Arrivals | None = None) -> Asked:
     """Return how long each simulation is, and what is measured of it. Raises ConfigError."""
+    from replay.plan.fleet.check.draws import Arrivals
     from replay.plan.fleet.check.steady import Asked
     from replay.trace.measured_window import parse_measured
 
@@ -145,6 +194,7 @@ def asked_of(num_requests: int, measure: str | None) -> Asked:
         num_requests=num_requests,
         begins_s=None if window.from_us is None else window.from_us / 1e6,
         ends_s=None if window.to_us is None else window.to_us / 1e6,
+        arrivals=arrivals or Arrivals(),
     )
 
 
@@ -259,6 +309,16 @@ def compile_once() -> None:
     load_engine()
     with working("compiling the cluster once, up to a minute"):
         compile_cluster()
+
+
+def check_of(*, verify: bool, num_requests: int, seed: int) -> Check | None:
+    """Return how to simulate where that is asked for, everything compiled; None: by formula alone."""
+    if not verify:
+        return None
+    from replay.plan.fleet.size import Check
+
+    compile_once()
+    return Check(asked=asked_of(num_requests, None), seed=seed)
 
 
 @contextmanager

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from replay.plan.fleet.inputs import OUTPUT_FRAC, SPILL_PER_ENGINE
-from replay.plan.fleet.options import (
+from replay.plan.fleet.commands.options import (
+    ArrivalOption,
     AvailabilityOption,
+    BurstinessOption,
     CapOption,
     ContextOption,
     FailuresOption,
@@ -22,7 +23,10 @@ from replay.plan.fleet.options import (
     SloOption,
     SpillOption,
     WorkloadOption,
+    arrival_notes,
+    arrivals_of,
     asked_of,
+    check_of,
     compile_once,
     infeasible,
     misfit_notes,
@@ -33,6 +37,7 @@ from replay.plan.fleet.options import (
     tell,
     workload_of,
 )
+from replay.plan.fleet.inputs import OUTPUT_FRAC, SPILL_PER_ENGINE
 from replay.twin.own.own_code import with_code_option
 from traces.strict.escape import terminal
 
@@ -174,6 +179,8 @@ def disagg(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         int, typer.Option(min=1000, max=1_000_000, metavar="N", help="Requests of a simulation, at least.")
     ] = 20_000,
     measure: MeasureOption = None,
+    arrival: ArrivalOption = None,
+    burstiness: BurstinessOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Of arrivals and lengths.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
@@ -198,7 +205,9 @@ def disagg(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     up, of_nodes = share_up(availability, failures)
     objective = objective_of(slo, utilization_cap=utilization_cap, availability=up)
     sources = sources_of(profile, lengths, longest, prices=prices)
-    asked = asked_of(num_requests, measure)
+    arrivals = arrivals_of(arrival, burstiness, lengths)
+    lengths = arrivals.of(lengths)
+    asked = asked_of(num_requests, measure, arrivals)
     known = kv_bytes_per_token if kv_bytes_per_token is not None else sources[-1].kv_bytes_per_token
     if verify:
         compile_once()
@@ -216,7 +225,7 @@ def disagg(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             check=Check(asked=asked, seed=seed) if verify else None,
         )
     links = [transfer_note(plan.transfer, assumed=known is None)] if verify else []
-    tell([*notes, *of_nodes, *links, *misfit_notes(sources)])
+    tell([*notes, *of_nodes, *arrival_notes(arrivals, lengths), *links, *misfit_notes(sources)])
     if as_json:
         typer.echo(json.dumps(disagg_document(plan), indent=2, allow_nan=False))
     else:
@@ -237,16 +246,32 @@ def whatif(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     failures: FailuresOption = None,
     utilization_cap: CapOption = 0.85,
     prices: PricesOption = None,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify/--no-verify",
+            help="Simulate every answer, and take the fewest engines that keep the SLO there.",
+        ),
+    ] = False,
+    num_requests: Annotated[
+        int, typer.Option(min=1000, max=1_000_000, metavar="N", help="Requests of a simulation, at least.")
+    ] = 20_000,
+    seed: Annotated[int, typer.Option(min=0, help="Of arrivals and lengths.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare rates and GPU types by formula: GPUs, cost per year, power, tokens per joule."""
+    """Compare rates and GPU types, by formula or simulated: GPUs, cost per year, power, tokens per joule."""
     from replay.plan.fleet.questions import whatif_document, whatif_lines, whatif_of
+    from replay.simulation_command import working
 
     lengths, longest, notes = workload_of(workload, context, output_frac)
     up, of_nodes = share_up(availability, failures)
     objective = objective_of(slo, utilization_cap=utilization_cap, availability=up)
     sources = sources_of(profiles, lengths, longest, prices=prices, most=None)
-    found = whatif_of(sources, lengths, numbers_of(rates, "--rates"), objective, context=longest)
+    check = check_of(verify=verify, num_requests=num_requests, seed=seed)
+    with infeasible(), working("sizing the fleets"):
+        found = whatif_of(
+            sources, lengths, numbers_of(rates, "--rates"), objective, context=longest, check=check
+        )
     tell([*notes, *of_nodes, *misfit_notes(sources, power=True)])
     if as_json:
         typer.echo(json.dumps(whatif_document(found), indent=2))
@@ -267,23 +292,28 @@ def flex(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     context: ContextOption = None,
     output_frac: OutputFracOption = OUTPUT_FRAC,
     utilization_cap: CapOption = 0.85,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Simulate the slots of every row, too.")
+    ] = False,
+    num_requests: Annotated[
+        int, typer.Option(min=1000, max=1_000_000, metavar="N", help="Requests of a simulation, at least.")
+    ] = 20_000,
+    seed: Annotated[int, typer.Option(min=0, help="Of arrivals and lengths.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
     """Say how much power a fleet can shed, and for how long, within its SLO."""
-    from replay.plan.fleet.questions import flex_document, flex_lines
-    from sim.fleet.energy import curtail
-    from sim.fleet.sizing import size_pool
+    from replay.plan.fleet.flex import cuts_of, flex_document, flex_lines
+    from replay.plan.fleet.size import plan_pool
+    from replay.simulation_command import working
 
     lengths, longest, notes = workload_of(workload, context, output_frac)
     objective = objective_of(slo, utilization_cap=utilization_cap, availability=1.0)
     sources = sources_of(profile, lengths, longest)[:1]
     source = sources[0]
-    with infeasible():
-        number = engines or size_pool(source.profile, lengths, rate, objective, context=longest).engines
-        shares = [each / 20 for each in range(15)]
-        cuts = curtail(
-            source.profile, lengths, rate, objective, context=longest, engines=number, shares=shares
-        )
+    check = check_of(verify=verify, num_requests=num_requests, seed=seed)
+    with infeasible(), working("shedding power"):
+        number = engines or plan_pool(source, lengths, rate, objective, context=longest, check=check).engines
+        cuts = cuts_of(source, lengths, rate, objective, context=longest, engines=number, check=check)
     tell([*notes, *misfit_notes(sources, power=True)])
     if as_json:
         typer.echo(json.dumps(flex_document(cuts, engines=number), indent=2))

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replay.plan.fleet.inputs import OUTPUT_FRAC
-from replay.plan.fleet.options import (
+from replay.plan.fleet.commands.options import (
+    ArrivalOption,
     AvailabilityOption,
+    BurstinessOption,
     CapOption,
     ContextOption,
     FailuresOption,
@@ -23,6 +24,8 @@ from replay.plan.fleet.options import (
     RateOption,
     SloOption,
     WorkloadOption,
+    arrival_notes,
+    arrivals_of,
     asked_of,
     compile_once,
     infeasible,
@@ -32,6 +35,7 @@ from replay.plan.fleet.options import (
     sources_of,
     workload_of,
 )
+from replay.plan.fleet.inputs import OUTPUT_FRAC
 from replay.twin.own.own_code import with_code_option
 from traces.strict.escape import terminal
 
@@ -67,12 +71,18 @@ def size(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     ] = True,
     smallest: Annotated[
         bool,
-        typer.Option("--smallest", help="Also look for fewer engines that keep the SLO in simulation."),
-    ] = False,
+        typer.Option(
+            "--smallest/--no-smallest",
+            help="Look for the fewest engines that keep the SLO in simulation. --no-smallest: the formula's number, or "
+            "more.",
+        ),
+    ] = True,
     num_requests: Annotated[
         int, typer.Option(min=1000, max=1_000_000, metavar="N", help="Requests of a simulation, at least.")
     ] = 50_000,
     measure: MeasureOption = None,
+    arrival: ArrivalOption = None,
+    burstiness: BurstinessOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Of arrivals and lengths.")] = 1,
     report: Annotated[
         Path | None,
@@ -84,8 +94,9 @@ def size(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 ) -> None:
     """Find the smallest fleet that keeps a TTFT objective, and simulate it.
 
-    Formulas (Erlang C, Kimura) give the number of engines; the token-level engine then serves the same workload, and
-    more engines are added until it keeps the objective. Exit code 1 if none does.
+    Formulas (Erlang C, Kimura) give a number of engines to begin with; the token-level engine then serves the same
+    workload with more or fewer, until the smallest is found that keeps the objective with two seeds, the noise of the
+    simulation included. Exit code 1 if none does.
     """
     from replay.plan.fleet.size import Check, plan_fleet
     from replay.simulation_command import working
@@ -96,13 +107,17 @@ def size(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     up, of_nodes = share_up(availability, failures)
     objective = objective_of(slo, utilization_cap=utilization_cap, availability=up)
     sources = sources_of(profile, lengths, longest, prices=prices)
-    asked = asked_of(num_requests, measure)
+    arrivals = arrivals_of(arrival, burstiness, lengths)
+    lengths = arrivals.of(lengths)
+    asked = asked_of(num_requests, measure, arrivals)
     check = Check(smallest=smallest, asked=asked, seed=seed) if verify else None
     if check is not None:
         compile_once()
     with infeasible(), working("sizing and simulating the fleet"):
         plan = plan_fleet(sources, lengths, rate, objective, context=longest, split=split, check=check)
-    plan = replace(plan, notes=(*notes, *of_nodes, *misfit_notes(sources, power=True)))
+    plan = replace(
+        plan, notes=(*notes, *of_nodes, *arrival_notes(arrivals, lengths), *misfit_notes(sources, power=True))
+    )
     _show(plan, as_json=as_json)
     if report is not None:
         from replay.plan.fleet.page import write_page

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replay.plan.fleet.inputs import OUTPUT_FRAC, SPILL_PER_ENGINE
-from replay.plan.fleet.options import (
+from replay.plan.fleet.commands.options import (
+    ArrivalOption,
     AvailabilityOption,
+    BurstinessOption,
     CapOption,
     ContextOption,
     FailuresOption,
@@ -24,7 +25,10 @@ from replay.plan.fleet.options import (
     SloOption,
     SpillOption,
     WorkloadOption,
+    arrival_notes,
+    arrivals_of,
     asked_of,
+    check_of,
     compile_once,
     infeasible,
     misfit_notes,
@@ -34,6 +38,7 @@ from replay.plan.fleet.options import (
     tell,
     workload_of,
 )
+from replay.plan.fleet.inputs import OUTPUT_FRAC, SPILL_PER_ENGINE
 from replay.twin.own.own_code import with_code_option
 from traces.strict.escape import terminal
 
@@ -69,13 +74,24 @@ def reserve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     availability: AvailabilityOption = 1.0,
     failures: FailuresOption = None,
     utilization_cap: CapOption = 0.85,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify/--no-verify",
+            help="Simulate every hour, and take the fewest engines that keep the SLO there.",
+        ),
+    ] = False,
+    num_requests: Annotated[
+        int, typer.Option(min=1000, max=1_000_000, metavar="N", help="Requests of a simulation, at least.")
+    ] = 20_000,
+    seed: Annotated[int, typer.Option(min=0, help="Of arrivals and lengths.")] = 1,
     report: Annotated[
         Path | None,
         typer.Option(metavar="FILE.html", help="Also write a page with the day.", show_default=False),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find how many engines to reserve over a day, the others paid by the hour, by formula.
+    """Find how many engines to reserve over a day, the others paid by the hour, by formula or simulated.
 
     The profile's price, or that of --prices, is the reserved one.
     """
@@ -87,12 +103,14 @@ def reserve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         reserve_lines,
         write_reserve_page,
     )
+    from replay.simulation_command import working
 
     lengths, longest, notes = workload_of(workload, context, output_frac)
     up, of_nodes = share_up(availability, failures)
     objective = objective_of(slo, utilization_cap=utilization_cap, availability=up)
     source = sources_of(profile, lengths, longest, prices=prices)[0]
-    with infeasible():
+    check = check_of(verify=verify, num_requests=num_requests, seed=seed)
+    with infeasible(), working("sizing the hours"):
         plan = plan_day(
             source,
             lengths,
@@ -100,6 +118,7 @@ def reserve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             objective,
             context=longest,
             burst_price=burst_price_of(burst_price, source.profile.cost_per_hour),
+            check=check,
         )
     tell([*notes, *of_nodes, *misfit_notes([source])])
     typer.echo(document_text(plan) if as_json else "\n".join(reserve_lines(plan)))
@@ -155,6 +174,8 @@ def pools(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         int, typer.Option(min=1000, max=1_000_000, metavar="N", help="Requests of a simulation, at least.")
     ] = 20_000,
     measure: MeasureOption = None,
+    arrival: ArrivalOption = None,
+    burstiness: BurstinessOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Of arrivals, lengths and drawn labels.")] = 1,
     report: Annotated[
         Path | None,
@@ -169,9 +190,9 @@ def pools(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     Verified with the token-level engine: pool by pool where the router does not look at load (length, compress, random,
     model, semantic), all pools together for spillover and least-loaded. Exit code 1 if the SLO is not kept.
     """
+    from replay.plan.fleet.commands.options import source_of
     from replay.plan.fleet.inputs.pools import assigned, read_labels, read_pools, router_of
     from replay.plan.fleet.inputs.workload import fitting_context, read_lengths
-    from replay.plan.fleet.options import source_of
     from replay.plan.fleet.pools import Asking, compressed, plan_pools
     from replay.plan.fleet.size import Check
     from replay.plan.prices import read_prices
@@ -183,7 +204,9 @@ def pools(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     labelled = read_labels(workload, labels, router=chosen)
     up, of_nodes = share_up(availability, failures)
     objective = objective_of(slo, utilization_cap=utilization_cap, availability=up)
-    asked = asked_of(num_requests, measure)
+    arrivals = arrivals_of(arrival, burstiness, lengths)
+    lengths = arrivals.of(lengths)
+    asked = asked_of(num_requests, measure, arrivals)
     costs = None if prices is None else read_prices(prices)
     if chosen == "compress":
         lengths = compressed(specs, lengths, factor=compress)
@@ -207,7 +230,12 @@ def pools(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         )
     left_out = float((pool_of < 0).mean())
     notes = _pools_notes(plan, specs, left_out=left_out, has_labels=labelled is not None)
-    plan = replace(plan, fleet=replace(plan.fleet, notes=(*notes[:1], *of_nodes, *notes[1:])))
+    plan = replace(
+        plan,
+        fleet=replace(
+            plan.fleet, notes=(*notes[:1], *of_nodes, *arrival_notes(arrivals, lengths), *notes[1:])
+        ),
+    )
     _show_pools(plan, lengths, report=report, as_json=as_json)
 
 

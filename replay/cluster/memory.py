@@ -1,0 +1,56 @@
+"""How much memory a cluster's run takes, asked before it is taken."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sim.config import UNBOUNDED
+from traces.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sim.cluster.config import ClusterConfig
+
+BYTES_PER_REQUEST = 1000
+"""Of each attempt: its rows in the engines' and the cluster's tables, and in the trace that is written (measured:
+a million requests over 1,000 instances take 1.7 GB, of which 0.4 are the program and 0.5 the instances)."""
+BYTES_PER_INSTANCE = 400_000
+"""Of an engine's logs and counts at its beginning; its KV blocks come to it."""
+BYTES_PER_BLOCK = 24
+LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+"""Where Linux says what a container may have, of both versions of control groups."""
+GIB = 1 << 30
+
+
+def check_memory(cluster: ClusterConfig, *, num_requests: int) -> None:
+    """Raise ConfigError where a run would take more memory than there is; nothing is known but on Linux."""
+    free = free_memory()
+    attempts = 1 if cluster.retries is None else cluster.retries.max_attempts
+    needed = num_requests * attempts * BYTES_PER_REQUEST
+    for pool in cluster.pools:
+        blocks = 0 if pool.engine.num_gpu_blocks == UNBOUNDED else pool.engine.num_gpu_blocks
+        needed += pool.num_slots * (BYTES_PER_INSTANCE + BYTES_PER_BLOCK * blocks)
+    if free is not None and needed > free:
+        each = f", each sent up to {attempts:,} times," if attempts > 1 else ""
+        raise ConfigError(
+            f"cluster: got {num_requests:,} requests{each} and {cluster.num_instances:,} instances, which take about "
+            f"{needed / GIB:,.1f} GiB of memory, expected at most the {free / GIB:,.1f} GiB that are free"
+        )
+
+
+def free_memory() -> int | None:
+    """Return how many bytes this process can still take, None where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY:
+        found.append(limit)
+    for path in LIMITS:
+        text = path.read_text(encoding="ascii").strip() if path.is_file() else ""
+        if text.isdigit():
+            found.append(int(text))
+    return min(found, default=None)

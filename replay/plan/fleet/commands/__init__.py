@@ -1,0 +1,1 @@
+"""The commands of ``vtwin fleet``, and the options that they share."""

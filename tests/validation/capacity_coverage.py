@@ -1,0 +1,188 @@
+"""How often the 90 % interval of ``capacity`` holds the truth: ``python -m tests.validation --only capacity``.
+
+Each search is what the command does without a word on requests, and draws them anew. The truth is found without the
+search: by bisection over runs of two million requests together, thirteen times as many as a search has, with numpy's
+percentile of all of them.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import beta
+
+from replay.plan.capacity import find_capacity
+from replay.plan.cli import DEFAULT_SEEDS
+from replay.plan.draws import DEFAULT_NUM_REQUESTS
+from replay.plan.load import Load, load_of
+from tests.validation.capacity_cases import CASES, Case
+from traces import Trace
+from traces.run_slo import RunLimit, parse_run_slo
+
+SEARCHES = 100
+"""Of each case, unless ``VTWIN_SEARCHES`` says otherwise."""
+COMPLETE = 3
+"""So many of them, with all that the command looks for, tell what a search takes."""
+TRUTH_SEED = 900_000
+LONG, NUM_LONG = 200_000, 10
+"""Requests of a long run, and how many such runs there are."""
+SETTLING = 0.05
+"""Share of a run that is not measured."""
+TOLERANCE = 0.004
+"""Bisection ends here; between the last two rates the ratio is interpolated."""
+APART = 1000
+"""Searches' seeds lie so far apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truth:
+    """The rate at which all long runs together break the first limit, requests/s, and how sure that is."""
+
+    rate_per_s: float
+    standard_error: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Searched:
+    """What one search said, and what it took."""
+
+    rate_per_s: float
+    low: float
+    high: float
+    cpu_s: float
+
+
+def truth_of(case: Case, folder: Path, *, near: float) -> Truth:
+    """Return a case's true capacity, within 7 % of ``near``, to about a thousandth."""
+    twin, limits = case.twin(folder), parse_run_slo(case.slo)
+    loads = [
+        load_of(case.drawn(folder, seed=TRUTH_SEED + i, num_requests=LONG), twin) for i in range(NUM_LONG)
+    ]
+    low, high = 0.93 * near, 1.07 * near
+    seen = {rate: _latencies(loads, rate) for rate in (low, high)}
+    assert _worst(seen[low], limits) < 1 < _worst(seen[high], limits), "the truth lies elsewhere"
+    while high / low > 1 + TOLERANCE:
+        middle = math.sqrt(low * high)
+        seen[middle] = _latencies(loads, middle)
+        if _worst(seen[middle], limits) <= 1:
+            low = middle
+        else:
+            high = middle
+    own = [
+        _crossing({rate: _worst(runs[i : i + 1], limits) for rate, runs in seen.items()})
+        for i in range(NUM_LONG)
+    ]
+    rate = _crossing({rate: _worst(runs, limits) for rate, runs in seen.items()})
+    return Truth(rate_per_s=rate, standard_error=float(np.std(own, ddof=1)) / math.sqrt(NUM_LONG))
+
+
+Latencies = dict[str, NDArray[np.float64]]
+
+
+def _latencies(loads: Sequence[Load], rate_per_s: float) -> list[Latencies]:
+    """Return TTFT and TPOT of each long run, µs."""
+    runs = []
+    for load in loads:
+        outcomes, _, _ = load.serve(load.at(rate_per_s), "none")
+        rows = np.argsort(outcomes.arrival_us, kind="stable")[int(SETTLING * len(outcomes.arrival_us)) :]
+        gaps = np.maximum(outcomes.num_output_tokens - 1, 1)
+        runs.append(
+            {
+                "ttft": (outcomes.first_token_us - outcomes.arrival_us)[rows].astype(np.float64),
+                "tpot": ((outcomes.last_token_us - outcomes.first_token_us) / gaps)[rows],
+            }
+        )
+    return runs
+
+
+def _worst(runs: Sequence[Latencies], limits: Sequence[RunLimit]) -> float:
+    """Return the largest percentile over its limit, of all runs together."""
+    return max(
+        float(np.percentile(np.concatenate([run[each.metric] for run in runs]), each.percent)) / each.limit_us
+        for each in limits
+        if each.percent is not None
+    )
+
+
+def _crossing(ratios: dict[float, float]) -> float:
+    """Return the rate at which the ratio is 1, between the two nearest rates."""
+    rates = sorted(ratios)
+    above = next(i for i, rate in enumerate(rates) if ratios[rate] > 1)
+    ends = rates[above - 1 : above + 1]
+    return float(np.exp(np.interp(0.0, np.log([ratios[rate] for rate in ends]), np.log(ends))))
+
+
+def search(case: Case, folder: Path, *, number: int, is_complete: bool = False) -> Searched:
+    """Return what the search with this number says; ``is_complete``: with the curve, and what binds."""
+    started = time.process_time()
+
+    def drawing(num_requests: int, seeds: int) -> list[Trace]:
+        return [case.drawn(folder, seed=APART * number + i, num_requests=num_requests) for i in range(seeds)]
+
+    found = find_capacity(
+        drawing(DEFAULT_NUM_REQUESTS, 1),
+        case.twin(folder),
+        parse_run_slo(case.slo),
+        drawing=drawing,
+        seeds=DEFAULT_SEEDS,
+        with_binding=is_complete,
+        with_curve=is_complete,
+    )
+    assert found.rate_per_s is not None and found.low is not None and found.high is not None
+    return Searched(
+        rate_per_s=found.rate_per_s,
+        low=found.low,
+        high=found.high,
+        cpu_s=time.process_time() - started,
+    )
+
+
+def row(name: str, case: Case, folder: Path, *, number: int) -> str:
+    """Return a row of the table: so many searches of a case."""
+    search(case, folder, number=0)  # what is compiled or read once is no search's
+    cpu_s = [search(case, folder, number=1 + i, is_complete=True).cpu_s for i in range(COMPLETE)]
+    found = [search(case, folder, number=1 + i) for i in range(number)]
+    truth = truth_of(case, folder, near=float(np.median([each.rate_per_s for each in found])))
+    held = sum(each.low <= truth.rate_per_s <= each.high for each in found)
+    least, most = binomial_interval(held, number)
+    off = np.array([each.rate_per_s for each in found]) / truth.rate_per_s - 1
+    width = [(each.high - each.low) / each.rate_per_s for each in found]
+    cells = (
+        name,
+        f"{truth.rate_per_s:.2f} ± {truth.standard_error:.2f}",
+        str(number),
+        f"{held / number:.0%} ({least:.0%} to {most:.0%})",
+        f"{off.mean():+.2%} ± {off.std(ddof=1) / math.sqrt(number):.2%}",
+        f"{off.std(ddof=1):.2%}",
+        f"{np.median(width):.1%}",
+        f"{np.mean(cpu_s):.1f}",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def binomial_interval(held: int, number: int) -> tuple[float, float]:
+    """Return the exact 90 % interval of a share (Clopper and Pearson)."""
+    low = float(beta.ppf(0.05, held, number - held + 1)) if held else 0.0
+    high = float(beta.ppf(0.95, held + 1, number - held)) if held < number else 1.0
+    return low, high
+
+
+def table(folder: Path) -> str:
+    """Return the Markdown table; a row is told as soon as it is there."""
+    number = int(os.environ.get("VTWIN_SEARCHES", SEARCHES))
+    lines = [
+        "| case | truth, requests/s | searches | coverage | bias | spread | median width | CPU s a search |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, case in CASES.items():
+        lines.append(row(name, case, folder, number=number))
+        print(lines[-1], file=sys.stderr, flush=True)
+    return "\n".join(lines)

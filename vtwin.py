@@ -28,8 +28,8 @@ import typer.main
 
 from replay.twin.own.own_code import with_code_option
 from traces.errors import ServerError, VtwinError
-from traces.strict.escape import terminal
 from traces.strict.narration import wrapped_narration
+from traces.strict.tell import say, say_text, tell
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -233,7 +233,7 @@ def fold_long_words() -> None:
 
 def _print_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"vtwin {_version()}")
+        say(f"vtwin {_version()}")
         raise typer.Exit
 
 
@@ -302,7 +302,7 @@ def _complain(line: str, arguments: Sequence[str], *, code: int) -> int:
         from traces.strict.secrets import command_secrets
 
         shown = command_secrets(arguments, os.environ).redact(line)
-        typer.secho(terminal(" ".join(shown.split())), fg=typer.colors.RED, err=True)
+        tell(" ".join(shown.split()), colour=typer.colors.RED)
     return code
 
 
@@ -333,7 +333,7 @@ def _crash_line(error: Exception, arguments: Sequence[str]) -> str:
     said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     line = f"InternalError: {said} ({Path(frame.filename).name}:{frame.lineno}): a fault of vtwin"
     if os.environ.get("VTWIN_DEBUG"):
-        typer.echo(report, err=True)
+        say_text(report, err=True)
         return line
     try:
         with tempfile.NamedTemporaryFile(
@@ -349,7 +349,10 @@ def _take_signals_and_secrets(arguments: Sequence[str]) -> None:
     """End at a hang-up as at a plain kill, unless hang-ups are ignored (nohup); take secrets off the process list."""
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL and set(arguments[:1]) & LONG_RUNNING:
         signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-    if any("--api-key" in word or "@" in word or word.startswith(("--header", "-H")) for word in arguments):
+    may_hide = ("--api-key", "@", "=")  # a key of a URL is behind an equals sign
+    if any(
+        any(each in word for each in may_hide) or word.startswith(("--header", "-H")) for word in arguments
+    ):
         from observe.senders.process_list import hide_arguments
 
         hide_arguments(arguments)
@@ -383,7 +386,7 @@ def demo(
             _run("observe", arguments)
     calibration = cast("Calibration", _run("calibrate", plan.calibration(output, guess=guess)))
     _show_recovery(calibration, plan.TRUTH)
-    typer.echo(f"\nreport: {output / 'report' / 'report.html'}")
+    say("", f"report: {output / 'report' / 'report.html'}")
 
 
 @with_code_option
@@ -451,16 +454,16 @@ def validate(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     plan = ValidationPlan(folder=output, load=load, rate_per_s=rate or _busy_rate(load, output))
     steps = plan.steps()
     for step, arguments in zip(steps, plan.observations(), strict=False):
-        typer.secho(f"\n{step}", bold=True, err=True)
+        tell("", step, bold=True)
         _run("observe", arguments)
-    typer.secho(f"\n{steps[-1]}", bold=True, err=True)
+    tell("", steps[-1], bold=True)
     options = ["--latency-model", latency_model]
     options += ["--infer-async"] if infer_async else []
     options += ["--thresholds", str(thresholds)] if thresholds else []
     twin = config or _written_guess(output / "guess.yaml", serve=serve, server_trace=plan.server_trace())
     _run("calibrate", plan.calibration(twin, options))
-    typer.echo(terminal(f"twin: {plan.twin()}"))
-    typer.echo(_served_at_most(plan.twin(), plan.holdout_trace()))
+    say(f"twin: {plan.twin()}")
+    say(_served_at_most(plan.twin(), plan.holdout_trace()))
 
 
 def _served_at_most(twin: Path, like: Path) -> str:
@@ -493,7 +496,7 @@ def _busy_rate(load: Sequence[str], folder: Path) -> float:
     capacity_per_s = measured["request_throughput"]
     if not capacity_per_s:
         raise ServerError(f"capacity: got no finished request, expected some ({stem})")
-    typer.echo(capacity_note(capacity_per_s, measured["num_requests"]), err=True)
+    tell(capacity_note(capacity_per_s, measured["num_requests"]))
     return busy_rate(capacity_per_s)
 
 
@@ -511,7 +514,7 @@ def _written_guess(path: Path, *, serve: str | None, server_trace: Path) -> Path
         start = from_serve.start_from_header(read_trace(server_trace).header, name=server_trace.name)
     text, notes = from_serve.twin_text(start, gpu=None)
     for note in notes:
-        typer.echo(terminal(f"note: {note}"), err=True)
+        tell(f"note: {note}")
     write_text(path, text, option="--output")
     return path
 
@@ -521,7 +524,7 @@ def _show(name: str, arguments: Sequence[str], *, more: str = "") -> None:
     from traces.strict.secrets import redact_command
 
     shown = redact_command(["vtwin", name, *arguments], os.environ)
-    typer.secho(f"\n$ {shown}{more}", bold=True, err=True)
+    tell("", f"$ {shown}{more}", bold=True)
 
 
 def _run(name: str, arguments: Sequence[str]) -> object:
@@ -555,7 +558,7 @@ def _serving(config: Path) -> Iterator[str]:
     from sim.ready import is_compiled
 
     if not is_compiled():
-        typer.echo("compiling the engine once: two minutes, longer on a busy machine …", err=True)
+        tell("compiling the engine once: two minutes, longer on a busy machine …")
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     server = context.Process(target=_serve, args=(config, theirs), daemon=True)
@@ -602,7 +605,7 @@ def _announced(server: Connection) -> str:
         said = "it ended"
     if not isinstance(said, str) or not said.startswith("http"):
         raise ServerError(f"vtwin serve: got {said}, expected it to serve")
-    typer.echo(terminal(f"serving on {said}"), err=True)
+    tell(f"serving on {said}")
     return said
 
 
@@ -610,26 +613,23 @@ def _foretell(sending_s: float) -> None:
     """Say how long the demo will take, before anything that takes long."""
     from sim.ready import is_compiled
 
-    typer.echo(f"{sending_s:.0f} s of sending, then a fit of 10 to 60 s", err=True)
+    tell(f"{sending_s:.0f} s of sending, then a fit of 10 to 60 s")
     if not is_compiled():
-        typer.echo(
+        tell(
             "before that the engine is compiled, once on this machine: about two minutes on idle cores, up to ten on "
-            "busy ones",
-            err=True,
+            "busy ones"
         )
 
 
 def _show_recovery(calibration: Calibration, truth: Mapping[str, float]) -> None:
     """Print the fitted coefficients next to those that the server used."""
     fitted = {} if calibration.fit is None else {each.name: each for each in calibration.fit.coefficients}
-    typer.echo("\ncoefficient    server    fitted   90 % interval")
+    say("", "coefficient    server    fitted   90 % interval")
     for name, value in truth.items():
         found = fitted[name]
         interval = found.reason if found.low is None else f"{found.low:,.1f} … {found.high:,.1f}"
-        typer.echo(f"{name:<11}{value:>10,}{found.value:>10,.1f}   {interval}")
-    typer.echo(
-        "alpha0 and alpha1 include the way between client and server, which the engine does not simulate."
-    )
+        say(f"{name:<11}{value:>10,}{found.value:>10,.1f}   {interval}")
+    say("alpha0 and alpha1 include the way between client and server, which the engine does not simulate.")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from replay.twin.own.own_code import with_code_option
+from traces.strict.tell import say_text
 
 
 @with_code_option
@@ -215,7 +216,7 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
     from calibrate.fit.objective.coefficients import COEFFICIENTS, FITTED
     from calibrate.run import check_options
     from traces.slo import parse_slo
-    from traces.strict.narration import tell_note
+    from traces.strict.tell import tell_note
 
     held_out = holdout or []
     if fit and config is None and simulated is None:
@@ -289,7 +290,7 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
     )
     summarise(calibration, report, is_stdout_free=not as_json)
     if as_json:
-        typer.echo(json.dumps(documents[form], indent=2, allow_nan=False))
+        say_text(json.dumps(documents[form], indent=2, allow_nan=False))
     if verdict is not None:
         announce(verdict, calibration, junit=junit, is_stdout_free=not as_json)
     return calibration

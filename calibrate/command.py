@@ -10,10 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
-from traces.strict.escape import terminal
 from traces.strict.secrets import redact_command
+from traces.strict.tell import say, tell
 
 if TYPE_CHECKING:
     from calibrate.compare.network import Network
@@ -90,7 +88,7 @@ def calibration_of(
     except ConfigError as error:
         if not accepts_flags:
             raise
-        typer.echo(terminal(f"warning: {error}"), err=True)
+        tell(f"warning: {error}")
     _tell_what_is_not_simulated(sources, twin)
     if not fit:
         return run.compare_with_twin(traces.observed, twin, options, holdout=held_out, repeats=repeats)
@@ -113,12 +111,10 @@ def twin_of_header(path: Path, report: Path, *, gpu: str | None) -> Path:
     start = start_from_header(read_recorded(path).header, name=distinct_names([path])[0])
     text, notes = twin_text(start, gpu=gpu)
     for note in notes:
-        typer.echo(terminal(f"note: {note}"), err=True)
+        tell(f"note: {note}")
     make_folder(report, option="--report")
     write_text(report / "start.yaml", text, option="--report")
-    typer.echo(
-        f"no --config: the fit starts from the header of {path}, written to {report / 'start.yaml'}", err=True
-    )
+    tell(f"no --config: the fit starts from the header of {path}, written to {report / 'start.yaml'}")
     return report / "start.yaml"
 
 
@@ -129,7 +125,7 @@ def _tell_what_is_not_simulated(sources: Sequence[Source], twin: TwinConfig) -> 
 
     for source in sources:
         for note in trace_notes(source.trace, twin, pacing_of(source.trace)):
-            typer.echo(terminal(f"note: {source.name}: {note}"), err=True)
+            tell(f"note: {source.name}: {note}")
 
 
 def _load(
@@ -147,9 +143,9 @@ def _load(
         twin = twin_for(path, latency_model, fit=fit, learned=[each.setting() for each in learned])
         twin = replace(twin, notes=(*(each.note() for each in learned), *twin.notes))
     for note in twin.notes:
-        typer.echo(terminal(f"note: {note}"), err=True)
+        tell(f"note: {note}")
     if not is_compiled():
-        typer.echo("compiling the engine once: two minutes, longer on a busy machine …", err=True)
+        tell("compiling the engine once: two minutes, longer on a busy machine …")
     return twin
 
 
@@ -245,23 +241,23 @@ def summarise(calibration: Calibration, report: Path, *, is_stdout_free: bool) -
     from calibrate.report.warnings import warnings_of
     from calibrate.verdict_text import verdict_text
 
-    results, advice = console_of(stderr=not is_stdout_free), console_of(stderr=True)
+    results = console_of(stderr=not is_stdout_free)
     warned = warnings_of(calibration)
     verdict = verdict_text(calibration, has_warnings=bool(warned))
-    results.print("\n".join(map(terminal, verdict.split("\n"))), soft_wrap=True, markup=False)
+    say(*verdict.split("\n"), err=not is_stdout_free)
     for line in warned:
-        advice.print(terminal(f"warning: {line}"), soft_wrap=True, markup=False)
+        tell(f"warning: {line}")
     for table in tables_of(calibration):
         print_table(results, table)
     for each in calibration.traces:
         if each.saturation.state != "stable":
             said = f"{each.source.name}: {each.saturation.state} load: {each.saturation.reason}"
-            results.print(terminal(said), soft_wrap=True, markup=False)
-    results.print(terminal(headline(calibration)), soft_wrap=True, markup=False)
+            say(said, err=not is_stdout_free)
+    say(headline(calibration), err=not is_stdout_free)
     for run in suggested_runs(calibration):
         shows = f"to determine {', '.join(run.coefficients)}: {run.shows}"
-        advice.print(terminal(shows), soft_wrap=True, markup=False)
-        advice.print(terminal(f"  {run.command}"), soft_wrap=True, markup=False)
+        tell(shows)
+        tell(f"  {run.command}")
     if calibration.fit is not None and calibration.fit.model == "blackbox" and not calibration.fit.candidates:
-        advice.print(LINEAR, soft_wrap=True)
-    advice.print(terminal(f"report: {report / 'report.html'}"), soft_wrap=True, markup=False)
+        tell(LINEAR)
+    tell(f"report: {report / 'report.html'}")

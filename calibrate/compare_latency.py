@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import typer
-
 from traces.errors import ConfigError
+from traces.strict.tell import say_text, tell
 
 if TYPE_CHECKING:
     from calibrate.command import Traces
@@ -61,7 +60,7 @@ def compare_models(
     document = write_rows(rows, report)
     print_table(console_of(stderr=as_json), table_of(rows))
     if as_json:
-        typer.echo(json.dumps(document, indent=2, allow_nan=False))
+        say_text(json.dumps(document, indent=2, allow_nan=False))
 
 
 def _options_for(model: str, options: Options) -> Options:
@@ -73,9 +72,8 @@ def _options_for(model: str, options: Options) -> Options:
     names = ("infer_async", "names", "model_config", "gpu", "tp")
     without = replace(options, latency_model=None, **{name: getattr(Defaults(), name) for name in names})
     if any(getattr(options, name) != getattr(without, name) for name in names):
-        typer.echo(
-            "note: --infer-async, --fit-alpha2, --model-config, --gpu and --tp do not apply to the fit of physics",
-            err=True,
+        tell(
+            "note: --infer-async, --fit-alpha2, --model-config, --gpu and --tp do not apply to the fit of physics"
         )
     return without
 

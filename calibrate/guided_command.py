@@ -8,10 +8,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from traces.errors import ConfigError
-from traces.strict.escape import terminal
+from traces.strict.tell import say_text, tell
 
 if TYPE_CHECKING:
     from calibrate.compare.bootstrap import Estimate
@@ -42,18 +40,18 @@ def fit_guided_cost(
         )
     twin = load_config(config)
     for note in twin.notes:
-        typer.echo(terminal(f"note: {note}"), err=True)
+        tell(f"note: {note}")
     guided, plain = (read_trace(path) for path in runs)
     cost = fit_guided(plain, guided, twin, seed=seed)
     document = json.dumps(asdict(cost), indent=2, allow_nan=False)
     make_folder(report, option="--report")
     write_text(report / "guided.json", document + "\n", option="--report")
-    typer.echo(document if as_json else table_of(cost))
+    say_text(document if as_json else table_of(cost))
     if write_config is not None:
         compile_us, mask_us = round(cost.compile_us.value or 0.0), round(cost.mask_us.value or 0.0, 3)
         engine = replace(twin.engine, guided_compile_us=compile_us, guided_mask_us=mask_us)
         write_text(write_config, dump_config(replace(twin, engine=engine)), option="--write-config")
-        typer.echo(terminal(f"twin: {write_config}"), err=True)
+        tell(f"twin: {write_config}")
 
 
 def fit_host_cost(
@@ -78,7 +76,7 @@ def fit_host_cost(
         raise ConfigError("--fit-host: got it without --config, expected the twin whose engine has the time")
     twin = load_config(config)
     for note in twin.notes:
-        typer.echo(terminal(f"note: {note}"), err=True)
+        tell(f"note: {note}")
     shown, hidden = (read_trace(path) for path in runs)
     cost = fit_host(hidden, shown, twin, seed=seed)
     document = json.dumps(asdict(cost), indent=2, allow_nan=False)
@@ -86,7 +84,7 @@ def fit_host_cost(
     write_text(report / "host.json", document + "\n", option="--report")
     found = {"host_step_us": cost.step_us, "host_prefill_us": cost.prefill_us}
     lines = [f"{cost.num_pairs:,} requests that both runs finished", *_lines(found, cost)]
-    typer.echo(document if as_json else "\n".join(lines))
+    say_text(document if as_json else "\n".join(lines))
     if write_config is not None:
         engine = replace(
             twin.engine,
@@ -94,7 +92,7 @@ def fit_host_cost(
             host_prefill_us=round(cost.prefill_us.value or 0.0, 1),
         )
         write_text(write_config, dump_config(replace(twin, engine=engine)), option="--write-config")
-        typer.echo(terminal(f"twin: {write_config}"), err=True)
+        tell(f"twin: {write_config}")
 
 
 def table_of(cost: GuidedCost) -> str:

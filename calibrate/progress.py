@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from traces.strict.tell import tell
+
 PATIENCE_S = 2.0
 """What takes longer than this says what it is; without a terminal, as often as this."""
 
@@ -52,7 +54,7 @@ def _lines() -> Callable[[str, float], None]:
         now = time.monotonic()
         if now - last >= PATIENCE_S:
             last = now
-            print(f"fitting: {stage}, loss {loss:.4g}{meaning}", file=sys.stderr, flush=True)  # noqa: T201
+            tell(f"fitting: {stage}, loss {loss:.4g}{meaning}")
             meaning = ""
 
     return report

@@ -17,7 +17,7 @@ from observe.plan.loads import Load, calibration_loads, sweep_loads
 from observe.result.json_document import SCHEMA_VERSION, Summary, summarize_observed
 from observe.run.panel import show
 from traces import ConfigError
-from traces.strict.escape import terminal
+from traces.strict.tell import say, say_text, tell
 
 if TYPE_CHECKING:
     from observe.observation import Observation
@@ -66,17 +66,17 @@ async def observe_list(
 
     async def observe(load: Load, stem: Path) -> Observation:
         return await observe_with(
-            load.requests, settings, output=stem, display=show(), tell=tell, handle_signals=True
+            load.requests, settings, output=stem, display=show(), tell=_tell_line, handle_signals=True
         )
 
     return await run_loads(
-        loads, folder, observe=observe, resume=options.resume, overwrite=options.overwrite, tell=tell
+        loads, folder, observe=observe, resume=options.resume, overwrite=options.overwrite, tell=_tell_line
     )
 
 
-def tell(line: str) -> None:
+def _tell_line(line: str) -> None:
     """Say one thing on stderr."""
-    typer.echo(terminal(f"observe: {line}"), err=True)
+    tell(f"observe: {line}")
 
 
 async def _ask(
@@ -87,10 +87,8 @@ async def _ask(
         raise ConfigError("--plan: got no terminal to confirm on, expected --yes")
     seconds = await estimate_all(loads, settings, rate_per_s=rate_per_s)
     for load, each in zip(loads, seconds, strict=True):
-        typer.echo(
-            f"  {load.name:<16}{len(load.requests):>8,} requests{each:>10,.0f} s   {load.purpose}", err=True
-        )
-    typer.echo(f"  about {sum(seconds) / _MINUTE_S:,.1f} minutes for these loads", err=True)
+        tell(f"  {load.name:<16}{len(load.requests):>8,} requests{each:>10,.0f} s   {load.purpose}")
+    tell(f"  about {sum(seconds) / _MINUTE_S:,.1f} minutes for these loads")
     if not options.yes:
         typer.confirm("Run this plan?", abort=True, err=True)
 
@@ -99,13 +97,13 @@ def report_list(outcomes: Sequence[Outcome], *, slo_us: Mapping[str, float], as_
     """Print a line per load on stdout; with ``as_json`` one document with all summaries, the lines on stderr."""
     summaries = {outcome.load.name: summarize_observed(outcome.trace, slo_us=slo_us) for outcome in outcomes}
     head = ("ok", "sent/s", "done/s", "tokens/s", "TTFT p50", "TTFT p99", "ITL p50", "E2E p50")
-    typer.echo(f"{'load, times in ms':<20}" + "".join(f"{name:>10}" for name in head), err=as_json)
+    say(f"{'load, times in ms':<20}" + "".join(f"{name:>10}" for name in head), err=as_json)
     for name, summary in summaries.items():
-        typer.echo(f"{name:<20}" + "".join(f"{cell:>10}" for cell in _cells(summary)), err=as_json)
+        say(f"{name:<20}" + "".join(f"{cell:>10}" for cell in _cells(summary)), err=as_json)
         if summary["client"]["limited"]:
-            typer.echo(terminal(f"  client-limited: {summary['client']['reason']}"), err=as_json)
+            say(f"  client-limited: {summary['client']['reason']}", err=as_json)
     if as_json:
-        typer.echo(json.dumps({"schema_version": SCHEMA_VERSION, "loads": summaries}, indent=2))
+        say_text(json.dumps({"schema_version": SCHEMA_VERSION, "loads": summaries}, indent=2))
 
 
 def _cells(summary: Summary) -> list[str]:

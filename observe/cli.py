@@ -348,8 +348,8 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from observe.settings import Limits, Settings
     from traces import ConfigError
     from traces.slo import parse_slo
-    from traces.strict.narration import tell_note
     from traces.strict.secrets import redact_command
+    from traces.strict.tell import tell_note
 
     if keep_warmup and not warmup:
         raise ConfigError("--keep-warmup: got no --warmup, expected --warmup N or a time")

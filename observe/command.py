@@ -17,7 +17,7 @@ from observe.result.summary_table import table
 from observe.run.panel import show
 from traces.files.overwrite import note_replaced
 from traces.slo import MOST_FAILED
-from traces.strict.escape import terminal
+from traces.strict.tell import say_text, tell
 from traces.workload import clipping_notes, trace_from_options
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def observe_once(
     printed: list[str] = []
     _tell_clipping(workload)
     if (note := note_replaced(output, overwrite=overwrite)) is not None:
-        typer.echo(terminal(f"observe: {note}"), err=True)
+        tell(f"observe: {note}")
     observation = run_on_fastest_loop(lambda: _observe(requests, settings, output=output, printed=printed))
     _report(observation, as_json=as_json, printed=printed, slo_us=slo_us)
     _exit(observation, strict=strict, max_error_frac=settings.max_error_frac)
@@ -52,18 +52,18 @@ def observe_once(
 
 def _tell_clipping(workload: WorkloadOptions) -> None:
     for note in clipping_notes(workload):
-        typer.echo(terminal(f"observe: warning: {note}"), err=True)
+        tell(f"observe: warning: {note}")
 
 
 async def _observe(requests: Trace, settings: Settings, *, output: Path, printed: list[str]) -> Observation:
     """Observe with the terminal's display; lines that were shown are added to ``printed``."""
 
-    def tell(line: str) -> None:
+    def tell_line(line: str) -> None:
         printed.append(line)
-        typer.echo(terminal(f"observe: {line}"), err=True)
+        tell(f"observe: {line}")
 
     return await observe_with(
-        requests, settings, output=output, display=show(), tell=tell, handle_signals=True
+        requests, settings, output=output, display=show(), tell=tell_line, handle_signals=True
     )
 
 
@@ -75,12 +75,12 @@ def _report(
     Notes go to stderr, except those that were ``printed`` during the run.
     """
     summary = summarize_observed(observation.trace, slo_us=slo_us)
-    typer.echo(table(summary), err=as_json)
+    say_text(table(summary), err=as_json)
     for note in summary["notes"]:
         if note not in printed:
-            typer.echo(terminal(f"observe: {note}"), err=True)
+            tell(f"observe: {note}")
     if as_json:
-        typer.echo(json.dumps(summary, indent=2))
+        say_text(json.dumps(summary, indent=2))
 
 
 def observe_loads(
@@ -111,10 +111,9 @@ def _exit(observation: Observation, *, strict: bool, max_error_frac: float | Non
     num_failed = number - observation.num_ok
     if num_failed > most * number:
         share = num_failed / number
-        typer.echo(
+        tell(
             f"observe: {num_failed:,} of {number:,} requests failed ({share:.1%}, more than {most:.1%}): exit code 1. "
-            "--max-error-rate FRAC allows more",
-            err=True,
+            "--max-error-rate FRAC allows more"
         )
         raise typer.Exit(EXIT_NEGATIVE)
     if observation.num_ok == 0 or observation.fault or (strict and observation.client_limited):

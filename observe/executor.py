@@ -134,7 +134,7 @@ class SingleProcess:
     async def make_ready(self) -> None:
         """Look the server's name up once: what that sets up, no request shall wait for."""
         parts = urlsplit(self._base)
-        with contextlib.suppress(OSError):  # a request will say so
+        with contextlib.suppress(OSError, UnicodeError):  # a request will say so
             await asyncio.get_running_loop().getaddrinfo(parts.hostname or "", parts.port)
 
     async def execute(self, start_ns: int) -> RunFacts:

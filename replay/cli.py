@@ -18,7 +18,7 @@ from replay.simulation_command import (
     working,
 )
 from replay.twin.own.own_code import with_code_option
-from traces.strict.escape import terminal
+from traces.strict.tell import say, say_text, tell
 from traces.workload.options import WorkloadOptions, with_workload_options
 
 if TYPE_CHECKING:
@@ -55,7 +55,11 @@ BaseOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 ItlOption = Annotated[bool, typer.Option("--itl", help="Also write the time of every token (STEM.itl.csv).")]
 OverwriteOption = Annotated[
-    bool, typer.Option("--overwrite", help="Replace what --output names even if it was measured.")
+    bool,
+    typer.Option(
+        "--overwrite",
+        help="Replace what --output names even if it was measured, and what --report names even if it is no page.",
+    ),
 ]
 StepsOption = Annotated[
     Path | None,
@@ -256,7 +260,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from traces.errors import TraceError
     from traces.importers.recorded import read_recorded
     from traces.slo import parse_slo
-    from traces.strict.narration import tell_note
+    from traces.strict.tell import tell_note
 
     if len(twins) == 1:
         _tell_replaced(output, config, overwrite=overwrite, read=trace)
@@ -275,6 +279,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         steps=steps,
         trace_events=trace_events,
         report=report,
+        overwrite=overwrite,
         decisions=decisions,
         counterfactual=counterfactual,
         fitness_weights=parse_weights(fitness_weights) if fitness_weights else {},
@@ -325,7 +330,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from replay.cluster.fitness import parse_weights
     from replay.trace.measured_window import parse_horizon, parse_measured
     from traces.slo import parse_slo
-    from traces.strict.narration import tell_note
+    from traces.strict.tell import tell_note
     from traces.workload import clipping_notes
 
     if len(twins) == 1 and sweep is None:
@@ -333,7 +338,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     with working("drawing the workload"):
         loads = _loads(workload, sweep)
     for note in clipping_notes(workload):
-        typer.echo(terminal(f"warning: {note}"), err=True)
+        tell(f"warning: {note}")
     options = SimulationOptions(
         at="arrival",
         loop="auto",
@@ -342,6 +347,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         steps=steps,
         trace_events=trace_events,
         report=report,
+        overwrite=overwrite,
         decisions=decisions,
         counterfactual=counterfactual,
         fitness_weights=parse_weights(fitness_weights) if fitness_weights else {},
@@ -406,7 +412,7 @@ def serve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 
     def announce(listening: Listening) -> None:
         whose = f" (instance {listening.name})" if listening.name else ""
-        typer.echo(terminal(f"serving {listening.model} on {listening.url}{whose}"))
+        say(f"serving {listening.model} on {listening.url}{whose}")
         sys.stdout.flush()
 
     run_server(
@@ -442,7 +448,7 @@ def show(
     path = option or config
     if path is None:
         raise ConfigError("TWIN.yaml: got nothing, expected a file to show")
-    typer.echo(dump_config(_load(path, defaults, anyway=True)), nl=False)
+    say_text(dump_config(_load(path, defaults, anyway=True)))
 
 
 @config_app.command(
@@ -484,8 +490,8 @@ def from_serve(
     start = starts[0] if len(starts) == 1 else from_serve.merged(*starts)
     text, notes = from_serve.twin_text(start, gpu=gpu)
     for note in notes:
-        typer.echo(terminal(f"note: {note}"), err=True)
-    typer.echo(text, nl=False)
+        tell(f"note: {note}")
+    say_text(text)
 
 
 def _load(
@@ -504,7 +510,7 @@ def _load(
         check_starts(twin)
     twin = with_cluster(twin, instances=instances, routing=routing)
     for note in twin.notes:
-        typer.echo(terminal(f"note: {note}"), err=True)
+        tell(f"note: {note}")
     return twin
 
 
@@ -538,6 +544,10 @@ def _simulate(
     options: SimulationOptions,
 ) -> None:
     """Simulate one twin and load in full, or several of them side by side."""
+    from traces.atomic import refuse_foreign
+
+    if options.report is not None and not overwrite:
+        refuse_foreign(options.report, option="--report")
     if len(twins) == 1 and not loads[0][0]:
         simulate_and_write(loads[0][2], twins[0][1], output=output, options=options)
         return
@@ -561,4 +571,4 @@ def _tell_replaced(output: Path | None, config: Path, *, overwrite: bool, read: 
             "or --overwrite to replace it"
         )
     if (note := note_replaced(output, overwrite=overwrite)) is not None:
-        typer.echo(terminal(f"note: {note}"), err=True)
+        tell(f"note: {note}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from replay.twin.own.own_code import with_code_option
-from traces.strict.escape import terminal
+from traces.strict.tell import say, say_text, tell
 from traces.workload.options import WorkloadOptions, with_workload_options
 
 if TYPE_CHECKING:
@@ -94,11 +94,11 @@ def info(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     )
     capacity = kv_cache_size(shape, device, tp=tp, pp=pp, serving=serving)
     if as_json:
-        typer.echo(json.dumps(document(shape, device, capacity, tp=tp, pp=pp), indent=2, allow_nan=False))
+        say_text(json.dumps(document(shape, device, capacity, tp=tp, pp=pp), indent=2, allow_nan=False))
     else:
-        typer.echo(card(shape, device, capacity, tp=tp, pp=pp))
+        say_text(card(shape, device, capacity, tp=tp, pp=pp))
     for note in shape.left_out:
-        typer.echo(terminal(f"note: {note}"), err=True)
+        tell(f"note: {note}")
 
 
 @model_app.command(
@@ -175,7 +175,7 @@ def compare(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from replay.plan.gpus.comparison import Asked
     from replay.plan.prices import list_price_notes, list_prices_per_hour, read_prices
     from traces.run_slo import parse_run_slo
-    from traces.strict.narration import tell_note
+    from traces.strict.tell import tell_note
 
     engine = {
         "max_model_len": max_model_len,
@@ -198,7 +198,7 @@ def compare(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     traces = draws(options, seeds)
     takes_all = workload.num_requests is None and workload.trace is None
     for note in () if prices is not None else list_price_notes(gpu.name for gpu, _ in servers):
-        typer.echo(terminal(f"note: {note}"), err=True)
+        tell(f"note: {note}")
     results = _compared(servers, asked, traces, costs, drawing=drawing_of(options) if takes_all else None)
     priced = "list prices" if prices is None else str(prices)
     _show_comparison(results, asked, num_requests=len(traces[0]), priced=priced, as_json=as_json)
@@ -251,9 +251,9 @@ def _show_comparison(
     if as_json:
         told = document(results, asked, num_requests=num_requests, tool_version=tool_version())
         told["prices"] = _price_sources(results) if priced == "list prices" else priced
-        typer.echo(json.dumps(told, indent=2, allow_nan=False))
+        say_text(json.dumps(told, indent=2, allow_nan=False))
         return
-    typer.echo("\n".join(map(terminal, lines(results, asked, width=terminal_width()))))
+    say(*lines(results, asked, width=terminal_width()))
 
 
 def _price_sources(results: Sequence[GpuResult]) -> dict[str, str]:

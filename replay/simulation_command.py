@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
-from traces.strict.escape import terminal
 from traces.strict.secrets import redact_command
+from traces.strict.tell import say, say_text, tell
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -47,6 +47,7 @@ class SimulationOptions:
     """How to simulate, what to measure and what to write.
 
     ``slo_us``: latency limits in µs by metric; ``horizon_us``: the run's end.
+    ``overwrite``: the page may replace any file.
     """
 
     at: Literal["auto", "arrival", "send"]
@@ -65,6 +66,7 @@ class SimulationOptions:
     decisions: Path | None = None
     counterfactual: int | None = None
     fitness_weights: Mapping[str, float] = field(default_factory=dict)
+    overwrite: bool = False
 
 
 def simulate_and_write(
@@ -94,7 +96,7 @@ def simulate_and_write(
     )
     notes = trace_notes(trace, twin, pacing)
     for note in notes:
-        typer.echo(terminal(f"note: {note}"), err=True)
+        tell(f"note: {note}")
     prepare_engine(twin)
     with working(f"simulating {len(trace):,} requests"):
         done = simulated_of(trace, twin, pacing, options=options)
@@ -133,7 +135,7 @@ def simulate_and_write(
     added = {**of_cluster, "over_time": over_time} if options.as_json else of_cluster
     _show(summary, twin, added, score, as_json=options.as_json, warnings=warnings)
     if len(trace) and not summary["num_by_status"].get("ok"):
-        typer.echo(_why_none_finished(summary, fleet), err=True)
+        tell(_why_none_finished(summary, fleet))
         raise typer.Exit(1)
 
 
@@ -374,8 +376,8 @@ def _write_report(
     )
     if done.fleet is not None and not is_one:
         page = _with_fleet(page, done.fleet, twin, options=options)
-    write_run_page(path, page)
-    typer.echo(terminal(f"wrote {path}"), err=True)
+    write_run_page(path, page, overwrite=options.overwrite)
+    tell(f"wrote {path}")
 
 
 def _with_fleet(page: RunPage, fleet: FleetRun, twin: TwinConfig, *, options: SimulationOptions) -> RunPage:
@@ -406,7 +408,7 @@ def _limits_of(
         found.insert(0, note_of_runs(twin.fitted, [range_of_run(simulated)], is_cluster=is_cluster))
     notes = tuple(note for note in found if note is not None)
     for note in notes:
-        typer.echo(terminal(f"note: {note}"), err=True)
+        tell(f"note: {note}")
     return notes
 
 
@@ -433,19 +435,19 @@ def _show(
     from replay.twin.config_write import name_of
 
     if not as_json:
-        typer.echo(speed_line(summary), err=True)
-        typer.echo(table(summary, unanswered=twin.unanswered_keys))
+        tell(speed_line(summary))
+        say_text(table(summary, unanswered=twin.unanswered_keys))
         if score is not None:
-            typer.echo(fitness_line(score))
+            say(fitness_line(score))
         if of_cluster:
             from replay.cluster.counterfactual import counterfactual_lines
             from replay.cluster.summary import ClusterSummary, cluster_table
 
-            typer.echo(cluster_table(cast("ClusterSummary", of_cluster)))
+            say_text(cluster_table(cast("ClusterSummary", of_cluster)))
             for line in counterfactual_lines(
                 cast("list[Counterfactual]", of_cluster.get("counterfactuals", []))
             ):
-                typer.echo(line)
+                say(line)
         return
     latency = {"model": name_of(twin.latency), "reason": twin.latency_reason or None}
     document = {
@@ -456,7 +458,7 @@ def _show(
         "unanswered": twin.unanswered_document,
         "warnings": list(warnings),
     }
-    typer.echo(json.dumps(document, indent=2, allow_nan=False))
+    say_text(json.dumps(document, indent=2, allow_nan=False))
 
 
 def load_twins(
@@ -488,7 +490,7 @@ def load_twins(
             check_starts(twin)
         found.append((each, with_cluster(twin, instances=instances, routing=routing)))
     for note in dict.fromkeys(note for _, twin in found for note in twin.notes):
-        typer.echo(terminal(f"note: {note}"), err=True)
+        tell(f"note: {note}")
     return found
 
 
@@ -509,7 +511,7 @@ def load_engine() -> None:
         from sim.ready import is_compiled
 
         if not is_compiled():
-            typer.echo("compiling the engine once: two minutes, longer on a busy machine …", err=True)
+            tell("compiling the engine once: two minutes, longer on a busy machine …")
         compile_engine()
 
 
@@ -557,7 +559,7 @@ def _tell(what: str, done: threading.Event) -> None:
     if done.wait(PATIENCE_S):
         return
     if not sys.stderr.isatty():
-        typer.echo(terminal(f"{what} …"), err=True)
+        tell(f"{what} …")
         return
     from rich.console import Console
 

@@ -1,12 +1,17 @@
-"""A stranger's trace through every command that reads one: no text of it ends a line, and no key is shown.
+"""A stranger's names through every command that reads or shows them: in a terminal and in a page they are text.
 
-Its names and its files' names have line ends, escape sequences and markup; the environment has the keys.
+Traces, their headers and files' names have line ends, escape sequences and markup; the environment has the keys. Names
+in YAML files have markup: what does not fit on a line is refused there.
 """
 
 from __future__ import annotations
 
+import ast
+import json
+import re
 import shlex
-from dataclasses import replace
+from dataclasses import fields, replace
+from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +19,17 @@ import pytest
 import typer
 
 import vtwin
+from tests.calibrate.predictor import profiles
 from tests.docs.commands import commands_of
-from traces import ServerInfo, write_trace
+from traces import ServerInfo, Trace, write_trace
+from traces.schema import REQUEST_FIELDS
 from traces.workload import trace_from_options
 from traces.workload.options import WorkloadOptions
 
-NASTY = "a\n::error::b\r\x1b[31m\u2028<img src=x>[/red] c"
+NAME = "\"><script>alert(1)</script><img src=x onerror=alert(1)>' c"
+"""What a name in a YAML file may be."""
+NASTY = f"a\n::error::b\r\x1b[31m\x1b]52;c;aGk=\x07\u2028\u202e\x00{NAME}[/red]</title></style></svg>"
+FILE = NAME.replace("/", "")
 MARKER = "hush-7f3a9c-marker"
 SECRETS = {
     "OPENAI_API_KEY": MARKER,
@@ -31,37 +41,83 @@ TWIN = """\
 engine: {max_num_seqs: 8, max_num_batched_tokens: 512, num_gpu_blocks: 400, max_model_len: 2048}
 latency: {model: blackbox, coefficients: {alpha0: 500, alpha1: 2, alpha2: 0, beta0: 6000, beta1: 10, beta2: 20}}
 """
+CHOSEN = {"scheduling_policy", "dtype", "kv_cache_dtype"}
+"""Fields of a header that take what is in a list."""
+CLUSTER = """\
+cluster:
+  pools: [{name: N0, instances: 2, node_pool: N2}, {name: N1, instances: 1, node_pool: N2}]
+  routing: {policy: CODE}
+  node_pools: [{name: N2, gpus_per_node: 4, max_nodes: 2}]
+  slo_priorities: {N4: 5}
+  retries: {max_attempts: 2, on: [lost], backoff_us: 1000}
+"""
+POLICY = "def pick(*known):\n    return 0\n"
+GRID = """\
+configs: {N0: twin.yaml, N1: twin.yaml}
+workloads:
+  N2: {rate: 4, prompt_tokens: 5, output_tokens: 2, num_requests: 5}
+"""
+POOLS = """\
+pools:
+  - {name: N0, profile: A100, up_to: 1024}
+  - {name: N1, profile: A100, up_to: 8192, failures: [{name: N2, per_node_day: 0.01, repair: 1h}]}
+"""
+GATE = "metrics: {e2e_us: {mape: {fail: 0.5}}}\n"
+FLEET = "--workload cdf.json --slo ttft_p99=500ms"
+LOAD = "--rate 20 --num-requests 30 --prompt-tokens 9 --output-tokens 3"
+SEARCHED = "--config twin.yaml --seeds 1 --num-requests 100 --slo ttft_p99=9s"
 CALLS = {
-    # command: a call of it and its exit code; A and B are traces
+    # what is walked: a call of it and its exit code; A and B are traces, TWIN a TWIN.yaml with a name like theirs
     "trace check": ("trace check A", 0),
     "trace info": ("trace info A", 0),
     "trace convert": ("trace convert A --from tracev2 --to mooncake --output m.jsonl", 0),
     "trace export": ("trace export A --output a.csv", 0),
-    "replay": ("replay A --config twin.yaml --report r.html --output simulated", 0),
-    "run": ("run --config twin.yaml --lengths-from A --rate 5 --num-requests 3", 0),
-    "calibrate": ("calibrate A --simulated B --report report --thresholds gate.yaml", 1),
+    "replay": ("replay A --config TWIN --report r.html --output simulated", 0),
+    "replay a cluster": ("replay A --config fleet.yaml --allow-code --report rc.html --trace-events e.json", 0),
+    "replay variants": ("replay A --config twin.yaml --set engine.max_num_seqs=4,8 --report rv.html", 0),
+    "run": ("run --config TWIN --lengths-from A --rate 5 --num-requests 3 --report l.html", 0),
+    "run a cluster": (f"run --config fleet.yaml --allow-code {LOAD} --report rr.html", 0),
+    "calibrate": ("calibrate A --simulated B --report report --thresholds gate.yaml --junit gate.xml", 1),
     "compare": ("compare A B", 0),
     "report": ("report A B --output page.html", 0),
-    "capacity": ("capacity --config twin.yaml --like A --seeds 1 --num-requests 100 --slo ttft_p99=9s --no-binding", 0),
-    "tune": ("tune --config twin.yaml --like A --seeds 1 --num-requests 1000 --slo ttft_p99=9s --max-num-seqs 4,8 "
-             "--max-num-batched-tokens 512 --chunked-prefill true", 0),
+    "report of one": ("report A --output one.html", 0),
+    "capacity": (f"capacity {SEARCHED} --like A --no-binding --report c.html", 0),
+    "tune": (f"tune {SEARCHED.replace('100', '1000')} --like A --max-num-seqs 4,8 --max-num-batched-tokens 512 "
+             "--chunked-prefill true", 0),
     "config from-serve": ("config from-serve --from-trace A", 0),
+    "config show": ("config show fleet.yaml --allow-code", 0),
     "trace synth": ("trace synth --lengths-from A --rate 5 --num-requests 3 --output drawn", 0),
-    "sweep": ("sweep grid.yaml --jobs 1 --output table.parquet", 0),
-    "fleet size": ("fleet size --workload A --rate 1 --slo ttft_p99=2s --profile A100 --no-verify", 0),
+    "sweep": ("sweep grid.yaml --jobs 1 --output table.parquet --report s.html", 0),
+    "fleet size": ("fleet size --workload A --rate 1 --slo ttft_p99=2s --profile TWIN --no-verify --report f.html", 0),
+    "fleet reserve": (f"fleet reserve {FLEET} --profile TWIN --diurnal 5:1 --burst-price 2x --report d.html", 0),
+    "fleet pools": (f"fleet pools pools.yaml {FLEET} --rate 5 --no-verify --report p.html", 0),
+    "fleet profile": ("fleet profile --from TWIN", 0),
+    "fleet split": (f"fleet split {FLEET} --rate 5 --profile TWIN", 0),
+    "fleet routers": (f"fleet routers {FLEET} --rate 5 --profile TWIN --split 1024 --no-verify", 0),
+    "fleet flex": (f"fleet flex {FLEET} --rate 5 --profile TWIN", 0),
+    "fleet disagg": (f"fleet disagg {FLEET} --rate 5 --profile TWIN --no-verify", 0),
+    "fleet whatif": (f"fleet whatif {FLEET} --rates 5,10 --profiles A100,TWIN", 0),
+    "predictor train": ("predictor train --profile a100 --model-config CONFIG --gpu A100 --tp 2 --estimator grid "
+                        "--no-cache --output table.json", 0),
+    "model info": ("model info --model-config CONFIG --gpu H100", 0),
 }  # fmt: skip
 OTHERS = {
     *("observe", "validate", "selfcheck", "demo", "serve"),  # talk to servers: test_secrets.py, test_serve.py
-    *("config show", "predictor train", "model info", "model compare"),  # read no trace
-    *("fleet profile", "fleet split", "fleet routers", "fleet disagg", "fleet whatif", "fleet flex"),
-    *("fleet reserve", "fleet pools"),  # read of a trace what `fleet size` does: its lengths
+    "model compare",  # reads names of a table
 }
+SEVERAL = {"replay a cluster", "replay variants", "run a cluster", "report of one"}
+"""Calls of a command that has another call."""
 
 
-def test_every_command_is_called_or_said_to_read_no_trace() -> None:
+def test_every_command_is_called_or_said_to_show_no_name() -> None:
     root = typer.main.get_command(vtwin.build_app(vtwin.COMMANDS))
     names = {path.removeprefix("vtwin ") for path, _ in commands_of(root, "vtwin")}
-    assert names == set(CALLS) | OTHERS
+    assert names == (set(CALLS) - SEVERAL) | OTHERS
+
+
+def named(text: str) -> str:
+    """Return YAML with a name of its own for each of N0 to N4."""
+    return re.sub(r"\bN(\d)\b", lambda found: json.dumps(f"{found[1]}{NAME}"), text)
 
 
 @pytest.fixture(scope="module")
@@ -69,50 +125,183 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with two measured traces of nasty names, and what the calls read besides."""
     folder = tmp_path_factory.mktemp("nasty")
     drawn = trace_from_options(WorkloadOptions(rate=5, num_requests=40, prompt_tokens=20, output_tokens=5))
-    number = np.arange(len(drawn))
-    send = drawn.column("arrival_time_us").to_numpy(dtype=np.int64)
     for name, slower in (("A", 1), ("B", 2)):
-        first = send + slower * (9_000 + number % 7 * 100)
-        trace = drawn.with_columns(
-            request_id=[f"{NASTY}{i}" for i in number],
-            model=[NASTY] * len(drawn),
-            tenant=[NASTY] * len(drawn),
-            status=["ok"] * (len(drawn) - 1) + ["error"],
-            error=[None] * (len(drawn) - 1) + [NASTY],
-            send_time_us=send,
-            first_token_time_us=first,
-            last_token_time_us=first + slower * 40_000,
-            finish_reason=["length"] * len(drawn),
+        write_trace(
+            nasty(drawn, slower=slower), folder / f"{name}{NASTY.replace('/', '').replace(chr(0), '')}"
         )
-        info = ServerInfo(model=NASTY, version=NASTY, gpu=NASTY, system_fingerprint=NASTY)
-        header = replace(trace.header, mode="real", tool=NASTY, server=info)
-        write_trace(replace(trace, header=header), folder / f"{name}{NASTY.replace('/', '')}")
     (folder / "twin.yaml").write_text(TWIN)
-    (folder / "gate.yaml").write_text("metrics: {e2e_us: {mape: {fail: 0.5}}}\n")
-    (folder / "grid.yaml").write_text(
-        "config: twin.yaml\nworkloads: {one: {rate: 4, prompt_tokens: 5, output_tokens: 2, num_requests: 5}}\n"
-    )
+    (folder / f"{FILE}.yaml").write_text(TWIN + "hardware: H100\n")
+    policy = json.dumps(f"{FILE}.py:pick")
+    (folder / "fleet.yaml").write_text(TWIN + named(CLUSTER).replace("CODE", policy))
+    (folder / f"{FILE}.py").write_text(POLICY)
+    (folder / "gate.yaml").write_text(GATE)
+    (folder / "grid.yaml").write_text(named(GRID))
+    (folder / "pools.yaml").write_text(named(POOLS))
+    (folder / "cdf.json").write_text("[[512, 0.4], [2048, 1.0]]")
+    profiles.vidur_folder(folder)
+    profiles.config(folder).rename(folder / f"{FILE}.json")
     return folder
 
 
-@pytest.mark.parametrize("command", CALLS)
-def test_no_text_of_a_trace_is_more_than_text(
-    command: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def nasty(drawn: Trace, *, slower: int) -> Trace:
+    """Return a measured trace with nasty text in every field that takes any."""
+    number = np.arange(len(drawn))
+    send = drawn.column("arrival_time_us").to_numpy(dtype=np.int64)
+    first = send + slower * (9_000 + number % 7 * 100)
+    free = {each.name for each in REQUEST_FIELDS if each.dtype == "string" and not each.choices}
+    texts = {name: [NASTY] * len(drawn) for name in free - {"prefix_hashes", "request_id", "session_id"}}
+    trace = drawn.with_columns(
+        **texts
+        | {
+            "request_id": [f"{NASTY}{i}" for i in number],
+            "session_id": [f"{NASTY}{i}" for i in number],
+            "tenant_id": [f"{i % 2}{NASTY}" for i in number],
+            "slo_class": [f"{i % 2}{NASTY}" for i in number],
+            "status": ["ok"] * (len(drawn) - 1) + ["error"],
+            "send_time_us": send,
+            "first_token_time_us": first,
+            "last_token_time_us": first + slower * 40_000,
+        }
+    )
+    told = {each.name for each in fields(ServerInfo) if each.type == "str | None"} - CHOSEN
+    server = replace(ServerInfo(), **dict.fromkeys(told, NASTY))
+    header = replace(trace.header, mode="real", tool=NASTY, command=NASTY, server=server)
+    return replace(trace, header=header)
+
+
+class Names(HTMLParser):
+    """Every element and attribute of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+        self.policies: list[str] = []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found |= {tag, *(f"@{name}" for name, _ in attrs)}
+        if dict(attrs).get("http-equiv") == "Content-Security-Policy":
+            self.policies.append(dict(attrs)["content"] or "")
+
+    handle_startendtag = handle_starttag
+
+
+USED = """
+html head meta title style body header main section footer div span p h1 h2 ul li dl dt dd table caption thead tbody tr
+th td small b i code pre details summary figure figcaption svg g path rect text
+@lang @charset @name @content @http-equiv @class @id @style @scope @role @aria-label @aria-hidden @viewbox @width
+@height @x @y @d @text-anchor @fill-opacity
+"""
+"""What a page is made of: what is not here came from a name."""
+
+
+def check_page(page: str) -> None:
+    found = Names(page)
+    assert found.found - set(USED.split()) == set()
+    assert len(found.policies) == 1
+    assert "default-src 'none'" in found.policies[0]
+    assert "script" not in found.policies[0]
+    assert MARKER not in page
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_no_name_is_more_than_text(
+    call: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
-    call, code = CALLS[command]
-    named = {name: str(folder / f"{name}{NASTY.replace('/', '')}") for name in "AB"}
-    arguments = [named.get(word, word) for word in shlex.split(call)]
+    line, code = CALLS[call]
+    before = set(folder.rglob("*"))
+    short = {
+        **{name: str(next(folder.glob(f"{name}a*.csv")).with_suffix("")) for name in "AB"},
+        "TWIN": f"{FILE}.yaml",
+        "CONFIG": f"{FILE}.json",
+    }
+    arguments = [short.get(word, word.replace("TWIN", short["TWIN"])) for word in shlex.split(line)]
     monkeypatch.setattr("sys.argv", ["vtwin", *arguments])
     assert vtwin.main(arguments) == code, capsys.readouterr().err
     said = capsys.readouterr()
     text = said.out + said.err
-    assert not set("\r\x1b\u2028") & set(text)
-    assert [line for line in text.splitlines() if line.startswith("::error::b")] == []
-    for path in folder.rglob("*"):
-        if path.is_file() and path.suffix != ".parquet":
-            assert MARKER not in path.read_text(errors="replace")
+    lines = text.split("\n")
+    assert [each for each in "".join(lines) if not each.isprintable() and each not in "\t\xa0"] == []
+    assert [each for each in lines if each.startswith("::error::b")] == []
     assert MARKER not in text
+    written = [path for path in set(folder.rglob("*")) - before if path.is_file()]
+    pages = [path for path in written if path.suffix == ".html"]
+    assert bool(pages) == ("--report" in line or call.startswith("report"))
+    for path in pages:
+        check_page(path.read_text(encoding="utf-8"))
+    for path in written:
+        if path.suffix != ".parquet":
+            assert MARKER not in path.read_text(errors="replace")
+
+
+UNPRINTABLE = {
+    "\\n::error::PWNED": "a line end",
+    "\\e]52;c;aGk=\\a": "an escape sequence",
+    "\\u202e": "a change of direction",
+}
+SWEPT = "sweep x.yaml --output t.parquet"
+READERS = {
+    # what reads names from YAML: a call of it, and where in the text a name stands
+    "a pool": ("run --config x.yaml --rate 5 --num-requests 3", TWIN + "cluster: {pools: [{name: N0}]}", "name"),
+    "a service class": ("config show x.yaml", TWIN + "cluster: {slo_priorities: {N0: 5}}", "slo_priorities"),
+    "a node pool": ("config show x.yaml", TWIN + "cluster: {node_pools: [{name: N0}]}", r"node_pools\[0\]"),
+    "a version": ("config show x.yaml", TWIN + "vllm_version: N0", "vllm_version"),
+    "a workload of a grid": (SWEPT, "{config: twin.yaml, workloads: {N0: {rate: 4}}}", "workloads"),
+    "a configuration of a grid": (SWEPT, "configs: {N0: twin.yaml}", "configs"),
+    "a fleet's pool": (f"fleet pools x.yaml {FLEET} --rate 5", "pools: [{name: N0, profile: A100}]", "name"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("what", UNPRINTABLE.values())
+def test_a_name_in_yaml_that_does_not_fit_on_a_line_is_refused(
+    reader: str, what: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    call, text, key = READERS[reader]
+    ugly = next(name for name, told in UNPRINTABLE.items() if told == what)
+    (folder / "x.yaml").write_text(text.replace("N0", f'"evil{ugly}"'))
+    assert vtwin.main(shlex.split(call)) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    (line,) = said.err.splitlines()
+    assert line.isprintable()
+    assert re.search(rf"{key}: got .*evil.*expected .*printable characters \(x\.yaml:\d+\)", line)
+
+
+NOT_YET = {"replay/plan/capacity_command.py", *map(str, Path("replay/plan/fleet").rglob("*.py"))}
+"""They print, each line through ``terminal``."""
+PRINTERS = {
+    "traces/strict/tell.py": "the one way",
+    "calibrate/report/terminal.py": "tables of rich, each cell through terminal",
+    "observe/selfcheck/reference_server.py": "a port, to the process that started it",
+    "traces/tables/reference.py": "a page of the documentation",
+    "traces/workload/reference.py": "a page of the documentation",
+    "replay/twin/config_keys.py": "a page of the documentation",
+}
+CALLED = {"print", "typer.echo", "typer.secho", "click.echo", "click.secho"}
+
+
+def test_nothing_prints_past_the_one_way_to_the_terminal() -> None:
+    found = {}
+    for room in ("traces", "observe", "replay", "calibrate"):
+        found |= {str(path): prints(path) for path in Path(room).rglob("*.py")}
+    found["vtwin.py"] = prints(Path("vtwin.py"))
+    printers = {path for path, calls in found.items() if calls}
+    assert printers - NOT_YET == set(PRINTERS)
+
+
+def prints(path: Path) -> list[str]:
+    """Return the calls of a module that write to the terminal."""
+    calls = [each for each in ast.walk(ast.parse(path.read_text())) if isinstance(each, ast.Call)]
+    names = [ast.unparse(each.func) for each in calls]
+    return [
+        name
+        for name in names
+        if name in CALLED or re.fullmatch(r"sys\.std(out|err)\.write|.*console.*\.print", name)
+    ]

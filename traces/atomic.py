@@ -15,6 +15,11 @@ from pathlib import Path
 from traces.errors import ConfigError, VtwinError
 
 _PROBE_BYTES = 4096
+PAGE = "<!doctype html>"
+"""What every page begins with."""
+_GENERATOR = b'<meta name="generator" content="vtwin'
+_HEAD_BYTES = 4096
+"""In so many bytes a page of vtwin's says that it is one."""
 Stage = Callable[[Path], Path]
 """Returns the temporary path to write in place of a final one."""
 
@@ -61,8 +66,15 @@ def atomic_file(
         yield stage(path)
 
 
-def write_text(path: Path, text: str, *, option: str = "", error: type[VtwinError] = ConfigError) -> None:
-    """Write a file of UTF-8 text; see ``atomic_files`` for the errors."""
+def write_text(
+    path: Path, text: str, *, option: str = "", error: type[VtwinError] = ConfigError, overwrite: bool = False
+) -> None:
+    """Write a file of UTF-8 text; see ``atomic_files`` for the errors.
+
+    A page replaces a page, and another file only with ``overwrite``.
+    """
+    if text.startswith(PAGE) and not overwrite:
+        refuse_foreign(path, option=option, error=error)
     with atomic_file(path, option=option, error=error) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
@@ -72,9 +84,15 @@ def write_folder(
 ) -> None:
     """Write text files into a folder by their names; a new folder, with its parents, appears with all of them.
 
-    In a folder that exists the files are replaced once all are written; others in it stay.
+    In a folder that exists the files are replaced once all are written; others in it stay. A page replaces a page, and
+    no file replaces what a link leads to.
     """
     if folder.exists():
+        for name, text in files.items():
+            if text.startswith(PAGE):
+                refuse_foreign(folder / name, option=option, error=error)
+            elif (folder / name).is_symlink():
+                raise error(f"{option}: got the link {folder / name}, expected a file or none")
         with atomic_files(folder, option=option, error=error) as stage:
             for name, text in files.items():
                 stage(folder / name).write_text(text, encoding="utf-8")
@@ -92,6 +110,19 @@ def write_folder(
             shutil.rmtree(temporary, ignore_errors=True)
 
 
+def refuse_foreign(path: Path, *, option: str = "", error: type[VtwinError] = ConfigError) -> None:
+    """Raise ``error`` where a page would replace what is no page of vtwin's, through a link too; that may be dear."""
+    with _as_error(path, option=option, error=error):
+        if not path.exists():
+            return
+        if not path.is_file():
+            raise error(f"{option}: got {path}, expected a file")
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+    if head and _GENERATOR not in head:
+        raise error(f"{option}: {path} is there and no page of vtwin's, expected another place")
+
+
 def make_folder(folder: Path, *, option: str = "", error: type[VtwinError] = ConfigError) -> None:
     """Make a folder and those above it, where they lack; see ``atomic_files`` for the errors."""
     with _as_error(folder, option=option, error=error):
@@ -101,10 +132,12 @@ def make_folder(folder: Path, *, option: str = "", error: type[VtwinError] = Con
 def check_place(path: Path | None, *, option: str = "", error: type[VtwinError] = ConfigError) -> None:
     """Try whether a file or a folder could be written there, before hours of work; nothing stays, None is nowhere.
 
-    See ``atomic_files`` for the errors.
+    See ``atomic_files`` for the errors. Where a page would stand, another file is refused as by ``write_text``.
     """
     if path is None:
         return
+    if path.suffix == ".html":
+        refuse_foreign(path, option=option, error=error)
     above = next(each for each in path.absolute().parents if each.exists())
     with _as_error(path, option=option, error=error):
         probe = _temporary(above / path.name)

@@ -13,8 +13,8 @@ import typer
 
 from traces.conversion import SourceFormat
 from traces.exporters.target import TargetFormat
-from traces.strict.escape import terminal
 from traces.strict.secrets import redact_command
+from traces.strict.tell import say, say_text, tell
 from traces.units import counted, four_digits, parse_seconds, terminal_width
 from traces.workload.options import WorkloadOptions, with_workload_options
 
@@ -65,9 +65,9 @@ def check(
         _print_json({"schema_version": SCHEMA_VERSION, "num_problems": len(rows), "problems": rows})
     else:
         for problem in problems:
-            typer.echo(terminal(str(problem)))
+            say(str(problem))
     verdict = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}" if problems else "no problems"
-    typer.echo(terminal(f"{trace}: {verdict}"), err=True)
+    tell(f"{trace}: {verdict}")
     if problems:
         raise typer.Exit(EXIT_PROBLEMS)
 
@@ -88,7 +88,7 @@ def info(
     if as_json:
         _print_json({"schema_version": SCHEMA_VERSION, **asdict(summary)})
     else:
-        typer.echo("\n".join(map(terminal, describe(summary, width=terminal_width()))))
+        say(*describe(summary, width=terminal_width()))
 
 
 @trace_app.command(epilog="Example: vtwin trace convert azure_conv.csv --from azure --output azure")
@@ -179,12 +179,10 @@ def convert(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from traces.exporters import export
 
     path = export(trace, to, output)
-    typer.echo(terminal(f"{counted(len(trace), 'request')} -> {path}"), err=True)
+    tell(f"{counted(len(trace), 'request')} -> {path}")
     if to == "spec":
         comments = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("# ")]
-        typer.echo(
-            "\n".join(map(terminal, (f"note: {line.removeprefix('# ')}" for line in comments))), err=True
-        )
+        tell(*(f"note: {line.removeprefix('# ')}" for line in comments))
 
 
 def _cut(
@@ -220,7 +218,7 @@ def synth(
 
     drawn = trace_from_options(workload)
     for note in clipping_notes(workload):
-        typer.echo(terminal(f"warning: {note}"), err=True)
+        tell(f"warning: {note}")
     _write(drawn, output, dialect=dialect, overwrite=overwrite)
 
 
@@ -249,7 +247,7 @@ def export_table(
         raise ConfigError(f"--output: {output} is there already, expected another place, or --overwrite")
     recorded = read_recorded(trace)
     write_table(recorded, output, metrics=metrics)
-    typer.echo(terminal(f"{counted(len(recorded), 'request')} -> {output}"), err=True)
+    tell(f"{counted(len(recorded), 'request')} -> {output}")
 
 
 def describe(summary: Summary, *, width: int | None = None) -> list[str]:
@@ -334,18 +332,16 @@ def _write(trace: Trace, output: Path, *, dialect: Literal["vtwin", "blis"], ove
     from traces.files.write import write_trace
 
     if (note := note_replaced(output, overwrite=overwrite)) is not None:
-        typer.echo(terminal(f"note: {note}"), err=True)
+        tell(f"note: {note}")
     command = redact_command(["vtwin", *sys.argv[1:]], os.environ)
     paths = write_trace(trace.with_header(command=command), output, dialect=dialect)
-    typer.echo(
-        terminal(f"{counted(len(trace), 'request')} -> {', '.join(str(path) for path in paths)}"), err=True
-    )
+    tell(f"{counted(len(trace), 'request')} -> {', '.join(str(path) for path in paths)}")
 
 
 def _print_json(document: object) -> None:
     import json
 
-    typer.echo(json.dumps(document, allow_nan=False))
+    say_text(json.dumps(document, allow_nan=False))
 
 
 @contextmanager
@@ -357,12 +353,15 @@ def _working(what: str, path: Path) -> Iterator[None]:
         yield
         return
     from rich.console import Console
+    from rich.text import Text
+
+    from traces.strict.escape import terminal
 
     console = Console(stderr=True)
     message = f"{what} {path}" + (f" ({size / 1e6:,.0f} MB)" if size else "")
     if not console.is_terminal:
-        typer.echo(message, err=True)
+        tell(message)
         yield
         return
-    with console.status(message):
+    with console.status(Text(terminal(message))):
         yield

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from traces.strict.tell import say, tell
+
 if TYPE_CHECKING:
     from calibrate.compare.bootstrap import Estimate
     from calibrate.findings import Calibration
@@ -22,12 +24,11 @@ def gate_of(
     from calibrate.ci.baseline import read_baseline
     from calibrate.gate.gate_file import loose_limits, read_gate
     from traces.errors import ConfigError
-    from traces.strict.escape import terminal
 
     if thresholds is not None:
         gate = read_gate(thresholds)
         if (warning := loose_limits(gate)) is not None:
-            typer.echo(terminal(f"warning: {thresholds}: {warning}"), err=True)
+            tell(f"warning: {thresholds}: {warning}")
         return gate, None if baseline is None else read_baseline(baseline)
     if junit is not None or baseline is not None:
         given = "--baseline" if junit is None else "--junit"
@@ -86,7 +87,6 @@ def announce(verdict: Verdict, calibration: Calibration, *, junit: Path | None, 
     from calibrate.ci import outputs
     from calibrate.gate.verdict import EXIT_CODES
     from traces.atomic import write_text
-    from traces.strict.escape import terminal
 
     if junit is not None:
         write_text(junit, outputs.junit_of(verdict), option="--junit")
@@ -94,13 +94,13 @@ def announce(verdict: Verdict, calibration: Calibration, *, junit: Path | None, 
         outputs.append_summary(Path(summary), outputs.summary_of(verdict, calibration.holdout))
     if os.environ.get("GITHUB_ACTIONS"):
         for line in outputs.annotations_of(verdict):
-            typer.echo(line, err=True)  # stdout may be a JSON document; the runner reads both
+            tell(line)  # stdout may be a JSON document; the runner reads both
     for line in verdict.obstacles:
-        typer.echo(terminal(f"not comparable: {line}"), err=not is_stdout_free)
+        say(f"not comparable: {line}", err=not is_stdout_free)
     for check in verdict.checks:
         if check.reason:
-            typer.echo(terminal(f"{check.word}: {check.name}: {check.reason}"), err=not is_stdout_free)
-    typer.echo(terminal(f"verdict: {verdict.line}"), err=not is_stdout_free)
+            say(f"{check.word}: {check.name}: {check.reason}", err=not is_stdout_free)
+    say(f"verdict: {verdict.line}", err=not is_stdout_free)
     raise typer.Exit(EXIT_CODES[verdict.outcome])
 
 

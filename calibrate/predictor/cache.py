@@ -103,6 +103,9 @@ def _read(file: Path) -> Learned | None:
 def _write(file: Path, learned: Learned) -> None:
     """Write a regression into the cache, where that can be written; a reader never sees half of it."""
     with suppress(OSError, ConfigError):
-        file.parent.mkdir(parents=True, exist_ok=True)
+        file.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file.parent.mkdir(mode=0o700, exist_ok=True)
+        if file.parent == default_cache():
+            file.parent.chmod(0o700)  # one that was made before, with the usual mode
         with atomic_file(file, is_durable=False) as temporary, temporary.open("wb") as out:
             np.savez(out, report=np.array(json.dumps(asdict(learned.report))), time_us=learned.time_us)

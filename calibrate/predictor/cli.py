@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from traces.strict.escape import terminal
+from traces.strict.tell import say, say_text, tell
 
 if TYPE_CHECKING:
     from calibrate.predictor.tables import ComponentTable, StepTables
@@ -130,7 +130,7 @@ def train(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     )
     write_step_tables(output, file)
     if as_json:
-        typer.echo(json.dumps(_document(file, output=output, seconds=time.monotonic() - started)))
+        say_text(json.dumps(_document(file, output=output, seconds=time.monotonic() - started)))
     else:
         _print(file, made, output)
 
@@ -144,7 +144,7 @@ class _Narrator:
     def __call__(self, name: str, number: int, total: int) -> None:
         """Say which operator comes now."""
         if time.monotonic() - self.started > PATIENCE_S:
-            typer.echo(terminal(f"{number + 1}/{total} {name}"), err=True)
+            tell(f"{number + 1}/{total} {name}")
 
 
 def _document(file: StepTableFile, *, output: Path, seconds: float) -> dict[str, object]:
@@ -166,17 +166,17 @@ def _document(file: StepTableFile, *, output: Path, seconds: float) -> dict[str,
 
 def _print(file: StepTableFile, made: StepTables, output: Path) -> None:
     """Print a line per component, the warnings, and how to use the table."""
-    typer.echo(terminal(f"{file.about['model']} on {made_on(file)}"))
-    typer.echo(f"{'component':<24}{'runs':>6}  {'regression':<14}{'points':>7}  {'error on unseen points'}")
+    say(f"{file.about['model']} on {made_on(file)}")
+    say(f"{'component':<24}{'runs':>6}  {'regression':<14}{'points':>7}  {'error on unseen points'}")
     for each in made.components:
-        typer.echo(_line(each))
+        say(_line(each))
     for note in sorted({note for each in made.components if each.report for note in each.report.notes}):
-        typer.echo(terminal(f"note: {note}"))
+        say(f"note: {note}")
     for warning in file.about["warnings"]:  # type: ignore[attr-defined]  # a list, made by build.train
-        typer.echo(terminal(f"note: {warning}"))
+        say(f"note: {warning}")
     edges = ", ".join(f"{name} {value:,.0f}" for name, value in file.domain.items())
-    typer.echo(f"measured up to: {edges}; beyond, times grow with the work")
-    typer.echo(
+    say(f"measured up to: {edges}; beyond, times grow with the work")
+    say(
         f"{output}: {output.stat().st_size / 1e6:.1f} MB; in TWIN.yaml: latency: {{model: profiled, table: {output}}}"
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
 from typing import Any
 
 from calibrate import number_format
@@ -12,13 +11,13 @@ from calibrate.findings import Calibration
 from calibrate.gate.checks import check_table
 from calibrate.gate.verdict import Verdict
 from calibrate.report import html_errors, html_fit, html_runs
-from calibrate.report.html_errors import OBSERVED, PER_REQUEST, SIMULATED
+from calibrate.report.html_errors import BOTH_SIDES, PER_REQUEST
 from calibrate.report.markdown import circumstances
 from calibrate.report.suggested_runs import suggested_runs
 from calibrate.report.tables import is_of_gaps_only
 from calibrate.report.warnings import warnings_of
 from calibrate.verdict_text import verdict_text
-from replay.pages import Headline, Page, Prose, Section, Table, render
+from replay.pages import Headline, Markup, Page, Prose, Section, Table, bold, inline, listed, render
 
 SHOWN = ("ttft_us", "itl_us", "tpot_us", "e2e_us")
 
@@ -68,30 +67,31 @@ def page_of(
 def _verdict(verdict: Verdict) -> Section:
     """Return the gate's verdict: what stands in its way, and every check."""
     head, rows = check_table(verdict.checks)
-    parts: list[Prose | Table] = [Prose(markup=escape(line)) for line in verdict.obstacles]
+    parts: list[Prose | Table] = [Prose(markup=line) for line in verdict.obstacles]
     parts.append(Table(head=head, rows=rows, align="l" + "r" * (len(head) - 3) + "nl"))
     return Section(title=f"Verdict: {verdict.line}", anchor="verdict", parts=parts)
 
 
-def _lead(calibration: Calibration) -> str:
+def _lead(calibration: Calibration) -> Markup:
     """Return the sentences that say what was compared with what."""
     n = f"{len(calibration.pairs):,}"
     level = f"{calibration.bootstrap.level:.0%}".replace("%", " %")
     held_out = [each.source.name for each in calibration.held_out_traces]
-    names = ", ".join(f"<b>{escape(name)}</b>" for name in held_out)
+    names = listed(map(bold, held_out))
     fit = calibration.fit
     if fit is None:
-        what = f"{n} requests of {names}, {OBSERVED} and {SIMULATED}; {escape(calibration.unseen)}."
+        what = inline(f"{n} requests of ", names, ", ", BOTH_SIDES, f"; {calibration.unseen}.")
     else:
-        used = ", ".join(
-            f"<b>{escape(each.source.name)}</b>" for each in calibration.traces if each.role != "held out"
+        used = listed(bold(each.source.name) for each in calibration.traces if each.role != "held out")
+        what = inline(
+            f"A twin fitted to {fit.num_requests:,} requests of ",
+            used,
+            f", with its errors on {n} requests of ",
+            names,
+            f": {calibration.unseen}.",
         )
-        what = (
-            f"A twin fitted to {fit.num_requests:,} requests of {used}, with its errors on {n} requests of {names}: "
-            f"{escape(calibration.unseen)}."
-        )
-    told = "".join(f" {escape(line)}." for line in circumstances(calibration))
-    return f"{what} Errors are simulated minus observed, intervals hold at {level}.{told}"
+    told = "".join(f" {line}." for line in circumstances(calibration))
+    return inline(what, f" Errors are simulated minus observed, intervals hold at {level}.{told}")
 
 
 def _headlines(calibration: Calibration, shown: list[str]) -> list[Headline]:

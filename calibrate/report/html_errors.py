@@ -9,9 +9,10 @@ from calibrate.compare.bootstrap import Estimate
 from calibrate.compare.errors import STATISTICS, MetricErrors
 from calibrate.findings import Calibration
 from calibrate.report import pictures, tables
-from replay.pages import Cell, Figures, Section, Table, whisker
+from replay.pages import Cell, Figures, Section, Table, bold, inline, whisker
 
-OBSERVED, SIMULATED = '<b class="observed">observed</b>', '<b class="simulated">simulated</b>'
+OBSERVED, SIMULATED = bold("observed", "observed"), bold("simulated", "simulated")
+BOTH_SIDES = inline(OBSERVED, " and ", SIMULATED)
 PER_REQUEST = ("ttft_us", "tpot_us", "e2e_us")
 
 
@@ -24,7 +25,7 @@ def distributions(calibration: Calibration, shown: list[str]) -> Section:
     return Section(
         title="Distributions",
         anchor="distributions",
-        lead=f"Share of requests up to each time, {OBSERVED} and {SIMULATED}.{band} {of_gaps if basis else ''}",
+        lead=inline("Share of requests up to each time, ", BOTH_SIDES, f".{band} {of_gaps if basis else ''}"),
         parts=[
             Figures(
                 figures=pictures.distributions(

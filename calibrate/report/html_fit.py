@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
-
 from calibrate import number_format
 from calibrate.findings import Calibration
 from calibrate.fit.beyond import BeyondLoad
@@ -11,7 +9,18 @@ from calibrate.fit.objective.coefficients import UNITS
 from calibrate.fit.result import Fit
 from calibrate.report import pictures_runs, tables
 from calibrate.report.suggested_runs import SuggestedRun
-from replay.pages import Cell, Code, Figures, Prose, Section, Table, whisker
+from replay.pages import (
+    Cell,
+    Code,
+    Figures,
+    Prose,
+    Section,
+    Table,
+    bold,
+    inline,
+    listed,
+    whisker,
+)
 
 LEADS = {
     "blackbox": "A step lasts beta0 + beta1 · prefill tokens + beta2 · decode tokens; a request joins the queue "
@@ -32,7 +41,9 @@ def coefficients(fit: Fit, suggested: tuple[SuggestedRun, ...], beyond: BeyondLo
     for each in fit.coefficients:
         top = max(each.value, each.high or 0.0)
         drawn = (
-            whisker(each.value, each.low, each.high, ends=(0.0, top or 1.0), mark=0.0) if each.fitted else ""
+            whisker(each.value, each.low, each.high, ends=(0.0, top or 1.0), mark=0.0)
+            if each.fitted
+            else None
         )
         rows.append(
             [
@@ -61,7 +72,7 @@ def coefficients(fit: Fit, suggested: tuple[SuggestedRun, ...], beyond: BeyondLo
     )
     told = (
         f"Async scheduling is {way}{inferred}. Fitted in {fit.seconds:.1f} s to {fit.num_requests:,} requests; "
-        f"typical spread left in one request: {noise}.{convergence} Intervals: {escape(fit.method)}."
+        f"typical spread left in one request: {noise}.{convergence} Intervals: {fit.method}."
     )
     return Section(
         title="Coefficients",
@@ -74,7 +85,7 @@ def coefficients(fit: Fit, suggested: tuple[SuggestedRun, ...], beyond: BeyondLo
             *(part for run in suggested for part in _suggested(run)),
             _correlations(fit),
             Prose(markup=told),
-            *([] if beyond is None else [Prose(markup=f"Note: {escape(beyond.text())}.")]),
+            *([] if beyond is None else [Prose(markup=f"Note: {beyond.text()}.")]),
         ],
     )
 
@@ -117,8 +128,8 @@ def _correlations(fit: Fit) -> Table:
 
 def _suggested(run: SuggestedRun) -> tuple[Prose, Code]:
     """Return the run that would show some coefficients, its command ready to copy."""
-    names = ", ".join(f"<b>{escape(name)}</b>" for name in run.coefficients)
-    return Prose(markup=f"To determine {names}: {escape(run.shows)}."), Code(text=run.command)
+    names = listed(map(bold, run.coefficients))
+    return Prose(markup=inline("To determine ", names, f": {run.shows}.")), Code(text=run.command)
 
 
 def steps(calibration: Calibration) -> Section:

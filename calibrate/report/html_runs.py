@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from html import escape
 from typing import Any
 
 from calibrate import number_format
@@ -12,8 +11,21 @@ from calibrate.compare.phases import BASES
 from calibrate.compare.served import RateCurve
 from calibrate.findings import Calibration
 from calibrate.report import pictures_runs, tables
-from calibrate.report.html_errors import OBSERVED, SIMULATED
-from replay.pages import Cell, Figures, Part, Prose, Section, Source, Table, Terms, legend
+from calibrate.report.html_errors import BOTH_SIDES, OBSERVED, SIMULATED
+from replay.pages import (
+    Cell,
+    Figures,
+    Markup,
+    Part,
+    Prose,
+    Section,
+    Source,
+    Table,
+    Terms,
+    inline,
+    legend,
+    listed,
+)
 
 MOST_LOADS = 4
 MOST_SERVED = 8
@@ -33,28 +45,28 @@ def server(calibration: Calibration) -> Section:
     return Section(
         title="The server",
         anchor="server",
-        lead=f"Each run in absolute numbers, {OBSERVED} and {SIMULATED}: medians and 99th percentiles.{more}",
+        lead=inline("Each run in absolute numbers, ", BOTH_SIDES, f": medians and 99th percentiles.{more}"),
         parts=parts,
     )
 
 
-def _on_the_curve(curve: RateCurve) -> str:
-    """Return how to read the curve, as markup."""
+def _on_the_curve(curve: RateCurve) -> Markup:
+    """Return how to read the curve."""
     capacity = number_format.rate(curve.capacity_per_s)
-    said = [
-        f"Line: the {SIMULATED} median of the requests of {escape(curve.trace)} at other rates; thin: the 99th "
-        f"percentile. Dots: {OBSERVED}, the paler ones the 99th percentile. Blue upright: the most that the twin "
-        f"serves, {capacity} requests/s.",
+    said: list[str] = [
+        inline("Line: the ", SIMULATED, f" median of the requests of {curve.trace} at other rates;"),
+        inline("thin: the 99th percentile. Dots: ", OBSERVED, ", the paler ones the 99th percentile."),
+        f"Blue upright: the most that the twin serves, {capacity} requests/s.",
     ]
     if curve.fitted_to_per_s is not None:
         fitted = number_format.rate(curve.fitted_to_per_s)
         said.append(
             f"Dashed upright: the highest fitted load, {fitted} requests/s; beyond it the curve is a forecast."
         )
-    others = [f"{escape(name)}: {escape(why)}" for name, why in curve.elsewhere.items()]
+    others = [f"{name}: {why}" for name, why in curve.elsewhere.items()]
     if others:
         said.append(f"Not drawn: {'; '.join(others)}.")
-    return " ".join(said)
+    return listed(said, " ")
 
 
 def load(calibration: Calibration) -> Section:
@@ -64,7 +76,9 @@ def load(calibration: Calibration) -> Section:
     return Section(
         title="Load over time",
         anchor="load",
-        lead=f"Compared requests between arrival and last token, and how many finish, {OBSERVED} and {SIMULATED}.",
+        lead=inline(
+            "Compared requests between arrival and last token, and how many finish, ", BOTH_SIDES, "."
+        ),
         parts=[
             Figures(figures=figures, columns=1),
             Table(head=tables.SATURATION_HEAD, rows=tables.saturation_rows(calibration), align="lnrrrl"),
@@ -78,7 +92,8 @@ def origin(calibration: Calibration) -> Section:
     found = calibration.origin
     if found is not None:
         head, rows = tables.origin_table(calibration)
-        drawn = f"A mean request, {OBSERVED} above {SIMULATED}: {pictures_runs.mean_request(found)}"
+        picture = pictures_runs.mean_request(found)
+        drawn = inline("A mean request, ", OBSERVED, " above ", SIMULATED, ": ", picture)
         parts += [Prose(markup=legend(pictures_runs.PART_NAMES)), Prose(markup=drawn)]
         parts.append(Table(head=head, rows=rows, align="lrrrrr"))
     if calibration.worst:
@@ -135,7 +150,7 @@ def traces(calibration: Calibration) -> Section:
     parts: list[Table | Prose] = [
         Table(head=["trace", "role", "requests", "compared", "left out"], rows=rows, align="llrrl")
     ]
-    parts += [Prose(markup=f"{escape(note)}.") for note in dict.fromkeys(notes)]
+    parts += [Prose(markup=f"{note}.") for note in dict.fromkeys(notes)]
     return Section(title="Traces and exclusions", anchor="traces", parts=parts)
 
 

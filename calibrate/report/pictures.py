@@ -12,7 +12,21 @@ from calibrate.compare.errors import METRICS
 from calibrate.compare.gaps import one_basis
 from calibrate.compare.pair import Pairs
 from calibrate.compare.samples import Sample
-from replay.pages import Across, Band, Chart, Dots, Figure, Line, Mark, Rule, Scale, chart, linear, scale_of
+from replay.pages import (
+    Across,
+    Band,
+    Chart,
+    Dots,
+    Figure,
+    Line,
+    Mark,
+    Markup,
+    Rule,
+    Scale,
+    chart,
+    linear,
+    scale_of,
+)
 
 CDF_POINTS = 300
 MEDIAN_BINS = 14
@@ -61,7 +75,7 @@ def values_of(pairs: Pairs, metric: str) -> tuple[Floats, Floats]:
     return observed[known], simulated[known]
 
 
-def _distribution(metric: str, samples: tuple[Sample, Sample], noise: tuple[Sample, Sample] | None) -> str:
+def _distribution(metric: str, samples: tuple[Sample, Sample], noise: tuple[Sample, Sample] | None) -> Markup:
     at = np.unique(np.concatenate([np.linspace(0.001, 0.98, CDF_POINTS), np.linspace(0.98, 0.999, 40)]))
     curves = [side.statistics(at)[1:] for side in samples]
     divisor, unit = unit_of(np.concatenate(curves))

@@ -14,7 +14,20 @@ from calibrate.compare.phases import PHASE_NAMES, Origin
 from calibrate.compare.served import CURVE_OF, RateCurve
 from calibrate.compare.worst_requests import WorstRequest
 from calibrate.report.pictures import CDF_POINTS, SIDES, unit_of
-from replay.pages import Chart, Dots, Figure, Line, Mark, Rule, Scale, bars, chart, linear, scale_of
+from replay.pages import (
+    Chart,
+    Dots,
+    Figure,
+    Line,
+    Mark,
+    Markup,
+    Rule,
+    Scale,
+    bars,
+    chart,
+    linear,
+    scale_of,
+)
 
 RATE_BINS = 40
 PHASE_CLASSES = tuple(f"phase-{name.removesuffix('_phase_us')}" for name in PHASE_NAMES)
@@ -31,7 +44,7 @@ def rate_curves(curve: RateCurve) -> list[Figure]:
     return [Figure(svg=_rate_curve(curve, name)) for name in CURVE_OF]
 
 
-def _rate_curve(curve: RateCurve, name: str) -> str:
+def _rate_curve(curve: RateCurve, name: str) -> Markup:
     rates = np.array([each.rate_per_s for each in curve.points])
     median, p99 = (np.array([each.latencies_us[name][i] for each in curve.points]) for i in (0, 1))
     seen = [
@@ -143,7 +156,7 @@ def steps_picture(name: str, steps: StepErrors) -> list[Figure]:
     return [Figure(svg=chart(scatter)), Figure(svg=chart(residual))]
 
 
-def timeline(worst: WorstRequest) -> str:
+def timeline(worst: WorstRequest) -> Markup:
     """Return a request's two timelines, observed above simulated, on one scale."""
     sides = (worst.observed_phases, worst.simulated_phases)
     end = max(worst.observed_e2e_us, worst.simulated_e2e_us)
@@ -151,7 +164,7 @@ def timeline(worst: WorstRequest) -> str:
     return bars(rows, end=end, label="observed above simulated")
 
 
-def mean_request(origin: Origin) -> str:
+def mean_request(origin: Origin) -> Markup:
     """Return the mean request's two timelines, observed above simulated."""
     sides = [
         [(phase.observed or 0.0) for phase in origin.phases.values()],

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from traces.strict.escape import terminal
+from traces.strict.tell import say_text, tell
 from traces.units import terminal_width
 
 
@@ -39,8 +39,8 @@ def compare(
             )
     found = compare_runs((names[0], names[1]), traces, seed=seed)
     for note in found.notes:
-        typer.echo(terminal(f"note: {note}"), err=True)
+        tell(f"note: {note}")
     if as_json:
-        typer.echo(json.dumps(document(found, tool_version=tool_version()), indent=2, allow_nan=False))
+        say_text(json.dumps(document(found, tool_version=tool_version()), indent=2, allow_nan=False))
         return
-    typer.echo(table(found, width=terminal_width()))
+    say_text(table(found, width=terminal_width()))

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from traces.strict.tell import say_text, tell
+
 if TYPE_CHECKING:
     from observe.selfcheck.report import Report
 
@@ -29,9 +31,9 @@ def selfcheck(
     from observe.event_loop import run_on_fastest_loop
 
     report = run_on_fastest_loop(lambda: _measure(quick=quick, processes=processes))
-    typer.echo(report.table(), err=as_json)
+    say_text(report.table(), err=as_json)
     if as_json:
-        typer.echo(json.dumps(report.document(), indent=2))
+        say_text(json.dumps(report.document(), indent=2))
     if strict and not report.all_met:
         raise typer.Exit(EXIT_NEGATIVE)
 
@@ -45,5 +47,5 @@ async def _measure(*, quick: bool, processes: int) -> Report:
             server,
             quick=quick,
             processes=processes,
-            tell=lambda line: typer.echo(f"selfcheck: {line}", err=True),
+            tell=lambda line: tell(f"selfcheck: {line}"),
         )

@@ -17,6 +17,7 @@ from traces.strict.secrets import (
     environment_secrets,
     header_secrets,
     key_in_file,
+    redact_url,
     url_secrets,
 )
 
@@ -132,7 +133,7 @@ def _base_url(url: str) -> str:
 def _shown(url: str) -> str:
     """Return a URL as it may be shown, whatever is wrong with it."""
     scheme, there, rest = url.rpartition("://")
-    return repr(f"{scheme}{there}{STARS}@{rest.rpartition('@')[2]}" if "@" in rest else url)
+    return repr(redact_url(f"{scheme}{there}{STARS}@{rest.rpartition('@')[2]}" if "@" in rest else url))
 
 
 def _parse_header(text: str) -> tuple[str, str]:

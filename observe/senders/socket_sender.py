@@ -96,7 +96,10 @@ class SocketSender:
         since = self._clock()
         loop = asyncio.get_running_loop()
         if not self._addresses:
-            found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+            try:
+                found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+            except UnicodeError as fault:  # a part of the name with more than 63 letters, or none
+                raise socket.gaierror(socket.EAI_NONAME, str(fault)) from fault
             self._addresses = [(family, address) for family, _, _, _, address in found]
         for family, address in list(self._addresses):
             sock = socket.socket(family, socket.SOCK_STREAM)

@@ -27,6 +27,7 @@ from sim.cluster.simulation import Instance
 from sim.records.results import step_times_of
 from sim.requests import Int64s
 from traces import prompt_tokens
+from traces.strict.escape import terminal
 from traces.units import four_digits
 
 MOST_SHOWN = 16
@@ -221,7 +222,7 @@ def cluster_table(summary: ClusterSummary) -> str:
         lines.append(f"… and {len(instances) - MOST_SHOWN:,} instances more (--json has all)")
     lines += handoff_lines(summary["disaggregation"])
     lines += infrastructure_lines(summary["infrastructure"], summary["retries"])
-    return "\n".join([*lines, *pathology_lines(summary["pathologies"])])
+    return "\n".join(map(terminal, [*lines, *pathology_lines(summary["pathologies"])]))
 
 
 def _cells(each: InstanceSummary) -> dict[str, str]:

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from traces.strict.escape import terminal
 from traces.strict.secrets import redact_command
+from traces.strict.tell import say, tell
 
 SloOption = Annotated[
     str | None,
@@ -47,7 +47,7 @@ def report(
     from replay.measured.served_load import read_load
     from traces.atomic import write_text
     from traces.slo import parse_slo
-    from traces.strict.narration import tell_note
+    from traces.strict.tell import tell_note
 
     slo_us = parse_slo(slo, tell=tell_note) if slo else {}
     paths = [path for each in traces for path in _in_folder(each)]
@@ -59,8 +59,8 @@ def report(
     write_text(page, text, option="--output")
     for each in loads:
         for line in each.warnings():
-            typer.echo(terminal(f"warning: {line}"), err=True)
-    typer.echo(str(page))
+            tell(f"warning: {line}")
+    say(str(page))
 
 
 def _in_folder(path: Path) -> list[Path]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +17,17 @@ from replay.pages import (
     Headline,
     Line,
     Mark,
+    Markup,
     Page,
     Part,
     Section,
     Table,
     Terms,
+    bold,
     chart,
+    inline,
     linear,
+    listed,
     render,
     scale_of,
 )
@@ -92,10 +95,8 @@ def _lead(loads: Sequence[ServedLoad]) -> str:
         ("GPU", server.gpu),
         ("server", server.url),
     ]
-    return (
-        ", ".join(f"{name} <b>{escape(str(value))}</b>" for name, value in known if value)
-        or "The server is not told."
-    )
+    told = listed(inline(f"{name} ", bold(value)) for name, value in known if value)
+    return told or "The server is not told."
 
 
 def _headlines(load: ServedLoad, slo_us: Mapping[str, float]) -> list[Headline]:
@@ -149,7 +150,7 @@ def _axis(loads: Sequence[ServedLoad]) -> tuple[Floats, str]:
     return np.array([each.place or 0.0 for each in loads]), label
 
 
-def _latency(name: str, title: str, loads: Sequence[ServedLoad], limit_us: float | None) -> str:
+def _latency(name: str, title: str, loads: Sequence[ServedLoad], limit_us: float | None) -> Markup:
     places, label = _axis(loads)
     curves = [np.array([each.quantile(name, q) or np.nan for each in loads]) for q in QUANTILES]
     known = np.concatenate(curves)
@@ -166,7 +167,7 @@ def _latency(name: str, title: str, loads: Sequence[ServedLoad], limit_us: float
     return chart(Chart(title=title, x=x, y=y, marks=marks))
 
 
-def _throughput_over_load(loads: Sequence[ServedLoad]) -> str:
+def _throughput_over_load(loads: Sequence[ServedLoad]) -> Markup:
     places, label = _axis(loads)
     tokens = np.array([each.summary.output_token_throughput or np.nan for each in loads])
     top = float(np.nanmax(tokens)) if np.isfinite(tokens).any() else 1.0
@@ -251,7 +252,7 @@ def _course(load: ServedLoad, slo_us: Mapping[str, float]) -> list[Figure]:
     ]
 
 
-def _in_flight(load: ServedLoad, span_us: float) -> str:
+def _in_flight(load: ServedLoad, span_us: float) -> Markup:
     """Return how many requests were under way over time, as the client saw it."""
     ends = load.sent_us + load.latencies_us["e2e"]
     known = np.isfinite(ends)

@@ -1,7 +1,7 @@
 """Pages that stand alone: one HTML file, no request to anywhere, light and dark, on screen and on paper.
 
-``Page`` is what a page says, ``render`` makes it HTML, ``chart`` draws a picture as SVG whose colours
-follow the page.
+``Page`` is what a page says, ``render`` makes it HTML, ``inline`` and ``element`` mark text up, ``chart`` draws a
+picture as SVG whose colours follow the page.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from replay.pages.chart import Chart, chart
 from replay.pages.heat import MOST_ROWS, HeatMap, heat_map
 from replay.pages.hover import Hint
 from replay.pages.marks import Across, Band, Dots, Line, Mark, Note, Rule
+from replay.pages.markup import Markup, bold, code, element, inline, listed, size_of
 from replay.pages.page import (
     Cell,
     Code,
@@ -44,6 +45,7 @@ __all__ = [
     "Hint",
     "Line",
     "Mark",
+    "Markup",
     "Note",
     "Page",
     "Part",
@@ -55,12 +57,18 @@ __all__ = [
     "Table",
     "Terms",
     "bars",
+    "bold",
     "chart",
+    "code",
+    "element",
     "heat_map",
+    "inline",
     "legend",
     "linear",
+    "listed",
     "logarithmic",
     "render",
     "scale_of",
+    "size_of",
     "whisker",
 ]

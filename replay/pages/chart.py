@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
 import numpy as np
 from numpy.typing import NDArray
 
 from replay.pages.hover import Hint, hints_of
 from replay.pages.marks import Across, Band, Dots, Line, Mark, Note, Rule
+from replay.pages.markup import Markup, element, inline, size_of
 from replay.pages.scale import Scale
 
 Floats = NDArray[np.float64]
@@ -44,16 +44,13 @@ class Chart:
     height: int = 300
 
 
-def chart(picture: Chart) -> str:
+def chart(picture: Chart) -> Markup:
     """Return the picture as an SVG element."""
     frame = _Frame(picture)
     marks = (frame.draw(mark) for mark in picture.marks)
     body = [*frame.grid(), *marks, *frame.texts(), *frame.hints()]
-    head = (
-        f'<svg class="chart" role="img" aria-label="{escape(picture.title)}" '
-        f'viewBox="0 0 {picture.width} {picture.height}" width="{picture.width}" height="{picture.height}">'
-    )
-    return head + "".join(body) + "</svg>"
+    kind = {"class": "chart", "role": "img", "aria-label": picture.title}
+    return element("svg", kind | size_of(picture.width, picture.height), *body)
 
 
 class _Frame:
@@ -72,18 +69,16 @@ class _Frame:
         """Return pixels from the top."""
         return np.asarray(self.bottom - self.picture.y.place(values) * (self.bottom - self.top))
 
-    def grid(self) -> list[str]:
+    def grid(self) -> list[Markup]:
         """Return the lines at the ticks, and the two axes."""
         ys = self.up(np.array([value for value, _ in self.picture.y.ticks]))
         xs = self.across(np.array([value for value, _ in self.picture.x.ticks]))
         lines = "".join(f"M{_n(self.left)} {_n(y)}H{_n(self.right)}" for y in ys)
         notches = "".join(f"M{_n(x)} {_n(self.bottom)}v4" for x in xs)
-        return [
-            f'<path class="grid" d="{lines}"/>',
-            f'<path class="axis" d="M{_n(self.left)} {_n(self.bottom)}H{_n(self.right)}{notches}"/>',
-        ]
+        across = f"M{_n(self.left)} {_n(self.bottom)}H{_n(self.right)}{notches}"
+        return [_path("grid", lines), _path("axis", across)]
 
-    def texts(self) -> list[str]:
+    def texts(self) -> list[Markup]:
         """Return the title, the ticks' numbers and the horizontal axis' label."""
         picture = self.picture
         found = [_text(0, 13, picture.title, "title", "start")]
@@ -101,7 +96,7 @@ class _Frame:
         found.append(_text(self.right, 13, _told(picture.y), "label", "end"))
         return found
 
-    def hints(self) -> list[str]:
+    def hints(self) -> list[Markup]:
         """Return invisible strips with their texts."""
         high = _n(self.bottom - self.top)
         picture = self.picture
@@ -109,11 +104,11 @@ class _Frame:
         found = []
         for hint in picture.hints or hints_of(lines, x=picture.x, y=picture.y):
             left, right = self.across(np.array([hint.start, hint.end]))
-            at = f'x="{_n(left)}" y="{_n(self.top)}" width="{_n(right - left)}" height="{high}"'
-            found.append(f'<rect class="hint" {at}><title>{escape(hint.text)}</title></rect>')
+            at = {"x": _n(left), "y": _n(self.top), "width": _n(right - left), "height": high}
+            found.append(element("rect", {"class": "hint"} | at, element("title", {}, hint.text)))
         return found
 
-    def draw(self, mark: Mark) -> str:
+    def draw(self, mark: Mark) -> Markup:
         """Return a mark as an element."""
         if isinstance(mark, Line):
             return self._line(mark)
@@ -130,46 +125,52 @@ class _Frame:
             return _text(self.right - 4, y, mark.text, "mark", "end")
         return self._rule(mark)
 
-    def _rule(self, mark: Rule) -> str:
+    def _rule(self, mark: Rule) -> Markup:
         xs = self.across(np.array([mark.start[0], mark.end[0]]))
         ys = self.up(np.array([mark.start[1], mark.end[1]]))
-        path = f'<path class="rule {mark.name}" d="M{_n(xs[0])} {_n(ys[0])}L{_n(xs[1])} {_n(ys[1])}"/>'
+        path = _path(f"rule {mark.name}", f"M{_n(xs[0])} {_n(ys[0])}L{_n(xs[1])} {_n(ys[1])}")
         if not mark.label:
             return path
         x, y = float(xs[1]), float(ys[1])
         if ys[0] == ys[1]:  # above the line, below it where the title stands
-            return path + _text(x - 4, y - 5 if y > self.top + 12 else y + 13, mark.label, "mark", "end")
+            return inline(
+                path, _text(x - 4, y - 5 if y > self.top + 12 else y + 13, mark.label, "mark", "end")
+            )
         has_room = x + DIGIT_WIDTH * len(mark.label) < self.right
         at, anchor = (x + 5, "start") if has_room else (x - 5, "end")
-        return path + _text(at, self.bottom - 7, mark.label, "mark", anchor)
+        return inline(path, _text(at, self.bottom - 7, mark.label, "mark", anchor))
 
-    def _line(self, mark: Line) -> str:
+    def _line(self, mark: Line) -> Markup:
         x, y = thinned(mark.x, mark.y, most=MOST_POINTS)
         xs, ys = self.across(x), self.up(y)
         if len(xs) == 0:
-            return ""
+            return inline()
         start = f"M{_n(xs[0])} {_n(ys[0])}"
         if mark.steps:
             path = "".join(f"H{_n(a)}V{_n(b)}" for a, b in zip(xs[1:], ys[1:], strict=True))
         else:
             path = "".join(f"L{_n(a)} {_n(b)}" for a, b in zip(xs[1:], ys[1:], strict=True))
-        return f'<path class="line {mark.name}" d="{start}{path}"/>'
+        return _path(f"line {mark.name}", start + path)
 
-    def _dots(self, mark: Dots) -> str:
+    def _dots(self, mark: Dots) -> Markup:
         known = np.isfinite(mark.x) & np.isfinite(mark.y)
         x, y = thinned(mark.x[known], mark.y[known], most=MOST_DOTS)
         # A line of no length with round ends is a dot; all of them are one path.
         path = "".join(f"M{_n(a)} {_n(b)}h0" for a, b in zip(self.across(x), self.up(y), strict=True))
-        return f'<path class="dots {mark.name}" d="{path}"/>'
+        return _path(f"dots {mark.name}", path)
 
 
-def _area(there: tuple[Floats, Floats], back: tuple[Floats, Floats], *, name: str) -> str:
+def _area(there: tuple[Floats, Floats], back: tuple[Floats, Floats], *, name: str) -> Markup:
     """Return the area between two lines of pixels, the second one drawn backwards."""
     edge = [*zip(*there, strict=True), *reversed([*zip(*back, strict=True)])]
     if not edge:
-        return ""
+        return inline()
     path = "L".join(f"{_n(a)} {_n(b)}" for a, b in edge)
-    return f'<path class="band {name}" d="M{path}Z"/>'
+    return _path(f"band {name}", f"M{path}Z")
+
+
+def _path(name: str, course: str) -> Markup:
+    return element("path", {"class": name, "d": course})
 
 
 def thinned(x: Floats, y: Floats, *, most: int) -> tuple[Floats, Floats]:
@@ -190,6 +191,7 @@ def _n(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-def _text(x: float, y: float, text: str, name: str, anchor: str) -> str:
-    place = f'x="{_n(x)}" y="{_n(y)}"'
-    return f'<text class="{name}" {place} text-anchor="{anchor}">{escape(text)}</text>' if text else ""
+def _text(x: float, y: float, text: str, name: str, anchor: str) -> Markup:
+    if not text:
+        return inline()
+    return element("text", {"class": name, "x": _n(x), "y": _n(y), "text-anchor": anchor}, text)

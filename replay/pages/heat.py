@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from html import escape
 
 import numpy as np
 from numpy.typing import NDArray
 
+from replay.pages.markup import Markup, element, size_of
 from replay.pages.scale import Scale
 
 Floats = NDArray[np.float64]
@@ -46,7 +46,7 @@ class HeatMap:
     width: int = 520
 
 
-def heat_map(picture: HeatMap) -> str:
+def heat_map(picture: HeatMap) -> Markup:
     """Return the picture as an SVG element. Too many rows or columns are averaged with their neighbours."""
     names, values, ends = _coarse(picture)
     tall = min(max(BODY / max(len(names), 1), LOWEST), TALLEST)
@@ -62,15 +62,18 @@ def heat_map(picture: HeatMap) -> str:
                 continue
             level = _level(float(value), picture.most)
             said = f"{name} · {times[column]} to {times[column + 1]} {picture.x.label} · {picture.text(float(value))}"
-            at = f'x="{edges[column]:.1f}" y="{TOP + row * tall:.1f}"'
-            size = f'width="{edges[column + 1] - edges[column]:.1f}" height="{tall - 1:.1f}"'
-            cells.append(f'<rect {at} {size} fill-opacity="{level:.2g}"><title>{escape(said)}</title></rect>')
-    body = f'<g class="heat">{"".join(cells)}</g>'
-    head = (
-        f'<svg class="chart" role="img" aria-label="{escape(picture.title)}" '
-        f'viewBox="0 0 {picture.width} {height:.0f}" width="{picture.width}" height="{height:.0f}">'
-    )
-    return head + body + "".join(_texts(picture, names, tall=tall, height=height)) + "</svg>"
+            place = {
+                "x": f"{edges[column]:.1f}",
+                "y": f"{TOP + row * tall:.1f}",
+                "width": f"{edges[column + 1] - edges[column]:.1f}",
+                "height": f"{tall - 1:.1f}",
+                "fill-opacity": f"{level:.2g}",
+            }
+            cells.append(element("rect", place, element("title", {}, said)))
+    kind = {"class": "chart", "role": "img", "aria-label": picture.title}
+    body = element("g", {"class": "heat"}, *cells)
+    texts = _texts(picture, names, tall=tall, height=height)
+    return element("svg", kind | size_of(picture.width, round(height)), body, *texts)
 
 
 def _level(value: float, most: float) -> float:
@@ -102,29 +105,25 @@ def _times(ends: Floats) -> list[str]:
     return [f"{value:,.{digits}f}" for value in np.append(0.0, ends)]
 
 
-def _texts(picture: HeatMap, names: Sequence[str], *, tall: float, height: float) -> list[str]:
+def _texts(picture: HeatMap, names: Sequence[str], *, tall: float, height: float) -> list[Markup]:
     """Return the title, the rows' names where they have room, the time's ticks and what the colours mean."""
     every = max(1, int(np.ceil(LEAST_LABEL / tall)))
     bottom, right = height - BOTTOM, picture.width - RIGHT
-    found = [f'<text class="title" x="0" y="13">{escape(picture.title)}</text>']
+    found = [element("text", {"class": "title", "x": "0", "y": "13"}, picture.title)]
     if picture.label:
-        found.append(
-            f'<text class="label" x="{right:g}" y="13" text-anchor="end">{escape(picture.label)}</text>'
-        )
+        found.append(_text("label", right, "13", picture.label))
     for row in range(0, len(names), every):
         y = TOP + (row + 0.5) * tall + 4
-        found.append(
-            f'<text class="tick" x="{LEFT - 7:g}" y="{y:.1f}" text-anchor="end">{escape(_short(names[row]))}</text>'
-        )
+        found.append(_text("tick", LEFT - 7, f"{y:.1f}", _short(names[row])))
     for value, text in picture.x.ticks:
         x = LEFT + float(picture.x.place(np.array([value]))[0]) * (right - LEFT)
-        found.append(
-            f'<text class="tick" x="{x:.1f}" y="{bottom + 15:.1f}" text-anchor="middle">{escape(text)}</text>'
-        )
-    found.append(
-        f'<text class="label" x="{right:g}" y="{bottom + 31:.1f}" text-anchor="end">{escape(picture.x.label)}</text>'
-    )
+        found.append(_text("tick", round(x, 1), f"{bottom + 15:.1f}", text, anchor="middle"))
+    found.append(_text("label", right, f"{bottom + 31:.1f}", picture.x.label))
     return found
+
+
+def _text(name: str, x: float, y: str, text: str, *, anchor: str = "end") -> Markup:
+    return element("text", {"class": name, "x": f"{x:g}", "y": y, "text-anchor": anchor}, text)
 
 
 LONGEST_NAME = 10

@@ -1,4 +1,7 @@
-"""What a page says, apart from how it looks; the look is page.html.j2 and page.css."""
+"""What a page says, apart from how it looks; the look is page.html.j2 and page.css.
+
+Every text of it is escaped unless it is ``Markup``, which only replay.pages.markup makes.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Literal
 
-from markupsafe import Markup
+from replay.pages.markup import Markup, element, escape, size_of
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -32,7 +35,7 @@ class Cell:
 
     text: str = ""
     aside: str = ""
-    svg: str = ""
+    svg: str | None = None
     tint: float = 0.0
     verdict: Literal["", "pass", "fail"] = ""
 
@@ -55,7 +58,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prose:
-    """A paragraph. ``markup`` may hold inline elements; whoever makes it escapes what is not his own."""
+    """A paragraph; ``markup`` is escaped unless it is ``Markup``."""
 
     markup: str
     kind: str = field(default="prose", init=False)
@@ -63,7 +66,7 @@ class Prose:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A picture and its caption."""
+    """A picture and its caption; what is not ``Markup`` is shown as text."""
 
     svg: str
     caption: str = ""
@@ -109,7 +112,7 @@ Part = Table | Prose | Figures | Terms | Source | Code
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A heading and what follows it; ``lead`` is the sentence under the heading, as markup."""
+    """A heading and what follows it; ``lead`` is the sentence under the heading."""
 
     title: str
     anchor: str
@@ -119,9 +122,9 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A whole page: ``eyebrow`` above the title, ``lead`` (markup) below it, then the numbers that matter.
+    """A whole page: ``eyebrow`` above the title, ``lead`` below it, then the numbers that matter.
 
-    ``name`` is what a browser's tab shows. ``warnings`` (text) stand right below the title.
+    ``name`` is what a browser's tab shows. ``warnings`` stand right below the title.
     """
 
     name: str
@@ -134,10 +137,14 @@ class Page:
     warnings: Sequence[str] = ()
 
 
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+"""What a browser lets a page do: nothing but its own styles. No page has a script, a frame or a file of its own."""
+
+
 def render(page: Page) -> str:
     """Return the page as one HTML document that needs no other file."""
     style = files("replay.pages").joinpath("page.css").read_text(encoding="utf-8")
-    return _template().render(page=page, style=Markup(style))  # noqa: S704 - our own file
+    return _template().render(page=page, style=Markup(style), policy=POLICY)
 
 
 @lru_cache(maxsize=1)
@@ -148,8 +155,13 @@ def _template() -> Template:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["ours"] = Markup  # what the page's maker says is markup
+    environment.filters |= {"once": _escaped_once, "drawn": Markup}
     return environment.from_string(text)
+
+
+def _escaped_once(text: str) -> Markup:
+    """Return text for the template, where some who make pages have escaped theirs by hand."""
+    return text if isinstance(text, Markup) else escape(Markup(text).unescape())
 
 
 WHISKER_WIDTH, WHISKER_HEIGHT = 132, 14
@@ -162,10 +174,13 @@ def whisker(
     *,
     ends: tuple[float, float],
     mark: float | None,
-) -> str:
-    """Return a small drawing of an interval on a line from ``ends[0]`` to ``ends[1]``, with a tick at ``mark``."""
+) -> Markup | None:
+    """Return a small drawing of an interval on a line from ``ends[0]`` to ``ends[1]``, with a tick at ``mark``.
+
+    None without a value.
+    """
     if value is None:
-        return ""
+        return None
 
     def across(at: float) -> float:
         share = (at - ends[0]) / (ends[1] - ends[0]) if ends[1] > ends[0] else 0.5
@@ -174,9 +189,10 @@ def whisker(
     middle = WHISKER_HEIGHT / 2
     parts = []
     if mark is not None:
-        parts.append(f'<path class="zero" d="M{across(mark):.1f} 0V{WHISKER_HEIGHT}"/>')
+        parts.append(element("path", {"class": "zero", "d": f"M{across(mark):.1f} 0V{WHISKER_HEIGHT}"}))
     if low is not None and high is not None:
-        parts.append(f'<path class="reach" d="M{across(low):.1f} {middle}H{across(high):.1f}"/>')
-    parts.append(f'<path class="point" d="M{across(value):.1f} {middle}h0"/>')
-    size = f'viewBox="0 0 {WHISKER_WIDTH} {WHISKER_HEIGHT}" width="{WHISKER_WIDTH}" height="{WHISKER_HEIGHT}"'
-    return f'<svg class="whisker" aria-hidden="true" {size}>{"".join(parts)}</svg>'
+        reach = f"M{across(low):.1f} {middle}H{across(high):.1f}"
+        parts.append(element("path", {"class": "reach", "d": reach}))
+    parts.append(element("path", {"class": "point", "d": f"M{across(value):.1f} {middle}h0"}))
+    kind = {"class": "whisker", "aria-hidden": "true"}
+    return element("svg", kind | size_of(WHISKER_WIDTH, WHISKER_HEIGHT), *parts)

@@ -88,13 +88,13 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     longer to grow, or --num-requests for each seed. Exit code 1 if no rate meets the limits.
     """
     from replay.plan.capacity_command import show_one, show_several
-    from replay.plan.draws import drawing_of, draws, searchable
+    from replay.plan.draws import drawing_of, draws, searchable, tell_too_long
     from replay.plan.variants_command import variants_from
     from replay.simulation_command import load_twins, prepare_engine
     from traces.atomic import check_place
     from traces.errors import ConfigError
     from traces.run_slo import parse_run_slo
-    from traces.strict.narration import tell_note
+    from traces.strict.tell import tell_note
 
     limits = parse_run_slo(slo, tell=tell_note)
     check_place(report, option="--report")
@@ -107,6 +107,7 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     takes_all = workload.num_requests is None and workload.trace is None
     drawing = drawing_of(options) if takes_all else None
     traces = draws(options, 1 if takes_all else seeds)
+    tell_too_long(traces[0], [twin for _, twin in twins])
     for _, twin in twins:
         prepare_engine(twin)
     if len(twins) == 1:

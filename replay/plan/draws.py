@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import typer
 
 from replay.twin.fitted_range import FittedRange
 from traces.errors import ConfigError
-from traces.strict.escape import terminal
+from traces.strict.tell import tell
 from traces.workload import clipping_notes, trace_from_options
 from traces.workload.options import LENGTH_NAMES, WorkloadOptions, flag
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from replay.twin.config import TwinConfig
+    from sim.config import EngineConfig
     from traces import Trace
 
 DEFAULT_NUM_REQUESTS = 5000
@@ -49,9 +50,9 @@ def searchable(workload: WorkloadOptions, like: Path | None) -> WorkloadOptions:
 def draws(options: WorkloadOptions, seeds: int) -> list[Trace]:
     """Return the workload drawn with as many seeds, from the given one upwards; a recorded one as it is."""
     for note in clipping_notes(options):
-        typer.echo(terminal(f"warning: {note}"), err=True)
+        tell(f"warning: {note}")
     if (default := default_lengths_note(options)) is not None:
-        typer.echo(terminal(f"note: {default}"), err=True)
+        tell(f"note: {default}")
     return _drawn(options, seeds)
 
 
@@ -86,6 +87,23 @@ def options_at(
     if workload.trace is None and workload.num_requests is None:
         plain = replace(plain, num_requests=num_requests)
     return plain if plain.rate is None else replace(plain, rate=rate)
+
+
+def tell_too_long(trace: Trace, twins: Iterable[TwinConfig]) -> None:
+    """Say on stderr where every prompt is too long for every engine, so that no rate can meet any limit."""
+    from traces import prompt_tokens
+
+    shortest = int(prompt_tokens(trace).min()) if len(trace) else 0
+    longest = max(engine.max_model_len for twin in twins for engine in _engines(twin))
+    if shortest >= longest:
+        tell(
+            f"no request finishes at any rate: got prompts of at least {shortest:,} tokens, expected fewer than "
+            f"engine.max_model_len, {longest:,}"
+        )
+
+
+def _engines(twin: TwinConfig) -> list[EngineConfig]:
+    return [twin.engine] if twin.cluster is None else [pool.engine for pool in twin.cluster.pools]
 
 
 def length_span(trace: Trace) -> FittedRange:

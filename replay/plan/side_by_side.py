@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from traces.strict.escape import terminal
+
 LEAST_WIDTH = 12
 GAP = 2
 
@@ -13,6 +15,7 @@ def side_by_side(columns: Sequence[Mapping[str, str]], *, width: int | None) -> 
 
     Columns that do not fit into ``width`` stand in a further block below; nothing is cut.
     """
+    columns = [{terminal(name): terminal(cell) for name, cell in each.items()} for each in columns]
     names = list(columns[0])
     label = max(len(name) for name in names) + GAP
     wide = max(LEAST_WIDTH, *(len(cell) + GAP for column in columns for cell in column.values()))

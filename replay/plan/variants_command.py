@@ -21,8 +21,8 @@ from replay.plan.variants import (
 )
 from replay.simulation_command import SimulationOptions, prepare_engine, with_origin, working
 from replay.twin.keys.overlay import Setting
-from traces.strict.escape import terminal
 from traces.strict.secrets import redact_command
+from traces.strict.tell import say_text, tell
 from traces.units import terminal_width
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def simulate_variants(
         if stem is not None and variant.twin.source is not None:
             refuse_input(stem, variant.twin.source)
         if stem is not None and (note := note_replaced(stem, overwrite=overwrite)) is not None:
-            typer.echo(terminal(f"note: {note}"), err=True)
+            tell(f"note: {note}")
     for twin in {id(each.twin): each.twin for each in variants}.values():
         prepare_engine(twin)
     results, spans = [], []
@@ -95,15 +95,15 @@ def simulate_variants(
     note = note_of_runs(variants[0].twin.fitted, spans, is_cluster=is_cluster)
     told = [] if note is None else [note]
     for line in told:
-        typer.echo(terminal(f"note: {line}"), err=True)
+        tell(f"note: {line}")
     if options.report is not None:
         _write_page(options.report, results, told, options=options)
     if options.as_json:
-        typer.echo(json.dumps(document(results), indent=2, allow_nan=False))
+        say_text(json.dumps(document(results), indent=2, allow_nan=False))
     else:
-        typer.echo(table(results, width=terminal_width()))
+        say_text(table(results, width=terminal_width()))
     if not any(each.summary["num_by_status"].get("ok") for each in results):
-        typer.echo("no request finished in any variant", err=True)
+        tell("no request finished in any variant")
         raise typer.Exit(1)
 
 
@@ -120,5 +120,6 @@ def _write_page(
         slo_us=options.slo_us,
         warnings=[*notes, *told],
         command=redact_command(["vtwin", *sys.argv[1:]], os.environ),
+        overwrite=options.overwrite,
     )
-    typer.echo(terminal(f"wrote {path}"), err=True)
+    tell(f"wrote {path}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from replay.pages import (
     Figures,
     Line,
     Mark,
+    Markup,
     Page,
     Part,
     Prose,
@@ -54,11 +54,11 @@ def write_variants_page(
     slo_us: Mapping[str, float],
     warnings: Sequence[str],
     command: str,
+    overwrite: bool = False,
 ) -> None:
-    """Write the page. Raises ConfigError where the file cannot be written."""
-    write_text(
-        path, page_of_variants(results, slo_us=slo_us, warnings=warnings, command=command), option="--report"
-    )
+    """Write the page; ``overwrite``: over any file. Raises ConfigError where the file cannot be written."""
+    page = page_of_variants(results, slo_us=slo_us, warnings=warnings, command=command)
+    write_text(path, page, option="--report", overwrite=overwrite)
 
 
 def page_of_variants(
@@ -145,7 +145,7 @@ def _number(text: str) -> float | None:
 
 def _latency(
     results: Sequence[VariantResult], places: Floats, x: Scale, *, metric: str, limit_us: float | None
-) -> str:
+) -> Markup:
     key, title = METRICS[metric]
     curves = {
         stat: np.array([each.summary[key][stat] or np.nan for each in results])  # type: ignore[literal-required]
@@ -182,7 +182,7 @@ def _distributions(results: Sequence[VariantResult], slo_us: Mapping[str, float]
         values = [each[key][np.isfinite(each[key])] for each in latencies]
         named = [(f"pool-{number}", each) for number, each in enumerate(values)]
         figures.append(Figure(svg=cdf_of(named, title, slo_us.get(metric))))
-    names = [(f"pool-{number}", escape(_told(each))) for number, each in enumerate(results)]
+    names = [(f"pool-{number}", _told(each)) for number, each in enumerate(results)]
     return Section(
         title="Distributions",
         anchor="distributions",
@@ -208,7 +208,7 @@ def _table(results: Sequence[VariantResult]) -> Section:
         cells = [_cell(name, each[name]) for each in columns]
         rows.append([name.replace("  ", INDENT), *cells])
     parts: list[Part] = [Table(head=head, rows=rows, align="l" + "r" * len(columns))]
-    parts += [Prose(markup=f"{escape(note)}.") for note in notes_of(results)]
+    parts += [Prose(markup=f"{note}.") for note in notes_of(results)]
     return Section(title="Numbers", anchor="numbers", parts=parts)
 
 

@@ -24,7 +24,7 @@ LARGEST_PRIORITY = 2**31 - 1
 
 TOO_DEEP = "body: got JSON that is nested too deeply"
 
-_MAY_BE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_MAY_BE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
 
 Body = Mapping[str, object]
 
@@ -94,7 +94,7 @@ def parse_body(raw: bytes) -> Body:
     """Return a request's JSON object. Raises Refusal."""
     try:
         body = json.loads(raw)
-        if _MAY_BE_SURROGATE.search(raw):
+        if _MAY_BE_SURROGATE.search(raw) or json.detect_encoding(raw) != "utf-8":
             json.dumps(body, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise Refusal("body: got half of a surrogate pair, expected text that is Unicode") from error

@@ -18,12 +18,16 @@ from replay.pages import (
     HeatMap,
     Hint,
     Line,
+    Markup,
     Part,
     Prose,
     Section,
     Table,
+    bold,
     chart,
+    code,
     heat_map,
+    inline,
     legend,
     linear,
 )
@@ -115,7 +119,7 @@ def _row(num_instances: int) -> str:
 
 def _heat(
     view: FleetView, title: str, values: Floats, *, most: float, text: Callable[[float], str], label: str
-) -> str:
+) -> Markup:
     return heat_map(
         HeatMap(
             title=title,
@@ -270,7 +274,7 @@ def _decisions(view: FleetView) -> Section:
     return Section(
         title="Decisions over time",
         anchor="decisions",
-        lead=f"The router's policy is <code>{summary['routing_policy']}</code>.{fair}",
+        lead=inline("The router's policy is ", code(summary["routing_policy"]), f".{fair}"),
         parts=[
             Figures(figures=figures),
             Table(head=["way out", "requests"], rows=ways, align="lr", wide=False),
@@ -310,8 +314,7 @@ def _what_each_did(view: FleetView) -> Section:
     if len(instances) > MOST_IN_TABLE:
         caption += f" {len(instances) - MOST_IN_TABLE:,} instances more are in the JSON (--json)."
     said: list[Part] = [
-        Prose(markup=f"<strong>{each['name']}</strong>: {each['text']}.")
-        for each in view.summary["pathologies"]
+        Prose(markup=inline(bold(each["name"]), f": {each['text']}.")) for each in view.summary["pathologies"]
     ]
     return Section(
         title="What each instance did",

@@ -17,6 +17,7 @@ from replay.pages import (
     Headline,
     Line,
     Mark,
+    Markup,
     Part,
     Section,
     Terms,
@@ -82,7 +83,7 @@ def _figures(run: FleetRun, time: TimeAxis, pools: Sequence[str]) -> Figures:
     return Figures(figures=found, columns=min(len(found), 2), caption=told)
 
 
-def _picture(run: FleetRun, time: TimeAxis, pool: int, *, title: str, width: int) -> str:
+def _picture(run: FleetRun, time: TimeAxis, pool: int, *, title: str, width: int) -> Markup:
     result = run.result
     end_us, infrastructure = result.duration_us, result.infrastructure
     lives = [life for life in infrastructure.lives if life.pool == pool]

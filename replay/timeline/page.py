@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from replay.pages import (
     Figures,
     Headline,
     Line,
+    Markup,
     Page,
     Prose,
     Section,
@@ -76,9 +76,9 @@ class RunPage:
     headlines: Sequence[Headline] = ()
 
 
-def write_run_page(path: Path, run: RunPage) -> None:
-    """Write the page. Raises ConfigError where the file cannot be written."""
-    write_text(path, page_of_run(run), option="--report")
+def write_run_page(path: Path, run: RunPage, *, overwrite: bool = False) -> None:
+    """Write the page; ``overwrite``: over any file. Raises ConfigError where the file cannot be written."""
+    write_text(path, page_of_run(run), option="--report", overwrite=overwrite)
 
 
 def page_of_run(run: RunPage) -> str:
@@ -119,7 +119,7 @@ def _title(summary: Summary, who: str) -> str:
 
 
 def _lead(run: RunPage) -> str:
-    counts = ", ".join(f"{count:,} {escape(name)}" for name, count in run.summary["num_by_status"].items())
+    counts = ", ".join(f"{count:,} {name}" for name, count in run.summary["num_by_status"].items())
     seconds = shown_time(float(run.summary["duration_us"]))
     sent_until = run.summary["sending_us"]
     if sent_until is None or not has_idle_end(run.summary):
@@ -160,9 +160,7 @@ def _headlines(run: RunPage) -> list[Headline]:
 
 
 def _warnings(lines: Sequence[str]) -> Section:
-    return Section(
-        title="Warnings", anchor="warnings", parts=[Prose(markup=f"{escape(line)}.") for line in lines]
-    )
+    return Section(title="Warnings", anchor="warnings", parts=[Prose(markup=f"{line}.") for line in lines])
 
 
 # -- pictures -------------------------------------------------------------------------------------------------
@@ -186,7 +184,7 @@ def _latencies(run: RunPage) -> Section:
     )
 
 
-def _batches(sizes: Histogram) -> str:
+def _batches(sizes: Histogram) -> Markup:
     """Return the share of steps with at most so many requests."""
     total = float(sizes.counts.sum())
     shares = np.cumsum(sizes.counts) / total if total else np.zeros(0)

@@ -9,7 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.cluster.over_time import spread
-from replay.pages import Chart, Dots, Line, Mark, Note, Rule, Scale, chart, linear, scale_of
+from replay.pages import (
+    Chart,
+    Dots,
+    Line,
+    Mark,
+    Markup,
+    Note,
+    Rule,
+    Scale,
+    chart,
+    linear,
+    scale_of,
+)
 from replay.timeline.time_axis import time_axis
 from replay.units import shown_time
 
@@ -28,12 +40,12 @@ BINS = 60
 CDF_POINTS = 300
 
 
-def distribution_picture(values: Floats, title: str, limit_us: float | None) -> str:
+def distribution_picture(values: Floats, title: str, limit_us: float | None) -> Markup:
     """Return the share of requests up to each time, µs, with the limit as a dashed line."""
     return cdf_of([("simulated", values)], title, limit_us)
 
 
-def cdf_of(named: Sequence[tuple[str, Floats]], title: str, limit_us: float | None) -> str:
+def cdf_of(named: Sequence[tuple[str, Floats]], title: str, limit_us: float | None) -> Markup:
     """Return the share of requests up to each time, µs, a line for each (CSS class, values), and the limit."""
     at = np.linspace(0.0, 0.999, CDF_POINTS)
     curves = [(name, np.quantile(values, at)) for name, values in named if len(values)]
@@ -51,7 +63,7 @@ def cdf_of(named: Sequence[tuple[str, Floats]], title: str, limit_us: float | No
     return chart(Chart(title=title, x=x, y=y, marks=marks))
 
 
-def dots_picture(sent: Floats, values: Floats, title: str, span_us: float, limit_us: float | None) -> str:
+def dots_picture(sent: Floats, values: Floats, title: str, span_us: float, limit_us: float | None) -> Markup:
     """Return a dot per request: its latency, µs, over when it was sent, µs."""
     known = values[np.isfinite(values)]
     divisor, unit = unit_of(known)
@@ -72,7 +84,7 @@ def limit_across(x: Scale, y: Scale, limit_us: float | None, *, divisor: float) 
     return [Rule(start=(x.low, at), end=(x.high, at), name="limit", label=said)]
 
 
-def throughput_picture(trace: Trace, span_us: float) -> str:
+def throughput_picture(trace: Trace, span_us: float) -> Markup:
     """Return the output tokens per second over time."""
     time = time_axis(span_us)
     edges = np.linspace(0.0, span_us, BINS + 1)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from replay.trace.distribution import Distribution, distribution
 from traces import finished_ok, request_latencies
 from traces.metrics import sent_or_due
+from traces.strict.escape import terminal
 from traces.units import four_digits
 
 if TYPE_CHECKING:
@@ -174,7 +175,8 @@ def group_lines(groups: Groups) -> list[str]:
 
 
 def _column_lines(column: str, members: dict[str, GroupSummary], *, fairness: float | None) -> list[str]:
-    ordered = sorted(members.items(), key=lambda item: -item[1]["num_requests"])
+    largest = sorted(members.items(), key=lambda item: -item[1]["num_requests"])
+    ordered = [(terminal(name), each) for name, each in largest]
     width = max(12, *(len(name) + 2 for name, _ in ordered[:MOST_SHOWN]), len(column) + 2)
     heads = ("requests", "finished", "tokens/s", "TTFT mean", "TTFT p99", "TPOT mean", "E2E mean")
     widths = [max(len(head) + 1, 9) for head in heads]  # 80 columns with the unit

@@ -29,6 +29,7 @@ from traces import (
 )
 from traces.header import tool_version
 from traces.slo import MOST_FAILED, Goodput, goodput
+from traces.strict.escape import terminal
 from traces.units import four_digits, tail_text
 
 SCHEMA_VERSION = 1
@@ -310,7 +311,7 @@ def table(summary: Summary, *, unanswered: Sequence[str] = ()) -> str:
     lines = [*(f"{name:<12}{text}" for name, text in facts), head, *rows, *_goodput_lines(summary)]
     lines += group_lines(summary["groups"])
     times = summary["operator_times"]
-    return "\n".join([*lines, *(operator_lines(times) if times is not None else ())])
+    return "\n".join(map(terminal, [*lines, *(operator_lines(times) if times is not None else ())]))
 
 
 def _no_blocks(summary: Summary) -> list[tuple[str, str]]:

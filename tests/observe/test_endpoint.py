@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+import vtwin
 from observe.senders.endpoint import parse_endpoint
 from observe.senders.exchange import one_line
 from traces import ConfigError
@@ -62,3 +65,26 @@ def test_a_command_line_is_shown_without_its_secrets() -> None:
 def test_messages_are_one_line_of_bounded_length() -> None:
     assert one_line("a\n  b\tc") == "a b c"
     assert len(one_line("x" * 10_000)) == 500
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("host", ["a" * 64, "a..b", f"{'a' * 64}.example.org"])
+def test_a_name_that_cannot_be_is_a_server_that_cannot_be_found(
+    scheme: str, host: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load = [
+        "--rate",
+        "50",
+        "--num-requests",
+        "1",
+        "--prompt-tokens",
+        "2",
+        "--output-tokens",
+        "1",
+        "--model",
+        "m",
+    ]
+    call = ["observe", "--url", f"{scheme}://{host}:8000", *load, "--output", str(tmp_path / "t")]
+    assert vtwin.main(call) == 4
+    said = capsys.readouterr().err
+    assert said == f"ServerError: {scheme}://{host}:8000/v1/models: cannot resolve a name like this\n"

@@ -257,3 +257,30 @@ def test_a_command_line_within_a_command_line_is_shown_without_its_key() -> None
     line = ["vtwin", "validate", "--serve", f"vllm serve m --api-key {MARKER} -tp 2"]
     assert MARKER not in redact_command(line)
     assert command_secrets(line, {}).redact(f"x{MARKER}y") == "x***y"
+
+
+QUERIES = ("api_key", "api-key", "key", "access_token", "X-Amz-Signature", "sig", "code")
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_key_in_a_url_is_hidden_wherever_the_url_is_shown(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"http://127.0.0.1:1/v1?version=2&{name}={MARKER}&x=1"
+    command = ["vtwin", "observe", "--url", url, "--output", str(tmp_path / "t")]
+    hidden = url.replace(MARKER, "***")
+    assert redact_command(command) == f"vtwin observe --url '{hidden}' --output {tmp_path / 't'}"
+    assert redact_command([*command[:2], f"--url={url}"]) == f"vtwin observe '--url={hidden}'"
+    assert Secrets().redact(f"cannot reach {url}") == f"cannot reach {hidden}"
+    assert (
+        MARKER in command_secrets(command, {}).values
+    )  # what the process list hides, and what a server says again
+    assert vtwin.main([*command[1:], "--rate", "5", "--num-requests", "2"]) == 2
+    said = capsys.readouterr()
+    assert f"--url: got '{hidden}', expected no query" in said.err
+    assert MARKER not in said.out + said.err
+
+
+def test_what_is_no_key_of_a_url_stays() -> None:
+    text = "GET /v1?page=2&keys=a max_tokens=5 monkey=b"
+    assert Secrets().redact(text) == text

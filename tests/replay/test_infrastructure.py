@@ -92,7 +92,7 @@ def test_a_fleet_s_page_draws_its_size_with_every_change_and_says_what_it_cost(
     assert f"{retries['num_requests_retried']:,} requests sent again" in page
     assert f"1, down {parts['down_frac']:.1%} of the time" in page
     assert "<dt>gateway&#39;s queue</dt>" in page
-    assert "Waiting in the gateway&#x27;s queue" in page
+    assert "Waiting in the gateway&#39;s queue" in page
     up, most = found["over_time"]["fleet"], parts["pools"][0]["instances_most"]
     assert max(up["num_running"]) <= 8 * most
     heights = re.findall(r"[HV]([\d.]+)", re.findall(r'class="line size-up" d="([^"]*)"', page)[0])

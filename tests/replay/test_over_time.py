@@ -98,7 +98,7 @@ def test_the_series_add_up_to_the_trace(
     assert "Instances over time" in page
     assert ("Pools over time" in page) == (name == "pools")
     assert ("KV transfers under way" in page) == (name == "pools")
-    assert ("gateway&#39;s queue" in page or "gateway&#x27;s queue" in page) == (name == "queue")
+    assert ("gateway&#39;s queue" in page or "gateway&#39;s queue" in page) == (name == "queue")
 
 
 def test_the_page_s_cells_say_what_the_series_say_and_run_no_script(

@@ -1,4 +1,6 @@
+import ast
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,9 +22,16 @@ from replay.pages import (
     Source,
     Table,
     Terms,
+    bars,
+    bold,
     chart,
+    code,
+    element,
     heat_map,
+    inline,
+    legend,
     linear,
+    listed,
     logarithmic,
     render,
     scale_of,
@@ -76,7 +85,7 @@ def test_ten_thousand_dots_are_one_small_path() -> None:
 
 
 def test_an_unknown_value_has_no_whisker_and_one_beyond_the_ends_stays_inside() -> None:
-    assert whisker(None, None, None, ends=(0, 1), mark=0) == ""
+    assert whisker(None, None, None, ends=(0, 1), mark=0) is None
     assert 'd="M128.0 7.0h0"' in whisker(9.0, None, None, ends=(0, 1), mark=None)
 
 
@@ -85,7 +94,7 @@ def test_a_page_shows_every_part_and_escapes_text() -> None:
         name="n",
         title="<t>",
         eyebrow="e",
-        lead="<b>l</b>",
+        lead=bold("l"),
         headlines=[Headline(label="h", value="1 %", details=("d",))],
         sections=[
             Section(
@@ -93,8 +102,8 @@ def test_a_page_shows_every_part_and_escapes_text() -> None:
                 anchor="s",
                 parts=[
                     Table(head=["<x>"], rows=[[Cell(text="<y>", aside="z", tint=0.5)]], align="l"),
-                    Prose(markup="<i>p</i>"),
-                    Figures(figures=[Figure(svg="<svg></svg>", caption="c")]),
+                    Prose(markup=element("i", {}, "p")),
+                    Figures(figures=[Figure(svg=element("svg", {}, ""), caption="c")]),
                     Terms(terms=[("k", "v")]),
                     Source(title="f", text="<raw>"),
                 ],
@@ -248,3 +257,40 @@ def test_tokens_are_counted_when_they_came() -> None:
         }
     )
     assert tokens_in(timed, edges).tolist() == [0.0, 4.0, 0.0, 1.0, 1.0]
+
+
+HOSTILE = "\"><script>alert(1)</script>' &amp; {}"
+SHOWN = "&#34;&gt;&lt;script&gt;alert(1)&lt;/script&gt;&#39; &amp;amp; {}"
+
+
+def test_text_is_escaped_wherever_it_stands_and_once() -> None:
+    axis = linear(0, 1, label=HOSTILE)
+    marks = (Line(x=np.array([0.0, 1.0]), y=np.array([0.0, 1.0]), name=HOSTILE, label=HOSTILE),)
+    for drawn in (
+        element("b", {"class": HOSTILE}, HOSTILE, bold(HOSTILE), code(HOSTILE)),
+        inline(HOSTILE, " and ", bold(HOSTILE)),
+        listed([HOSTILE, code(HOSTILE)], between=HOSTILE),
+        legend([(HOSTILE, HOSTILE)]),
+        bars([[(HOSTILE, 1.0)]], end=1.0, label=HOSTILE),
+        chart(Chart(title=HOSTILE, x=axis, y=axis, marks=marks)),
+    ):
+        assert "<script" not in drawn
+        assert drawn.count(SHOWN) == drawn.count("alert(1)") >= 2
+        assert '"">' not in drawn
+
+
+def test_only_the_page_builders_make_markup() -> None:
+    places = {
+        path for room in ("replay", "calibrate", "observe", "traces") for path in Path(room).rglob("*.py")
+    }
+    makers = {Path("replay/pages/markup.py"), Path("replay/pages/page.py")}
+    by_hand = {Path("replay/plan/fleet/page.py")}  # a bar of numbers alone
+    for path in places - makers:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        called = [ast.unparse(each.func) for each in ast.walk(tree) if isinstance(each, ast.Call)]
+        assert "Markup" not in called, path
+        if path in by_hand or "replay.pages" not in ast.unparse(tree):
+            continue
+        constants = [each.value for each in ast.walk(tree) if isinstance(each, ast.Constant)]
+        texts = [each for each in constants if isinstance(each, str)]
+        assert [each for each in texts if re.search(r"<\s*/?[a-z]+[\s/>]", each)] == [], path

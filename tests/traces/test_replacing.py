@@ -76,3 +76,64 @@ def test_a_file_that_is_no_trace_of_ours_is_not_replaced(
     assert vtwin.main(["trace", "synth", *SHORT, "--output", Path(file).stem]) == 2
     assert what in capsys.readouterr().err
     assert (here / file).read_bytes() == before
+
+
+FLEET = "--workload cdf.json --slo ttft_p99=2s --profile A100"
+DAY = "--diurnal 5:1 --burst-price 2x"
+PAGES = {
+    "run": ["run", "--config", "twin.yaml", *SHORT, "--report", "page.html"],
+    "run variants": ["run", "--config", "twin.yaml", *SHORT, "--set", "seed=1,2", "--report", "page.html"],
+    "replay": ["replay", "real", "--config", "twin.yaml", "--report", "page.html"],
+    "report": ["report", "real", "--output", "page.html"],
+    "sweep": ["sweep", "grid.yaml", "--jobs", "1", "--output", "t.parquet", "--report", "page.html"],
+    "fleet size": ["fleet", "size", *FLEET.split(), "--rate", "5", "--no-verify", "--report", "page.html"],
+    "fleet reserve": ["fleet", "reserve", *FLEET.split(), *DAY.split(), "--report", "page.html"],
+    "calibrate": ["calibrate", "real", "--simulated", "real", "--report", "."],
+}  # fmt: skip
+
+
+@pytest.fixture
+def with_inputs(here: Path) -> Path:
+    Path("cdf.json").write_text("[[512, 0.4], [2048, 1.0]]")
+    Path("grid.yaml").write_text("config: twin.yaml\nworkloads: {one: {rate: 4, num_requests: 5}}\n")
+    return here
+
+
+@pytest.mark.usefixtures("with_inputs")
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_replaces_a_page_and_nothing_else_not_through_a_link_either(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = Path("report.html" if name == "calibrate" else "page.html")
+    dear = Path("dear.txt")
+    dear.write_text("<html>a thesis")
+    page.symlink_to(dear)
+    assert vtwin.main(PAGES[name]) == 2
+    assert f"{page} is there and no page of vtwin's, expected another place" in capsys.readouterr().err
+    assert dear.read_text() == "<html>a thesis"
+    page.unlink()
+    page.mkdir()
+    assert vtwin.main(PAGES[name]) == 2
+    assert f"got {page}, expected a file" in capsys.readouterr().err
+    page.rmdir()
+    for _ in range(2):  # what is not there, then its own
+        assert vtwin.main(PAGES[name]) == 0
+        assert page.read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.usefixtures("with_inputs")
+@pytest.mark.parametrize("name", ["run", "run variants", "replay"])
+def test_overwrite_replaces_what_report_names(name: str) -> None:
+    Path("page.html").write_text("a thesis")
+    assert vtwin.main(PAGES[name]) == 2
+    assert vtwin.main([*PAGES[name], "--overwrite"]) == 0
+    assert Path("page.html").read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.usefixtures("with_inputs")
+def test_a_report_is_not_written_through_a_link(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("dear.txt").write_text("a thesis")
+    Path("report.json").symlink_to("dear.txt")
+    assert vtwin.main(PAGES["calibrate"]) == 2
+    assert "--report: got the link report.json, expected a file or none" in capsys.readouterr().err
+    assert Path("dear.txt").read_text() == "a thesis"

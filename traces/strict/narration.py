@@ -9,6 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any, cast
 
+from traces.strict.tell import tell_note
+
+__all__ = ["COLOUR", "Narration", "tell_note", "wrapped", "wrapped_narration"]
+
+
 COLOUR = re.compile(r"\x1b\[[\d;]*m")
 """What takes no room in a line."""
 USUAL = 80
@@ -84,12 +89,3 @@ def wrapped_narration() -> Iterator[None]:
         yield
     finally:
         sys.stderr = stream
-
-
-def tell_note(text: str) -> None:
-    """Tell a note on stderr."""
-    import typer
-
-    from traces.strict.escape import terminal
-
-    typer.echo(terminal(f"note: {text}"), err=True)

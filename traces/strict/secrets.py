@@ -26,6 +26,10 @@ _SHORTEST_PART = 8
 
 _SCHEMES = ("bearer", "basic", "token", "digest", "apikey", "key")
 _LOGIN = re.compile(r"(?<=://)[^/@\s'\"]+@")
+_QUERY_KEY = re.compile(
+    r"([?&][\w.~-]*(?:key|token|secret|signature|sig|password|passwd|auth|code)=)([^&#\s'\"]+)", re.IGNORECASE
+)
+"""A parameter of a URL whose name says that it is a secret."""
 _KEY_OPTION = re.compile(r"(--api-key(?:=|\s+))('[^']*'|\"[^\"]*\"|\S+)")
 _LONGEST_KEY_FILE = 1 << 16
 
@@ -45,11 +49,11 @@ class Secrets:
         return cls(tuple(sorted(forms, key=lambda form: (-len(form), form))))
 
     def redact(self, text: str) -> str:
-        """Return ``text`` with every secret, and every login of a URL, replaced by stars."""
+        """Return ``text`` with every secret, and every login and key of a URL, replaced by stars."""
         for secret in self.values:
             if secret in text:
                 text = text.replace(secret, STARS)
-        return _LOGIN.sub(f"{STARS}@", text) if "@" in text else text
+        return redact_url(text)
 
     def redact_all(self, thing: Thing) -> Thing:
         """Return ``thing`` with every text in it redacted: dataclasses, mappings and tuples of texts."""
@@ -95,8 +99,16 @@ def _decoded(text: str) -> Iterator[str]:
     yield from login.split(":", 1)
 
 
+def redact_url(text: str) -> str:
+    """Return a URL, or a text with some, with stars in place of logins and of parameters that are keys."""
+    if "@" in text:
+        text = _LOGIN.sub(f"{STARS}@", text)
+    return _QUERY_KEY.sub(rf"\g<1>{STARS}", text) if "=" in text else text
+
+
 def url_secrets(url: str) -> Iterator[str]:
-    """Yield the login of a URL, also as a client sends it."""
+    """Yield the login of a URL, also as a client sends it, and the parameters that are keys."""
+    yield from (found[2] for found in _QUERY_KEY.finditer(url))
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         user, password = parts.username, parts.password
@@ -136,6 +148,7 @@ def _given_secrets(arguments: Iterable[str], environ: Mapping[str, str]) -> Iter
             yield from header_secrets(value.partition(":")[2].strip() or value)
         else:
             yield from (found[2].strip("'\"") for found in _KEY_OPTION.finditer(value))
+            yield from (found[2] for found in _QUERY_KEY.finditer(value))
             for login in _LOGIN.finditer(value):
                 yield from url_secrets(f"http://{login[0]}h")
 
@@ -189,4 +202,4 @@ def _hidden(option: str, value: str) -> str:
     if option in ("--header", "-H"):
         name, colon, _ = value.partition(":")
         return f"{name}: {STARS}" if colon else STARS
-    return _LOGIN.sub(f"{STARS}@", _KEY_OPTION.sub(rf"\g<1>{STARS}", value))
+    return redact_url(_KEY_OPTION.sub(rf"\g<1>{STARS}", value))

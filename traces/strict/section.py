@@ -13,6 +13,7 @@ import yaml
 
 from traces.errors import ConfigError, VtwinError
 from traces.strict.yaml_nodes import (
+    PRINTABLE,
     is_null,
     join,
     kind_of,
@@ -76,7 +77,7 @@ class Section:
         refuse(self.error, self.path(key), got=got, expected=expected, file=self.file, line=line)
 
     def text(self, key: str, *, expected: str = "text", choices: tuple[str, ...] = ()) -> str | None:
-        """Return a scalar's text as written; numbers and dates without quotes are text too."""
+        """Return a scalar's text as written, one printable line; numbers and dates without quotes are text too."""
         node = self.nodes.get(key)
         if node is None:
             return None
@@ -85,6 +86,8 @@ class Section:
         ok = isinstance(node, yaml.ScalarNode) and kind_of(node) not in ("null", "boolean")
         if not ok or not node.value or (choices and node.value not in choices):
             self.fail(key, got=shown(node), expected=expected)
+        if not node.value.isprintable():
+            self.fail(key, got=shown(node), expected=PRINTABLE)
         return str(node.value)
 
     def integer(self, key: str, *, least: int | None, most: int = MOST_INTEGER) -> int | None:
@@ -161,6 +164,9 @@ class Section:
         items = self.items(key, expected="a list of texts")
         if not all(isinstance(item, yaml.ScalarNode) for item in items):
             self.fail(key, got=shown(self.nodes[key]), expected="a list of texts")
+        for item in items:
+            if not item.value.isprintable():
+                self.fail(key, got=shown(item), expected=PRINTABLE)
         return tuple(item.value for item in items)
 
     def items(self, key: str, *, expected: str = "a list") -> list[yaml.Node]:

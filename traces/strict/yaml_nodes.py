@@ -146,6 +146,10 @@ def place(file: str, line: int) -> str:
     return f"{file}:{line}" if line else file
 
 
+PRINTABLE = "text on one line, of printable characters"
+"""What every key and name is: another would end a line of a table, or speak to the terminal that shows it."""
+
+
 def pairs_of(
     node: yaml.MappingNode, *, where: str, file: str, error: type[VtwinError] = ConfigError
 ) -> dict[str, tuple[int, yaml.Node]]:
@@ -156,6 +160,10 @@ def pairs_of(
         line = line_of(key)
         if not isinstance(key, yaml.ScalarNode):
             raise error(f"{where or 'YAML'}: got {shown(key)} as a key, expected text ({place(file, line)})")
+        if not key.value.isprintable():
+            raise error(
+                f"{where or 'YAML'}: got {shown(key)} as a key, expected {PRINTABLE} ({place(file, line)})"
+            )
         if key.value == _MERGE and _is_plain(key):
             for each in value.value if isinstance(value, yaml.SequenceNode) else [value]:
                 if not isinstance(each, yaml.MappingNode):

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from replay.twin.own.own_code import with_code_option
-from traces.strict.escape import terminal
 from traces.strict.secrets import redact_command
+from traces.strict.tell import say, tell
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -97,7 +97,7 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from traces.atomic import check_place
     from traces.errors import ConfigError
     from traces.slo import parse_slo
-    from traces.strict.narration import tell_note
+    from traces.strict.tell import tell_note
 
     output = output or Path(f"{grid.stem}.parquet")
     if output.suffix != ".parquet":
@@ -106,10 +106,10 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     for slo in dict.fromkeys(run.slo for run in asked.runs if run.slo):
         parse_slo(slo, tell=tell_note)
     for source in sorted({each.source for each in list_prices().values()}) if asked.has_list_prices else ():
-        typer.echo(terminal(f"note: prices: USD per GPU and hour on demand, {source}"), err=True)
+        tell(f"note: prices: USD per GPU and hour on demand, {source}")
     rows = known_rows(output, asked.runs)
     left = [run for run in asked.runs if run.digest not in rows]
-    typer.echo(f"{len(asked.runs):,} runs, {len(asked.runs) - len(left):,} of them done before", err=True)
+    tell(f"{len(asked.runs):,} runs, {len(asked.runs) - len(left):,} of them done before")
     if dry_run:
         return
     check_place(output, option="--output")
@@ -121,19 +121,14 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
                 _keep(output, row)
                 rows[str(row["run"])] = row
     except KeyboardInterrupt:
-        typer.echo(
-            f"interrupted: {len(rows):,} of {len(asked.runs):,} runs are kept; the same command goes on",
-            err=True,
-        )
+        tell(f"interrupted: {len(rows):,} of {len(asked.runs):,} runs are kept; the same command goes on")
         raise
     table = write_table(output, asked.runs, rows)
-    typer.echo(terminal(f"wrote {output}"), err=True)
+    tell(f"wrote {output}")
     _show(table, asked, x=x, y=y, report=report)
     failed = table[table["error"].notna()]
     if len(failed):
-        typer.echo(
-            terminal(f"{len(failed):,} runs without a result; the first: {failed['error'].iloc[0]}"), err=True
-        )
+        tell(f"{len(failed):,} runs without a result; the first: {failed['error'].iloc[0]}")
         raise typer.Exit(1)
 
 
@@ -169,7 +164,7 @@ def _told(
         yield row
         if time.monotonic() - told > EVERY_S:
             told = time.monotonic()
-            typer.echo(f"{number:,} of {len(runs):,} runs", err=True)
+            tell(f"{number:,} of {len(runs):,} runs")
 
 
 def _show(table: pd.DataFrame, asked: Grid, *, x: str | None, y: str | None, report: Path | None) -> None:
@@ -184,9 +179,9 @@ def _show(table: pd.DataFrame, asked: Grid, *, x: str | None, y: str | None, rep
     if bool(table["error"].notna().all()):
         return
     front = front_of(table, settings, x=x, y=y)
-    typer.echo("\n".join(map(terminal, lines(front, width=terminal_width()))))
+    say(*lines(front, width=terminal_width()))
     if report is not None:
         command = redact_command(["vtwin", *sys.argv[1:]], os.environ)
         num_failed = int(table["error"].notna().sum())
         write_page(report, front, num_runs=len(table), num_failed=num_failed, command=command)
-        typer.echo(terminal(f"wrote {report}"), err=True)
+        tell(f"wrote {report}")

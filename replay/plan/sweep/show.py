@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -144,9 +143,9 @@ def write_page(path: Path, front: Front, *, num_runs: int, num_failed: int, comm
         title=NO_SLO.capitalize()
         if front.keeps_slo is False
         else f"{len(best)} of {len(front.points)} settings are on the Pareto front",
-        lead=f"{escape(front.x)} against {escape(front.y)}{told_of(front)}; {num_runs:,} runs"
+        lead=f"{front.x} against {front.y}{told_of(front)}; {num_runs:,} runs"
         + (f", {num_failed:,} of them without a result" if num_failed else "")
-        + "".join(f". {escape(line)}" for line in unanswered_told(front)),
+        + "".join(f". {line}" for line in unanswered_told(front)),
         headlines=[],
         sections=[
             Section(
@@ -166,6 +165,6 @@ def write_page(path: Path, front: Front, *, num_runs: int, num_failed: int, comm
                 ],
             ),
         ],
-        footer=f"vtwin {tool_version()} · {escape(command)}",
+        footer=f"vtwin {tool_version()} · {command}",
     )
     write_text(path, render(page), option="--report")

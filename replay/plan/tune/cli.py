@@ -12,7 +12,7 @@ import typer
 from replay.plan.cli import DEFAULT_SEEDS
 from replay.simulation_command import AnywayOption
 from replay.twin.own.own_code import with_code_option
-from traces.strict.escape import terminal
+from traces.strict.tell import say, say_text, tell
 from traces.workload.options import WorkloadOptions, with_workload_options
 
 if TYPE_CHECKING:
@@ -138,12 +138,12 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     take longer to grow there are more; or as many as --num-requests says. Exit code 1 if no combination meets the
     limits.
     """
-    from replay.plan.draws import drawing_of, draws, searchable
+    from replay.plan.draws import drawing_of, draws, searchable, tell_too_long
     from replay.plan.tune.candidates import CHUNKED, SEATS, TOKENS, TP, candidates_of
     from replay.simulation_command import prepare_engine
     from traces.atomic import check_place
     from traces.run_slo import parse_run_slo
-    from traces.strict.narration import tell_note
+    from traces.strict.tell import tell_note
 
     limits = parse_run_slo(slo, tell=tell_note)
     options = searchable(workload, like)
@@ -155,10 +155,11 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     candidates = candidates_of(config, defaults, asked, anyway=anyway)
     notes = tuple(dict.fromkeys(candidates.tried[0].twin.notes))
     for note in notes:
-        typer.echo(terminal(f"note: {note}"), err=True)
+        tell(f"note: {note}")
     takes_all = workload.num_requests is None and workload.trace is None
     drawing = drawing_of(options) if takes_all else None
     traces = draws(options, 1 if takes_all else seeds)
+    tell_too_long(traces[0], [each.twin for each in candidates.tried])
     prepare_engine(candidates.tried[0].twin)
     tuned = _searched(traces, candidates, limits, keep=top, drawing=drawing, seeds=seeds)
     if workload.num_requests is not None:
@@ -254,7 +255,7 @@ def _extrapolated(tuned: Tuned, trace: Trace) -> list[str]:
         short = short_run_note(capacity, capacity.num_requests)
         notes += [each for each in (short, note) if each is not None]
     for note in notes:
-        typer.echo(terminal(f"note: {note}"), err=True)
+        tell(f"note: {note}")
     return notes
 
 
@@ -296,11 +297,11 @@ def _show(
         told = document(
             tuned, candidates, limits, confirmed=confirmed, tool_version=tool_version(), warnings=warnings
         )
-        typer.echo(json.dumps(told, indent=2, allow_nan=False))
+        say_text(json.dumps(told, indent=2, allow_nan=False))
         return
     shown = lines(tuned, candidates, limits, confirmed=confirmed, width=terminal_width())
-    typer.echo("\n".join(map(terminal, shown)))
-    typer.echo(terminal(f"{'requests':<12}{len(trace):,}, {lengths_text(trace)}"))
+    say(*shown)
+    say(f"{'requests':<12}{len(trace):,}, {lengths_text(trace)}")
     own = tuned.own[1]
     if own.num_requests != len(trace):
-        typer.echo(f"{'':<12}the best few: {own.num_seeds} seeds of {own.num_requests:,}")
+        say(f"{'':<12}the best few: {own.num_seeds} seeds of {own.num_requests:,}")

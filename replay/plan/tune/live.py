@@ -28,6 +28,7 @@ from traces.run_slo import RunLimit
 from traces.slo import MOST_FAILED
 from traces.strict.escape import terminal
 from traces.strict.secrets import Secrets, command_secrets, key_of, redact_command
+from traces.strict.tell import tell
 from traces.trace import select_rows
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def _observe(arguments: Sequence[str], *, key: str | None) -> None:
     ``key``, which the server was told to ask for, reaches it by the environment, where no list of processes shows it.
     """
     command = [sys.executable, "-m", "vtwin", "observe", *arguments]
-    sys.stderr.write(f"\n$ {redact_command(['vtwin', *command[3:]], os.environ)}\n")
+    tell("", f"$ {redact_command(['vtwin', *command[3:]], os.environ)}")
     environment = {**os.environ} if key is None else {**os.environ, "OPENAI_API_KEY": key}
     done = subprocess.run(  # noqa: S603 - vtwin itself
         command, check=False, stdout=subprocess.DEVNULL, env=environment
@@ -171,7 +172,7 @@ def _server(command: Sequence[str], *, live: Live, log: Path) -> Iterator[None]:
         raise ConfigError(
             f"--url: got {live.url}, where a server answers already, expected a free address to start one at"
         )
-    sys.stderr.write(f"\n$ {redact_command(command, os.environ)}\n")
+    tell("", f"$ {redact_command(command, os.environ)}")
     with log.open("wb") as out:
         try:
             process = subprocess.Popen(  # noqa: S603 - the user's own command

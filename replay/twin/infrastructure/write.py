@@ -24,7 +24,7 @@ def pool_lines_of(pool: Pool) -> list[str]:
     if pool.autoscaler is not None:
         lines.append(f"autoscaler: {flow_text(_given(pool.autoscaler))}")
     if pool.node_pool is not None:
-        lines.append(f"node_pool: {pool.node_pool}")
+        lines.append(f"node_pool: {flow_text(pool.node_pool)}")
     return lines
 
 

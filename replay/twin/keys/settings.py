@@ -12,7 +12,7 @@ from replay.twin.keys.cluster import CLUSTER_KEYS
 from sim.config import InvalidConfig
 from traces.errors import ConfigError
 from traces.strict.section import MOST_INTEGER, Section
-from traces.strict.yaml_nodes import line_of, place, scalar_of
+from traces.strict.yaml_nodes import PRINTABLE, line_of, place, scalar_of, shown
 
 Built = TypeVar("Built")
 
@@ -55,6 +55,9 @@ def _plain(node: yaml.Node, section: Section) -> Any:  # noqa: ANN401 - whatever
         return {str(key.value): _plain(value, section) for key, value in node.value}
     if isinstance(node, yaml.ScalarNode):
         value = scalar_of(node)
+        if isinstance(value, str) and not value.isprintable():
+            place_of = place(section.file, line_of(node))
+            raise ConfigError(f"{section.where}: got {shown(node)}, expected {PRINTABLE} ({place_of})")
         if isinstance(value, int | float) and not abs(value) <= MOST_INTEGER:
             place_of = place(section.file, line_of(node))
             raise ConfigError(

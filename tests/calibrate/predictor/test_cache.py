@@ -74,3 +74,17 @@ def test_a_damaged_file_counts_as_none(tmp_path: Path) -> None:
     assert not learn(TABLE, POINTS, names=("grid",), cache=tmp_path).was_cached
     assert learn(TABLE, POINTS, names=("grid",), cache=tmp_path).was_cached
     assert [path.suffix for path in tmp_path.iterdir()] == [".npz"]
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_the_cache_is_its_users_alone(
+    is_there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VTWIN_CACHE_DIR", str(tmp_path / "vtwin"))
+    folder = cache_module.default_cache()
+    if is_there:
+        folder.mkdir(parents=True, mode=0o755)
+    learn(TABLE, POINTS, names=("grid",), cache=folder)
+    assert [path.suffix for path in folder.iterdir()] != []
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert is_there or folder.parent.stat().st_mode & 0o777 == 0o700

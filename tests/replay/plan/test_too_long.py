@@ -1,0 +1,47 @@
+"""Searches in which no prompt fits into an engine: an answer and a line that says why, and the exit code of ``run``."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+import vtwin
+
+TWIN = """\
+engine: {max_num_seqs: 4, max_num_batched_tokens: 512, num_gpu_blocks: 400, max_model_len: 256}
+latency: {model: blackbox, coefficients: {alpha0: 500, alpha1: 2, alpha2: 0, beta0: 6000, beta1: 10, beta2: 20}}
+"""
+TUNED = "--max-num-seqs 2,4 --max-num-batched-tokens 512 --chunked-prefill true"
+SEARCHES = {
+    "capacity": "capacity --num-requests 100 --no-binding",
+    "capacity of a cluster": "capacity --num-requests 100 --no-binding --instances 2",
+    "capacity of variants": "capacity --num-requests 100 --no-binding --set engine.max_num_seqs=4,8",
+    "tune": f"tune --num-requests 1000 {TUNED}",
+}
+SAID = (
+    "no request finishes at any rate: got prompts of at least {} tokens, expected fewer than "
+    "engine.max_model_len, 256\n"
+)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize(("tokens", "is_too_long"), [(5000, True), (256, True), (200, False)])
+def test_prompts_that_are_all_too_long_are_an_answer_with_its_reason(
+    search: str,
+    tokens: int,
+    is_too_long: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("twin.yaml").write_text(TWIN)
+    lengths = f"--prompt-tokens {tokens} --prompt-tokens-stdev 0 --output-tokens 5"
+    call = f"{SEARCHES[search]} --config twin.yaml --slo ttft_p99=100s {lengths} --seeds 1 --json"
+    assert vtwin.main(shlex.split(call)) == (1 if is_too_long else 0)
+    said = capsys.readouterr()
+    json.loads(said.out)
+    assert (SAID.format(f"{tokens:,}") in said.err) is is_too_long

@@ -1,0 +1,37 @@
+"""The one way to the terminal and to a log: what is told there is printable, whatever a stranger called his things.
+
+Only this module prints. A text that it is given stays one line: a line end in a name does not begin another.
+"""
+
+from __future__ import annotations
+
+from traces.strict.escape import terminal
+
+
+def say(*lines: str, err: bool = False) -> None:
+    """Print lines of a result on stdout, or on stderr where a JSON document has stdout. Without any, an empty line."""
+    _print([terminal(each) for each in lines] or [""], err=err)
+
+
+def tell(*lines: str, bold: bool = False, colour: str | None = None) -> None:
+    """Print lines beside the result, on stderr."""
+    _print(list(map(terminal, lines)), err=True, bold=bold, colour=colour)
+
+
+def tell_note(text: str) -> None:
+    """Tell a note on stderr."""
+    tell(f"note: {text}")
+
+
+def say_text(text: str, *, err: bool = False) -> None:
+    """Print text that has line ends of its own: a document, or a table whose makers made its cells printable."""
+    _print([terminal(each) for each in text.removesuffix("\n").split("\n")], err=err)
+
+
+def _print(lines: list[str], *, err: bool, bold: bool = False, colour: str | None = None) -> None:
+    import typer
+
+    text = "\n".join(lines)
+    if bold or colour:
+        text = typer.style(text, bold=bold or None, fg=colour)
+    typer.echo(text, err=err)

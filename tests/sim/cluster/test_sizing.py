@@ -109,6 +109,7 @@ def target(metric: str = "in-flight", **settings: object) -> Autoscaler:
         ("waiting", load((1, 2), queued=5), 4),
         ("running", load((9, 9), running=(3, 4), queued=9), 4),
         ("kv", load((0, 0, 0), kv=(0.9, 0.9, 0.9)), 2),
+        ("kv", load((0, 0, 0), kv=(0.8, 0.8, 0.7)), 2),
         # the ones that are coming count as there
         ("in-flight", load((0,), in_flight=(4,), coming=1), 2),
         # nothing to do

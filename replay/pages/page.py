@@ -11,7 +11,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Literal
 
-from replay.pages.markup import Markup, element, escape, size_of
+from replay.pages.markup import Markup, element, size_of
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -155,13 +155,7 @@ def _template() -> Template:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"once": _escaped_once, "drawn": Markup}
     return environment.from_string(text)
-
-
-def _escaped_once(text: str) -> Markup:
-    """Return text for the template, where some who make pages have escaped theirs by hand."""
-    return text if isinstance(text, Markup) else escape(Markup(text).unescape())
 
 
 WHISKER_WIDTH, WHISKER_HEIGHT = 132, 14

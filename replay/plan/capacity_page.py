@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from replay.pages import (
     Headline,
     Line,
     Mark,
+    Markup,
     Page,
     Part,
     Prose,
@@ -85,7 +85,7 @@ def page_of(
         name="vtwin capacity",
         eyebrow="vtwin capacity",
         title=_title(found),
-        lead=f"The highest request rate with {escape(within)}.",
+        lead=f"The highest request rate with {within}.",
         headlines=_headlines(found, limits),
         sections=sections,
         footer=f"vtwin {tool_version()} · vtwin capacity --json prints every number on this page",
@@ -123,7 +123,7 @@ def _capacity_headline(found: Capacity) -> Headline:
 
 
 def _warnings(notes: Sequence[str]) -> Section:
-    parts = [Prose(markup=f"{escape(note)}.") for note in notes]
+    parts = [Prose(markup=f"{note}.") for note in notes]
     return Section(title="Warnings", anchor="warnings", parts=parts)
 
 
@@ -138,7 +138,7 @@ def _curves(found: Capacity, limits: Sequence[RunLimit]) -> Section:
     )
 
 
-def _latency(name: str, found: Capacity, limits: Sequence[RunLimit]) -> str:
+def _latency(name: str, found: Capacity, limits: Sequence[RunLimit]) -> Markup:
     rates = np.array([each.rate_per_s for each in found.curve])
     median, p99 = (np.array([each.curve_us[name][i] for each in found.curve]) / 1e3 for i in (0, 1))
     allowed = [each.limit_us / 1e3 for each in limits if each.metric == name]
@@ -164,7 +164,7 @@ def limit_rule(limit: RunLimit, x: Scale) -> Rule:
     return Rule(start=(x.low, at), end=(x.high, at), name="limit", label=label)
 
 
-def _throughput(found: Capacity) -> str:
+def _throughput(found: Capacity) -> Markup:
     rates = np.array([each.rate_per_s for each in found.curve])
     tokens = np.array([each.output_tokens_per_s for each in found.curve])
     x = linear(0.0, float(rates[-1]) * 1.03, label="requests/s")

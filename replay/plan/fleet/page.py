@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from replay.pages import (
     Headline,
     Line,
     Mark,
+    Markup,
     Page,
     Part,
     Prose,
@@ -27,8 +27,10 @@ from replay.pages import (
     Section,
     Table,
     chart,
+    element,
     linear,
     render,
+    size_of,
 )
 from replay.plan.fleet.check.limits import Limit, limits_of
 from replay.plan.fleet.check.pool import Verification
@@ -86,7 +88,7 @@ def write_page(
         name="vtwin fleet",
         eyebrow="vtwin fleet size",
         title=f"{gpus_text(gpus)} for {plan.rate_per_s:g} requests per second",
-        lead=escape(_lead(plan)),
+        lead=_lead(plan),
         headlines=[
             Headline(label="GPUs", value=f"{gpus:,}"),
             *([] if cost is None else [_cost(cost)]),
@@ -200,7 +202,7 @@ def _pools(plan: FleetPlan) -> Section:
             rows=times,
             align="lrrrrr",
         ),
-        *(Prose(markup=escape(each)) for each in (*notes, *plan.notes)),
+        *(Prose(markup=each) for each in (*notes, *plan.notes)),
     ]
     return Section(title="Pools", anchor="pools", parts=parts)
 
@@ -299,18 +301,20 @@ def _or_none(engines: int | None) -> str:
     return "none keeps the SLO" if engines is None else f"{engines:,}"
 
 
-def _bar(swing: Swing, base: int, reach: int) -> str:
-    """Return the range of engines as a bar around the plan."""
+def _bar(swing: Swing, base: int, reach: int) -> Markup | None:
+    """Return the range of engines as a bar around the plan; None where it is not known."""
     if swing.less is None or swing.more is None or reach == 0:
-        return ""
+        return None
     width, half = 160, 80
     low, high = sorted((swing.less, swing.more))
     left, right = (half + half * (each - base) / reach for each in (low, high))
-    return (
-        f'<svg viewBox="0 0 {width} 14" width="{width}" height="14" role="img">'
-        f"<title>{low:,} to {high:,} engines</title>"
-        f'<path class="band simulated" style="opacity:.6" d="M{left:.1f} 3H{max(right, left + 1):.1f}V11H{left:.1f}Z"/>'
-        f'<path class="axis" d="M{half} 0V14"/></svg>'
+    across = f"M{left:.1f} 3H{max(right, left + 1):.1f}V11H{left:.1f}Z"
+    return element(
+        "svg",
+        size_of(width, 14) | {"role": "img"},
+        element("title", {}, f"{low:,} to {high:,} engines"),
+        element("path", {"class": "band simulated", "style": "opacity:.6", "d": across}),
+        element("path", {"class": "axis", "d": f"M{half} 0V14"}),
     )
 
 
@@ -336,7 +340,7 @@ def _front(sources: Sequence[Source], lengths: Lengths, plan: FleetPlan, *, cont
         Dots(x=np.array([found.one_amount]), y=np.array([found.one.ttft_p99_s * 1e3]), name="run simulated"),
     ]
     picture = chart(Chart(title="Every threshold between short and long", x=x, y=y, marks=marks, width=640))
-    text = escape(f"{split_headline(found).capitalize()}.")
+    text = f"{split_headline(found).capitalize()}."
     parts: list[Part] = [Prose(markup=text), Figures(figures=[Figure(svg=picture)], columns=1)]
     return Section(
         title="Two pools",

@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -291,9 +290,8 @@ def write_reserve_page(path: Path, plan: DayPlan) -> None:
         name="vtwin fleet",
         eyebrow="vtwin fleet reserve",
         title=f"{plan.best.reserved:,} engines reserved, the others when needed",
-        lead=escape(
-            f"{_how(plan).capitalize()}, {plan.profile}: every hour has the engines that keep TTFT p99 within {limit}."
-        ),
+        lead=f"{_how(plan).capitalize()}, {plan.profile}: every hour has the engines that keep TTFT p99 within "
+        f"{limit}.",
         headlines=[
             Headline(label="Reserved", value=f"{plan.best.reserved:,}"),
             Headline(label="At most", value=f"{max(plan.needed):,}"),

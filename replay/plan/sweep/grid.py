@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +19,7 @@ from replay.twin.keys.overlay import parse_settings, variants_of
 from traces.errors import ConfigError
 from traces.header import tool_version
 from traces.strict.section import Section, read_section
-from traces.strict.yaml_nodes import plain_value
+from traces.strict.yaml_nodes import parse_yaml, plain_value, read_text
 from traces.workload.options import WorkloadOptions
 
 KEYS = ("config", "configs", "set", "workloads", "seeds", "slo", "warmup_frac", "prices")
@@ -98,6 +99,7 @@ def read_grid(path: Path) -> Grid:
             slo=slo,
             warmup_frac=None if share is None else float(share),
             gpu_prices=tuple(sorted(prices.items())),
+            folder=path.parent,
         )
         for (config_name, config), settings, (workload, load), seed in itertools.product(
             configs.items(), variants, loads, seeds
@@ -106,14 +108,55 @@ def read_grid(path: Path) -> Grid:
     return Grid(runs=tuple(runs), has_list_prices=_has_list_prices(root))
 
 
-def _run(**parts: object) -> Run:
-    """Return a run with the digest of all that it depends on, files' contents included."""
-    load = parts["load"]
+def _run(*, folder: Path, **parts: object) -> Run:
+    """Return a run with the digest of all that it depends on: files' contents, and no place, which a copy changes."""
+    load, config = parts["load"], str(parts["config"])
     assert isinstance(load, tuple)  # noqa: S101 - as it was made above
-    files = [str(parts["config"]), *(str(value) for key, value in load if key in path_options())]
-    known = {**parts, "files": [content_digest(name) for name in files], "tool": tool_version()}
+    paths = [str(value) for key, value in load if key in path_options()]
+    known = {
+        **parts,
+        "config": files_digest(config),
+        "load": [
+            (key, _place(str(value), folder) if key in path_options() else value) for key, value in load
+        ],
+        "files": [content_digest(name) for name in paths],
+        "tool": tool_version(),
+    }
     digest = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:20]
     return Run(**parts, digest=digest)  # type: ignore[arg-type]  # the parts are the fields but one
+
+
+def _place(name: str, folder: Path) -> str:
+    """Return a path as it is from the grid's folder, where it is inside it."""
+    path, inside = Path(name), folder.resolve()
+    return str(path.relative_to(inside)) if path.is_relative_to(inside) else name
+
+
+@lru_cache(maxsize=1024)
+def files_digest(config: str) -> str:
+    """Return a digest of a configuration and of the files beside it that it names."""
+    path = Path(config)
+    whole = hashlib.sha256(content_digest(config).encode())
+    try:
+        named = texts_of(parse_yaml(read_text(path, expected="a YAML file"), file=config))
+    except ConfigError:  # its runs will say so
+        named = set()
+    for text in sorted(named):
+        with suppress(OSError, ValueError):  # a text that is no path at all
+            if (path.parent / text).is_file():
+                whole.update(f"{text} {content_digest(str(path.parent / text))}".encode())
+    return whole.hexdigest()
+
+
+def texts_of(node: yaml.Node | None) -> set[str]:
+    """Return every text in a document."""
+    if isinstance(node, yaml.ScalarNode):
+        return {str(node.value)}
+    if isinstance(node, yaml.SequenceNode):
+        return set().union(*map(texts_of, node.value))
+    if isinstance(node, yaml.MappingNode):
+        return set().union(*(texts_of(value) for _, value in node.value))
+    return set()
 
 
 @lru_cache(maxsize=1024)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -26,6 +27,7 @@ KEYS = ("config", "configs", "set", "workloads", "seeds", "slo", "warmup_frac", 
 LISTED = "list"
 """What ``prices`` says for the list prices that ship."""
 MOST_RUNS = 100_000
+MOST_SEED = 2**63 - 1
 Value = str | int | float | bool
 
 
@@ -61,7 +63,10 @@ class Run:
 
 def plain(text: str) -> Value:
     """Return a setting's value as a number or a truth value where it is one."""
-    value = yaml.safe_load(text)
+    try:
+        value = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError):  # a date that cannot be, a number of too many digits
+        return text
     return value if isinstance(value, int | float | bool) else text
 
 
@@ -81,10 +86,11 @@ def read_grid(path: Path) -> Grid:
     root = read_section(path)
     root.refuse_unknown(KEYS)
     configs, loads, seeds = _configs(root, path.parent), _loads(root, path.parent), _seeds(root)
-    variants = variants_of(parse_settings(_settings(root)))
-    number = len(configs) * len(variants) * len(loads) * len(seeds)
+    settings = parse_settings(_settings(root))
+    number = len(configs) * math.prod(map(len, settings)) * len(loads) * len(seeds)
     if number > MOST_RUNS:
-        raise ConfigError(f"{path}: got {number:,} runs, expected at most {MOST_RUNS:,}")
+        raise _too_many(number, path)
+    variants = variants_of(settings)
     slo = root.text("slo")
     share = root.decimal("warmup_frac", expected="a share of the run in [0, 1)")
     prices = _prices(root, path.parent)
@@ -92,7 +98,7 @@ def read_grid(path: Path) -> Grid:
         _run(
             config_name=config_name,
             config=config,
-            settings=tuple((each.key, each.value) for each in settings),
+            settings=tuple((each.key, each.value) for each in variant),
             workload=workload,
             load=(*load, ("seed", seed)),
             seed=seed,
@@ -101,11 +107,15 @@ def read_grid(path: Path) -> Grid:
             gpu_prices=tuple(sorted(prices.items())),
             folder=path.parent,
         )
-        for (config_name, config), settings, (workload, load), seed in itertools.product(
+        for (config_name, config), variant, (workload, load), seed in itertools.product(
             configs.items(), variants, loads, seeds
         )
     ]
     return Grid(runs=tuple(runs), has_list_prices=_has_list_prices(root))
+
+
+def _too_many(number: int, path: Path | str) -> ConfigError:
+    return ConfigError(f"{path}: got {number:,} runs, expected at most {MOST_RUNS:,}")
 
 
 def _run(*, folder: Path, **parts: object) -> Run:
@@ -235,7 +245,7 @@ def _loads(root: Section, folder: Path) -> list[tuple[str, tuple[tuple[str, Valu
             "workloads", got="nothing", expected="names with options of vtwin run (chat: {rate: [2, 4]})"
         )
     known = [each.name for each in fields(WorkloadOptions) if each.name != "seed"]
-    found = []
+    found: list[tuple[str, tuple[tuple[str, Value], ...]]] = []
     for name in section.nodes:
         options = section.section(name, expected="options of vtwin run")
         assert options is not None  # noqa: S101 - the name is there
@@ -246,6 +256,9 @@ def _loads(root: Section, folder: Path) -> list[tuple[str, tuple[tuple[str, Valu
             [(key, _scalar(options, key, value, folder)) for value in _values(options, key)]
             for key in options.nodes
         ]
+        number = len(found) + math.prod(map(len, values))
+        if number > MOST_RUNS:  # before there are so many
+            raise _too_many(number, section.file)
         found += [(name, tuple(combination)) for combination in itertools.product(*values)]
     return found
 
@@ -263,12 +276,19 @@ def _seeds(root: Section) -> list[int]:
     values = _values(root, "seeds")
     if isinstance(values[0], int) and len(values) == 1 and not isinstance(values[0], bool):
         node = root.nodes["seeds"]
-        values = values if isinstance(node, yaml.SequenceNode) else list(range(1, values[0] + 1))
+        if not isinstance(node, yaml.SequenceNode):
+            values = list(range(1, min(values[0], MOST_RUNS + 1) + 1))  # more are refused by their number
     seeds = [
-        value for value in values if isinstance(value, int) and not isinstance(value, bool) and value >= 0
+        value
+        for value in values
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_SEED
     ]
     if not seeds or len(set(seeds)) < len(values):
-        root.fail("seeds", got=str(values), expected="how many, or a list of different integers >= 0")
+        root.fail(
+            "seeds",
+            got=str(values),
+            expected=f"how many, or a list of different integers of 0 to {MOST_SEED}",
+        )
     return seeds
 
 

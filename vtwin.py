@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import copy
 import errno
 import gc
 import inspect
@@ -87,6 +88,8 @@ EXAMPLES = {
 """A call of each command, shown at the end of its help."""
 METAVARS = {"integer": "N", "integer range": "N", "float": "X", "float range": "X"}
 """What help shows for the value of an option, in place of the name of its type; others are shown as click has them."""
+MOST_INTEGER = 2**63 - 1
+"""Of an option: what an int64 holds."""
 CELLS_OF_OPTION = 6
 """What typer shows of an option: four kinds of names, type, text; and before them whether one must give it."""
 SWEPT = {"rate": "", "concurrency": "concurrency="}
@@ -146,6 +149,7 @@ def _main(argv: Sequence[str] | None) -> int:
     try:
         command = cast("AnyCommand", typer.main.get_command(build_app(called)))
         plain_help(command)
+        refuse_no_numbers(command)
         if "--help" in arguments and called:
             fold_long_words()
         code = command(arguments, prog_name="vtwin", standalone_mode=False)
@@ -206,6 +210,34 @@ def plain_help(command: AnyCommand) -> None:
         command.help = re.sub(r"(?<=\S)\n(?=[^\s-])", " ", inspect.cleandoc(command.help))
     for each in getattr(command, "commands", {}).values():
         plain_help(each)
+
+
+def refuse_no_numbers(command: AnyCommand) -> None:
+    """Have every option of a command, and of those under it, refuse ``nan`` and integers beyond an int64.
+
+    A range does not: NaN is neither below its least value nor above its largest.
+    """
+    for parameter in command.get_params(typer.Context(command)):
+        if parameter.type.name in METAVARS:
+            parameter.type = _of_numbers(parameter.type)
+    for each in getattr(command, "commands", {}).values():
+        refuse_no_numbers(each)
+
+
+def _of_numbers(kind: Any) -> Any:  # noqa: ANN401 - the library's own type
+    """Return an option's type that takes only what is a number, and fits."""
+    made, convert = copy.copy(kind), kind.convert
+
+    def converted(value: object, parameter: object, context: object) -> object:
+        number = convert(value, parameter, context)
+        if number != number:  # noqa: PLR0124 - which is how NaN is known
+            made.fail("got nan, expected a number", parameter, context)
+        if isinstance(number, int) and abs(number) > MOST_INTEGER:
+            made.fail(f"got {value}, expected an integer of at most {MOST_INTEGER:,}", parameter, context)
+        return number
+
+    made.convert = converted
+    return made
 
 
 def fold_long_words() -> None:

@@ -127,6 +127,7 @@ InstancesOption = Annotated[
     int | None,
     typer.Option(
         min=1,
+        max=100_000,
         metavar="N",
         help="Simulate N such servers behind a router, in place of the file's number.",
         show_default=False,

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 DEFAULT_RATE = 1.0
 DEFAULT_NUM_REQUESTS = 1000
 
+MOST_GPUS = 65_536
+"""Of one server."""
 model_app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="What a model needs and what a GPU can give it."
 )
@@ -49,7 +51,7 @@ def info(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             "B300, GB200, MI300X."
         ),
     ],
-    tp: Annotated[int, typer.Option(min=1, help="GPUs that share each layer.")] = 1,
+    tp: Annotated[int, typer.Option(min=1, max=MOST_GPUS, help="GPUs that share each layer.")] = 1,
     pp: Annotated[int, typer.Option(min=1, help="Pipeline stages.")] = 1,
     gpu_memory_utilization: Annotated[
         float | None,
@@ -215,8 +217,8 @@ def _servers(gpus: str, tp: str) -> list[tuple[Gpu, int]]:
         numbers = [int(each) for each in tp.split(",")]
     except ValueError as error:
         raise ConfigError(f"--tp: got {tp!r}, expected numbers with commas between (1,2,4)") from error
-    if min(numbers) < 1 or len(set(numbers)) < len(numbers):
-        raise ConfigError(f"--tp: got {tp!r}, expected different numbers >= 1")
+    if min(numbers) < 1 or max(numbers) > MOST_GPUS or len(set(numbers)) < len(numbers):
+        raise ConfigError(f"--tp: got {tp!r}, expected different numbers of 1 to {MOST_GPUS:,}")
     devices = [find_gpu(each.strip(), where="--gpus") for each in gpus.split(",")]
     if len({each.name for each in devices}) < len(devices):
         raise ConfigError(f"--gpus: got {gpus!r}, expected each GPU once")

@@ -11,11 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traces.errors import ConfigError
+from traces.strict.limits import MOST_S
 from traces.units import parse_seconds
 
 RUN_METRICS: Final = ("ttft", "tpot", "itl", "e2e")
 """What may be limited. ITL is over all gaps between tokens, the others are over requests."""
 EXAMPLE: Final = "ttft_p99=500ms,tpot_p99=50ms"
+LEAST_S: Final = 1e-6
 _NAME: Final = re.compile(r"(?P<metric>[a-z0-9]+)_(?P<statistic>mean|p(?P<percent>\d{1,2}(\.\d+)?))")
 
 
@@ -74,8 +76,8 @@ def limit_us(name: str, value: str) -> float:
         seconds = parse_seconds(value)
     except BadParameter as error:
         raise ConfigError(f"--slo {name}: {error.message}") from error
-    if not 0 < seconds < float("inf"):
-        raise ConfigError(f"--slo {name}: got {value!r}, expected a time > 0")
+    if not LEAST_S <= seconds <= MOST_S:
+        raise ConfigError(f"--slo {name}: got {value!r}, expected a time > 0, from 1us to {MOST_S:.3g}s")
     if not value[-1].isalpha():
         raise ConfigError(f"--slo {name}: got {value!r} without a unit, expected {value}ms or {value}s")
     return seconds * 1e6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import sys
 from typing import Final
@@ -18,11 +19,12 @@ def parse_seconds(text: str | float) -> float:
     number = text.strip().rstrip("usmh")
     unit = text.strip()[len(number) :] or "s"
     try:
-        return float(number) * _UNITS_S[unit]
+        seconds = float(number) * _UNITS_S[unit]
     except (KeyError, ValueError):
-        raise typer.BadParameter(
-            f"got {text!r}, expected seconds (60) or a time with a unit (500ms, 2m)"
-        ) from None
+        seconds = math.nan
+    if math.isnan(seconds):
+        raise typer.BadParameter(f"got {text!r}, expected seconds (60) or a time with a unit (500ms, 2m)")
+    return seconds
 
 
 def terminal_width() -> int | None:

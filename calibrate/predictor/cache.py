@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import struct
+import zlib
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any, Final
 from zipfile import BadZipFile
 
 import numpy as np
@@ -20,6 +23,19 @@ from calibrate.predictor.measured import Floats, OperatorTable
 from calibrate.predictor.training import Report, Score, train_operator
 from traces.atomic import atomic_file
 from traces.errors import ConfigError
+
+UNREADABLE: Final = (
+    *(OSError, EOFError, BadZipFile, zlib.error, struct.error),
+    *(ValueError, KeyError, IndexError, TypeError, AttributeError, SyntaxError),  # an array's head is Python
+    *(
+        NotImplementedError,
+        RuntimeError,
+        MemoryError,
+        OverflowError,
+        ImportError,
+    ),  # a zip's, or an array's size
+)
+"""What reading a damaged file of the cache raises."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +57,11 @@ def learn(
     if cache is None:
         return _train(table, points, names)
     file = cache / f"{cache_key(table, points, names=names)}.npz"
-    cached = _read(file)
+    cached = read_cached(file)
     if cached is not None:
         return cached
     learned = _train(table, points, names)
-    _write(file, learned)
+    write_cached(file, learned)
     return learned
 
 
@@ -84,13 +100,16 @@ def _train(table: OperatorTable, points: Floats, names: Collection[str]) -> Lear
     return Learned(report=trained.report, time_us=trained.predict(points), was_cached=False)
 
 
-def _read(file: Path) -> Learned | None:
+def read_cached(file: Path) -> Learned | None:
+    """Return what a file of the cache has; None where there is none, or it is not as it was written."""
     try:
         with file.open("rb") as opened, np.load(opened, allow_pickle=False) as cached:
-            fields = json.loads(str(cached["report"]))
-            time_us = cached["time_us"].copy()
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+            report, time_us, written = str(cached["report"]), cached["time_us"].copy(), str(cached["digest"])
+    except UNREADABLE:
         return None
+    if written != _digest(report, time_us):
+        return None
+    fields = json.loads(report)
     fields |= {
         "features": tuple(fields["features"]),
         "score": Score(**fields["score"]),
@@ -100,7 +119,7 @@ def _read(file: Path) -> Learned | None:
     return Learned(report=Report(**fields), time_us=time_us, was_cached=True)
 
 
-def _write(file: Path, learned: Learned) -> None:
+def write_cached(file: Path, learned: Learned) -> None:
     """Write a regression into the cache, where that can be written; a reader never sees half of it."""
     with suppress(OSError, ConfigError):
         file.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -108,4 +127,13 @@ def _write(file: Path, learned: Learned) -> None:
         if file.parent == default_cache():
             file.parent.chmod(0o700)  # one that was made before, with the usual mode
         with atomic_file(file, is_durable=False) as temporary, temporary.open("wb") as out:
-            np.savez(out, report=np.array(json.dumps(asdict(learned.report))), time_us=learned.time_us)
+            report = json.dumps(asdict(learned.report))
+            digest = _digest(report, learned.time_us)
+            np.savez(out, report=np.array(report), time_us=learned.time_us, digest=np.array(digest))
+
+
+def _digest(report: str, time_us: np.ndarray[tuple[int, ...], np.dtype[Any]]) -> str:
+    """Return the sha256 of an answer, its times' kind and shape included."""
+    whole = hashlib.sha256(f"{time_us.dtype} {time_us.shape} {report}".encode("utf-8", "surrogatepass"))
+    whole.update(np.ascontiguousarray(time_us).tobytes())
+    return whole.hexdigest()

@@ -50,7 +50,13 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     ] = False,
     instances: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Simulate N such servers behind a router.", show_default=False),
+        typer.Option(
+            min=1,
+            max=100_000,
+            metavar="N",
+            help="Simulate N such servers behind a router.",
+            show_default=False,
+        ),
     ] = None,
     routing: Annotated[
         str | None,

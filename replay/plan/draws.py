@@ -13,7 +13,7 @@ from replay.twin.fitted_range import FittedRange
 from traces.errors import ConfigError
 from traces.strict.tell import tell
 from traces.workload import clipping_notes, trace_from_options
-from traces.workload.options import LENGTH_NAMES, WorkloadOptions, flag
+from traces.workload.options import LENGTH_NAMES, WorkloadOptions, check_options, flag
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,7 +48,11 @@ def searchable(workload: WorkloadOptions, like: Path | None) -> WorkloadOptions:
 
 
 def draws(options: WorkloadOptions, seeds: int) -> list[Trace]:
-    """Return the workload drawn with as many seeds, from the given one upwards; a recorded one as it is."""
+    """Return the workload drawn with as many seeds, from the given one upwards; a recorded one as it is.
+
+    Raises ConfigError.
+    """
+    check_options(options)
     for note in clipping_notes(options):
         tell(f"warning: {note}")
     if (default := default_lengths_note(options)) is not None:

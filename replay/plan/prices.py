@@ -13,6 +13,8 @@ from replay.model.gpus import find_gpu
 from traces.errors import ConfigError
 from traces.strict.section import Section, read_section
 
+MOST_PRICE = 1e6
+"""Of a GPU and hour, in any currency."""
 SHIPPED = Path(__file__).with_name("prices.yaml")
 
 
@@ -80,8 +82,9 @@ def prices_from(section: Section) -> Mapping[str, float]:
         place = f"{section.file}:{section.key_lines[name]}"
         gpu = find_gpu(name, where=place).name
         value = section.decimal(name, expected="a price per GPU and hour")
-        if value is None or not 0 < float(value) < float("inf"):
-            raise ConfigError(f"{name}: got {value}, expected a price per GPU and hour > 0 ({place})")
+        if value is None or not 0 < float(value) <= MOST_PRICE:
+            expected = f"a price per GPU and hour > 0, of at most {MOST_PRICE:,.0f}"
+            raise ConfigError(f"{name}: got {value}, expected {expected} ({place})")
         if gpu in prices:
             raise ConfigError(f"{name}: got {gpu} twice, expected it once ({place})")
         prices[gpu] = float(value)

@@ -9,6 +9,7 @@ import numpy as np
 
 from traces import ConfigError, is_warmup
 from traces.metrics import sent_or_due
+from traces.strict.limits import MOST_S
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -84,9 +85,12 @@ def _microseconds(text: str, option: str = "--measure") -> int:
     from traces.units import parse_seconds
 
     try:
-        return round(parse_seconds(text.strip()) * 1e6)
+        seconds = parse_seconds(text.strip())
     except BadParameter as error:
         raise ConfigError(f"{option}: {error.message}") from error
+    if not 0 <= seconds <= MOST_S:
+        raise ConfigError(f"{option}: got {text.strip()!r}, expected a time of 0 to {MOST_S:.3g} s")
+    return round(seconds * 1e6)
 
 
 def measured_rows(trace: Trace, window: Window | None) -> NDArray[np.bool_]:

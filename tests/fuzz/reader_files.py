@@ -10,8 +10,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
+from calibrate.predictor.cache import Learned, write_cached
+from calibrate.predictor.training import Report, Score
 from tests.calibrate.predictor import profiles
 from tests.fuzz.mutate import Files
 from tests.traces.made import BLIS, SAMPLES, events_of, small_trace
@@ -30,7 +33,9 @@ def _written(write: Callable[[Path], object]) -> Files:
     """Return the files that ``write`` leaves in a folder."""
     with tempfile.TemporaryDirectory() as name:
         write(Path(name))
-        return {path.name: path.read_bytes() for path in Path(name).rglob("*") if path.is_file()}
+        return {
+            str(path.relative_to(name)): path.read_bytes() for path in Path(name).rglob("*") if path.is_file()
+        }
 
 
 def vllm_bench() -> list[Files]:
@@ -281,6 +286,129 @@ def prices() -> list[Files]:
 def fleet_lengths() -> list[Files]:
     points = [[128, 0.2], [1024, 0.7], [4096, 1.0]]
     return [{"lengths.json": _json(points)}, {"lengths.json": _json({"cdf": points})}]
+
+
+def fleet_profile() -> list[Files]:
+    text = """\
+w_s: 0.008
+h_s: 0.00065
+calibration_context: 8192
+chunk_tokens: 512
+block_size: 16
+num_blocks: 65536
+max_slots: 128
+cost_per_hour: 2.21
+idle_w: 100
+nominal_w: 400
+power_k: 1.0
+power_x0: 4.0
+prefill_token_s: 2.5e-05
+prefill_pair_s: 1e-09
+num_gpus: 2
+reserves_context: false
+"""
+    return [{"profile.yaml": text.encode()}]
+
+
+def fleet_pools() -> list[Files]:
+    text = """\
+router: {router}
+failures: [{{name: gpu, per_node_day: 0.0065, repair: 4h}}]
+pools:
+  - {{name: short, profile: A100, up_to: 2048, share: 0.7, takes: [small]}}
+  - {{name: long, profile: H100, price: 4.5, takes: [large], failures: [{{per_node_day: 0.1, repair: 30m}}]}}
+"""
+    return [{"pools.yaml": text.format(router=name).encode()} for name in ("length", "random")]
+
+
+def fleet_labels() -> list[Files]:
+    labels = "request_id,label\na,small\nb,large\nc,small\n"
+    return [{**_trace(suffix=""), "labels.csv": labels.encode()}]
+
+
+def diurnal() -> list[Files]:
+    rates = [40 + 3 * hour for hour in range(24)]
+    return [{"day.txt": "\n".join(map(str, rates)).encode()}, {"day.txt": _json(rates)}]
+
+
+def failures() -> list[Files]:
+    text = "failures:\n  - {name: gpu, per_node_day: 0.0065, repair: 4h}\n  - {per_node_day: 0.001, repair: 48h}\n"
+    return [{"failures.yaml": text.encode()}, {"option.txt": b"0.0065:4h,0.001:48h"}]
+
+
+@cache
+def _sweep_runs() -> tuple[Files, dict[str, dict[str, Any]]]:
+    """Return a grid with its twin, and a row of each of its runs, as if simulated."""
+    from replay.plan.sweep.grid import read_grid
+
+    files = grid()[0]
+    with tempfile.TemporaryDirectory() as name:
+        for file, data in files.items():
+            (Path(name) / file).write_bytes(data)
+        runs = read_grid(Path(name) / "grid.yaml").runs
+    figures = {
+        "error": None,
+        "num_requests": 40,
+        "engine_cpu_s": 0.01,
+        "verdict": "stable",
+        "unanswered": None,
+    }
+    rows = {
+        run.digest: {"run": run.digest, **run.columns(), **figures, "ttft_us.p99": 1000.5 + number}
+        for number, run in enumerate(runs)
+    }
+    return files, rows
+
+
+@cache
+def sweep_digests() -> frozenset[str]:
+    from replay.plan.sweep.table import digest_of
+
+    return frozenset(map(digest_of, _sweep_runs()[1].values()))
+
+
+@cache
+def sweep_rows() -> list[Files]:
+    """A sweep that was cut short, with its rows waiting, and one that has its table."""
+    from replay.plan.sweep.grid import read_grid
+    from replay.plan.sweep.table import keep, write_table
+
+    files, rows = _sweep_runs()
+    few = list(rows.values())[:3]
+
+    def finished(folder: Path) -> None:
+        for file, data in files.items():
+            (folder / file).write_bytes(data)
+        write_table(folder / "table.parquet", read_grid(folder / "grid.yaml").runs, rows)
+
+    def cut_short(folder: Path) -> None:
+        for row in few:
+            keep(folder / "table.parquet", row)
+
+    return [{**files, **_written(cut_short)}, _written(finished)]
+
+
+@cache
+def learned() -> Any:  # noqa: ANN401  what the cache keeps
+    report = Report(
+        operator="mlp_up",
+        features=("num_tokens",),
+        estimator="grid",
+        parameters={"alpha": 0.5},
+        score=Score(num_points=9, mape=0.02, median=0.01, p90=0.05, is_held_out=True),
+        tried={"grid": 0.02},
+        domain=((1.0, 4096.0),),
+        num_points=40,
+        num_left_out=1,
+        source="mlp.csv",
+        notes=("a note",),
+    )
+    return Learned(report=report, time_us=np.linspace(1.0, 90.0, 30), was_cached=True)
+
+
+@cache
+def predictor_cache() -> list[Files]:
+    return [_written(lambda folder: write_cached(folder / "cached.npz", learned()))]
 
 
 def engine_log() -> list[Files]:

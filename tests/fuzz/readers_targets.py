@@ -7,6 +7,7 @@ same file disagree. A packed case of several files is one input.
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 from collections.abc import Callable
 from functools import cache
@@ -30,6 +31,7 @@ def _in_folder(read: Callable[[Path], object]) -> Callable[[bytes], None]:
         with tempfile.TemporaryDirectory(dir=_FAST if _FAST.is_dir() else None) as name:
             folder = Path(name)
             for file, content in unpacked(data).items():
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
                 (folder / file).write_bytes(content)
             try:
                 read(folder)
@@ -138,6 +140,92 @@ def _fleet_lengths(folder: Path) -> None:
     read_lengths(folder / "lengths.json")
 
 
+def _fleet_profile(folder: Path) -> None:
+    """A profile that is taken sizes a pool, and has a power at every load."""
+    from replay.plan.fleet.inputs.profiles import read_source
+    from replay.plan.fleet.inputs.ranges import size_pool
+    from replay.plan.fleet.inputs.workload import lengths_of_cdf
+    from sim.fleet.sizing import Infeasible, Objective
+
+    lengths = lengths_of_cdf([(1024, 0.7), (4096, 1.0)], output_frac=0.2, num_rows=50)
+    profile = read_source(str(folder / "profile.yaml"), lengths, context=4096).profile
+    for active in (1e-9, 1.0, 1e6):
+        assert math.isfinite(profile.power_w(active))
+    profile.active_at_power((profile.idle_w + profile.nominal_w) / 2)
+    try:
+        found = size_pool(profile, lengths, 50.0, Objective(ttft_p99_s=2.0), context=4096)
+    except Infeasible as error:
+        raise TraceError(str(error)) from error
+    assert math.isfinite(found.ttft_p99_s)
+
+
+def _fleet_pools(folder: Path) -> None:
+    from replay.plan.fleet.inputs.failures import availability_with
+    from replay.plan.fleet.inputs.pools import assigned, read_pools
+    from replay.plan.fleet.inputs.workload import lengths_of_cdf
+
+    router, specs = read_pools(folder / "pools.yaml")
+    lengths = lengths_of_cdf([(1024, 0.7), (4096, 1.0)], output_frac=0.2, num_rows=50)
+    for spec in specs:
+        assert 0 < availability_with(spec.failures) <= 1
+    pools = assigned(specs, router or "length", lengths, labels=None, seed=1)
+    assert ((pools >= -1) & (pools < len(specs))).all()
+
+
+def _fleet_labels(folder: Path) -> None:
+    from replay.plan.fleet.inputs.pools import read_labels
+    from traces import read_trace
+
+    labels = read_labels(folder / "t", folder / "labels.csv", router="semantic")
+    assert labels is not None
+    assert len(labels) <= len(read_trace(folder / "t"))
+
+
+def _diurnal(folder: Path) -> None:
+    from replay.plan.fleet.inputs.ranges import RATES
+    from replay.plan.fleet.reserve import rates_of
+
+    rates = rates_of(str(folder / "day.txt"))
+    assert len(rates) == 24
+    assert all(RATES[0] <= rate <= RATES[1] for rate in rates)
+
+
+def _failures(folder: Path) -> None:
+    """The option's own text, and a file's."""
+    from replay.plan.fleet.inputs.failures import availability_note, availability_with, parse_failures
+
+    given = folder / "option.txt"
+    text = given.read_bytes().decode("utf-8", "replace") if given.exists() else str(folder / "failures.yaml")
+    classes = parse_failures(text.replace("\0", ""))  # which no argument of a program has
+    assert 0.01 <= availability_with(classes) <= 1
+    availability_note(classes)
+
+
+def _sweep_rows(folder: Path) -> None:
+    """A row that is taken is one that was kept."""
+    from replay.plan.sweep.grid import read_grid
+    from replay.plan.sweep.table import digest_of, known_rows
+
+    kept = made.sweep_digests()
+    known = known_rows(folder / "table.parquet", read_grid(folder / "grid.yaml").runs)
+    for run, row in known.rows.items():
+        assert digest_of(row) in kept, f"{run}: a row that nobody wrote"
+    said = known.note()
+    assert said is None or said.isprintable()
+
+
+def _predictor_cache(folder: Path) -> None:
+    """An answer that is taken is the one that was kept."""
+    import numpy as np
+
+    from calibrate.predictor.cache import read_cached
+
+    found = read_cached(folder / "cached.npz")
+    if found is not None:
+        assert found.report == made.learned().report
+        assert np.array_equal(found.time_us, made.learned().time_us)
+
+
 def _engine_log(folder: Path) -> None:
     from observe.server.engine_log import parse_engine_log
 
@@ -203,6 +291,13 @@ READERS: dict[str, tuple[Callable[[], list[Files]], Callable[[Path], object]]] =
     "sweep-grid": (made.grid, _grid),
     "prices": (made.prices, _prices),
     "fleet-lengths": (made.fleet_lengths, _fleet_lengths),
+    "fleet-profile": (made.fleet_profile, _fleet_profile),
+    "fleet-pools": (made.fleet_pools, _fleet_pools),
+    "fleet-labels": (made.fleet_labels, _fleet_labels),
+    "fleet-diurnal": (made.diurnal, _diurnal),
+    "fleet-failures": (made.failures, _failures),
+    "sweep-rows": (made.sweep_rows, _sweep_rows),
+    "predictor-cache": (made.predictor_cache, _predictor_cache),
     "engine-log": (made.engine_log, _engine_log),
     "engine-steps": (made.engine_steps, _steps),
     "step-tables": (made.step_tables, _step_tables),

@@ -93,7 +93,7 @@ def _record(line: bytes, *, where: str) -> _Record:
         prompt = _number(metrics, "input_sequence_length")
         output = _number(metrics, "output_sequence_length")
         return _Record(
-            start_ns=int(metadata["request_start_ns"]),
+            start_ns=_unix_ns(metadata["request_start_ns"]),
             request_id=metadata.get("x_request_id"),
             warmup=metadata.get("benchmark_phase") == "warmup",
             error=_message(error, cancelled=bool(metadata.get("was_cancelled"))),
@@ -114,6 +114,14 @@ def _number(metrics: Mapping[str, Any], name: str) -> float | None:
     if metric is None or metric.get("value") is None:
         return None
     return _duration(metric["value"]) * _US_PER.get(metric.get("unit", ""), 1.0)
+
+
+def _unix_ns(value: object) -> int:
+    """Return a time of the wall clock in ns. Raises ValueError or TypeError for one that cannot be."""
+    number = value if isinstance(value, int) else int(finite(value))
+    if not 0 <= number <= MOST_US * 1000:
+        raise ValueError(f"request_start_ns of {number:.6g}, expected 0 to {MOST_US * 1000:.3g}")
+    return number
 
 
 def _duration(value: object) -> float:

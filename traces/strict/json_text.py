@@ -12,9 +12,7 @@ from typing import Any, Final
 import orjson
 
 from traces.errors import TraceError, VtwinError
-
-MOST_BYTES: Final = 4 << 30
-"""Of a file, unpacked. A small packed file may hold a hundred thousand times its size."""
+from traces.strict.whole_file import MOST_BYTES, whole_file
 
 MOST_DIGITS: Final = 20
 """An int64 has 19, and a double tells 17 apart."""
@@ -63,7 +61,7 @@ def read_bytes(
     Raises ``error``, one line, for a file that cannot be read, is no whole gzip file, or unpacks to more than ``most``.
     """
     try:
-        content = path.read_bytes()
+        content = whole_file(path, most=most)
     except OSError as fault:
         raise error(f"{path}: got {fault.strerror}, expected {expected}") from fault
     if content[:2] != _GZIP:

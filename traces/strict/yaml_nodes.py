@@ -18,6 +18,7 @@ import yaml
 
 from traces.errors import ConfigError, VtwinError
 from traces.strict.json_text import parse_value
+from traces.strict.whole_file import whole_file
 
 Kind = Literal["null", "boolean", "integer", "number", "text"]
 
@@ -44,7 +45,7 @@ _MERGE = "<<"
 def read_text(path: Path, *, expected: str, error: type[VtwinError] = ConfigError) -> str:
     """Return a file's text. Raises ``error`` where it is missing or cannot be read; ``expected``: a YAML file."""
     try:
-        return path.read_text(encoding="utf-8")
+        return whole_file(path).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     except FileNotFoundError as fault:
         raise error(f"file: got nothing at this path, expected {expected} ({path})") from fault
     except (OSError, UnicodeDecodeError) as fault:

@@ -9,12 +9,13 @@ import numpy as np
 
 from replay.plan.fleet.costs import HEAD, cost_cells, per_year
 from replay.plan.fleet.inputs.profiles import Source
+from replay.plan.fleet.inputs.ranges import FACTORS, RATES, in_range, size_pool
 from replay.plan.fleet.size import Check, PoolPlan, plan_pool
 from replay.plan.fleet.text import power_text, verification_document
 from replay.units import shown_time
 from sim.fleet import Lengths
 from sim.fleet.energy import Energy
-from sim.fleet.sizing import Infeasible, Objective, PoolSize, size_pool
+from sim.fleet.sizing import Infeasible, Objective, PoolSize
 from sim.fleet.split import Splits, marked, sweep_thresholds
 
 NUM_THRESHOLDS = 250
@@ -33,6 +34,8 @@ def splits_of(
     factors: Sequence[float],
 ) -> Splits:
     """Return one pool for all, and a split per threshold, 250 of them evenly through the lengths."""
+    for factor in factors:
+        in_range("--compress", factor, FACTORS)
     profiles = (sources[0].profile, sources[-1].profile)
     one = size_pool(profiles[1], lengths, rate_per_s, objective, context=context)
     total = lengths.total_tokens
@@ -182,6 +185,8 @@ def whatif_of(
     check: Check | None = None,
 ) -> list[WhatIf]:
     """Return every profile at every rate, by formula, or with ``check`` with as many engines as simulation asks for."""
+    for rate in rates:
+        in_range("--rates", rate, RATES)
     return [
         _whatif(source, lengths, rate, objective, context=context, check=check)
         for source in sources

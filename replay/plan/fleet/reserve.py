@@ -28,15 +28,20 @@ from replay.pages import (
 )
 from replay.plan.fleet.costs import HEAD, cost_cells, cost_text
 from replay.plan.fleet.inputs.profiles import Source
+from replay.plan.fleet.inputs.ranges import PRICES, RATES, in_range, size_pool
 from replay.plan.fleet.size import Check, PoolPlan, plan_pool
 from replay.units import shown_time
 from sim.fleet import Lengths
 from sim.fleet.energy import HOURS_PER_YEAR
 from sim.fleet.reserved import HOURS, Reserved, cheapest_reserved, cost_with, day_between
-from sim.fleet.sizing import Infeasible, Objective, PoolSize, size_pool
+from sim.fleet.sizing import Infeasible, Objective, PoolSize
 from traces.atomic import write_text
 from traces.errors import ConfigError
 from traces.header import tool_version
+from traces.strict.whole_file import is_there, whole_file
+
+MOST_OF_A_DAY = 1 << 16
+"""Bytes of a file with 24 rates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,15 +90,18 @@ class DayPlan:
 def rates_of(text: str) -> list[float]:
     """Return the 24 hourly rates of ``--diurnal``: PEAK:TROUGH, or a file with 24 numbers. Raises ConfigError."""
     peak, colon, trough = text.partition(":")
-    if colon and not Path(text).exists():
+    if colon and not is_there(Path(text)):
         try:
-            return day_between(float(peak), float(trough))
+            ends = [in_range("--diurnal", float(each), RATES) for each in (peak, trough)]
+            return day_between(ends[0], ends[1])
+        except ConfigError:
+            raise
         except ValueError as error:  # InvalidConfig is one
             raise ConfigError(
                 f"--diurnal: got {text!r}, expected PEAK:TROUGH in requests/s (peak >= trough > 0), or a file"
             ) from error
     try:
-        written = Path(text).read_text()
+        written = whole_file(Path(text), most=MOST_OF_A_DAY).decode()
         rates = [
             float(each) for each in written.replace(",", " ").replace("[", " ").replace("]", " ").split()
         ]
@@ -103,11 +111,11 @@ def rates_of(text: str) -> list[float]:
         ) from error
     except ValueError as error:
         raise ConfigError(f"--diurnal: got {text}, expected {HOURS} numbers ({error})") from error
-    if len(rates) != HOURS or not all(0 < each < float("inf") for each in rates):
+    if len(rates) != HOURS:
         raise ConfigError(
-            f"--diurnal: got {len(rates)} numbers in {text}, expected {HOURS} rates > 0, of hour 0 to 23"
+            f"--diurnal: got {len(rates)} numbers in {text}, expected {HOURS} rates, of hour 0 to 23"
         )
-    return rates
+    return [in_range(f"--diurnal: hour {hour} of {text}", rate, RATES) for hour, rate in enumerate(rates)]
 
 
 def burst_price_of(text: str, reserved_price: float) -> float:
@@ -116,9 +124,11 @@ def burst_price_of(text: str, reserved_price: float) -> float:
         price = float(text[:-1]) * reserved_price if text.endswith("x") else float(text)
     except ValueError:
         price = 0.0
-    if not 0 < price < float("inf"):
+    low, high = PRICES
+    if not low <= price <= high:
         raise ConfigError(
-            f"--burst-price: got {text!r}, expected a price per engine and hour, or a factor as in 1.8x"
+            f"--burst-price: got {text!r}, expected a price per engine and hour, {low:g} to {high:,g}, or a factor as "
+            "in 1.8x"
         )
     return price
 

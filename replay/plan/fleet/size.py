@@ -10,9 +10,10 @@ from replay.plan.fleet.check.pool import Verification, stay_s, verify
 from replay.plan.fleet.check.search import GLANCE_FROM, Search, terms
 from replay.plan.fleet.check.steady import Asked
 from replay.plan.fleet.inputs.profiles import Source, of_context
+from replay.plan.fleet.inputs.ranges import size_pool
 from sim.fleet import GpuProfile, Lengths, provisioned, provisioned_for, share_enough
 from sim.fleet.energy import HOURS_PER_YEAR, Energy, energy
-from sim.fleet.sizing import UTILIZATION_CAP, Infeasible, Objective, PoolSize, pool_at, size_pool
+from sim.fleet.sizing import UTILIZATION_CAP, Infeasible, Objective, PoolSize, pool_at
 
 NO_CAP = 0.999
 """Of the slots so many may be taken where the cap is left out of the formulas."""

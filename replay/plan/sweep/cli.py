@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from contextlib import closing
+import threading
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,7 +17,7 @@ from traces.strict.secrets import redact_command
 from traces.strict.tell import say, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator, Iterator, Mapping, Sequence
 
     import pandas as pd
 
@@ -89,7 +91,7 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 ) -> None:
     """Simulate configurations x workloads x seeds into one table, and show the Pareto front.
 
-    After Ctrl-C, the same command goes on where it was. Exit code 1 if a run has no result; its row says why.
+    After Ctrl-C or a kill, the same command goes on where it was. Exit code 1 if a run has no result; its row says why.
     """
     from replay.plan.prices import list_prices
     from replay.plan.sweep.grid import read_grid
@@ -107,22 +109,21 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         parse_slo(slo, tell=tell_note)
     for source in sorted({each.source for each in list_prices().values()}) if asked.has_list_prices else ():
         tell(f"note: prices: USD per GPU and hour on demand, {source}")
-    rows = known_rows(output, asked.runs)
+    known = known_rows(output, asked.runs)
+    if told_damage := known.note():
+        tell_note(told_damage)
+    rows = known.rows
     left = [run for run in asked.runs if run.digest not in rows]
     tell(f"{len(asked.runs):,} runs, {len(asked.runs) - len(left):,} of them done before")
     if dry_run:
         return
     check_place(output, option="--output")
     check_place(report, option="--report")
-    try:
-        told = _told(left, backend=backend, jobs=jobs or os.cpu_count() or 1, address=address)
-        with closing(told):  # an interrupt may come between two rows, too
-            for row in told:
-                _keep(output, row)
-                rows[str(row["run"])] = row
-    except KeyboardInterrupt:
-        tell(f"interrupted: {len(rows):,} of {len(asked.runs):,} runs are kept; the same command goes on")
-        raise
+    told = _told(left, backend=backend, jobs=jobs or os.cpu_count() or 1, address=address)
+    with _kill_as_interrupt(), _saying_what_is_kept(rows, of=len(asked.runs)), closing(told):
+        for row in told:  # an interrupt may come between two rows, too
+            _keep(output, row)
+            rows[str(row["run"])] = row
     table = write_table(output, asked.runs, rows)
     tell(f"wrote {output}")
     _show(table, asked, x=x, y=y, report=report)
@@ -130,6 +131,28 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     if len(failed):
         tell(f"{len(failed):,} runs without a result; the first: {failed['error'].iloc[0]}")
         raise typer.Exit(1)
+
+
+@contextmanager
+def _kill_as_interrupt() -> Iterator[None]:
+    """Take a plain kill (SIGTERM) for Ctrl-C while this lasts: the exit code is 130, and workers end too."""
+    if threading.current_thread() is not threading.main_thread():  # only there Python takes signals
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _saying_what_is_kept(rows: Mapping[str, Row], *, of: int) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        tell(f"interrupted: {len(rows):,} of {of:,} runs are kept; the same command goes on")
+        raise
 
 
 def _keep(output: Path, row: Row) -> None:

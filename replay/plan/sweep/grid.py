@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
@@ -18,13 +20,14 @@ from replay.twin.keys.overlay import parse_settings, variants_of
 from traces.errors import ConfigError
 from traces.header import tool_version
 from traces.strict.section import Section, read_section
-from traces.strict.yaml_nodes import plain_value
+from traces.strict.yaml_nodes import parse_yaml, plain_value, read_text
 from traces.workload.options import WorkloadOptions
 
 KEYS = ("config", "configs", "set", "workloads", "seeds", "slo", "warmup_frac", "prices")
 LISTED = "list"
 """What ``prices`` says for the list prices that ship."""
 MOST_RUNS = 100_000
+MOST_SEED = 2**63 - 1
 Value = str | int | float | bool
 
 
@@ -60,7 +63,10 @@ class Run:
 
 def plain(text: str) -> Value:
     """Return a setting's value as a number or a truth value where it is one."""
-    value = yaml.safe_load(text)
+    try:
+        value = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError):  # a date that cannot be, a number of too many digits
+        return text
     return value if isinstance(value, int | float | bool) else text
 
 
@@ -80,10 +86,11 @@ def read_grid(path: Path) -> Grid:
     root = read_section(path)
     root.refuse_unknown(KEYS)
     configs, loads, seeds = _configs(root, path.parent), _loads(root, path.parent), _seeds(root)
-    variants = variants_of(parse_settings(_settings(root)))
-    number = len(configs) * len(variants) * len(loads) * len(seeds)
+    settings = parse_settings(_settings(root))
+    number = len(configs) * math.prod(map(len, settings)) * len(loads) * len(seeds)
     if number > MOST_RUNS:
-        raise ConfigError(f"{path}: got {number:,} runs, expected at most {MOST_RUNS:,}")
+        raise _too_many(number, path)
+    variants = variants_of(settings)
     slo = root.text("slo")
     share = root.decimal("warmup_frac", expected="a share of the run in [0, 1)")
     prices = _prices(root, path.parent)
@@ -91,29 +98,75 @@ def read_grid(path: Path) -> Grid:
         _run(
             config_name=config_name,
             config=config,
-            settings=tuple((each.key, each.value) for each in settings),
+            settings=tuple((each.key, each.value) for each in variant),
             workload=workload,
             load=(*load, ("seed", seed)),
             seed=seed,
             slo=slo,
             warmup_frac=None if share is None else float(share),
             gpu_prices=tuple(sorted(prices.items())),
+            folder=path.parent,
         )
-        for (config_name, config), settings, (workload, load), seed in itertools.product(
+        for (config_name, config), variant, (workload, load), seed in itertools.product(
             configs.items(), variants, loads, seeds
         )
     ]
     return Grid(runs=tuple(runs), has_list_prices=_has_list_prices(root))
 
 
-def _run(**parts: object) -> Run:
-    """Return a run with the digest of all that it depends on, files' contents included."""
-    load = parts["load"]
+def _too_many(number: int, path: Path | str) -> ConfigError:
+    return ConfigError(f"{path}: got {number:,} runs, expected at most {MOST_RUNS:,}")
+
+
+def _run(*, folder: Path, **parts: object) -> Run:
+    """Return a run with the digest of all that it depends on: files' contents, and no place, which a copy changes."""
+    load, config = parts["load"], str(parts["config"])
     assert isinstance(load, tuple)  # noqa: S101 - as it was made above
-    files = [str(parts["config"]), *(str(value) for key, value in load if key in path_options())]
-    known = {**parts, "files": [content_digest(name) for name in files], "tool": tool_version()}
+    paths = [str(value) for key, value in load if key in path_options()]
+    known = {
+        **parts,
+        "config": files_digest(config),
+        "load": [
+            (key, _place(str(value), folder) if key in path_options() else value) for key, value in load
+        ],
+        "files": [content_digest(name) for name in paths],
+        "tool": tool_version(),
+    }
     digest = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:20]
     return Run(**parts, digest=digest)  # type: ignore[arg-type]  # the parts are the fields but one
+
+
+def _place(name: str, folder: Path) -> str:
+    """Return a path as it is from the grid's folder, where it is inside it."""
+    path, inside = Path(name), folder.resolve()
+    return str(path.relative_to(inside)) if path.is_relative_to(inside) else name
+
+
+@lru_cache(maxsize=1024)
+def files_digest(config: str) -> str:
+    """Return a digest of a configuration and of the files beside it that it names."""
+    path = Path(config)
+    whole = hashlib.sha256(content_digest(config).encode())
+    try:
+        named = texts_of(parse_yaml(read_text(path, expected="a YAML file"), file=config))
+    except ConfigError:  # its runs will say so
+        named = set()
+    for text in sorted(named):
+        with suppress(OSError, ValueError):  # a text that is no path at all
+            if (path.parent / text).is_file():
+                whole.update(f"{text} {content_digest(str(path.parent / text))}".encode())
+    return whole.hexdigest()
+
+
+def texts_of(node: yaml.Node | None) -> set[str]:
+    """Return every text in a document."""
+    if isinstance(node, yaml.ScalarNode):
+        return {str(node.value)}
+    if isinstance(node, yaml.SequenceNode):
+        return set().union(*map(texts_of, node.value))
+    if isinstance(node, yaml.MappingNode):
+        return set().union(*(texts_of(value) for _, value in node.value))
+    return set()
 
 
 @lru_cache(maxsize=1024)
@@ -192,7 +245,7 @@ def _loads(root: Section, folder: Path) -> list[tuple[str, tuple[tuple[str, Valu
             "workloads", got="nothing", expected="names with options of vtwin run (chat: {rate: [2, 4]})"
         )
     known = [each.name for each in fields(WorkloadOptions) if each.name != "seed"]
-    found = []
+    found: list[tuple[str, tuple[tuple[str, Value], ...]]] = []
     for name in section.nodes:
         options = section.section(name, expected="options of vtwin run")
         assert options is not None  # noqa: S101 - the name is there
@@ -203,6 +256,9 @@ def _loads(root: Section, folder: Path) -> list[tuple[str, tuple[tuple[str, Valu
             [(key, _scalar(options, key, value, folder)) for value in _values(options, key)]
             for key in options.nodes
         ]
+        number = len(found) + math.prod(map(len, values))
+        if number > MOST_RUNS:  # before there are so many
+            raise _too_many(number, section.file)
         found += [(name, tuple(combination)) for combination in itertools.product(*values)]
     return found
 
@@ -220,12 +276,19 @@ def _seeds(root: Section) -> list[int]:
     values = _values(root, "seeds")
     if isinstance(values[0], int) and len(values) == 1 and not isinstance(values[0], bool):
         node = root.nodes["seeds"]
-        values = values if isinstance(node, yaml.SequenceNode) else list(range(1, values[0] + 1))
+        if not isinstance(node, yaml.SequenceNode):
+            values = list(range(1, min(values[0], MOST_RUNS + 1) + 1))  # more are refused by their number
     seeds = [
-        value for value in values if isinstance(value, int) and not isinstance(value, bool) and value >= 0
+        value
+        for value in values
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_SEED
     ]
     if not seeds or len(set(seeds)) < len(values):
-        root.fail("seeds", got=str(values), expected="how many, or a list of different integers >= 0")
+        root.fail(
+            "seeds",
+            got=str(values),
+            expected=f"how many, or a list of different integers of 0 to {MOST_SEED}",
+        )
     return seeds
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Iterator
+import shutil
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +17,18 @@ import pytest
 import replay.plan.sweep.backends
 import vtwin
 from replay.plan.sweep.front import front_of, is_on_front
-from replay.plan.sweep.grid import read_grid
+from replay.plan.sweep.grid import Run, read_grid
 from replay.plan.sweep.one_run import Row, row_of
 from replay.plan.sweep.show import cell, lines
+from replay.plan.sweep.table import (
+    DIGEST,
+    OF_A_TABLE,
+    digest_of,
+    keep,
+    known_rows,
+    parts_folder,
+    write_table,
+)
 from traces import ConfigError
 
 TWIN = """\
@@ -48,6 +60,12 @@ def swept(grid: Path, *options: str, code: int = 0) -> pd.DataFrame:
     table = grid.with_name("table.parquet")
     assert vtwin.main(["sweep", str(grid), "--output", str(table), *options]) == code
     return pd.read_parquet(table).drop(columns="engine_cpu_s")
+
+
+def forget_files() -> None:
+    """Do as a command of its own, which does not remember what files had in them."""
+    for name in ("content_digest", "files_digest"):
+        read_grid.__globals__[name].cache_clear()
 
 
 def test_a_row_is_what_a_single_run_says(grid: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,6 +141,129 @@ def test_an_interrupted_sweep_goes_on_where_it_was(grid: Path, monkeypatch: pyte
     assert not grid.with_name("table.parquet.parts").exists()
 
 
+SMALL = """\
+config: twin.yaml
+workloads: {a: {rate: [2, 4], prompt_tokens: 20, output_tokens: 2, num_requests: 5}}
+"""
+
+
+@pytest.fixture
+def kept(grid: Path) -> Path:
+    """Two runs of a sweep that was cut short before its table: the folder in which their rows wait."""
+    grid.write_text(SMALL)
+    for run in read_grid(grid).runs:
+        keep(grid.with_name("table.parquet"), row_of(run))
+    return parts_folder(grid.with_name("table.parquet"))
+
+
+def altered(part: bytes) -> bytes:
+    return part.replace(b'"num_requests": 5', b'"num_requests": 6')
+
+
+DAMAGES = {
+    "empty": lambda _: b"",
+    "cut": lambda part: part[: len(part) // 2],
+    "a list": lambda part: b"[" + part + b"]",
+    "no run": lambda part: part.replace(b'"run"', b'"ran"'),
+    "a number": lambda _: b"7",
+    "no text": lambda part: b"\xff\xfe" + part,
+    "nested": lambda _: b'{"a":' * 3000 + b"1" + b"}" * 3000,
+    "a list of figures": lambda part: part.replace(b'"num_requests": 5', b'"num_requests": [5]'),
+    "without its digest": lambda part: part.replace(DIGEST.encode(), b"other"),
+    "altered": altered,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_row_is_simulated_again_and_a_line_says_which(
+    grid: Path, kept: Path, damage: Callable[[bytes], bytes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    part, whole = sorted(kept.iterdir())
+    assert altered(part.read_bytes()) != part.read_bytes()
+    part.write_bytes(damage(part.read_bytes()))
+    known = known_rows(grid.with_name("table.parquet"), read_grid(grid).runs)
+    assert set(known.rows) == {whole.stem}
+    assert (
+        vtwin.main(["sweep", str(grid), "--output", str(grid.with_name("table.parquet")), "--jobs", "1"]) == 0
+    )
+    said = capsys.readouterr().err.splitlines()
+    assert [line for line in said if part.name in line] == [said[0]]
+    assert said[0].startswith("note: 1 row kept before, damaged or altered, simulated again: ")
+    assert pd.read_parquet(grid.with_name("table.parquet"))["num_requests"].tolist() == [5, 5]
+
+
+def test_the_row_of_another_run_is_not_taken_for_its_own(grid: Path, kept: Path) -> None:
+    first, second = sorted(kept.iterdir())
+    first.write_bytes(second.read_bytes())
+    known = known_rows(grid.with_name("table.parquet"), read_grid(grid).runs)
+    assert set(known.rows) == {second.stem}
+    assert first.name in str(known.note())
+
+
+def test_a_row_altered_in_the_table_is_simulated_again(
+    grid: Path, kept: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = grid.with_name("table.parquet")
+    whole = swept(grid, "--jobs", "1")
+    frame = pd.read_parquet(table)
+    frame.loc[1, "ttft_us.p99"] = 1.0
+    frame.to_parquet(table, index=False)
+    capsys.readouterr()
+    pd.testing.assert_frame_equal(swept(grid, "--jobs", "1"), whole)
+    assert "row 2 of table.parquet (its figures are not those of its row_digest)" in capsys.readouterr().err
+    swept(grid, "--dry-run")
+    assert "2 runs, 2 of them done before" in capsys.readouterr().err
+    assert not kept.exists()
+
+
+def test_a_digest_is_the_same_before_and_after_a_table(grid: Path) -> None:
+    grid.write_text(GRID.replace("[4, 16]", "[4, 0]").replace("seeds: 2", "seeds: 1"))
+    runs = read_grid(grid).runs
+    rows = {run.digest: row_of(run) for run in runs}  # rows without a result leave columns that have holes
+    written = write_table(grid.with_name("table.parquet"), runs, rows)
+    assert written[DIGEST].tolist() == [digest_of(rows[run.digest]) for run in runs]
+    assert known_rows(grid.with_name("table.parquet"), runs).damaged == []
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_copied_folder_is_recognised(grid: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    swept(grid, "--jobs", "1")
+    copy = grid.parent / "a copy" / "deep"
+    shutil.copytree(grid.parent, copy, ignore=shutil.ignore_patterns("a copy"))
+    forget_files()
+    swept(copy / "grid.yaml", "--dry-run")
+    assert "2 runs, 2 of them done before" in capsys.readouterr().err
+
+
+def test_a_file_that_the_configuration_names_is_part_of_a_run(tmp_path: Path) -> None:
+    (tmp_path / "grid.yaml").write_text(SMALL)
+    (tmp_path / "twin.yaml").write_text("latency: {model: roofline, model_config: config.json}\n")
+    (tmp_path / "config.json").write_text("{}")
+    before = [run.digest for run in read_grid(tmp_path / "grid.yaml").runs]
+    forget_files()
+    (tmp_path / "config.json").write_text('{"a": 1}')
+    after = [run.digest for run in read_grid(tmp_path / "grid.yaml").runs]
+    assert not set(before) & set(after)
+
+
+def test_a_kill_ends_a_sweep_as_ctrl_c_does(grid: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    grid.write_text(SMALL)
+    before = signal.getsignal(signal.SIGTERM)
+
+    def killed_after_the_first(runs: list[Run]) -> Iterator[Row]:
+        yield row_of(runs[0])
+        os.kill(os.getpid(), signal.SIGTERM)
+        yield row_of(runs[1])
+
+    monkeypatch.setattr(replay.plan.sweep.backends, "_here", killed_after_the_first)
+    table = grid.with_name("table.parquet")
+    assert vtwin.main(["sweep", str(grid), "--output", str(table), "--jobs", "1"]) == 130
+    known = known_rows(table, read_grid(grid).runs)
+    assert len(known.rows) == 1
+    assert not known.damaged
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
 def test_a_grid_that_grew_simulates_what_is_new_and_a_file_that_changed_all_of_it(
     grid: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,7 +271,7 @@ def test_a_grid_that_grew_simulates_what_is_new_and_a_file_that_changed_all_of_i
     grid.write_text(GRID.replace("seeds: 2", "seeds: 3"))
     swept(grid, "--dry-run")
     assert "18 runs, 12 of them done before" in capsys.readouterr().err
-    read_grid.__globals__["content_digest"].cache_clear()  # a command of its own would not remember the file
+    forget_files()
     grid.with_name("twin.yaml").write_text(TWIN.replace("6000", "7000"))
     swept(grid, "--dry-run")
     assert "18 runs, 0 of them done before" in capsys.readouterr().err
@@ -243,9 +384,12 @@ def test_a_mistake_in_the_grid_is_one_line(grid: Path, text: str, complaint: str
 
 def test_another_file_is_not_taken_for_a_table(grid: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = grid.with_name("other.parquet")
-    pd.DataFrame({"a": [1]}).to_parquet(other)
-    assert vtwin.main(["sweep", str(grid), "--output", str(other)]) == 2
-    assert "without the column run" in capsys.readouterr().err
+    for columns in ({"run": ["x"]}, {"run": ["x"], "error": [None]}, {"a": [1]}):
+        pd.DataFrame(columns).to_parquet(other)
+        assert vtwin.main(["sweep", str(grid), "--output", str(other)]) == 2
+        missing = next(name for name in OF_A_TABLE if name not in columns)
+        (said,) = capsys.readouterr().err.splitlines()
+        assert f"a table without the column {missing}, expected a new file or the table of a sweep" in said
     assert vtwin.main(["sweep", str(grid), "--output", "table.csv"]) == 2
     assert pd.read_parquet(other)["a"].tolist() == [1]
 

@@ -27,7 +27,7 @@ WorkloadOption = Annotated[
         help="Lengths: a JSON list of pairs (total tokens, share of requests up to it), a trace, or a file of Azure, …",
     ),
 ]
-RateOption = Annotated[float, typer.Option(min=1e-6, metavar="R", help="Requests per second.")]
+RateOption = Annotated[float, typer.Option(min=1e-6, max=1e6, metavar="R", help="Requests per second.")]
 ArrivalOption = Annotated[
     Literal["poisson", "constant", "gamma", "weibull", "trace"] | None,
     typer.Option(
@@ -61,6 +61,7 @@ ContextOption = Annotated[
     int | None,
     typer.Option(
         min=16,
+        max=1 << 30,
         metavar="N",
         help="Longest request, tokens. Default: the workload's, as a power of two.",
         show_default=False,
@@ -74,6 +75,7 @@ SpillOption = Annotated[
     float,
     typer.Option(
         min=0.001,
+        max=1e6,
         help="For spillover: it sends on from so many requests per engine, running and waiting. Good values lie near "
         "the slots in use at the planned load.",
     ),

@@ -160,7 +160,9 @@ def pools(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     spill: SpillOption = SPILL_PER_ENGINE,
     compress: Annotated[
         float,
-        typer.Option(min=1.0, help="For compress: prompts up to so many times too long are cut to fit."),
+        typer.Option(
+            min=1.0, max=1000.0, help="For compress: prompts up to so many times too long are cut to fit."
+        ),
     ] = 1.5,
     output_frac: OutputFracOption = OUTPUT_FRAC,
     availability: AvailabilityOption = 1.0,

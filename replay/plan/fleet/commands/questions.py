@@ -84,14 +84,15 @@ def routers(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     slo: SloOption,
     profile: ProfileOption,
     split: Annotated[
-        int, typer.Option(min=16, metavar="TOKENS", help="Two pools: up to so long, and the others.")
+        int,
+        typer.Option(min=16, max=1 << 30, metavar="TOKENS", help="Two pools: up to so long, and the others."),
     ],
     context: ContextOption = None,
     output_frac: OutputFracOption = OUTPUT_FRAC,
     utilization_cap: CapOption = 0.85,
     spill: SpillOption = SPILL_PER_ENGINE,
     compress: Annotated[
-        float, typer.Option(min=1.0, help="Prompts up to so many times too long are cut.")
+        float, typer.Option(min=1.0, max=1000.0, help="Prompts up to so many times too long are cut.")
     ] = 1.5,
     verify: Annotated[
         bool, typer.Option("--verify/--no-verify", help="Simulate with the token-level engine, too.")
@@ -155,7 +156,7 @@ def disagg(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         float, typer.Option(min=0.01, max=1.0, help="By formula: share of decode throughput left.")
     ] = 0.92,
     beta_ttft: Annotated[
-        float, typer.Option(min=1.0, help="By formula: factor on TTFT for moving the KV cache.")
+        float, typer.Option(min=1.0, max=1000.0, help="By formula: factor on TTFT for moving the KV cache.")
     ] = 1.80,
     kv_bandwidth: Annotated[
         float,
@@ -167,6 +168,7 @@ def disagg(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         int | None,
         typer.Option(
             min=0,
+            max=1 << 30,
             metavar="N",
             help="Simulated: KV of a token in all layers. Default: the model's.",
             show_default=False,
@@ -287,7 +289,12 @@ def flex(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     profile: ProfileOption,
     engines: Annotated[
         int | None,
-        typer.Option(min=1, help="Engines of the fleet. Default: as many as it needs.", show_default=False),
+        typer.Option(
+            min=1,
+            max=1_000_000,
+            help="Engines of the fleet. Default: as many as it needs.",
+            show_default=False,
+        ),
     ] = None,
     context: ContextOption = None,
     output_frac: OutputFracOption = OUTPUT_FRAC,

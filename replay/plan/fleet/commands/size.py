@@ -55,6 +55,7 @@ def size(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         int | None,
         typer.Option(
             min=16,
+            max=1 << 30,
             metavar="TOKENS",
             help="Two pools: requests up to so long, and the others.",
             show_default=False,

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import typer
 
+from replay.plan.fleet.inputs.ranges import FAILURES_PER_DAY, LEAST_UP, REPAIR_HOURS, in_range
 from sim.config import InvalidConfig
 from sim.fleet.availability import HOURS_PER_DAY, availability_of
 from traces.errors import ConfigError
 from traces.strict.section import Section, read_section
+from traces.strict.whole_file import is_there
 from traces.units import parse_seconds
 
 KEYS = ("name", "per_node_day", "repair")
@@ -30,15 +32,18 @@ class FailureClass:
 def availability_with(classes: Sequence[FailureClass]) -> float:
     """Return the share of nodes that is up in the long run: 1 / (1 + Σ rate x repair). Raises ConfigError."""
     try:
-        return availability_of([(each.per_node_day, each.repair_hours) for each in classes])
+        share = availability_of([(each.per_node_day, each.repair_hours) for each in classes])
     except InvalidConfig as error:
         raise ConfigError(f"failures: {error}") from error
+    if share < LEAST_UP:
+        raise ConfigError(f"failures: got {share:.2g} of the nodes up, expected at least {LEAST_UP:g}")
+    return share
 
 
 def parse_failures(text: str) -> tuple[FailureClass, ...]:
     """Return what ``--failures`` says: RATE:REPAIR with commas between, or a YAML file. Raises ConfigError."""
     path = Path(text)
-    if path.suffix in (".yaml", ".yml", ".json") or path.exists():
+    if path.suffix in (".yaml", ".yml", ".json") or is_there(path):
         root = read_section(path)
         root.refuse_unknown(("failures",))
         return read_failures(root)
@@ -56,7 +61,14 @@ def _pair(text: str, number: int) -> FailureClass:
             f"--failures: got {text.strip()!r}, expected RATE:REPAIR (0.0065:48h: failures per node and day, time to "
             "repair), several with commas between, or a YAML file"
         )
-    return FailureClass(name=f"class {number}", per_node_day=per_node_day, repair_hours=hours)
+    return _checked(f"class {number}", per_node_day, hours, where="--failures")
+
+
+def _checked(name: str, per_node_day: float, repair_hours: float, *, where: str) -> FailureClass:
+    """Return a class of failures that can be. Raises ConfigError."""
+    in_range(f"{where}: failures per node and day", per_node_day, FAILURES_PER_DAY)
+    in_range(f"{where}: hours to repair", repair_hours, REPAIR_HOURS)
+    return FailureClass(name=name, per_node_day=per_node_day, repair_hours=repair_hours)
 
 
 def read_failures(section: Section) -> tuple[FailureClass, ...]:
@@ -75,9 +87,8 @@ def _read(section: Section, number: int) -> FailureClass:
         hours = parse_seconds(repair) / SECONDS_PER_HOUR
     except typer.BadParameter:
         section.fail("repair", got=repr(repair), expected="a time to repair (4h, 30m)")
-    return FailureClass(
-        name=section.text("name") or f"class {number}", per_node_day=float(rate), repair_hours=hours
-    )
+    where = f"{section.file}:{section.line}"
+    return _checked(section.text("name") or f"class {number}", float(rate), hours, where=where)
 
 
 def availability_note(classes: Sequence[FailureClass], *, of: str = "") -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.plan.fleet.inputs.failures import FailureClass, read_failures
+from replay.plan.prices import MOST_PRICE
 from sim.fleet import Lengths
 from traces.errors import ConfigError
 from traces.strict.section import Section, read_section
+from traces.strict.whole_file import whole_file
 
 PoolRouter = Literal["length", "spillover", "compress", "least-loaded", "random", "model", "semantic"]
 ROUTERS: tuple[PoolRouter, ...] = get_args(PoolRouter)
@@ -76,6 +79,10 @@ def _spec(section: Section, failures: tuple[FailureClass, ...]) -> PoolSpec:
         section.fail(
             "profile", got="nothing", expected="A100, H100, MODEL@GPU:TP, a twin or a profile's file"
         )
+    if price is not None and not 0 <= price <= MOST_PRICE:
+        section.fail(
+            "price", got=str(price), expected=f"a price per GPU and hour of at most {MOST_PRICE:,.0f}"
+        )
     return PoolSpec(
         name=section.text("name") or profile,
         profile=profile,
@@ -112,11 +119,14 @@ def read_labels(workload: Path, labels: Path | None, *, router: PoolRouter) -> T
             "--labels: got nothing, expected a CSV of request_id and label for the router semantic"
         )
     try:
-        with labels.open(newline="") as file:
-            by_request = {row["request_id"]: row["label"] for row in csv.DictReader(file)}
-    except (OSError, KeyError) as error:
+        text = whole_file(labels).decode("utf-8-sig")
+        rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+        by_request = {row["request_id"]: row["label"] or "" for row in rows}
+    except (OSError, KeyError, UnicodeDecodeError, csv.Error) as error:
+        why = {OSError: getattr(error, "strerror", ""), UnicodeDecodeError: "bytes that are not UTF-8"}
+        said = next((text for kind, text in why.items() if isinstance(error, kind)), str(error))
         raise ConfigError(
-            f"--labels: got {labels}, expected a CSV of request_id and label ({error})"
+            f"--labels: got {labels}, expected a CSV of request_id and label ({said})"
         ) from error
     ids = trace.column("request_id").astype("string")
     return np.array([by_request.get(str(each), "") for each in ids], dtype=np.str_)[known]

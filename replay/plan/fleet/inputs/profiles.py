@@ -11,6 +11,7 @@ import numpy as np
 import yaml
 
 from replay.model.gpus import find_gpu
+from replay.plan.fleet.inputs.ranges import OF_PROFILE
 from replay.plan.fleet.inputs.workload import mean_tokens
 from replay.plan.gpus.known_errors import KnownError, known_error
 from replay.plan.prices import list_prices_per_hour
@@ -19,7 +20,9 @@ from sim import EngineConfig, Extended, LatencyModel, StepBatch
 from sim.config import UNBOUNDED, InvalidConfig
 from sim.fleet import GpuProfile, Lengths
 from traces.errors import ConfigError
-from traces.strict.section import read_section
+from traces.strict.section import Section, read_section
+from traces.strict.whole_file import is_there
+from traces.strict.yaml_nodes import shown
 
 if TYPE_CHECKING:
     from replay.twin.config import TwinConfig
@@ -87,7 +90,7 @@ def read_source(
         of_table = replace(from_profile(plain, named[plain], context=context), idle_between_w=(low, high))
         return priced(of_table, prices)
     path = Path(text)
-    if not path.exists():
+    if not is_there(path):
         raise ConfigError(
             f"--profile: got {text!r}, expected {', '.join(named)}, MODEL@GPU:TP, or a file (a "
             "TWIN.yaml, or a profile)"
@@ -95,7 +98,7 @@ def read_source(
     section = read_section(path)
     if "w_s" in section:
         section.refuse_unknown(NAMES)
-        figures = {name: _figure(section.nodes[name], name, path) for name in section.nodes}
+        figures = {name: _figure(section, name) for name in section.nodes}
         try:
             profile = GpuProfile(**figures)  # type: ignore[arg-type]  # checked by the profile itself
         except (InvalidConfig, TypeError) as error:
@@ -106,10 +109,20 @@ def read_source(
     return priced(from_twin(load_config(path), lengths, context=context, name=path.stem), prices)
 
 
-def _figure(node: yaml.Node, name: str, path: Path) -> float | bool:
-    value = yaml.safe_load(str(node.value)) if isinstance(node, yaml.ScalarNode) else None
-    if not isinstance(value, int | float):
-        raise ConfigError(f"{name}: got {value!r}, expected a number ({path})")
+def _figure(section: Section, name: str) -> float | bool:
+    """Return a figure of a profile's file, within its range. Raises ConfigError."""
+    if name not in OF_PROFILE:
+        value: float | bool | None = section.boolean(name)
+        assert value is not None  # noqa: S101 - the key is there
+        return value
+    low, high = OF_PROFILE[name]
+    expected = f"a number of {low:,} to {high:,}"
+    if isinstance(low, int):
+        value, expected = section.integer(name, least=low), f"a whole number of {low:,} to {high:,}"
+    else:
+        value = float(section.decimal(name, expected=expected) or 0)
+    if value is None or not low <= value <= high:
+        section.fail(name, got=shown(section.nodes[name]), expected=expected)
     return value
 
 
@@ -133,7 +146,18 @@ def priced(source: Source, prices: Mapping[str, float] | None) -> Source:
 
 
 def from_profile(name: str, profile: GpuProfile, *, context: int) -> Source:
-    """Return a profile with an engine that does as it says: chunks, slots, blocks, and the time of an iteration."""
+    """Return a profile with an engine that does as it says: chunks, slots, blocks, and the time of an iteration.
+
+    Raises ConfigError where no engine can.
+    """
+    try:
+        engine, latency = _as_engine(profile, context)
+    except InvalidConfig as error:
+        raise ConfigError(f"profile {name}: {error}, at a context of {context:,} tokens") from error
+    return Source(name=name, profile=profile, engine=engine, latency=latency, misfit=None, gpus={})
+
+
+def _as_engine(profile: GpuProfile, context: int) -> tuple[EngineConfig, LatencyModel]:
     slots = max(1, profile.num_slots(context))
     engine = EngineConfig(
         max_num_seqs=slots,
@@ -153,7 +177,7 @@ def from_profile(name: str, profile: GpuProfile, *, context: int) -> Source:
         beta3=profile.h_s / profile.calibration_context * 1e6,
         beta4=profile.prefill_pair_s * 1e6,
     )
-    return Source(name=name, profile=profile, engine=engine, latency=latency, misfit=None, gpus={})
+    return engine, latency
 
 
 def of_context(source: Source, context: int) -> Source:

@@ -15,6 +15,7 @@ from sim.fleet import Lengths
 from traces.errors import ConfigError
 from traces.strict.json_text import parse_value
 from traces.strict.limits import MOST_TOKENS
+from traces.strict.whole_file import whole_file
 
 NUM_ROWS = 4000
 """So many equally likely requests stand for a distribution."""
@@ -58,7 +59,7 @@ def _with_arrivals(lengths: Lengths, arrival_s: NDArray[np.float64]) -> Lengths:
 
 def _json(path: Path) -> object:
     try:
-        return parse_value(path.read_bytes())
+        return parse_value(whole_file(path))
     except OSError as error:
         raise ConfigError(
             f"--workload: got {path}, expected a file that can be read ({error.strerror})"

@@ -1,0 +1,203 @@
+"""Every option that takes a number, at the ends of numbers: a result, or one line with a documented exit code."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import typer
+import typer.main
+
+import replay.simulation_command
+import vtwin
+from tests.traces.made import small_trace
+from traces import write_trace
+
+TWIN = """\
+engine: {max_num_seqs: 16, num_gpu_blocks: 400, max_model_len: 2048}
+latency:
+  model: blackbox
+  coefficients: {alpha0: 500, alpha1: 2, alpha2: 0, beta0: 6000, beta1: 10, beta2: 20}
+"""
+SIZED = ["--workload", "cdf.json", "--slo", "ttft_p99=500ms"]
+AT_RATE = [*SIZED, "--rate", "10", "--profile", "A100"]
+LOAD = ["--config", "twin.yaml", "--rate", "5", "--num-requests", "3"]
+SEARCH = ["--config", "twin.yaml", "--slo", "ttft_p99=500ms"]
+BASES: dict[str, list[str]] = {
+    "run": LOAD,
+    "replay": ["t", "--config", "twin.yaml"],
+    "capacity": SEARCH,
+    "tune": SEARCH,
+    "sweep": ["grid.yaml", "--output", "table.parquet"],
+    "trace synth": ["--rate", "5", "--num-requests", "3", "--output", "drawn", "--overwrite"],
+    "model info": ["--model-config", "Qwen/Qwen2.5-7B-Instruct", "--gpu", "H100"],
+    "fleet size": [*AT_RATE, "--no-verify"],
+    "fleet profile": ["--from", "A100"],
+    "fleet split": AT_RATE,
+    "fleet routers": [*AT_RATE, "--split", "1024", "--no-verify", "--num-requests", "1000"],
+    "fleet disagg": [*AT_RATE, "--no-verify"],
+    "fleet whatif": [*SIZED, "--rates", "10", "--profiles", "A100"],
+    "fleet flex": AT_RATE,
+    "fleet reserve": [*SIZED, "--diurnal", "20:4", "--profile", "A100", "--burst-price", "1.8x"],
+    "fleet pools": ["pools.yaml", *SIZED, "--rate", "10", "--no-verify"],
+}
+"""Commands that can be asked for something cheap, and how; of those that simulate, all up to the simulation."""
+ENDS = {"integer": ("0", "-1", str(10**18)), "float": ("0", "-1", "inf", "1e18", "1e-300")}
+DOCUMENTED = (0, 1, 2, 3, 4, 5)
+MOST_S = 20
+"""A command of an end of numbers takes a fraction of it; a hang would take the suite's whole time."""
+
+
+class SimulatedError(BaseException):
+    """The command was about to simulate: it took what it was given."""
+
+
+def folder_with_files(folder: Path) -> None:
+    (folder / "twin.yaml").write_text(TWIN)
+    (folder / "cdf.json").write_text(json.dumps([[128, 0.2], [1024, 0.7], [4096, 1.0]]))
+    (folder / "grid.yaml").write_text("config: twin.yaml\nworkloads: {a: {rate: 2, num_requests: 5}}\n")
+    (folder / "pools.yaml").write_text("pools: [{profile: A100, up_to: 2048}, {name: long, profile: A100}]\n")
+    write_trace(small_trace(), folder / "t")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with small files of every kind, in which nothing is simulated token by token."""
+    folder_with_files(tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+    def stop(*_: object, **__: object) -> None:
+        raise SimulatedError
+
+    for name in ("load_engine", "prepare_engine"):
+        real = getattr(replay.simulation_command, name)
+        for module in [each for each in sys.modules.values() if getattr(each, name, None) is real]:
+            monkeypatch.setattr(module, name, stop)
+    return tmp_path
+
+
+@cache
+def app() -> Any:  # noqa: ANN401  the library's own
+    command = typer.main.get_command(vtwin.build_app(list(vtwin.COMMANDS)))
+    vtwin.refuse_no_numbers(command)  # type: ignore[arg-type]
+    return command
+
+
+def commands_under(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        yield name, command
+        return
+    for word, each in inner.items():
+        yield from commands_under(each, f"{name} {word}".strip())
+
+
+def numeric_options(command: Any) -> list[Any]:  # noqa: ANN401
+    return [
+        each for each in command.params if each.type.name in vtwin.METAVARS and each.opts[0].startswith("-")
+    ]
+
+
+def kind_of(option: Any) -> str:  # noqa: ANN401
+    return str(option.type.name).split()[0]
+
+
+def outcome(words: list[str]) -> int | str:
+    """Return the exit code of a command, or that it came to simulate. Raises TimeoutError where it hangs."""
+
+    def give_up(*_: object) -> None:
+        raise TimeoutError(" ".join(words))
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(MOST_S)
+    try:
+        return vtwin.main(words)
+    except SimulatedError:
+        return "simulates"
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_no_option_of_any_command_takes_what_is_no_number() -> None:
+    every = [(name, option) for name, command in commands_under(app()) for option in numeric_options(command)]
+    assert len(every) > 150
+    taken = []
+    for name, option in every:
+        for value in ("nan", "", "x", str(10**30) if kind_of(option) == "integer" else "-nan"):
+            try:
+                option.type(value, option, None)
+            except click.exceptions.UsageError:
+                continue
+            except Exception as error:
+                if type(error).__name__ != "BadParameter":  # the library's own copy of that class
+                    raise
+                continue
+            taken.append(f"{name} {option.opts[0]} {value!r}")
+    assert taken == []
+
+
+@pytest.mark.parametrize("name", BASES)
+@pytest.mark.usefixtures("here")
+def test_ends_of_numbers_are_answered_or_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert outcome([*name.split(), *BASES[name]]) in (0, "simulates")
+    faults = []
+    for option in numeric_options(dict(commands_under(app()))[name]):
+        for value in ENDS[kind_of(option)]:
+            given = f"{option.opts[0]}={value}"
+            capsys.readouterr()
+            ended = outcome([*name.split(), *BASES[name], given])
+            said = [line for line in capsys.readouterr().err.splitlines() if "Error: " in line]
+            if ended not in (*DOCUMENTED, "simulates") or (ended in (2, 3) and len(said) != 1):
+                faults.append((given, ended, said))
+    assert not faults, "\n".join(map(str, faults))
+
+
+REFUSED = {
+    "fleet size": [
+        *(["--rate", value] for value in ("0", "inf", "1e300", "nan", "")),
+        *(["--slo", f"ttft_p99={value}"] for value in ("0s", "-1s", "nans", "infs", "1e300s", "1e-300s", "")),
+        *(["--failures", value] for value in ("1e300:1h", "1:1e300h", "nan:1h", "-1:1h", "inf:1h", "9:8000h")),
+        *(["--measure", value] for value in ("nan:", "0:inf", "0:1e300s", "-5:10", "1e300:")),
+        *(["--profile", value] for value in ("/dev/zero", "chunk.yaml", "power.yaml", "a" * 5000, "")),
+        *(["--context", str(10**18)], ["--output-frac", "nan"], ["--utilization-cap", "nan"]),
+    ],
+    "fleet whatif": [["--rates", value] for value in ("1e-300,1e300", "inf", "nan", "0", "-1", "", "1,,2", "1e18")],
+    "fleet split": [["--compress", value] for value in ("0.5", "1e300", "nan", "inf", "", "-1")],
+    "fleet reserve": [
+        *(["--diurnal", value] for value in ("1e300:40", "20:1e-300", "nan:1", "4:20", "/dev/zero", "", ":")),
+        *(["--burst-price", value] for value in ("1e308", "1e300x", "nan", "0", "-1x", "", "x", "inf")),
+    ],
+    "fleet disagg": [["--kv-bytes-per-token", str(10**15)], ["--beta-ttft", "inf"]],
+    "fleet flex": [["--engines", str(10**18)], ["--engines", "0"]],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_figure_that_cannot_be_is_refused_in_one_line(
+    name: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "chunk.yaml").write_text("w_s: 0.01\nh_s: 0.001\nchunk_tokens: 1000000000000\n")
+    (here / "power.yaml").write_text("w_s: 0.01\nh_s: 0.001\npower_k: 1e300\n")
+    for words in REFUSED[name]:
+        assert outcome([*name.split(), *BASES[name], *words]) == 2, words
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert len([line for line in said.err.splitlines() if "Error: " in line]) == 1, (words, said.err)
+
+
+def test_a_fleet_of_more_engines_than_there_are_is_refused(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "slow.yaml").write_text("w_s: 100\nh_s: 100\nmax_slots: 1\n")
+    (here / "cdf.json").write_text(json.dumps([[100, 1.0]]))
+    words = ["--rate", "1e6", "--profile", "slow.yaml", "--slo", "ttft_p99=1e6s"]
+    assert outcome(["fleet", "size", *BASES["fleet size"], *words]) == 2
+    assert "of at most 1,000,000" in capsys.readouterr().err

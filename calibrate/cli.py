@@ -75,7 +75,10 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
     margin: Annotated[
         float | None,
         typer.Option(
-            min=0, metavar="FRAC", help="Test equivalence of the means: their ratio within 1 ± this fraction."
+            min=0,
+            max=10,
+            metavar="FRAC",
+            help="Test equivalence of the means: their ratio within 1 ± this fraction.",
         ),
     ] = None,
     write_config: Annotated[
@@ -101,7 +104,7 @@ def calibrate(  # noqa: PLR0913, PLR0917 - a command's options are its parameter
     ] = None,
     tp: Annotated[
         int | None,
-        typer.Option(min=1, help="Tensor parallelism, as --gpu. Default: from the trace."),
+        typer.Option(min=1, max=65_536, help="Tensor parallelism, as --gpu. Default: from the trace."),
     ] = None,
     infer_async: Annotated[
         bool,

@@ -192,6 +192,7 @@ def observe(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         int,
         typer.Option(
             min=1,
+            max=256,
             metavar="N",
             help="Number of sending processes, one core each. Requests are divided among them before the run.",
             rich_help_panel=LIMITS,

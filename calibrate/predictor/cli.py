@@ -50,8 +50,10 @@ def train(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     output: Annotated[
         Path, typer.Option(metavar="FILE", help="The table of step times, JSON, for `latency.table`.")
     ],
-    tp: Annotated[int, typer.Option(metavar="N", min=1, help="GPUs that share each layer.")] = 1,
-    pp: Annotated[int, typer.Option(metavar="N", min=1, help="Pipeline stages that a batch passes.")] = 1,
+    tp: Annotated[int, typer.Option(metavar="N", min=1, max=65_536, help="GPUs that share each layer.")] = 1,
+    pp: Annotated[
+        int, typer.Option(metavar="N", min=1, max=65_536, help="Pipeline stages that a batch passes.")
+    ] = 1,
     gpus_per_node: Annotated[
         int | None,
         typer.Option(

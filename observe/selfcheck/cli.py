@@ -20,7 +20,7 @@ def selfcheck(
         bool, typer.Option("--quick", help="Shorter runs: half a minute instead of a minute.")
     ] = False,
     processes: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Also measure this many processes together.")
+        int, typer.Option(min=1, max=256, metavar="N", help="Also measure this many processes together.")
     ] = 1,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if a target was missed.")] = False,
     as_json: Annotated[

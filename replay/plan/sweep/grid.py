@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from glob import escape
 from pathlib import Path
 from typing import get_type_hints
 
@@ -173,7 +174,7 @@ def texts_of(node: yaml.Node | None) -> set[str]:
 def content_digest(name: str) -> str:
     """Return a digest of a file, or of all files that begin with the name (a trace's stem)."""
     path = Path(name)
-    found = [path] if path.is_file() else sorted(path.parent.glob(f"{path.name}.*"))
+    found = [path] if path.is_file() else sorted(path.parent.glob(f"{escape(path.name)}.*"))
     whole = hashlib.sha256()
     for each in found:
         if each.is_file():
@@ -202,14 +203,14 @@ def _configs(root: Section, folder: Path) -> dict[str, str]:
             "config", got="neither" if one is None else "both config and configs", expected="one of them"
         )
     if several is None:
-        return {Path(str(one)).stem: str((folder / str(one)).resolve())}
+        return {Path(str(one)).stem: _resolved(root, "config", str(one), folder)}
     named = {
         name: several.text(name) or several.fail(name, got="nothing", expected="a path")
         for name in several.nodes
     }
     if not named:
         root.fail("configs", got="nothing", expected="names with the paths of TWIN.yaml files")
-    return {name: str((folder / path).resolve()) for name, path in named.items()}
+    return {name: _resolved(several, name, path, folder) for name, path in named.items()}
 
 
 def _settings(root: Section) -> list[str]:
@@ -266,7 +267,17 @@ def _loads(root: Section, folder: Path) -> list[tuple[str, tuple[tuple[str, Valu
 def _scalar(section: Section, key: str, value: object, folder: Path) -> Value:
     if not isinstance(value, str | int | float | bool):
         section.fail(key, got=str(value), expected="a value, or a list of values")
-    return str((folder / str(value)).resolve()) if key in path_options() else value
+    return _resolved(section, key, str(value), folder) if key in path_options() else value
+
+
+def _resolved(section: Section, key: str, text: str, folder: Path) -> str:
+    """Return a path of the grid as an absolute one. Raises ConfigError for a text that can be none."""
+    try:
+        path = (folder / text).resolve()
+        path.exists()  # a name may be too long
+    except (OSError, ValueError):
+        section.fail(key, got=repr(text[:80]), expected="a path")
+    return str(path)
 
 
 def _seeds(root: Section) -> list[int]:

@@ -10,7 +10,7 @@ import pytest
 
 from calibrate.predictor import cache as cache_module
 from calibrate.predictor import estimators
-from calibrate.predictor.cache import cache_key, learn
+from calibrate.predictor.cache import cache_key, learn, read_cached
 from calibrate.predictor.measured import OperatorTable, operator_table
 
 POINTS = np.array([[3.0], [50.0], [2000.0]])
@@ -88,3 +88,22 @@ def test_the_cache_is_its_users_alone(
     assert [path.suffix for path in folder.iterdir()] != []
     assert folder.stat().st_mode & 0o777 == 0o700
     assert is_there or folder.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_an_altered_answer_is_not_believed(tmp_path: Path) -> None:
+    first = learn(TABLE, POINTS, names=("grid",), cache=tmp_path)
+    file = next(tmp_path.glob("*.npz"))
+    with np.load(file) as kept:
+        arrays = dict(kept)
+    np.savez(file, **{**arrays, "time_us": arrays["time_us"] * 2})
+    again = learn(TABLE, POINTS, names=("grid",), cache=tmp_path)
+    assert not again.was_cached
+    np.testing.assert_array_equal(again.time_us, first.time_us)
+
+
+@pytest.mark.parametrize("report", ["[]", "{}", "null", "x"])
+def test_a_report_of_another_kind_counts_as_none(tmp_path: Path, report: str) -> None:
+    learn(TABLE, POINTS, names=("grid",), cache=tmp_path)
+    file = next(tmp_path.glob("*.npz"))
+    np.savez(file, report=np.array(report), time_us=np.zeros(3))
+    assert read_cached(file) is None

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import vtwin
-from replay.plan.fleet.inputs.pools import PoolSpec, assigned
+from replay.plan.fleet.inputs.pools import PoolSpec, assigned, read_labels
 from sim.fleet import Lengths
-from traces import ConfigError
+from tests.traces.made import small_trace
+from traces import ConfigError, write_trace
 
 LENGTHS = Lengths(input_tokens=np.array([90.0, 900.0, 9000.0]), output_tokens=np.array([10.0, 100.0, 1000.0]))
 
@@ -112,6 +113,32 @@ def test_a_classifiers_labels_come_from_a_file(
     assert vtwin.main([*asked, "--no-verify", "--labels", str(tmp_path / "labels.csv"), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert [(each["name"], each["share"]) for each in told["pools"]] == [("a", 0.75), ("b", 0.25)]
+
+
+@pytest.mark.parametrize(
+    ("labels", "complaint"),
+    [
+        (b"request_id,label\n\xff\xfe,x\n", "bytes that are not UTF-8"),
+        (b'request_id,label\na,"x\n', "unexpected end of data"),
+        (b"id,label\na,x\n", "request_id"),
+    ],
+)
+def test_labels_that_are_no_csv_are_refused_in_one_line(
+    tmp_path: Path, labels: bytes, complaint: str
+) -> None:
+    write_trace(small_trace(), tmp_path / "t")
+    (tmp_path / "labels.csv").write_bytes(labels)
+    with pytest.raises(ConfigError) as refused:
+        read_labels(tmp_path / "t", tmp_path / "labels.csv", router="semantic")
+    assert f"expected a CSV of request_id and label ({complaint})" in str(refused.value).replace("'", "")
+
+
+def test_labels_of_a_spreadsheet_are_read_and_a_row_without_one_is_of_no_label(tmp_path: Path) -> None:
+    write_trace(small_trace(), tmp_path / "t")
+    (tmp_path / "labels.csv").write_bytes(b"\xef\xbb\xbfrequest_id,label\r\na,x\r\nb\r\n")
+    labels = read_labels(tmp_path / "t", tmp_path / "labels.csv", router="semantic")
+    assert labels is not None
+    assert {"x", ""} == set(labels.tolist())
 
 
 @pytest.mark.parametrize(

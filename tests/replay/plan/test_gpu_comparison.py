@@ -172,7 +172,7 @@ def test_the_known_errors_are_those_of_the_page() -> None:
     ("options", "complaint"),
     [
         (["--gpus", "H100,H100"], "--gpus: got 'H100,H100', expected each GPU once"),
-        (["--gpus", "H100", "--tp", "0"], "--tp: got '0', expected different numbers >= 1"),
+        (["--gpus", "H100", "--tp", "0"], "--tp: got '0', expected different numbers of 1 to 65,536"),
         (["--gpus", "H100", "--tp", "two"], "--tp: got 'two', expected numbers"),
         (["--gpus", "Z9"], "--gpus"),
     ],

@@ -8,7 +8,7 @@ import pytest
 from replay.trace.requests import ends_by_itself, requests_from_trace
 from replay.trace.simulate import simulate_trace
 from replay.twin.config import TwinConfig
-from sim import Blackbox, EngineConfig
+from sim import Blackbox, EngineConfig, Status, simulate
 from sim.requests import UNKNOWN_LIMIT
 from tests.traces.made import small_trace
 from traces import Trace
@@ -81,3 +81,13 @@ def test_the_replay_of_answers_that_stop_takes_a_decode_more_and_says_that_they_
         ends_us.append(simulated.cells("last_token_time_us").values)
         assert simulated.cells("finish_reason").values.tolist() == [each[0][2], "length"]
     assert (ends_us[0] - ends_us[1]).tolist() == [0, 10]
+
+
+@pytest.mark.parametrize(
+    ("most", "status"), [(300, Status.REJECTED), (256, Status.OK), (UNKNOWN_LIMIT, Status.OK)]
+)
+def test_the_front_end_refuses_by_what_is_asked_for_not_by_what_would_come(most: int, status: Status) -> None:
+    """A server of 256 tokens: who asks for 300 is refused, though its answer would end after five."""
+    requests = requests_from_trace(ending([(5, most, "stop", "ok")]), block_size=16)
+    engine = EngineConfig(max_model_len=256, num_gpu_blocks=100)
+    assert simulate(requests, engine, Blackbox(beta0=100)).outcomes.status.tolist() == [status]

@@ -40,7 +40,7 @@ def check_memory(cluster: ClusterConfig, *, num_requests: int) -> None:
 
 
 def free_memory() -> int | None:
-    """Return how many bytes this process can still take, None where the system does not say."""
+    """Return how many bytes this process may take at most: what is free, or what it is limited to; None if unknown."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.cluster.memory import check_memory
 from replay.cluster.record import as_simulation
 from replay.cluster.work import cluster_work
 from replay.trace.client_network import at_client, client_network
@@ -72,7 +71,6 @@ def simulate_fleet(
     the transfer, and where the gateway ended it the reason as ``error_message``. ``points``, ``until_us``: as
     ``simulate_cluster``'s.
     """
-    check_memory(cluster, num_requests=len(trace))
     work = cluster_work(trace, pacing, cluster)
     try:
         result = simulate_cluster(

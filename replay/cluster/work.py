@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from replay.cluster.memory import check_memory
 from replay.trace.client_network import at_server, client_network
 from replay.trace.pacing import Pacing, paced_requests
 from sim.cluster.client_plans import ClientPlan, capped, closed_loop, sessions, waves
@@ -22,8 +23,9 @@ def cluster_work(trace: Trace, pacing: Pacing, cluster: ClusterConfig) -> Cluste
     """Return a trace's requests as they reach the gateway, in the trace's order.
 
     Sessions, tenants and adapters become dense numbers, -1 where a row has none. Raises TraceError where a row lacks a
-    time or a length.
+    time or a length, ConfigError where the run would take more memory than there is.
     """
+    check_memory(cluster, num_requests=len(trace))
     block_size = cluster.pools[0].engine.block_size
     requests = paced_requests(trace, pacing, block_size=block_size)
     requests = at_server(requests, client_network(trace, pacing))

@@ -101,7 +101,7 @@ def load_of(trace: Trace, twin: TwinConfig) -> Load:
             "(--rate, --like STEM)"
         )
     load = _load(trace, twin, pacing)
-    first = trace.column("arrival_time_us").notna().to_numpy(dtype=bool)
+    first = trace.cells("arrival_time_us").is_known
     span_us = float(np.ptp(load.requests.arrival_us[first])) if first.any() else 0.0
     if span_us <= 0:
         raise ConfigError("workload: got requests that all come at once, expected times to scale")

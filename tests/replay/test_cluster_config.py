@@ -313,3 +313,16 @@ def test_memory_is_asked_for_before_it_is_taken(monkeypatch: pytest.MonkeyPatch)
     ):
         check_memory(cluster, num_requests=1_000_000)
     assert free_memory() != 0
+
+
+@pytest.mark.parametrize("command", ["run", "capacity"])
+def test_every_command_that_simulates_a_cluster_asks_for_its_memory(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "twin.yaml"
+    path.write_text(SERVER)
+    monkeypatch.setattr("replay.cluster.memory.free_memory", lambda: 1 << 20)
+    load = {"run": ["--rate", "5"], "capacity": ["--slo", "ttft_p99=1s"]}[command]
+    lengths = ["--prompt-tokens", "20", "--output-tokens", "2", "--num-requests", "20"]
+    assert main([command, "--config", str(path), "--instances", "90", *load, *lengths]) == 2
+    assert "got 20 requests and 90 instances, which take about" in " ".join(capsys.readouterr().err.split())

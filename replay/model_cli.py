@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from replay.model.gpus import Gpu
-    from replay.plan.capacity import Drawing
+    from replay.plan.draws import Drawing
     from replay.plan.gpus.comparison import Asked, GpuResult
     from traces import Trace
 
@@ -201,7 +201,9 @@ def compare(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     takes_all = workload.num_requests is None and workload.trace is None
     for note in () if prices is not None else list_price_notes(gpu.name for gpu, _ in servers):
         tell(f"note: {note}")
-    results = _compared(servers, asked, traces, costs, drawing=drawing_of(options) if takes_all else None)
+    results = _compared(
+        servers, asked, traces, costs, drawing=drawing_of(options, seeds=seeds) if takes_all else None
+    )
     priced = "list prices" if prices is None else str(prices)
     _show_comparison(results, asked, num_requests=len(traces[0]), priced=priced, as_json=as_json)
     if all(each.refusal for each in results):

@@ -16,22 +16,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.plan.evaluation import FAILED, GROWN, THROUGHPUT, TOO_SHORT, Evaluation, Evaluator
-from replay.plan.highest import TOLERANCE, Found, ceiling_of, highest, highest_above, requests_to_last
-from replay.plan.load import load_of
+from replay.plan.highest import (
+    TOLERANCE,
+    Found,
+    ceiling_of,
+    highest,
+    highest_above,
+    highest_among,
+    requests_to_last,
+)
+from replay.plan.load import load_of, loads_of
 from sim.config import UNBOUNDED, EngineConfig, InvalidConfig
 from traces.run_slo import RunLimit
 
 if TYPE_CHECKING:
+    from replay.plan.draws import Drawing
     from replay.twin.config import TwinConfig
     from traces import Trace
-
-Drawing = Callable[[int, int], "Sequence[Trace]"]
-"""Draws a workload: so many requests, each time with another of so many seeds."""
 
 ROUGHLY = 0.02
 """The first draw finds the capacity to this share of itself."""
 NUM_MEASURED = 150_000
 """So many requests, of all seeds together, make intervals 2 to 4 % wide (docs/validation.md)."""
+NARROW = 0.038
+"""Where the interval is wider than this share of the rate, more seeds are drawn, as many as should make it so."""
 SPARE = 1.2
 """So many times what a run must have is drawn, since a longer one may find a higher rate."""
 MOST_DRAWN = 200_000
@@ -39,19 +47,17 @@ MOST_DRAWN = 200_000
 MOST_TRIES = 3
 """So often, at most, the first draw is drawn longer."""
 LEVEL = 0.90
-BURSTS = 1.25
+BURSTS = 1.15
 """A capacity's interval is so many times as wide as the t interval over seeds, which holds 76 to 87 %: long waits come
 in bursts, and seeds with few of them have a high capacity and a small spread at once (docs/validation.md)."""
 GAIN = 0.02
 """Twice of a resource that gives less than this much more rate does not bind."""
-BESIDE = (0.96, 1.0, 1.04)
-"""Shares of the capacity at which all draws are simulated,"""
-AROUND = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9, *BESIDE, 1.1, 1.2)
-"""and those at which the curve is drawn."""
+AROUND = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2)
+"""Shares of the capacity at which the curve is drawn; between the two in the middle, what the search has simulated."""
 DRAWN_CURVE = 10_000
 """So many requests draw it away from the capacity, and find the most that is answered."""
-WIDER = (1.1, 1.25, 1.5, 2.0)
-"""Where single seeds have their capacities further away, all draws are simulated there, too."""
+WIDER = (1.04, 1.1, 1.25, 1.5, 2.0)
+"""Where single seeds have their capacities further away than all rates seen, all draws are simulated there, too."""
 
 Resource = Literal["seats", "kv_blocks", "token_budget", "all"]
 RESOURCES: dict[Resource, tuple[str, ...]] = {
@@ -128,47 +134,77 @@ def find_capacity(
     limits: Sequence[RunLimit],
     *,
     drawing: Drawing | None = None,
-    seeds: int = 1,
     least: int = NUM_MEASURED,
     with_binding: bool = True,
     with_curve: bool = True,
 ) -> Capacity:
     """Return the capacity of a twin for a workload, given as several draws of it, or as one recorded load.
 
-    ``drawing``: draws it with ``seeds`` seeds and as many requests as it takes, ``least`` together; None: the given
-    ones are all there are. Raises ConfigError where the workload has no times to scale.
+    ``drawing``: draws it with as many requests as it takes, ``least`` together; None: the given ones are all there are.
+    Raises ConfigError where the workload has no times to scale.
     """
     pilot = searched(traces[0], twin, limits, drawing=drawing, is_all=drawing is None and len(traces) == 1)
     if drawing is not None:
-        traces = drawing(num_drawn(pilot.asks, seeds=seeds, least=least), seeds)
+        number = num_drawn(pilot.asks, seeds=drawing.seeds, least=least)
+        traces = drawing(number, drawing.seeds)
     evaluator, found = pilot.evaluator, pilot.found
     if drawing is not None or len(traces) > 1:
-        evaluator = Evaluator(loads=[load_of(trace, twin) for trace in traces], limits=limits)
+        evaluator = Evaluator(loads=loads_of(traces, twin), limits=limits)
         found = highest(evaluator, near=pilot.found)
+    sure = sureness_of(evaluator, found)
+    if drawing is not None and (wanted := sure.wanted_seeds(drawing)) > drawing.seeds:
+        seen = sorted(evaluator.seen)
+        evaluator = evaluator.with_more(loads_of(drawing(number, wanted)[drawing.seeds :], twin))
+        found = highest_among(evaluator, seen, near=found)
+        sure = sureness_of(evaluator, found)
     rate = found.low
-    asks = requests_to_last(evaluator, found)
-    is_too_short = len(traces[0]) < asks
-    of_parts = () if is_too_short else _of_parts(evaluator, found)
     outline = _outline(evaluator)
     curve = () if rate is None or not with_curve else _curve(evaluator, outline, rate)
-    low, high = _interval(evaluator, found, of_parts)
     return Capacity(
         rate_per_s=rate,
-        low=low,
-        high=high,
+        low=sure.low,
+        high=sure.high,
         limiting=found.limiting(limits),
         ceiling_per_s=_ceiling(outline, rate),
         idle=found.idle,
         curve=curve,
         evaluations=_in_order({**{each.rate_per_s: each for each in curve}, **evaluator.seen}),
         binding=binding_of(pilot.trace, twin, limits) if with_binding and rate is not None else None,
-        num_seeds=len(traces),
+        num_seeds=len(evaluator.loads),
         num_parts=evaluator.num_parts,
-        of_parts=of_parts,
+        of_parts=sure.of_parts,
         num_requests=len(traces[0]),
-        requests_to_last=asks,
-        is_too_short=is_too_short,
+        requests_to_last=sure.asks,
+        is_too_short=sure.is_too_short,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sureness:
+    """How sure a capacity is. ``of_parts``, ``low``, ``high``: see ``Capacity``; ``asks``: its ``requests_to_last``."""
+
+    asks: int
+    is_too_short: bool
+    of_parts: tuple[float, ...]
+    low: float | None
+    high: float | None
+
+    def wanted_seeds(self, drawing: Drawing) -> int:
+        """Return how many seeds should make the interval narrow: as many as there are, where it is or where none is."""
+        if self.low is None or self.high is None:
+            return drawing.seeds
+        width = math.log(self.high / self.low)
+        wanted = math.ceil(drawing.seeds * (width / NARROW) ** 2)
+        return max(drawing.seeds, min(wanted, drawing.most_seeds))
+
+
+def sureness_of(evaluator: Evaluator, found: Found) -> Sureness:
+    """Return how sure a capacity is that was found of these loads."""
+    asks = requests_to_last(evaluator, found)
+    is_too_short = len(evaluator.loads[0]) < asks
+    of_parts = () if is_too_short else _of_parts(evaluator, found)
+    low, high = _interval(evaluator, found, of_parts)
+    return Sureness(asks=asks, is_too_short=is_too_short, of_parts=of_parts, low=low, high=high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +261,9 @@ def _outline(evaluator: Evaluator) -> Evaluator:
 
 def _curve(evaluator: Evaluator, outline: Evaluator, rate: float) -> tuple[Evaluation, ...]:
     """Return what rates around the capacity come to."""
-    return tuple((evaluator if share in BESIDE else outline).at(share * rate) for share in AROUND)
+    seen = {share * rate: outline.at(share * rate) for share in AROUND}
+    near = {each: found for each, found in evaluator.seen.items() if 0.9 * rate < each < 1.1 * rate}
+    return _in_order({**seen, **near})
 
 
 def _in_order(seen: Mapping[float, Evaluation]) -> tuple[Evaluation, ...]:
@@ -278,8 +316,6 @@ def _of_parts(evaluator: Evaluator, found: Found) -> tuple[float, ...]:
             for part in range(evaluator.num_parts)
         ]
 
-    for share in BESIDE:
-        evaluator.at(share * rate)
     for wider in WIDER:
         parts = own()
         if min(parts) == 0.0:

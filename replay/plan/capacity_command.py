@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from replay.plan.capacity import Capacity, Drawing, find_capacity, short_run_note
+from replay.plan.capacity import Capacity, find_capacity, short_run_note
 from replay.plan.capacity_text import column, document, lines, step_scatter
 from replay.plan.draws import length_span, lengths_text
 from replay.plan.side_by_side import mark_unanswered, side_by_side, unanswered_facts, unanswered_lines
@@ -23,6 +23,7 @@ from traces.strict.escape import terminal
 from traces.units import terminal_width
 
 if TYPE_CHECKING:
+    from replay.plan.draws import Drawing
     from replay.twin.config import TwinConfig
     from traces import Trace
 
@@ -36,15 +37,12 @@ def show_one(
     report: Path | None,
     as_json: bool,
     drawing: Drawing | None = None,
-    seeds: int = 1,
 ) -> bool:
     """Find a twin's capacity, print it, write its page where one is asked for; return whether there is one.
 
     ``drawing``: draws the workload with as many requests as the search asks for.
     """
-    found, notes = _search(
-        traces, twin, limits, with_binding=with_binding, drawing=drawing, seeds=seeds, with_curve=True
-    )
+    found, notes = _search(traces, twin, limits, with_binding=with_binding, drawing=drawing, with_curve=True)
     warnings, num_requests = [*twin.notes, *notes], found.num_requests
     lengths = lengths_text(traces[0])
     if report is not None:
@@ -86,7 +84,6 @@ def show_several(
     with_binding: bool,
     as_json: bool,
     drawing: Drawing | None = None,
-    seeds: int = 1,
 ) -> bool:
     """Find the capacity of each variant and print them side by side; return whether any has one."""
     told, columns, rates = [], [], []
@@ -97,7 +94,6 @@ def show_several(
             limits,
             with_binding=with_binding,
             drawing=drawing,
-            seeds=seeds,
             with_curve=False,
         )
         rates.append(found.rate_per_s)
@@ -130,7 +126,6 @@ def _search(
     *,
     with_binding: bool,
     drawing: Drawing | None,
-    seeds: int,
     with_curve: bool,
 ) -> tuple[Capacity, list[str]]:
     """Return a twin's capacity, and what a reader must know, told."""
@@ -140,7 +135,6 @@ def _search(
             twin,
             limits,
             drawing=drawing,
-            seeds=seeds,
             with_binding=with_binding,
             with_curve=with_curve,
         )

@@ -13,6 +13,8 @@ from traces.workload.options import WorkloadOptions, with_workload_options
 
 DEFAULT_SEEDS = 8
 """With fewer, the interval's width is chance; with more, too much of each run is spent on settling."""
+MOST_SEEDS = 16
+"""So many are drawn where the interval is wide."""
 
 
 @with_code_option
@@ -37,13 +39,14 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         ),
     ] = None,
     seeds: Annotated[
-        int,
+        int | None,
         typer.Option(
             min=1,
             max=50,
             help="How many times to draw the workload. The interval comes from them; --trace needs none.",
+            show_default=f"{DEFAULT_SEEDS}, up to {MOST_SEEDS} where the interval is wide",
         ),
-    ] = DEFAULT_SEEDS,
+    ] = None,
     no_binding: Annotated[
         bool,
         typer.Option("--no-binding", help="Do not look for the resource that limits the capacity."),
@@ -103,6 +106,8 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from traces.strict.tell import tell_note
 
     limits = parse_run_slo(slo, tell=tell_note)
+    most_seeds = MOST_SEEDS if seeds is None else seeds
+    seeds = DEFAULT_SEEDS if seeds is None else seeds
     check_place(report, option="--report")
     options = searchable(workload, like)
     twins = load_twins(
@@ -111,7 +116,7 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     if len(twins) > 1 and report is not None:
         raise ConfigError("--report: got it with several variants, expected one")
     takes_all = workload.num_requests is None and workload.trace is None
-    drawing = drawing_of(options) if takes_all else None
+    drawing = drawing_of(options, seeds=seeds, most_seeds=most_seeds) if takes_all else None
     traces = draws(options, 1 if takes_all else seeds)
     tell_too_long(traces[0], [twin for _, twin in twins])
     for _, twin in twins:
@@ -125,7 +130,6 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             report=report,
             as_json=as_json,
             drawing=drawing,
-            seeds=seeds,
         )
     else:
         variants = variants_from(twins, [("", "", traces[0])])
@@ -136,7 +140,6 @@ def capacity(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             with_binding=not no_binding,
             as_json=as_json,
             drawing=drawing,
-            seeds=seeds,
         )
     if not is_met:
         raise typer.Exit(1)

@@ -128,11 +128,15 @@ def _over(value: float, limit: float) -> float:
 
 @dataclass(slots=True, kw_only=True)
 class Evaluator:
-    """Simulates loads at any rate, each rate once. The loads are several draws of one workload, or one recorded."""
+    """Simulates loads at any rate, each rate once. The loads are several draws of one workload, or one recorded.
+
+    ``runs``: by rate, what the first loads have measured there already.
+    """
 
     loads: Sequence[Load]
     limits: Sequence[RunLimit]
     seen: dict[float, Evaluation] = field(default_factory=dict)
+    runs: dict[float, list[Measured]] = field(default_factory=dict)
 
     @property
     def num_parts(self) -> int:
@@ -145,9 +149,16 @@ class Evaluator:
             self.seen[rate_per_s] = self._simulated(rate_per_s)
         return self.seen[rate_per_s]
 
+    def with_more(self, loads: Sequence[Load]) -> Evaluator:
+        """Return one of more draws: at rates that this one has seen, it simulates the new ones only."""
+        return Evaluator(loads=[*self.loads, *loads], limits=self.limits, runs=dict(self.runs))
+
     def _simulated(self, rate_per_s: float) -> Evaluation:
         record: Record = "spans" if any(each.metric == "itl" for each in self.limits) else "none"
-        runs = [_measured(load, rate_per_s, record=record) for load in self.loads]
+        runs = list(self.runs.get(rate_per_s, ()))
+        runs += [_measured(load, rate_per_s, record=record) for load in self.loads[len(runs) :]]
+        if record == "none":  # gaps between tokens would be too many to keep
+            self.runs[rate_per_s] = [replace(run, gaps=_no_gaps) for run in runs]
         parts = runs if len(runs) > 1 else runs[0].stretches(NUM_PARTS)
         whole = _pooled(runs)
         return Evaluation(
@@ -202,6 +213,11 @@ class Measured:
             replace(self, latencies_us={name: parts[part] for name, parts in cut.items()})
             for part in range(number)
         ]
+
+
+def _no_gaps() -> InterTokenLatencies:
+    """Raise: gaps are kept only while a limit is on them."""
+    raise AssertionError("no limit is on the gaps between tokens")
 
 
 def _pooled(runs: Sequence[Measured]) -> Measured:

@@ -86,6 +86,26 @@ def highest(
     return _searched(evaluator, start, idle=idle, step=DOUBLE, tolerance=tolerance)
 
 
+def highest_among(evaluator: Evaluator, rates: Sequence[float], *, near: Found) -> Found:
+    """Return the highest rate that meets the limits; fewer draws have found ``near`` and simulated these rates.
+
+    Those are looked at first, since each draw is simulated once at a rate.
+    """
+    low = near.low
+    ascending = sorted(rate for rate in rates if rate > near.idle.rate_per_s)
+    if low not in ascending:
+        return highest(evaluator, near=near)
+    at = ascending.index(low)
+    while at >= 0 and not evaluator.at(ascending[at]).meets(evaluator.limits):
+        at -= 1
+    while 0 <= at < len(ascending) - 1 and evaluator.at(ascending[at + 1]).meets(evaluator.limits):
+        at += 1
+    if not 0 <= at < len(ascending) - 1:
+        return highest(evaluator, near=near)
+    low, high = _narrowed(evaluator, ascending[at], ascending[at + 1], tolerance=TOLERANCE)
+    return Found(low=low, broken=evaluator.at(high), idle=near.idle)
+
+
 def _searched(
     evaluator: Evaluator, start: float, *, idle: Evaluation, step: float, tolerance: float
 ) -> Found:

@@ -6,7 +6,7 @@ with common random numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -109,6 +109,21 @@ def load_of(trace: Trace, twin: TwinConfig) -> Load:
     rate = (begins - 1) / span_us * 1e6 * len(load) / begins
     session = trace.cells("session_id").ranks() if pacing.users is not None else None
     return replace(load, own_rate_per_s=rate, first=first, session=session)
+
+
+def loads_of(traces: Sequence[Trace], twin: TwinConfig) -> list[Load]:
+    """Return several draws of one workload as loads of one rate, that of all of them together. Raises ConfigError.
+
+    With a rate of its own each would have equally many requests in equally long a time. A real load has not, and longer
+    queues (``replay.plan.draws.searchable``).
+    """
+    loads = [load_of(trace, twin) for trace in traces]
+    begins = np.array([int(load.first.sum()) for load in loads])
+    sizes = np.array([len(load) for load in loads])
+    own = np.array([load.own_rate_per_s for load in loads])
+    span_s = (begins - 1) * sizes / (begins * own)
+    rate = float((begins - 1).sum() / span_s.sum() * sizes.sum() / begins.sum())
+    return [replace(load, own_rate_per_s=rate) for load in loads]
 
 
 def _load(trace: Trace, twin: TwinConfig, pacing: Pacing) -> Load:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from replay.plan.draws import searchable
 from replay.twin.config import TwinConfig, load_config
 from traces.workload import WorkloadOptions, trace_from_options
 
@@ -54,13 +55,11 @@ class Case:
 
     def drawn(self, folder: Path, *, seed: int, num_requests: int) -> Trace:
         """Return the load drawn with a seed."""
-        options = WorkloadOptions(rate=1.0, seed=seed, num_requests=num_requests, **self.load)
+        options = WorkloadOptions(seed=seed, num_requests=num_requests, **self.load)
         if self.spec is not None:
             (folder / "load.yaml").write_text(self.spec)
-            options = WorkloadOptions(
-                workload=folder / "load.yaml", rate=1.0, seed=seed, num_requests=num_requests
-            )
-        return trace_from_options(options)
+            options = replace(options, workload=folder / "load.yaml")
+        return trace_from_options(searchable(options, None))
 
 
 CASES = {

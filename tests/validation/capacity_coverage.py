@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from scipy.stats import beta
 
 from replay.plan.capacity import find_capacity
-from replay.plan.cli import DEFAULT_SEEDS
-from replay.plan.draws import DEFAULT_NUM_REQUESTS
-from replay.plan.load import Load, load_of
+from replay.plan.cli import DEFAULT_SEEDS, MOST_SEEDS
+from replay.plan.draws import DEFAULT_NUM_REQUESTS, Drawing
+from replay.plan.load import Load, loads_of
 from tests.validation.capacity_cases import CASES, Case
 from traces import Trace
 from traces.run_slo import RunLimit, parse_run_slo
@@ -63,9 +63,8 @@ class Searched:
 def truth_of(case: Case, folder: Path, *, near: float) -> Truth:
     """Return a case's true capacity, within 7 % of ``near``, to about a thousandth."""
     twin, limits = case.twin(folder), parse_run_slo(case.slo)
-    loads = [
-        load_of(case.drawn(folder, seed=TRUTH_SEED + i, num_requests=LONG), twin) for i in range(NUM_LONG)
-    ]
+    drawn = [case.drawn(folder, seed=TRUTH_SEED + i, num_requests=LONG) for i in range(NUM_LONG)]
+    loads = loads_of(drawn, twin)
     low, high = 0.93 * near, 1.07 * near
     seen = {rate: _latencies(loads, rate) for rate in (low, high)}
     assert _worst(seen[low], limits) < 1 < _worst(seen[high], limits), "the truth lies elsewhere"
@@ -131,8 +130,7 @@ def search(case: Case, folder: Path, *, number: int, is_complete: bool = False) 
         drawing(DEFAULT_NUM_REQUESTS, 1),
         case.twin(folder),
         parse_run_slo(case.slo),
-        drawing=drawing,
-        seeds=DEFAULT_SEEDS,
+        drawing=Drawing(draw=drawing, seeds=DEFAULT_SEEDS, most_seeds=MOST_SEEDS),
         with_binding=is_complete,
         with_curve=is_complete,
     )

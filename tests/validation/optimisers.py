@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from replay.plan.capacity import find_capacity
-from replay.plan.cli import DEFAULT_SEEDS
-from replay.plan.draws import DEFAULT_NUM_REQUESTS
+from replay.plan.cli import DEFAULT_SEEDS, MOST_SEEDS
+from replay.plan.draws import DEFAULT_NUM_REQUESTS, Drawing, searchable
 from replay.plan.load import Load, load_of
 from replay.plan.tune.candidates import candidates_of
 from replay.plan.tune.search import search
@@ -63,23 +63,23 @@ class RandomCase:
 
     def drawn(self, *, num_requests: int, seed: int) -> Trace:
         """Return the load drawn with a seed."""
-        return trace_from_options(
-            WorkloadOptions(
-                rate=1.0,
-                prompt_tokens=self.prompt_tokens,
-                prompt_tokens_stdev=0.5 * self.prompt_tokens,
-                output_tokens=self.output_tokens,
-                output_tokens_stdev=0.5 * self.output_tokens,
-                num_requests=num_requests,
-                seed=seed,
-            )
+        asked = WorkloadOptions(
+            prompt_tokens=self.prompt_tokens,
+            prompt_tokens_stdev=0.5 * self.prompt_tokens,
+            output_tokens=self.output_tokens,
+            output_tokens_stdev=0.5 * self.output_tokens,
+            num_requests=num_requests,
+            seed=seed,
         )
+        return trace_from_options(searchable(asked, None))
 
-    def drawing(self, num_requests: int, seeds: int) -> list[Trace]:
-        """Return it drawn with several, as the commands draw it."""
-        return [
-            self.drawn(num_requests=num_requests, seed=1000 * self.number + seed) for seed in range(seeds)
-        ]
+    def drawing(self, *, most_seeds: int = DEFAULT_SEEDS) -> Drawing:
+        """Return what draws it as the commands do."""
+
+        def draw(num_requests: int, seeds: int) -> list[Trace]:
+            return [self.drawn(num_requests=num_requests, seed=1000 * self.number + i) for i in range(seeds)]
+
+        return Drawing(draw=draw, seeds=DEFAULT_SEEDS, most_seeds=most_seeds)
 
 
 def random_case(number: int) -> RandomCase:
@@ -129,11 +129,10 @@ def capacity_table(folder: Path) -> str:
     for number in range(1, NUM_CASES + 1):
         case = random_case(number)
         found = find_capacity(
-            case.drawing(DEFAULT_NUM_REQUESTS, 1),
+            case.drawing()(DEFAULT_NUM_REQUESTS, 1),
             case.twin(folder),
             case.limits,
-            drawing=case.drawing,
-            seeds=DEFAULT_SEEDS,
+            drawing=case.drawing(most_seeds=MOST_SEEDS),
             with_binding=False,
             with_curve=False,
         )
@@ -160,12 +159,11 @@ def tune_table(folder: Path) -> str:
         axes = ["engine.max_num_seqs=8,32,128", "engine.max_num_batched_tokens=512,2048"]
         tried = candidates_of(case.config(folder), None, [*axes, "engine.enable_chunked_prefill=true"]).tried
         tuned = search(
-            case.drawing(DEFAULT_NUM_REQUESTS, 1),
+            case.drawing()(DEFAULT_NUM_REQUESTS, 1),
             tried,
             case.limits,
             keep=1,
-            drawing=case.drawing,
-            seeds=DEFAULT_SEEDS,
+            drawing=case.drawing(),
         )
         trace = case.drawn(num_requests=SHORTER, seed=OTHER_SEED + number)
         rates = {each.name: bisected(load_of(trace, each.twin), case.limits) for each in tried}

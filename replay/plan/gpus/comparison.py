@@ -14,11 +14,12 @@ import numpy as np
 from replay.model.gpus import Gpu
 from replay.model.hf_config import read_model_config
 from replay.model.shape import ModelShape
-from replay.plan.capacity import Capacity, Drawing, find_capacity
+from replay.plan.capacity import Capacity, find_capacity
+from replay.plan.draws import Drawing
 from replay.plan.evaluation import Evaluator
 from replay.plan.gpus.known_errors import KnownError, known_error
 from replay.plan.highest import ceiling_of
-from replay.plan.load import load_of
+from replay.plan.load import loads_of
 from replay.twin.config import TwinConfig, load_config
 from sim.config import UNBOUNDED
 from traces.errors import ConfigError
@@ -134,7 +135,7 @@ def _one(
         twin, is_shortened = _twin(gpu, tp, asked)
     except ConfigError as error:
         return GpuResult(gpu=gpu, tp=tp, refusal=str(error).rpartition(" (")[0] or str(error))
-    loads = [load_of(trace, twin) for trace in traces]
+    loads = loads_of(traces, twin)
     evaluator = Evaluator(loads=loads, limits=asked.limits)
     capacity = None
     if asked.limits:
@@ -143,7 +144,6 @@ def _one(
             twin,
             asked.limits,
             drawing=drawing,
-            seeds=len(traces),
             least=len(traces) * len(traces[0]),
             with_binding=False,
             with_curve=False,

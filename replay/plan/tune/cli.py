@@ -18,7 +18,7 @@ from traces.workload.options import WorkloadOptions, with_workload_options
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from replay.plan.capacity import Drawing
+    from replay.plan.draws import Drawing
     from replay.plan.tune.candidates import Candidates
     from replay.plan.tune.live import Confirmation, Live
     from replay.plan.tune.search import Tuned
@@ -157,11 +157,11 @@ def tune(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     for note in notes:
         tell(f"note: {note}")
     takes_all = workload.num_requests is None and workload.trace is None
-    drawing = drawing_of(options) if takes_all else None
+    drawing = drawing_of(options, seeds=seeds) if takes_all else None
     traces = draws(options, 1 if takes_all else seeds)
     tell_too_long(traces[0], [each.twin for each in candidates.tried])
     prepare_engine(candidates.tried[0].twin)
-    tuned = _searched(traces, candidates, limits, keep=top, drawing=drawing, seeds=seeds)
+    tuned = _searched(traces, candidates, limits, keep=top, drawing=drawing)
     if workload.num_requests is not None:
         _check_is_long(tuned, len(traces[0]))
     warnings = (*notes, *_extrapolated(tuned, traces[0]))
@@ -211,7 +211,6 @@ def _searched(
     *,
     keep: int,
     drawing: Drawing | None,
-    seeds: int,
 ) -> Tuned:
     """Search, with a bar in a terminal."""
     import sys
@@ -221,7 +220,7 @@ def _searched(
     from replay.simulation_command import working
 
     number = len(candidates.tried)
-    find = partial(search, traces, candidates.tried, limits, keep=keep, drawing=drawing, seeds=seeds)
+    find = partial(search, traces, candidates.tried, limits, keep=keep, drawing=drawing)
     if not sys.stderr.isatty():
         with working(f"simulating {number} servers"):
             return find()

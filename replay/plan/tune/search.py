@@ -16,12 +16,12 @@ import numpy as np
 from replay.plan.capacity import (
     MOST_TRIES,
     Capacity,
-    Drawing,
     find_capacity,
     num_drawn,
     reach_of,
     searched,
 )
+from replay.plan.draws import Drawing
 from replay.plan.highest import TOLERANCE, highest_above
 from replay.plan.tune.candidates import Candidate
 from traces.run_slo import RunLimit
@@ -76,12 +76,11 @@ def search(
     *,
     keep: int,
     drawing: Drawing | None = None,
-    seeds: int = 1,
     tell: Callable[[int], None] = lambda _: None,
 ) -> Tuned:
     """Return the best ``keep`` of the candidates, the first of which is the file's own server.
 
-    ``drawing``: draws the workload with ``seeds`` seeds and as many requests as it takes; None: the given ones are all
+    ``drawing``: draws the workload with as many requests as it takes; None: the given ones are all
     there are. ``tell``: called with the number of candidates that are done. Where GPUs differ in number, the rate per
     GPU counts. Of candidates that are alike, the one with fewer changes is better, then the smaller limits.
     """
@@ -93,7 +92,7 @@ def search(
     full = [candidates[0], *(each for each in kept if each.settings)]
     if drawing is not None:
         asks = max(ranks.asks(keep), *(searched(trace, each.twin, limits).asks for each in full))
-        traces = drawing(num_drawn(asks, seeds=seeds), seeds)
+        traces = drawing(num_drawn(asks, seeds=drawing.seeds), drawing.seeds)
     measured = [
         find_capacity(traces, each.twin, limits, with_binding=False, with_curve=False) for each in full
     ]

@@ -13,7 +13,7 @@ import pytest
 import vtwin
 from replay.plan.capacity import Capacity, find_capacity, short_run_note
 from replay.plan.capacity_text import facts_of
-from replay.plan.draws import drawing_of, searchable
+from replay.plan.draws import Drawing, drawing_of, searchable
 from replay.plan.evaluation import Evaluator
 from replay.plan.highest import bisect, ceiling_of
 from replay.plan.load import load_of
@@ -248,8 +248,7 @@ def test_a_search_draws_as_many_requests_as_it_takes(tmp_path: Path) -> None:
         drawing(100, 1),
         twin_of(text, tmp_path),
         parse_run_slo("ttft_p99=300ms"),
-        drawing=drawing,
-        seeds=3,
+        drawing=Drawing(draw=drawing, seeds=3, most_seeds=3),
         least=300,
         with_binding=False,
     )
@@ -261,7 +260,7 @@ def test_a_search_draws_as_many_requests_as_it_takes(tmp_path: Path) -> None:
 
 def test_a_workload_with_several_clients_is_drawn_longer_as_well(tmp_path: Path) -> None:
     (tmp_path / "load.yaml").write_text(PREFIXES)
-    drawing = drawing_of(searchable(WorkloadOptions(workload=tmp_path / "load.yaml"), None))
+    drawing = drawing_of(searchable(WorkloadOptions(workload=tmp_path / "load.yaml"), None), seeds=2)
     first, second = drawing(3000, 2)
     assert len(first) == len(second) == 3000
     assert list(first.column("input_tokens")) != list(second.column("input_tokens"))

@@ -13,6 +13,7 @@ import pytest
 import vtwin
 from replay.plan.capacity import find_capacity, short_run_note
 from replay.plan.capacity_text import facts_of
+from replay.plan.draws import Drawing
 from replay.plan.highest import TOLERANCE
 from replay.plan.tune.candidates import candidates_of
 from replay.plan.tune.flags import flags_of
@@ -128,7 +129,9 @@ def test_servers_are_ranked_by_runs_that_are_long_enough_for_the_best(config: Pa
         lengths.append(num_requests)
         return [drawn(min(num_requests, 12_000))] * seeds
 
-    tuned = search([drawn(600)], found.tried, limits, keep=1, drawing=drawing)
+    tuned = search(
+        [drawn(600)], found.tried, limits, keep=1, drawing=Drawing(draw=drawing, seeds=1, most_seeds=1)
+    )
     assert tuned.asks == 0
     assert max(lengths) > 600
     assert tuned.best[0][0].name == "max_num_seqs=512"

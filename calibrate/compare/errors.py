@@ -209,7 +209,7 @@ def _replicates(
     n = len(per_request[0])
     if n < MIN_REQUESTS:
         return {}
-    spread, ranks = spread_of(samples), _ranks(per_request)
+    spread, ranks = spread_of(samples, num_requests=n), _ranks(per_request)
     chunks: list[dict[str, Floats]] = []
     step = max(1, min(settings.replicates, CHUNK_CELLS // n))
     for first in range(0, settings.replicates, step):

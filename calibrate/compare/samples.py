@@ -116,12 +116,11 @@ class Spread:
         return np.asarray(np.max(difference, axis=1)), np.asarray(difference[:, :-1] @ np.diff(self.grid))
 
 
-def spread_of(samples: tuple[Sample, Sample]) -> Spread:
-    """Return the two samples' weight below each point of a common grid, by request."""
+def spread_of(samples: tuple[Sample, Sample], *, num_requests: int) -> Spread:
+    """Return the two samples' weight below each point of a common grid, by request, which may have none."""
     pooled = Sample.of_requests(np.concatenate([side.values for side in samples]))
     grid = np.unique(pooled.statistics(np.linspace(0, 1, KS_GRID))[1:])
     below, total = [], []
-    num_requests = 1 + max(int(side.owner.max()) for side in samples)
     for side in samples:
         column = np.searchsorted(grid, side.values, side="left")
         shape = (num_requests, len(grid) + 1)

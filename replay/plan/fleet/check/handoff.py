@@ -55,7 +55,7 @@ def verify_handoff(
     ``sources``, ``engines``: prefill, decode. ``stay_s``: how long a request stays, 95th percentile. Raises
     InvalidConfig on what cannot be simulated, ConfigError on a measured part that cannot be.
     """
-    cells = cells_of(engines)
+    cells = cells_of(engines, asked.least_s(stay_s) * rate_per_s)
     in_cell = (engines[0] // cells, engines[1] // cells)
     rate = rate_per_s / cells
     stream = Stream(lengths=lengths, rate_per_s=rate, arrivals=asked.arrivals, part=1 / cells)

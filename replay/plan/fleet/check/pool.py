@@ -21,10 +21,11 @@ from sim.fleet import Lengths
 
 Bools = NDArray[np.bool_]
 
-MOST_ENGINES = 256
-"""A larger fleet is simulated as one of several independent cells: a router looks at every engine of its own."""
+MOST_ENGINES, LEAST_ENGINES = 256, 32
+"""A larger fleet is simulated as one of several independent cells: a router looks at every engine of its own.
 
-
+A cell has no more requests than ``CELL_REQUESTS``, where that leaves it the second number."""
+CELL_REQUESTS = 300_000
 FEWER = 0.02
 """A cell of a larger fleet may have so much less than its share of any pool's engines."""
 ROOM = 4.0
@@ -94,7 +95,7 @@ def verify(
     fleet's requests, which this pool gets by their lengths. Raises ConfigError on a measured part that cannot be.
     """
     stay = stay_s(lengths, service_s)
-    cells = -(-engines // MOST_ENGINES)
+    cells = -(-engines // most_of_cell(engines, asked.least_s(stay) * rate_per_s))
     in_cell = engines // cells
     rate = rate_per_s * in_cell / engines
     stream = Stream(
@@ -121,12 +122,23 @@ def verify(
     )
 
 
-def cells_of(engines: Sequence[int]) -> int:
+def most_of_cell(engines: int, number: float) -> int:
+    """Return how many engines a cell has at most.
+
+    ``number``: of the requests that all ``engines`` serve in a run that is long enough.
+    """
+    if engines <= MOST_ENGINES:
+        return MOST_ENGINES
+    return max(LEAST_ENGINES, min(MOST_ENGINES, int(CELL_REQUESTS / number * engines)))
+
+
+def cells_of(engines: Sequence[int], number: float = 0.0) -> int:
     """Return as how many equal cells a fleet is simulated: as few as needed, and none where a pool would lose engines.
 
     A cell has a whole number of each pool's engines; what is lost to rounding is at most ``FEWER`` of any pool.
+    ``number``: of the requests that the whole fleet serves in a run that is long enough.
     """
-    most = -(-sum(engines) // MOST_ENGINES)
+    most = -(-sum(engines) // most_of_cell(sum(engines), number))
     for cells in range(most, 1, -1):
         if all((each // cells) * cells >= (1 - FEWER) * each for each in engines):
             return cells

@@ -112,13 +112,18 @@ class Asked:
     arrivals: Arrivals = field(default_factory=Arrivals)
     times: float = 1.0
 
+    def least_s(self, stay_s: float) -> float:
+        """Return how long a run must be: filled, measured for ``RUN_BATCHES`` batches or as asked for, and drained."""
+        if self.ends_s is not None:
+            return self.ends_s + stay_s
+        begins = FILLING * stay_s if self.begins_s is None else self.begins_s
+        return max(2 * begins, begins + RUN_BATCHES * STAYS_A_BATCH * stay_s) + stay_s
+
     def number(self, rate_per_s: float, stay_s: float, *, once: int = 0) -> int:
         """Return how many requests to simulate. Raises ConfigError where the measured part ends too late.
 
         ``once``: so many come while a recording lasts, all of which is to be seen.
         """
-        begins = FILLING * stay_s if self.begins_s is None else self.begins_s
-        least = max(2 * begins, begins + RUN_BATCHES * STAYS_A_BATCH * stay_s) + stay_s
         asked = self.begins_s if self.ends_s is None else self.ends_s
         most = MOST_REQUESTS / rate_per_s - stay_s
         if asked is not None and asked > most:
@@ -127,9 +132,10 @@ class Asked:
                 "requests/s that is a million requests"
             )
         if self.ends_s is not None:
-            return max(math.ceil((self.ends_s + stay_s) * rate_per_s), 2)
+            return max(math.ceil(self.least_s(stay_s) * rate_per_s), 2)
+        begins = FILLING * stay_s if self.begins_s is None else self.begins_s
         whole = once + (math.ceil((begins + stay_s) * rate_per_s) if once else 0)
-        number = max(self.num_requests, math.ceil(least * rate_per_s), whole)
+        number = max(self.num_requests, math.ceil(self.least_s(stay_s) * rate_per_s), whole)
         return min(math.ceil(number * self.times), MOST_REQUESTS)
 
     def window(self, last_s: float, stay_s: float) -> Window:

@@ -16,7 +16,7 @@ import vtwin
 from replay.plan.fleet.check.draws import Arrivals, Stream, drawn_rows
 from replay.plan.fleet.check.limits import keeps, limits_of
 from replay.plan.fleet.check.pool import Verification, room_of, spells_of, taken_at, verify
-from replay.plan.fleet.check.search import Search
+from replay.plan.fleet.check.search import Runs, Search
 from replay.plan.fleet.check.steady import MOST_REQUESTS, STAYS_A_BATCH, Asked, Measured, students_t
 from replay.plan.fleet.inputs.profiles import from_profile, shipped_profiles
 from replay.plan.fleet.size import Check, plan_pool
@@ -84,7 +84,7 @@ def searched(
     def tried_at(engines: int, seed: int) -> Verification:
         return replace(with_ttft(seen, 0.4 if engines >= least[seed] else 0.6, 0.01), engines=engines)
 
-    search = Search(tried_at=tried_at, objective=OBJECTIVE)
+    search = Search(runs=Runs(tried_at=tried_at, objective=OBJECTIVE))
     return search.found(first, guess=guess), search
 
 
@@ -97,7 +97,7 @@ def test_the_smallest_number_is_found_from_anywhere_and_a_second_seed_decides(
     for least in ((1, 1), (5, 5), (5, 6), (20, 18), (20, 23)):
         found, search = searched(seen, least, first=first, guess=guess)
         assert found == max(least)
-        assert {(found, 0), (found, 1)} <= set(search.runs)
+        assert {(found, 0), (found, 1)} <= set(search.runs.seen)
 
 
 @pytest.mark.parametrize("least", [5, 13, 20])
@@ -110,16 +110,16 @@ def test_a_glance_spares_the_long_runs_of_numbers_that_are_clear(seen: Verificat
             with_ttft(seen, 0.45 * least / engines + (2.0 if engines < least else 0), half), engines=engines
         )
 
-    search = Search(tried_at=tried_at, objective=OBJECTIVE, has_glances=True)
+    search = Search(runs=Runs(tried_at=tried_at, objective=OBJECTIVE, has_glances=True))
     assert search.found(30, guess=25) == least
-    full = {engines for engines, run in search.runs if run == 0}
-    assert full <= set(range(least, 2 * least))
-    assert {each.engines for each in search.tried} == {engines for engines, _ in search.runs}
+    assert {engines for engines, run in search.runs.seen if run == 0} == {least}
+    assert {engines for engines, run in search.runs.seen if run == 1} <= set(range(least, 2 * least))
+    assert {each.engines for each in search.tried} == {engines for engines, _ in search.runs.seen}
 
 
 def test_without_smallest_no_fewer_than_the_formulas_are_tried(seen: Verification) -> None:
     found, search = searched(seen, (5, 5), first=25, guess=None)
-    assert (found, set(search.runs)) == (25, {(25, 0), (25, 1)})
+    assert (found, set(search.runs.seen)) == (25, {(25, 0), (25, 1)})
 
 
 # -- arrivals --------------------------------------------------------------------------------------------------

@@ -110,7 +110,9 @@ def _shared(
     stay = max(stay_s(plan.lengths, plan.analytic.service_s) for plan in plans)
 
     def tried_at(engines: Counts, run: int) -> Verification:
-        found = _together(plans, engines, router, lengths, stay=stay, check=check, asking=asking, run=run)
+        found = simulated_together(
+            plans, engines, router, lengths, stay=stay, check=check, asking=asking, run=run
+        )
         tried.append(found)
         return found.check.whole
 
@@ -176,7 +178,7 @@ def _pool(
         raise Infeasible(f"pool {spec.name}: {error}") from error
 
 
-def _together(
+def simulated_together(
     plans: Sequence[PoolPlan],
     engines: Counts,
     router: PoolRouter,

@@ -64,7 +64,7 @@ class Verification:
     @property
     def is_seen_full(self) -> bool:
         """Whether the fleet is hardly ever full, or was so often enough for the run to know what that does."""
-        return self.room >= ROOM or self.full_spells >= LEAST_SPELLS
+        return is_seen_full(self.room, self.full_spells)
 
     @property
     def is_long_enough(self) -> bool:
@@ -220,6 +220,11 @@ def taken_at(when: Floats, begins: Floats, ends: Floats) -> NDArray[np.int64]:
     """Return how many requests run at each time, by when they begin and end."""
     begun = np.searchsorted(np.sort(begins), when, side="left")
     return np.asarray(begun - np.searchsorted(np.sort(ends), when, side="right"), np.int64)
+
+
+def is_seen_full(room: float, full_spells: int) -> bool:
+    """Say whether a pool with so much room is hardly ever full, or a run saw it full often enough."""
+    return room >= ROOM or full_spells >= LEAST_SPELLS
 
 
 def room_of(taken: NDArray[np.int64], slots: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,30 @@ def test_with_free_transfers_simulation_and_formula_agree() -> None:
     assert seen.until_moved.value < 0.02
     parts = (seen.until_prefilled, seen.until_moved, seen.until_token)
     assert sum(each.value for each in parts) > seen.whole.ttft_p50.value * 0.7
+
+
+@pytest.mark.parametrize(
+    ("engines", "rate", "has_room", "is_seen"),
+    [((6, 3), 30.0, True, True), ((1, 3), 41.0, False, True), ((6, 1), 120.0, False, False)],
+)
+def test_near_saturation_of_either_pool_a_run_is_not_long_enough_until_it_saw_it_full(
+    engines: tuple[int, int], rate: float, has_room: bool, is_seen: bool
+) -> None:
+    """One prefill engine is full now and then; one decode engine of 48 seats is overloaded, and so full only once."""
+    few = replace(A100, engine=replace(A100.engine, max_num_seqs=48))
+    seen = verify_handoff(
+        (A100, few),
+        LENGTHS,
+        rate,
+        engines=engines,
+        transfer=FAST,
+        stay_s=0.8,
+        seed=1,
+        asked=Asked(num_requests=900),
+    ).whole
+    assert (seen.room > 4) is has_room
+    assert seen.is_seen_full is is_seen
+    assert is_seen or not seen.is_long_enough
 
 
 def test_slow_links_show_in_the_simulation_and_engines_are_added() -> None:

@@ -132,7 +132,7 @@ def most_of_cell(engines: int, number: float) -> int:
     return max(LEAST_ENGINES, min(MOST_ENGINES, int(CELL_REQUESTS / number * engines)))
 
 
-def cells_of(engines: Sequence[int], number: float = 0.0) -> int:
+def cells_of(engines: Sequence[int], number: float = 1.0) -> int:
     """Return as how many equal cells a fleet is simulated: as few as needed, and none where a pool would lose engines.
 
     A cell has a whole number of each pool's engines; what is lost to rounding is at most ``FEWER`` of any pool.

@@ -28,7 +28,7 @@ MOST_REQUESTS = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A figure in seconds with its 90 % batch-means interval; NaN where too little was measured."""
+    """A figure in seconds with its 90 % batch-means interval, from 0 on; NaN where too little was measured."""
 
     value: float
     low: float
@@ -41,8 +41,8 @@ class Measured:
 
     @property
     def half(self) -> float:
-        """Half of the interval's width."""
-        return (self.high - self.low) / 2
+        """How far the interval reaches upwards; as far downwards, where that is not below 0."""
+        return self.high - self.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +163,7 @@ def batch_means(values: Floats, statistic: Callable[[Floats], float], *, num_bat
     parts = np.array([statistic(part) for part in np.array_split(known, num_batches)])
     reach = students_t(num_batches - 1) * float(parts.std(ddof=1)) / math.sqrt(num_batches)
     value = statistic(known)
-    return Measured(value=value, low=value - reach, high=value + reach)
+    return Measured(value=value, low=max(value - reach, 0.0), high=value + reach)
 
 
 def students_t(freedom: int) -> float:

@@ -93,7 +93,8 @@ def reserve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 ) -> None:
     """Find how many engines to reserve over a day, the others paid by the hour, by formula or simulated.
 
-    The profile's price, or that of --prices, is the reserved one.
+    The profile's price, or that of --prices, is the reserved one. Exit code 1 where --verify finds no number of engines
+    for an hour.
     """
     from replay.plan.fleet.reserve import (
         burst_price_of,
@@ -128,6 +129,8 @@ def reserve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     if report is not None:
         write_reserve_page(report, plan)
         tell(f"wrote {report}")
+    if plan.broken_hours:
+        raise typer.Exit(1)
 
 
 @with_code_option

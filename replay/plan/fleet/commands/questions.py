@@ -261,7 +261,10 @@ def whatif(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     seed: Annotated[int, typer.Option(min=0, help="Of arrivals and lengths.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare rates and GPU types, by formula or simulated: GPUs, cost per year, power, tokens per joule."""
+    """Compare rates and GPU types, by formula or simulated: GPUs, cost per year, power, tokens per joule.
+
+    Exit code 1 where nothing that is compared keeps the SLO.
+    """
     from replay.plan.fleet.questions import whatif_document, whatif_lines, whatif_of
     from replay.simulation_command import working
 
@@ -279,6 +282,8 @@ def whatif(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         say_text(json.dumps(whatif_document(found), indent=2))
     else:
         say(*whatif_lines(found))
+    if all(each.size is None for each in found):
+        raise typer.Exit(1)
 
 
 @with_code_option

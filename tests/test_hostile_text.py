@@ -274,8 +274,6 @@ def test_a_name_in_yaml_that_does_not_fit_on_a_line_is_refused(
     assert re.search(rf"{key}: got .*evil.*expected .*printable characters \(x\.yaml:\d+\)", line)
 
 
-NOT_YET = {"replay/plan/capacity_command.py", *map(str, Path("replay/plan/fleet").rglob("*.py"))}
-"""They print, each line through ``terminal``."""
 PRINTERS = {
     "traces/strict/tell.py": "the one way",
     "calibrate/report/terminal.py": "tables of rich, each cell through terminal",
@@ -293,7 +291,7 @@ def test_nothing_prints_past_the_one_way_to_the_terminal() -> None:
         found |= {str(path): prints(path) for path in Path(room).rglob("*.py")}
     found["vtwin.py"] = prints(Path("vtwin.py"))
     printers = {path for path, calls in found.items() if calls}
-    assert printers - NOT_YET == set(PRINTERS)
+    assert printers == set(PRINTERS)
 
 
 def prints(path: Path) -> list[str]:

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from replay.plan.capacity import Capacity, find_capacity, short_run_note
 from replay.plan.capacity_text import column, document, lines, step_scatter
 from replay.plan.draws import length_span, lengths_text
@@ -19,7 +17,7 @@ from replay.simulation_command import working
 from replay.twin.fitted_range import extrapolation_note, rate_of_each
 from traces.header import tool_version
 from traces.run_slo import RunLimit
-from traces.strict.escape import terminal
+from traces.strict.tell import say, say_text, tell, tell_note
 from traces.units import terminal_width
 
 if TYPE_CHECKING:
@@ -57,7 +55,7 @@ def show_one(
             lengths=lengths,
             notes=warnings,
         )
-        typer.echo(terminal(f"wrote {report}"), err=True)
+        tell(f"wrote {report}")
     if as_json:
         told = document(
             found,
@@ -68,11 +66,11 @@ def show_one(
             warnings=warnings,
         )
         told["unanswered"] = twin.unanswered_document
-        typer.echo(json.dumps(told, indent=2, allow_nan=False))
+        say_text(json.dumps(told, indent=2, allow_nan=False))
     else:
         shown = unanswered_facts(twin.unanswered_keys)
         shown += lines(found, limits, twin=twin, num_requests=num_requests, lengths=lengths)
-        typer.echo("\n".join(map(terminal, shown)))
+        say(*shown)
     return found.rate_per_s is not None
 
 
@@ -110,12 +108,12 @@ def show_several(
         told.append({"name": variant.name, **asked, **of_one})
     if as_json:
         whole = {"schema_version": 1, "tool_version": tool_version(), "variants": told}
-        typer.echo(json.dumps(whole, indent=2, allow_nan=False))
+        say_text(json.dumps(whole, indent=2, allow_nan=False))
     else:
         unanswered = [each.twin.unanswered_keys for each in variants]
-        typer.echo(side_by_side(mark_unanswered(columns, unanswered), width=terminal_width()))
+        say_text(side_by_side(mark_unanswered(columns, unanswered), width=terminal_width()))
         for line in unanswered_lines(unanswered):
-            typer.echo(f"\n{line}")
+            say("", line)
     return any(rate is not None for rate in rates)
 
 
@@ -146,5 +144,5 @@ def _search(
         beyond = extrapolation_note(twin.fitted, reached)
     notes = [note for note in (short, beyond) if note is not None]
     for note in notes:
-        typer.echo(terminal(f"note: {note}"), err=True)
+        tell_note(note)
     return found, notes

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 
 from replay.plan.fleet.check.handoff import HandoffCheck, verify_handoff
 from replay.plan.fleet.check.limits import keeps
-from replay.plan.fleet.check.pool import stay_s
-from replay.plan.fleet.check.search import FINE, MORE, terms
+from replay.plan.fleet.check.pool import Verification, stay_s
+from replay.plan.fleet.check.search import MORE, Runs, is_long, terms
+from replay.plan.fleet.check.several import Counts, SeveralSearch
 from replay.plan.fleet.costs import HEAD, cost_cells, cost_text, per_year
 from replay.plan.fleet.inputs.profiles import Source
 from replay.plan.fleet.size import Check
@@ -22,15 +23,13 @@ from sim.fleet.disaggregated import Disaggregated, Transfer, disaggregated_at, s
 from sim.fleet.sizing import Objective, pool_at
 
 MOST_SHOWN = 15
-MOST_TRIES = 8
-STRIDE = 0.1
 KV_BYTES_70B = 80 * 8 * 128 * 2 * 2
 """Of a token in a 70B-class model, as the table's profiles are of: 80 layers, 8 KV heads of 128, K and V, 16 bit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """A number of engines, by formula and simulated. ``run``: 0, or 1 where a number is confirmed."""
+    """A number of engines, by formula and simulated. ``run``: 0; 1 where a number is confirmed; -1: its glance."""
 
     analytic: Disaggregated
     check: HandoffCheck
@@ -85,9 +84,9 @@ def plan_disagg(
 ) -> DisaggPlan:
     """Return the fleets by formula, and, with ``check``, what the engines make of the cheapest.
 
-    Both pools are made larger until the simulation keeps the objective, then each by itself as small as that leaves it,
-    and what comes out is confirmed by another seed at slightly more load. ``by_formula``: what transfers cost in the
-    formulas; ``transfer``: the links of the simulation. Raises InvalidConfig.
+    Both pools are made larger until the simulation keeps the objective, then each by itself as small as that leaves it
+    (``SeveralSearch``), and what comes out is confirmed by another seed at slightly more load. ``by_formula``: what
+    transfers cost in the formulas; ``transfer``: the links of the simulation. Raises InvalidConfig.
     """
     profiles = (sources[0].profile, sources[1].profile)
     fleets = sweep_disaggregated(
@@ -105,7 +104,10 @@ def plan_disagg(
 
     stay = stay_s(lengths, service)
 
-    def tried_at(engines: tuple[int, int], run: int) -> Tried:
+    tried = list[Tried]()
+
+    def tried_at(counts: Counts, run: int) -> Verification:
+        engines = (counts[0], counts[1])
         rate, seed, asked = terms(rate_per_s, check.seed, check.asked, run=run, stay_s=stay)
         found = verify_handoff(
             sources,
@@ -120,61 +122,17 @@ def plan_disagg(
         analytic = disaggregated_at(
             profiles, lengths, rate, engines=engines, context=context, transfer=by_formula
         )
-        return Tried(analytic=analytic, check=found, run=run)
+        tried.append(Tried(analytic=analytic, check=found, run=run))
+        return found.whole
 
-    search = PairSearch(tried_at=tried_at, objective=objective, is_smallest=check.smallest)
+    long = is_long(rate_per_s, check.asked, stay_s=stay)
+    search = SeveralSearch(
+        runs=Runs(tried_at=tried_at, objective=objective, has_glances=long),
+        prices=plan.prices_per_hour,
+        is_smallest=check.smallest,
+    )
     best = search.found((fleets[0].prefill, fleets[0].decode))
-    return replace(plan, tried=tuple(search.runs.values()), best=best)
-
-
-@dataclass(slots=True, kw_only=True)
-class PairSearch:
-    """A search over (prefill, decode) engines; ``runs``: by them and which run, in the order they were simulated.
-
-    ``is_smallest``: fewer than where it begins are looked for, too.
-    """
-
-    tried_at: Callable[[tuple[int, int], int], Tried]
-    objective: Objective
-    is_smallest: bool = True
-    runs: dict[tuple[tuple[int, int], int], Tried] = field(default_factory=dict)
-
-    def keeps(self, engines: tuple[int, int], run: int = 0) -> bool:
-        """Say whether so many engines keep the objective in simulation."""
-        if (engines, run) not in self.runs:
-            self.runs[engines, run] = self.tried_at(engines, run)
-        return keeps(self.runs[engines, run].check.whole, self.objective)
-
-    def found(self, first: tuple[int, int]) -> tuple[int, int] | None:
-        """Return engines that keep the objective in both runs; one fewer of either pool does not. None: none kept it.
-
-        Both pools grow from ``first`` until the first run keeps it; then each by itself is made as small as that
-        leaves it. Where the second run breaks there, one pool grows, else the other, else both.
-        """
-        growth, stride, engines = 1.0, STRIDE, first
-        while not self.keeps(engines):
-            if len(self.runs) >= MOST_TRIES:
-                return None
-            growth, stride = growth + stride, 2 * stride
-            engines = (math.ceil(first[0] * growth), math.ceil(first[1] * growth))
-        least = (1, 1) if self.is_smallest else first
-        prefill = self._fewest(least[0], engines[0], lambda number: (number, engines[1]))
-        decode = self._fewest(least[1], engines[1], lambda number: (prefill, number))
-        best = (prefill, decode)
-        while len(self.runs) < 3 * MOST_TRIES:
-            more = [each + max(1, each // FINE) for each in best]
-            for engines in (best, (best[0], more[1]), (more[0], best[1])):
-                if self.keeps(engines) and self.keeps(engines, 1):
-                    return engines
-            best = (more[0], more[1])
-        return None
-
-    def _fewest(self, low: int, high: int, engines: Callable[[int], tuple[int, int]]) -> int:
-        """Return the smallest number from ``low`` to ``high`` that keeps it; ``high`` does."""
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self.keeps(engines(middle)) else (middle + 1, high)
-        return high
+    return replace(plan, tried=tuple(tried), best=None if best is None else (best[0], best[1]))
 
 
 def disagg_lines(plan: DisaggPlan) -> list[str]:
@@ -196,7 +154,11 @@ def disagg_lines(plan: DisaggPlan) -> list[str]:
         head,
         *rows,
     ]
-    shown = [each for each in plan.tried if (each.analytic.prefill, each.analytic.decode) == plan.best]
+    shown = [
+        each
+        for each in plan.tried
+        if (each.analytic.prefill, each.analytic.decode) == plan.best and each.run >= 0
+    ]
     for each in shown or plan.tried[-1:]:
         lines += ["", *_tried_lines(each, plan.objective)]
     if plan.tried:
@@ -212,7 +174,9 @@ def _tried_line(tried: Tried, objective: Objective) -> str:
 
 
 def _name(tried: Tried) -> str:
-    again = f", another seed at {MORE} more load" if tried.run else ""
+    again = {0: "", 1: f", another seed at {MORE} more load", -1: f", a short run at {MORE} more load"}[
+        tried.run
+    ]
     return f"{tried.analytic.prefill} prefill + {tried.analytic.decode} decode{again}"
 
 
@@ -292,6 +256,7 @@ def disagg_document(plan: DisaggPlan) -> dict[str, object]:
             "prefill": each.analytic.prefill,
             "decode": each.analytic.decode,
             "confirms": each.run == 1,
+            "is_glance": each.run < 0,
             "analytic": asdict(each.analytic),
             "verified": verification_document(each.check.whole)
             | {

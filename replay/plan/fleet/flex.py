@@ -18,6 +18,9 @@ from sim.fleet.sizing import Objective, pool_at
 
 SHARES = tuple(each / 20 for each in range(15))
 """Of the fleet's power at this rate, those that are shed."""
+LASTS = (
+    "lasts: by formula, not simulated: until the queue that grows makes TTFT p99 as long as the SLO has it"
+)
 KEEPS_UP = 0.97
 """A fleet keeps up where it answers so much of what comes, at least."""
 
@@ -81,6 +84,7 @@ def flex_lines(cuts: Sequence[Cut], *, engines: int) -> list[str]:
         f"by formula, {engines} engines; slots: requests at once per engine that the rest of the power allows",
         head,
         *rows,
+        LASTS,
         *([] if is_simulated else ["--verify simulates the slots of every row"]),
     ]
 
@@ -114,4 +118,5 @@ def flex_document(cuts: Sequence[Cut], *, engines: int) -> dict[str, object]:
         }
         for each in cuts
     ]
-    return {"schema_version": 1, "method": "analytic", "engines": engines, "cuts": rows}
+    told = {"lasts_s_method": "analytic"}  # of every row, simulated or not
+    return {"schema_version": 1, "method": "analytic", **told, "engines": engines, "cuts": rows}

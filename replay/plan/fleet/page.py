@@ -182,9 +182,11 @@ def _pools(plan: FleetPlan) -> Section:
         formula = [shown_time(each * 1e6) for each in (pool.at.ttft_p99_s, pool.at.tpot_s)]
         times.append([pool.name, formula[0], ttft, formula[1], tpot, tpot_p99])
     broken = [
-        f"{pool.name}: {pool.tried[0].engines:,} engines, as the formula has it, break {told}."
+        f"{pool.name}: {seen.engines:,} engines, as the formula has it, break {told}."
         for pool in plan.pools
-        if pool.tried and plan.together is None and (told := broken_text(pool.tried[0], plan.objective))
+        if (seen := pool.of_formula) is not None
+        and plan.together is None
+        and (told := broken_text(seen, plan.objective))
     ]
     notes = [*broken, *(f"Known error of {each}." for each in error_lines(plan)), f"{NOISE}."]
     parts: list[Part] = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
@@ -11,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.plan.fleet.check.limits import keeps
-from replay.plan.fleet.check.pool import stay_s
+from replay.plan.fleet.check.pool import Verification, stay_s
 from replay.plan.fleet.check.routed import EnginePool, RoutedCheck, verify_routed
-from replay.plan.fleet.check.search import terms
+from replay.plan.fleet.check.search import Runs, is_long, terms
+from replay.plan.fleet.check.several import Counts, SeveralSearch
 from replay.plan.fleet.inputs.failures import availability_with
 from replay.plan.fleet.inputs.pools import BY_LABEL, Ints, PoolRouter, PoolSpec
 from replay.plan.fleet.inputs.profiles import Source
@@ -25,18 +25,12 @@ from traces.errors import ConfigError
 
 SHARED = ("spillover", "least-loaded")
 """Routers that look at the load of several pools: no pool can be simulated alone."""
-MOST_TRIES = 8
-STRIDE = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Together:
-    """Pools behind one router, simulated together. ``growth``: the formulas' engines times so much.
+    """Pools behind one router, simulated together. ``run``: 0, 1 where a number is confirmed, -1: its short glance."""
 
-    ``run``: 0, or 1 where a number is confirmed.
-    """
-
-    growth: float
     engines: tuple[int, ...]
     check: RoutedCheck
     run: int = 0
@@ -44,11 +38,15 @@ class Together:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolsPlan:
-    """A fleet behind a router. ``tried``: simulations of all pools together, the last counts; else each by itself."""
+    """A fleet behind a router. ``tried``: simulations of all pools together; empty: each by itself.
+
+    ``best``: the engines that keep the objective in both runs; None: none that was tried, or each by itself.
+    """
 
     fleet: FleetPlan
     router: PoolRouter
     tried: tuple[Together, ...] = ()
+    best: Counts | None = None
 
     @property
     def level(self) -> str | None:
@@ -90,8 +88,9 @@ def plan_pools(
     """Return all pools sized for their requests, and simulated by the token-level engine.
 
     Where the router needs no pool's load, each pool is simulated alone: what comes to it is Poisson again. Else all
-    together behind the router, and made larger until the objective is kept. A pool with failures of its own has its
-    own availability. Raises Infeasible where no size keeps the objective, ConfigError where nobody is sent to a pool.
+    together behind the router, made larger until the objective is kept, and then each as small as that leaves it. A
+    pool with failures of its own has its own availability. Raises Infeasible where no size keeps the objective,
+    ConfigError where nobody is sent to a pool.
     """
     plans = [
         _pool(spec, router, lengths, rate_per_s, objective, mine=pool_of == number, asking=asking)
@@ -100,24 +99,46 @@ def plan_pools(
     fleet = FleetPlan(pools=tuple(plans), objective=objective, rate_per_s=rate_per_s)
     if asking.check is None or router not in SHARED:
         return PoolsPlan(fleet=fleet, router=router)
-    tried = list[Together]()
-    growth, stride = 1.0, STRIDE
-    served = lengths.where(pool_of >= 0)
-    while len(tried) < MOST_TRIES:
-        tried.append(_together(plans, router, served, growth, asking=asking))
-        if keeps(tried[-1].check.whole, objective):
-            tried.append(_together(plans, router, served, growth, asking=asking, run=1))
-            if keeps(tried[-1].check.whole, objective):
-                break
-        growth, stride = growth + stride, 2 * stride
-    is_confirmed = tried[-1].run == 1 and keeps(tried[-1].check.whole, objective)
-    last = tried[-2 if is_confirmed else -1]
-    grown = tuple(
+    return _shared(fleet, router, lengths.where(pool_of >= 0), check=asking.check, asking=asking)
+
+
+def _shared(
+    fleet: FleetPlan, router: PoolRouter, lengths: Lengths, *, check: Check, asking: Asking
+) -> PoolsPlan:
+    """Return the fleet with each pool as small as a simulation of all of them behind the router leaves it."""
+    plans, objective, tried = fleet.pools, fleet.objective, list[Together]()
+    stay = max(stay_s(plan.lengths, plan.analytic.service_s) for plan in plans)
+
+    def tried_at(engines: Counts, run: int) -> Verification:
+        found = simulated_together(
+            plans, engines, router, lengths, stay=stay, check=check, asking=asking, run=run
+        )
+        tried.append(found)
+        return found.check.whole
+
+    rate = sum(plan.rate_per_s for plan in plans)
+    search = SeveralSearch(
+        runs=Runs(
+            tried_at=tried_at, objective=objective, has_glances=is_long(rate, check.asked, stay_s=stay)
+        ),
+        prices=[plan.source.profile.cost_per_hour for plan in plans],
+        is_smallest=check.smallest,
+    )
+    best = search.found(tuple(plan.analytic.engines for plan in plans))
+    last = (
+        next(each for each in reversed(tried) if not keeps(each.check.whole, objective))
+        if best is None
+        else next(each for each in tried if (each.engines, each.run) == (best, 0))
+    )
+    sized = tuple(
         replace(plan, engines=number, provisioned=provisioned(number, plan.availability), tried=(verified,))
         for plan, number, verified in zip(plans, last.engines, last.check.pools, strict=True)
     )
     return PoolsPlan(
-        fleet=replace(fleet, pools=grown, together=last.check.whole), router=router, tried=tuple(tried)
+        fleet=replace(fleet, pools=sized, together=last.check.whole),
+        router=router,
+        tried=tuple(tried),
+        best=best,
     )
 
 
@@ -157,21 +178,20 @@ def _pool(
         raise Infeasible(f"pool {spec.name}: {error}") from error
 
 
-def _together(
+def simulated_together(
     plans: Sequence[PoolPlan],
+    engines: Counts,
     router: PoolRouter,
     lengths: Lengths,
-    growth: float,
     *,
+    stay: float,
+    check: Check,
     asking: Asking,
-    run: int = 0,
+    run: int,
 ) -> Together:
-    """Simulate all pools behind the router, each so many times as large as its formula says."""
-    assert asking.check is not None  # noqa: S101 - else nothing is simulated
-    engines = tuple(math.ceil(plan.analytic.engines * growth - 1e-9) for plan in plans)
-    stay = max(stay_s(plan.lengths, plan.analytic.service_s) for plan in plans)
+    """Simulate so many engines of each pool behind the router."""
     rate, seed, asked = terms(
-        sum(plan.rate_per_s for plan in plans), asking.check.seed, asking.check.asked, run=run, stay_s=stay
+        sum(plan.rate_per_s for plan in plans), check.seed, check.asked, run=run, stay_s=stay
     )
     order = sorted(range(len(plans)), key=lambda i: plans[i].context)
     found = verify_routed(
@@ -198,7 +218,7 @@ def _together(
         pools=tuple(found.pools[i] for i in place),
         shares=tuple(found.shares[i] for i in place),
     )
-    return Together(growth=growth, engines=engines, check=found, run=run)
+    return Together(engines=engines, check=found, run=run)
 
 
 def sizing_note(router: PoolRouter, *, has_labels: bool) -> str:

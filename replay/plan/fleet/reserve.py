@@ -34,7 +34,7 @@ from replay.units import shown_time
 from sim.fleet import Lengths
 from sim.fleet.energy import HOURS_PER_YEAR
 from sim.fleet.reserved import HOURS, Reserved, cheapest_reserved, cost_with, day_between
-from sim.fleet.sizing import Infeasible, Objective, PoolSize
+from sim.fleet.sizing import Objective, PoolSize
 from traces.atomic import write_text
 from traces.errors import ConfigError
 from traces.header import tool_version
@@ -67,6 +67,11 @@ class DayPlan:
     def needed(self) -> tuple[int, ...]:
         """Engines of each hour, those in repair counted."""
         return tuple(each.provisioned for each in self.simulated or self.sizes)
+
+    @property
+    def broken_hours(self) -> tuple[int, ...]:
+        """The hours in which no number of engines that was tried keeps the objective in simulation."""
+        return tuple(hour for hour, pool in enumerate(self.simulated) if pool.is_met(self.objective) is False)
 
     @property
     def ttft_p99_s(self) -> tuple[float, ...]:
@@ -180,17 +185,13 @@ def _simulated(
     context: int,
     check: Check,
 ) -> tuple[PoolPlan, ...]:
-    """Return each hour's pool as simulation sizes it; hours of one rate are simulated once. Raises Infeasible."""
+    """Return each hour's pool as simulation sizes it; hours of one rate are simulated once."""
     found = dict[float, PoolPlan]()
     for rate in rates:
         key = round(rate, 9)
         if key in found:
             continue
         found[key] = plan_pool(source, lengths, rate, objective, context=context, check=check)
-        if not found[key].is_met(objective):
-            raise Infeasible(
-                f"{rate:g} requests/s: no number of engines that was tried keeps the SLO in simulation"
-            )
     return tuple(found[round(rate, 9)] for rate in rates)
 
 
@@ -219,6 +220,11 @@ def reserve_lines(plan: DayPlan) -> list[str]:
         "",
         f"{'':<14}{'reserved':>9}{'burst hours/day':>17}{HEAD}{'than cheapest':>16}",
         *ways,
+        *(
+            f"hour {hour}, {plan.rates[hour]:g} requests/s: no number of engines that was tried keeps the SLO in "
+            "simulation; the last is shown"
+            for hour in plan.broken_hours
+        ),
     ]
 
 
@@ -237,6 +243,7 @@ def reserve_document(plan: DayPlan) -> dict[str, object]:
         "method": "simulated" if plan.simulated else "analytic",
         "profile": plan.profile,
         "gpus_per_engine": plan.gpus_per_engine,
+        "met": not plan.broken_hours if plan.simulated else None,
         "reserved_price": plan.reserved_price,
         "burst_price": plan.burst_price,
         "hours": [

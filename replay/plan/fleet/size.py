@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from replay.plan.fleet.check.limits import keeps
 from replay.plan.fleet.check.pool import Verification, stay_s, verify
-from replay.plan.fleet.check.search import GLANCE_FROM, Search, terms
+from replay.plan.fleet.check.search import Runs, Search, is_long, terms
 from replay.plan.fleet.check.steady import Asked
 from replay.plan.fleet.inputs.profiles import Source, of_context
 from replay.plan.fleet.inputs.ranges import size_pool
@@ -22,7 +22,7 @@ NUM_REQUESTS = 50_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolPlan:
-    """One pool of a fleet. ``analytic``: as the formulas size it; ``tried``: simulations with the first seed.
+    """One pool of a fleet. ``analytic``: as the formulas size it; ``tried``: simulations with the first seed, or short.
 
     ``confirmed``: those with the second one, longer and at a slightly higher rate. ``engines``: recommended, those in
     repair not counted; ``provisioned``: counted, enough on average. ``share``: of all requests. ``availability``: share
@@ -57,6 +57,11 @@ class PoolPlan:
     def verified(self) -> Verification | None:
         """The simulation of the recommended number; None where none was asked for."""
         return next((each for each in self.tried if each.engines == self.engines), None)
+
+    @property
+    def of_formula(self) -> Verification | None:
+        """The simulation of the formula's number; None where that was not tried."""
+        return next((each for each in self.tried if each.engines == self.analytic.engines), None)
 
     @property
     def second(self) -> Verification | None:
@@ -169,7 +174,7 @@ def plan_pool(
             source, lengths, rate_per_s, objective, service_s=analytic.service_s, check=check, share=share
         )
         engines = search.found(analytic.engines, guess=uncapped if check.smallest else None)
-    runs = {} if search is None else search.runs
+    seen = {} if search is None else search.runs.seen
     return PoolPlan(
         name=name,
         source=source,
@@ -182,7 +187,7 @@ def plan_pool(
         provisioned=provisioned(engines, objective.availability),
         availability=objective.availability,
         tried=() if search is None else search.tried,
-        confirmed=tuple(found for (_, run), found in runs.items() if run == 1),
+        confirmed=tuple(found for (_, run), found in seen.items() if run == 1),
         cap=objective.utilization_cap,
         uncapped=uncapped,
         is_smallest=check is not None and check.smallest,
@@ -208,11 +213,8 @@ def _search(
             source, lengths, rate, engines=engines, service_s=service_s, seed=seed, asked=asked, share=share
         )
 
-    return Search(
-        tried_at=tried_at,
-        objective=objective,
-        has_glances=check.asked.ends_s is None and check.asked.number(rate_per_s, stay) >= GLANCE_FROM,
-    )
+    long = is_long(rate_per_s, check.asked, stay_s=stay)
+    return Search(runs=Runs(tried_at=tried_at, objective=objective, has_glances=long))
 
 
 def check_length(source: Source, lengths: Lengths) -> None:

@@ -12,7 +12,7 @@ from replay.plan.fleet.check.steady import PRECISION, STAYS_A_BATCH, Measured
 from replay.plan.fleet.costs import cost_text, per_year
 from replay.plan.fleet.headline import headlines
 from replay.plan.fleet.inputs.computed import Computed
-from replay.plan.fleet.pools import PoolsPlan
+from replay.plan.fleet.pools import PoolsPlan, Together
 from replay.plan.fleet.size import FleetPlan, PoolPlan
 from replay.plan.json_values import or_null
 from replay.plan.side_by_side import side_by_side
@@ -180,8 +180,8 @@ def _changes(pool: PoolPlan, objective: Objective) -> list[str]:
     if pool.is_met(objective) is False:
         last = " and ".join(filter(None, (broken_text(each, objective) for each in pool.checks)))
         return [f"{pool.name}: no number that was tried keeps the SLO in simulation; the last: {last}"]
-    first, said = pool.tried[0], []
-    if pool.engines > pool.analytic.engines and not keeps(first, objective):
+    first, said = pool.of_formula, []
+    if first is not None and pool.engines > pool.analytic.engines and not keeps(first, objective):
         said.append(
             f"{pool.name}: {first.engines:,} engines by formula break in simulation: {broken_text(first, objective)}; "
             f"{pool.engines:,} keep the SLO"
@@ -234,14 +234,14 @@ def remarks(name: str, seen: Verification) -> list[str]:
 def pools_lines(plan: PoolsPlan, *, width: int | None) -> list[str]:
     """Return the fleet of several pools, and what the simulation of all together found."""
     shown, objective = list[str](), plan.fleet.objective
-    for each in plan.tried:
+    for each in _shown(plan):
         counts = " + ".join(f"{number:,}" for number in each.engines)
         parts = ", ".join(
             f"{pool.name} {share:.1%}"
             for pool, share in zip(plan.fleet.pools, each.check.shares, strict=True)
         )
         whole = each.check.whole
-        again = f" with another seed at {MORE} more load" if each.run else ""
+        again = f" with another seed at {MORE} more load" if each.run > 0 else ""
         shown.append(
             f"simulated together{again}, router {plan.router}, {counts} engines: TTFT p99 "
             f"{interval_text(whole.ttft_p99)} {mark(keeps(whole, objective))}, "
@@ -253,12 +253,18 @@ def pools_lines(plan: PoolsPlan, *, width: int | None) -> list[str]:
     return lines(plan.fleet, width=width, together=shown)
 
 
+def _shown(plan: PoolsPlan) -> list[Together]:
+    """Return the simulations of the fleet that is recommended; without one, the last."""
+    mine = [each for each in plan.tried if each.engines == plan.best and each.run >= 0]
+    return mine or list(plan.tried[-1:])
+
+
 def pools_document(plan: PoolsPlan, *, tool_version: str) -> dict[str, object]:
     """Return the JSON document: that of ``size``, the router, and what verified it."""
     together = [
         {
-            "growth": each.growth,
             "confirms": each.run == 1,
+            "is_glance": each.run < 0,
             "engines": list(each.engines),
             "shares": list(each.check.shares),
             **verification_document(each.check.whole),
@@ -330,7 +336,7 @@ def _pool(pool: PoolPlan, objective: Objective) -> dict[str, object]:
         "known_error": None if pool.source.error is None else pool.source.error.document(),
         "broken_by_formula": [
             each.name
-            for each in (limits_of(pool.tried[0], objective) if pool.tried else ())
+            for each in (() if pool.of_formula is None else limits_of(pool.of_formula, objective))
             if not each.is_kept
         ],
         "misfit": None if misfit is None else {"median": misfit.median, "max": misfit.largest},

@@ -8,7 +8,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from replay.plan.fleet.check.draws import Stream, drawn
-from replay.plan.fleet.check.pool import Verification, cells_of, measured_of
+from replay.plan.fleet.check.pool import (
+    Verification,
+    cells_of,
+    is_seen_full,
+    measured_of,
+    room_of,
+    slots_of,
+    spells_of,
+    taken_at,
+)
 from replay.plan.fleet.check.steady import Asked, Measured, Window, batch_means
 from replay.plan.fleet.inputs.profiles import Source
 from sim import EngineConfig, Status
@@ -55,7 +64,7 @@ def verify_handoff(
     ``sources``, ``engines``: prefill, decode. ``stay_s``: how long a request stays, 95th percentile. Raises
     InvalidConfig on what cannot be simulated, ConfigError on a measured part that cannot be.
     """
-    cells = cells_of(engines)
+    cells = cells_of(engines, asked.least_s(stay_s) * rate_per_s)
     in_cell = (engines[0] // cells, engines[1] // cells)
     rate = rate_per_s / cells
     stream = Stream(lengths=lengths, rate_per_s=rate, arrivals=asked.arrivals, part=1 / cells)
@@ -85,8 +94,43 @@ def verify_handoff(
     done = simulate_cluster(ClusterWork(requests=requests), config)
     window = asked.window(float(requests.arrival_us[-1]) / 1e6, stay_s)
     whole = measured_of(done, window, engines=sum(in_cell), seats=decode.engine.max_num_seqs)
-    whole = replace(whole, engines=sum(engines), cells=cells, rate_per_s=whole.rate_per_s * cells)
+    seats = (
+        in_cell[0] * slots_of(replace(prefill, engine=prefill_engine(prefill)), lengths),
+        in_cell[1] * slots_of(decode, lengths),
+    )
+    room, full_spells = _fullest(done, window, seats=seats)
+    whole = replace(
+        whole,
+        engines=sum(engines),
+        cells=cells,
+        rate_per_s=whole.rate_per_s * cells,
+        room=room,
+        full_spells=full_spells,
+    )
     return _parts(done, window, whole, engines=engines, in_cell=in_cell)
+
+
+def _fullest(done: ClusterSimulation, window: Window, *, seats: tuple[int, int]) -> tuple[float, int]:
+    """Return the room and the spells without any of the pool that is known less: prefill, or decode, where KV went.
+
+    A spell is over after a stay in that pool, 95th percentile: prompts stay shortly.
+    """
+    out, split = done.outcomes, done.split
+    assert split is not None  # noqa: S101 - KV is moved
+    is_ok = (out.status == Status.OK) & (split.prefilled_us >= 0)
+    moved_us = np.where(split.transfer_end_us >= 0, split.transfer_end_us, split.prefilled_us)
+    found = []
+    for slots, came_us, begins_us, ends_us in (
+        (seats[0], out.arrival_us, out.scheduled_us, split.prefilled_us),
+        (seats[1], moved_us, moved_us, out.last_token_us),
+    ):
+        when = np.sort(came_us[is_ok] / 1e6)
+        when = when[window.holds(when)]
+        taken = taken_at(when, begins_us[is_ok] / 1e6, ends_us[is_ok] / 1e6)
+        stay = float(np.percentile((ends_us - begins_us)[is_ok], 95)) / 1e6 if is_ok.any() else window.stay_s
+        spells = spells_of(when[taken >= slots], apart_s=stay)
+        found.append((room_of(taken, slots), spells))
+    return min(found, key=lambda each: (is_seen_full(*each), each[0]))
 
 
 def prefill_engine(source: Source) -> EngineConfig:

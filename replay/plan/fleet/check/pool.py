@@ -21,10 +21,11 @@ from sim.fleet import Lengths
 
 Bools = NDArray[np.bool_]
 
-MOST_ENGINES = 256
-"""A larger fleet is simulated as one of several independent cells: a router looks at every engine of its own."""
+MOST_ENGINES, LEAST_ENGINES = 256, 32
+"""A larger fleet is simulated as one of several independent cells: a router looks at every engine of its own.
 
-
+A cell has no more requests than ``CELL_REQUESTS``, where that leaves it the second number."""
+CELL_REQUESTS = 300_000
 FEWER = 0.02
 """A cell of a larger fleet may have so much less than its share of any pool's engines."""
 ROOM = 4.0
@@ -63,7 +64,7 @@ class Verification:
     @property
     def is_seen_full(self) -> bool:
         """Whether the fleet is hardly ever full, or was so often enough for the run to know what that does."""
-        return self.room >= ROOM or self.full_spells >= LEAST_SPELLS
+        return is_seen_full(self.room, self.full_spells)
 
     @property
     def is_long_enough(self) -> bool:
@@ -94,7 +95,7 @@ def verify(
     fleet's requests, which this pool gets by their lengths. Raises ConfigError on a measured part that cannot be.
     """
     stay = stay_s(lengths, service_s)
-    cells = -(-engines // MOST_ENGINES)
+    cells = -(-engines // most_of_cell(engines, asked.least_s(stay) * rate_per_s))
     in_cell = engines // cells
     rate = rate_per_s * in_cell / engines
     stream = Stream(
@@ -121,12 +122,23 @@ def verify(
     )
 
 
-def cells_of(engines: Sequence[int]) -> int:
+def most_of_cell(engines: int, number: float) -> int:
+    """Return how many engines a cell has at most.
+
+    ``number``: of the requests that all ``engines`` serve in a run that is long enough.
+    """
+    if engines <= MOST_ENGINES:
+        return MOST_ENGINES
+    return max(LEAST_ENGINES, min(MOST_ENGINES, int(CELL_REQUESTS / number * engines)))
+
+
+def cells_of(engines: Sequence[int], number: float = 1.0) -> int:
     """Return as how many equal cells a fleet is simulated: as few as needed, and none where a pool would lose engines.
 
     A cell has a whole number of each pool's engines; what is lost to rounding is at most ``FEWER`` of any pool.
+    ``number``: of the requests that the whole fleet serves in a run that is long enough.
     """
-    most = -(-sum(engines) // MOST_ENGINES)
+    most = -(-sum(engines) // most_of_cell(sum(engines), number))
     for cells in range(most, 1, -1):
         if all((each // cells) * cells >= (1 - FEWER) * each for each in engines):
             return cells
@@ -208,6 +220,11 @@ def taken_at(when: Floats, begins: Floats, ends: Floats) -> NDArray[np.int64]:
     """Return how many requests run at each time, by when they begin and end."""
     begun = np.searchsorted(np.sort(begins), when, side="left")
     return np.asarray(begun - np.searchsorted(np.sort(ends), when, side="right"), np.int64)
+
+
+def is_seen_full(room: float, full_spells: int) -> bool:
+    """Say whether a pool with so much room is hardly ever full, or a run saw it full often enough."""
+    return room >= ROOM or full_spells >= LEAST_SPELLS
 
 
 def room_of(taken: NDArray[np.int64], slots: float) -> float:

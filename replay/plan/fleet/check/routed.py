@@ -68,7 +68,7 @@ def verify_routed(
     ``stay_s``: how long a request stays, 95th percentile, in the slowest pool. Raises InvalidConfig on pools that one
     gateway cannot have, ConfigError on a measured part that cannot be.
     """
-    cells = cells_of([each.engines for each in pools])
+    cells = cells_of([each.engines for each in pools], asked.least_s(stay_s) * rate_per_s)
     in_cell = [each.engines // cells for each in pools]
     rate = rate_per_s / cells
     stream = Stream(lengths=lengths, rate_per_s=rate, arrivals=asked.arrivals, part=1 / cells)

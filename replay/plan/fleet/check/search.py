@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
 
-from replay.plan.fleet.check.limits import keeps, limits_of
+from replay.plan.fleet.check.limits import Limit, keeps, limits_of
 from replay.plan.fleet.check.pool import Verification
 from replay.plan.fleet.check.steady import Asked
 from sim.fleet.sizing import Objective
@@ -22,116 +23,149 @@ CONFIRM_MORE = 1.02
 MORE = f"{CONFIRM_MORE - 1:.0%}"
 CONFIRM_TIMES, CONFIRM_MOST = 3.0, 300_000
 """The run that confirms is so many times as long, up to so many requests, and never shorter."""
-GLANCE, GLANCE_FROM = 0.25, 100_000
+GLANCE, GLANCE_FROM = 0.125, 100_000
 """Where a run has so many requests, one of this share of it comes first, and decides where it is clear."""
 CLEAR_KEPT, CLEAR_BROKEN = 0.7, 1.5
 """Of a limit: clear is what stays below the first, and what exceeds the second, noise included."""
+NO_ROOM = 2.0
+"""With fewer standard deviations of free seats a queue grows: its batches differ by that, and not by noise."""
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 def terms(rate_per_s: float, seed: int, asked: Asked, *, run: int, stay_s: float) -> tuple[float, int, Asked]:
-    """Return the rate, seed and length of a run: a glance (-1), the first (0), or the second (1), harder and longer.
+    """Return the rate, seed and length of a run: the first (0), the second (1), harder and longer, or its glance (-1).
 
-    ``stay_s``: how long a request stays, 95th percentile.
+    A glance is a short run of the second's seed and load: what breaks there breaks in the second, what is far from the
+    limit there is further in the first. ``stay_s``: how long a request stays, 95th percentile.
     """
-    if run <= 0:
-        return rate_per_s, seed, asked if run == 0 else replace(asked, times=GLANCE)
+    if run == 0:
+        return rate_per_s, seed, asked
     more = rate_per_s * CONFIRM_MORE
     times = min(CONFIRM_TIMES, max(1.0, CONFIRM_MOST / asked.number(more, stay_s)))
-    return more, seed + SECOND_SEED, replace(asked, times=times)
+    return more, seed + SECOND_SEED, replace(asked, times=GLANCE if run < 0 else times)
+
+
+def is_long(rate_per_s: float, asked: Asked, *, stay_s: float) -> bool:
+    """Say whether runs at a rate are so long that a glance comes first; a measured part that is given has none."""
+    return asked.ends_s is None and asked.number(rate_per_s, stay_s) >= GLANCE_FROM
+
+
+@dataclass(slots=True, kw_only=True)
+class Runs(Generic[Key]):
+    """Simulations of fleets, each made once. ``tried_at``: what a fleet does at a glance (-1), in run 0, or in run 1.
+
+    ``has_glances``: runs are long, so a short one comes first, and run 1, which asks for more, before run 0. ``seen``:
+    by fleet and run, in the order in which they were simulated.
+    """
+
+    tried_at: Callable[[Key, int], Verification]
+    objective: Objective
+    has_glances: bool = False
+    seen: dict[tuple[Key, int], Verification] = field(default_factory=dict)
+
+    def run(self, fleet: Key, run: int) -> Verification:
+        """Return what a fleet does in a run."""
+        if (fleet, run) not in self.seen:
+            self.seen[fleet, run] = self.tried_at(fleet, run)
+        return self.seen[fleet, run]
+
+    def keeps(self, fleet: Key, run: int = 0) -> bool:
+        """Say whether a fleet keeps the objective in a run."""
+        return keeps(self.run(fleet, run), self.objective)
+
+    def may_keep(self, fleet: Key) -> bool:
+        """Say whether a fleet keeps the objective, at a glance where that is clear, else in a whole run."""
+        if not self.has_glances:
+            return self.keeps(fleet)
+        if (fleet, 1) not in self.seen:
+            seen = self.run(fleet, -1)
+            limits = limits_of(seen, self.objective)
+            if all(each.most <= CLEAR_KEPT * each.limit for each in limits):
+                return True
+            if any(_least(each, room=seen.room) > CLEAR_BROKEN * each.limit for each in limits):
+                return False
+        return self.keeps(fleet, 1)
+
+    def keeps_both(self, fleet: Key) -> bool:
+        """Say whether a fleet keeps the objective in both whole runs."""
+        return all(self.keeps(fleet, run) for run in ((1, 0) if self.has_glances else (0, 1)))
+
+    @property
+    def num_tried(self) -> int:
+        """How many fleets were simulated."""
+        return len({fleet for fleet, _ in self.seen})
+
+    @property
+    def last(self) -> Key:
+        """The fleet that was simulated last."""
+        return next(reversed(self.seen))[0]
+
+
+def _least(limit: Limit, *, room: float) -> float:
+    """Return how low a figure may be for all the noise; itself where seats are so few that a queue grows."""
+    return limit.value if room < NO_ROOM else limit.value - (limit.most - limit.value)
 
 
 @dataclass(slots=True, kw_only=True)
 class Search:
-    """A search over numbers of engines. ``tried_at``: what a number does at a glance (-1), in run 0, or in run 1.
+    """A search over numbers of engines."""
 
-    ``has_glances``: whether a short run comes first. ``runs``: by number and run, in the order in which they were
-    simulated; each is simulated once.
-    """
-
-    tried_at: Callable[[int, int], Verification]
-    objective: Objective
-    has_glances: bool = False
-    runs: dict[tuple[int, int], Verification] = field(default_factory=dict)
-
-    def keeps(self, engines: int, run: int = 0) -> bool:
-        """Say whether so many engines keep the objective."""
-        return keeps(self._run(engines, run), self.objective)
+    runs: Runs[int]
 
     @property
     def tried(self) -> tuple[Verification, ...]:
-        """The first run of each number, or the glance where that was clear, in the order in which they were tried."""
-        return tuple(self.runs.get((n, 0), self.runs[n, run]) for n, run in self._first_runs())
-
-    def _first_runs(self) -> list[tuple[int, int]]:
-        return [(n, run) for n, run in self.runs if run == -1 or (run == 0 and (n, -1) not in self.runs)]
-
-    def _run(self, engines: int, run: int) -> Verification:
-        if (engines, run) not in self.runs:
-            self.runs[engines, run] = self.tried_at(engines, run)
-        return self.runs[engines, run]
-
-    def _may_keep(self, engines: int) -> bool:
-        """Say whether so many engines keep the objective, at a glance where that is clear, else in the first run."""
-        if not self.has_glances or (engines, 0) in self.runs:
-            return self.keeps(engines)
-        limits = limits_of(self._run(engines, -1), self.objective)
-        if all(each.most <= CLEAR_KEPT * each.limit for each in limits):
-            return True
-        if any(each.value - (each.most - each.value) > CLEAR_BROKEN * each.limit for each in limits):
-            return False
-        return self.keeps(engines)
+        """The first run of each number, else its glance, or else the second, in the order in which they were tried."""
+        seen = self.runs.seen
+        numbers = dict.fromkeys(number for number, _ in seen)
+        return tuple(next(seen[n, run] for run in (0, -1, 1) if (n, run) in seen) for n in numbers)
 
     def found(self, first: int, *, guess: int | None) -> int:
         """Return the smallest number that keeps the objective in both runs; the last that was tried where none does.
 
-        ``first``: where to begin; ``guess``: fewer that may do, None: fewer are not looked for. More engines keep what
-        fewer keep, so a number between one that breaks and one that keeps it is found by bisection.
+        ``first``: the formula's number; ``guess``: fewer that may do, where it then begins; None: fewer are not looked
+        for. More engines keep what fewer keep, so a number between one that breaks and one that keeps it is found by
+        bisection.
         """
-        high = self._upwards(first)
+        high = self._upwards(first if guess is None else min(guess, first), first)
         if high is None:
-            return self._last
-        low = max((number for number, _ in self.runs if number < high), default=0)
+            return self.runs.last
+        low = max((number for number, _ in self.runs.seen if number < high), default=0)
         if guess is not None and low == 0:
-            low, high = self._downwards(high, guess)
+            low, high = self._downwards(high)
         best = self._between(low, high) if guess is not None or high > first else high
-        while not (self.keeps(best) and self.keeps(best, 1)):
-            if self._num_tried >= 2 * MOST_TRIES:
-                return self._last
+        while not self.runs.keeps_both(best):
+            if self.runs.num_tried >= 2 * MOST_TRIES:
+                return self.runs.last
             best += max(1, best // FINE)
         return best
 
-    @property
-    def _num_tried(self) -> int:
-        return len({number for number, _ in self.runs})
-
-    @property
-    def _last(self) -> int:
-        return list(self.runs)[-1][0]
-
-    def _upwards(self, engines: int) -> int | None:
-        """Return a number from here upwards, in growing strides, that keeps it; None: none that was tried."""
+    def _upwards(self, engines: int, first: int) -> int | None:
+        """Return a number that keeps it: this one, else ``first`` or more, in growing strides; None: none was tried."""
         stride = STEP
-        while not self._may_keep(engines):
-            if self._num_tried >= MOST_TRIES:
+        while not self.runs.may_keep(engines):
+            if self.runs.num_tried >= MOST_TRIES:
                 return None
-            engines = max(engines + 1, math.ceil(engines * (1 + stride)))
-            stride *= 2
+            if engines < first:
+                engines = first
+            else:
+                engines, stride = max(engines + 1, math.ceil(engines * (1 + stride))), 2 * stride
         return engines
 
-    def _downwards(self, high: int, guess: int) -> tuple[int, int]:
-        """Return a number that breaks it (0: none) and a larger one that keeps it: at the guess first, then below."""
-        low, stride, number = 0, STEP, min(guess, high - 1)
-        while number > low and self._num_tried < MOST_TRIES:
-            if not self._may_keep(number):
+    def _downwards(self, high: int) -> tuple[int, int]:
+        """Return a number that breaks it (0: none) and a larger one that keeps it, in growing strides."""
+        stride = STEP
+        while high > 1 and self.runs.num_tried < MOST_TRIES:
+            stride *= 2
+            number = max(1, min(high - 1, math.floor(high * (1 - min(stride, 0.5)))))
+            if not self.runs.may_keep(number):
                 return number, high
             high = number
-            stride *= 2
-            number = min(high - 1, math.floor(high * (1 - min(stride, 0.5))))
-        return low, high
+        return 0, high
 
     def _between(self, low: int, high: int) -> int:
         """Return the smallest number above ``low``, which breaks it, up to ``high``, which keeps it."""
         while high - low > max(1, high // FINE):
             middle = (low + high) // 2
-            low, high = (low, middle) if self._may_keep(middle) else (middle, high)
+            low, high = (low, middle) if self.runs.may_keep(middle) else (middle, high)
         return high

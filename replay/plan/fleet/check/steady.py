@@ -28,7 +28,7 @@ MOST_REQUESTS = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A figure in seconds with its 90 % batch-means interval; NaN where too little was measured."""
+    """A figure in seconds with its 90 % batch-means interval, from 0 on; NaN where too little was measured."""
 
     value: float
     low: float
@@ -41,8 +41,8 @@ class Measured:
 
     @property
     def half(self) -> float:
-        """Half of the interval's width."""
-        return (self.high - self.low) / 2
+        """How far the interval reaches upwards; as far downwards, where that is not below 0."""
+        return self.high - self.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,13 +112,18 @@ class Asked:
     arrivals: Arrivals = field(default_factory=Arrivals)
     times: float = 1.0
 
+    def least_s(self, stay_s: float) -> float:
+        """Return how long a run must be: filled, measured for ``RUN_BATCHES`` batches or as asked for, and drained."""
+        if self.ends_s is not None:
+            return self.ends_s + stay_s
+        begins = FILLING * stay_s if self.begins_s is None else self.begins_s
+        return max(2 * begins, begins + RUN_BATCHES * STAYS_A_BATCH * stay_s) + stay_s
+
     def number(self, rate_per_s: float, stay_s: float, *, once: int = 0) -> int:
         """Return how many requests to simulate. Raises ConfigError where the measured part ends too late.
 
         ``once``: so many come while a recording lasts, all of which is to be seen.
         """
-        begins = FILLING * stay_s if self.begins_s is None else self.begins_s
-        least = max(2 * begins, begins + RUN_BATCHES * STAYS_A_BATCH * stay_s) + stay_s
         asked = self.begins_s if self.ends_s is None else self.ends_s
         most = MOST_REQUESTS / rate_per_s - stay_s
         if asked is not None and asked > most:
@@ -127,9 +132,10 @@ class Asked:
                 "requests/s that is a million requests"
             )
         if self.ends_s is not None:
-            return max(math.ceil((self.ends_s + stay_s) * rate_per_s), 2)
+            return max(math.ceil(self.least_s(stay_s) * rate_per_s), 2)
+        begins = FILLING * stay_s if self.begins_s is None else self.begins_s
         whole = once + (math.ceil((begins + stay_s) * rate_per_s) if once else 0)
-        number = max(self.num_requests, math.ceil(least * rate_per_s), whole)
+        number = max(self.num_requests, math.ceil(self.least_s(stay_s) * rate_per_s), whole)
         return min(math.ceil(number * self.times), MOST_REQUESTS)
 
     def window(self, last_s: float, stay_s: float) -> Window:
@@ -157,7 +163,7 @@ def batch_means(values: Floats, statistic: Callable[[Floats], float], *, num_bat
     parts = np.array([statistic(part) for part in np.array_split(known, num_batches)])
     reach = students_t(num_batches - 1) * float(parts.std(ddof=1)) / math.sqrt(num_batches)
     value = statistic(known)
-    return Measured(value=value, low=value - reach, high=value + reach)
+    return Measured(value=value, low=max(value - reach, 0.0), high=value + reach)
 
 
 def students_t(freedom: int) -> float:

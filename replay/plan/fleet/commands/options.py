@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
-from traces.strict.escape import terminal
+from traces.strict.tell import tell_note
 
 if TYPE_CHECKING:
     from replay.plan.fleet.check.draws import Arrivals
@@ -205,7 +205,6 @@ def objective_of(slo: str, *, utilization_cap: float, availability: float) -> Ob
     from sim.fleet.sizing import Objective
     from traces.errors import ConfigError
     from traces.run_slo import parse_run_slo
-    from traces.strict.narration import tell_note
 
     limits = {each.name: each.limit_us / 1e6 for each in parse_run_slo(slo, tell=tell_note)}
     unknown = [name for name in limits if name not in ("ttft_p99", "tpot_p99")]
@@ -335,7 +334,7 @@ def infeasible() -> Iterator[None]:
         raise ConfigError(f"fleet: {error}") from error
 
 
-def tell(notes: list[str]) -> None:
+def tell_notes(notes: list[str]) -> None:
     """Print notes to stderr."""
     for note in notes:
-        typer.echo(terminal(f"note: {note}"), err=True)
+        tell_note(note)

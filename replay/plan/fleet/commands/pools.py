@@ -35,12 +35,12 @@ from replay.plan.fleet.commands.options import (
     objective_of,
     share_up,
     sources_of,
-    tell,
+    tell_notes,
     workload_of,
 )
 from replay.plan.fleet.inputs import OUTPUT_FRAC, SPILL_PER_ENGINE
 from replay.twin.own.own_code import with_code_option
-from traces.strict.escape import terminal
+from traces.strict.tell import say, say_text, tell
 
 if TYPE_CHECKING:
     from replay.plan.fleet.inputs.pools import PoolSpec
@@ -93,7 +93,8 @@ def reserve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 ) -> None:
     """Find how many engines to reserve over a day, the others paid by the hour, by formula or simulated.
 
-    The profile's price, or that of --prices, is the reserved one.
+    The profile's price, or that of --prices, is the reserved one. Exit code 1 where --verify finds no number of engines
+    for an hour.
     """
     from replay.plan.fleet.reserve import (
         burst_price_of,
@@ -120,11 +121,16 @@ def reserve(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             burst_price=burst_price_of(burst_price, source.profile.cost_per_hour),
             check=check,
         )
-    tell([*notes, *of_nodes, *misfit_notes([source])])
-    typer.echo(document_text(plan) if as_json else "\n".join(reserve_lines(plan)))
+    tell_notes([*notes, *of_nodes, *misfit_notes([source])])
+    if as_json:
+        say_text(document_text(plan))
+    else:
+        say(*reserve_lines(plan))
     if report is not None:
         write_reserve_page(report, plan)
-        typer.echo(terminal(f"wrote {report}"), err=True)
+        tell(f"wrote {report}")
+    if plan.broken_hours:
+        raise typer.Exit(1)
 
 
 @with_code_option
@@ -272,15 +278,15 @@ def _show_pools(plan: PoolsPlan, lengths: Lengths, *, report: Path | None, as_js
 
     if as_json:
         told = pools_document(plan, tool_version=tool_version())
-        typer.echo(json.dumps(told, indent=2, allow_nan=False))
+        say_text(json.dumps(told, indent=2, allow_nan=False))
     else:
-        typer.echo("\n".join(map(terminal, pools_lines(plan, width=terminal_width()))))
+        say(*pools_lines(plan, width=terminal_width()))
     if report is not None:
         from replay.plan.fleet.page import write_page
 
         sources = [each.source for each in plan.fleet.pools]
         with infeasible(), working("drawing the page"):
             write_page(report, plan.fleet, sources, lengths, context=plan.fleet.pools[-1].context, split=0)
-        typer.echo(terminal(f"wrote {report}"), err=True)
+        tell(f"wrote {report}")
     if plan.fleet.is_met is False:
         raise typer.Exit(1)

@@ -34,12 +34,12 @@ from replay.plan.fleet.commands.options import (
     objective_of,
     share_up,
     sources_of,
-    tell,
+    tell_notes,
     workload_of,
 )
 from replay.plan.fleet.inputs import OUTPUT_FRAC, SPILL_PER_ENGINE
 from replay.twin.own.own_code import with_code_option
-from traces.strict.escape import terminal
+from traces.strict.tell import say, say_text
 
 
 @with_code_option
@@ -70,11 +70,11 @@ def split(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         found = splits_of(
             sources, lengths, rate, objective, context=longest, factors=numbers_of(compress, "--compress")
         )
-    tell([*notes, *of_nodes, *misfit_notes(sources)])
+    tell_notes([*notes, *of_nodes, *misfit_notes(sources)])
     if as_json:
-        typer.echo(json.dumps(split_document(found), indent=2))
+        say_text(json.dumps(split_document(found), indent=2))
     else:
-        typer.echo("\n".join(map(terminal, split_lines(found))))
+        say(*split_lines(found))
 
 
 @with_code_option
@@ -127,11 +127,11 @@ def routers(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         compile_once()
     with infeasible(), working("simulating the routers"):
         found = routed_of(sources, lengths, rate, objective, on=on)
-    tell([*notes, *misfit_notes(sources)])
+    tell_notes([*notes, *misfit_notes(sources)])
     if as_json:
-        typer.echo(json.dumps(routed_document(found), indent=2))
+        say_text(json.dumps(routed_document(found), indent=2))
     else:
-        typer.echo("\n".join(map(terminal, routed_lines(found))))
+        say(*routed_lines(found))
 
 
 @with_code_option
@@ -227,11 +227,11 @@ def disagg(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
             check=Check(asked=asked, seed=seed) if verify else None,
         )
     links = [transfer_note(plan.transfer, assumed=known is None)] if verify else []
-    tell([*notes, *of_nodes, *arrival_notes(arrivals, lengths), *links, *misfit_notes(sources)])
+    tell_notes([*notes, *of_nodes, *arrival_notes(arrivals, lengths), *links, *misfit_notes(sources)])
     if as_json:
-        typer.echo(json.dumps(disagg_document(plan), indent=2, allow_nan=False))
+        say_text(json.dumps(disagg_document(plan), indent=2, allow_nan=False))
     else:
-        typer.echo("\n".join(map(terminal, disagg_lines(plan))))
+        say(*disagg_lines(plan))
     if not plan.fleets or plan.is_met is False:
         raise typer.Exit(1)
 
@@ -261,7 +261,10 @@ def whatif(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     seed: Annotated[int, typer.Option(min=0, help="Of arrivals and lengths.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare rates and GPU types, by formula or simulated: GPUs, cost per year, power, tokens per joule."""
+    """Compare rates and GPU types, by formula or simulated: GPUs, cost per year, power, tokens per joule.
+
+    Exit code 1 where nothing that is compared keeps the SLO.
+    """
     from replay.plan.fleet.questions import whatif_document, whatif_lines, whatif_of
     from replay.simulation_command import working
 
@@ -274,11 +277,13 @@ def whatif(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         found = whatif_of(
             sources, lengths, numbers_of(rates, "--rates"), objective, context=longest, check=check
         )
-    tell([*notes, *of_nodes, *misfit_notes(sources, power=True)])
+    tell_notes([*notes, *of_nodes, *misfit_notes(sources, power=True)])
     if as_json:
-        typer.echo(json.dumps(whatif_document(found), indent=2))
+        say_text(json.dumps(whatif_document(found), indent=2))
     else:
-        typer.echo("\n".join(map(terminal, whatif_lines(found))))
+        say(*whatif_lines(found))
+    if all(each.size is None for each in found):
+        raise typer.Exit(1)
 
 
 @with_code_option
@@ -321,8 +326,8 @@ def flex(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     with infeasible(), working("shedding power"):
         number = engines or plan_pool(source, lengths, rate, objective, context=longest, check=check).engines
         cuts = cuts_of(source, lengths, rate, objective, context=longest, engines=number, check=check)
-    tell([*notes, *misfit_notes(sources, power=True)])
+    tell_notes([*notes, *misfit_notes(sources, power=True)])
     if as_json:
-        typer.echo(json.dumps(flex_document(cuts, engines=number), indent=2))
+        say_text(json.dumps(flex_document(cuts, engines=number), indent=2))
     else:
-        typer.echo("\n".join(map(terminal, flex_lines(cuts, engines=number))))
+        say(*flex_lines(cuts, engines=number))

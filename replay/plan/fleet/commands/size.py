@@ -37,7 +37,7 @@ from replay.plan.fleet.commands.options import (
 )
 from replay.plan.fleet.inputs import OUTPUT_FRAC
 from replay.twin.own.own_code import with_code_option
-from traces.strict.escape import terminal
+from traces.strict.tell import say, say_text, tell
 
 if TYPE_CHECKING:
     from replay.plan.fleet.inputs.profiles import Source
@@ -125,7 +125,7 @@ def size(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
 
         with infeasible(), working("drawing the page"):
             write_page(report, plan, sources, lengths, context=longest, split=split)
-        typer.echo(terminal(f"wrote {report}"), err=True)
+        tell(f"wrote {report}")
     if plan.is_met is False:
         raise typer.Exit(1)
 
@@ -189,7 +189,7 @@ def show_profile(  # noqa: PLR0913, PLR0917 - a command's options are its parame
         _show_computed(model, gpu, tp, lengths=lengths, context=longest, prices=prices, as_json=as_json)
         return
     (found,) = sources_of(str(source), lengths, longest, prices=prices)[:1]
-    typer.echo(json.dumps(_profile_document(found), indent=2) if as_json else profile_yaml(found).rstrip())
+    say_text(json.dumps(_profile_document(found), indent=2) if as_json else profile_yaml(found).rstrip())
 
 
 def _profile_document(found: Source) -> dict[str, object]:
@@ -217,10 +217,10 @@ def _show_computed(
             "prefill": {**asdict(made.prefill), "bound": made.prefill.bound},
             "assumptions": dict(made.assumptions),
         }
-        typer.echo(json.dumps(document, indent=2))
+        say_text(json.dumps(document, indent=2))
         return
-    typer.echo("\n".join(map(terminal, (f"# {line}" for line in term_lines(made)))))
-    typer.echo(profile_yaml(found), nl=False)
+    say(*(f"# {line}" for line in term_lines(made)))
+    say_text(profile_yaml(found))
 
 
 def _show(plan: FleetPlan, *, as_json: bool) -> None:
@@ -229,6 +229,6 @@ def _show(plan: FleetPlan, *, as_json: bool) -> None:
     from traces.units import terminal_width
 
     if as_json:
-        typer.echo(json.dumps(document(plan, tool_version=tool_version()), indent=2, allow_nan=False))
+        say_text(json.dumps(document(plan, tool_version=tool_version()), indent=2, allow_nan=False))
         return
-    typer.echo("\n".join(map(terminal, lines(plan, width=terminal_width()))))
+    say(*lines(plan, width=terminal_width()))

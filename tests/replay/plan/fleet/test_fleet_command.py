@@ -289,6 +289,9 @@ def test_the_other_questions_are_answered(cdf: Path, capsys: pytest.CaptureFixtu
         assert vtwin.main(["fleet", command, *load, "--rate", "100", "--profile", "A100"]) == 0
     assert vtwin.main(["fleet", "whatif", *load, "--rates", "50", "--profiles", "A100"]) == 0
     assert "by formula" in capsys.readouterr().out
+    words = ["fleet", "whatif", *load[:2], "--slo", "ttft_p99=1ms", "--rates", "50", "--profiles", "A100"]
+    assert vtwin.main(words) == 1  # nothing keeps it
+    assert "none: ttft_p99" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

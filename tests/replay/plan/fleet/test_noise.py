@@ -16,8 +16,15 @@ import vtwin
 from replay.plan.fleet.check.draws import Arrivals, Stream, drawn_rows
 from replay.plan.fleet.check.limits import keeps, limits_of
 from replay.plan.fleet.check.pool import Verification, room_of, spells_of, taken_at, verify
-from replay.plan.fleet.check.search import Search
-from replay.plan.fleet.check.steady import MOST_REQUESTS, STAYS_A_BATCH, Asked, Measured, students_t
+from replay.plan.fleet.check.search import Runs, Search, terms
+from replay.plan.fleet.check.steady import (
+    MOST_REQUESTS,
+    STAYS_A_BATCH,
+    Asked,
+    Measured,
+    batch_means,
+    students_t,
+)
 from replay.plan.fleet.inputs.profiles import from_profile, shipped_profiles
 from replay.plan.fleet.size import Check, plan_pool
 from sim.fleet import Lengths
@@ -76,6 +83,15 @@ def test_an_objective_is_kept_where_the_upper_end_of_the_noise_keeps_it(seen: Ve
     assert keeps(with_ttft(seen, 0.45, math.nan), OBJECTIVE)  # no interval: the figure itself
 
 
+def test_a_time_has_no_interval_below_nothing() -> None:
+    """Batches of 0.1, 0.1 and 4 seconds scatter by more than their mean."""
+    values = np.repeat([0.1, 0.1, 4.0], 20)
+    found = batch_means(values, lambda part: float(part.mean()), num_batches=3)
+    assert (found.low, found.value) == (0.0, pytest.approx(1.4))
+    assert found.half == pytest.approx(2.92 * np.std([0.1, 0.1, 4.0], ddof=1) / math.sqrt(3), rel=1e-3)
+    assert found.high == pytest.approx(found.value + found.half)
+
+
 def searched(
     seen: Verification, least: tuple[int, int], *, first: int, guess: int | None
 ) -> tuple[int, Search]:
@@ -84,7 +100,7 @@ def searched(
     def tried_at(engines: int, seed: int) -> Verification:
         return replace(with_ttft(seen, 0.4 if engines >= least[seed] else 0.6, 0.01), engines=engines)
 
-    search = Search(tried_at=tried_at, objective=OBJECTIVE)
+    search = Search(runs=Runs(tried_at=tried_at, objective=OBJECTIVE))
     return search.found(first, guess=guess), search
 
 
@@ -97,7 +113,7 @@ def test_the_smallest_number_is_found_from_anywhere_and_a_second_seed_decides(
     for least in ((1, 1), (5, 5), (5, 6), (20, 18), (20, 23)):
         found, search = searched(seen, least, first=first, guess=guess)
         assert found == max(least)
-        assert {(found, 0), (found, 1)} <= set(search.runs)
+        assert {(found, 0), (found, 1)} <= set(search.runs.seen)
 
 
 @pytest.mark.parametrize("least", [5, 13, 20])
@@ -110,16 +126,51 @@ def test_a_glance_spares_the_long_runs_of_numbers_that_are_clear(seen: Verificat
             with_ttft(seen, 0.45 * least / engines + (2.0 if engines < least else 0), half), engines=engines
         )
 
-    search = Search(tried_at=tried_at, objective=OBJECTIVE, has_glances=True)
+    search = Search(runs=Runs(tried_at=tried_at, objective=OBJECTIVE, has_glances=True))
     assert search.found(30, guess=25) == least
-    full = {engines for engines, run in search.runs if run == 0}
-    assert full <= set(range(least, 2 * least))
-    assert {each.engines for each in search.tried} == {engines for engines, _ in search.runs}
+    assert {engines for engines, run in search.runs.seen if run == 0} == {least}
+    assert {engines for engines, run in search.runs.seen if run == 1} <= set(range(least, 2 * least))
+    assert {each.engines for each in search.tried} == {engines for engines, _ in search.runs.seen}
+
+
+def test_the_search_begins_where_the_formula_has_no_cap_and_the_formulas_number_is_spared(
+    seen: Verification,
+) -> None:
+    found, search = searched(seen, (20, 20), first=25, guess=22)
+    assert (found, {engines for engines, _ in search.runs.seen}) == (20, {22, 19, 20})
+    found, search = searched(seen, (24, 24), first=25, guess=22)  # too few: the formula's number is the next
+    assert (found, [each.engines for each in search.tried][:2]) == (24, [22, 25])
+
+
+def test_where_runs_are_long_the_harder_one_decides_and_only_what_it_keeps_is_run_twice(
+    seen: Verification,
+) -> None:
+    """A queue that grows has batches that differ: that is no noise, and the value decides."""
+
+    def tried_at(engines: int, _run: int) -> Verification:
+        value, half, room = (0.4, 0.01, 5.0) if engines >= 20 else (0.9, 0.6, 1.0)
+        return replace(with_ttft(seen, value, half), engines=engines, room=room)
+
+    search = Search(runs=Runs(tried_at=tried_at, objective=OBJECTIVE, has_glances=True))
+    assert search.found(25, guess=22) == 20
+    assert {run for engines, run in search.runs.seen if engines < 20} == {-1}
+    assert list(search.runs.seen)[-1] == (20, 0)
+
+
+@pytest.mark.parametrize("run", [-1, 0, 1])
+def test_a_glance_is_a_short_piece_of_the_run_that_confirms(run: int) -> None:
+    asked = Asked(num_requests=1000)
+    rate, seed, made = terms(200.0, 1, asked, run=run, stay_s=44.6)
+    assert (rate, seed) == ((200.0, 1) if run == 0 else (204.0, 1_000_004))
+    number = asked.number(rate, 44.6)
+    assert made.number(rate, 44.6) == pytest.approx(
+        number * {-1: 0.125, 0: 1, 1: 300_000 / number}[run], rel=0.02
+    )
 
 
 def test_without_smallest_no_fewer_than_the_formulas_are_tried(seen: Verification) -> None:
     found, search = searched(seen, (5, 5), first=25, guess=None)
-    assert (found, set(search.runs)) == (25, {(25, 0), (25, 1)})
+    assert (found, set(search.runs.seen)) == (25, {(25, 0), (25, 1)})
 
 
 # -- arrivals --------------------------------------------------------------------------------------------------

@@ -52,3 +52,17 @@ def test_a_mistake_is_one_line(
 ) -> None:
     assert vtwin.main([*asked, *options]) == 2
     assert complaint in capsys.readouterr().err.strip().splitlines()[-1]
+
+
+def test_an_hour_that_nothing_keeps_is_told_and_the_exit_code_is_1(
+    asked: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("replay.plan.fleet.check.search", "replay.plan.fleet.size"):
+        monkeypatch.setattr(f"{module}.keeps", lambda *_: False)
+    monkeypatch.setattr("replay.plan.fleet.check.search.MOST_TRIES", 1)
+    more = ["--diurnal", "20:20", "--burst-price", "2x", "--verify", "--num-requests", "1000"]
+    assert vtwin.main([*asked, *more]) == 1
+    shown = capsys.readouterr().out
+    assert "hour 23, 20 requests/s: no number of engines that was tried keeps the SLO in simulation" in shown
+    assert vtwin.main([*asked, *more, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["met"] is False

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from replay.plan.fleet.check.pool import cells_of
+from replay.plan.fleet.check.pool import cells_of, most_of_cell
 from replay.plan.fleet.check.routed import EnginePool, RoutedCheck, verify_routed
 from replay.plan.fleet.check.steady import STAYS_A_BATCH, Asked
 from replay.plan.fleet.inputs.profiles import from_profile, of_context, shipped_profiles
@@ -115,6 +115,17 @@ def test_a_pool_of_the_table_has_seats_for_its_own_longest_request() -> None:
 def test_cells_lose_no_pool_more_than_a_fiftieth(engines: tuple[int, int], cells: int) -> None:
     assert cells_of(engines) == cells
     assert all(each // cells * cells >= 0.98 * each for each in engines)
+
+
+@pytest.mark.parametrize(
+    ("engines", "number", "most"),
+    [(200, 1e9, 256), (512, 1e5, 256), (1000, 3e6, 100), (100_000, 1.45e9, 32), (10_000, 1e7, 256)],
+)
+def test_cells_of_very_large_fleets_have_no_more_requests_than_it_takes(
+    engines: int, number: float, most: int
+) -> None:
+    """A fleet of up to 256 engines is one cell, whatever it costs; a cell of a larger one has 32 at least."""
+    assert most_of_cell(engines, number) == most
 
 
 def test_the_measured_part_leaves_out_filling_and_drain() -> None:

@@ -1,0 +1,167 @@
+"""How often the intervals that ``fleet whatif``, ``reserve`` and ``flex`` print with ``--verify`` hold an endless run.
+
+Random fleets. ``whatif`` and the hours of ``reserve`` print TTFT p99 of the fewest engines that keep an objective, so
+that those are chosen by the very run that is printed; ``flex`` prints that of a fleet with some of its seats gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from replay.plan.fleet.check.pool import Verification, verify
+from replay.plan.fleet.check.steady import Asked
+from replay.plan.fleet.flex import cuts_of
+from replay.plan.fleet.inputs.profiles import Source, from_profile, shipped_profiles
+from replay.plan.fleet.questions import whatif_of
+from replay.plan.fleet.size import Check
+from sim.fleet import Lengths
+from sim.fleet.sizing import Objective, pool_at
+
+NUM_CASES, NUM_RUNS = 20, 5
+NUM_LONG, LONG = 2, 400_000
+NUM_REQUESTS = 20_000
+"""Of a simulation, as the commands have it."""
+CONTEXT = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A printed interval of TTFT p99: whether it holds the long runs' value, and what the answer says of itself."""
+
+    command: str
+    case: int
+    is_held: bool
+    is_called_enough: bool
+    half: float
+    off: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A workload, an engine and an objective."""
+
+    source: Source
+    lengths: Lengths
+    rate_per_s: float
+    objective: Objective
+
+    def truth(self, seen: Verification, source: Source, service_s: float) -> float:
+        """Return TTFT p99 of long runs of the same engines."""
+        runs = [
+            verify(
+                source,
+                self.lengths,
+                self.rate_per_s,
+                engines=seen.engines,
+                service_s=service_s,
+                seed=7000 + number,
+                asked=Asked(num_requests=LONG),
+            )
+            for number in range(NUM_LONG)
+        ]
+        return float(np.mean([each.ttft_p99.value for each in runs]))
+
+
+def case(number: int) -> Case:
+    """Return a random workload whose requests stay for seconds, and 1 to 6 engines' worth of it."""
+    rng = np.random.default_rng(2000 + number)
+    lengths = Lengths(
+        input_tokens=np.ceil(rng.lognormal(rng.uniform(5.0, 6.5), 0.8, 300)).clip(1, 3000),
+        output_tokens=np.ceil(rng.lognormal(rng.uniform(2.5, 4.0), 0.6, 300)).clip(1, 500),
+    )
+    seats = int(rng.choice([16, 32, 64]))
+    profile = replace(shipped_profiles()["A100"], max_slots=seats, reserves_context=False)
+    alone = pool_at(profile, lengths, 1e-6, context=CONTEXT, engines=1)
+    return Case(
+        source=from_profile("A100", profile, context=CONTEXT),
+        lengths=lengths,
+        rate_per_s=float(rng.uniform(1, 6)) * alone.throughput,
+        objective=Objective(ttft_p99_s=alone.ttft_p99_s * float(rng.uniform(1.5, 5))),
+    )
+
+
+def _seen(command: str, number: int, found: Verification, truth: float) -> Seen:
+    figure = found.ttft_p99
+    return Seen(
+        command=command,
+        case=number,
+        is_held=figure.low <= truth <= figure.high,
+        is_called_enough=found.is_long_enough,
+        half=figure.half / figure.value,
+        off=figure.value / truth - 1,
+    )
+
+
+def of_sizes(number: int) -> Iterator[Seen]:
+    """Yield the intervals of ``whatif``, which are those of ``reserve``'s hours, too."""
+    mine, truths = case(number), dict[int, float]()
+    for seed in range(1, 1 + NUM_RUNS):
+        (answer,) = whatif_of(
+            [mine.source],
+            mine.lengths,
+            [mine.rate_per_s],
+            mine.objective,
+            context=CONTEXT,
+            check=Check(asked=Asked(num_requests=NUM_REQUESTS), seed=seed),
+        )
+        if answer.simulated is None or answer.simulated.verified is None:
+            continue
+        found = answer.simulated.verified
+        if found.engines not in truths:
+            service = answer.simulated.analytic.service_s
+            truths[found.engines] = mine.truth(found, mine.source, service)
+        yield _seen("whatif, reserve", number, found, truths[found.engines])
+
+
+def of_cuts(number: int) -> Iterator[Seen]:
+    """Yield the intervals of ``flex``: of every third number of seats with which the engines keep up."""
+    mine, truths = case(number), dict[int, float]()
+    size = pool_at(mine.source.profile, mine.lengths, mine.rate_per_s, context=CONTEXT, engines=1)
+    engines = max(1, round(1.3 * mine.rate_per_s / size.throughput))
+    for seed in range(1, 1 + NUM_RUNS):
+        cuts = cuts_of(
+            mine.source,
+            mine.lengths,
+            mine.rate_per_s,
+            mine.objective,
+            context=CONTEXT,
+            engines=engines,
+            check=Check(asked=Asked(num_requests=NUM_REQUESTS), seed=seed),
+        )
+        seats = {each.formula.slots: each.seen for each in cuts if each.keeps_up and each.seen is not None}
+        for number_of in sorted(seats)[::3]:
+            found = seats[number_of]
+            if number_of not in truths:
+                most = min(number_of, mine.source.engine.max_num_seqs)
+                source = replace(mine.source, engine=replace(mine.source.engine, max_num_seqs=most))
+                truths[number_of] = mine.truth(found, source, size.service_s)
+            yield _seen("flex", number, found, truths[number_of])
+
+
+def seen_of(number: int) -> list[Seen]:
+    """Return the intervals of all runs of a case."""
+    return [*of_sizes(number), *of_cuts(number)]
+
+
+def table(workers: int = 2) -> str:
+    """Return the Markdown table."""
+    lines = [
+        "| command | intervals | hold the long runs | called long enough | of these hold them | median half width | "
+        "median error |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    with ProcessPoolExecutor(workers) as pool:
+        seen = [each for found in pool.map(seen_of, range(NUM_CASES)) for each in found]
+    for name in dict.fromkeys(each.command for each in seen):
+        mine = [each for each in seen if each.command == name]
+        enough = [each for each in mine if each.is_called_enough]
+        held, sure = (np.mean([each.is_held for each in some]) for some in (mine, enough))
+        lines.append(
+            f"| {name} | {len(mine)} | {held:.1%} | {len(enough) / len(mine):.0%} | {sure:.1%} | "
+            f"{np.median([each.half for each in mine]):.1%} | {np.median([each.off for each in mine]):+.2%} |"
+        )
+    return "\n".join(lines)

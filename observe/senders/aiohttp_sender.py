@@ -14,6 +14,7 @@ from observe.senders.endpoint import Endpoint
 from observe.senders.exchange import MOST_HEADS, Clock, Exchange, monotonic_ns
 from observe.senders.retry import retry_after_s
 from observe.senders.shortage import is_own_shortage, own_shortage
+from observe.senders.tls import tls_fault, verification
 
 _KEEPALIVE_S = 4.0
 """How long an idle connection is kept: below uvicorn's 5 s, so that the server never closes it first."""
@@ -166,7 +167,7 @@ def open_session(
         limit=0,
         ttl_dns_cache=None,  # resolved once for the run
         keepalive_timeout=_KEEPALIVE_S,
-        ssl=endpoint.verify_tls,
+        ssl=verification(endpoint),
     )
     return aiohttp.ClientSession(
         connector=connector,
@@ -206,11 +207,8 @@ def describe(fault: BaseException, exchange: Exchange | None = None) -> str:
 
 def _connect_fault(fault: BaseException) -> str | None:
     """Return why no connection came about, or None when one did."""
-    tls = aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError | ssl.SSLError
-    if isinstance(fault, tls):
-        is_plain = "WRONG_VERSION_NUMBER" in str(fault) or "RECORD_LAYER_FAILURE" in str(fault)
-        cure = ": the port does not speak TLS, http:// instead of https:// may be meant" if is_plain else ""
-        return f"TLS: {fault}{cure}"
+    if (refused := tls_fault(fault)) is not None:
+        return refused
     if isinstance(fault, aiohttp.ClientConnectorDNSError):
         return f"cannot resolve {fault.host}"
     if isinstance(fault, aiohttp.ClientConnectorError):

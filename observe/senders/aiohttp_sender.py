@@ -12,6 +12,7 @@ from aiohttp.connector import Connection
 
 from observe.senders.endpoint import Endpoint
 from observe.senders.exchange import MOST_HEADS, Clock, Exchange, monotonic_ns
+from observe.senders.resolve import Resolver, unresolved
 from observe.senders.retry import retry_after_s
 from observe.senders.shortage import is_own_shortage, own_shortage
 from observe.senders.tls import tls_fault, verification
@@ -166,6 +167,7 @@ def open_session(
     connector = aiohttp.TCPConnector(
         limit=0,
         ttl_dns_cache=None,  # resolved once for the run
+        resolver=Resolver(),
         keepalive_timeout=_KEEPALIVE_S,
         ssl=verification(endpoint),
     )
@@ -210,7 +212,7 @@ def _connect_fault(fault: BaseException) -> str | None:
     if (refused := tls_fault(fault)) is not None:
         return refused
     if isinstance(fault, aiohttp.ClientConnectorDNSError):
-        return f"cannot resolve {fault.host}"
+        return unresolved(fault.host, fault.os_error)
     if isinstance(fault, aiohttp.ClientConnectorError):
         return f"cannot connect to {fault.host}:{fault.port}: {fault.os_error.strerror or fault.os_error}"
     if isinstance(fault, TimeoutError):

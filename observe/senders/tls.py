@@ -53,7 +53,8 @@ def tls_fault(fault: BaseException) -> str | None:
     reason = found[1] if found else str(inner)
     if reason in _PLAIN:
         return "TLS: the port does not speak TLS, http:// instead of https:// may be meant"
-    return f"TLS: {reason.replace('_', ' ').lower()}; expected a server that takes TLS 1.2 or newer without a client's certificate"
+    what = reason.replace("_", " ").lower()
+    return f"TLS: {what}; expected a server that takes TLS 1.2 or newer, and no certificate of the client's"
 
 
 def _causes(fault: BaseException) -> list[BaseException]:

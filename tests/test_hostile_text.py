@@ -13,6 +13,7 @@ import shlex
 from dataclasses import fields, replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -93,7 +94,7 @@ CALLS = {
     "fleet pools": (f"fleet pools pools.yaml {FLEET} --rate 5 --no-verify --report p.html", 0),
     "fleet profile": ("fleet profile --from TWIN", 0),
     "fleet split": (f"fleet split {FLEET} --rate 5 --profile TWIN", 0),
-    "fleet routers": (f"fleet routers {FLEET} --rate 5 --profile TWIN --split 1024 --no-verify", 0),
+    "fleet routers": (f"fleet routers {FLEET} --rate 5 --profile TWIN --split 1024 --no-verify --num-requests 1000", 0),
     "fleet flex": (f"fleet flex {FLEET} --rate 5 --profile TWIN", 0),
     "fleet disagg": (f"fleet disagg {FLEET} --rate 5 --profile TWIN --no-verify", 0),
     "fleet whatif": (f"fleet whatif {FLEET} --rates 5,10 --profiles A100,TWIN", 0),
@@ -205,10 +206,22 @@ def check_page(page: str) -> None:
     assert MARKER not in page
 
 
-@pytest.mark.parametrize("call", CALLS)
-def test_no_name_is_more_than_text(
+class Outcome(NamedTuple):
+    """What a call printed, and the files that it wrote by their path in the folder."""
+
+    out: str
+    err: str
+    files: dict[str, bytes]
+
+
+FIRST: dict[str, Outcome] = {}
+"""Of each call that has been walked, for the test that walks it again."""
+
+
+def outcome_of(
     call: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+) -> Outcome:
+    """Make a call; what it wrote is removed."""
     monkeypatch.chdir(folder)
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     for name, value in SECRETS.items():
@@ -224,19 +237,48 @@ def test_no_name_is_more_than_text(
     monkeypatch.setattr("sys.argv", ["vtwin", *arguments])
     assert vtwin.main(arguments) == code, capsys.readouterr().err
     said = capsys.readouterr()
+    written = [path for path in sorted(set(folder.rglob("*")) - before) if path.is_file()]
+    files = {str(path.relative_to(folder)): path.read_bytes() for path in written}
+    for path in written:
+        path.unlink()
+    return Outcome(said.out, said.err, files)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_no_name_is_more_than_text(
+    call: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = FIRST[call] = outcome_of(call, folder, monkeypatch, capsys)
     text = said.out + said.err
     lines = text.split("\n")
     assert [each for each in "".join(lines) if not each.isprintable() and each not in "\t\xa0"] == []
     assert [each for each in lines if each.startswith("::error::b")] == []
     assert MARKER not in text
-    written = [path for path in set(folder.rglob("*")) - before if path.is_file()]
-    pages = [path for path in written if path.suffix == ".html"]
-    assert bool(pages) == ("--report" in line or call.startswith("report"))
-    for path in pages:
-        check_page(path.read_text(encoding="utf-8"))
-    for path in written:
-        if path.suffix != ".parquet":
-            assert MARKER not in path.read_text(errors="replace")
+    pages = [name for name in said.files if name.endswith(".html")]
+    assert bool(pages) == ("--report" in CALLS[call][0] or call.startswith("report"))
+    for name in pages:
+        check_page(said.files[name].decode())
+    for content in said.files.values():
+        assert MARKER.encode() not in content
+
+
+VARIES = re.compile(r'"(?:engine_cpu_s|wall_s|created_at)": [^,\n}]+')
+"""What a document has of this machine at this hour: keys of their own."""
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_made_again_prints_and_writes_the_same_bytes(
+    call: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = FIRST.get(call) or outcome_of(call, folder, monkeypatch, capsys)
+    again = outcome_of(call, folder, monkeypatch, capsys)
+    assert VARIES.sub("", again.out) == VARIES.sub("", first.out)
+    assert again.files.keys() == first.files.keys()
+    for name, content in first.files.items():
+        if name.endswith(".json"):
+            assert VARIES.sub("", again.files[name].decode()) == VARIES.sub("", content.decode()), name
+        else:
+            assert again.files[name] == content, name
 
 
 UNPRINTABLE = {

@@ -21,6 +21,8 @@ MOST_MIB_PER_HOUR = 30.0
 RATE = 4.0
 """Requests per second where no other is asked for."""
 SETTLING_FRAC = 1 / 3
+WRITING_S = 10.0
+"""Before the client's end: it reads and writes its whole trace once more, and that memory is no growth."""
 TWIN = """
 engine: {max_num_seqs: 16, max_num_batched_tokens: 1024, num_gpu_blocks: 2000, max_model_len: 4096}
 latency: {model: blackbox, coefficients: {alpha0: 2000, alpha1: 1, alpha2: 0, beta0: 8000, beta1: 40, beta2: 100}}
@@ -37,6 +39,7 @@ def growth_per_hour(times_s: list[float], mib: list[float]) -> float:
     """Return the slope of a line through memory after the settling time, MiB per hour."""
     times, sizes = np.array(times_s), np.array(mib)
     counts = times >= times[0] + SETTLING_FRAC * (times[-1] - times[0])
+    counts &= times <= times[-1] - WRITING_S
     return float(np.polyfit(times[counts], sizes[counts], 1)[0] * 3600)
 
 
@@ -105,7 +108,8 @@ def verdict(samples: list[tuple[float, float, float]], client_code: int, log_tex
         third = len(mib) // 3
         answer[name] = {
             "mib_after_a_third": round(mib[third], 1),
-            "mib_at_the_end": round(mib[-2], 1),
+            "mib_before_the_end": round(float(np.interp(times[-1] - WRITING_S, times, mib)), 1),
+            "mib_at_most": round(max(mib), 1),
             "mib_per_hour": round(slope, 1),
         }
     print(json.dumps(answer))

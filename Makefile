@@ -33,6 +33,7 @@ test: $(STAMP) ## everything that needs no GPU and no hour
 
 SECONDS_EACH := 60
 fuzz: $(STAMP) ## SECONDS_EACH=60: damaged and hostile inputs for every reader, so long for each
+	$(BIN)/python -m tests.compile_all  # an input may take 5 s, and is not to blame for the compiler
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS_EACH)
 
 lint: $(STAMP) ## ruff: format and rules

@@ -140,6 +140,7 @@ def _main(argv: Sequence[str] | None) -> int:
     if argv is None:
         # At the end Python looks through all objects once more, 0.4 s of work after a run: nothing of them is needed.
         atexit.register(gc.freeze)
+        _open_closed_streams()
         _take_signals_and_secrets(arguments)
     if not arguments:
         return main(["--help"]) or EXIT_USAGE
@@ -377,9 +378,23 @@ def _crash_line(error: Exception, arguments: Sequence[str]) -> str:
     return f"{line}; its traceback, to report it: {file.name}"
 
 
+def _open_closed_streams() -> None:
+    """Let a stream that the caller closed (``>&-``) lead nowhere: else the next file opened would get its number."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("r" if name == "stdin" else "w"))  # noqa: SIM115  for the whole run
+
+
 def _take_signals_and_secrets(arguments: Sequence[str]) -> None:
-    """End at a hang-up as at a plain kill, unless hang-ups are ignored (nohup); take secrets off the process list."""
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL and set(arguments[:1]) & LONG_RUNNING:
+    """End at a kill or a hang-up as at Ctrl-C, unless hang-ups are ignored (nohup); take secrets off the process list.
+
+    Commands that serve or observe take signals in a way of their own, later.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
         signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     may_hide = ("--api-key", "@", "=")  # a key of a URL is behind an equals sign
     if any(

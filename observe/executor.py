@@ -19,6 +19,7 @@ from observe.run.dispatch import LoadRun, RunFacts
 from observe.run.progress import Progress
 from observe.senders.choose_sender import open_sender
 from observe.senders.endpoint import PATHS
+from observe.senders.resolve import Resolver
 from observe.settings import Settings
 from traces.header import ProcessInfo
 
@@ -134,8 +135,8 @@ class SingleProcess:
     async def make_ready(self) -> None:
         """Look the server's name up once: what that sets up, no request shall wait for."""
         parts = urlsplit(self._base)
-        with contextlib.suppress(OSError, UnicodeError):  # a request will say so
-            await asyncio.get_running_loop().getaddrinfo(parts.hostname or "", parts.port)
+        with contextlib.suppress(OSError):  # a request will say so
+            await Resolver().addresses(parts.hostname or "", parts.port or 0)
 
     async def execute(self, start_ns: int) -> RunFacts:
         """Run and record side by side (see ``Executor``)."""

@@ -20,6 +20,7 @@ from observe.run.dispatch import RunFacts
 from observe.run.early_stop import ErrorRateStop
 from observe.run.preflight import need_descriptors
 from observe.run.progress import Progress
+from observe.run.wall_clock import WallClock
 from observe.senders.endpoint import Api, parse_endpoint
 from observe.senders.exchange import monotonic_ns, one_line
 from observe.server.http_client import ServerClient
@@ -155,6 +156,7 @@ async def _observe(
     header = secrets.redact_all(first_header(ready, settings, executor=executor))
     try:
         await executor.make_ready()
+        wall = WallClock()
         with tuned_for_a_run(), shown(progress, ready.plan), signals(executor):
             header, facts = await _execute(executor, live=live, header=header, recorders=recorders)
     finally:
@@ -170,7 +172,7 @@ async def _observe(
         facts=facts,
         after=after,
     )
-    header = with_remarks(header, recorders.write(path), clock_name=executor.clock_name)
+    header = with_remarks(header, (*recorders.write(path), *wall.notes()), clock_name=executor.clock_name)
     return _observation(live.finish(secrets.redact_all(header)), progress, facts=facts, executor=executor)
 
 

@@ -111,6 +111,8 @@ def _option_notes(plan: SendPlan, settings: Settings, server: ServerFacts) -> tu
     notes = priority_notes(
         plan.trace, settings.class_priority, scheduling_policy=server.info.scheduling_policy
     )
+    if settings.endpoint.takes_any_certificate:
+        notes = (*notes, "the server's certificate is not checked (--insecure)")
     number = len(plan.guided_rows)
     if not number:
         return notes

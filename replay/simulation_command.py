@@ -477,7 +477,7 @@ def load_twins(
     unless ``anyway``.
     """
     from replay.twin.config import load_config, with_cluster
-    from replay.twin.keys.overlay import parse_settings, variants_of
+    from replay.twin.keys.overlay import notes_of_variants, parse_settings, variants_of
     from traces.errors import ConfigError
 
     found = []
@@ -489,7 +489,7 @@ def load_twins(
         if not anyway:
             check_starts(twin)
         found.append((each, with_cluster(twin, instances=instances, routing=routing)))
-    for note in dict.fromkeys(note for _, twin in found for note in twin.notes):
+    for note in notes_of_variants(twin.notes for _, twin in found):
         tell(f"note: {note}")
     return found
 

@@ -10,9 +10,11 @@ import ast
 import json
 import re
 import shlex
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ import typer
 import vtwin
 from tests.calibrate.predictor import profiles
 from tests.docs.commands import commands_of
+from tests.observe.servers import Behaviour, serving_in_thread
 from traces import ServerInfo, Trace, write_trace
 from traces.schema import REQUEST_FIELDS
 from traces.workload import trace_from_options
@@ -93,26 +96,29 @@ CALLS = {
     "fleet pools": (f"fleet pools pools.yaml {FLEET} --rate 5 --no-verify --report p.html", 0),
     "fleet profile": ("fleet profile --from TWIN", 0),
     "fleet split": (f"fleet split {FLEET} --rate 5 --profile TWIN", 0),
-    "fleet routers": (f"fleet routers {FLEET} --rate 5 --profile TWIN --split 1024 --no-verify", 0),
+    "fleet routers": (f"fleet routers {FLEET} --rate 5 --profile TWIN --split 1024 --no-verify --num-requests 1000", 0),
     "fleet flex": (f"fleet flex {FLEET} --rate 5 --profile TWIN", 0),
     "fleet disagg": (f"fleet disagg {FLEET} --rate 5 --profile TWIN --no-verify", 0),
     "fleet whatif": (f"fleet whatif {FLEET} --rates 5,10 --profiles A100,TWIN", 0),
     "predictor train": ("predictor train --profile a100 --model-config CONFIG --gpu A100 --tp 2 --estimator grid "
                         "--no-cache --output table.json", 0),
     "model info": ("model info --model-config CONFIG --gpu H100", 0),
+    "model compare": ("model compare --model-config CONFIG --gpus H100 --like A --seeds 1 --num-requests 100", 0),
+    "observe": ("observe --url URL --trace SHORT --output seen --json", 0),
+    "observe loads": ("observe --url URL --sweep concurrency=1,2 --num-requests 2 --lengths-from A --output loads", 0),
+    "validate": ("validate --url http://127.0.0.1:1 --config TWIN --rate 5 --output validated", 4),
+    "serve": ("serve --config TWIN --model A --port 99999999", 2),
+    "selfcheck": ("selfcheck --processes A", 2),
+    "demo": ("demo --output CONFIG", 2),
 }  # fmt: skip
-OTHERS = {
-    *("observe", "validate", "selfcheck", "demo", "serve"),  # talk to servers: test_secrets.py, test_serve.py
-    "model compare",  # reads names of a table
-}
-SEVERAL = {"replay a cluster", "replay variants", "run a cluster", "report of one"}
+SEVERAL = {"replay a cluster", "replay variants", "run a cluster", "report of one", "observe loads"}
 """Calls of a command that has another call."""
 
 
-def test_every_command_is_called_or_said_to_show_no_name() -> None:
+def test_every_command_is_called() -> None:
     root = typer.main.get_command(vtwin.build_app(vtwin.COMMANDS))
     names = {path.removeprefix("vtwin ") for path, _ in commands_of(root, "vtwin")}
-    assert names == (set(CALLS) - SEVERAL) | OTHERS
+    assert names == set(CALLS) - SEVERAL
 
 
 def named(text: str) -> str:
@@ -121,8 +127,8 @@ def named(text: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with two measured traces of nasty names, and what the calls read besides."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with measured traces of nasty names, and what the calls read besides; a server answers meanwhile."""
     folder = tmp_path_factory.mktemp("nasty")
     drawn = trace_from_options(WorkloadOptions(rate=5, num_requests=40, prompt_tokens=20, output_tokens=5))
     for name, slower in (("A", 1), ("B", 2)):
@@ -140,7 +146,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "cdf.json").write_text("[[512, 0.4], [2048, 1.0]]")
     profiles.vidur_folder(folder)
     profiles.config(folder).rename(folder / f"{FILE}.json")
-    return folder
+    few = trace_from_options(WorkloadOptions(rate=500, num_requests=5, prompt_tokens=20, output_tokens=3))
+    write_trace(nasty(few, slower=1), folder / "short")
+    with serving_in_thread(Behaviour(model=NAME)) as server:
+        (folder / "url").write_text(server.url)
+        yield folder
 
 
 def nasty(drawn: Trace, *, slower: int) -> Trace:
@@ -205,10 +215,22 @@ def check_page(page: str) -> None:
     assert MARKER not in page
 
 
-@pytest.mark.parametrize("call", CALLS)
-def test_no_name_is_more_than_text(
+class Outcome(NamedTuple):
+    """What a call printed, and the files that it wrote by their path in the folder."""
+
+    out: str
+    err: str
+    files: dict[str, bytes]
+
+
+FIRST: dict[str, Outcome] = {}
+"""Of each call that has been walked, for the test that walks it again."""
+
+
+def outcome_of(
     call: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+) -> Outcome:
+    """Make a call; what it wrote is removed."""
     monkeypatch.chdir(folder)
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     for name, value in SECRETS.items():
@@ -219,24 +241,55 @@ def test_no_name_is_more_than_text(
         **{name: str(next(folder.glob(f"{name}a*.csv")).with_suffix("")) for name in "AB"},
         "TWIN": f"{FILE}.yaml",
         "CONFIG": f"{FILE}.json",
+        "URL": (folder / "url").read_text(),
+        "SHORT": "short",
     }
     arguments = [short.get(word, word.replace("TWIN", short["TWIN"])) for word in shlex.split(line)]
     monkeypatch.setattr("sys.argv", ["vtwin", *arguments])
     assert vtwin.main(arguments) == code, capsys.readouterr().err
     said = capsys.readouterr()
+    written = [path for path in sorted(set(folder.rglob("*")) - before) if path.is_file()]
+    files = {str(path.relative_to(folder)): path.read_bytes() for path in written}
+    for path in written:
+        path.unlink()
+    return Outcome(said.out, said.err, files)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_no_name_is_more_than_text(
+    call: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = FIRST[call] = outcome_of(call, folder, monkeypatch, capsys)
     text = said.out + said.err
     lines = text.split("\n")
     assert [each for each in "".join(lines) if not each.isprintable() and each not in "\t\xa0"] == []
     assert [each for each in lines if each.startswith("::error::b")] == []
     assert MARKER not in text
-    written = [path for path in set(folder.rglob("*")) - before if path.is_file()]
-    pages = [path for path in written if path.suffix == ".html"]
-    assert bool(pages) == ("--report" in line or call.startswith("report"))
-    for path in pages:
-        check_page(path.read_text(encoding="utf-8"))
-    for path in written:
-        if path.suffix != ".parquet":
-            assert MARKER not in path.read_text(errors="replace")
+    pages = [name for name in said.files if name.endswith(".html")]
+    assert bool(pages) == ("--report" in CALLS[call][0] or call.startswith("report"))
+    for name in pages:
+        check_page(said.files[name].decode())
+    for content in said.files.values():
+        assert MARKER.encode() not in content
+
+
+VARIES = re.compile(r'"(?:engine_cpu_s|wall_s|created_at)": [^,\n}]+')
+"""What a document has of this machine at this hour: keys of their own."""
+
+
+@pytest.mark.parametrize("call", [name for name in CALLS if not name.startswith("observe")])
+def test_a_call_made_again_prints_and_writes_the_same_bytes(
+    call: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = FIRST.get(call) or outcome_of(call, folder, monkeypatch, capsys)
+    again = outcome_of(call, folder, monkeypatch, capsys)
+    assert VARIES.sub("", again.out) == VARIES.sub("", first.out)
+    assert again.files.keys() == first.files.keys()
+    for name, content in first.files.items():
+        if name.endswith(".json"):
+            assert VARIES.sub("", again.files[name].decode()) == VARIES.sub("", content.decode()), name
+        else:
+            assert again.files[name] == content, name
 
 
 UNPRINTABLE = {

@@ -17,6 +17,7 @@ import typer.main
 
 import replay.simulation_command
 import vtwin
+from tests.calibrate.predictor import profiles
 from tests.traces.made import small_trace
 from traces import write_trace
 
@@ -69,6 +70,12 @@ BASES: dict[str, list[str]] = {
     "fleet flex": AT_RATE,
     "fleet reserve": [*SIZED, "--diurnal", "20:4", "--profile", "A100", "--burst-price", "1.8x"],
     "fleet pools": ["pools.yaml", *SIZED, "--rate", "10", "--no-verify"],
+    "validate": ["--url", "http://127.0.0.1:9", "--rate", "5", "--output", "validated"],
+    "selfcheck": ["--quick"],
+    "predictor train": [
+        *("--profile", "a100", "--model-config", "config.json", "--gpu", "A100", "--tp", "2"),
+        *("--estimator", "grid", "--no-cache", "--output", "table.json"),
+    ],
 }
 """Commands that can be asked for something cheap, and how; of those that simulate, all up to the simulation."""
 ENDS = {"integer": ("0", "-1", str(10**18)), "float": ("0", "-1", "inf", "1e18", "1e-300")}
@@ -88,6 +95,8 @@ def folder_with_files(folder: Path) -> None:
     (folder / "pools.yaml").write_text("pools: [{profile: A100, up_to: 2048}, {name: long, profile: A100}]\n")
     (folder / "azure.csv").write_text(AZURE)
     write_trace(small_trace(), folder / "t")
+    profiles.vidur_folder(folder)
+    profiles.config(folder)
 
 
 @pytest.fixture
@@ -103,6 +112,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         real = getattr(replay.simulation_command, name)
         for module in [each for each in sys.modules.values() if getattr(each, name, None) is real]:
             monkeypatch.setattr(module, name, stop)
+    monkeypatch.setattr("observe.selfcheck.measure.start_reference_server", stop)
+    monkeypatch.setattr("calibrate.predictor.build.build_tables", stop)
     return tmp_path
 
 
@@ -171,7 +182,7 @@ def test_no_option_of_any_command_takes_what_is_no_number() -> None:
 @pytest.mark.usefixtures("here")
 def test_ends_of_numbers_are_answered_or_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     ended = outcome([*name.split(), *BASES[name]])
-    assert ended in (0, "simulates") or (name, ended) == ("observe", 4)
+    assert ended in (0, "simulates") or (name, ended) in {("observe", 4), ("validate", 4)}
     faults = []
     for option in numeric_options(dict(commands_under(app()))[name]):
         for value in ENDS[kind_of(option)]:
@@ -182,6 +193,10 @@ def test_ends_of_numbers_are_answered_or_refused(name: str, capsys: pytest.Captu
             if ended not in (*DOCUMENTED, "simulates") or (ended in (2, 3) and len(said) != 1):
                 faults.append((given, ended, said))
     assert not faults, "\n".join(map(str, faults))
+
+
+def test_every_command_with_a_number_among_its_options_is_tried() -> None:
+    assert {name for name, command in commands_under(app()) if numeric_options(command)} == set(BASES)
 
 
 REFUSED = {

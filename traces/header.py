@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 from traces.strict.dataclass_yaml import dump_dataclass, load_dataclass, place_of
@@ -353,6 +354,7 @@ def _check_values(header: Header, text: str, file: str) -> None:
         )
 
 
+@cache
 def tool_version() -> str:
     """Return the version of the installed vtwin, or ``unknown`` in a bare checkout."""
     from importlib.metadata import PackageNotFoundError, version

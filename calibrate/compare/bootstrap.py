@@ -96,6 +96,14 @@ def draw_counts(n: int, block: int, *, replicates: int, seed: int, stream: int) 
     return counts.astype(np.float32)
 
 
+def weighted_sums(counts: NDArray[np.floating], values: Floats) -> Floats:
+    """Return the sum of ``values`` [n] weighted by each row of ``counts`` [replicates, n]: [replicates].
+
+    Not ``counts @ values``: BLAS adds in an order that depends on its number of threads, and so would the last digits.
+    """
+    return np.asarray(np.einsum("rn,n->r", counts, values, dtype=np.float64))
+
+
 def quantile_rows(values: Floats, counts: NDArray[np.float32], *, at: Floats) -> Floats:
     """Return the quantiles of each row's resample: [replicates, len(at)].
 

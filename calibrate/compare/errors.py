@@ -19,6 +19,7 @@ from calibrate.compare.bootstrap import (
     draw_counts,
     finite,
     interval,
+    weighted_sums,
 )
 from calibrate.compare.gaps import Basis, one_basis
 from calibrate.compare.pair import Pairs
@@ -160,12 +161,12 @@ def correlation(two: tuple[Floats, Floats], counts: NDArray[np.float32]) -> Floa
     weights = counts.astype(np.float64)
     # Centred first: sums of squares of large times would lose the digits that R is made of.
     x, y = two[0] - two[0].mean(), two[1] - two[1].mean()
-    sums = weights @ np.column_stack([x, y, x * x, y * y, x * y, np.ones(len(x))])
-    total = sums[:, 5]
-    covariance = sums[:, 4] / total - sums[:, 0] * sums[:, 1] / total**2
-    spread = (sums[:, 2] / total - (sums[:, 0] / total) ** 2) * (
-        sums[:, 3] / total - (sums[:, 1] / total) ** 2
+    total = weights.sum(axis=1)
+    mean_x, mean_y, mean_xx, mean_yy, mean_xy = (
+        weighted_sums(weights, each) / total for each in (x, y, x * x, y * y, x * y)
     )
+    covariance = mean_xy - mean_x * mean_y
+    spread = (mean_xx - mean_x**2) * (mean_yy - mean_y**2)
     with np.errstate(divide="ignore", invalid="ignore"):
         r = np.where(spread > 0, covariance / np.sqrt(np.maximum(spread, 0)), np.nan)
     return np.clip(r, -1, 1)
@@ -192,8 +193,8 @@ def _per_request(
     weights = counts.astype(np.float64)[:, known]
     drawn = weights.sum(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        mape = weights @ np.abs(relative[known]) / drawn
-        bias = weights @ relative[known] / drawn
+        mape = weighted_sums(weights, np.abs(relative[known])) / drawn
+        bias = weighted_sums(weights, relative[known]) / drawn
     return correlation(per_request, counts), mape, bias
 
 

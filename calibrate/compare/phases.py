@@ -17,6 +17,7 @@ from calibrate.compare.bootstrap import (
     draw_counts,
     finite,
     interval,
+    weighted_sums,
 )
 from calibrate.compare.errors import Bootstrap
 from calibrate.compare.pair import PHASES, Pairs
@@ -135,4 +136,4 @@ def _mean(values: Floats, per: Floats, *, counts: Floats | None, level: float) -
     value = float(values.sum() / per.sum()) if per.sum() else float("nan")
     if counts is None:
         return Estimate(value=finite(value))
-    return interval(value, (counts @ values) / (counts @ per), level=level)
+    return interval(value, weighted_sums(counts, values) / weighted_sums(counts, per), level=level)

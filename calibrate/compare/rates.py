@@ -16,6 +16,7 @@ from calibrate.compare.bootstrap import (
     draw_counts,
     finite,
     interval,
+    weighted_sums,
 )
 from calibrate.compare.errors import Bootstrap
 from calibrate.compare.pair import Pairs
@@ -67,7 +68,7 @@ class _Side:
     def rate(self, counts: Floats) -> Floats:
         """Return the rate of each row of ``counts`` [replicates, rows]."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.asarray((counts @ self.amount) / (counts @ self.per))
+            return np.asarray(weighted_sums(counts, self.amount) / weighted_sums(counts, self.per))
 
 
 def rates_of(

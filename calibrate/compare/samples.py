@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from calibrate.compare.bootstrap import Floats, quantile_rows
+from calibrate.compare.bootstrap import Floats, quantile_rows, weighted_sums
 from calibrate.compare.gaps import Gaps
 
 BIN_EDGES = ((0.0, 0.9, 1.0), (0, 500, 1200))
@@ -76,7 +76,7 @@ class Sample:
         else:
             drawn, values = np.asarray(counts @ self.binned, dtype=np.float32), self.bin_values
         total = drawn.sum(axis=1, dtype=np.float64)
-        mean = drawn.astype(np.float64) @ values / total
+        mean = weighted_sums(drawn, values) / total
         return np.column_stack([mean, quantile_rows(values, drawn, at=quantiles)])
 
     def share_up_to(self, at: Floats) -> Floats:
@@ -113,7 +113,7 @@ class Spread:
             for below, total in zip(self.below, self.total, strict=True)
         ]
         difference = np.abs(shares[1] - shares[0] - self.difference)
-        return np.asarray(np.max(difference, axis=1)), np.asarray(difference[:, :-1] @ np.diff(self.grid))
+        return np.asarray(np.max(difference, axis=1)), weighted_sums(difference[:, :-1], np.diff(self.grid))
 
 
 def spread_of(samples: tuple[Sample, Sample], *, num_requests: int) -> Spread:

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from calibrate.compare.bootstrap import Estimate, Floats, block_length, draw_counts, interval
+from calibrate.compare.bootstrap import (
+    Estimate,
+    Floats,
+    block_length,
+    draw_counts,
+    interval,
+    weighted_sums,
+)
 
 if TYPE_CHECKING:
     from traces import Trace
@@ -138,10 +145,10 @@ def _growth(
     counts = draw_counts(n, block_length(gained), replicates=REPLICATES, seed=seed, stream=STREAM).astype(
         np.float64
     )
-    totals = counts @ arrived
+    totals = weighted_sums(counts, arrived)
     with np.errstate(divide="ignore", invalid="ignore"):
-        shares = np.where(totals > 0, counts @ gained / totals, np.nan)
-    slopes = counts @ gained / window_us * 1e6
+        shares = np.where(totals > 0, weighted_sums(counts, gained) / totals, np.nan)
+    slopes = weighted_sums(counts, gained) / window_us * 1e6
     return interval(share, shares, level=level), interval(slope, slopes, level=level)
 
 

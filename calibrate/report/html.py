@@ -51,7 +51,7 @@ def page_of(
     ]
     page = Page(
         name=f"vtwin calibration: {names}",
-        eyebrow=f"vtwin calibration report · {document['provenance']['created_at'][:10]}",
+        eyebrow="vtwin calibration report",
         title=("" if verdict is None else f"{verdict.line}. ")
         + verdict_text(calibration, has_warnings=bool(warned)),
         warnings=[f"{line}." for line in warned],

@@ -161,7 +161,7 @@ def provenance(document: Mapping[str, Any], *, command: str) -> Section:
     intervals = provenance["intervals"]
     terms = [
         ("command", command),
-        ("made", f"{provenance['created_at']} by vtwin {provenance['tool_version']}"),
+        ("made", f"by vtwin {provenance['tool_version']}"),
         ("with", f"Python {provenance['python']}, {libraries}"),
         (
             "intervals",

@@ -21,6 +21,7 @@ from calibrate.compare.bootstrap import (
     draw_counts,
     interval,
     quantile_rows,
+    weighted_sums,
 )
 from calibrate.compare.saturation import Saturation, saturation_of
 from traces import (
@@ -190,7 +191,7 @@ def _statistics(values: Floats) -> Floats:
 def _redrawn(values: Floats, block: int, *, seed: int, stream: int) -> Floats:
     """Return the statistics of resamples, [replicates, statistics]."""
     counts = draw_counts(len(values), block, replicates=REPLICATES, seed=seed, stream=stream)
-    means = (counts @ values) / len(values)
+    means = weighted_sums(counts, values) / len(values)
     order = np.argsort(values, kind="stable")
     return np.column_stack([means, quantile_rows(values[order], counts[:, order], at=QUANTILES)])
 

@@ -187,7 +187,7 @@ class StreamReader:
         self._token_ids += ids or ()
 
     def _take_usage(self, event: dict[str, Any], usage: dict[str, Any]) -> int | None:
-        """Keep what usage says; return by how many tokens its output count grew."""
+        """Keep what usage says; return by how many tokens its output count grew, None where it says none or fell."""
         self._usage.update(usage)
         if "metrics" in event or "metrics" in usage:
             metrics = _object(event, "metrics") or _object(usage, "metrics")
@@ -200,9 +200,11 @@ class StreamReader:
         if total is None:
             return None
         step = total - self._completion_tokens
-        self._usage_fell = self._usage_fell or step < 0
         self._completion_tokens = total
-        return max(step, 0)
+        if step < 0:  # what the event carried is not known, and nothing was counted rightly before
+            self._usage_fell = True
+            return None
+        return step
 
     def _is_counted(self) -> bool:
         """Say whether every event that carried something said how much."""

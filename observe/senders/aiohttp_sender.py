@@ -12,8 +12,10 @@ from aiohttp.connector import Connection
 
 from observe.senders.endpoint import Endpoint
 from observe.senders.exchange import MOST_HEADS, Clock, Exchange, monotonic_ns
+from observe.senders.resolve import Resolver, unresolved
 from observe.senders.retry import retry_after_s
 from observe.senders.shortage import is_own_shortage, own_shortage
+from observe.senders.tls import tls_fault, verification
 
 _KEEPALIVE_S = 4.0
 """How long an idle connection is kept: below uvicorn's 5 s, so that the server never closes it first."""
@@ -165,8 +167,9 @@ def open_session(
     connector = aiohttp.TCPConnector(
         limit=0,
         ttl_dns_cache=None,  # resolved once for the run
+        resolver=Resolver(),
         keepalive_timeout=_KEEPALIVE_S,
-        ssl=endpoint.verify_tls,
+        ssl=verification(endpoint),
     )
     return aiohttp.ClientSession(
         connector=connector,
@@ -206,13 +209,10 @@ def describe(fault: BaseException, exchange: Exchange | None = None) -> str:
 
 def _connect_fault(fault: BaseException) -> str | None:
     """Return why no connection came about, or None when one did."""
-    tls = aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError | ssl.SSLError
-    if isinstance(fault, tls):
-        is_plain = "WRONG_VERSION_NUMBER" in str(fault) or "RECORD_LAYER_FAILURE" in str(fault)
-        cure = ": the port does not speak TLS, http:// instead of https:// may be meant" if is_plain else ""
-        return f"TLS: {fault}{cure}"
+    if (refused := tls_fault(fault)) is not None:
+        return refused
     if isinstance(fault, aiohttp.ClientConnectorDNSError):
-        return f"cannot resolve {fault.host}"
+        return unresolved(fault.host, fault.os_error)
     if isinstance(fault, aiohttp.ClientConnectorError):
         return f"cannot connect to {fault.host}:{fault.port}: {fault.os_error.strerror or fault.os_error}"
     if isinstance(fault, TimeoutError):

@@ -62,6 +62,11 @@ class Endpoint:
         host = urlsplit(self.base).hostname or ""
         return host == "localhost" or host.startswith("127.") or host == "::1"
 
+    @property
+    def takes_any_certificate(self) -> bool:
+        """Whether the connection is encrypted and nobody checks with whom."""
+        return not self.verify_tls and self.base.startswith("https:")
+
     def redact(self, text: str) -> str:
         """Return ``text`` with every secret of this endpoint replaced by stars."""
         return self.secrets.redact(text)

@@ -14,6 +14,7 @@ from observe.senders.connection import Connection
 from observe.senders.endpoint import Endpoint
 from observe.senders.exchange import Clock, Exchange, monotonic_ns
 from observe.senders.receive_timestamps import Receiver
+from observe.senders.resolve import Address, Resolver, unresolved
 from observe.senders.shortage import is_own_shortage, own_shortage
 
 _KEEPALIVE_NS = 4_000_000_000
@@ -38,7 +39,8 @@ class SocketSender:
         self._clock = clock
         self._receiver = Receiver(clock=clock, kernel=kernel_stamps)
         self._idle: list[Connection] = []
-        self._addresses: list[tuple[int, tuple[object, ...]]] = []
+        self._resolver = Resolver()
+        self._addresses: list[Address] = []
 
     @property
     def clock_name(self) -> str:
@@ -96,11 +98,7 @@ class SocketSender:
         since = self._clock()
         loop = asyncio.get_running_loop()
         if not self._addresses:
-            try:
-                found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-            except UnicodeError as fault:  # a part of the name with more than 63 letters, or none
-                raise socket.gaierror(socket.EAI_NONAME, str(fault)) from fault
-            self._addresses = [(family, address) for family, _, _, _, address in found]
+            self._addresses = await self._resolver.addresses(self._host, self._port)
         for family, address in list(self._addresses):
             sock = socket.socket(family, socket.SOCK_STREAM)
             try:
@@ -125,7 +123,7 @@ class SocketSender:
         if is_own_shortage(fault):
             return own_shortage(fault)
         if isinstance(fault, socket.gaierror):
-            return f"cannot resolve {self._host}"
+            return unresolved(self._host, fault)
         return f"cannot connect to {self._host}:{self._port}: {fault.strerror or fault}"
 
 

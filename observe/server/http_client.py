@@ -95,8 +95,6 @@ class ServerClient:
                     location=one_line(response.headers.get("Location", "")),
                     hide=self._endpoint.redact,
                 )
-        except UnicodeError as fault:  # a part of the name with more than 63 letters, or none
-            raise self._refused(path, "cannot resolve a name like this") from fault
         except (aiohttp.ClientError, OSError, TimeoutError) as fault:
             raise self._refused(path, describe(fault)) from fault
 

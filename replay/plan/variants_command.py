@@ -112,8 +112,9 @@ def _write_page(
 ) -> None:
     """Write the page that compares the variants, with what was told of their configurations."""
     from replay.plan.variants_page import write_variants_page
+    from replay.twin.keys.overlay import notes_of_variants
 
-    notes = dict.fromkeys(note for each in results for note in each.variant.twin.notes)
+    notes = notes_of_variants(each.variant.twin.notes for each in results)
     write_variants_page(
         path,
         results,

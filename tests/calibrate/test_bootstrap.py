@@ -2,8 +2,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from threadpoolctl import threadpool_limits
 
-from calibrate.compare.bootstrap import Floats, block_length, draw_counts, interval, quantile_rows
+from calibrate.compare.bootstrap import (
+    Floats,
+    block_length,
+    draw_counts,
+    interval,
+    quantile_rows,
+    weighted_sums,
+)
+from calibrate.compare.errors import correlation
+from calibrate.compare.samples import Sample, spread_of
 
 
 def autoregressive(n: int, phi: float, generator: np.random.Generator) -> Floats:
@@ -83,3 +93,29 @@ def test_blocks_are_what_makes_the_interval_of_correlated_requests_wide_enough()
 def test_an_undefined_value_has_no_interval() -> None:
     assert interval(float("nan"), np.ones(10)).value is None
     assert interval(1.0, np.full(10, np.nan)).low is None
+
+
+def ends_of_two_traces(n: int) -> dict[str, Floats]:
+    """Every kind of figure that is resampled, of one draw."""
+    generator = np.random.default_rng(3)
+    one = generator.lognormal(10, 1, n)
+    two = one * generator.lognormal(0, 0.2, n)
+    counts = draw_counts(n, 7, replicates=400, seed=1, stream=1)
+    samples = (Sample.of_requests(one), Sample.of_requests(two))
+    return {
+        "correlation": correlation((one, two), counts),
+        "quantiles": samples[0].resampled(counts, np.array([0.5, 0.99])),
+        "distances": np.column_stack(spread_of(samples).reach(counts)),
+        "sums": weighted_sums(counts, one),
+    }
+
+
+def test_the_ends_of_intervals_do_not_hang_on_the_number_of_threads() -> None:
+    for n in (500, 3_000):
+        with threadpool_limits(1):
+            alone = ends_of_two_traces(n)
+        with threadpool_limits(2):
+            beside = ends_of_two_traces(n)
+        assert {name: np.array_equal(alone[name], beside[name]) for name in alone} == dict.fromkeys(
+            alone, True
+        )

@@ -25,10 +25,10 @@ EXIT_CODES = """\
 | 1 | the command ran, and its verdict is negative: a gate's FAIL, no request finished, `trace check` found problems |
 | 2 | wrong usage, configuration or specification |
 | 3 | a trace is missing or malformed, or two traces have no request in common |
-| 4 | the server refused the connection, was not found, or answered 401, 403 or 5xx before the run |
+| 4 | the server was not found, refused, has no certificate to be trusted, or answered 401, 403 or 5xx before the run |
 | 5 | inconclusive: the gate cannot decide |
 | 70 | a fault of vtwin itself: the line names a file with the traceback, or `VTWIN_DEBUG=1` prints it |
-| 130 | interrupted; finished requests are written |
+| 130 | interrupted, by Ctrl-C, SIGTERM or SIGHUP; finished requests are written |
 | 141 | the program that read the output closed it |
 
 Results go to standard output; progress, notes and errors go to standard error. An error is one line: what or

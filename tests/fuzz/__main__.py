@@ -22,7 +22,7 @@ def main() -> int:
     """Run what was asked for; return the exit code."""
     asked = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     asked.add_argument("--seconds", type=float, default=60, help="for each target")
-    asked.add_argument("--only", default="", help="targets whose name has this in it")
+    asked.add_argument("--only", default="", help="targets whose name has this in it; =NAME for that one")
     asked.add_argument("--seed", type=int, default=None, help="default: another one each time")
     asked.add_argument("--record", action="store_true", help="add the counts to tests/fuzz/results.json")
     options = asked.parse_args()
@@ -31,7 +31,7 @@ def main() -> int:
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     failed = 0
     for target in all_targets():
-        if options.only not in target.name:
+        if options.only not in (f"={target.name}", "") and options.only not in target.name:
             continue
         outcome = run_for(target, options.seconds, first_seed=first_seed)
         print(

@@ -1,4 +1,4 @@
-"""``make soak``: serve and observe at a low rate for ten minutes; the memory of both, which must stay flat.
+"""``make soak``: serve and observe for ten minutes; the memory of both, which must stay flat.
 
 A process starts with caches to fill, so the first third counts for nothing. After it a line is fitted: what it grows
 by in an hour must be below ``MOST_MIB_PER_HOUR``. Linux only.
@@ -18,8 +18,11 @@ from pathlib import Path
 import numpy as np
 
 MOST_MIB_PER_HOUR = 30.0
-RATE = 4.0  # requests per second
+RATE = 4.0
+"""Requests per second where no other is asked for."""
 SETTLING_FRAC = 1 / 3
+WRITING_S = 10.0
+"""Before the client's end: it reads and writes its whole trace once more, and that memory is no growth."""
 TWIN = """
 engine: {max_num_seqs: 16, max_num_batched_tokens: 1024, num_gpu_blocks: 2000, max_model_len: 4096}
 latency: {model: blackbox, coefficients: {alpha0: 2000, alpha1: 1, alpha2: 0, beta0: 8000, beta1: 40, beta2: 100}}
@@ -36,6 +39,7 @@ def growth_per_hour(times_s: list[float], mib: list[float]) -> float:
     """Return the slope of a line through memory after the settling time, MiB per hour."""
     times, sizes = np.array(times_s), np.array(mib)
     counts = times >= times[0] + SETTLING_FRAC * (times[-1] - times[0])
+    counts &= times <= times[-1] - WRITING_S
     return float(np.polyfit(times[counts], sizes[counts], 1)[0] * 3600)
 
 
@@ -44,8 +48,9 @@ def main() -> int:
     asked = argparse.ArgumentParser(prog="python -m tests.live.soak", description=__doc__)
     asked.add_argument("--seconds", type=float, default=600)
     asked.add_argument("--instances", type=int, default=1, help="more than one: a fleet behind a router")
+    asked.add_argument("--rate", type=float, default=RATE, help="requests per second")
     options = asked.parse_args()
-    seconds, instances = options.seconds, options.instances
+    seconds, instances, rate = options.seconds, options.instances, options.rate
     vtwin = str(Path(sys.executable).with_name("vtwin"))
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
@@ -57,10 +62,10 @@ def main() -> int:
         try:
             assert server.stdout is not None
             url = next(word for line in server.stdout for word in line.split() if word.startswith("http"))
-            load = [vtwin, "observe", "--url", url, "--rate", str(RATE), "--output", str(place / "run")]
+            load = [vtwin, "observe", "--url", url, "--rate", str(rate), "--output", str(place / "run")]
             load += [
                 "--num-requests",
-                str(int(seconds * RATE)),
+                str(int(seconds * rate)),
                 "--prompt-tokens",
                 "200",
                 "--output-tokens",
@@ -103,7 +108,8 @@ def verdict(samples: list[tuple[float, float, float]], client_code: int, log_tex
         third = len(mib) // 3
         answer[name] = {
             "mib_after_a_third": round(mib[third], 1),
-            "mib_at_the_end": round(mib[-2], 1),
+            "mib_before_the_end": round(float(np.interp(times[-1] - WRITING_S, times, mib)), 1),
+            "mib_at_most": round(max(mib), 1),
             "mib_per_hour": round(slope, 1),
         }
     print(json.dumps(answer))

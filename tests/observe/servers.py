@@ -57,6 +57,7 @@ vllm:cache_config_info{block_size="16",enable_prefix_caching="True",engine="0",n
 class Behaviour:
     """How the server answers. Times in s; ``fault_on``: the numbers of the requests it befalls; None: all."""
 
+    model: str = "tiny"
     ttft_s: float = 0.0
     itl_s: float = 0.0
     tokens_per_event: int = 1
@@ -187,7 +188,7 @@ class FakeServer:
             "/v1/models": json.dumps(
                 {
                     "data": [
-                        {"id": "tiny", "owned_by": owner, "max_model_len": 4096},
+                        {"id": self.behaviour.model, "owned_by": owner, "max_model_len": 4096},
                         *({"id": name, "owned_by": owner, "parent": "tiny"} for name in self.adapters),
                     ]
                 }

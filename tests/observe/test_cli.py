@@ -277,6 +277,18 @@ async def test_kill_9_leaves_a_trace_of_everything_finished(tmp_path: Path) -> N
     assert finished(trace) is False
 
 
+async def test_kill_9_before_the_first_answer_leaves_an_empty_trace(tmp_path: Path) -> None:
+    code, err, server = await interrupted(
+        tmp_path / "run", lambda p: p.kill(), after=1, behaviour=Behaviour(fault="stall before the head")
+    )
+    assert code == -9, err
+    assert len(server.requests) >= 1
+    trace = read_trace(tmp_path / "run")
+    assert len(trace) == 0
+    assert finished(trace) is False
+    assert "request_id" in (tmp_path / "run.csv").read_text().splitlines()[0]
+
+
 def test_https_to_a_port_that_speaks_http_names_the_cure(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -87,4 +87,4 @@ def test_a_name_that_cannot_be_is_a_server_that_cannot_be_found(
     call = ["observe", "--url", f"{scheme}://{host}:8000", *load, "--output", str(tmp_path / "t")]
     assert vtwin.main(call) == 4
     said = capsys.readouterr().err
-    assert said == f"ServerError: {scheme}://{host}:8000/v1/models: cannot resolve a name like this\n"
+    assert said == f"ServerError: {scheme}://{host}:8000/v1/models: cannot resolve {host}\n"

@@ -194,3 +194,16 @@ def test_a_cut_anywhere_changes_only_stamps() -> None:
         assert reading.fault is None
         assert reading.event_tokens == [1, 2, 0, 0], cut
         assert reading.output_tokens == 3
+
+
+def test_usage_that_falls_counts_no_event() -> None:
+    """A count that goes back is no count of what came, not of the event that it came with either."""
+    reading = read(text("a", total=3), text("b", total=2), text("c", total=4, finish="length"), DONE)
+    assert not reading.counted_by_event
+    assert reading.output_tokens == 4
+    assert reading.event_tokens == [None, None, None]
+
+
+def test_a_finish_reason_is_kept_when_later_choices_have_none() -> None:
+    reading = read(text("a", finish="length"), text(""), usage(1), DONE)
+    assert reading.finish_reason == "length"

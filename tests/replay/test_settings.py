@@ -19,7 +19,7 @@ from replay.timeline.watch import counted, short_of, watched
 from replay.trace.pacing import pacing_of
 from replay.trace.simulate import simulate_trace
 from replay.twin.config import load_config
-from replay.twin.keys.overlay import Setting, parse_settings, split_values, variants_of
+from replay.twin.keys.overlay import Setting, notes_of_variants, parse_settings, split_values, variants_of
 from replay.units import shown_time
 from traces import ConfigError, read_trace
 
@@ -472,3 +472,23 @@ def test_a_page_compares_the_variants_with_the_table_s_figures(
     assert "limit 200 ms" in page
     assert "NaN" not in page
     assert re.findall(r'(?:src|href)="(?!#)', page) == []
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_note_of_many_variants_is_told_once_with_their_number(capsys: pytest.CaptureFixture[str]) -> None:
+    values = ",".join(map(str, range(2, 202)))
+    vtwin.main([*RUN, "--prompt-tokens", "4000", "--set", f"engine.num_gpu_blocks={values}"])
+    notes = [line for line in capsys.readouterr().err.splitlines() if "vLLM would refuse to start" in line]
+    assert len(notes) == 1
+    assert "; so in 18 of 200 variants, with other numbers" in notes[0]
+
+
+def test_notes_that_all_variants_have_need_no_number() -> None:
+    assert notes_of_variants([("a 1",)]) == ["a 1"]
+    assert notes_of_variants([("a 1", "b")] * 3) == ["a 1", "b"]
+    assert notes_of_variants([("a 1",), ("b",), ()]) == ["a 1", "b"]
+    assert notes_of_variants([("b",), ("b",), ()]) == ["b; so in 2 of 3 variants"]
+    assert notes_of_variants([("a 1",), ("a 2,000.5", "b")]) == [
+        "a 1; so in 2 of 2 variants, with other numbers",
+        "b",
+    ]

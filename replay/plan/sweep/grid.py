@@ -68,7 +68,8 @@ def plain(text: str) -> Value:
         value = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError):  # a date that cannot be, a number of too many digits
         return text
-    return value if isinstance(value, int | float | bool) else text
+    is_number = isinstance(value, int | float | bool) and math.isfinite(value)
+    return value if is_number else text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,7 +266,9 @@ def _loads(root: Section, folder: Path) -> list[tuple[str, tuple[tuple[str, Valu
 
 
 def _scalar(section: Section, key: str, value: object, folder: Path) -> Value:
-    if not isinstance(value, str | int | float | bool):
+    if not isinstance(value, str | int | float | bool) or (
+        isinstance(value, float) and not math.isfinite(value)
+    ):
         section.fail(key, got=str(value), expected="a value, or a list of values")
     return _resolved(section, key, str(value), folder) if key in path_options() else value
 

@@ -21,8 +21,17 @@ from traces.slo import parse_slo
 from traces.workload import trace_from_options
 from traces.workload.options import WorkloadOptions, check_options, with_workload_options
 
-NOT_FIGURES = ("schema_version", "tool_version", "name", "set", "unanswered", "groups", "num_by_reason")
-"""Keys of the JSON document that are no figures of the run, or are of parts of it."""
+NOT_FIGURES = (
+    "schema_version",
+    "tool_version",
+    "name",
+    "set",
+    "unanswered",
+    "groups",
+    "num_by_reason",
+    "engine_cpu_s",
+)
+"""Keys of the JSON document that are no figures of the run, or are of parts of it, or differ from run to run."""
 
 Row = dict[str, Value | None]
 

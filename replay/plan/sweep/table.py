@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -94,7 +94,10 @@ def _rows_of_table(table: Path, wanted: Mapping[str, Run], damaged: list[str]) -
     found: dict[str, Row] = {}
     if not table.exists():
         return found
-    for number, cells in enumerate(_frame_of(table).to_dict("records"), start=1):
+    for number, cells in enumerate(_records(_frame_of(table)), start=1):
+        if cells is None:
+            damaged.append(f"row {number:,} of {table.name} (text that is not UTF-8)")
+            continue
         digest = cells["run"]
         if not isinstance(digest, str) or digest not in wanted:
             continue
@@ -121,6 +124,21 @@ def _frame_of(table: Path) -> pd.DataFrame:
         which = f"without the column {missing[0]}" if missing else "with a column twice"
         raise ConfigError(f"--output: got {table}, a table {which}, {expected}")
     return frame
+
+
+def _records(frame: pd.DataFrame) -> list[dict[Hashable, object] | None]:
+    """Return the cells of each row by column; None for a row whose bytes are no text."""
+    try:
+        return [dict(each) for each in frame.to_dict("records")]
+    except UnicodeDecodeError:  # Parquet promises UTF-8, and Arrow looks at it when a cell is read
+        return [_record(frame.iloc[[number]]) for number in range(len(frame))]
+
+
+def _record(row: pd.DataFrame) -> dict[Hashable, object] | None:
+    try:
+        return dict(row.to_dict("records")[0])
+    except UnicodeDecodeError:
+        return None
 
 
 def _plain(value: object) -> str | int | float | bool | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import yaml
@@ -19,6 +19,7 @@ from traces.strict.yaml_nodes import is_null, parse_yaml
 
 _KEY = re.compile(r"[A-Za-z_][\w-]*(\[\d+\])*(\.[A-Za-z_][\w-]*(\[\d+\])*)*")
 _STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
+_NUMBER = re.compile(r"\d[\d,.]*")
 _OPENING, _CLOSING, _QUOTES = "[{", "]}", "\"'"
 
 
@@ -151,3 +152,21 @@ def _unmarked(node: yaml.Node) -> yaml.Node:
         return yaml.SequenceNode(node.tag, [_unmarked(item) for item in node.value])
     assert isinstance(node, yaml.ScalarNode)  # noqa: S101 - there is no fourth kind
     return yaml.ScalarNode(node.tag, node.value, style=node.style)
+
+
+def notes_of_variants(notes: Iterable[Sequence[str]]) -> list[str]:
+    """Return what several variants note, each note once: those that differ by their numbers are one, with how many."""
+    each = list(notes)
+    alike: dict[str, list[str]] = {}
+    for of_one in each:
+        for note in dict.fromkeys(of_one):
+            alike.setdefault(_NUMBER.sub("0", note), []).append(note)
+    return [_counted(found, of=len(each)) for found in alike.values()]
+
+
+def _counted(found: Sequence[str], *, of: int) -> str:
+    """Return the first of notes that are alike, with how many variants have one, where not all say the same."""
+    differ = len(set(found)) > 1
+    if len(found) == 1 or (len(found) == of and not differ):
+        return found[0]
+    return f"{found[0]}; so in {len(found):,} of {of:,} variants{', with other numbers' if differ else ''}"

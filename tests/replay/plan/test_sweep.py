@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def grid(tmp_path: Path) -> Path:
 def swept(grid: Path, *options: str, code: int = 0) -> pd.DataFrame:
     table = grid.with_name("table.parquet")
     assert vtwin.main(["sweep", str(grid), "--output", str(table), *options]) == code
-    return pd.read_parquet(table).drop(columns="engine_cpu_s")
+    return pd.read_parquet(table)
 
 
 def forget_files() -> None:
@@ -370,6 +371,8 @@ def test_prices_put_the_cost_into_the_table(grid: Path) -> None:
         ),
         ("config: twin.yaml\nworkloads: {a: {rate: 1}}\nseeds: 0", "seeds: got"),
         ("config: twin.yaml\nworkloads: {a: {rate: []}}", "workloads.a.rate: got nothing"),
+        ("config: twin.yaml\nworkloads: {a: {rate: .nan}}", "workloads.a.rate: got nan"),
+        ("config: twin.yaml\nworkloads: {a: {rate: [1, .inf]}}", "workloads.a.rate: got inf"),
         ("config: twin.yaml\nworkloads: {a: {rate: 1}}\nprices: {Z: 1}", "Z"),
         ("config: twin.yaml\nsetting: {}\nworkloads: {a: {rate: 1}}", "setting: unknown key, did you mean"),
     ],
@@ -380,6 +383,23 @@ def test_a_mistake_in_the_grid_is_one_line(grid: Path, text: str, complaint: str
         read_grid(grid)
     assert complaint in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_setting_that_is_no_number_is_a_row_that_says_so(grid: Path) -> None:
+    grid.write_text(
+        "config: twin.yaml\nset: {seed: [.nan, .inf]}\nworkloads: {a: {rate: 4, num_requests: 5}}\n"
+    )
+    table = swept(grid, "--jobs", "1", code=1)
+    assert table["seed"].notna().all()
+    assert [text.partition(": ")[0] for text in table["error"]] == ["seed", "seed"]
+
+
+def test_a_grid_of_many_runs_is_read_at_once(grid: Path) -> None:
+    """The tool's version was parsed anew for each run: 64 CPU seconds for the largest grid that is taken."""
+    grid.write_text("config: twin.yaml\nseeds: 5000\nworkloads: {a: {rate: 4, num_requests: 5}}\n")
+    begun = time.process_time()
+    assert len(read_grid(grid).runs) == 5000
+    assert time.process_time() - begun < 2
 
 
 def test_another_file_is_not_taken_for_a_table(grid: Path, capsys: pytest.CaptureFixture[str]) -> None:

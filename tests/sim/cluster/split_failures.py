@@ -69,7 +69,12 @@ class Twin:
     def send(self, number: int, at_us: int, output: int, moves_us: int, times: int = 1) -> None:
         """Let a request arrive."""
         attempt = Attempt(number, times, output, {"output": output, "moves": moves_us})
-        self.at(at_us, ARRIVES, lambda time_us: self._route(attempt, time_us), order=number + times * MOST_REQUESTS)
+        self.at(
+            at_us,
+            ARRIVES,
+            lambda time_us: self._route(attempt, time_us),
+            order=number + times * MOST_REQUESTS,
+        )
 
     def fail(self, engine: int, at_us: int, down_us: int) -> None:
         """Let an instance fail."""

@@ -14,17 +14,19 @@ import numpy as np
 from sim import EngineConfig, Outcomes
 from sim.cluster.config import ClusterConfig, Pool
 from sim.cluster.gateway.flow_config import FlowControl
+from sim.cluster.infrastructure.config import Autoscaler, Failure, Failures, Retries
 from sim.cluster.routing.policies import LeastLoaded, PowerOfTwo, Weighted
 from sim.cluster.run.prepare import ClusterWork
 from sim.cluster.simulation import simulate_cluster
 from sim.cluster.transfer.config import Disaggregation
 from tests.sim.cluster.test_cluster import LATENCY, cluster, some_requests
 
+SCALER = Autoscaler(policy="target", metric="in-flight", target=2, max_instances=3, interval_us=20_000)
 ROOT = Path(__file__).parents[3]
 
 
 def digest() -> str:
-    """Return a digest of what four clusters make of the same requests."""
+    """Return a digest of what clusters make of the same requests, some that fail, grow and are asked again."""
     found = hashlib.sha256()
     queue = FlowControl(detector="concurrency", max_concurrency=2)
     engine = EngineConfig(max_num_seqs=8, num_gpu_blocks=400)
@@ -37,6 +39,12 @@ def digest() -> str:
         cluster(routing=Weighted()),
         cluster(routing=PowerOfTwo()),
         cluster(routing=LeastLoaded(), flow_control=queue),
+        cluster(
+            routing=Weighted(),
+            failures=Failures(schedule=(Failure(at_us=90_000, instance=0, down_us=9_000),)),
+            retries=Retries(on=("lost",), backoff_us=700, jitter_frac=0.5),
+        ),
+        ClusterConfig(pools=(Pool(engine=engine, latency=LATENCY, autoscaler=SCALER),), routing=Weighted()),
     ):
         done = simulate_cluster(ClusterWork(requests=some_requests(60, per_s=100, output=8)), config)
         found.update(done.instance.tobytes())

@@ -192,7 +192,8 @@ def _middles(num_bins: int) -> NDArray[np.float64]:
     bins = np.arange(num_bins)
     shift = np.maximum(bins // BINS_PER_DOUBLING - 1, 0)
     first = (bins - shift * BINS_PER_DOUBLING) << shift
-    return first + ((1 << shift) - 1) / 2
+    middles: NDArray[np.float64] = first + ((1 << shift) - 1) / 2
+    return middles
 
 
 def gaps_of(state: State, latency: LatencyModel, *, from_tokens: bool) -> InterTokenLatencies:

@@ -155,9 +155,9 @@ def test_whatever_fails_every_request_leaves_once_and_every_block_is_free_again(
 
 def test_while_no_prefill_instance_is_up_the_decode_instance_computes_the_prompt() -> None:
     config = ClusterConfig(
-        pools=pools(1, 1),
+        pools=pools(1, 1)[::-1],
         disaggregation=replace(LINK, contention=False),
-        failures=Failures(schedule=(Failure(at_us=10, instance=0, down_us=10**9),)),
+        failures=Failures(schedule=(Failure(at_us=10, instance=1, down_us=10**9),)),
     )
     run = simulate_cluster(ClusterWork(requests=bare_requests([(20, 100, 3)])), config)
     assert run.split is not None

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from itertools import count
 
 STEP_ENDS, TRANSFER_ENDS, FAILS, IS_UP, ARRIVES, STEP_STARTS = 0, 1, 2, 4, 7, 14
-MOST_REQUESTS = 1 << 20
-"""So many have attempts of one number; those of earlier numbers come first at one time."""
 """What happens first at one time, as in ``sim.cluster.events``."""
+
+MOST_REQUESTS = 1 << 20
+"""So many requests at most; at one time a first attempt comes before a second one."""
 
 
 @dataclass(eq=False)

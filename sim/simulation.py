@@ -12,10 +12,11 @@ from sim.config import EngineConfig, InvalidConfig, Record
 from sim.engine.control import join_requests
 from sim.engine.dtypes import NEVER, REJECTED
 from sim.engine.initial_state import with_more_room
-from sim.engine.state import CACHE_LINE, State
+from sim.engine.state import State
 from sim.latency import Blackbox
 from sim.latency.batch import StepBatch
 from sim.latency.model import LatencyModel
+from sim.memory import CACHE_LINE
 from sim.records.histograms import Histogram
 from sim.records.itl import InterTokenLatencies
 from sim.records.results import (

@@ -54,6 +54,7 @@ SIM_EXCEPTIONS = {
         "zlib",
     },  # compiled code on disk
     "sim/compile.py": {"hashlib", "os", "pathlib", "sys", "tempfile"},
+    "sim/memory.py": {"mmap"},  # pages of the process, of no file
     "sim/simulation.py": {"time"},
     "sim/cluster/simulation.py": {"time"},
     "sim/cluster/run/tables.py": {"llvmlite"},  # what numba writes its code with
@@ -61,6 +62,13 @@ SIM_EXCEPTIONS = {
 MOST_MODULES = 15
 """In one folder, beside its sub-packages and its ``__init__``: what a newcomer can take in at a glance."""
 SIM_CALLS_FORBIDDEN = {"open", "print", "input", "breakpoint"}
+NUMPY_FILES = {
+    *("save", "savez", "savez_compressed", "savetxt", "load", "loadtxt", "genfromtxt", "fromregex"),
+    *("fromfile", "memmap", "open_memmap", "DataSource", "lib"),
+}
+"""What of numpy reads or writes files."""
+ARRAY_FILES = {"tofile", "dump"}
+"""And of its arrays."""
 
 
 def imported_modules(source: str, *, package: str) -> Iterator[str]:
@@ -120,6 +128,42 @@ def test_sim_opens_and_prints_nothing() -> None:
         and node.func.id in SIM_CALLS_FORBIDDEN
     }
     assert wrong == set()
+
+
+def file_functions_of_numpy(source: str) -> Iterator[str]:
+    """Yield the name of everything in ``source`` by which numpy reads or writes files, imported or called."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute):
+            is_module = isinstance(node.value, ast.Name) and node.value.id in {"np", "numpy"}
+            if node.attr in ARRAY_FILES or (is_module and node.attr in NUMPY_FILES):
+                yield node.attr
+        elif isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] == "numpy":
+            is_inner = str(node.module).startswith("numpy.lib")
+            yield from (alias.name for alias in node.names if is_inner or alias.name in NUMPY_FILES)
+
+
+def test_sim_has_numpy_read_and_write_no_files() -> None:
+    wrong = {
+        (name, function)
+        for name, source in sources_of("sim").items()
+        for function in file_functions_of_numpy(source)
+        if name not in SIM_EXCEPTIONS or "pathlib" not in SIM_EXCEPTIONS[name]
+    }
+    assert wrong == set()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import numpy as np\nnp.savetxt('f', x)",
+        "import numpy\nnumpy.load('f')",
+        "from numpy import savetxt",
+        "from numpy.lib.format import open_memmap",
+        "x.tofile('f')",
+    ],
+)
+def test_a_file_function_of_numpy_is_found(line: str) -> None:
+    assert list(file_functions_of_numpy(line))
 
 
 def test_sim_reads_no_clock_but_that_of_its_own_work() -> None:

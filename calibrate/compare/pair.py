@@ -174,14 +174,18 @@ def take(pairs: Pairs, chosen: NDArray[np.bool_]) -> Pairs:
 
 
 def in_flight_at_arrival(table: pd.DataFrame) -> NDArray[np.int64]:
-    """Return how many other requests were under way when each arrived, of those that finished."""
+    """Return how many other requests were under way when each arrived, of those that finished.
+
+    Of requests that arrive at the same time, those of earlier rows are there first.
+    """
     arrival = table["arrival_us"].to_numpy()
     ended = arrival + table["e2e_us"].to_numpy()
     finished = np.isfinite(ended)
-    started = np.searchsorted(np.sort(arrival[finished]), arrival, side="left")
-    return np.asarray(
-        started - np.searchsorted(np.sort(ended[finished]), arrival, side="right"), dtype=np.int64
-    )
+    order = np.argsort(arrival, kind="stable")
+    started = np.empty(len(table), np.int64)
+    started[order] = np.cumsum(finished[order]) - finished[order]
+    gone = np.searchsorted(np.sort(ended[finished]), arrival, side="right")
+    return np.asarray(np.maximum(started - gone, 0), dtype=np.int64)
 
 
 def _keyed(table: pd.DataFrame, *, by: PairBy) -> pd.Index[Any]:

@@ -12,11 +12,12 @@ from traces.errors import ConfigError
 if TYPE_CHECKING:
     from sim.cluster.config import ClusterConfig
 
-BYTES_PER_REQUEST = 1000
-"""Of each attempt: its rows in the engines' and the cluster's tables, and in the trace that is written (measured:
-a million requests over 1,000 instances take 1.7 GB, of which 0.4 are the program and 0.5 the instances)."""
-BYTES_PER_INSTANCE = 400_000
-"""Of an engine's logs and counts at its beginning; its KV blocks come to it."""
+BYTES_OF_PROGRAM = 260_000_000
+BYTES_PER_REQUEST = 880
+"""Of each attempt: its rows in the engines' and the cluster's tables, and in the trace that is written. Measured, the
+whole: a million requests over 1,000 instances take 1.26 GB, 60 over 10,000 take 1.70."""
+BYTES_PER_INSTANCE = 110_000
+"""Of an engine's counts, logs and tables; its KV blocks come to it."""
 BYTES_PER_BLOCK = 24
 LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 """Where Linux says what a container may have, of both versions of control groups."""
@@ -27,7 +28,7 @@ def check_memory(cluster: ClusterConfig, *, num_requests: int) -> None:
     """Raise ConfigError where a run would take more memory than there is; nothing is known but on Linux."""
     free = free_memory()
     attempts = 1 if cluster.retries is None else cluster.retries.max_attempts
-    needed = num_requests * attempts * BYTES_PER_REQUEST
+    needed = BYTES_OF_PROGRAM + num_requests * attempts * BYTES_PER_REQUEST
     for pool in cluster.pools:
         blocks = 0 if pool.engine.num_gpu_blocks == UNBOUNDED else pool.engine.num_gpu_blocks
         needed += pool.num_slots * (BYTES_PER_INSTANCE + BYTES_PER_BLOCK * blocks)

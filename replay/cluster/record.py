@@ -44,6 +44,8 @@ class FleetRecord(EngineRecord):
         bounds = np.searchsorted(self.instance[order], np.arange(len(self.instances) + 1))
         for number, each in enumerate(self.instances):
             requests = order[bounds[number] : bounds[number + 1]]
+            if len(requests) == 0:
+                continue
             gaps = own_record(each.written, self.row[requests]).inter_token_latencies()
             mean_us[requests], p99_us[requests] = gaps.mean_us, gaps.p99_us
             values.append(gaps.gaps_us)

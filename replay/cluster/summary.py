@@ -92,6 +92,7 @@ def summarize_cluster(
     numbers = np.arange(len(run.result.instances))
     starts, ends = (np.searchsorted(instance[order], numbers, side=side) for side in ("left", "right"))
     prompts, in_use = prompt_tokens(run.trace), _kv_usage_fracs(run)
+    gpu_hours = run.result.infrastructure.gpu_hours_by_instance(len(run.result.instances))
     instances = [
         _instance(
             run,
@@ -99,7 +100,7 @@ def summarize_cluster(
             np.flatnonzero(prefill == number) if role == "prefill" else order[start:end],
             prompts=prompts,
             decodes=role != "prefill",
-            gpu_hours=run.result.infrastructure.gpu_hours(instance=number),
+            gpu_hours=gpu_hours[number],
             kv_usage_frac=in_use[number],
         )
         for number, (each, role, start, end) in enumerate(

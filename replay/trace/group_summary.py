@@ -66,14 +66,13 @@ class Groups(TypedDict):
 
 def summarize_groups(trace: Trace, *, span_us: float) -> Groups:
     """Return the groups of a simulated trace; ``span_us``: what throughputs are per."""
-    latencies = request_latencies(trace)
+    told_apart = {column: dict(rows_by_name(trace, column)) for column in GROUP_COLUMNS}
+    told_apart = {column: groups for column, groups in told_apart.items() if len(groups) > 1}
+    latencies = request_latencies(trace) if told_apart else {}
     tokens = np.where(finished_ok(trace), trace.cells("output_tokens").values, 0).astype(np.float64)
     status = trace.cells("status").filled(NO_NAME)
     by_column: dict[str, dict[str, GroupSummary]] = {}
-    for column in GROUP_COLUMNS:
-        groups = dict(rows_by_name(trace, column))
-        if len(groups) < 2:
-            continue
+    for column, groups in told_apart.items():
         by_column[column] = {
             name: _group(rows, latencies, tokens=tokens, status=status, span_us=span_us)
             for name, rows in groups.items()

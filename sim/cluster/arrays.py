@@ -95,7 +95,8 @@ def more_pairs(pairs: Records, capacity: int) -> Records:
 @part
 def place_of(pairs: Records, first: int, second: int) -> int:
     """Return where a pair's search begins."""
-    mixed = second * 0x9E3779B1 + first * 0x85EBCA6B
+    # int: of plain Python, where a 32-bit key would not take the factor and a 64-bit product would warn
+    mixed = int(np.int64(second)) * 0x9E3779B1 + int(np.int64(first)) * 0x85EBCA6B
     return (mixed ^ (mixed >> 15) ^ (mixed >> 32)) & (len(pairs) - 1)
 
 

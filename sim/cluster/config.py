@@ -202,10 +202,6 @@ def check_infrastructure(config: ClusterConfig) -> None:
         raise InvalidConfig(
             "lockstep: got true with autoscaler or failures, expected false: the number of ranks of a server is fixed"
         )
-    if config.failures is not None and config.moves_kv:
-        raise InvalidConfig(
-            "failures: got them with disaggregation, expected none: a transfer that breaks off is not simulated"
-        )
     check_failures(config)
     check_nodes(config)
     for pool in config.pools:

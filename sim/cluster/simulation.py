@@ -59,7 +59,7 @@ class Split:
 
     ``prefill_instance``: its number. ``prefilled_us``: the gateway saw its token. ``transfer_start_us``: the decode
     instance asked for the KV; ``transfer_end_us``. ``transfer_blocks``: KV blocks moved, 0 where none were.
-    ``num_started``, ``num_ended``: transfers.
+    ``num_started``, ``num_ended``, ``num_cut_off``: transfers; the last by the failure of one of their ends.
     """
 
     prefill_instance: NDArray[np.int32]
@@ -69,6 +69,7 @@ class Split:
     transfer_blocks: Int64s
     num_started: int
     num_ended: int
+    num_cut_off: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,9 +201,11 @@ def _has_looked(whole: Table, world: World, states: list[State], watch: Watch) -
     is_over = is_over and world.events.counts[0].num_planned == 0
     if is_over and loop.is_coupled:
         return False
-    while (answer := look_at_all(whole, watch.next_us, watch.seen)) == LOOK_NEEDS_ROOM:
-        states[loop.waits_for] = with_more_room(states[loop.waits_for])
-        point_to(world.engines, loop.waits_for, states[loop.waits_for])
+    first = 0
+    while (answer := look_at_all(whole, watch.next_us, watch.seen, first)) == LOOK_NEEDS_ROOM:
+        first = int(loop.waits_for)
+        states[first] = with_more_room(states[first])
+        point_to(world.engines, first, states[first])
     watch.take()
     return not is_over or answer == BUSY
 
@@ -218,8 +221,9 @@ def _finish_engines(world: World, states: list[State], *, until_us: int) -> None
         state = engine
         while run(state, until_us, bool(world.coalesces[number])) == NEEDS_ROOM:
             state = with_more_room(state)
-        states[number] = state
-        point_to(world.engines, number, state)
+        if state is not engine:
+            states[number] = state
+            point_to(world.engines, number, state)
 
 
 def _finish_ranks(world: World, states: list[State], *, until_us: int) -> None:
@@ -367,6 +371,7 @@ def _split(world: World, rows: Int64s | slice) -> Split:
         transfer_blocks=flows["num_blocks"][rows].copy(),
         num_started=int(counts.num_started),
         num_ended=int(counts.num_ended),
+        num_cut_off=int(counts.num_cut_off),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from sim.engine import state as st
 from sim.engine.log import BINS_PER_DOUBLING, NUM_BINS
 from sim.engine.optional import batching, blis
 from sim.latency.model import LatencyModel
+from sim.memory import untouched, untouched_records
 from sim.policies import age_weight_per_us, urgency
 from sim.requests import UNKNOWN_LIMIT, Int64s, Requests
 from sim.versions import rules_of
@@ -63,6 +64,9 @@ FIRST_LOG_LENGTH = 4096
 NUM_FINGERS = 1024
 """Of ``State.fingers``: among a million requests that wait to join, one passes some five hundred."""
 
+SPANS_PER_REQUEST = 4
+"""Of an engine's log: a request starts and ends a run of equal steps, and a step of a prompt lasts longer."""
+
 LONGEST_JUMP = 4096
 """Steps taken at once at most; a longer run of equal steps takes several jumps."""
 
@@ -92,16 +96,71 @@ def gives_gaps_from_tokens(config: EngineConfig, record: Record) -> bool:
     return record == "spans" and config.num_speculative_tokens > 0
 
 
+class Room(NamedTuple):
+    """The large arrays of an engine that holds little yet. Engines that run one at a time may share the first two."""
+
+    ends_us: Int64s
+    duties: NDArray[np.float64]
+    spans: st.Records
+    pauses: st.Records
+    step_times: Int64s
+
+
+def room_of_its_own(*, record: Record, logs_spans: bool) -> Room:
+    """Return the room of an engine that shares nothing."""
+    length = FIRST_LOG_LENGTH if logs_spans else 0
+    return Room(
+        *scratch_of_jumps(),
+        spans=st.records(length, dt.SPAN),
+        pauses=st.records(length, dt.PAUSE),
+        step_times=np.zeros(0 if record == "none" else NUM_BINS, np.int64),
+    )
+
+
+def rooms_for(config: EngineConfig, num: int, *, record: Record, num_requests: int) -> list[Room]:
+    """Return the rooms of ``num`` engines that share their scratch and serve ``num_requests`` altogether.
+
+    Their logs are as long as such requests usually need, so that few are made longer, and take memory as they fill.
+    """
+    scratch, empty = scratch_of_jumps(), st.records(0, dt.SPAN)
+    none = [empty] * num
+    spans, pauses = none, [st.records(0, dt.PAUSE)] * num
+    if record == "spans" and not gives_gaps_from_tokens(config, record):
+        most_at_once = max(2, config.max_concurrent_batches) * config.max_num_seqs
+        usual = SPANS_PER_REQUEST * -(-num_requests // num)
+        spans = untouched_records(num, LONGEST_JUMP + 1 + usual, dt.SPAN)
+        pauses = untouched_records(num, 2 * most_at_once + 1, dt.PAUSE)
+    bins = 0 if record == "none" else NUM_BINS
+    step_times = untouched(num * bins, np.dtype(np.int64)).reshape(num, bins)
+    return [Room(*scratch, *each) for each in zip(spans, pauses, step_times, strict=True)]
+
+
+def scratch_of_jumps() -> tuple[Int64s, NDArray[np.float64]]:
+    """Return scratch for a jump: when each of its steps gives its tokens, and the compute duty after each."""
+    return np.zeros(LONGEST_JUMP + 1, np.int64), np.zeros(LONGEST_JUMP, np.float64)
+
+
 def first_state(
-    config: EngineConfig, latency: LatencyModel, hash_ids: Int64s, *, size: tuple[int, int], record: Record
+    config: EngineConfig,
+    latency: LatencyModel,
+    hash_ids: Int64s,
+    *,
+    size: tuple[int, int],
+    record: Record,
+    room: Room | None = None,
 ) -> st.State:
-    """Return the state of an engine that has no requests yet; ``hash_ids``: those that its requests will name."""
+    """Return the state of an engine that has no requests yet; ``hash_ids``: those that its requests will name.
+
+    ``room``: its large arrays, None where it has its own.
+    """
     num_blocks, width = size
     num_hashes = int(hash_ids.max(initial=-1)) + 1
     engine = st.records(1, dt.ENGINE)
     engine["settings"] = settings = _settings(config, latency, record=record)
     engine["queues"] = _queues(config, num_blocks=num_blocks, num_hashes=num_hashes)
     seats, has_tier = config.max_num_seqs, config.has_cpu_tier
+    if room is None:
+        room = room_of_its_own(record=record, logs_spans=record == "spans")
     stages, num_batches = config.pipeline_parallel_size, max(2, config.max_concurrent_batches)
     return st.State(
         engine=engine,
@@ -143,15 +202,15 @@ def first_state(
         first_in_round=np.zeros(config.block_size, np.uint32),
         last_in_round=np.zeros(config.block_size, np.uint32),
         next_in_round=np.zeros(seats + 1, np.uint32),
-        ends_us=np.zeros(LONGEST_JUMP + 1, np.int64),
-        duties=np.zeros(LONGEST_JUMP, np.float64),
+        ends_us=room.ends_us,
+        duties=room.duties,
         log=np.zeros(FIRST_LOG_LENGTH if record in ("steps", "blocks") else 0, np.int64),
-        spans=st.records(FIRST_LOG_LENGTH if record == "spans" else 0, dt.SPAN),
-        pauses=st.records(FIRST_LOG_LENGTH if record == "spans" else 0, dt.PAUSE),
+        spans=room.spans,
+        pauses=room.pauses,
         tokens=st.records(FIRST_LOG_LENGTH if settings.log_tokens[0] else 0, dt.TOKEN),
         batch_sizes=np.zeros(seats + 1 if settings.count_steps[0] else 0, np.int64),
         step_tokens=np.zeros(num_token_bins(config) if settings.count_steps[0] else 0, np.int64),
-        step_times=np.zeros(NUM_BINS if settings.count_steps[0] else 0, np.int64),
+        step_times=room.step_times,
         completions=st.records(0, dt.COMPLETION),
         transfers=st.records(0, dt.TRANSFER),
         holding=np.zeros(0, np.int64),
@@ -400,7 +459,7 @@ def with_more_room(state: st.State) -> st.State:
     for name, used, most in (
         ("log", fill["num_log_words"], len(state.blocks) * 4 + seats * (width + 8) * 2 + 128),
         ("spans", fill["num_spans"], tokens_per_step + LONGEST_JUMP),
-        ("pauses", fill["num_pauses"], tokens_per_step + LONGEST_JUMP),
+        ("pauses", fill["num_pauses"], tokens_per_step),
         ("tokens", fill["num_logged_tokens"], tokens_per_step + LONGEST_JUMP),
         (
             "completions",

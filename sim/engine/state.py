@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.memory import CACHE_LINE
+
 Records = Any  # numpy.recarray; its fields are typed by its dtype, which mypy cannot follow
 
 
@@ -79,9 +81,6 @@ class State(NamedTuple):
         np.int64
     ]  # requests that hold blocks and do not run, in the order in which they are asked
     kv_events: Records  # KV_EVENT[rows of block_table]: a ring of ended transfers
-
-
-CACHE_LINE = 64
 
 
 def records(length: int, dtype: np.dtype[Any]) -> Records:

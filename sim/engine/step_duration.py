@@ -11,8 +11,10 @@ from sim.compile import part, phase
 from sim.engine.state import State
 from sim.latency.batch import StepSums
 from sim.latency.lookup import profiled_us
-from sim.latency.model import BLACKBOX, PROFILED, SCALE, TABULATED
+from sim.latency.model import BLACKBOX, PROFILED, SCALE, TABULATED, token_delay
 from sim.latency.tabulated import stage_frac, tabulated_us
+
+_token_delay = part(token_delay)
 
 BETA0, BETA1, BETA2, ALPHA2 = 0, 1, 2, 3
 """Where Blackbox's coefficients stand in ``State.latency``, in 10⁻⁶ µs."""
@@ -48,7 +50,7 @@ def blackbox_us(latency: NDArray[np.int64], num_prefill_tokens: int, num_decode_
 @part
 def output_delay_us(latency: NDArray[np.int64], token_number: int) -> int:
     """Return how long after its step the k-th token, k from 1, is seen."""
-    return half_even(latency[ALPHA2] * token_number)
+    return half_even(_token_delay(latency[ALPHA2], token_number))
 
 
 @part

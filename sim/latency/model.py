@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,11 @@ def scaled(value: Number, name: str) -> int:
     if not 0 <= number <= LARGEST_US[name] * SCALE:
         raise InvalidConfig(f"{name}: got {value!r}, expected 0 to {LARGEST_US[name]:,} µs")
     return number
+
+
+def token_delay(alpha2: int, token_number: Any) -> Any:  # noqa: ANN401 - of a number or of an array, compiled too
+    """Return how long after its step the k-th token, k from 1, is seen, in the unit of alpha2: said here alone."""
+    return alpha2 * token_number
 
 
 def divided_half_even(value: Int64s, divisor: int = SCALE) -> Int64s:
@@ -98,4 +104,4 @@ class LatencyModel:
 
     def output_delay_us(self, token_number: Int64s) -> Int64s:
         """Return how long after its step the k-th token (k from 1) is seen, int64 µs."""
-        return divided_half_even(scaled(self.alpha2, "alpha2") * token_number.astype(np.int64))
+        return divided_half_even(token_delay(scaled(self.alpha2, "alpha2"), token_number.astype(np.int64)))

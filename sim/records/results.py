@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.config import EngineConfig, Record
 from sim.engine import dtypes as dt
@@ -181,10 +183,17 @@ def step_tokens_of(state: State) -> Histogram:
 
 def _of_bins(counts: Int64s) -> Histogram:
     """Return what was counted by ``sim/engine/log.py:bin_of``."""
-    bins = np.arange(len(counts))
+    return histogram_of(counts, _middles(len(counts)))
+
+
+@cache
+def _middles(num_bins: int) -> NDArray[np.float64]:
+    """Return the middle of each bin, the same for every engine."""
+    bins = np.arange(num_bins)
     shift = np.maximum(bins // BINS_PER_DOUBLING - 1, 0)
     first = (bins - shift * BINS_PER_DOUBLING) << shift
-    return histogram_of(counts, first + ((1 << shift) - 1) / 2)
+    middles: NDArray[np.float64] = first + ((1 << shift) - 1) / 2
+    return middles
 
 
 def gaps_of(state: State, latency: LatencyModel, *, from_tokens: bool) -> InterTokenLatencies:

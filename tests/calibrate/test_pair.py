@@ -74,6 +74,11 @@ def test_in_flight_counts_the_others_under_way_at_arrival() -> None:
     assert list(in_flight_at_arrival(table)) == [0, 1, 1]
 
 
+def test_a_burst_finds_those_of_the_rows_before_it_under_way() -> None:
+    table = side(["a", "b", "c", "d"], arrival_us=[0.0, 0.0, 0.0, 7.0], e2e_us=[5.0, 9.0, 6.0, 1.0]).table
+    assert list(in_flight_at_arrival(table)) == [0, 1, 2, 1]
+
+
 def test_gaps_follow_their_requests_through_pairing_and_joining() -> None:
     observed = side(["a", "b"], gaps=gaps_of([5], [7]))
     simulated = side(["b", "a"], gaps=gaps_of([70], [50]))

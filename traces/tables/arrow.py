@@ -64,18 +64,20 @@ def _flags(buffer: pa.Buffer, array: pa.Array) -> NDArray[np.bool_]:
 
 def to_arrow(columns: Mapping[str, Cells], fields: Sequence[Field], *, num_rows: int) -> pa.Table:
     """Return the columns as an Arrow table, in the order and the types of ``fields``; null what they lack."""
+    empty = {
+        dtype: pa.chunked_array([pa.nulls(num_rows, ARROW_TYPE[dtype])])
+        for dtype in {field.dtype for field in fields}
+    }  # one for all empty columns of a type: a long trace has some thirty
     arrays = [
         _to_arrow(columns[field.name], ARROW_TYPE[field.dtype])
-        if field.name in columns
-        else pa.nulls(num_rows, ARROW_TYPE[field.dtype])
+        if field.name in columns and columns[field.name].is_known.any()
+        else empty[field.dtype]
         for field in fields
     ]
     return pa.table(arrays, names=[field.name for field in fields])
 
 
 def _to_arrow(cells: Cells, arrow_type: pa.DataType) -> pa.ChunkedArray:
-    if not cells.is_known.any():
-        return pa.chunked_array([pa.nulls(len(cells), arrow_type)])
     if pa.types.is_string(arrow_type):
         return pa.chunked_array(_text_chunks(cells.filled("").tolist(), cells.is_known))
     values = cells.values

@@ -435,8 +435,8 @@ CLUSTER_KEYS: tuple[Key, ...] = (
     _mapping(
         "failures",
         "none",
-        "Instances that fail. What they have is lost, their KV cache is gone, and they start again. Not with "
-        "`disaggregation`.",
+        "Instances that fail. What they have is lost, their KV cache is gone, and they start again. With "
+        "`disaggregation` also what waits for a failed instance's KV.",
     ),
     _integer(
         "failures.mtbf_us",

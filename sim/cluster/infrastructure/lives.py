@@ -64,6 +64,13 @@ class Infrastructure:
         ]
         return gpu_hours_of(lives, self.end_us)
 
+    def gpu_hours_by_instance(self, num_instances: int) -> list[float]:
+        """Return the GPU-hours of each instance, by its number."""
+        gpu_us = [0] * num_instances
+        for life in self.lives:
+            gpu_us[life.instance] += life.gpu_us(self.end_us)
+        return [each / HOUR_US for each in gpu_us]
+
     def node_hours(self, node_pool: str) -> float:
         """Return the hours of a node pool's nodes, from the order until they are gone."""
         return (

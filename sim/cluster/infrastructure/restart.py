@@ -31,6 +31,9 @@ def begin_anew(state: State, fresh: Fresh) -> None:
     engine.queues.num_cache_changes += len(state.cache_log) + 1  # more than its log holds: all are looked at
     for name in ("is_blocked", "head_is_blocked", "has_finished_ids", "num_fruitless_steps"):
         setattr(engine.queues, name, 0)
+    kv = engine.kv_transfers
+    kv.num_holding = kv.num_ready = kv.num_delayed = 0
+    kv.num_polled = kv.num_applied = kv.num_delivered
     engine.clock.compute_duty = 0.0
     engine.clock.duty_time_us = engine.clock.now_us
     engine.last_schedule.num_running = 0

@@ -2,7 +2,8 @@
 
 The decode instance is chosen first. Where the decider says so, a prefill instance gets the request with one token to
 make. When that token is seen, the decode instance gets the request, in whose turn it asks for the KV: then the
-transfer starts. The prefill instance holds its blocks until the transfer has ended.
+transfer starts. The prefill instance holds its blocks until the transfer has ended. Where no prefill instance is up,
+the decode instance computes the prompt itself.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ from sim.cluster.run.instances import hand_over, see_prompt
 from sim.cluster.run.planning import plan_step
 from sim.cluster.run.tables import engine_at
 from sim.cluster.run.world import FOREVER, NEVER, World
-from sim.cluster.transfer.links import move_on, next_change_us, start_flow, take_ended
+from sim.cluster.transfer.links import (
+    cut_off,
+    is_moving,
+    move_on,
+    next_change_us,
+    start_flow,
+    take_ended,
+)
 from sim.compile import part, phase
 from sim.engine import dtypes as dt
 from sim.engine.control import drop_request
@@ -42,6 +50,7 @@ def is_split(w: World, request: int, instance: int) -> bool:
         loop.decider == NOBODY
         or w.roles[instance] != DECODE
         or w.entries[w.pool_of[instance], request] == NEVER
+        or w.prefill_fleet.counts[0].num_candidates == 0
     ):
         return False
     if loop.decider == EVERYBODY:
@@ -84,7 +93,7 @@ def leave_prefill(w: World, request: int) -> None:
 def hear_of_prefill(w: World, request: int, kind: int, time_us: int) -> None:
     """Let the gateway know that a prompt is computed, or that its client gave up: then its KV is wanted, or not."""
     j = w.journeys[request]
-    if kind == dt.GOT_FIRST_TOKEN:
+    if kind == dt.GOT_FIRST_TOKEN or j.exit != 0:  # lost with its token on the way
         return
     if j.is_prefilling:
         leave_prefill(w, request)
@@ -135,6 +144,21 @@ def tell(w: World, instance: int, request: int, kind: int, time_us: int) -> None
     """Let an engine hear that a transfer has ended for it."""
     deliver(engine_at(w.engines, instance), request, kind, time_us)
     plan_step(w, instance)
+
+
+@phase
+def cut_transfer(w: World, request: int, time_us: int) -> None:
+    """Cut off a transfer, one of whose ends is gone: both sides hear of it as of one that has ended.
+
+    Who has failed forgets it with all else; the other one's blocks are free once a step has brought the news.
+    """
+    if not is_moving(w.links, request):
+        return
+    cut_off(w.links, request, time_us)
+    j = w.journeys[request]
+    tell(w, j.prefill_instance, request, dt.FINISHED_SENDING, time_us)
+    tell(w, j.instance, request, dt.FINISHED_RECVING, time_us)
+    plan_transfers(w)
 
 
 # -- nobody wants it ------------------------------------------------------------------------------------------

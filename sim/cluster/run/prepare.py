@@ -53,6 +53,7 @@ from sim.engine.initial_state import (
     length_limits,
     longer,
     request_records,
+    rooms_for,
     size_for,
     trait_records,
     with_kv_transfers,
@@ -296,8 +297,11 @@ def engine_states(
         size = size_of(pool, asked_of(pool, requests))
         num_drafts = np.zeros(len(rows) if pool.engine.num_speculative_tokens else 0, np.int32)
         num_staged = len(rows) if pool.engine.pipeline_parallel_size > 1 else 0
-        for _ in range(pool.num_slots):
-            state = first_state(pool.engine, pool.latency, requests.hash_ids, size=size, record=record)
+        rooms = rooms_for(pool.engine, pool.num_slots, record=record, num_requests=len(rows))
+        for room in rooms:
+            state = first_state(
+                pool.engine, pool.latency, requests.hash_ids, size=size, record=record, room=room
+            )
             state = state._replace(
                 requests=prefill_rows if pool.role == "prefill" else rows,
                 hash_ids=states[0].hash_ids if states else state.hash_ids,

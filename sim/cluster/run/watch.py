@@ -50,15 +50,19 @@ def look_at(w: World, instance: int, time_us: int, seen: Records) -> None:
 
 
 @engine_entry
-def look_at_all(table: Table, time_us: int, seen: Records) -> int:
-    """Fill ``seen``, a LOOK per instance; return IDLE, BUSY, or NEEDS_ROOM with ``waits_for`` saying which engine."""
+def look_at_all(table: Table, time_us: int, seen: Records, first: int) -> int:
+    """Fill ``seen``, a LOOK per instance; return IDLE, BUSY, or NEEDS_ROOM with ``waits_for`` saying which engine.
+
+    ``first``: 0, or the engine that needed room; those before it are at ``time_us`` already.
+    """
     w = world_at(table, 0)
     if not w.loop[0].is_coupled and not take_due_snapshots(w, time_us - 1):
         return NEEDS_ROOM
-    answer = IDLE
-    for instance in range(len(seen)):
+    for instance in range(first, len(seen)):
         if not w.loop[0].is_coupled and not run_until(w, instance, time_us):
             return NEEDS_ROOM
+    answer = IDLE
+    for instance in range(len(seen)):
         look_at(w, instance, time_us, seen[instance])
         if next_step_us(w, instance) >= time_us:
             answer = BUSY

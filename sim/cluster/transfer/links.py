@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sim.cluster.arrays import NOWHERE, Records, records
-from sim.cluster.heap import HEAP_NODE, pop, push
+from sim.cluster.heap import HEAP_NODE, pop, push, remove
 from sim.cluster.transfer.config import Disaggregation
 from sim.cluster.transfer.shares import PAIR, set_rates
 from sim.compile import part, phase
@@ -51,6 +51,7 @@ LINKS = np.dtype(
         ("advanced_us", np.int64),
         ("num_started", np.int64),
         ("num_ended", np.int64),
+        ("num_cut_off", np.int64),
     ],
     align=True,
 )
@@ -68,7 +69,7 @@ FLOW = np.dtype(
     ],
     align=True,
 )
-"""A request's transfer; NEVER where it did not start, or end."""
+"""A request's transfer; NEVER where it did not start, or end. One that was cut off has the ``number`` NEVER."""
 
 
 class Links(NamedTuple):
@@ -273,6 +274,51 @@ def take_ended(links: Links) -> int:
         if c.first_ended == NOWHERE:
             share_links(links)
     return request
+
+
+@part
+def is_moving(links: Links, request: int) -> bool:
+    """Return whether a request's transfer has started, and neither ended nor been cut off."""
+    flow = links.flows[request]
+    return flow.started_us != NEVER and flow.ended_us == NEVER and flow.number != NEVER
+
+
+@phase
+def cut_off(links: Links, request: int, time_us: int) -> None:
+    """Let a transfer under way be no more, as of ``time_us``; those that shared its links get its share.
+
+    Whatever ended by then was taken before.
+    """
+    c, flow = links.counts[0], links.flows[request]
+    move_on(links, time_us)
+    c.num_flows -= 1
+    c.num_cut_off += 1
+    flow.number = NEVER
+    if not c.shares_links or c.keeps_first_rate:
+        c.first_fixed = remove(links.nodes, c.first_fixed, request)
+    elif flow.begins_us > time_us:
+        leave_beginnings(links, request)
+    else:
+        number = pair_of(links, flow.sender, flow.receiver)
+        links.pairs[number].root = remove(links.nodes, links.pairs[number].root, request)
+        leave_pair(links, number)
+        share_links(links)
+
+
+@part
+def leave_beginnings(links: Links, request: int) -> None:
+    """Take a transfer out of those whose base latency has not passed."""
+    c = links.counts[0]
+    before, at = NOWHERE, c.first_beginning
+    while at != request:
+        before, at = at, links.flows[at].next_beginning
+    after = links.flows[request].next_beginning
+    if before == NOWHERE:
+        c.first_beginning = after
+    else:
+        links.flows[before].next_beginning = after
+    if after == NOWHERE:
+        c.last_beginning = before
 
 
 @part

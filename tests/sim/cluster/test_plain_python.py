@@ -14,17 +14,19 @@ import numpy as np
 from sim import EngineConfig, Outcomes
 from sim.cluster.config import ClusterConfig, Pool
 from sim.cluster.gateway.flow_config import FlowControl
-from sim.cluster.routing.policies import LeastLoaded, PowerOfTwo, Weighted
+from sim.cluster.infrastructure.config import Autoscaler, Failure, Failures, Retries
+from sim.cluster.routing.policies import KvCost, LeastLoaded, PowerOfTwo, Weighted
 from sim.cluster.run.prepare import ClusterWork
 from sim.cluster.simulation import simulate_cluster
 from sim.cluster.transfer.config import Disaggregation
 from tests.sim.cluster.test_cluster import LATENCY, cluster, some_requests
 
+SCALER = Autoscaler(policy="target", metric="in-flight", target=2, max_instances=3, interval_us=20_000)
 ROOT = Path(__file__).parents[3]
 
 
 def digest() -> str:
-    """Return a digest of what four clusters make of the same requests."""
+    """Return a digest of what clusters make of the same requests, some that fail, grow and are asked again."""
     found = hashlib.sha256()
     queue = FlowControl(detector="concurrency", max_concurrency=2)
     engine = EngineConfig(max_num_seqs=8, num_gpu_blocks=400)
@@ -37,6 +39,12 @@ def digest() -> str:
         cluster(routing=Weighted()),
         cluster(routing=PowerOfTwo()),
         cluster(routing=LeastLoaded(), flow_control=queue),
+        cluster(
+            routing=KvCost(),
+            failures=Failures(schedule=(Failure(at_us=90_000, instance=0, down_us=9_000),)),
+            retries=Retries(on=("lost",), backoff_us=700, jitter_frac=0.5),
+        ),
+        ClusterConfig(pools=(Pool(engine=engine, latency=LATENCY, autoscaler=SCALER),), routing=Weighted()),
     ):
         done = simulate_cluster(ClusterWork(requests=some_requests(60, per_s=100, output=8)), config)
         found.update(done.instance.tobytes())
@@ -63,3 +71,22 @@ def test_the_cluster_as_plain_python_gives_the_same_bytes() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == digest()
+
+
+def test_a_map_takes_the_32_bit_numbers_of_instances_in_plain_python_without_a_warning() -> None:
+    lines = (
+        "import numpy as np; from sim.cluster.arrays import new_pairs, put_pair, value_of",
+        "pairs = new_pairs(4)",
+        "put_pair(pairs, np.int32(3), np.int64(2**40), 7)",
+        "assert value_of(pairs, 3, 2**40) == 7",
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error::RuntimeWarning", "-c", "\n".join(lines)],
+        cwd=ROOT,
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr

@@ -19,11 +19,22 @@ from sim.cluster.infrastructure.lives import Infrastructure, Life, SizeChange
 from sim.cluster.infrastructure.nodes import Nodes
 from sim.cluster.infrastructure.restart import Fresh, begin_anew, fresh_caches
 from sim.cluster.infrastructure.sizing import PoolLoad, Sizing, next_change_us
-from sim.cluster.run.changes.removal import forget, hand_back, has_work, let_dispatch, lose, stop
+from sim.cluster.run.changes.removal import (
+    cut_off_transfer,
+    forget,
+    hand_back,
+    has_work,
+    let_dispatch,
+    lose,
+    release_blocks,
+    stop,
+    take_in_transfers,
+)
 from sim.cluster.run.handoff import PREFILL
 from sim.cluster.run.tables import Table, point_to
 from sim.cluster.run.world import FOREVER, NEVER, Exit, World
 from sim.config import InvalidConfig
+from sim.engine import dtypes as dt
 from sim.engine.initial_state import with_more_room
 from sim.engine.run import NEEDS_ROOM, run
 from sim.engine.state import State
@@ -343,17 +354,52 @@ class Operations:
 
     def _lose_all(self, slot: int, time_us: int) -> None:
         """Take everything off an instance; what its step under way would have brought has not happened."""
-        rows = self._requests_on(slot)
+        if self.config.moves_kv:
+            take_in_transfers(self.table, time_us)
+        rows = self._requests_lost_with(slot)
         self._turn_back(rows, time_us)
-        self._make_room(4 * len(rows) + 64)
+        self._make_room(8 * len(rows) + 64)
         for request in rows:
             lose(self.table, int(request), time_us)
+        if self.config.moves_kv:
+            self._cut_off_transfers(slot, time_us)
         self.states[slot].engine[0].log_fill.num_completions = 0
         while run(self.states[slot], FOREVER, False) == NEEDS_ROOM:
             self.states[slot] = with_more_room(self.states[slot])
             point_to(self.world.engines, slot, self.states[slot])
         self.states[slot].engine[0].log_fill.num_completions = 0
+        for request in self._holders_on(slot):
+            release_blocks(self.table, slot, request)
         self.world.stepping_us[slot] = NEVER
+
+    def _requests_lost_with(self, slot: int) -> Int64s:
+        """Return the requests that an instance's failure ends, by number.
+
+        Of one that computes prompts for others: those also whose KV has not left it, wherever they wait for it.
+        """
+        if self.world.roles[slot] != PREFILL:
+            return self._requests_on(slot)
+        journeys = self.world.journeys
+        is_there = (journeys["exit"] == Exit.UNDER_WAY) & (journeys["prefill_instance"] == slot)
+        is_taken = (journeys["is_prefilling"] == 1) | (journeys["prefilled_us"] != NEVER)
+        return np.flatnonzero(is_there & is_taken & (self.world.links.flows["ended_us"] == NEVER))
+
+    def _cut_off_transfers(self, slot: int, time_us: int) -> None:
+        """Cut off the transfers to and from an instance whose requests were gone before: their blocks were kept."""
+        flows = self.world.links.flows
+        has_end_here = (flows["sender"] == slot) | (flows["receiver"] == slot)
+        rows = np.flatnonzero(has_end_here & (flows["ended_us"] == NEVER))
+        self._make_room(4 * len(rows) + 64)
+        for request in rows:
+            cut_off_transfer(self.table, int(request), time_us)
+
+    def _holders_on(self, slot: int) -> list[int]:
+        """Return the requests for which an idle instance still holds blocks: their KV was to come, or to go."""
+        if not self.config.moves_kv:
+            return []
+        name = "prefill_instance" if self.world.roles[slot] == PREFILL else "instance"
+        is_here = self.world.journeys[name] == slot
+        return np.flatnonzero(is_here & (self.states[slot].requests["slot"] != NEVER)).tolist()
 
     def _turn_back(self, rows: Int64s, time_us: int) -> None:
         """Take back from requests what the step under way would have given them at its end."""
@@ -388,6 +434,7 @@ class Operations:
         """Return the requests that are on an instance, by number."""
         journeys = self.world.journeys
         is_there = (journeys["exit"] == Exit.UNDER_WAY) & (journeys["routed_us"] != NEVER)
+        is_there &= self.world.rows["status"] != dt.REJECTED  # its front end's answer is on its way
         if self.world.roles[slot] == PREFILL:
             return np.flatnonzero(
                 is_there & (journeys["prefill_instance"] == slot) & (journeys["is_prefilling"] == 1)

@@ -7,7 +7,15 @@ from sim.cluster.events import EventRank, plan
 from sim.cluster.gateway.eviction import note_departed
 from sim.cluster.routing.decide import forget_instance, note_first_token
 from sim.cluster.run.departures import leave_admitted, leave_instance
-from sim.cluster.run.handoff import drop_from_engine
+from sim.cluster.run.handoff import (
+    PREFILL,
+    cut_transfer,
+    drop_from_engine,
+    end_transfers,
+    leave_prefill,
+    release_unasked,
+    tell,
+)
 from sim.cluster.run.instances import next_step_us
 from sim.cluster.run.pipeline import enter_queue
 from sim.cluster.run.planning import plan_dispatch
@@ -16,6 +24,7 @@ from sim.cluster.run.world import NEVER, Exit, World
 from sim.compile import engine_entry, phase
 from sim.engine import dtypes as dt
 from sim.engine.abort import abort
+from sim.engine.kv_cache.blocks import free_blocks
 from sim.engine.waiting import drop_pending
 
 ROUTING, LOST = int(EventRank.ROUTING), int(Exit.LOST)
@@ -61,10 +70,49 @@ def hand_back(table: Table, request: int, time_us: int) -> None:
 def lose(table: Table, request: int, time_us: int) -> None:
     """Let a request be gone with the instance that it was on, whatever the step under way would have brought it."""
     w = world_at(table, 0)
-    take_off_engine(w, request, w.journeys[request].instance)
+    if w.journeys[request].prefill_instance == NOWHERE:
+        take_off_engine(w, request, w.journeys[request].instance)
+    else:
+        take_off_both(w, request, time_us)
     w.rows[request].status = dt.ABORTED
     leave_for_good(w, request, time_us)
     leave_admitted(w, request, LOST, time_us)
+
+
+@phase
+def take_off_both(w: World, request: int, time_us: int) -> None:
+    """Take a request whose prompt another instance computes off the one that it is on, and its KV off the other."""
+    j = w.journeys[request]
+    if j.is_prefilling:
+        take_off_engine(w, request, j.prefill_instance)
+        leave_prefill(w, request)
+        if engine_at(w.engines, j.prefill_instance).requests[request].status == dt.FINISHED:
+            tell(w, j.prefill_instance, request, dt.FINISHED_SENDING, time_us)  # its step is still under way
+        return
+    take_off_engine(w, request, j.instance)
+    release_unasked(w, request, time_us)
+    cut_transfer(w, request, time_us)
+
+
+@engine_entry
+def cut_off_transfer(table: Table, request: int, time_us: int) -> None:
+    """Cut off the transfer of a request that was gone before, if it is still under way."""
+    cut_transfer(world_at(table, 0), request, time_us)
+
+
+@engine_entry
+def take_in_transfers(table: Table, time_us: int) -> None:
+    """Let transfers move up to a time, so that what has ended by then has arrived."""
+    end_transfers(world_at(table, 0), time_us)
+
+
+@engine_entry
+def release_blocks(table: Table, instance: int, request: int) -> None:
+    """Free the blocks that a failed instance held for a request; it is idle."""
+    s = engine_at(world_at(table, 0).engines, instance)
+    if s.requests[request].slot != NOWHERE:
+        free_blocks(s, request)
+        s.engine[0].kv_transfers.num_delayed -= 1
 
 
 @engine_entry
@@ -88,7 +136,7 @@ def let_dispatch(table: Table, time_us: int) -> None:
 def forget(table: Table, instance: int) -> None:
     """Let the routers forget what an instance has cached: it begins anew."""
     w = world_at(table, 0)
-    forget_instance(w.router, w.requests, instance)
+    forget_instance(w.prefill_router if w.roles[instance] == PREFILL else w.router, w.requests, instance)
 
 
 @engine_entry

@@ -79,7 +79,19 @@ def _tell(what: str, line: str) -> None:
 
 
 class _Locator(caching.UserProvidedCacheLocator):  # type: ignore[misc] # numba is untyped
-    """Where ``numba.config.CACHE_DIR`` says, whether or not it can be written: never beside the sources."""
+    """Where ``numba.config.CACHE_DIR`` says, whether or not it can be written: never beside the sources.
+
+    The folder's name is a digest of all sources, so that code is filed by its module alone: numba's own also asks where
+    a source lies and when it was written, and every other checkout of the same sources would compile them again.
+    """
+
+    def __init__(self, py_func: Callable[..., Any], py_file: str) -> None:
+        super().__init__(py_func, py_file)
+        self._cache_path = str(Path(numba.config.CACHE_DIR) / py_func.__module__)
+
+    def get_source_stamp(self) -> str:
+        """Return what a file of the same name must have in common: nothing more, the folder says it all."""
+        return ""
 
     @classmethod
     def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _Locator:

@@ -81,8 +81,8 @@ def cache_folder(*, of_cluster: bool) -> Path | None:
 def is_cached(function: Callable[..., Any]) -> bool:
     """Return whether numba will load an entry's machine code instead of compiling it.
 
-    numba files code under the path of its source and the kind of CPU: what another checkout or another machine with
-    the same home folder compiled is of no use here. So numba's own index is asked.
+    numba files code under the kind of CPU: what another machine with the same home folder compiled is of no use here.
+    So numba's own index is asked.
     """
     if numba.config.DISABLE_JIT:
         return True

@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: help install demo test fuzz lint types docs picture bench validate live live-router soak conformance-random lock sbom wheel wheel-check clean
+.PHONY: help install demo test fuzz lint types docs picture bench validate live live-router soak conformance-random mutants lock sbom wheel wheel-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ docs: $(STAMP) ## renew docs/reference from the code's own tables
 
 picture: $(STAMP) ## the README's picture, from the demo's report; needs Chromium
 	$(BIN)/python -m tests.docs.picture
+
+mutants: $(STAMP) ## EACH=12: so many single changes of each room, and whether a test notices; an hour or two
+	$(BIN)/python -m tests.mutation --each $(or $(EACH),12)
 
 bench: $(STAMP) ## the table of docs/performance.md
 	$(BIN)/python -m tests.bench

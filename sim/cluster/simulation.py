@@ -323,9 +323,10 @@ def _take_back_lost(outcomes: Outcomes, is_lost: NDArray[np.bool_], left_us: Int
 
 def _outcomes(world: World, states: list[State], config: ClusterConfig) -> Outcomes:
     """Return the engines' outcomes; what depends on the latency model is each request's own pool's."""
-    per_pool, first = [], 0
+    per_pool, begins, first = [], [], 0
     for pool in config.pools:
         per_pool.append(outcomes_of(states[first], pool.latency))
+        begins.append(first)
         first += pool.num_slots
     base = next(number for number, pool in enumerate(config.pools) if pool.role != "prefill")
     chosen, instance = per_pool[base], world.journeys["instance"].copy()
@@ -338,7 +339,7 @@ def _outcomes(world: World, states: list[State], config: ClusterConfig) -> Outco
     preempted = np.flatnonzero(world.rows["status"] == dt.PREEMPTED)
     if len(preempted):
         clocks = np.array([state.engine[0].clock.now_us for state in states], np.int64)
-        chosen.preempted_us[preempted] += clocks[instance[preempted]] - clocks[0]
+        chosen.preempted_us[preempted] += clocks[instance[preempted]] - clocks[begins[base]]
     if config.moves_kv:
         prefill = next(number for number, pool in enumerate(config.pools) if pool.role == "prefill")
         _add_prefill(chosen, per_pool[prefill], world)

@@ -116,6 +116,29 @@ def test_prompts_on_their_way_are_counted_where_they_are(share: float) -> None:
     assert cut.undone.num_running > 0
 
 
+def test_a_request_that_is_preempted_when_the_time_is_up_has_been_so_for_no_longer_than_it_will_be() -> None:
+    """Prompts are all computed by then, so that the prefill engine's clock has long stood still."""
+    requests = replace(
+        some_requests(40, per_s=400, prompt=100, output=300), arrival_us=np.zeros(40, np.int64)
+    )
+    moves = Disaggregation(kv_bytes_per_token=1000, kv_bandwidth_gbps=100.0)
+    prefill, decode = pools_of("prefill", "decode")
+    decode = replace(decode, engine=replace(decode.engine, num_gpu_blocks=120, max_num_seqs=32))
+    config = replace(cluster(), pools=(prefill, decode), disaggregation=moves)
+    whole = simulate_cluster(ClusterWork(requests=requests), config)
+    assert whole.outcomes.num_preemptions.sum() > 0
+    were = 0
+    for share in (0.3, 0.4, 0.5, 0.6, 0.7, 0.8):
+        cut = simulate_cluster(
+            ClusterWork(requests=requests), config, until_us=int(whole.duration_us * share)
+        )
+        mine, theirs = cut.outcomes.preempted_us, whole.outcomes.preempted_us
+        assert (mine >= 0).all()
+        assert (mine <= theirs).all()
+        were += int(((mine > 0) & (cut.outcomes.status == Status.UNFINISHED)).sum())
+    assert were > 0
+
+
 def test_ranks_in_step_are_cut_too() -> None:
     requests = some_requests(60, per_s=400)
     config = cluster(2, lockstep=True)

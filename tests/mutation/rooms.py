@@ -1,0 +1,79 @@
+"""Which tests answer for which room, and what is known to change nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """Modules (glob patterns) and the tests that must notice when one of them is changed."""
+
+    modules: tuple[str, ...]
+    tests: tuple[str, ...]
+
+
+_CALIBRATE = "tests/calibrate"
+ROOMS = {
+    "compare": Room(
+        modules=("calibrate/compare/*.py",),
+        tests=tuple(
+            f"{_CALIBRATE}/test_{name}.py"
+            for name in (
+                "compare_by_hand",
+                "errors_by_other_means",
+                "errors",
+                "pair",
+                "rates",
+                "bootstrap",
+                "network",
+                "equivalence",
+                "engine_steps",
+                "saturation",
+                "phases",
+                "order_of_arrival",
+            )
+        ),
+    ),
+    "objective": Room(
+        modules=("calibrate/fit/objective/*.py",),
+        tests=(f"{_CALIBRATE}/test_objective_by_hand.py", f"{_CALIBRATE}/test_fit_extended.py"),
+    ),
+    "gate": Room(
+        modules=("calibrate/gate/*.py",),
+        tests=(
+            f"{_CALIBRATE}/test_gate.py",
+            f"{_CALIBRATE}/test_errors_by_other_means.py",
+            f"{_CALIBRATE}/test_gate_command.py",
+        ),
+    ),
+    "capacity": Room(
+        modules=("replay/plan/capacity.py", "replay/plan/evaluation.py", "replay/plan/highest.py"),
+        tests=("tests/replay/plan/test_capacity_by_hand.py", "tests/replay/plan/test_capacity.py"),
+    ),
+    "verdict": Room(modules=("replay/verdict/*.py",), tests=("tests/replay/test_verdict.py",)),
+    "fleet": Room(modules=("sim/fleet/*.py",), tests=("tests/sim/fleet",)),
+    "autoscaler": Room(
+        modules=("sim/cluster/infrastructure/sizing.py", "sim/cluster/infrastructure/lives.py"),
+        tests=("tests/sim/cluster/test_sizing.py", "tests/sim/cluster/test_operations.py"),
+    ),
+    "observe": Room(
+        modules=("observe/response/*.py", "observe/record/*.py"),
+        tests=tuple(
+            f"tests/observe/test_{name}.py"
+            for name in (
+                "stream_reader",
+                "trace_row",
+                "recorder",
+                "sse",
+                "synced_rows",
+                "unstreamed",
+                "early_stop",
+            )
+        ),
+    ),
+    "metrics": Room(
+        modules=("traces/metrics.py", "traces/slo.py"),
+        tests=("tests/traces/test_metrics.py", "tests/calibrate/test_compare_by_hand.py"),
+    ),
+}

@@ -47,13 +47,15 @@ MOST_DRAWN = 200_000
 MOST_TRIES = 3
 """So often, at most, the first draw is drawn longer."""
 LEVEL = 0.90
-BURSTS = 1.15
-"""A capacity's interval is so many times as wide as the t interval over seeds, which holds 76 to 87 %: long waits come
+BURSTS = 1.3
+"""A capacity's interval is so many times as wide as the t interval over seeds, which holds 75 to 85 %: long waits come
 in bursts, and seeds with few of them have a high capacity and a small spread at once (docs/validation.md)."""
 GAIN = 0.02
 """Twice of a resource that gives less than this much more rate does not bind."""
 AROUND = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2)
 """Shares of the capacity at which the curve is drawn; between the two in the middle, what the search has simulated."""
+APART = 0.03
+"""A rate so near to one that all draws were simulated at is left out: the tail of one draw may seem a step back."""
 DRAWN_CURVE = 10_000
 """So many requests draw it away from the capacity, and find the most that is answered."""
 WIDER = (1.04, 1.1, 1.25, 1.5, 2.0)
@@ -261,9 +263,11 @@ def _outline(evaluator: Evaluator) -> Evaluator:
 
 def _curve(evaluator: Evaluator, outline: Evaluator, rate: float) -> tuple[Evaluation, ...]:
     """Return what rates around the capacity come to."""
-    seen = {share * rate: outline.at(share * rate) for share in AROUND}
-    near = {each: found for each, found in evaluator.seen.items() if 0.9 * rate < each < 1.1 * rate}
-    return _in_order({**seen, **near})
+    near = {each: found for each, found in evaluator.seen.items() if 0.88 * rate < each < 1.12 * rate}
+    apart = [
+        share * rate for share in AROUND if all(abs(share * rate - each) > APART * rate for each in near)
+    ]
+    return _in_order({**{each: outline.at(each) for each in apart}, **near})
 
 
 def _in_order(seen: Mapping[float, Evaluation]) -> tuple[Evaluation, ...]:

@@ -72,7 +72,8 @@ def test_the_interval_of_the_bias_holds_the_truth_about_as_often_as_stated() -> 
     covered = sum(
         found.low <= truth <= found.high
         for found in (
-            compare(two_sides(80, noise=0.3, seed=s), bootstrap=settings, only=("ttft_us",))["ttft_us"].bias for s in range(120)
+            compare(two_sides(80, noise=0.3, seed=s), bootstrap=settings, only=("ttft_us",))["ttft_us"].bias
+            for s in range(120)
         )
     )
     assert_covers(covered, 120)

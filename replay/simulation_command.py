@@ -504,6 +504,13 @@ def check_starts(twin: TwinConfig) -> None:
         )
 
 
+def _is_compiled() -> bool:
+    with _without_scipy():
+        from sim.ready import is_compiled
+
+        return is_compiled()
+
+
 def load_engine() -> None:
     """Have the engine compiled and loaded, so that its CPU time in the summary is the simulation's."""
     with _without_scipy():
@@ -533,12 +540,16 @@ def _without_scipy() -> Iterator[None]:
 
 
 def prepare_engine(twin: TwinConfig) -> None:
-    """Have all compiled code ready that a twin needs."""
-    load_engine()
+    """Have all compiled code ready that a twin needs: of a cluster's own what one server needs is loaded when it is."""
+    if twin.cluster is None or not _is_compiled():
+        load_engine()
     if twin.cluster is not None:
         from sim.cluster.ready import compile_cluster
 
-        with working("compiling the cluster once: a minute or two, longer on a busy machine"):
+        with (
+            _without_scipy(),
+            working("compiling the cluster once: a minute or two, longer on a busy machine"),
+        ):
             compile_cluster()
 
 

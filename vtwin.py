@@ -48,7 +48,7 @@ COMMANDS = {
         "Measure the load generator's speed and accuracy.",
     ),
     "replay": ("replay.cli:replay", "Simulate the requests of a trace."),
-    "run": ("replay.cli:run", "Draw a workload and simulate it."),
+    "run": ("replay.run_cli:run", "Draw a workload and simulate it."),
     "calibrate": (
         "calibrate.cli:calibrate",
         "Compare observed with simulated, fit the twin, write a report.",

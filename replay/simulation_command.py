@@ -116,8 +116,10 @@ def simulate_and_write(
     over_time = _over_time(trace, done, twin, pacing) if options.as_json else None
     score = fitness(summary, options.fitness_weights) if options.fitness_weights else None
     if output is not None:
+        from replay.cluster.memory import return_freed
         from traces import write_trace
 
+        return_freed()  # of a long trace the summary has left much
         with working(f"writing {output}"):
             write_trace(with_origin(simulated, twin), output, dialect=options.dialect, events=options.itl)
     warnings = (*twin.notes, *notes, *beyond)
@@ -211,6 +213,8 @@ def simulated_of(trace: Trace, twin: TwinConfig, pacing: Pacing, *, options: Sim
     else:
         from replay.cluster.over_time import POINTS
         from replay.cluster.simulate import simulate_fleet
+        from replay.trace.measured_window import EVERYTHING
+        from traces import is_warmup
 
         decides = options.decisions is not None or options.counterfactual is not None
         fleet = simulate_fleet(
@@ -221,6 +225,7 @@ def simulated_of(trace: Trace, twin: TwinConfig, pacing: Pacing, *, options: Sim
             records_decisions=decides,
             points=POINTS,
             until_us=options.horizon_us,
+            keeps_logs=options.measured != EVERYTHING or bool(is_warmup(trace).any()),
         )
         simulated, simulation = fleet.trace, fleet.simulation
     if not options.itl:
@@ -504,6 +509,13 @@ def check_starts(twin: TwinConfig) -> None:
         )
 
 
+def _is_compiled() -> bool:
+    with _without_scipy():
+        from sim.ready import is_compiled
+
+        return is_compiled()
+
+
 def load_engine() -> None:
     """Have the engine compiled and loaded, so that its CPU time in the summary is the simulation's."""
     with _without_scipy():
@@ -533,12 +545,16 @@ def _without_scipy() -> Iterator[None]:
 
 
 def prepare_engine(twin: TwinConfig) -> None:
-    """Have all compiled code ready that a twin needs."""
-    load_engine()
+    """Have all compiled code ready that a twin needs: of a cluster's own what one server needs is loaded when it is."""
+    if twin.cluster is None or not _is_compiled():
+        load_engine()
     if twin.cluster is not None:
         from sim.cluster.ready import compile_cluster
 
-        with working("compiling the cluster once: a minute or two, longer on a busy machine"):
+        with (
+            _without_scipy(),
+            working("compiling the cluster once: a minute or two, longer on a busy machine"),
+        ):
             compile_cluster()
 
 

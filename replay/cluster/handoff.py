@@ -22,6 +22,7 @@ class HandoffSummary(TypedDict):
     """Prompts computed by one instance and decoded by another.
 
     ``num_requests``: such requests; ``num_transfers``: whose KV was moved; ``transferred_bytes``: all of it;
+    ``num_cut_off``: transfers of the whole run that the failure of an end cut off, those of lost attempts too;
     ``bandwidth_gb_per_s``: mean over transfers. Of those that finished, the four parts of the time to the first token,
     µs: ``prefill_us`` from the arrival to the prefill instance's answer, ``transfer_wait_us`` until the decode instance
     asks for the KV, ``transfer_us``, and ``join_us`` until the first token is seen. They add up to it.
@@ -30,6 +31,7 @@ class HandoffSummary(TypedDict):
     decider: str
     num_requests: int
     num_transfers: int
+    num_cut_off: int
     transferred_bytes: int
     bandwidth_gb_per_s: float | None
     prefill_us: Distribution
@@ -63,6 +65,7 @@ def summarize_handoff(
         decider=settings.decider,
         num_requests=int((counted & (split.prefill_instance >= 0)).sum()),
         num_transfers=int(moved.sum()),
+        num_cut_off=split.num_cut_off,
         transferred_bytes=int(num_bytes.sum()),
         bandwidth_gb_per_s=float(rates.mean()) if len(rates) else None,
         prefill_us=parts[0],

@@ -148,8 +148,12 @@ def summarize_retries(run: FleetRun) -> RetrySummary | None:
     )
 
 
-def infrastructure_lines(summary: InfrastructureSummary, retries: RetrySummary | None) -> list[str]:
+def infrastructure_lines(
+    summary: InfrastructureSummary, retries: RetrySummary | None, *, num_cut_off: int = 0
+) -> list[str]:
     """Return the lines of a terminal: GPU-hours and cost, the number of instances, failures and retries.
+
+    ``num_cut_off``: transfers of KV that failures cut off.
 
     None where the number of instances is fixed, nothing has a price, and nobody tries twice.
     """
@@ -179,8 +183,9 @@ def infrastructure_lines(summary: InfrastructureSummary, retries: RetrySummary |
         )
         lines.append(f"{'instances':<12}{mean}; {len(summary['scaling']):,} changes")
     if summary["num_failures"]:
+        cut = f", {num_cut_off:,} transfers of KV cut off" if num_cut_off else ""
         lines.append(
-            f"{'failures':<12}{summary['num_failures']:,}, down {summary['down_frac']:.1%} of the time"
+            f"{'failures':<12}{summary['num_failures']:,}, down {summary['down_frac']:.1%} of the time{cut}"
         )
     if retries is not None:
         lines.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import resource
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,17 +28,38 @@ GIB = 1 << 30
 def check_memory(cluster: ClusterConfig, *, num_requests: int) -> None:
     """Raise ConfigError where a run would take more memory than there is; nothing is known but on Linux."""
     free = free_memory()
-    attempts = 1 if cluster.retries is None else cluster.retries.max_attempts
-    needed = BYTES_OF_PROGRAM + num_requests * attempts * BYTES_PER_REQUEST
-    for pool in cluster.pools:
-        blocks = 0 if pool.engine.num_gpu_blocks == UNBOUNDED else pool.engine.num_gpu_blocks
-        needed += pool.num_slots * (BYTES_PER_INSTANCE + BYTES_PER_BLOCK * blocks)
+    attempts = _attempts_of(cluster)
+    needed = bytes_needed(cluster, num_requests=num_requests)
     if free is not None and needed > free:
         each = f", each sent up to {attempts:,} times," if attempts > 1 else ""
         raise ConfigError(
             f"cluster: got {num_requests:,} requests{each} and {cluster.num_instances:,} instances, which take about "
             f"{needed / GIB:,.1f} GiB of memory, expected at most the {free / GIB:,.1f} GiB that are free"
         )
+
+
+def bytes_needed(cluster: ClusterConfig, *, num_requests: int) -> int:
+    """Return about how many bytes a run takes at its peak, the program and what it writes included."""
+    needed = BYTES_OF_PROGRAM + num_requests * _attempts_of(cluster) * BYTES_PER_REQUEST
+    for pool in cluster.pools:
+        blocks = 0 if pool.engine.num_gpu_blocks == UNBOUNDED else pool.engine.num_gpu_blocks
+        needed += pool.num_slots * (BYTES_PER_INSTANCE + BYTES_PER_BLOCK * blocks)
+    return needed
+
+
+def _attempts_of(cluster: ClusterConfig) -> int:
+    """Return how often a request is sent at most."""
+    return 1 if cluster.retries is None else cluster.retries.max_attempts
+
+
+def return_freed() -> None:
+    """Let the system have what was freed: glibc keeps it where anything behind it is in use, and would take new memory.
+
+    Elsewhere nothing happens.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(ctypes.c_size_t(0))
 
 
 def free_memory() -> int | None:

@@ -22,13 +22,14 @@ class FleetRecord(EngineRecord):
     """The records of several engines; of each request, ``instance``: the number of its engine or -1, ``row``: its row.
 
     ``state`` is the first engine's, its counts of steps those of all. ``found``: the gaps between tokens, once they
-    were worked out: the trace and the summary need them.
+    were worked out: the trace and the summary need them. Without ``has_logs`` nothing else is known of tokens.
     """
 
     instances: tuple[Instance, ...]
     instance: NDArray[np.int32]
     row: Int64s
     found: list[InterTokenLatencies] = field(default_factory=list, compare=False)
+    has_logs: bool = True
 
     def inter_token_latencies(self) -> InterTokenLatencies:
         """Return the gaps between the tokens of all requests, each taken from its own engine."""
@@ -55,7 +56,8 @@ class FleetRecord(EngineRecord):
         return InterTokenLatencies(mean_us=mean_us, p99_us=p99_us, gaps_us=gaps_us, counts=pooled)
 
     def of_requests(self, rows: Int64s) -> FleetRecord:
-        """Return the same records as if no others but these requests had been served."""
+        """Return the same records as if no others but these requests had been served. Needs ``has_logs``."""
+        self._check_has_logs()
         instance = np.full_like(self.instance, -1)
         instance[rows] = self.instance[rows]
         return replace(self, instance=instance, found=[])
@@ -66,6 +68,7 @@ class FleetRecord(EngineRecord):
         The token of an engine that computes a prompt for another goes to no client. Of requests that were sent again,
         those of the last attempt.
         """
+        self._check_has_logs()
         requests, times, n = [], [], len(self.row)
         for number, each in enumerate(self.instances):
             row, time_us = each.written.tokens(num_taken)
@@ -75,9 +78,41 @@ class FleetRecord(EngineRecord):
             times.append(time_us[is_own])
         return np.concatenate(requests), np.concatenate(times)
 
+    def _check_has_logs(self) -> None:
+        if not self.has_logs:
+            raise RuntimeError("the engines' logs were let go of")
+
     def steps(self) -> list[Step]:
         """Refuse: steps belong to one engine (``instances[i].written``)."""
         raise NotImplementedError("the steps of several engines are no one list")
+
+
+def without_logs(result: ClusterSimulation, simulation: Simulation) -> tuple[ClusterSimulation, Simulation]:
+    """Return a run and ``as_simulation`` of it without the engines' logs, a third of a long run's memory.
+
+    The gaps between tokens are worked out before.
+    """
+    written = simulation.written
+    assert isinstance(written, FleetRecord)  # noqa: S101 - of a cluster
+    written.inter_token_latencies()
+    instances = tuple(_without_log(each) for each in result.instances)
+    state = _emptied(written.state)
+    written = replace(written, state=state, instances=instances, has_logs=False)
+    return replace(result, instances=instances), replace(simulation, written=written)
+
+
+def _without_log(instance: Instance) -> Instance:
+    written = instance.written
+    return replace(instance, written=replace(written, state=_emptied(written.state)))
+
+
+def _emptied(state: State) -> State:
+    """Return a state without what it wrote down of its tokens."""
+    return state._replace(**{name: getattr(state, name)[:0].copy() for name in LOGS})
+
+
+LOGS = ("log", "spans", "pauses", "tokens", "completions", "requests")
+"""Arrays of a state that grow with the requests of a run and their tokens; the last is one for all engines."""
 
 
 def as_simulation(result: ClusterSimulation) -> Simulation:

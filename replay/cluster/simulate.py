@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.cluster.record import as_simulation
+from replay.cluster.memory import return_freed
+from replay.cluster.record import as_simulation, without_logs
 from replay.cluster.work import cluster_work
 from replay.trace.client_network import at_client, client_network
 from replay.trace.pacing import Pacing
@@ -63,13 +64,15 @@ def simulate_fleet(
     records_decisions: bool = False,
     points: int | None = None,
     until_us: int | None = None,
+    keeps_logs: bool = True,
 ) -> FleetRun:
     """Return the trace as a cluster serves it. Raises TraceError where a row lacks a time or a length.
 
     As ``replay.trace.simulate.simulate_trace``; besides, each request has the ``instance`` that it was sent to, where
     the gateway has a queue its time there, where KV can be moved the instance that computed its prompt and the times of
     the transfer, and where the gateway ended it the reason as ``error_message``. ``points``, ``until_us``: as
-    ``simulate_cluster``'s.
+    ``simulate_cluster``'s. Without ``keeps_logs`` a run with record ``spans`` takes less memory, and knows nothing of
+    the tokens of some of its requests.
     """
     work = cluster_work(trace, pacing, cluster)
     try:
@@ -84,6 +87,9 @@ def simulate_fleet(
     except InvalidConfig as error:  # of a user's own policy, or what a cluster cannot do
         raise ConfigError(f"cluster: {error}") from error
     simulation = as_simulation(result)
+    if record == "spans" and not keeps_logs:
+        result, simulation = without_logs(result, simulation)
+        return_freed()
     simulated = simulated_trace(trace, simulation, is_closed_loop=pacing.leaves_times_open)
     simulated = simulated.with_columns(**_gateway_columns(result, cluster), **_reasons(work, result, cluster))
     simulated = at_client(simulated, client_network(trace, pacing))

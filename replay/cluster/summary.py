@@ -222,7 +222,9 @@ def cluster_table(summary: ClusterSummary) -> str:
     if len(instances) > MOST_SHOWN:
         lines.append(f"… and {len(instances) - MOST_SHOWN:,} instances more (--json has all)")
     lines += handoff_lines(summary["disaggregation"])
-    lines += infrastructure_lines(summary["infrastructure"], summary["retries"])
+    handoff = summary["disaggregation"]
+    num_cut_off = 0 if handoff is None else handoff["num_cut_off"]
+    lines += infrastructure_lines(summary["infrastructure"], summary["retries"], num_cut_off=num_cut_off)
     return "\n".join(map(terminal, [*lines, *pathology_lines(summary["pathologies"])]))
 
 

@@ -76,6 +76,22 @@ def test_what_the_file_says_is_read_and_written_back(tmp_path: Path) -> None:
     assert load(tmp_path, dump_config(config)) == config
 
 
+def test_transfers_that_failures_cut_off_are_in_the_json_and_where_failures_are_told(
+    tmp_path: Path, run: Run
+) -> None:
+    pools = POOLS.replace("    - {name: s}\n", "").replace(
+        "kv_bytes_per_token: 131072,", "kv_bytes_per_token: 131072, kv_bandwidth_gbps: 0.1,"
+    )
+    failures = "  failures: {schedule: [{at_us: 700000, instance: 0, down_us: 90000}]}\n"
+    load(tmp_path, SERVER + pools + failures)
+    command = ("run", "--config", str(tmp_path / "twin.yaml"), "--rate", "12", "--num-requests", "20")
+    command += ("--prompt-tokens", "400", "--output-tokens", "5")
+    parts = json.loads(run(*command, "--json"))["disaggregation"]
+    assert parts["num_cut_off"] > 0
+    assert parts["num_transfers"] + parts["num_cut_off"] <= parts["num_requests"]
+    assert f"the time, {parts['num_cut_off']} transfers of KV cut off" in run(*command)
+
+
 def test_the_bytes_of_a_token_are_the_model_s(tmp_path: Path) -> None:
     text = SERVER.replace("model: blackbox", "model: blackbox, model_config: meta-llama/Llama-3.1-8B")
     config = load(tmp_path, text + "cluster: {pools: [{role: prefill, name: p}, {role: decode, name: d}]}\n")

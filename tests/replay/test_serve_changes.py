@@ -123,6 +123,27 @@ async def test_whoever_is_on_an_instance_that_fails_gets_503_and_it_takes_reques
         assert listening.twin.num_under_way == 0
 
 
+async def test_one_whose_prefill_instance_fails_gets_503_and_the_decode_instance_goes_on_alone() -> None:
+    slow = replace(LATENCY, beta0=3_000_000)
+    pools = (
+        replace(POOL, name="d", role="decode"),
+        replace(POOL, name="p", role="prefill", latency=slow),
+    )
+    failures = Failures(schedule=(Failure(at_us=1_500_000, instance=1, down_us=60_000_000),))
+    moves = Disaggregation(kv_bytes_per_token=131_072)
+    cluster = ClusterConfig(pools=pools, disaggregation=moves, failures=failures)
+    async with served(cluster) as (listening, client):
+        lost = await client.post("/v1/completions", json=BODY)
+        assert lost.status == 503
+        assert "has failed, or was stopped" in await lost.text()
+        alone = await client.post("/v1/completions", json=BODY)
+        assert alone.status == 200
+        assert (await alone.json())["usage"]["completion_tokens"] == 4
+        found = await metrics_of(client)
+        assert found['vtwin:instances{state="down"}'] == 1
+        assert listening.twin.num_under_way == 0
+
+
 async def test_signals_may_be_seen_at_intervals_of_their_own() -> None:
     intervals = SnapshotIntervals(queue=20_000, kv=50_000, cache=30_000)
     scorers = {"precise-prefix-cache": 1, "queue-depth": 1, "kv-utilization": 1}

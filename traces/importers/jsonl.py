@@ -48,12 +48,16 @@ def read_jsonl(path: Path, kinds: Mapping[str, Kind]) -> dict[str, Column]:
     has a wrong type.
     """
     columns: dict[str, Column] = {key: [] for key in kinds}
+    name = path.name
+    tests = [(key, kind.fits, columns[key].append) for key, kind in kinds.items()]
     for number, line in enumerate(_lines(path), start=1):
         if not line.strip():
             continue
-        row = _row(line, where=f"{path.name}:{number}")
-        for key, kind in kinds.items():
-            columns[key].append(_value(row, key, kind=kind, where=f"{path.name}:{number}"))
+        row = _row(line, file=name, number=number)
+        for key, fits, take in tests:
+            if key not in row or not fits(row[key]):
+                raise _misfit(row, key, kind=kinds[key], where=f"{name}:{number}")
+            take(row[key])
     if not next(iter(columns.values())):
         raise TraceError(f"{path.name}: got no rows, expected one JSON object a line ({path})")
     return columns
@@ -63,21 +67,21 @@ def _lines(path: Path) -> list[bytes]:
     return read_bytes(path, expected="a readable file").splitlines()
 
 
-def _row(line: bytes, *, where: str) -> dict[str, object]:
+def _row(line: bytes, *, file: str, number: int) -> dict[str, object]:
+    """Return a line's object. Raises TraceError; where it stands is put into words for that alone."""
     try:
         row = parse_value(line)
+        if isinstance(row, dict):
+            return row
     except json.JSONDecodeError as error:
-        raise TraceError(f"{where}: {error.msg} at column {error.colno}, expected one JSON object") from error
+        raise TraceError(
+            f"{file}:{number}: {error.msg} at column {error.colno}, expected one JSON object"
+        ) from error
     except ValueError as error:
-        raise TraceError(f"{where}: got {error}, expected one JSON object") from error
-    if not isinstance(row, dict):
-        raise TraceError(f"{where}: got {type(row).__name__}, expected one JSON object")
-    return row
+        raise TraceError(f"{file}:{number}: got {error}, expected one JSON object") from error
+    raise TraceError(f"{file}:{number}: got {type(row).__name__}, expected one JSON object")
 
 
-def _value(row: Mapping[str, object], key: str, *, kind: Kind, where: str) -> object:
-    if key not in row:
-        raise TraceError(f"{where}: {key}: got nothing, expected {kind.words}")
-    if not kind.fits(row[key]):
-        raise TraceError(f"{where}: {key}: got {row[key]!r}, expected {kind.words}")
-    return row[key]
+def _misfit(row: Mapping[str, object], key: str, *, kind: Kind, where: str) -> TraceError:
+    got = repr(row[key]) if key in row else "nothing"
+    return TraceError(f"{where}: {key}: got {got}, expected {kind.words}")

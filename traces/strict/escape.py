@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from html import escape
 
-_NOT_XML = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd]")
-"""What XML 1.0 cannot hold, even escaped (and what is beyond its basic plane, which readers stumble over)."""
+_NOT_XML = r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd]"
+"""What XML 1.0 cannot hold, even escaped (and what is beyond its basic plane, which readers stumble over).
+
+A regular expression that takes 20 ms to compile: whoever writes no XML does not."""
 _KEPT = "\u00a0"
 """Between a number and its unit."""
 
@@ -36,7 +38,7 @@ def markdown(text: str) -> str:
 
 def xml(text: str) -> str:
     """Return text for XML, in an attribute too."""
-    return escape(_NOT_XML.sub("\ufffd", " ".join(text.splitlines())))
+    return escape(re.sub(_NOT_XML, "\ufffd", " ".join(text.splitlines())))
 
 
 def annotation(text: str) -> str:

@@ -110,3 +110,13 @@ def _bits(flags: NDArray[np.bool_]) -> pa.Buffer:
 def text_scalar(text: str) -> pa.Scalar:
     """Return a text as Arrow's compute functions take it."""
     return _text_chunks([text], np.ones(1, dtype=np.bool_))[0][0]
+
+
+def arrow_type(name: str, fields: Mapping[str, Field]) -> pa.DataType:
+    """Return the type of a column: its field's, text for a column that is none."""
+    return ARROW_TYPE[fields[name].dtype] if name in fields else pa.string()
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error of Arrow's says, in one line."""
+    return str(error).splitlines()[0].strip()

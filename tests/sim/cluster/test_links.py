@@ -13,6 +13,8 @@ from sim.cluster.transfer.links import (
     FOREVER,
     NEVER,
     Links,
+    cut_off,
+    is_moving,
     move_on,
     new_links,
     next_change_us,
@@ -38,6 +40,14 @@ def move(links: Links, time_us: int) -> None:
 @engine_entry
 def ended(links: Links) -> int:
     return take_ended(links)
+
+
+@engine_entry
+def cut(links: Links, request: int, time_us: int) -> bool:
+    if not is_moving(links, request):
+        return False
+    cut_off(links, request, time_us)
+    return True
 
 
 @engine_entry
@@ -179,6 +189,62 @@ def test_fair_shares_are_those_of_a_twin_that_moves_each_microsecond(
     assert {i: int(us) for i, us in enumerate(links.flows["ended_us"]) if us != NEVER} == twin.ended_us
     assert int(links.counts["num_started"][0]) == int(links.counts["num_ended"][0]) == len(drawn)
     assert int(links.counts["num_flows"][0]) == int(links.counts["num_pairs"][0]) == 0
+
+
+@examples(200)
+@given(
+    drawn=st.lists(
+        st.tuples(st.integers(0, 60), st.integers(0, 2), st.integers(3, 5), st.integers(0, 12)),
+        min_size=1,
+        max_size=14,
+    ),
+    cuts=st.lists(st.tuples(st.integers(0, 200), st.integers(0, 13)), max_size=8),
+    gbps=st.sampled_from([0.016, 0.1, 0.333, 25.0]),
+    base_us=st.sampled_from([0, 0, 1, 17]),
+    contention=st.booleans(),
+    is_blis=st.booleans(),
+)
+def test_what_is_cut_off_leaves_its_share_to_the_others_as_in_the_twin(
+    drawn: list[tuple[int, int, int, int]],
+    cuts: list[tuple[int, int]],
+    gbps: float,
+    base_us: int,
+    contention: bool,
+    is_blis: bool,
+) -> None:
+    settings = Disaggregation(
+        kv_bandwidth_gbps=gbps, kv_base_latency_us=base_us, contention=contention, kv_bytes_per_token=21
+    )
+    links = new_links(settings, num_requests=len(drawn), num_instances=6, block_size=16, is_blis=is_blis)
+    twin = Twin(settings, is_blis)
+    todo = sorted((at_us, number) for number, (at_us, *_) in enumerate(drawn))
+    ends = sorted((at_us, number % len(drawn)) for at_us, number in cuts)
+    num_cut = 0
+    for now_us in range(6000):
+        twin.end(now_us)
+        while todo and todo[0][0] == now_us:
+            _, number = todo.pop(0)
+            let_end(links, now_us)
+            _, sender, receiver, num_blocks = drawn[number]
+            start(links, number, sender, receiver, num_blocks, now_us)
+            twin.start(number, sender, receiver, num_blocks * 16 * 21, now_us)
+            twin.end(now_us)
+            let_end(links, now_us)
+        while ends and ends[0][0] == now_us:
+            _, number = ends.pop(0)
+            let_end(links, now_us)
+            is_cut = twin.flows.pop(number, None) is not None
+            assert cut(links, number, now_us) == is_cut
+            num_cut += is_cut
+        if not todo and not twin.flows:
+            break
+        twin.pass_one_us(now_us)
+    let_end(links, FOREVER)
+    assert {i: int(us) for i, us in enumerate(links.flows["ended_us"]) if us != NEVER} == twin.ended_us
+    counts = links.counts[0]
+    assert (counts["num_started"], counts["num_cut_off"]) == (len(drawn), num_cut)
+    assert counts["num_ended"] == len(drawn) - num_cut
+    assert counts["num_flows"] == counts["num_pairs"] == 0
 
 
 def let_end(links: Links, until_us: int) -> None:

@@ -308,6 +308,31 @@ def test_instances_come_go_and_fail_as_in_the_whole_run(fleet: Fleet, looks: lis
     check(replace(fleet.config, pools=pools), fleet.work.requests, looks=looks)
 
 
+@examples(60)
+@given(
+    open_cases,
+    st.tuples(st.integers(1, 2), st.integers(1, 3)),
+    links,
+    st.lists(
+        st.tuples(st.integers(0, 6000), st.integers(0, 4), st.integers(0, 3000)), min_size=1, max_size=5
+    ),
+    moments,
+)
+def test_prefill_and_decode_instances_fail_as_in_the_whole_run(
+    case: Case,
+    sizes: tuple[int, int],
+    link: Disaggregation,
+    failing: list[tuple[int, int, int]],
+    looks: list[float],
+) -> None:
+    schedule = tuple(
+        Failure(at_us=at_us, instance=which % sum(sizes), down_us=down_us)
+        for at_us, which, down_us in failing
+    )
+    config = split(bounded(case), *sizes, disaggregation=link, failures=Failures(schedule=schedule))
+    check(config, case.requests, looks=looks)
+
+
 # -- rows that are given again --------------------------------------------------------------------------------
 
 CERTAIN: tuple[RoutingPolicy, ...] = (

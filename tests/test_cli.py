@@ -95,6 +95,25 @@ def test_traces_are_read_simulated_and_written_without_pandas(arguments: list[st
     assert "pandas" not in modules_after(*arguments)
 
 
+@pytest.mark.usefixtures("place")
+def test_a_replay_imports_neither_what_draws_workloads_nor_arrow_s_functions_of_columns() -> None:
+    arguments = [
+        "replay",
+        "mooncake.jsonl",
+        "--config",
+        "twin.yaml",
+        "--instances",
+        "2",
+        "--output",
+        "out.parquet",
+    ]
+    code = MODULES_AFTER.format(arguments=arguments)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    listed = set(done.stderr.rpartition("MODULES ")[2].split())
+    assert "pyarrow.parquet" in listed
+    assert listed & {"pyarrow.compute", "pyarrow.csv", "traces.workload.options", "scipy.linalg"} == set()
+
+
 def test_the_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert vtwin.main(["--help"]) == 0
     listed = capsys.readouterr().out

@@ -13,12 +13,14 @@ from traces.errors import ConfigError
 if TYPE_CHECKING:
     from sim.cluster.config import ClusterConfig
 
-BYTES_OF_PROGRAM = 260_000_000
-BYTES_PER_REQUEST = 880
+BYTES_OF_PROGRAM = 250_000_000
+BYTES_PER_REQUEST = 700
 """Of each attempt: its rows in the engines' and the cluster's tables, and in the trace that is written. Measured, the
-whole: a million requests over 1,000 instances take 1.26 GB, 60 over 10,000 take 1.70."""
-BYTES_PER_INSTANCE = 110_000
-"""Of an engine's counts, logs and tables; its KV blocks come to it."""
+whole: a million requests over 1,000 instances take 1.13 GB, 20,000 take 0.64, 60 over 10,000 take 2.24."""
+BYTES_PER_INSTANCE = 176_000
+"""Of an engine's counts and tables; its KV blocks come to it."""
+BYTES_OF_LOGS = 180_000
+"""Of an engine that serves anybody."""
 BYTES_PER_BLOCK = 24
 LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 """Where Linux says what a container may have, of both versions of control groups."""
@@ -44,7 +46,8 @@ def bytes_needed(cluster: ClusterConfig, *, num_requests: int) -> int:
     for pool in cluster.pools:
         blocks = 0 if pool.engine.num_gpu_blocks == UNBOUNDED else pool.engine.num_gpu_blocks
         needed += pool.num_slots * (BYTES_PER_INSTANCE + BYTES_PER_BLOCK * blocks)
-    return needed
+    num_serving = min(cluster.num_instances, num_requests * _attempts_of(cluster))
+    return needed + num_serving * BYTES_OF_LOGS
 
 
 def _attempts_of(cluster: ClusterConfig) -> int:

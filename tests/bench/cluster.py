@@ -62,6 +62,7 @@ class ClusterBench:
     bar_cpu_s: float | None = None
     prefill_instances: int = 0
     kv_bandwidth_gbps: float = 25.0
+    points: int | None = None
     latency: Blackbox = LATENCY
 
     @property
@@ -153,6 +154,13 @@ BENCHES = {
         prefill_instances=6,
         kv_bandwidth_gbps=1.0,
     ),
+    "10,000 replicas, 60 requests, looked at up to 65 times": ClusterBench(
+        requests=lambda: synthetic(60, per_s=20, prompt=200, output=64, shares=False),
+        engine=SMALL,
+        instances=10_000,
+        routing=RoundRobin(),
+        points=64,
+    ),
     "1 replica, 100,000 requests": ClusterBench(
         requests=lambda: synthetic(100_000, per_s=40, prompt=200, output=64, shares=False),
         engine=LARGE,
@@ -167,11 +175,12 @@ def measure(name: str) -> dict[str, Any]:
     bench = BENCHES[name]
     requests = bench.requests()
     config = bench.config
-    simulate_cluster(ClusterWork(requests=requests.take(np.arange(100))), config)  # compiled code is loaded
+    few = requests.take(np.arange(min(100, len(requests))))
+    simulate_cluster(ClusterWork(requests=few), config)  # compiled code is loaded
     seconds, alone = [], []
     for _ in range(REPEATS):
         started = time.thread_time()
-        done = simulate_cluster(ClusterWork(requests=requests), config)
+        done = simulate_cluster(ClusterWork(requests=requests), config, points=bench.points)
         seconds.append(time.thread_time() - started)
         if bench.instances == 1:
             started = time.thread_time()

@@ -16,7 +16,7 @@ from replay.twin.config import load_config
 from traces import make_trace
 from traces.header import Header
 
-INSTANCES, REQUESTS = 1000, 20_000
+INSTANCES, REQUESTS = 300, 20_000
 TWIN = f"""\
 engine: {{max_model_len: 2048, max_num_batched_tokens: 2048, max_num_seqs: 64, num_gpu_blocks: 1000}}
 latency: {{model: blackbox, coefficients: {{alpha0: 0, alpha1: 0, alpha2: 0, beta0: 6000, beta1: 20, beta2: 30}}}}

@@ -10,12 +10,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sim import Engine, Status
+from sim import Blackbox, Engine, EngineConfig, Status
+from sim.cluster.arrays import Records
 from sim.cluster.client_plans import closed_loop
-from sim.cluster.config import SnapshotIntervals
+from sim.cluster.config import ClusterConfig, Pool, SnapshotIntervals
 from sim.cluster.infrastructure.config import Autoscaler
 from sim.cluster.routing.policies import LeastLoaded, RoundRobin, RoutingPolicy, Weighted
 from sim.cluster.run.prepare import ClusterWork
+from sim.cluster.run.tables import Table
+from sim.cluster.run.watch import look_at_all
 from sim.cluster.simulation import simulate_cluster
 from sim.cluster.watching import Watch
 from tests.sim.cluster.test_cluster import GATEWAYS, alike, assert_same_run, cluster, some_requests
@@ -111,3 +114,37 @@ def test_however_long_a_run_is_its_looks_are_few() -> None:
     assert watch._num < 20
     times = (np.arange(watch._num) + 1) * watch._interval_us
     np.testing.assert_array_equal(watch._rows["num_waiting"][: watch._num, 0], times // 1000)
+
+
+@pytest.mark.parametrize("num_instances", [6, 24])
+def test_each_look_takes_every_engine_on_once_however_many_need_room(
+    num_instances: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a look would cost the square of the instances. One that needed room is taken on again, nobody before it."""
+    num = 70 * num_instances
+    requests = replace(
+        some_requests(num, per_s=1.0),
+        arrival_us=np.zeros(num, np.int64),
+        prompt_tokens=np.full(num, 30),
+        output_tokens=np.full(num, 3),
+        hash_offsets=np.zeros(num + 1, np.int64),
+        hash_ids=np.zeros(0, np.int64),
+    )
+    firsts: dict[int, list[int]] = {}
+
+    def counted(table: Table, time_us: int, seen: Records, first: int) -> int:
+        firsts.setdefault(time_us, []).append(first)
+        return look_at_all(table, time_us, seen, first)
+
+    monkeypatch.setattr("sim.cluster.simulation.look_at_all", counted)
+    monkeypatch.setattr("sim.cluster.watching.LEAST_INTERVAL_US", 1000)
+    engine = EngineConfig(max_num_seqs=1, num_gpu_blocks=400)
+    pool = Pool(engine=engine, latency=Blackbox(beta0=1000), instances=num_instances)
+    simulate_cluster(ClusterWork(requests=requests), ClusterConfig(pools=(pool,)), points=4)
+    longest = max(firsts.values(), key=len)
+    assert len(longest) > num_instances  # all of them needed room at one look
+    for starts in firsts.values():
+        assert starts == sorted(starts)
+        assert (
+            len(starts) - len(set(starts)) <= 1
+        )  # the first engine: from the beginning, and again with room

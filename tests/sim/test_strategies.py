@@ -9,7 +9,8 @@ import numpy as np
 from hypothesis import given
 
 from sim import Outcomes, Status
-from tests.sim.strategies import Case, Setting, cases, examples
+from tests.examples import examples
+from tests.sim.strategies import Case, Setting, cases
 
 DRAWN = 300
 
@@ -77,7 +78,7 @@ def what_happened(case: Case) -> set[str]:
 def test_the_cases_are_hard_enough() -> None:
     counts: Counter[str] = Counter()
 
-    @examples(DRAWN)
+    @examples(DRAWN, is_counted=True)
     @given(cases())
     def count(case: Case) -> None:
         counts.update(what_happened(case))

@@ -24,7 +24,7 @@ AT_LEAST_FRAC = {
     "refused": 0.05,
     "a jump of several steps": 0.4,
     "several requests done at once": 0.08,
-    "unbounded": 0.05,
+    "unbounded": 0.03,
     "long_prefill_token_threshold": 0.07,
     "enable_chunked_prefill": 0.03,
     "scheduler_reserve_full_isl": 0.01,

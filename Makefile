@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: help install demo test fuzz lint types docs picture bench validate live live-router soak conformance-random mutants lock sbom wheel wheel-check clean
+.PHONY: help install demo test nightly fuzz lint types docs picture bench validate live live-router soak conformance-random mutants lock sbom wheel wheel-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,9 +27,16 @@ $(STAMP): requirements.lock pyproject.toml
 demo: $(STAMP) ## a minute, three to ten the first time (compiling): emulated server -> observe -> fit -> held-out replay -> report.html
 	$(BIN)/vtwin demo
 
+# More than cores: a third of the time some test waits for a server, a client or the clock.
+WORKERS := 4
 test: $(STAMP) ## everything that needs no GPU and no hour
 	$(BIN)/python -m tests.compile_all  # once, or every worker would compile it
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
+
+nightly: $(STAMP) ## the same with ten times the drawn cases, others each night, then every reader fuzzed: an hour or two
+	$(BIN)/python -m tests.compile_all
+	VTWIN_THOROUGH=5 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS_EACH)
 
 SECONDS_EACH := 60
 fuzz: $(STAMP) ## SECONDS_EACH=60: damaged and hostile inputs for every reader, so long for each

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
-from numba.core import caching, sigutils
-from numba.core.ccallback import CFunc
+from numba.core import caching
 
 from sim.code_cache import cache_for, private_folder
+from sim.linking import Inner, Outer
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -99,7 +99,7 @@ def is_cached(function: Callable[..., Any]) -> bool:
 
 def _compile(function: Function, **options: bool | str) -> Function:
     """Compile with the cache in our directory."""
-    compiled: Any = numba.njit(nogil=True, **options)(function)
+    compiled: Any = numba.njit(nogil=True, pipeline_class=Outer, **options)(function)
     if not numba.config.DISABLE_JIT:
         is_cluster = function.__module__.startswith("sim.cluster")
         # as the dispatcher's enable_caching does with numba's own
@@ -117,16 +117,8 @@ def engine_entry(function: Function) -> Function:
     return _compile(function, _nrt=False, error_model="numpy")
 
 
-def callback(signature: str, function: Callable[..., int]) -> Any:  # noqa: ANN401 - numba is untyped
-    """Compile a function of the cluster, cached, that compiled code calls by its address."""
-    options = {"_nrt": False, "error_model": "numpy"}
-    made: Any = CFunc(function, sigutils.normalize_signature(signature), locals={}, options=options)
-    made._cache = cache_for(function, cache_folder(of_cluster=True))  # numba.cfunc would take numba's own
-    made.compile()
-    return made
-
-
 INTERNAL = {
+    "pipeline_class": Inner,
     "nogil": True,
     "_nrt": False,  # the engine makes no arrays: without reference counting, an atomic operation per array and call
     "error_model": "numpy",  # no divisor is zero, so none is asked about

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from observe import Observation, Settings, observe_with, parse_endpoint
@@ -31,6 +31,7 @@ from observe.result.json_document import summarize_observed
 from observe.run.progress import Progress
 from observe.run.sent_request import SentRequest
 from observe.senders.exchange import Exchange
+from tests.examples import examples
 from tests.observe.servers import Behaviour, FakeServer, serving
 from tests.observe.test_conversations import sessions
 from tests.observe.workloads import every, statuses, workload
@@ -61,7 +62,7 @@ def test_a_session_stays_whole_and_weighs_what_it_has_rows() -> None:
     assert (rows_of(first), rows_of(second)) == ([0, 3, 1], [2, 4, 5])
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(
     names=st.lists(st.sampled_from(["a", "b", "c", None]), min_size=1, max_size=40),
     processes=st.integers(1, 5),
@@ -130,7 +131,7 @@ def ended(row: int, *, dispatched_ns: int) -> tuple[SentRequest, Reading]:
     return request, reader.finish(dispatched_ns + 900, whole=True)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 10**9), st.booleans()), max_size=30))
 def test_what_is_added_up_is_what_one_process_would_have_counted(
     events: list[tuple[int, int, bool]],

@@ -30,7 +30,7 @@ from replay.timeline.one_server import server_over_time
 from replay.trace.pacing import pacing_of
 from replay.trace.simulate import simulate_trace
 from replay.twin.config import as_cluster_of_one
-from tests.sim.strategies import examples
+from tests.examples import examples
 from traces import Trace, read_trace
 from traces.workload import trace_from_options
 from traces.workload.options import WorkloadOptions

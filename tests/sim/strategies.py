@@ -1,19 +1,17 @@
 """Cases that make an engine work for its living: drawn so that blocks run out, prefixes meet and times tie.
 
 ``cases()`` draws all of it; ``tests/sim/test_strategies.py`` fails when it stops reaching preemption, hits, stuck
-requests and the rest. ``VTWIN_THOROUGH=20`` in the environment draws twenty times as many, differently each time.
+requests and the rest.
 """
 
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from sim import (
@@ -38,8 +36,6 @@ Row = dict[str, Any]
 Pick = Callable[[Sequence[Any]], Any]
 """Returns one of what it is given: hypothesis's choice, which shrinks, or a seeded one, which spreads better."""
 
-THOROUGH = int(os.environ.get("VTWIN_THOROUGH", "0"))
-
 CACHE_SIZES = (0.0, 0.4, 0.2, 0.3, 0.6, 1.0, "too small", "unbounded")
 """Of a drawn cache, in what all requests need together; it holds the longest of them, but for "too small"."""
 
@@ -49,17 +45,6 @@ POLICIES = ("fcfs", "fcfs", "fcfs", "priority", "priority", "sjf", "reverse-prio
 
 AGE_WEIGHTS = (0, 250_000, 1_000_000)
 """Per second, so that a µs of age weighs exactly 0, 1/4 or 1."""
-
-
-def examples(number: int) -> settings:
-    """Return settings for a test that draws ``number`` cases: the same ones each time, unless it is thorough."""
-    return settings(
-        max_examples=number * max(1, THOROUGH),
-        deadline=None,
-        derandomize=not THOROUGH,
-        database=None,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 
 from sim import Blackbox, EngineConfig, InvalidConfig, Requests, Simulation, simulate
-from tests.sim.strategies import Case, any_model, assert_same_outcomes, cases, examples, requests_of
+from tests.examples import examples
+from tests.sim.strategies import Case, any_model, assert_same_outcomes, cases, requests_of
 
 SYNC = EngineConfig(async_scheduling=False)
 MS = Blackbox(beta0=1000)

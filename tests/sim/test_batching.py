@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from sim import Blackbox, EngineConfig, InvalidConfig, Status, simulate
 from sim.cluster.config import ClusterConfig, Pool
 from sim.cluster.transfer.config import Disaggregation
+from tests.examples import examples
 from tests.sim.other_batching import REFERENCES
-from tests.sim.strategies import Case, assert_same_outcomes, cases, examples, requests_of
+from tests.sim.strategies import Case, assert_same_outcomes, cases, requests_of
 from tests.sim.test_reference import KEYS, MANY_BLOCKS, reference_outcomes
 
 PLAIN = {

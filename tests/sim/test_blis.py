@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 
 from sim import Blackbox, EngineConfig, InvalidConfig, Requests, Status, simulate
+from tests.examples import examples
 from tests.sim.reference import Batch, Blocks, Reference, Request
-from tests.sim.strategies import Case, assert_same_outcomes, cases, examples, requests_of
+from tests.sim.strategies import Case, assert_same_outcomes, cases, requests_of
 from tests.sim.test_reference import KEYS, bounded, reference_outcomes
 
 

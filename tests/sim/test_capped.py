@@ -11,7 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sim import Blackbox, EngineConfig, InvalidConfig, Status, simulate
-from tests.sim.strategies import Case, any_model, assert_same_outcomes, cases, examples, requests_of
+from tests.examples import examples
+from tests.sim.strategies import Case, any_model, assert_same_outcomes, cases, requests_of
 
 
 def sent_by_a_semaphore(due_us: Sequence[int], ends_us: Sequence[int], cap: int) -> list[int]:

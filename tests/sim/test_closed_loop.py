@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim import Blackbox, EngineConfig, InvalidConfig, Status, simulate
-from tests.sim.strategies import Case, any_model, cases, examples, requests_of
+from tests.examples import examples
+from tests.sim.strategies import Case, any_model, cases, requests_of
 
 
 def closed(case: Case, users: int, think_us: int) -> Case:

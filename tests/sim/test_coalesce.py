@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from sim import Blackbox, Engine, EngineConfig, Simulation
 from sim.engine.state import State
+from tests.examples import examples
 from tests.sim.strategies import (
     Case,
     any_model,
     assert_same_outcomes,
     blackbox,
     cases,
-    examples,
     requests_of,
 )
 

@@ -14,8 +14,9 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from sim import Blackbox, Engine, EngineConfig, InvalidConfig, simulate
+from tests.examples import examples
 from tests.sim.reference import Batch, Blocks, Reference, Request
-from tests.sim.strategies import Case, assert_same_outcomes, cases, examples, requests_of
+from tests.sim.strategies import Case, assert_same_outcomes, cases, requests_of
 from tests.sim.test_reference import KEYS, bounded, reference_outcomes
 
 

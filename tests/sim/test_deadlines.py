@@ -12,6 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sim import Blackbox, Engine, EngineConfig, InvalidConfig, Outcomes, Simulation, Status, simulate
+from tests.examples import examples
 from tests.sim.strategies import (
     Case,
     Pick,
@@ -19,7 +20,6 @@ from tests.sim.strategies import (
     assert_same_outcomes,
     blackbox,
     cases,
-    examples,
     picks,
     requests_of,
 )

@@ -9,7 +9,8 @@ import numpy as np
 from hypothesis import assume, given
 
 from sim import Requests, Simulation, Status, Step
-from tests.sim.strategies import Case, any_model, cases, examples
+from tests.examples import examples
+from tests.sim.strategies import Case, any_model, cases
 
 
 def blocks_of(num_tokens: int, case: Case) -> int:

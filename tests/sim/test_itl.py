@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 
 from sim.records.itl import ninety_ninth
-from tests.sim.strategies import Case, any_model, blackbox, cases, examples
+from tests.examples import examples
+from tests.sim.strategies import Case, any_model, blackbox, cases
 
 
 def gaps_of(case: Case) -> list[np.ndarray]:

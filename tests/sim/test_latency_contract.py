@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from sim import LatencyModel, StepBatch
 from sim.engine.state import State
+from tests.examples import examples
 from tests.sim.step_batches import batch_of
 from tests.sim.strategies import (
     Case,
     Pick,
     blackbox,
     cases,
-    examples,
     extended,
     physics,
     picks,

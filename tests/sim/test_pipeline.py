@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from sim import Blackbox, EngineConfig, InvalidConfig, PeakTimes, Roofline, simulate
 from sim.versions import AsyncPipeline, VersionRules, rules_of
+from tests.examples import examples
 from tests.sim.step_batches import batch_of
-from tests.sim.strategies import Case, any_model, assert_same_outcomes, cases, examples, requests_of
+from tests.sim.strategies import Case, any_model, assert_same_outcomes, cases, requests_of
 from tests.sim.test_reference import KEYS, bounded, reference_outcomes, run_reference
 
 MS = Blackbox(beta0=1000)

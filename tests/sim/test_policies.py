@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim import Blackbox, EngineConfig, Requests, Status, Step, simulate
-from tests.sim.strategies import Case, assert_same_outcomes, cases, examples, requests_of
+from tests.examples import examples
+from tests.sim.strategies import Case, assert_same_outcomes, cases, requests_of
 
 Score = Callable[[int, int], Fraction]
 """(request, now_us) to how urgent it is then: lower goes first."""

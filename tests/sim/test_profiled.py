@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from sim import InvalidConfig, Profiled
 from sim.latency.profiled import axis_knots, knot_value, look_up, look_up_both, place
+from tests.examples import examples
 from tests.sim.step_batches import batch_of
-from tests.sim.strategies import Pick, examples, picks, profiled
+from tests.sim.strategies import Pick, picks, profiled
 
 KNOTS = axis_knots(1_000_000)
 

@@ -9,7 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sim import Blackbox, EngineConfig, Status
-from tests.sim.strategies import Case, any_model, cases, examples, requests_of
+from tests.examples import examples
+from tests.sim.strategies import Case, any_model, cases, requests_of
 
 LENGTHS = st.lists(
     st.tuples(st.integers(0, 400), st.integers(1, 300), st.integers(1, 40)), min_size=1, max_size=30

@@ -8,8 +8,9 @@ import numpy as np
 from hypothesis import given
 
 from sim import Outcomes, Status, Step
+from tests.examples import examples
 from tests.sim.reference import NEVER, Reference, Request
-from tests.sim.strategies import Case, assert_same_outcomes, cases, examples
+from tests.sim.strategies import Case, assert_same_outcomes, cases
 
 MANY_BLOCKS = 200
 """More than any drawn case can fill."""

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from sim import Blackbox, Engine, EngineConfig, Requests, Status, simulate
 from sim.resumable import FOREVER
-from tests.sim.strategies import Case, any_model, assert_same_outcomes, cases, examples
+from tests.examples import examples
+from tests.sim.strategies import Case, any_model, assert_same_outcomes, cases
 
 MANY_BLOCKS = 400
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim import Simulator, simulate
-from tests.sim.strategies import Case, any_model, assert_same_outcomes, cases, examples
+from tests.examples import examples
+from tests.sim.strategies import Case, any_model, assert_same_outcomes, cases
 
 
 @examples(60)

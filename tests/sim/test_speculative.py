@@ -18,7 +18,8 @@ from sim import Blackbox, Engine, EngineConfig, InvalidConfig, Status, simulate
 from sim.records.results import view_of
 from tests.conformance.compare import as_recorded, difference_of_steps
 from tests.conformance.recording import SETTINGS, dense_hashes
-from tests.sim.strategies import Case, assert_same_outcomes, cases, examples, requests_of
+from tests.examples import examples
+from tests.sim.strategies import Case, assert_same_outcomes, cases, requests_of
 
 RECORDINGS = sorted((Path(__file__).parent / "speculative").glob("*.json.gz"))
 COLUMNS = ("num_output_tokens", "scheduled_us", "first_token_us", "last_token_us", "num_preemptions")

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim import Blackbox, Extended, InvalidConfig
-from tests.sim.strategies import Case, blackbox, cases, examples, extended
+from tests.examples import examples
+from tests.sim.strategies import Case, blackbox, cases, extended
 
 DECIMALS = st.decimals(0, 5000, places=6) | st.integers(0, 9999).map(lambda n: Decimal(n) / 2)
 """Coefficients to a millionth of a microsecond; half of them whole or halves, so that sums tie."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.traces.made import BLIS, events_of, small_trace
 from traces import (
     METRIC_COLUMNS,
@@ -140,7 +141,7 @@ def test_prompt_tokens_are_the_servers_count_else_prefix_and_input() -> None:
     assert prompt_tokens(trace).tolist() == [110, 33, 37]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.lists(
         st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 5)), min_size=1, max_size=8),

@@ -10,13 +10,12 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from tests.examples import examples
 from tests.traces.made import events_of, small_trace, traces
 from traces import ConfigError, Trace, make_trace, read_trace, select_rows, write_trace
 from traces.files import write as write_module
 
-ANY_PLACE = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+ANY_PLACE = settings(examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def assert_same(found: Trace, wanted: Trace) -> None:

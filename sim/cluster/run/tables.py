@@ -23,9 +23,10 @@ from numba.extending import intrinsic, models, register_model
 from numba.np.arrayobj import make_array, populate_array
 
 from sim.cluster.run.world import World
-from sim.compile import callback
+from sim.compile import phase
 from sim.engine.run import run
 from sim.engine.state import State
+from sim.linking import address_of, call_at
 
 WORDS = 3
 """Per array: its address, and the lengths of its first two axes."""
@@ -171,30 +172,21 @@ world_at = _reader_of(World)
 # -- running an engine ------------------------------------------------------------------------------------------
 
 
-def _run_at(address: int, until_us: int, coalesce: int) -> int:
-    """Call the engine's ``run`` for the state whose row lies at ``address``."""
-    return int(run(_state_behind(address), until_us, coalesce != 0))
-
-
-@intrinsic  # type: ignore[untyped-decorator] # numba is untyped
-def _state_behind(typing_context: Any, address: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        first = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
-        return _load(context, builder, first, places=iter(range(1 << 20)), type_=_TYPES[State])
-
-    return _TYPES[State](address), generate
-
-
 @cache
 def address_of_run() -> int:
     """Return where the machine code of the engine's ``run`` lies, 0 where nothing is compiled.
 
-    Compiled code calls it there. Were ``run`` linked in, numba would optimise all of the engine again for each function
-    between the loop and it: two minutes instead of half of one.
+    Compiled code calls it there: the engine is compiled once, for those who run one and for those who run many. At
+    least one table of engines must have been made. Were ``run`` linked in, numba would optimise it all again.
     """
     if numba.config.DISABLE_JIT:
         return 0
-    return int(callback("int64(int64, int64, int64)", _run_at).address)
+    return address_of(run, _arguments_of_run(), types.int64)
+
+
+def _arguments_of_run() -> tuple[Any, ...]:
+    """Return numba's types of what ``run`` takes."""
+    return (_TYPES[State], types.int64, types.boolean)
 
 
 if numba.config.DISABLE_JIT:
@@ -206,18 +198,25 @@ if numba.config.DISABLE_JIT:
 else:
 
     @intrinsic  # type: ignore[untyped-decorator] # numba is untyped
-    def run_engine(
+    def _run_engine(
         typing_context: Any, address: Any, table: Any, engine: Any, until_us: Any, coalesce: Any
     ) -> Any:
         """Call ``run`` for an engine, at its address."""
-        word = ir.IntType(64)
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            rows = make_array(signature.args[1])(context, builder, arguments[1])
+            run_address, table_given, row, until, coalesces = arguments
+            rows = make_array(signature.args[1])(context, builder, table_given)
             width = cgutils.unpack_tuple(builder, rows.shape)[1]
-            first = builder.gep(rows.data, [builder.mul(arguments[2], width)])
-            function_type = ir.FunctionType(word, [word, word, word])
-            function = builder.inttoptr(arguments[0], function_type.as_pointer())
-            return builder.call(function, [builder.ptrtoint(first, word), arguments[3], arguments[4]])
+            first = builder.gep(rows.data, [builder.mul(row, width)])
+            state = _load(context, builder, first, places=iter(range(1 << 20)), type_=_TYPES[State])
+            given = (state, until, cgutils.is_not_null(builder, coalesces))
+            return call_at(
+                run_address, types.int64, _arguments_of_run(), given, context=context, builder=builder
+            )
 
         return types.int64(types.int64, table, types.int64, types.int64, types.int64), generate
+
+    @phase
+    def run_engine(address: int, table: Table, engine: int, until_us: int, coalesce: int) -> int:
+        """Call ``run`` for an engine. A call, since putting the arguments together takes some 340 instructions."""
+        return _run_engine(address, table, engine, until_us, coalesce)

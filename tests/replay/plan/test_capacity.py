@@ -497,7 +497,7 @@ def test_runs_with_fewer_requests_than_seats_give_no_interval_and_a_number_that_
     text = MANY.replace("max_num_seqs: 16", "max_num_seqs: 256").replace(
         "num_gpu_blocks: 400", "num_gpu_blocks: 9000"
     )
-    text += "cluster: {instances: 64, routing: {policy: round-robin}}\n"
+    text += "cluster: {instances: 8, routing: {policy: round-robin}}\n"  # 2,048 seats
     found = found_in(tmp_path, text, "ttft_p99=300ms", draws(2, num_requests=300, output_tokens=60))
     assert found.is_too_short
     assert found.low is None

@@ -25,8 +25,8 @@ from sim.cluster.gateway.admission import (
     leave,
     new_admission,
 )
+from tests.examples import examples
 from tests.sim.cluster.worlds import requests_with
-from tests.sim.strategies import examples
 
 PRIORITIES = (4, 3, -1, -2, -3)
 

@@ -31,7 +31,8 @@ from sim.cluster.run.prepare import ClusterWork
 from sim.cluster.run.world import Exit
 from sim.cluster.simulation import ClusterSimulation, simulate_cluster
 from sim.cluster.transfer.config import Disaggregation
-from tests.sim.strategies import Case, Pick, any_model, assert_same_outcomes, cases, examples
+from tests.examples import examples
+from tests.sim.strategies import Case, Pick, any_model, assert_same_outcomes, cases
 
 POLICIES: tuple[RoutingPolicy, ...] = (
     RoundRobin(),

@@ -12,8 +12,8 @@ from sim.cluster.fleet import new_fleet, request_table
 from sim.cluster.routing.decide import NEEDS_ROOM, decide, finish, settle
 from sim.cluster.routing.policies import LeastLoaded, RoutingPolicy, Weighted
 from sim.cluster.routing.state import new_router, with_room_for
+from tests.examples import examples
 from tests.sim.cluster.worlds import requests_with
-from tests.sim.strategies import examples
 
 NUM_INSTANCES, NUM_BLOCKS, SEATS = 4, 10, 64
 LLM_D = {"prefix-affinity": 3.0, "queue-depth": 2.0, "kv-utilization": 2.0}

@@ -27,8 +27,9 @@ from sim.cluster.run.prepare import ClusterWork
 from sim.cluster.run.world import Exit
 from sim.cluster.simulation import ClusterSimulation, simulate_cluster
 from sim.cluster.transfer.config import Disaggregation
+from tests.examples import examples
 from tests.sim.cluster.test_cluster import POLICIES, assert_same_run, some_requests
-from tests.sim.strategies import Case, any_model, assert_same_outcomes, cases, examples
+from tests.sim.strategies import Case, any_model, assert_same_outcomes, cases
 
 LINK = Disaggregation(kv_bytes_per_token=131072)
 FREE = Disaggregation(kv_bytes_per_token=0, kv_base_latency_us=0)

@@ -13,7 +13,7 @@ from sim.cluster.events import (
     plan_event,
     with_room_for_events,
 )
-from tests.sim.strategies import examples
+from tests.examples import examples
 
 
 def test_every_rank_has_a_reason_and_ranks_have_no_gap() -> None:

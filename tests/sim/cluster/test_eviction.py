@@ -12,8 +12,8 @@ from sim.cluster.fleet import request_table
 from sim.cluster.gateway.eviction import depart, dispatch, evict_for, new_sheddable_in_flight
 from sim.cluster.gateway.flow_config import FlowControl
 from sim.cluster.gateway.queue import new_queue, offer_request, withdraw_request
+from tests.examples import examples
 from tests.sim.cluster.worlds import requests_with
-from tests.sim.strategies import examples
 
 
 @given(seed=st.integers(0, 100_000))

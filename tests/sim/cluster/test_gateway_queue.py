@@ -26,8 +26,8 @@ from sim.cluster.gateway.queue import (
     take_request,
     withdraw_request,
 )
+from tests.examples import examples
 from tests.sim.cluster.worlds import requests_with
-from tests.sim.strategies import examples
 
 PRIORITIES = (4, 3, -1, -2, -3)
 NUM_TENANTS = 3

@@ -18,6 +18,7 @@ from sim.cluster.simulation import ClusterSimulation, simulate_cluster
 from sim.cluster.transfer.config import Disaggregation
 from sim.config import InvalidConfig
 from sim.requests import Requests, Status
+from tests.examples import examples
 from tests.sim.cluster.test_cluster import (
     alike,
     assert_same_run,
@@ -28,7 +29,7 @@ from tests.sim.cluster.test_cluster import (
 )
 from tests.sim.cluster.test_disaggregation import pools_of
 from tests.sim.cluster.test_operations import Fleet, fleets
-from tests.sim.strategies import Case, assert_same_outcomes, examples
+from tests.sim.strategies import Case, assert_same_outcomes
 
 SHARES = st.sampled_from([0.5, 0.25, 0.75, 0.1, 0.9, 1.0, 2.0])
 

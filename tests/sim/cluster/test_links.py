@@ -22,7 +22,7 @@ from sim.cluster.transfer.links import (
     take_ended,
 )
 from sim.compile import engine_entry
-from tests.sim.strategies import examples
+from tests.examples import examples
 
 UNITS = 1 << 16
 

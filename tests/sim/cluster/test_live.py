@@ -40,10 +40,11 @@ from sim.cluster.run.prepare import ClusterWork
 from sim.cluster.run.world import Exit
 from sim.cluster.simulation import ClusterSimulation, simulate_cluster
 from sim.cluster.transfer.config import Disaggregation
+from tests.examples import examples
 from tests.sim.cluster.test_cluster import POLICIES, alike, cluster, keeping_step
 from tests.sim.cluster.test_disaggregation import links, split
 from tests.sim.cluster.test_operations import Fleet, fleets
-from tests.sim.strategies import Case, any_model, cases, examples
+from tests.sim.strategies import Case, any_model, cases
 
 PRIORITIES = (4, 3, -1, -3)
 NUM_SESSIONS, TENANTS = 4, ("a", "b")

@@ -14,9 +14,10 @@ from sim import Blackbox, EngineConfig, InvalidConfig
 from sim.cluster.config import ClusterConfig, FlowControl, Pool
 from sim.cluster.run.prepare import ClusterWork
 from sim.cluster.simulation import simulate_cluster
+from tests.examples import examples
 from tests.sim.cluster.test_cluster import alike, keeping_step, rows_of
 from tests.sim.reference import Batch, Reference
-from tests.sim.strategies import Case, any_model, assert_same_outcomes, cases, examples, requests_of
+from tests.sim.strategies import Case, any_model, assert_same_outcomes, cases, requests_of
 from tests.sim.test_reference import bounded, reference_outcomes
 
 MS = Blackbox(beta0=1000)

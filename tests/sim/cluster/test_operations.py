@@ -37,8 +37,9 @@ from sim.cluster.run.prepare import ClusterWork
 from sim.cluster.run.world import Exit
 from sim.cluster.simulation import ClusterSimulation, simulate_cluster
 from sim.requests import Status
+from tests.examples import examples
 from tests.sim.cluster.test_cluster import assert_same_run, cluster, keeping_step, some_requests
-from tests.sim.strategies import Case, Pick, any_model, cases, examples, picks
+from tests.sim.strategies import Case, Pick, any_model, cases, picks
 
 POLICIES: tuple[RoutingPolicy, ...] = (
     RoundRobin(),

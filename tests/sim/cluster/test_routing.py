@@ -22,8 +22,8 @@ from sim.cluster.routing.policies import (
     VllmDp,
     Weighted,
 )
+from tests.examples import examples
 from tests.sim.cluster.worlds import Comparison, Happenings
-from tests.sim.strategies import examples
 
 SIZES = (1, 2, 3, 5, 70)
 """Numbers of instances; 70 need two words of bits."""

@@ -15,10 +15,11 @@ from sim.cluster.run.prepare import ClusterWork
 from sim.cluster.run.world import Exit
 from sim.cluster.simulation import ClusterSimulation, simulate_cluster
 from sim.cluster.transfer.config import Disaggregation
+from tests.examples import examples
 from tests.sim.cluster.split_failures import Twin
 from tests.sim.cluster.test_cluster import POLICIES
 from tests.sim.cluster.test_disaggregation import LINK, links, open_cases, split
-from tests.sim.strategies import Case, examples
+from tests.sim.strategies import Case
 
 STEP_US, BASE_US, BYTES, PAUSE_US, MOST = 997, 310, 1000, 1511, 3
 ENGINE = EngineConfig(

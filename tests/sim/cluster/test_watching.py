@@ -21,8 +21,9 @@ from sim.cluster.run.tables import Table
 from sim.cluster.run.watch import look_at_all
 from sim.cluster.simulation import simulate_cluster
 from sim.cluster.watching import Watch
+from tests.examples import examples
 from tests.sim.cluster.test_cluster import GATEWAYS, alike, assert_same_run, cluster, some_requests
-from tests.sim.strategies import Case, any_model, cases, examples
+from tests.sim.strategies import Case, any_model, cases
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -5,10 +5,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from tests.examples import examples
 from traces.workload.draw import (
     draw_lengths,
     draw_tokens,
@@ -240,7 +241,7 @@ def test_prompts_and_outputs_do_not_follow_one_another() -> None:
 sizes = st.integers(min_value=0, max_value=300)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(seed=st.integers(0, 2**40), n=sizes, more=sizes, arrival=st.sampled_from(ARRIVALS))
 def test_the_first_gaps_do_not_change_when_more_are_drawn(
     seed: int, n: int, more: int, arrival: Arrival
@@ -250,7 +251,7 @@ def test_the_first_gaps_do_not_change_when_more_are_drawn(
     assert np.array_equal(np.cumsum(short), np.cumsum(long)[:n])
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(seed=st.integers(0, 2**40), n=sizes, more=sizes, distribution=st.sampled_from(DISTRIBUTIONS))
 def test_the_first_lengths_do_not_change_when_more_are_drawn(
     seed: int, n: int, more: int, distribution: Distribution

@@ -4,10 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from tests.examples import examples
 from traces.workload.arrivals import RateProfile, rate_profiles
 from traces.workload.lengths import Constant, Separate
 from traces.workload.model import Client, Window
@@ -70,7 +71,7 @@ def test_an_expected_count_turned_into_a_time_is_expected_again() -> None:
     total = profile.expected(math.inf)
     assert total == pytest.approx(550)
 
-    @settings(max_examples=100, deadline=None)
+    @examples(100)
     @given(st.floats(min_value=1e-6, max_value=float(total) - 1e-6))
     def check(count: float) -> None:
         time = float(profile.times_us(np.array([count]))[0])

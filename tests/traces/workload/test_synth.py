@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from tests.examples import examples
 from traces.errors import ConfigError
 from traces.files.check import check_trace
 from traces.files.read import read_trace
@@ -54,7 +55,7 @@ def plain(**given: object) -> Trace:
     return trace_from_options(WorkloadOptions(**given))  # type: ignore[arg-type]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(several, st.integers(1, 150), st.integers(1, 100), st.integers(0, 2**32))
 def test_the_first_requests_do_not_change_when_more_are_asked_for(
     drawn: tuple[Client, ...], n: int, more: int, seed: int
@@ -68,7 +69,7 @@ def test_the_first_requests_do_not_change_when_more_are_asked_for(
     pd.testing.assert_frame_equal(short, long.head(n))
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(several, st.floats(0.1, 20), st.floats(0.1, 20), st.integers(0, 2**32))
 def test_a_longer_duration_only_adds_requests_after_it(
     drawn: tuple[Client, ...], first: float, second: float, seed: int
@@ -85,7 +86,7 @@ def test_a_longer_duration_only_adds_requests_after_it(
     pd.testing.assert_frame_equal(rows[0], kept)
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(several, st.integers(0, 2**32))
 def test_arrivals_never_go_back_and_ids_are_their_order(drawn: tuple[Client, ...], seed: int) -> None:
     trace = synth(Workload(clients=drawn, load=OpenLoop(rate_per_s=50.0), num_requests=100), seed=seed)

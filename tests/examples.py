@@ -1,0 +1,27 @@
+"""How many cases a test draws: half of what it names in `make test`, five times as many in `make nightly`.
+
+``VTWIN_THOROUGH`` in the environment is the factor. Without it the cases are the same ones each time; with it they
+differ from run to run, and one that fails is printed.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from hypothesis import HealthCheck, settings
+
+THOROUGH: Final = int(os.environ.get("VTWIN_THOROUGH", "0"))
+"""Times as many cases as a test names; 0: half of them."""
+
+
+def examples(number: int, *, is_counted: bool = False) -> settings:
+    """Return settings for a test that names ``number`` cases. Where draws are counted, half are too few."""
+    half = number if is_counted else -(-number // 2)
+    return settings(
+        max_examples=number * THOROUGH or half,
+        deadline=None,
+        derandomize=not THOROUGH,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )

@@ -87,22 +87,22 @@ def test_retry_after_is_seconds_or_a_date() -> None:
 async def test_a_retried_request_is_marked_and_counts_from_its_due_time_and_its_last_dispatch(
     fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("observe.senders.retry._FIRST_PAUSE_S", 0.1)
+    monkeypatch.setattr("observe.senders.retry._FIRST_PAUSE_S", 0.4)
     behaviour = Behaviour(fault=fault, fault_on=frozenset({1}))  # type: ignore[arg-type]
     async with serving(behaviour) as server:
-        trace = await observe_trace(workload(every(5_000, 3)), url=server.url, limits=Limits(max_retries=2))
+        trace = await observe_trace(workload(every(50_000, 3)), url=server.url, limits=Limits(max_retries=2))
         assert len(server.requests) == 4
         names = [request.headers["x-request-id"] for request in server.requests]
     assert statuses(trace) == ["ok"] * 3
     assert list(trace.column("attempt").fillna(1)) == [1, 2, 1]
     assert len(set(names)) == 3
     metrics = request_metrics(trace)
-    assert metrics["ttft_us"].iloc[1] < 60_000
-    assert metrics["ttft_from_due_us"].iloc[1] > 100_000
+    assert metrics["ttft_us"].iloc[1] < 300_000
+    assert metrics["ttft_from_due_us"].iloc[1] > 400_000
     client = trace.header.client
     assert client is not None
     assert (client.max_retries, client.num_retried) == (2, 1)
-    assert client.own_lag_us["max"] < 50_000
+    assert client.own_lag_us["max"] < 300_000
     summary = summarize_observed(trace)
     assert summary["num_retried"] == 1
     assert "1 retried" in table(summary)

@@ -8,9 +8,12 @@ import platform
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from calibrate.validate.plan import ValidationPlan
+from tests.live.advised import advised
 from tests.live.server import ENGINE, VLLM, installation, say, serving
 
 OUTPUT = Path("vtwin-live")
@@ -43,10 +46,14 @@ def main() -> int:
         load = ["--rate", str(RATE), "--num-requests", str(NUM_REQUESTS), *lengths]
         server = ["--url", url, "--model", "tiny", "--warmup-requests", "10", "--config", str(guess)]
         vtwin("validate", *server, *load, "--output", str(OUTPUT))
+        held_out = ValidationPlan(folder=OUTPUT, load=(), rate_per_s=RATE).holdout_trace()
+        found = advised(OUTPUT, held_out, server=server[:6], lengths=lengths)
     report = OUTPUT / "report"
     show(
         {"twin": read_errors(report, "holdout"), "the server, run again": read_errors(report, "noise_floor")}
     )
+    say("\n" + found.text())
+    (OUTPUT / "advised.json").write_text(json.dumps(asdict(found), indent=2) + "\n")
     say(f"\nreport: {report / 'report.html'}")
     return 0
 

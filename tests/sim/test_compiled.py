@@ -91,12 +91,15 @@ ASK = "from sim.ready import is_compiled; print(is_compiled())"
 
 
 @needs_compiler
-def test_what_another_checkout_compiled_is_not_said_to_be_compiled(tmp_path: Path) -> None:
-    """The same sources at another place, the same cache: numba files its code under the path of the source."""
+def test_what_another_checkout_compiled_need_not_be_compiled_again(tmp_path: Path) -> None:
+    """The same sources at another place, the same cache: code is filed by a digest of all sources."""
     python("from sim import compile_engine; compile_engine()")
     assert python(ASK) == "True"
     checkout = tmp_path / "checkout"
     shutil.copytree(ROOT / "sim", checkout / "sim", ignore=shutil.ignore_patterns("__pycache__"))
+    assert python(ASK, cwd=checkout) == "True"
+    source = checkout / "sim" / "engine" / "schedule.py"
+    source.write_text(source.read_text() + "# another\n")
     assert python(ASK, cwd=checkout) == "False"
 
 

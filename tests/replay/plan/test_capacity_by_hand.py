@@ -125,6 +125,14 @@ def test_what_piles_up_counts_where_throughput_breaks_first() -> None:
     assert _ratio(evaluation(10, 300_000, grown=GROWN), LIMITS, THROUGHPUT) == pytest.approx(3)
 
 
+def test_what_piles_up_is_the_mean_over_the_seeds() -> None:
+    each = replace(evaluation(10, 50_000), growths=(0.0, 0.01, 0.05))
+    assert each.growth_frac == pytest.approx(0.02)
+    assert each.served_per_s == pytest.approx(9.8)
+    assert not each.is_behind
+    assert replace(each, growths=(0.0, 0.03, 0.05)).is_behind
+
+
 @pytest.mark.parametrize(
     ("width", "seeds"),
     [(NARROW * 0.99, 8), (NARROW * 1.2, 12), (NARROW * 1.4, 16), (NARROW * 9, 16), (None, 8)],

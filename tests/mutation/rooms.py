@@ -74,6 +74,13 @@ ROOMS = {
     ),
     "metrics": Room(
         modules=("traces/metrics.py", "traces/slo.py"),
-        tests=("tests/traces/test_metrics.py", "tests/calibrate/test_compare_by_hand.py"),
+        tests=(
+            "tests/traces/test_metrics.py",
+            "tests/traces/test_slo.py",
+            "tests/traces/test_describe_trace.py",
+            "tests/traces/test_trace_summary.py",
+            "tests/observe/test_client_verdict.py",
+            "tests/calibrate/test_compare_by_hand.py",
+        ),
     ),
 }

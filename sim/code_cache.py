@@ -29,6 +29,7 @@ from numba.core.environment import Environment, lookup_environment
 from numba.core.runtime import rtsys
 
 _DIGEST_BYTES = 32
+_PACKAGE: Final = Path(__file__).parent
 _PACKED: Final = "object code, packed bitcode"
 """What a library on disk is called whose bitcode is packed; numba's own is ``object``."""
 _RUNTIME: Final = "NRT_"
@@ -81,8 +82,8 @@ def _tell(what: str, line: str) -> None:
 class _Locator(caching.UserProvidedCacheLocator):  # type: ignore[misc] # numba is untyped
     """Where ``numba.config.CACHE_DIR`` says, whether or not it can be written: never beside the sources.
 
-    The folder's name is a digest of all sources, so that code is filed by its module alone: numba's own also asks where
-    a source lies and when it was written, and every other checkout of the same sources would compile them again.
+    The folder's name is a digest of this package's sources, so that its code is filed by module alone: numba's own also
+    asks where a source lies and when it was written, and every other checkout of the same would compile them again.
     """
 
     def __init__(self, py_func: Callable[..., Any], py_file: str) -> None:
@@ -90,8 +91,9 @@ class _Locator(caching.UserProvidedCacheLocator):  # type: ignore[misc] # numba 
         self._cache_path = str(Path(numba.config.CACHE_DIR) / py_func.__module__)
 
     def get_source_stamp(self) -> str:
-        """Return what a file of the same name must have in common: nothing more, the folder says it all."""
-        return ""
+        """Return what else must be the same: of a source that the folder's name says nothing of, its content."""
+        source = Path(self._py_file)
+        return "" if source.is_relative_to(_PACKAGE) else hashlib.sha256(source.read_bytes()).hexdigest()
 
     @classmethod
     def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _Locator:

@@ -51,13 +51,13 @@ def is_compiled_source(path: Path) -> bool:
 
 
 def _digest(*, with_cluster: bool) -> str:
-    """Return a digest of this package's source files, numba's version and Python's."""
+    """Return a digest of this package's source files, their names, numba's version and Python's."""
     digest = hashlib.sha256(f"{numba.__version__} {sys.version_info[:2]}".encode())
     for path in sorted(PACKAGE.rglob("*.py")):
         if not is_compiled_source(path.relative_to(PACKAGE)):
             continue
         if with_cluster or path.relative_to(PACKAGE).parts[0] != "cluster":
-            digest.update(path.read_bytes())
+            digest.update(f"\0{path.relative_to(PACKAGE)}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
 

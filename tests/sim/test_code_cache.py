@@ -132,17 +132,17 @@ def test_code_from_disk_can_be_linked_with(tmp_path: Path) -> None:
 
 
 def test_another_checkout_of_the_same_sources_compiles_nothing(tmp_path: Path) -> None:
-    """Neither where a source lies nor when it was written tells code apart: the folder's digest does."""
+    """Neither where a source lies nor when it was written tells code apart, but what it says does."""
     hits = []
-    for checkout, written in (("one", 1_000_000_000), ("two", 1_500_000_000)):
+    for checkout, written, more in (("one", 10**9, 2), ("two", 15 * 10**8, 2), ("three", 10**9, 3)):
         source = tmp_path / checkout / "module.py"
         source.parent.mkdir()
-        source.write_text("def two_more(number):\n    return number + 2\n")
+        source.write_text(f"def more(number):\n    return number + {more}\n")
         os.utime(source, (written, written))
         names: dict[str, Any] = {"__name__": "module"}
         exec(compile(source.read_text(), str(source), "exec"), names)  # noqa: S102 - the test's own words
-        compiled: Any = numba.njit(names["two_more"])
-        compiled._cache = cache_for(names["two_more"], tmp_path / "code")
-        assert compiled(40) == 42
+        compiled: Any = numba.njit(names["more"])
+        compiled._cache = cache_for(names["more"], tmp_path / "code")
+        assert compiled(40) == 40 + more
         hits.append(num_hits(compiled))
-    assert hits == [0, 1]
+    assert hits == [0, 1, 0]

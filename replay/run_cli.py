@@ -79,6 +79,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     from traces.slo import parse_slo
     from traces.strict.tell import tell_note
     from traces.workload import clipping_notes
+    from traces.workload.recorded.served import served_note
 
     if len(twins) == 1 and sweep is None:
         tell_replaced(output, config, overwrite=overwrite)
@@ -86,6 +87,8 @@ def run(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
         loads = _loads(workload, sweep)
     for note in clipping_notes(workload):
         tell(f"warning: {note}")
+    if (served := served_note(loads[0][2])) is not None:
+        tell(f"note: {served}")
     options = SimulationOptions(
         at="arrival",
         loop="auto",

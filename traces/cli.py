@@ -215,10 +215,13 @@ def synth(
 ) -> None:
     """Draw a workload into a trace without outcomes, to be observed or simulated later."""
     from traces.workload import clipping_notes, trace_from_options
+    from traces.workload.recorded.served import served_note
 
     drawn = trace_from_options(workload)
     for note in clipping_notes(workload):
         tell(f"warning: {note}")
+    if (served := served_note(drawn)) is not None:
+        tell(f"note: {served}; `vtwin observe` sends what was asked for")
     _write(drawn, output, dialect=dialect, overwrite=overwrite)
 
 

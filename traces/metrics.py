@@ -41,8 +41,28 @@ METRIC_COLUMNS: Final = (
 def prompt_tokens(trace: Trace) -> Int64s:
     """Return each request's prompt, prefix included: as the server counted it, else prefix plus input."""
     counted = trace.cells("server_input_tokens")
-    own = trace.cells("prefix_length").values + trace.cells("input_tokens").values
-    return np.where(counted.is_known, counted.values, own)
+    return np.where(counted.is_known, counted.values, own_prompt_tokens(trace))
+
+
+def own_prompt_tokens(trace: Trace) -> Int64s:
+    """Return each request's prompt as the client counts it: prefix plus input."""
+    own: Int64s = trace.cells("prefix_length").values + trace.cells("input_tokens").values
+    return own
+
+
+def served_output(trace: Trace) -> Cells:
+    """Return each answer's tokens: as many as came; of a failed request, or where none are recorded, ``max_tokens``.
+
+    What a failed request got says nothing about its work. Empty where nobody says either.
+    """
+    got, asked = trace.cells("output_tokens"), trace.cells("max_tokens")
+    return got.where(~(has_failed(trace) & asked.is_known)).or_else(asked)
+
+
+def has_failed(trace: Trace) -> NDArray[np.bool_]:
+    """Return which requests have a status other than ``ok``; those of a workload have none."""
+    status = trace.cells("status")
+    return np.asarray(status.is_known & (status.values != "ok"), dtype=np.bool_)
 
 
 def send_or_arrival_us(trace: Trace) -> Int64s:

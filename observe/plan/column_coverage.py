@@ -39,7 +39,7 @@ COLUMN_COVERAGE: Final[Mapping[str, ColumnCoverage]] = {
     "streaming": ColumnCoverage("noted", "all answers are streamed, or none with --no-streaming"),
     "input_tokens": ColumnCoverage("sent", "length of the prompt after the shared prefix"),
     "output_tokens": ColumnCoverage(
-        "sent", "max_tokens and min_tokens; refused where it and max_tokens are empty"
+        "sent", "max_tokens and min_tokens, where max_tokens does not say them; refused where both are empty"
     ),
     "text_tokens": ColumnCoverage("recorded", "part of input_tokens"),
     "image_tokens": ColumnCoverage("noted", "sent as as many tokens of text"),
@@ -54,7 +54,7 @@ COLUMN_COVERAGE: Final[Mapping[str, ColumnCoverage]] = {
     ),
     "slo_target_us": ColumnCoverage("sent", "header x-slo-ttft-ms; counts in goodput"),
     "server_input_tokens": ColumnCoverage(
-        "measured", "the server's count; in a workload, the length of the prompt"
+        "measured", "the server's count, chat template included; what a workload has of it is not sent"
     ),
     "arrival_time_us": ColumnCoverage(
         "sent", "when the request is due; refused where it is empty in an open loop"
@@ -62,7 +62,7 @@ COLUMN_COVERAGE: Final[Mapping[str, ColumnCoverage]] = {
     "adapter": ColumnCoverage("sent", "model of the body where the server lists it; else noted"),
     "think_time_us": ColumnCoverage("sent", "pause after the answer before"),
     "max_tokens": ColumnCoverage(
-        "sent", "length of the output where output_tokens is empty or the row failed"
+        "sent", "length of the output in a workload, else where output_tokens is empty or the row failed"
     ),
     "new_input_tokens": ColumnCoverage("sent", "what a round adds to the conversation so far"),
     "prefix_hashes": ColumnCoverage(

@@ -15,6 +15,7 @@ import numpy as np
 
 from traces import ConfigError, Header, make_trace, prompt_tokens
 from traces.header import ClosedLoop
+from traces.workload.recorded.served import as_sent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,11 +58,10 @@ class Pace:
 
 def sweep_loads(options: WorkloadOptions, text: str) -> list[Load]:
     """Return one load per value of the sweep, of the same lengths. Raises ConfigError."""
-    from traces.workload import trace_from_options
     from traces.workload.sweep import sweep_options
 
     return [
-        Load(name=f"{what}-{value:g}", requests=trace_from_options(variant), purpose=f"{what} {value:g}")
+        Load(name=f"{what}-{value:g}", requests=_requests(variant), purpose=f"{what} {value:g}")
         for what, value, variant in sweep_options(options, text)
     ]
 
@@ -71,12 +71,10 @@ def calibration_loads(options: WorkloadOptions, *, max_model_len: int | None) ->
 
     Raises ConfigError where they say no rate.
     """
-    from traces.workload import trace_from_options
-
     rate = options.rate
     if rate is None or not math.isfinite(rate):
         raise ConfigError("--plan calibrate: got no --rate R, expected the highest rate of interest")
-    mix = {share: trace_from_options(replace(options, rate=rate * share)) for share in (_LOW, _MIDDLE, 1.0)}
+    mix = {share: _requests(replace(options, rate=rate * share)) for share in (_LOW, _MIDDLE, 1.0)}
     typical = mix[1.0]
     longest = _most(prompt_tokens(typical).max(), max_model_len, room=_SINGLE_OUTPUT)
     heavy = _most(np.quantile(prompt_tokens(typical), 0.9), max_model_len, room=_SHORT_OUTPUT)
@@ -84,7 +82,7 @@ def calibration_loads(options: WorkloadOptions, *, max_model_len: int | None) ->
     talk = _most(max(float(np.quantile(outputs, 0.9)), _LEAST_DECODE), max_model_len, room=_SHORT_PROMPT)
     lengths = np.unique(np.geomspace(min(_SHORT_PROMPT, longest), longest, _SINGLE_LENGTHS).round())
     singles = np.tile(lengths.astype(np.int64), _SINGLE_ROUNDS)
-    all_at_once = trace_from_options(
+    all_at_once = _requests(
         replace(options, rate=math.inf, duration=None, num_requests=min(len(typical), _MOST_AT_ONCE))
     )
     alone = [_SINGLE_OUTPUT] * len(singles)
@@ -106,6 +104,13 @@ def calibration_loads(options: WorkloadOptions, *, max_model_len: int | None) ->
         Load(name="saturated", requests=all_at_once, purpose="the mix, all at once"),
         Load(name="repeat", requests=mix[_MIDDLE], purpose="middle again, for the noise floor"),
     ]
+
+
+def _requests(options: WorkloadOptions) -> Trace:
+    """Return the requests that the options ask for, with the lengths that they are sent with."""
+    from traces.workload import trace_from_options
+
+    return as_sent(trace_from_options(options))
 
 
 def probing_load(loads: Sequence[Load]) -> Trace:

@@ -15,6 +15,7 @@ from observe.plan.request_body import BodyShape
 from observe.plan.unsent import unsent_notes
 from observe.senders.exchange import one_line
 from traces import TraceError, prompt_tokens
+from traces.workload.recorded.served import as_sent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,10 +139,13 @@ def make_plan(
 ) -> SendPlan:
     """Return the plan that sends every row of ``trace``; ``class_priority``: of a row that states no priority.
 
+    A row of a workload is sent with the lengths that were asked for (``as_sent``), a row with a status once more
+    with those that came of it.
     Raises TraceError for a trace without requests, or with a row whose output length nobody states.
     """
     if len(trace) == 0:
         raise TraceError("trace: got no requests, expected at least one")
+    trace = as_sent(trace)
     chains = chains_of(trace)
     extends_row = rounds_that_extend(trace, chains)
     due = _due_us(trace, chains)

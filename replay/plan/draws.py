@@ -14,6 +14,7 @@ from traces.errors import ConfigError
 from traces.strict.tell import tell
 from traces.workload import clipping_notes, trace_from_options
 from traces.workload.options import LENGTH_NAMES, WorkloadOptions, can_scale, check_options, flag
+from traces.workload.recorded.served import served_note
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -61,7 +62,10 @@ def draws(options: WorkloadOptions, seeds: int) -> list[Trace]:
         tell(f"warning: {note}")
     if (default := default_lengths_note(options)) is not None:
         tell(f"note: {default}")
-    return _drawn(options, seeds)
+    drawn = _drawn(options, seeds)
+    if (served := served_note(drawn[0])) is not None:
+        tell(f"note: {served}")
+    return drawn
 
 
 def _drawn(options: WorkloadOptions, seeds: int) -> list[Trace]:

@@ -39,9 +39,11 @@ COLUMN_COVERAGE: Final[Mapping[str, Coverage]] = {
         "modelled", "equal hashes are equal blocks; refused in blocks that do not divide"
     ),
     "streaming": Coverage("noted", "an answer in one piece has the engine's first token as its TTFT"),
-    "input_tokens": Coverage("modelled", "prompt length, where the server's own count is not recorded"),
-    "server_input_tokens": Coverage("modelled", "prompt length"),
-    "output_tokens": Coverage("modelled", "answer length; of a failed request max_tokens"),
+    "input_tokens": Coverage(
+        "modelled", "prompt length after the prefix, where the server's own count is not recorded"
+    ),
+    "server_input_tokens": Coverage("modelled", "prompt length, prefix included"),
+    "output_tokens": Coverage("modelled", "answer length, as served; of a failed request max_tokens"),
     "max_tokens": Coverage(
         "modelled",
         "answer length where output_tokens is empty or the request failed; above it, the answer ends by itself",

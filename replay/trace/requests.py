@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from replay.trace.prefix_hashes import prefix_hashes
 from sim.requests import UNKNOWN_LIMIT, Requests
 from traces import TraceError, prompt_tokens, send_or_arrival_us
+from traces.metrics import has_failed, served_output
 from traces.priorities import priorities
 
 if TYPE_CHECKING:
@@ -54,11 +55,9 @@ def ends_by_itself(trace: Trace) -> NDArray[np.bool_]:
     they are shorter than ``max_tokens``. Of a failed request, which asks for all of them, nothing is known.
     """
     output, most, reason = output_tokens(trace), trace.cells("max_tokens"), trace.cells("finish_reason")
-    status = trace.cells("status")
-    failed = status.is_known & (status.values != "ok")
     is_shorter = most.is_known & (output < most.values)
     stopped = reason.is_known & (reason.values != "length") & ~(most.is_known & ~is_shorter)
-    ends: NDArray[np.bool_] = np.where(reason.is_known, stopped, is_shorter) & ~failed
+    ends: NDArray[np.bool_] = np.where(reason.is_known, stopped, is_shorter) & ~has_failed(trace)
     return ends
 
 
@@ -111,9 +110,7 @@ def _arrival_us(trace: Trace, at: At, *, closed_loop: bool) -> Int64s:
 
 def output_tokens(trace: Trace) -> Int64s:
     """Return how many tokens each request is to generate: what it got, or, where it failed, what it asked for."""
-    got, asked, status = trace.cells("output_tokens"), trace.cells("max_tokens"), trace.cells("status")
-    failed = status.is_known & (status.values != "ok")
-    wanted = got.where(~(failed & asked.is_known)).or_else(asked)
+    wanted = served_output(trace)
     if not wanted.is_known.all():
         row = int(np.argmin(wanted.is_known))
         raise TraceError(

@@ -23,6 +23,7 @@ from traces.exporters.target import TargetFormat
 from traces.metrics import prompt_tokens
 from traces.trace import Trace
 from traces.workload.recorded.from_trace import workload_of
+from traces.workload.recorded.served import as_sent
 
 HASH_BLOCK_SIZE: Final = 512
 """Tokens per hash where the trace has none of its own: Mooncake's."""
@@ -33,7 +34,7 @@ _AZURE_START: Final = datetime(2023, 11, 16, 18, 0, 0, tzinfo=UTC)
 
 def requests_document(trace: Trace, target: TargetFormat) -> str:
     """Return the requests of ``trace`` in another tool's format, by arrival. Raises TraceError."""
-    workload = workload_of(trace)
+    workload = as_sent(workload_of(trace))
     due = workload.cells("arrival_time_us")
     if not due.is_known.all():
         raise TraceError(

@@ -22,6 +22,7 @@ from traces.trace import Trace
 from traces.trace_summary import summarize_trace
 from traces.workload.model import CV_RANGE, DEFAULT_SEED, SloClass
 from traces.workload.recorded.from_trace import workload_of
+from traces.workload.recorded.served import as_sent
 from traces.workload.spec.read import parse_spec
 from traces.workload.synthesis import synth
 
@@ -56,7 +57,7 @@ def describe_as_specification(trace: Trace) -> Description:
 
     Raises TraceError for a trace of sessions, or of more clients than a specification should name.
     """
-    workload = workload_of(trace)
+    workload = as_sent(workload_of(trace))
     if workload.column("session_id").notna().any() and (workload.column("round_index") > 0).any():
         raise TraceError(
             "session_id: got sessions of several rounds, expected requests alone: a specification has one number "

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from traces.errors import ConfigError, TraceError
 from traces.header import Header
 from traces.importers.recorded import read_recorded
+from traces.metrics import has_failed, served_output
 from traces.tables.cells import Cells, cells_where
 from traces.trace import Trace, make_trace, select_rows
 from traces.units import to_us
@@ -33,19 +34,23 @@ WORKLOAD_COLUMNS: Final = (
     ),
     *("arrival_time_us", "adapter", "think_time_us", "prefix_hashes", "new_input_tokens"),
     *("guided", "network_rtt_us", "network_bandwidth_mbps"),
+    *("server_input_tokens", "max_tokens", "finish_reason"),
 )
-"""What was asked; all other columns say what came of it."""
+"""What was asked, and how long prompt and answer were; all other columns say what came of it."""
 
 
 def workload_of(trace: Trace) -> Trace:
-    """Return what a trace asked for: its requests without outcomes, as a workload to send or to simulate.
+    """Return a trace's requests without outcomes, as a workload to simulate, or (``as_sent``) to send.
 
-    Warm-up requests are left out. The output length is the budget where one is recorded, else what was
-    generated. Arrivals beyond the first round of a closed loop, and of a session whose think times are known,
-    are NA: answers decided them. Raises TraceError where a request says no output length, or none is left.
+    Warm-up requests are left out. Lengths are those that the server had to work on: ``output_tokens`` what a
+    finished request got, ``max_tokens`` of one that failed or got nothing; ``server_input_tokens`` and
+    ``max_tokens`` stay beside them. Arrivals beyond the first round of a closed loop, and of a session whose
+    think times are known, are NA: answers decided them. Raises TraceError where a request says no output
+    length, or none is left.
     """
     trace = without_warmup(trace)
-    output = trace.cells("max_tokens").or_else(trace.cells("output_tokens"))
+    served = served_output(trace)
+    output = served.where(served.values >= 1).or_else(trace.cells("max_tokens"))
     silent = trace.cells("request_id").values[output.values < 1]
     if len(silent) or not len(trace):
         got = f"{len(silent)} requests without one (first: request_id {silent[0]})" if len(silent) else "none"
@@ -57,6 +62,8 @@ def workload_of(trace: Trace) -> Trace:
         later |= np.arange(len(trace)) >= header.closed_loop.concurrency
     for name in kept.keys() & {"arrival_time_us", "deadline_us"}:
         kept[name] = trace.cells(name).where(~later)
+    if "finish_reason" in kept:
+        kept["finish_reason"] = trace.cells("finish_reason").where(~has_failed(trace))
     return make_trace(
         Header(
             mode="generated",

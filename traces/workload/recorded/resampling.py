@@ -39,6 +39,7 @@ _OF_THE_ROW: Final = (
     *("vllm_priority", "prefix_group", "prefix_length", "streaming", "text_tokens", "image_tokens"),
     *("audio_tokens", "video_tokens", "reason_ratio", "new_input_tokens", "guided"),
     *("network_rtt_us", "network_bandwidth_mbps"),
+    *("server_input_tokens", "max_tokens", "finish_reason"),
 )
 _UNLESS_THE_CLIENT_SAYS: Final = ("tenant_id", "slo_class", "model", "adapter", "slo_target_us")
 
@@ -149,7 +150,8 @@ def with_recorded(
 ) -> dict[str, object]:
     """Return the columns with what the recorded rows say filled in.
 
-    A client's own tenant, class, model, adapter, target and timeout stand. A session's later rounds whose think
+    A client's own tenant, class, model, adapter, target, timeout and prefix stand; the prefix comes before the
+    recorded prompts, whichever side counted those. A session's later rounds whose think
     time is known have no arrival, the others come as long after the first as recorded; raises ConfigError where
     neither is known or the loop is closed.
     """
@@ -161,7 +163,7 @@ def with_recorded(
         own = [name for name in _UNLESS_THE_CLIENT_SAYS if getattr(clients[index], name) is None]
         for name in (*_OF_THE_ROW, *own, *(["client_id"] if recorded.names_clients else [])):
             if name in requests:
-                values = requests[name].take(drawn.row[mine])
+                values = _behind(clients[index], name, requests[name].take(drawn.row[mine]))
                 _put(filled, name, at=mine, values=values, n=drawn.client.size)
         rows, sessions = drawn.row[mine], drawn.session[mine]
         _put_rounds(filled, recorded, at=mine, rows=rows, sessions=sessions, in_closed_loop=in_closed_loop)
@@ -173,6 +175,14 @@ def with_recorded(
         recorded = drawing[alike[0]]
         _put_hashes(filled, recorded, at=mine, rows=drawn.row[mine], sessions=drawn.session[mine])
     return filled
+
+
+def _behind(client: Client, name: str, recorded: Cells) -> Cells:
+    """Return a column of recorded requests behind the client's own prefix, if it has one; theirs have none then."""
+    own = client.prefix_length if client.prefix_group is not None else 0
+    if not own or name not in ("prefix_length", "server_input_tokens"):
+        return recorded
+    return cells_where(recorded.values + own, recorded.is_known)
 
 
 def _put(columns: dict[str, object], name: str, *, at: Ints, values: Cells, n: int) -> None:

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
-from traces.metrics import prompt_tokens
+from traces.metrics import own_prompt_tokens
 from traces.tables.cells import Cells, cells_where
 from traces.trace import Trace
+
+_OUTPUTS: Final = ("output_tokens", "max_tokens")
+_COUNTED: Final = ("server_input_tokens",)
+"""The whole prompt, prefix included, as the server counted it."""
 
 
 def scale_lengths(trace: Trace, *, prompt: float = 1.0, output: float = 1.0) -> Trace:
     """Return the trace with prompts and outputs times these factors, rounded, each at least 1 token.
 
-    A shared prefix scales with its prompt. Block hashes keep their blocks, which become so much longer or
-    shorter themselves: what was shared between two prompts stays shared, in proportion.
+    What the server counted scales as the client's own count does, ``max_tokens`` as the output, a shared prefix
+    with its prompt. Block hashes keep their blocks, which become so much longer or shorter themselves: what was
+    shared between two prompts stays shared, in proportion.
     """
     if prompt != 1.0:
         trace = _scale_prompts(trace, prompt)
     if output != 1.0:
-        trace = trace.with_columns(output_tokens=_scaled(trace.cells("output_tokens"), output))
+        trace = trace.with_columns(
+            **{name: _scaled(trace.cells(name), output) for name in _there(trace, _OUTPUTS)}
+        )
     return trace
 
 
@@ -27,13 +36,22 @@ def clip_lengths(trace: Trace, *, prompt: int | None = None, output: int | None 
     if prompt is not None:
         prefix = np.minimum(trace.cells("prefix_length").values, prompt)
         kept = np.minimum(trace.cells("input_tokens").values, prompt - prefix)
-        trace = _with_hashes_that_fit(trace.with_columns(prefix_length=prefix, input_tokens=kept))
+        counted = {name: _at_most(trace.cells(name), prompt) for name in _there(trace, _COUNTED)}
+        clipped = trace.with_columns(prefix_length=prefix, input_tokens=kept, **counted)
+        trace = _with_hashes_that_fit(clipped)
     if output is not None:
-        asked = trace.cells("output_tokens")
         trace = trace.with_columns(
-            output_tokens=cells_where(np.minimum(asked.values, output), asked.is_known)
+            **{name: _at_most(trace.cells(name), output) for name in _there(trace, _OUTPUTS)}
         )
     return trace
+
+
+def _there(trace: Trace, names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in names if name in trace.table)
+
+
+def _at_most(counts: Cells, most: int) -> Cells:
+    return cells_where(np.minimum(counts.values, most), counts.is_known)
 
 
 def _scaled(counts: Cells, factor: float) -> Cells:
@@ -42,12 +60,12 @@ def _scaled(counts: Cells, factor: float) -> Cells:
 
 
 def _scale_prompts(trace: Trace, factor: float) -> Trace:
-    total = np.maximum(np.rint(prompt_tokens(trace) * factor), 1).astype(np.int64)
+    total = np.maximum(np.rint(own_prompt_tokens(trace) * factor), 1).astype(np.int64)
     prefix = trace.cells("prefix_length").values
     prefix = np.minimum(np.rint(prefix * factor).astype(np.int64), total)
     columns: dict[str, object] = {"prefix_length": prefix, "input_tokens": total - prefix}
-    if "new_input_tokens" in trace.table:
-        columns["new_input_tokens"] = _scaled(trace.cells("new_input_tokens"), factor)
+    for name in _there(trace, (*_COUNTED, "new_input_tokens")):
+        columns[name] = _scaled(trace.cells(name), factor)
     block = trace.header.hash_block_size
     if block is not None:
         trace = trace.with_header(hash_block_size=max(round(block * factor), 1))
@@ -59,7 +77,7 @@ def _with_hashes_that_fit(trace: Trace) -> Trace:
     block = trace.header.hash_block_size
     if block is None or "prefix_hashes" not in trace.table:
         return trace
-    most = (-(-prompt_tokens(trace) // block)).tolist()
+    most = (-(-own_prompt_tokens(trace) // block)).tolist()
     hashes = [
         None if text is None else " ".join(text.split()[:number])
         for text, number in zip(trace.cells("prefix_hashes").values.tolist(), most, strict=True)

@@ -17,6 +17,7 @@ from replay.plan.fleet.inputs.failures import FailureClass, read_failures
 from replay.plan.prices import MOST_PRICE
 from sim.fleet import Lengths
 from traces.errors import ConfigError
+from traces.metrics import served_output
 from traces.strict.section import Section, read_section
 from traces.strict.whole_file import whole_file
 
@@ -105,8 +106,7 @@ def read_labels(workload: Path, labels: Path | None, *, router: PoolRouter) -> T
     from traces.importers.recorded import read_recorded
 
     trace = read_recorded(workload)
-    outputs = trace.column("output_tokens").astype("float64")
-    known = (outputs >= 1).fillna(False).to_numpy(dtype=bool)
+    known = served_output(trace).values >= 1
     if router == "model":
         models = np.asarray(trace.column("model").astype("string").fillna(""), dtype=np.str_)[known]
         if not (models != "").any():

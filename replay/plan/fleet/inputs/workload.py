@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from replay.plan.fleet.inputs import OUTPUT_FRAC
 from sim.fleet import Lengths
 from traces.errors import ConfigError
+from traces.metrics import prompt_tokens, served_output
 from traces.strict.json_text import parse_value
 from traces.strict.limits import MOST_TOKENS
 from traces.strict.whole_file import whole_file
@@ -36,16 +37,11 @@ def read_lengths(path: Path, *, output_frac: float = OUTPUT_FRAC) -> Lengths:
     from traces.importers.recorded import read_recorded
 
     trace = read_recorded(path)
-    prompts = trace.column("input_tokens").astype("float64").fillna(0)
-    prompts = prompts + trace.column("prefix_length").astype("float64").fillna(0)
-    outputs = trace.column("output_tokens").astype("float64")
-    known = (outputs >= 1).fillna(False).to_numpy(dtype=bool)
+    prompts, outputs = prompt_tokens(trace).astype(np.float64), served_output(trace).floats()
+    known = outputs >= 1
     if not known.any():
         raise ConfigError(f"--workload: got {path} without a request that has output, expected some")
-    lengths = Lengths(
-        input_tokens=np.asarray(prompts, dtype=np.float64)[known],
-        output_tokens=np.asarray(outputs, dtype=np.float64)[known],
-    )
+    lengths = Lengths(input_tokens=prompts[known], output_tokens=outputs[known])
     arrivals = trace.column("arrival_time_us").astype("float64").fillna(math.nan)
     return _with_arrivals(lengths, np.asarray(arrivals, dtype=np.float64)[known] / 1e6)
 

@@ -76,9 +76,15 @@ def test_every_prompt_has_exactly_its_length_in_ordinary_tokens(lengths: list[in
         assert all(TOKEN_LOW <= token < TOKEN_HIGH for token in body["prompt"])
 
 
-def test_what_the_server_once_counted_is_the_length_that_is_sent_again() -> None:
-    trace = workload([0], input_tokens=8, server_input_tokens=[21])
-    assert len(bodies(plan_of(trace))[0]["prompt"]) == 21
+def test_what_the_server_once_counted_is_sent_again_of_a_measured_row_alone() -> None:
+    """The server adds its chat template to a workload's prompts once more."""
+    trace = workload([0, 0], input_tokens=8, server_input_tokens=[21, 21], status=[None, "ok"])
+    assert [len(body["prompt"]) for body in bodies(plan_of(trace))] == [8, 21]
+
+
+def test_a_workload_whose_answers_ended_early_is_sent_with_its_budgets() -> None:
+    trace = workload([0] * 3, max_tokens=[64, None, 64], status=[None, None, "ok"])
+    assert list(plan_of(trace).max_tokens) == [64, 5, 5]
 
 
 def test_requests_of_a_prefix_group_share_as_many_tokens_as_the_shorter_prefix() -> None:

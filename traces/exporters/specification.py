@@ -22,7 +22,7 @@ from traces.trace import Trace
 from traces.trace_summary import summarize_trace
 from traces.workload.model import CV_RANGE, DEFAULT_SEED, SloClass
 from traces.workload.recorded.from_trace import workload_of
-from traces.workload.recorded.served import as_sent
+from traces.workload.recorded.served import as_sent, lengths_differ
 from traces.workload.spec.read import parse_spec
 from traces.workload.synthesis import synth
 
@@ -57,7 +57,8 @@ def describe_as_specification(trace: Trace) -> Description:
 
     Raises TraceError for a trace of sessions, or of more clients than a specification should name.
     """
-    workload = as_sent(workload_of(trace))
+    served = workload_of(trace)
+    workload = as_sent(served)
     if workload.column("session_id").notna().any() and (workload.column("round_index") > 0).any():
         raise TraceError(
             "session_id: got sessions of several rounds, expected requests alone: a specification has one number "
@@ -68,6 +69,8 @@ def describe_as_specification(trace: Trace) -> Description:
     again = synth(parse_spec(text, source="the description"), seed=DEFAULT_SEED)
     errors = _errors(workload, again)
     notes = _losses(workload)
+    if (difference := lengths_differ(served)) is not None:
+        notes = (f"lengths are those that were asked for; the server had {difference}", *notes)
     said = ", ".join(f"{name} {error:+.1%}" for name, error in errors.items())
     lines = [
         f"# {len(workload):,} requests of a trace, described. Drawn with seed {DEFAULT_SEED} it differs by:",

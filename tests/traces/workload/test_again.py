@@ -1,4 +1,4 @@
-"""A recorded trace is a workload again: what was asked, without what came of it."""
+"""A recorded trace is a workload again: what was asked and how long it was, without what else came of it."""
 
 import dataclasses
 from pathlib import Path
@@ -46,6 +46,7 @@ def test_outcomes_go_and_the_request_stays() -> None:
         "prefix_length",
         "input_tokens",
         "output_tokens",
+        "server_input_tokens",
         "arrival_time_us",
         "prefix_hashes",
     ]
@@ -56,9 +57,33 @@ def test_outcomes_go_and_the_request_stays() -> None:
     assert again.header.command is None
 
 
-def test_the_output_length_is_the_budget_where_one_is_recorded() -> None:
-    trace = observed(max_tokens=[50, None, 70, 80], output_tokens=[5, 6, None, 0])
-    assert workload_of(trace).requests["output_tokens"].tolist() == [50, 6, 70, 80]
+def test_the_output_length_is_what_was_served_and_the_budget_where_nothing_was() -> None:
+    again = workload_of(observed(max_tokens=[50, None, 70, 80], output_tokens=[5, 6, None, 0]))
+    assert again.requests["output_tokens"].tolist() == [5, 6, 70, 80]
+    assert again.cells("max_tokens").filled(-1).tolist() == [50, -1, 70, 80]
+
+
+def test_a_failed_request_asks_for_its_budget_and_says_nothing_of_its_end() -> None:
+    failed = observed(
+        status=["ok", "error", "timeout", "error"],
+        max_tokens=[50, 60, 70, None],
+        finish_reason=["stop", None, "stop", None],
+    )
+    again = workload_of(failed)
+    assert again.requests["output_tokens"].tolist() == [5, 60, 70, 8]
+    assert again.cells("finish_reason").filled("").tolist() == ["stop", "", "", ""]
+    assert "status" not in again.table
+    assert workload_of(again).requests["output_tokens"].tolist() == [5, 60, 70, 8]
+
+
+def test_lengths_as_served_and_as_asked_are_scaled_and_clipped_alike(tmp_path: Path) -> None:
+    stem = saved(observed(max_tokens=[50, 50, 7, 80], prefix_length=[4, 0, 0, 0]), tmp_path)
+    given = {"prompt_scale": 2.0, "output_scale": 3.0, "prompt_tokens_max": 65, "output_tokens_max": 150}
+    again = trace_from_options(WorkloadOptions(trace=stem, **given))  # type: ignore[arg-type]
+    assert again.requests["server_input_tokens"].tolist() == [28, 48, 65, 65]
+    assert (again.requests["input_tokens"] + again.requests["prefix_length"]).tolist() == [28, 40, 60, 65]
+    assert again.requests["output_tokens"].tolist() == [15, 18, 21, 24]
+    assert again.requests["max_tokens"].tolist() == [150, 150, 21, 150]
 
 
 def test_a_request_without_an_output_length_cannot_be_sent_again(tmp_path: Path) -> None:

@@ -187,6 +187,16 @@ def test_a_client_whose_two_distributions_name_one_trace_draws_whole_requests(tm
     assert b["deadline_us"].isna().all()
 
 
+def test_a_clients_own_prefix_comes_before_the_prompts_of_a_trace(tmp_path: Path) -> None:
+    plain = recorded(prefix_group=None, prefix_length=None, server_input_tokens=[13, 23, None, 43, 53, 63])
+    saved(plain, tmp_path)
+    client = f"{{id: a, prefix_group: g, prefix_length: 100, input_distribution: {FROM_FILE}, "
+    again = spec_of(tmp_path, HEAD + f"  - {client}output_distribution: {FROM_FILE}}}\n")
+    assert set(again.requests["prefix_length"]) == {100}
+    assert set(again.requests["input_tokens"]) == {10, 20, 30, 40, 50, 60}
+    assert set(prompt_tokens(again)) == {113, 123, 130, 143, 153, 163}
+
+
 def test_one_distribution_alone_draws_one_side_of_a_trace(tmp_path: Path) -> None:
     saved(recorded(), tmp_path)
     (tmp_path / "outputs.json").write_text('{"3": 0.5, "9": 1.5}')

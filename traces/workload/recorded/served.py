@@ -29,13 +29,19 @@ def served_note(trace: Trace) -> str | None:
 
     None where they are, to the token.
     """
+    difference = lengths_differ(trace)
+    return None if difference is None else f"lengths are as the server had them, {difference}"
+
+
+def lengths_differ(trace: Trace) -> str | None:
+    """Return a workload's mean lengths as a server had them, with those that were asked for; None where they agree."""
     answers, asked = (each.cells("output_tokens").values for each in (trace, as_sent(trace)))
     sides = (
         _differ("prompts of {:,} tokens ({:,} were sent)", prompt_tokens(trace), own_prompt_tokens(trace)),
         _differ("answers of {:,} tokens (max_tokens allowed {:,})", answers, asked),
     )
     said = ", ".join(text for text in sides if text)
-    return f"lengths are as the server had them, on average {said}" if said else None
+    return f"on average {said}" if said else None
 
 
 def _differ(text: str, *lengths: NDArray[np.int64]) -> str:

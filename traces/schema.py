@@ -226,7 +226,7 @@ REQUEST_FIELDS: Final[tuple[Field, ...]] = (
     _count(
         "max_tokens",
         "vtwin",
-        "Output budget that was asked for, so that a failed row keeps its workload.",
+        "Output budget that was asked for: what is sent again, and what a failed request is simulated with.",
         unit="tokens",
     ),
     Field(

@@ -232,9 +232,9 @@ DISTRIBUTION: Final[Section] = {
         text,
         "path",
         "Of type empirical, in place of params: a trace (formats as for --trace) whose prompts or outputs are "
-        "drawn, or a JSON file of token counts and weights. Where both distributions of a client name one "
-        "trace, whole requests are drawn: sharing, class, tenant and the rest of a row stay together, and what "
-        "the client says itself stands. Counted from the specification's folder.",
+        "drawn, as they were served, or a JSON file of token counts and weights. Where both distributions of a "
+        "client name one trace, whole requests are drawn: sharing, class, tenant and the rest of a row stay "
+        "together, and what the client says itself stands. Counted from the specification's folder.",
     ),
 }
 

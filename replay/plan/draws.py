@@ -14,7 +14,7 @@ from traces.errors import ConfigError
 from traces.strict.tell import tell
 from traces.workload import clipping_notes, trace_from_options
 from traces.workload.options import LENGTH_NAMES, WorkloadOptions, can_scale, check_options, flag
-from traces.workload.recorded.served import served_note
+from traces.workload.recorded.served import as_sent, served_note
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -122,16 +122,23 @@ def options_at(
 
 
 def tell_too_long(trace: Trace, twins: Iterable[TwinConfig]) -> None:
-    """Say on stderr where every prompt is too long for every engine, so that no rate can meet any limit."""
+    """Say on stderr where every request is too long for every engine, so that no rate can meet any limit.
+
+    A prompt must leave room for a token of output; a vLLM server also refuses a ``max_tokens`` beyond its length.
+    """
     from traces import prompt_tokens
 
-    shortest = int(prompt_tokens(trace).min()) if len(trace) else 0
-    longest = max(engine.max_model_len for twin in twins for engine in _engines(twin))
+    engines = [engine for twin in twins for engine in _engines(twin)]
+    longest = max(engine.max_model_len for engine in engines)
+    prompts, budgets = prompt_tokens(trace), as_sent(trace).cells("output_tokens").values
+    shortest, asked = (int(each.min()) if len(each) else 0 for each in (prompts, budgets))
     if shortest >= longest:
-        tell(
-            f"no request finishes at any rate: got prompts of at least {shortest:,} tokens, expected fewer than "
-            f"engine.max_model_len, {longest:,}"
-        )
+        got = f"prompts of at least {shortest:,} tokens, expected fewer than"
+    elif asked > longest and all(engine.frontend == "openai" for engine in engines):
+        got = f"max_tokens of at least {asked:,}, expected at most"
+    else:
+        return
+    tell(f"no request finishes at any rate: got {got} engine.max_model_len, {longest:,}")
 
 
 def _engines(twin: TwinConfig) -> list[EngineConfig]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import vtwin
+from traces import Header, make_trace, write_trace
 
 TWIN = """\
 engine: {max_num_seqs: 4, max_num_batched_tokens: 512, num_gpu_blocks: 400, max_model_len: 256}
@@ -25,6 +26,30 @@ SAID = (
     "no request finishes at any rate: got prompts of at least {} tokens, expected fewer than "
     "engine.max_model_len, 256\n"
 )
+
+
+@pytest.mark.parametrize(("budget", "is_too_long"), [(300, True), (256, False)])
+def test_budgets_that_are_all_too_large_are_an_answer_with_its_reason(
+    budget: int,
+    is_too_long: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The server refuses them, however short the answers were."""
+    monkeypatch.chdir(tmp_path)
+    Path("twin.yaml").write_text(TWIN)
+    columns = {
+        "request_id": list("abc"),
+        "arrival_time_us": [0, 1, 2],
+        "input_tokens": 50,
+        "output_tokens": 5,
+    }
+    write_trace(make_trace(Header(mode="real"), {**columns, "max_tokens": budget, "status": "ok"}), "run")
+    call = f"{SEARCHES['capacity']} --config twin.yaml --slo ttft_p99=100s --like run --seeds 1 --json"
+    assert vtwin.main(shlex.split(call)) == (1 if is_too_long else 0)
+    said = "got max_tokens of at least 300, expected at most engine.max_model_len, 256\n"
+    assert (said in capsys.readouterr().err) is is_too_long
 
 
 @pytest.mark.parametrize("search", SEARCHES)

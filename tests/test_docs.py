@@ -85,7 +85,7 @@ def at_free_ports(script: str) -> str:
 
 
 def run_script(script: str, folder: Path, *, programs: Path) -> tuple[int, str]:
-    """Run a bash script in ``folder``, ``programs`` first on its path; end all it started; return exit code and stderr."""
+    """Run a bash script in ``folder``, ``programs`` first on its path; end what it started; return code and stderr."""
     path = os.pathsep.join((str(programs), str(Path(sys.executable).parent), os.environ["PATH"]))
     errors = folder / ".stderr"
     with errors.open("wb") as sink:

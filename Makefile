@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: help install demo test nightly fuzz lint types docs picture bench validate live live-router soak conformance-random mutants lock sbom wheel wheel-check clean
+.PHONY: help install demo test other-processor nightly fuzz lint types docs picture bench validate live live-router soak conformance-random mutants lock sbom wheel wheel-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,14 @@ WORKERS := 4
 test: $(STAMP) ## everything that needs no GPU and no hour
 	$(BIN)/python -m tests.compile_all  # once, or every worker would compile it
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
+
+# The fit minimises a loss whose last bits differ between kernels of BLAS and between numpy's vector paths.
+FIT_TESTS := $(addprefix tests/calibrate/test_,bootstrap.py compare_by_hand.py errors_by_other_means.py fit.py \
+	fit_extended.py objective_by_hand.py refinement.py slowdown.py)
+other-processor: $(STAMP) ## the tests of the fit once more, with the arithmetic of another processor
+	$(BIN)/python -m tests.compile_all
+	env $$($(BIN)/python -m tests.other_processor) \
+		$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(FIT_TESTS)
 
 nightly: $(STAMP) ## the same with ten times the drawn cases, others each night, then every reader fuzzed: an hour or two
 	$(BIN)/python -m tests.compile_all

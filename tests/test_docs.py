@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
@@ -38,6 +39,7 @@ from tests.docs.pages import (
     script_of,
 )
 from tests.docs.reference import PAGES, Command
+from tests.docs.warm import warm_vtwin
 
 PATIENCE_S = 240  # for a whole page, the first compilation of the engine included
 PORTS = (8000, 8010, 8020)  # what the pages say; free ones stand in for them
@@ -52,11 +54,20 @@ ALL_BLOCKS = [block for page in pages() for block in blocks_of(page)]
 RUN = [page for page in pages() if any(block.language in {"console", "python"} for block in blocks_of(page))]
 
 
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a ``vtwin`` that begins at once: each page would import it some times over."""
+    with warm_vtwin(tmp_path_factory.mktemp("warm")) as folder:
+        yield folder
+
+
 @pytest.mark.parametrize("page", RUN, ids=name_of)
-def test_the_code_of_a_page_runs_and_prints_what_the_page_says(page: Path, tmp_path: Path) -> None:
+def test_the_code_of_a_page_runs_and_prints_what_the_page_says(
+    page: Path, tmp_path: Path, programs: Path
+) -> None:
     script, expected = script_of(page, blocks_of(page))
     (tmp_path / "traces").symlink_to(ROOT / "traces")  # pages say traces/samples, as in the project's folder
-    code, shown = run_script(at_free_ports(script), tmp_path)
+    code, shown = run_script(at_free_ports(script), tmp_path, programs=programs)
     at = (tmp_path / ".at").read_text().strip()
     assert code == 0, f"{at}: exit code {code}\n{shown}"
     for file, text in expected.items():
@@ -73,9 +84,9 @@ def at_free_ports(script: str) -> str:
     return script
 
 
-def run_script(script: str, folder: Path) -> tuple[int, str]:
-    """Run a bash script in ``folder``, vtwin on its path; end all it started; return exit code and stderr."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+def run_script(script: str, folder: Path, *, programs: Path) -> tuple[int, str]:
+    """Run a bash script in ``folder``, ``programs`` first on its path; end what it started; return code and stderr."""
+    path = os.pathsep.join((str(programs), str(Path(sys.executable).parent), os.environ["PATH"]))
     errors = folder / ".stderr"
     with errors.open("wb") as sink:
         process = subprocess.Popen(
@@ -247,7 +258,7 @@ def test_a_failing_block_and_a_false_output_are_seen(tmp_path: Path) -> None:
         page=page, line=7, language="console", text="$ echo one two\none …\n$ echo two\nthree\n$ false\n"
     )
     script, expected = script_of(page, [block])
-    code, _ = run_script(script, tmp_path)
+    code, _ = run_script(script, tmp_path, programs=tmp_path)
     assert code != 0
     assert (tmp_path / ".at").read_text() == "README.md:11\n"
     assert {file: matches((tmp_path / file).read_text(), text) for file, text in expected.items()} == {

@@ -16,6 +16,7 @@ import pytest
 
 import vtwin
 from calibrate.validate.plan import FITTED_LOADS, _enough_for_capacity
+from tests.examples import THOROUGH
 from traces import read_trace
 
 SERVER = """\
@@ -27,6 +28,8 @@ LENGTHS = ["--prompt-tokens", "100", "--prompt-tokens-stdev", "60", "--output-to
 LOAD = [*LENGTHS, "--output-tokens-stdev", "6", "--num-requests", "20"]
 VTWIN = (sys.executable, "-P", "-m", "vtwin")
 LAST_BEFORE = "load 3 of 8"
+MODEL = "auto" if THOROUGH else "blackbox"
+"""``auto`` fits a dozen candidates: 40 CPU seconds, which each night has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +68,8 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loop]:
             *LOAD,
             "--serve",
             SERVE,
+            "--latency-model",
+            MODEL,
         ]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as first:
             assert first.stderr is not None
@@ -119,12 +124,28 @@ def test_the_report_is_of_an_unseen_load_with_the_noise_floor(loop: Loop) -> Non
     assert [each["name"].split("-")[0] for each in report["traces"] if each["role"] == "held out"] == [
         "holdout/rate"
     ]
-    assert {each["name"] for each in report["fit"]["candidates"]} > {"blackbox"}
+    if MODEL == "auto":
+        assert {each["name"] for each in report["fit"]["candidates"]} > {"blackbox"}
     assert report["noise_floor"]["e2e_us"]["mape"]["value"] > 0
     found = {name: each["value"] for name, each in report["fit"]["coefficients"].items()}
     assert found["beta0"] + found.get("floor", 0) + 4 * found["beta2"] == pytest.approx(
         4000 + 4 * 150, rel=0.2
     )
+
+
+def test_if_nothing_is_said_the_fit_chooses_the_model_and_async_scheduling_is_as_configured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[tuple[str, list[str]]] = []
+    monkeypatch.setattr(vtwin, "_run", lambda command, arguments: ran.append((command, arguments)))
+    monkeypatch.setattr(vtwin, "_served_at_most", lambda *_: "")
+    (tmp_path / "twin.yaml").write_text(SERVER)
+    asked = ["validate", "--url", "http://x", "--rate", "5", "--config", str(tmp_path / "twin.yaml")]
+    assert vtwin.main([*asked, "--output", str(tmp_path / "v")]) == 0
+    assert [command for command, _ in ran] == ["observe", "observe", "observe", "calibrate"]
+    arguments = ran[-1][1]
+    assert arguments[arguments.index("--latency-model") + 1] == "auto"
+    assert "--infer-async" not in arguments
 
 
 def test_a_server_that_is_not_there_is_exit_code_4(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

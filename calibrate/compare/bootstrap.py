@@ -42,14 +42,17 @@ def interval(value: float, replicates: Floats, *, level: float = LEVEL) -> Estim
 
 
 def block_length(series: Floats) -> int:
-    """Return how many neighbours a block holds, from how far the series' correlation reaches.
+    """Return how many neighbours a block holds, 1 or more, from how far the correlation of ``series`` [n] reaches.
 
+    Values that are not finite (a request without an end, a relative error of nothing) are left out.
     Politis & White, Econometric Reviews 23 (2004), with Patton's correction (2009), circular blocks.
     """
-    n = len(series)
-    if n < 4 or np.ptp(series) == 0:
+    known = series[np.isfinite(series)]
+    n = len(known)
+    if n < 4 or (known == known[0]).all():
         return 1
-    centred = series - series.mean()
+    scaled = np.ldexp(known, -int(np.frexp(np.abs(known).max())[1]))  # exact, and no square overflows
+    centred = scaled - scaled.mean()
     spectrum = np.abs(np.fft.rfft(centred, 2 * n)) ** 2
     covariance = np.fft.irfft(spectrum)[:n] / n
     reach = _last_significant_lag(covariance / covariance[0])

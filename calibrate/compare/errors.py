@@ -115,7 +115,7 @@ def compare_metric(
     observed, simulated = (side.statistics(QUANTILES) for side in samples)
     n = len(per_request[0])
     relative = _relative(per_request[1] - per_request[0], per_request[0])
-    block = block_length(relative[np.isfinite(relative)])
+    block = block_length(relative)
     drawn = _replicates(per_request, samples=samples, settings=settings, block=block, stream=stream)
 
     def between(value: float, key: str) -> Estimate:

@@ -67,6 +67,22 @@ def test_the_block_length_is_the_optimal_one_of_an_autoregressive_series() -> No
     assert found == pytest.approx((1.5 * (2 * phi / (1 - phi**2)) ** 2) ** (1 / 3) * n ** (1 / 3), rel=0.08)
 
 
+@pytest.mark.parametrize("unknown", [np.inf, -np.inf, np.nan])
+def test_what_is_not_finite_is_left_out_of_a_block_length(unknown: float) -> None:
+    series = autoregressive(1000, 0.8, np.random.default_rng(5))
+    expected = block_length(series)
+    assert expected >= 10
+    assert block_length(np.insert(series, [0, 3, 700, 1000], unknown)) == expected
+    assert block_length(np.full(50, unknown)) == 1
+    assert block_length(np.array([unknown, 1.0, 2.0, 4.0])) == 1
+
+
+@pytest.mark.parametrize("scale", [2.0**-900, 2.0**900])
+def test_a_block_length_does_not_hang_on_the_unit(scale: float) -> None:
+    series = autoregressive(1000, 0.8, np.random.default_rng(5))
+    assert block_length(series * scale) == block_length(series)
+
+
 @pytest.mark.parametrize("phi", [0.0, 0.6])
 def test_intervals_of_a_mean_hold_the_truth_about_as_often_as_stated(phi: float) -> None:
     generator = np.random.default_rng(11)

@@ -143,14 +143,15 @@ def _client(chunk: _Chunk, cut: Cut, *, start_s: float, span_s: float) -> Client
     windows: list[Window] = []
     for interval in chunk.intervals:
         begin, end = max(interval.start_s, start_s), min(interval.start_s + chunk.step_s, end_s)
+        start_us, end_us = round((begin - start_s) * _US), round((end - start_s) * _US)
         counted = chunk.at(begin)
-        if begin >= end or interval.rate_per_s <= 0 or counted is None:
+        if start_us >= end_us or interval.rate_per_s <= 0 or counted is None:
             continue
         prompt, output = counted.lengths()
         windows.append(
             Window(
-                start_us=round((begin - start_s) * _US),
-                end_us=round((end - start_s) * _US),
+                start_us=start_us,
+                end_us=end_us,
                 trace_rate_per_s=interval.rate_per_s * cut.scale,
                 arrival=interval.arrival,
                 prompt=prompt,

@@ -33,7 +33,7 @@ class Driver:
 
     def __init__(self, operations: Operations, states: list[State], config: ClusterConfig) -> None:
         self.operations, self.states, self.config = operations, states, config
-        world = operations.world
+        world = self._pointed_to = operations.world
         self._view = FleetView(world.fleet)
         self._look_us: NDArray[np.int64] = columns(world.loop)["look_us"]
         self._margin = 64 + 4 * max(pool.engine.max_num_seqs for pool in config.pools)
@@ -57,8 +57,10 @@ class Driver:
                 self._do(answer)
 
     def replace(self, world: World) -> None:
-        """Put a world with other arrays in the place of the one that is."""
-        self.operations.world = world
+        """Put a world in the place of the one that is; the same one has the same arrays, which lie where they lay."""
+        if world is self._pointed_to:
+            return
+        self.operations.world = self._pointed_to = world
         point_to(self.operations.table, 0, world)
 
     def _decide(self) -> int:

@@ -19,6 +19,8 @@ from replay.plan.highest import bisect, ceiling_of
 from replay.plan.load import load_of
 from replay.twin.config import TwinConfig, load_config
 from sim import Status, simulate
+from tests.coverage_bounds import assert_covers
+from tests.examples import THOROUGH
 from traces import ConfigError, Trace
 from traces.run_slo import parse_run_slo
 from traces.workload import WorkloadOptions, trace_from_options
@@ -106,17 +108,17 @@ def test_poisson_arrivals_and_constant_service_obey_pollaczek_and_khinchine(
 
 
 def test_the_interval_holds_the_truth_about_as_often_as_stated(tmp_path: Path) -> None:
-    """90 % intervals over independent draws of M/D/1: of 20, between 14 and all hold the true rate."""
+    """90 % intervals over independent draws of M/D/1. Two dozen cases see an interval of a third of its width."""
     wait_us = 10_000
     truth = 2 * wait_us / (SERVICE_US + 2 * wait_us) * 1e6 / SERVICE_US
     twin, limits = twin_of(ONE_AT_A_TIME, tmp_path), parse_run_slo("ttft_mean=20ms")
-    held = 0
-    for first in range(20):
+    held, number = 0, 200 if THOROUGH else 24
+    for first in range(number):
         options = [
             WorkloadOptions(
-                rate=1.0, prompt_tokens=100, output_tokens=1, num_requests=4000, seed=100 * first + i
+                rate=1.0, prompt_tokens=100, output_tokens=1, num_requests=1000, seed=100 * first + i
             )
-            for i in range(5)
+            for i in range(3)
         ]
         found = find_capacity(
             [trace_from_options(each) for each in options], twin, limits, with_binding=False
@@ -124,7 +126,7 @@ def test_the_interval_holds_the_truth_about_as_often_as_stated(tmp_path: Path) -
         assert found.low is not None
         assert found.high is not None
         held += found.low <= truth <= found.high
-    assert 14 <= held <= 20
+    assert_covers(held, number)
 
 
 def test_a_rate_just_below_meets_the_limit_and_one_just_above_does_not(tmp_path: Path) -> None:

@@ -128,12 +128,12 @@ def test_the_recommended_fleet_keeps_the_objective_in_simulation(cdf: Path) -> N
     lengths, objective = read_lengths(cdf), Objective(ttft_p99_s=0.5)
     source = read_source("A100", lengths, context=8192)
     plan = plan_pool(
-        source, lengths, 60.0, objective, context=8192, check=Check(asked=Asked(num_requests=8000))
+        source, lengths, 20.0, objective, context=8192, check=Check(asked=Asked(num_requests=3000))
     )
     assert plan.verified is not None
     assert plan.verified.ttft_p99.value <= 0.5
     assert plan.verified.window.is_steady
-    assert plan.verified.rate_per_s == pytest.approx(60, rel=0.05)
+    assert plan.verified.rate_per_s == pytest.approx(20, rel=0.05)
     assert plan.verified.ttft_p99.value == pytest.approx(plan.at.ttft_p99_s, rel=0.3)
 
 
@@ -156,7 +156,7 @@ def test_smallest_takes_engines_away_as_long_as_the_simulation_allows(cdf: Path)
     lengths, objective = read_lengths(cdf), Objective(ttft_p99_s=2.0, utilization_cap=0.5)
     source = read_source("A100", lengths, context=8192)
     check = Check(asked=Asked(num_requests=3000), smallest=True)
-    plan = plan_pool(source, lengths, 60.0, objective, context=8192, check=check)
+    plan = plan_pool(source, lengths, 20.0, objective, context=8192, check=check)
     assert plan.engines < plan.analytic.engines
     assert plan.verified is not None
     assert plan.verified.ttft_p99.value <= 2.0
@@ -223,7 +223,7 @@ def test_size_says_what_the_contract_has(cdf: Path, capsys: pytest.CaptureFixtur
     page = cdf.with_name("page.html")
     told = called(
         capsys,
-        *("size", "--workload", str(cdf), "--rate", "60", "--slo", "ttft_p99=500ms", "--profile", "A100"),
+        *("size", "--workload", str(cdf), "--rate", "20", "--slo", "ttft_p99=500ms", "--profile", "A100"),
         *("--availability", "0.95", "--num-requests", "3000", "--report", str(page), "--no-smallest"),
     )
     assert {"pools", "gpus", "cost_per_year", "verified"} <= set(told)

@@ -1,0 +1,198 @@
+"""`python -m tests.docs.warm SOCKET`: a vtwin that has imported all of itself, and forks for each command of a page.
+
+A command is a process of its own all the same, in its caller's folder, with its environment, streams and signals.
+What it lacks is the second of importing and of loading compiled code, which `tests/test_cli.py` and others have.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+ROOMS = ("traces", "sim", "observe", "replay", "calibrate")
+RARE = ROOT / "calibrate" / "predictor"  # imports scikit-learn, for one page
+PREFIX = 4  # bytes of a length or of an exit code
+CALLER = """\
+#!{python} -IS
+import json, os, signal, socket, sys
+link = socket.socket(socket.AF_UNIX)
+link.connect({path!r})
+told = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+socket.send_fds(link, [len(told).to_bytes({prefix}, "big")], [0, 1, 2])
+link.sendall(told)
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, lambda number, frame: link.sendall(bytes([number])))
+code = int.from_bytes(link.recv({prefix}) or b"1", "big", signed=True)
+if code < 0:
+    signal.signal(-code, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
+sys.exit(code)
+"""
+"""What stands in for the console script: it sends its arguments and streams, passes signals on, ends as its child."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a caller wants done: its arguments, folder and environment, and the numbers of its streams here."""
+
+    arguments: list[str]
+    folder: str
+    environment: dict[str, str]
+    streams: list[int]
+
+
+@contextmanager
+def warm_vtwin(folder: Path) -> Iterator[Path]:
+    """Start a warm vtwin; yield a folder for PATH with a ``vtwin`` that it serves; end it and its children."""
+    path, programs = folder / "socket", folder / "bin"
+    programs.mkdir(parents=True)
+    script = programs / "vtwin"
+    script.write_text(CALLER.format(python=sys.executable, path=str(path), prefix=PREFIX))
+    script.chmod(0o755)
+    command = [sys.executable, "-m", "tests.docs.warm", str(path)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"ready\n"
+        yield programs
+        server.communicate()  # the end of its stdin is its end
+
+
+def prepare() -> None:
+    """Import every module and load the compiled code."""
+    from sim import compile_engine
+    from sim.cluster.ready import compile_cluster
+
+    for room in ROOMS:
+        for path in sorted(set((ROOT / room).rglob("*.py")) - set(RARE.rglob("*.py"))):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            with suppress(ImportError):  # what only another system or an extra has
+                import_module(name.removesuffix(".__init__"))
+    compile_engine()
+    compile_cluster()
+    gc.freeze()  # else the collector of a child copies all pages of memory
+
+
+class Served:
+    """The sockets of a warm vtwin, and its children: the caller of each, by its process number."""
+
+    def __init__(self, path: str) -> None:
+        self.children: dict[int, socket.socket] = {}
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(path)
+        self.listener.listen(64)
+        self.ended, self._wake = socket.socketpair()
+        self._wake.setblocking(False)
+        signal.set_wakeup_fd(self._wake.fileno())
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self.ready = selectors.DefaultSelector()
+        for each in (self.listener, self.ended, sys.stdin.fileno()):
+            self.ready.register(each, selectors.EVENT_READ)
+
+    def until_called(self) -> Call | None:
+        """Serve until stdin ends: None; and return, in each forked child, what it is to do."""
+        while True:
+            for event, _ in self.ready.select():
+                if event.fileobj == sys.stdin.fileno():
+                    for pid in self.children:
+                        _kill(pid)
+                    return None
+                if event.fileobj is self.ended:
+                    self.ended.recv(4096)
+                    self._tell_ends()
+                elif event.fileobj is self.listener:
+                    if (call := self._take_a_call()) is not None:
+                        return call
+                else:
+                    self._heed_a_caller(event.data)
+
+    def _take_a_call(self) -> Call | None:
+        """Fork; return the call in the child."""
+        link, _ = self.listener.accept()
+        size, streams, _, _ = socket.recv_fds(link, PREFIX, 3)
+        told = b""
+        while len(told) < int.from_bytes(size, "big"):
+            told += link.recv(1 << 16)
+        pid = os.fork()
+        if pid == 0:
+            os.setsid()
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for end in (link, self.listener, self.ended, self._wake, self.ready, *self.children.values()):
+                end.close()
+            return Call(*json.loads(told), streams=streams)
+        for number in streams:
+            os.close(number)
+        self.children[pid] = link
+        self.ready.register(link, selectors.EVENT_READ, pid)
+        return None
+
+    def _heed_a_caller(self, pid: int) -> None:
+        """Pass a signal on; end the child of a caller that is gone."""
+        if pid not in self.children:  # it has just ended
+            return
+        if sent := self.children[pid].recv(1):
+            os.kill(pid, sent[0])
+        else:
+            self.ready.unregister(self.children[pid])
+            _kill(pid)
+
+    def _tell_ends(self) -> None:
+        """Tell the callers of children that have ended their exit codes."""
+        for pid, link in list(self.children.items()):
+            found, status = os.waitpid(pid, os.WNOHANG)
+            if found:
+                del self.children[pid]
+                with suppress(KeyError, OSError):  # its caller is gone
+                    self.ready.unregister(link)
+                    link.sendall(os.waitstatus_to_exitcode(status).to_bytes(PREFIX, "big", signed=True))
+                link.close()
+
+
+def _kill(pid: int) -> None:
+    """End a child with all that it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def become(call: Call) -> None:
+    """Make a caller's streams, folder and environment this process's own."""
+    for number, stream in enumerate(call.streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    sys.stdin = os.fdopen(0, closefd=False)
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+    os.chdir(call.folder)
+    os.environ.clear()
+    os.environ.update(call.environment)
+    sys.argv = ["vtwin", *call.arguments]
+
+
+def main() -> int:
+    """Serve; in a child: be the console script."""
+    prepare()
+    import vtwin
+
+    served = Served(sys.argv[1])
+    print("ready", flush=True)
+    call = served.until_called()
+    if call is None:
+        return 0
+    become(call)
+    return vtwin.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""The settings by which CI computes as on another processor: they are valid on this one, and they change something."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from tests.other_processor import settings
+
+SHOW = """
+from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
+from threadpoolctl import threadpool_info
+import numpy
+print({each.get("architecture") for each in threadpool_info()}, [n for n in __cpu_dispatch__ if __cpu_features__[n]])
+"""
+
+
+def shown(more: dict[str, str]) -> str:
+    """Return which kernels and features a new process has; a warning would be its end."""
+    command = [sys.executable, "-W", "error", "-c", SHOW]
+    return subprocess.run(command, env=os.environ | more, capture_output=True, text=True, check=True).stdout
+
+
+def test_other_kernels_and_no_newer_features_are_taken() -> None:
+    own, other = shown({}), shown(settings())
+    if settings():  # on a processor without choices there is nothing to turn off
+        assert own != other
+        assert other.rstrip().endswith("[]")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 DEFAULT_RATE = 1.0
 DEFAULT_NUM_REQUESTS = 1000
+DEFAULT_SEEDS = 3
 
 MOST_GPUS = 65_536
 """Of one server."""
@@ -148,7 +149,9 @@ def compare(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     latency_model: Annotated[
         Literal["physics", "roofline"], typer.Option(help="What simulates the GPUs.")
     ] = "physics",
-    seeds: Annotated[int, typer.Option(min=1, max=50, help="How many times to draw the workload.")] = 3,
+    seeds: Annotated[
+        int, typer.Option(min=1, max=50, help="How many times to draw the workload.")
+    ] = DEFAULT_SEEDS,
     max_model_len: Annotated[
         int | None,
         typer.Option(

@@ -1,18 +1,20 @@
 """How often the 90 % interval of ``capacity`` holds the truth: ``python -m tests.validation --only capacity``.
 
 Each search is what the command does without a word on requests, and draws them anew. The truth is found without the
-search: by bisection over runs of five million requests together, thirty times as many as a search has, with numpy's
-percentile of all of them.
+search: from runs of ten million requests together, sixty times as many as a search has, with numpy's percentile of all
+of them. Searches take hours: with ``VTWIN_SEARCHED=FILE`` each is appended to a file as a line of JSON, and what is
+there already is not searched for again.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -31,13 +33,18 @@ SEARCHES = 100
 """Of each case, unless ``VTWIN_SEARCHES`` says otherwise."""
 COMPLETE = 3
 """So many of them, with all that the command looks for, tell what a search takes."""
-TRUTH_SEED = 900_000
+TRUTH_SEEDS = (900_000, 950_000)
+"""The truth is found twice, with requests from these seeds upwards."""
 LONG, NUM_LONG = 100_000, 50
-"""Requests of a long run, and how many such runs there are."""
+"""Requests of a long run, and how many such runs there are of each seed."""
+GROUPS = 10
+"""Of so many groups of runs, each has a truth of its own; they say how sure all together are."""
 SETTLING = 0.05
 """Share of a run that is not measured."""
-TOLERANCE = 0.012
-"""Bisection ends here; between the last two rates the ratio is interpolated."""
+STEP = 0.016
+"""Long runs are simulated at rates so far apart; between the last that keeps the limits and the next the ratio to the
+limit is taken as a line."""
+MOST_STEPS = 8
 APART = 1000
 """Searches' seeds lie so far apart."""
 
@@ -60,27 +67,37 @@ class Searched:
     cpu_s: float
 
 
-def truth_of(case: Case, folder: Path, *, near: float) -> Truth:
-    """Return a case's true capacity, within 4 % of ``near``, to about a thousandth."""
-    twin, limits = case.twin(folder), parse_run_slo(case.slo)
-    drawn = [case.drawn(folder, seed=TRUTH_SEED + i, num_requests=LONG) for i in range(NUM_LONG)]
-    loads = loads_of(drawn, twin)
-    low, high = 0.96 * near, 1.04 * near
-    seen = {rate: _latencies(loads, rate) for rate in (low, high)}
-    assert _worst(seen[low], limits) < 1 < _worst(seen[high], limits), "the truth lies elsewhere"
-    while high / low > 1 + TOLERANCE:
-        middle = math.sqrt(low * high)
-        seen[middle] = _latencies(loads, middle)
-        if _worst(seen[middle], limits) <= 1:
-            low = middle
+def truth_of(loads: Sequence[Load], limits: Sequence[RunLimit], *, near: float) -> Truth:
+    """Return the capacity of long runs of one workload, near a rate in requests/s."""
+    seen = {rate: _latencies(loads, rate) for rate in (near / (1 + STEP / 2), near * (1 + STEP / 2))}
+    for _ in range(MOST_STEPS):
+        if _worst(seen[min(seen)], limits) > 1:
+            rate = min(seen) / (1 + STEP)
+        elif _worst(seen[max(seen)], limits) <= 1:
+            rate = max(seen) * (1 + STEP)
         else:
-            high = middle
+            break
+        seen[rate] = _latencies(loads, rate)
+    rates = sorted(seen)
+    above = next(i for i, rate in enumerate(rates) if _worst(seen[rate], limits) > 1)
+    low, high = rates[above - 1 : above + 1]
     own = [
-        _crossing({rate: _worst(runs[i : i + 1], limits) for rate, runs in seen.items()})
-        for i in range(NUM_LONG)
+        _crossing(*((rate, _worst([seen[rate][i] for i in rows], limits)) for rate in (low, high)))
+        for rows in np.array_split(np.arange(len(loads)), min(GROUPS, len(loads)))
     ]
-    rate = _crossing({rate: _worst(runs, limits) for rate, runs in seen.items()})
-    return Truth(rate_per_s=rate, standard_error=float(np.std(own, ddof=1)) / math.sqrt(NUM_LONG))
+    return Truth(
+        rate_per_s=_crossing(*((rate, _worst(seen[rate], limits)) for rate in (low, high))),
+        standard_error=float(np.std(own, ddof=1)) / math.sqrt(len(own)),
+    )
+
+
+def together(truths: Sequence[Truth]) -> Truth:
+    """Return the mean of several."""
+    errors = [each.standard_error for each in truths]
+    return Truth(
+        rate_per_s=float(np.mean([each.rate_per_s for each in truths])),
+        standard_error=math.hypot(*errors) / len(errors),
+    )
 
 
 Latencies = dict[str, NDArray[np.float64]]
@@ -111,12 +128,10 @@ def _worst(runs: Sequence[Latencies], limits: Sequence[RunLimit]) -> float:
     )
 
 
-def _crossing(ratios: dict[float, float]) -> float:
-    """Return the rate at which the ratio is 1, between the two nearest rates."""
-    rates = sorted(ratios)
-    above = next(i for i, rate in enumerate(rates) if ratios[rate] > 1)
-    ends = rates[above - 1 : above + 1]
-    return float(np.exp(np.interp(0.0, np.log([ratios[rate] for rate in ends]), np.log(ends))))
+def _crossing(low: tuple[float, float], high: tuple[float, float]) -> float:
+    """Return the rate at which the ratio is 1 on the line through two (rate, ratio), in logarithms."""
+    (rate, ratio), (other, its_ratio) = low, high
+    return float(rate * (other / rate) ** (-math.log(ratio) / math.log(its_ratio / ratio)))
 
 
 def search(case: Case, folder: Path, *, number: int, is_complete: bool = False) -> Searched:
@@ -143,12 +158,45 @@ def search(case: Case, folder: Path, *, number: int, is_complete: bool = False) 
     )
 
 
+def all_searches(name: str, case: Case, folder: Path, *, number: int) -> list[Searched]:
+    """Return so many searches of a case; those that ``VTWIN_SEARCHED`` names a file of are read from there."""
+    kept = Path(os.environ["VTWIN_SEARCHED"]) if "VTWIN_SEARCHED" in os.environ else None
+    found = dict[int, Searched]()
+    if kept is not None and kept.exists():
+        rows = [json.loads(line) for line in kept.read_text().splitlines()]
+        found = {each["number"]: Searched(**each["searched"]) for each in rows if each["case"] == name}
+    for i in range(1, 1 + number):
+        if i not in found:
+            found[i] = search(case, folder, number=i)
+            if kept is not None:
+                with kept.open("a") as file:
+                    file.write(json.dumps({"case": name, "number": i, "searched": asdict(found[i])}) + "\n")
+    return [found[i] for i in range(1, 1 + number)]
+
+
+def truths(case: Case, folder: Path, *, near: float) -> list[Truth]:
+    """Return a case's truth, found with each of ``TRUTH_SEEDS``."""
+    twin, limits = case.twin(folder), parse_run_slo(case.slo)
+    return [
+        truth_of(
+            loads_of(
+                [case.drawn(folder, seed=seed + i, num_requests=LONG) for i in range(NUM_LONG)],
+                twin,
+            ),
+            limits,
+            near=near,
+        )
+        for seed in TRUTH_SEEDS
+    ]
+
+
 def row(name: str, case: Case, folder: Path, *, number: int) -> str:
     """Return a row of the table: so many searches of a case."""
     search(case, folder, number=0)  # what is compiled or read once is no search's
     cpu_s = [search(case, folder, number=1 + i, is_complete=True).cpu_s for i in range(COMPLETE)]
-    found = [search(case, folder, number=1 + i) for i in range(number)]
-    truth = truth_of(case, folder, near=float(np.median([each.rate_per_s for each in found])))
+    found = all_searches(name, case, folder, number=number)
+    twice = truths(case, folder, near=float(np.median([each.rate_per_s for each in found])))
+    truth = together(twice)
     held = sum(each.low <= truth.rate_per_s <= each.high for each in found)
     least, most = binomial_interval(held, number)
     off = np.array([each.rate_per_s for each in found]) / truth.rate_per_s - 1
@@ -156,11 +204,13 @@ def row(name: str, case: Case, folder: Path, *, number: int) -> str:
     cells = (
         name,
         f"{truth.rate_per_s:.2f} ± {truth.standard_error:.2f}",
+        f"{abs(twice[0].rate_per_s / twice[-1].rate_per_s - 1):.2%}",
         str(number),
         f"{held / number:.0%} ({least:.0%} to {most:.0%})",
         f"{off.mean():+.2%} ± {off.std(ddof=1) / math.sqrt(number):.2%}",
         f"{off.std(ddof=1):.2%}",
         f"{np.median(width):.1%}",
+        f"{np.mean([each.cpu_s for each in found]):.1f}",
         f"{np.mean(cpu_s):.1f}",
     )
     return f"| {' | '.join(cells)} |"
@@ -177,8 +227,9 @@ def table(folder: Path) -> str:
     """Return the Markdown table; a row is told as soon as it is there."""
     number = int(os.environ.get("VTWIN_SEARCHES", SEARCHES))
     lines = [
-        "| case | truth, requests/s | searches | coverage | bias | spread | median width | CPU s a search |",
-        "|---|---|---|---|---|---|---|---|",
+        "| case | truth, requests/s | two truths differ by | searches | coverage | bias | spread | median width | "
+        "CPU s a search | with curve and binding |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, case in CASES.items():
         lines.append(row(name, case, folder, number=number))

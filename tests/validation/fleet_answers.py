@@ -6,8 +6,8 @@ that those are chosen by the very run that is printed; ``flex`` prints that of a
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,27 +17,22 @@ from replay.plan.fleet.check.steady import Asked
 from replay.plan.fleet.flex import cuts_of
 from replay.plan.fleet.inputs.profiles import Source, from_profile, shipped_profiles
 from replay.plan.fleet.questions import whatif_of
+from replay.plan.fleet.reserve import plan_day
 from replay.plan.fleet.size import Check
 from sim.fleet import Lengths
+from sim.fleet.reserved import HOURS
 from sim.fleet.sizing import Objective, pool_at
+from tests.validation.intervals import Seen, seen_of_ttft, table_of
 
 NUM_CASES, NUM_RUNS = 20, 5
 NUM_LONG, LONG = 2, 400_000
 NUM_REQUESTS = 20_000
 """Of a simulation, as the commands have it."""
 CONTEXT = 4096
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """A printed interval of TTFT p99: whether it holds the long runs' value, and what the answer says of itself."""
-
-    command: str
-    case: int
-    is_held: bool
-    is_called_enough: bool
-    half: float
-    off: float
+DAY = (0.4, 0.7, 1.0)
+"""Shares of a case's rate that its day goes through, again and again."""
+NUM_DAYS = 1
+"""A day of each case, with a seed each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,20 +79,8 @@ def case(number: int) -> Case:
     )
 
 
-def _seen(command: str, number: int, found: Verification, truth: float) -> Seen:
-    figure = found.ttft_p99
-    return Seen(
-        command=command,
-        case=number,
-        is_held=figure.low <= truth <= figure.high,
-        is_called_enough=found.is_long_enough,
-        half=figure.half / figure.value,
-        off=figure.value / truth - 1,
-    )
-
-
 def of_sizes(number: int) -> Iterator[Seen]:
-    """Yield the intervals of ``whatif``, which are those of ``reserve``'s hours, too."""
+    """Yield the intervals of ``whatif``."""
     mine, truths = case(number), dict[int, float]()
     for seed in range(1, 1 + NUM_RUNS):
         (answer,) = whatif_of(
@@ -114,7 +97,7 @@ def of_sizes(number: int) -> Iterator[Seen]:
         if found.engines not in truths:
             service = answer.simulated.analytic.service_s
             truths[found.engines] = mine.truth(found, mine.source, service)
-        yield _seen("whatif, reserve", number, found, truths[found.engines])
+        yield seen_of_ttft("whatif", found, truths[found.engines])
 
 
 def of_cuts(number: int) -> Iterator[Seen]:
@@ -139,29 +122,43 @@ def of_cuts(number: int) -> Iterator[Seen]:
                 most = min(number_of, mine.source.engine.max_num_seqs)
                 source = replace(mine.source, engine=replace(mine.source.engine, max_num_seqs=most))
                 truths[number_of] = mine.truth(found, source, size.service_s)
-            yield _seen("flex", number, found, truths[number_of])
+            yield seen_of_ttft("flex", found, truths[number_of])
 
 
-def seen_of(number: int) -> list[Seen]:
-    """Return the intervals of all runs of a case."""
-    return [*of_sizes(number), *of_cuts(number)]
+def of_days(number: int) -> Iterator[Seen]:
+    """Yield the intervals of the hours of ``reserve`` over days of three rates."""
+    mine, truths = case(number), dict[tuple[float, int], float]()
+    priced = replace(mine.source, profile=replace(mine.source.profile, cost_per_hour=1.0))
+    rates = [mine.rate_per_s * share for share in DAY]
+    for seed in range(1, 1 + NUM_DAYS):
+        plan = plan_day(
+            priced,
+            mine.lengths,
+            rates * (HOURS // len(DAY)),
+            mine.objective,
+            context=CONTEXT,
+            burst_price=2.0,
+            check=Check(asked=Asked(num_requests=NUM_REQUESTS), seed=seed),
+        )
+        for rate, pool, found in zip(rates, plan.simulated, plan.seen, strict=False):
+            if found is None:
+                continue
+            key = (rate, found.engines)
+            if key not in truths:
+                of_rate = replace(mine, rate_per_s=rate)
+                truths[key] = of_rate.truth(found, mine.source, pool.analytic.service_s)
+            yield seen_of_ttft("reserve", found, truths[key])
+
+
+COMMANDS = {"whatif": of_sizes, "reserve": of_days, "flex": of_cuts}
+
+
+def intervals_of(number: int) -> list[Seen]:
+    """Return the intervals of all runs of a case; ``VTWIN_FLEET_ANSWERS`` names one command alone."""
+    alone = os.environ.get("VTWIN_FLEET_ANSWERS")
+    return [each for name, make in COMMANDS.items() if alone in {None, name} for each in make(number)]
 
 
 def table(workers: int = 2) -> str:
     """Return the Markdown table."""
-    lines = [
-        "| command | intervals | hold the long runs | called long enough | of these hold them | median half width | "
-        "median error |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    with ProcessPoolExecutor(workers) as pool:
-        seen = [each for found in pool.map(seen_of, range(NUM_CASES)) for each in found]
-    for name in dict.fromkeys(each.command for each in seen):
-        mine = [each for each in seen if each.command == name]
-        enough = [each for each in mine if each.is_called_enough]
-        held, sure = (np.mean([each.is_held for each in some]) for some in (mine, enough))
-        lines.append(
-            f"| {name} | {len(mine)} | {held:.1%} | {len(enough) / len(mine):.0%} | {sure:.1%} | "
-            f"{np.median([each.half for each in mine]):.1%} | {np.median([each.off for each in mine]):+.2%} |"
-        )
-    return "\n".join(lines)
+    return table_of("command", intervals_of, num_cases=NUM_CASES, workers=workers)

@@ -6,7 +6,6 @@ long runs of the same engines.
 
 from __future__ import annotations
 
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +15,7 @@ from replay.plan.fleet.check.steady import Asked, Measured
 from replay.plan.fleet.inputs.profiles import Source, from_profile, shipped_profiles
 from sim.fleet import Lengths
 from sim.fleet.sizing import pool_at
+from tests.validation.intervals import Seen, seen_of, table_of
 
 NUM_CASES = 40
 NUM_RUNS = 5
@@ -71,57 +71,21 @@ def case(number: int) -> Case:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """A run's interval of one figure: whether it holds the long runs' value, and what the run says of itself."""
-
-    case: int
-    figure: str
-    is_held: bool
-    is_called_enough: bool
-    half: float
-    room: float
-    full_spells: int
-
-
-def seen_of(number: int) -> list[Seen]:
+def intervals_of(number: int) -> list[Seen]:
     """Return the intervals of all runs of a case."""
     fleet = case(number)
     long = [fleet.run(900 + seed, LONG) for seed in range(NUM_LONG)]
+    truths = {name: float(np.mean([getattr(each, name).value for each in long])) for name in FIGURES}
     found = []
     for seed in range(NUM_RUNS):
         run = fleet.run(1 + seed, 50_000)
         for name in FIGURES:
             figure: Measured = getattr(run, name)
-            truth = float(np.mean([getattr(each, name).value for each in long]))
-            found.append(
-                Seen(
-                    case=number,
-                    figure=name,
-                    is_held=figure.low <= truth <= figure.high,
-                    is_called_enough=replace(run, ttft_p99=figure).is_long_enough,
-                    half=figure.half / figure.value,
-                    room=run.room,
-                    full_spells=run.full_spells,
-                )
-            )
+            is_enough = replace(run, ttft_p99=figure).is_long_enough
+            found.append(seen_of(name, figure, truths[name], is_called_enough=is_enough))
     return found
 
 
 def table(workers: int = 2) -> str:
     """Return the Markdown table."""
-    lines = [
-        "| figure | intervals | hold the long runs | called long enough | of these hold them | median half width |",
-        "|---|---|---|---|---|---|",
-    ]
-    with ProcessPoolExecutor(workers) as pool:
-        seen = [each for found in pool.map(seen_of, range(NUM_CASES)) for each in found]
-    for name in FIGURES:
-        mine = [each for each in seen if each.figure == name]
-        enough = [each for each in mine if each.is_called_enough]
-        held, sure = (np.mean([each.is_held for each in some]) for some in (mine, enough))
-        lines.append(
-            f"| {name} | {len(mine)} | {held:.1%} | {len(enough) / len(mine):.0%} | {sure:.1%} | "
-            f"{np.median([each.half for each in mine]):.1%} |"
-        )
-    return "\n".join(lines)
+    return table_of("figure", intervals_of, num_cases=NUM_CASES, workers=workers)

@@ -26,10 +26,13 @@ from replay.pages import (
     linear,
     render,
 )
+from replay.plan.fleet.check.pool import Verification
 from replay.plan.fleet.costs import HEAD, cost_cells, cost_text
 from replay.plan.fleet.inputs.profiles import Source
 from replay.plan.fleet.inputs.ranges import PRICES, RATES, in_range, size_pool
 from replay.plan.fleet.size import Check, PoolPlan, plan_pool
+from replay.plan.fleet.text import interval_text
+from replay.plan.json_values import or_null
 from replay.units import shown_time
 from sim.fleet import Lengths
 from sim.fleet.energy import HOURS_PER_YEAR
@@ -81,6 +84,11 @@ class DayPlan:
         return tuple(
             math.nan if each.verified is None else each.verified.ttft_p99.value for each in self.simulated
         )
+
+    @property
+    def seen(self) -> tuple[Verification | None, ...]:
+        """Each hour's simulation; None where there is none."""
+        return tuple(each.verified for each in self.simulated) or (None,) * len(self.rates)
 
     @property
     def ways(self) -> tuple[tuple[str, Reserved], ...]:
@@ -197,14 +205,19 @@ def _simulated(
 
 def reserve_lines(plan: DayPlan) -> list[str]:
     """Return the hours, and the three ways to pay."""
-    head = f"{'hour':>4}{'req/s':>10}{'engines':>9}{'reserved':>10}{'burst':>7}{'TTFT p99':>12}"
+    told = [
+        shown_time(ttft * 1e6) if seen is None else interval_text(seen.ttft_p99)
+        for ttft, seen in zip(plan.ttft_p99_s, plan.seen, strict=True)
+    ]
+    wide = max(12, *(2 + len(each) for each in told))
+    head = f"{'hour':>4}{'req/s':>10}{'engines':>9}{'reserved':>10}{'burst':>7}{'TTFT p99':>{wide}}"
     head += f"{'by formula':>12}" if plan.simulated else ""
     hours = [
         f"{hour:>4}{rate:>10.4g}{needed:>9,}{min(needed, plan.best.reserved):>10,}"
-        f"{max(needed - plan.best.reserved, 0):>7,}{shown_time(ttft * 1e6):>12}"
+        f"{max(needed - plan.best.reserved, 0):>7,}{ttft:>{wide}}"
         + (f"{size.provisioned:>12,}" if plan.simulated else "")
         for hour, (rate, needed, ttft, size) in enumerate(
-            zip(plan.rates, plan.needed, plan.ttft_p99_s, plan.sizes, strict=True)
+            zip(plan.rates, plan.needed, told, plan.sizes, strict=True)
         )
     ]
     ways = [
@@ -254,9 +267,12 @@ def reserve_document(plan: DayPlan) -> dict[str, object]:
                 "engines_by_formula": size.provisioned,
                 "burst": max(needed - plan.best.reserved, 0),
                 "p99_ttft_us": ttft * 1e6,
+                "p99_ttft_low_us": None if seen is None else or_null(seen.ttft_p99.low * 1e6),
+                "p99_ttft_high_us": None if seen is None else or_null(seen.ttft_p99.high * 1e6),
+                "long_enough": None if seen is None else seen.is_long_enough,
             }
-            for hour, (rate, needed, ttft, size) in enumerate(
-                zip(plan.rates, plan.needed, plan.ttft_p99_s, plan.sizes, strict=True)
+            for hour, (rate, needed, ttft, size, seen) in enumerate(
+                zip(plan.rates, plan.needed, plan.ttft_p99_s, plan.sizes, plan.seen, strict=True)
             )
         ],
         "ways": {

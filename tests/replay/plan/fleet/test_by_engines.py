@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,7 @@ def test_reserve_has_each_hours_simulated_engines_beside_the_formulas(
     assert day["method"] == "simulated"
     assert hours[0]["engines"] < hours[0]["engines_by_formula"]
     assert all(each["p99_ttft_us"] <= 5e5 for each in hours)
+    assert all(each["p99_ttft_low_us"] < each["p99_ttft_us"] < each["p99_ttft_high_us"] for each in hours)
     assert {each["engines"] for each in hours[12:]} == {hours[12]["engines"]}
 
 
@@ -76,6 +78,42 @@ def test_flex_simulates_the_slots_that_are_left(capsys: pytest.CaptureFixture[st
     kept = [each["keeps_up"] for each in cuts]
     assert kept == sorted(kept, reverse=True)  # fewer slots do not do more
     assert cuts[0]["verified"]["request_throughput"] == pytest.approx(60, rel=0.05)
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_power_that_flex_sheds_lies_between_the_least_and_the_most_idle_power(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """By hand: P(b) = idle + (400 - idle)·r(b), and a share is shed of P at the mean number of requests, a cap of b."""
+    words = ("flex", "--workload", "cdf.json", "--rate", "60", "--engines", "2", *SMALL)
+    cuts = told(capsys, *words, "--profile", "A100")["cuts"]
+    assert isinstance(cuts, list)
+    drawn = cuts[10]["shed_w"] / 0.5 / 2  # of one engine, whose idle power is taken as 100 W
+    rise = (drawn - 100) / 300
+    for share, cut in ((0.5, cuts[10]), (0.1, cuts[2])):
+        powers = [idle + (400 - idle) * rise for idle in (60, 110)]
+        assert cut["shed_between_w"] == pytest.approx([share * 2 * each for each in powers], rel=1e-9)
+        left = [(1 - share) * each - idle for each, idle in zip(powers, (60, 110), strict=True)]
+        rises = [each / (400 - idle) for each, idle in zip(left, (60, 110), strict=True)]
+        slots = [2 ** (4 - math.log(1 / each - 1)) for each in rises]
+        assert cut["slots_between"] == [math.floor(each) for each in reversed(slots)]
+        assert cut["slots_between"][0] <= cut["slots"] <= cut["slots_between"][1]
+    assert cuts[10]["slots_between"][0] < cuts[10]["slots_between"][1]
+    assert cuts[10]["lasts_between_s"][0] < cuts[10]["lasts_between_s"][1]
+    assert vtwin.main(["fleet", *words[:-1], "--profile", "A100"]) == 0
+    row = next(each for each in capsys.readouterr().out.splitlines() if each.split()[:1] == ["50%"])
+    assert "{0} ({1[0]} to {1[1]})".format(cuts[10]["slots"], cuts[10]["slots_between"]) in row
+
+
+@pytest.mark.usefixtures("folder")
+def test_flex_of_a_profile_of_ones_own_has_no_range(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine.yaml").write_text("{w_s: 0.008, h_s: 0.0006, idle_w: 80, nominal_w: 400}")
+    words = ("flex", "--workload", "cdf.json", "--rate", "60", "--engines", "2", *SMALL)
+    cuts = told(capsys, *words, "--profile", "mine.yaml")["cuts"]
+    assert isinstance(cuts, list)
+    assert {each["shed_between_w"] for each in cuts} == {None}
+    assert vtwin.main(["fleet", *words[:-1], "--profile", "mine.yaml"]) == 0
+    assert "brackets" not in capsys.readouterr().out
 
 
 def recorded(path: Path, *, busy_s: float, number: int = 2000) -> None:

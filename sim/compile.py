@@ -53,12 +53,17 @@ def is_compiled_source(path: Path) -> bool:
 def _digest(*, with_cluster: bool) -> str:
     """Return a digest of this package's source files, their names, numba's version and Python's."""
     digest = hashlib.sha256(f"{numba.__version__} {sys.version_info[:2]}".encode())
-    for path in sorted(PACKAGE.rglob("*.py")):
-        if not is_compiled_source(path.relative_to(PACKAGE)):
-            continue
-        if with_cluster or path.relative_to(PACKAGE).parts[0] != "cluster":
-            digest.update(f"\0{path.relative_to(PACKAGE)}\0".encode() + path.read_bytes())
+    for name, content in _sources(PACKAGE):
+        if with_cluster or not name.startswith("cluster/"):
+            digest.update(f"\0{name}\0".encode() + content)
     return digest.hexdigest()[:16]
+
+
+@cache
+def _sources(package: Path) -> list[tuple[str, bytes]]:
+    """Return the name and the content of every source that machine code depends on, in the order of the paths."""
+    paths = [path.relative_to(package) for path in sorted(package.rglob("*.py"))]
+    return [(path.as_posix(), (package / path).read_bytes()) for path in paths if is_compiled_source(path)]
 
 
 def cache_directory(*, with_cluster: bool = False) -> Path:

@@ -72,7 +72,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("place")
 @pytest.mark.parametrize(
-    "arguments", [["run", *DRAWN], ["replay", "mooncake.jsonl", "--config", "twin.yaml", "--slo", "ttft=1s"]]
+    "arguments",
+    [
+        ["run", *DRAWN],
+        ["replay", "mooncake.jsonl", "--config", "twin.yaml", "--slo", "ttft=1s"],
+        ["replay", "mooncake.jsonl", "--config", "twin.yaml", "--instances", "2"],
+    ],
 )
 def test_a_simulation_that_writes_nothing_imports_neither_pandas_nor_pyarrow(arguments: list[str]) -> None:
     assert modules_after(*arguments) & {"pandas", "pyarrow", "aiohttp", "rich"} == set()

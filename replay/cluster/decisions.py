@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from sim.cluster.routing.policies import AlwaysBusiest, KvCost, LeastLoaded, VllmDp, Weighted
 from sim.cluster.run.world import DecisionLog
 from traces.atomic import atomic_file
 from traces.errors import ConfigError
-from traces.tables.csv_parquet import write_parquet
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from replay.cluster.simulate import FleetRun
     from sim.cluster.config import ClusterConfig
 
@@ -59,6 +59,8 @@ def write_decisions(path: Path, run: FleetRun, cluster: ClusterConfig) -> None:
     asked = asked_of(log, cluster)
     with atomic_file(path, option="--decisions", is_durable=False) as temporary:
         if path.suffix == ".parquet":
+            from traces.tables.csv_parquet import write_parquet  # every cluster's command imports this module
+
             write_parquet(_table(log, ids, names, asked), temporary)
             return
         with temporary.open("w", encoding="utf-8") as file:
@@ -164,6 +166,8 @@ def _lines(log: DecisionLog, ids: NDArray[Any], names: NDArray[Any], asked: Aske
 
 def _table(log: DecisionLog, ids: NDArray[Any], names: NDArray[Any], asked: Asked) -> pa.Table:
     """Return the decisions as a table; a candidate is an entry of a list, as in the JSON."""
+    import pyarrow as pa
+
     chosen = asked.is_candidate
     scored = np.broadcast_to(asked.is_scored[:, None], chosen.shape)[chosen]
     values: dict[str, pa.Array] = {

@@ -19,6 +19,8 @@ Floats = NDArray[np.float64]
 
 FEW = 64
 """So many largest gaps are kept in order; the 99th percentile of up to 6,300 gaps lies among them."""
+TIGHT = 4
+"""Values that go up to so many times their number are counted in a table of all between."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,8 +180,17 @@ def inter_token_latencies(
     consecutive = np.cumsum(weights)[: max(0, len(times) - 1)]
     gaps = np.concatenate([np.diff(times), times[pause_next] - times[pause_last]])
     counts = np.concatenate([consecutive, np.ones(len(pause_next), np.int64)])
-    values, inverse = np.unique(gaps[counts > 0], return_inverse=True)
-    pooled = np.bincount(inverse, weights=counts[counts > 0], minlength=len(values)).astype(np.int64)
+    values, pooled = summed(gaps[counts > 0], counts[counts > 0])
     return InterTokenLatencies(
         mean_us=mean_us, p99_us=p99 + delay_us, gaps_us=values + delay_us, counts=pooled
     )
+
+
+def summed(values: Int64s, counts: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the distinct values, ascending, and for each the sum of its counts; values are 0 or more, counts 1."""
+    if len(values) and int(values.max()) <= TIGHT * len(values):  # without sorting: a tenth of the time
+        sums = np.bincount(values, weights=counts).astype(np.int64)
+        distinct = np.flatnonzero(sums)
+        return distinct, sums[distinct]
+    distinct, place = np.unique(values, return_inverse=True)
+    return distinct, np.bincount(place, weights=counts, minlength=len(distinct)).astype(np.int64)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from sim.records.itl import ninety_ninth
+from sim.records.itl import TIGHT, ninety_ninth, summed
 from tests.examples import examples
 from tests.sim.strategies import Case, any_model, blackbox, cases
 
@@ -38,6 +38,18 @@ def test_each_request_s_mean_and_p99_are_those_of_its_tokens(case: Case) -> None
         else:
             assert latencies.mean_us[row] == pytest.approx(gaps.mean(), abs=1e-3)
             assert latencies.p99_us[row] == pytest.approx(np.percentile(gaps, 99), abs=1e-3)
+
+
+@pytest.mark.parametrize("largest", [0, 7, TIGHT * 1000, TIGHT * 1000 + 1, 10**12])
+def test_counts_are_summed_by_value_however_far_apart_the_values_are(largest: int) -> None:
+    rng = np.random.default_rng(largest)
+    values = np.append(rng.integers(0, min(largest, 50) + 1, 999), largest)
+    counts = rng.integers(1, 5, 1000)
+    distinct, sums = summed(values, counts)
+    assert [distinct.dtype, sums.dtype] == [np.int64, np.int64]
+    expected = {int(each): int(counts[values == each].sum()) for each in np.unique(values)}
+    assert dict(zip(distinct.tolist(), sums.tolist(), strict=True)) == expected
+    assert [len(each) for each in summed(values[:0], counts[:0])] == [0, 0]
 
 
 @examples(150)

@@ -52,6 +52,15 @@ def test_azures_seventh_digit_rounds_to_even_and_rows_may_be_out_of_order(tmp_pa
     assert convert("azure", path).requests["arrival_time_us"].tolist() == [2, 2, 0, 1_500_000]
 
 
+def test_a_long_integer_is_told_as_it_stands_whatever_the_other_lines_are(tmp_path: Path) -> None:
+    """The fast reader would make a float of it."""
+    plain = '{"timestamp": 5, "input_length": 600, "output_length": 9, "hash_ids": [1, 2]}\n'
+    path = tmp_path / "mooncake.jsonl"
+    path.write_text(plain + plain.replace("600", str(10**25)))
+    with pytest.raises(TraceError, match=r"mooncake.jsonl:2: got a number of 26 digits"):
+        convert("mooncake", path)
+
+
 def test_mooncakes_hashes_come_along_with_their_block_size(tmp_path: Path) -> None:
     trace = kept(convert("mooncake", SAMPLES / "mooncake_conversation_200.jsonl"), tmp_path)
     assert len(trace) == 200

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from traces.errors import TraceError
-from traces.strict.json_text import parse_value, read_bytes
+from traces.strict.json_text import parser_of, read_bytes
 
 Column = list[object]
 
@@ -50,10 +50,12 @@ def read_jsonl(path: Path, kinds: Mapping[str, Kind]) -> dict[str, Column]:
     columns: dict[str, Column] = {key: [] for key in kinds}
     name = path.name
     tests = [(key, kind.fits, columns[key].append) for key, kind in kinds.items()]
-    for number, line in enumerate(_lines(path), start=1):
+    content = read_bytes(path, expected="a readable file")
+    parse = parser_of(content)
+    for number, line in enumerate(content.splitlines(), start=1):
         if not line.strip():
             continue
-        row = _row(line, file=name, number=number)
+        row = _row(line, parse, file=name, number=number)
         for key, fits, take in tests:
             if key not in row or not fits(row[key]):
                 raise _misfit(row, key, kind=kinds[key], where=f"{name}:{number}")
@@ -63,14 +65,10 @@ def read_jsonl(path: Path, kinds: Mapping[str, Kind]) -> dict[str, Column]:
     return columns
 
 
-def _lines(path: Path) -> list[bytes]:
-    return read_bytes(path, expected="a readable file").splitlines()
-
-
-def _row(line: bytes, *, file: str, number: int) -> dict[str, object]:
+def _row(line: bytes, parse: Callable[[bytes], object], *, file: str, number: int) -> dict[str, object]:
     """Return a line's object. Raises TraceError; where it stands is put into words for that alone."""
     try:
-        row = parse_value(line)
+        row = parse(line)
         if isinstance(row, dict):
             return row
     except json.JSONDecodeError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -39,6 +40,18 @@ def parse_value(text: bytes | str) -> object:
         raise ValueError("values nested too deep") from fault
     except UnicodeDecodeError as fault:
         raise ValueError(f"bytes that are no text, at {fault.start}") from fault
+
+
+def parser_of(content: bytes) -> Callable[[bytes], object]:
+    """Return ``parse_value`` for the lines of a text, quicker where no long integer stands in any of them."""
+    return parse_value if _has_long(content) else _parse_plain
+
+
+def _parse_plain(line: bytes) -> object:
+    try:
+        return orjson.loads(line)
+    except ValueError:
+        return parse_value(line)  # which has the words
 
 
 def _has_long(text: bytes | str) -> bool:

@@ -44,7 +44,9 @@ def table_of(tuples: Sequence[State | World]) -> Table:
     """Return the table of tuples of one kind, at least one."""
     if numba.config.DISABLE_JIT:
         return list(tuples)
-    _TYPES.setdefault(type(tuples[0]), numba.typeof(tuples[0]))
+    kind = type(tuples[0])
+    if kind not in _TYPES:
+        _TYPES[kind] = numba.typeof(tuples[0])  # 4 ms, as many as a short run takes
     table = np.zeros((len(tuples), WORDS * len(list(arrays_of(tuples[0])))), np.int64)
     for row, each in enumerate(tuples):
         point_to(table, row, each)

@@ -19,6 +19,7 @@ from tests.validation import (
     operators,
     optimisers,
     optimisers_fleet,
+    planner_intervals,
     production,
     servers,
     silicon,
@@ -54,6 +55,7 @@ def main() -> None:
             "verdicts",
             "capacity",
             "optimisers",
+            "planner-intervals",
         ),
     )
     options = parser.parse_args()
@@ -78,6 +80,7 @@ def main() -> None:
             "verdicts": verdicts.table,
             "optimisers": lambda: optimisers.table(Path(work)),
             "capacity": lambda: capacity_coverage.table(Path(work)),
+            "planner-intervals": lambda: planner_intervals.table(Path(work)),
         }
         for name, make in tables.items():
             if options.only in (None, name):

@@ -26,6 +26,7 @@ from replay.plan.capacity import (
 from replay.plan.draws import Drawing
 from replay.plan.evaluation import GROWN, THROUGHPUT, Evaluation
 from replay.plan.highest import Found
+from replay.plan.tune.search import Tuned
 from traces.run_slo import parse_run_slo
 
 LIMITS = parse_run_slo("ttft_p99=100ms,tpot_p99=10ms")
@@ -175,3 +176,17 @@ def test_twice_of_what_binds_gains_more_than_two_hundredths(
     found = capacity.binding_of(None, None, LIMITS)  # type: ignore[arg-type] # nothing is simulated
     assert found.resource == binds
     assert found.base_per_s == 10.0
+
+
+def test_the_interval_of_a_gain_is_that_of_the_ratios_as_wide_as_a_capacitys_and_two_searches_wider() -> None:
+    """By pencil: 2 over 1 requests/s, and the ratios of three draws."""
+    own, best = [1.0, 1.1, 0.9], [2.0, 2.3, 1.7]
+    measured = [
+        (SimpleNamespace(num_gpus=None), SimpleNamespace(rate_per_s=rate, of_parts=parts, is_by_seeds=True))
+        for rate, parts in ((1.0, own), (2.0, best))
+    ]
+    tuned = Tuned(own=measured[0], best=(measured[1],), num_tried=2, num_alike=1, is_per_gpu=False)  # type: ignore[arg-type]
+    logs = np.log(best) - np.log(own)
+    reach = BURSTS * t.ppf(0.95, 2) * logs.std(ddof=1) / math.sqrt(3) + 0.005
+    assert tuned.gain == pytest.approx(1.0)
+    assert tuned.gain_interval == pytest.approx((2 * math.exp(-reach) - 1, 2 * math.exp(reach) - 1))

@@ -15,6 +15,7 @@ from scipy.stats import truncnorm
 
 from calibrate import number_format
 from calibrate.compare.bootstrap import LEVEL, Floats
+from calibrate.fit.objective.duty import duty
 from calibrate.fit.objective.fit_trace import FitTrace
 from calibrate.fit.objective.priors import MEMORY, SLOWDOWN, THRESHOLD, Prior
 from calibrate.fit.objective.simulated import simulated
@@ -79,7 +80,7 @@ def beyond_load(fit: Fit, traces: Sequence[FitTrace], *, priors: Mapping[str, Pr
     faster = _compressed(highest, FACTOR)
     seen = _seen_slowdown(fit)
     basis: Basis = "traces" if seen is not None else "GPU" if _is_power_limited(priors) else "none"
-    expected = {"kappa": SLOWDOWN, "u0": THRESHOLD, "tau_s": MEMORY, **(priors if basis == "GPU" else {})}
+    expected = {"kappa": SLOWDOWN, "u0": THRESHOLD, "tau_s": priors.get("tau_s", MEMORY)}
     if seen is not None:
         models = [replace(model, kappa=max(bound or 0.0, 0.0)) for bound in (seen.low, seen.high)]
     else:
@@ -100,7 +101,7 @@ def beyond_load(fit: Fit, traces: Sequence[FitTrace], *, priors: Mapping[str, Pr
 
 def _is_power_limited(priors: Mapping[str, Prior]) -> bool:
     """Return whether the GPU is known as one that slows down."""
-    return "kappa" in priors and priors["kappa"].centre > 0
+    return "kappa" in priors
 
 
 def slowdowns(model: Extended, expected: Mapping[str, Prior], *, reached: float) -> list[Extended]:
@@ -127,16 +128,6 @@ def _truncated(prior: Prior, shares: Floats, *, low: float, high: float) -> Floa
     ends = ((end - prior.centre) / prior.width for end in (low, high))
     drawn = truncnorm.ppf(shares, *ends, loc=prior.centre, scale=prior.width)
     return np.asarray(np.clip(drawn, low, high), dtype=np.float64)
-
-
-def duty(model: Extended, trace: FitTrace) -> float:
-    """Return the share of a trace's time that its computing takes, without any slowdown."""
-    timeline = trace.observed_timeline
-    new, prompt = timeline.prefill_tokens, trace.requests.prompt_tokens.astype(np.float64)
-    pairs = float(np.nansum(new * (prompt - new) + new * (new + 1) / 2))
-    tokens = float(np.nansum(new)) + (float(np.nansum(timeline.output_tokens)) if model.floor > 0 else 0.0)
-    span = float(np.nanmax(timeline.last) - np.nanmin(timeline.joined))
-    return (float(model.beta1) * tokens + model.beta4 * pairs) / max(span, 1.0)
 
 
 def _six(latency: Blackbox) -> dict[str, float]:

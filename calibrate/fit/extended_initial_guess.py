@@ -80,6 +80,19 @@ def extended_start(
     return np.asarray(np.maximum(np.array([values[name] for name in objective.names]), least))
 
 
+def extended_further(objective: Objective, names: Sequence[str], theta: Floats) -> Floats:
+    """Return a start at the coefficients ``names`` of a simpler model, each further one where it is expected.
+
+    Every one is at least a hundredth of its scale: a search cannot scale up from 0.
+    """
+    known = dict(zip(names, theta.tolist(), strict=True))
+    values = [
+        known.get(name, _expected(objective.priors, name, float(getattr(objective.base, name))))
+        for name in objective.names
+    ]
+    return np.asarray(np.maximum(np.array(values), 0.01 * objective.scale))
+
+
 def _kappas(priors: Mapping[str, Prior]) -> tuple[float, ...]:
     """Return the slowdowns to start from: the expected one alone, else none and one that may well be.
 

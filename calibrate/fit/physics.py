@@ -9,7 +9,7 @@ are too narrow where two overheads can stand for each other, as those per layer 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -70,6 +70,10 @@ STEPS = (0.3, 0.1, 0.05)
 """Shares of a coefficient's prior that its slopes are taken over, one search after the other: requests that change
 places in the queue make the errors rugged, so the first looks far. What the last moved adds to the spread."""
 EVALUATIONS = 15
+SHARES = (1.0, 0.5, 0.25)
+"""Of a step to a fit without some requests, how much of it is tried."""
+STAIRCASE = 0.03
+"""How much higher than an average a single run's loss may well be."""
 SEEN = 0.7
 """A coefficient is identifiable when the traces bring its spread below this share of the prior's."""
 TIED = 0.9
@@ -105,10 +109,11 @@ class Optimum:
     converged: bool
 
     def without(self, rows: NDArray[np.bool_]) -> Floats:
-        """Return where the optimum would be without these of its rows, by one step on the slopes."""
+        """Return where the optimum would be without these of its rows, by one step on the slopes, at most a width."""
         kept = ~rows
         information = self.slopes[kept].T @ self.slopes[kept]
-        return np.asarray(self.x - np.linalg.solve(information, self.slopes[kept].T @ self.residuals[kept]))
+        step = np.linalg.solve(information, self.slopes[kept].T @ self.residuals[kept])
+        return np.asarray(self.x - np.clip(step, -self.width, self.width))
 
 
 def optimum(
@@ -202,8 +207,6 @@ def fit_physics(
 
 def predictor(served: Sequence[Served], found: Optimum) -> Predictor:
     """Return what predicts requests that are left out: a step on the slopes without them, then simulated."""
-    from calibrate.fit.model_selection import confirmed
-
     latest: list[list[Floats]] = []
 
     def predict(held: Sequence[NDArray[np.bool_]]) -> list[Floats]:
@@ -220,9 +223,25 @@ def predictor(served: Sequence[Served], found: Optimum) -> Predictor:
             for mask, each in zip(held, served, strict=True)
         ]
         towards = found.without(np.concatenate([*rows, np.zeros(len(found.names), bool)]))
-        return confirmed(found.x, towards, loss_at=loss_without, latest=latest)
+        return _confirmed(found.x, towards, loss_at=loss_without, latest=latest)
 
     return predict
+
+
+def _confirmed(
+    theta: Floats, towards: Floats, *, loss_at: Callable[[Floats], float], latest: list[list[Floats]]
+) -> list[Floats]:
+    """Return the latencies where a fit without some requests ends up, from ``theta``, that of all.
+
+    A step to where the other requests fit worse is shortened: no fit ends there. ``loss_at`` adds the latencies to
+    ``latest``.
+    """
+    here = loss_at(theta)
+    for share in SHARES:
+        if loss_at(theta + share * (towards - theta)) <= here * (1 + STAIRCASE):
+            return latest[-1]
+    loss_at(theta)
+    return latest[-1]
 
 
 def _physics(served: Served) -> Physics:

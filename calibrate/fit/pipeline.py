@@ -19,16 +19,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calibrate.compare.bootstrap import Floats
-from calibrate.fit.extended_initial_guess import blackbox_within, extended_starts
+from calibrate.fit.extended_initial_guess import blackbox_within, extended_further, extended_starts
 from calibrate.fit.initial_guess import blackbox_starts, configured
 from calibrate.fit.model_selection import (
-    NUM_SURFACES,
     PHYSICS,
+    SLOWDOWN,
     TERMS,
     LatencyModel,
+    candidates_of,
     held_out_scores,
     predictor_of,
-    select,
+    preferred,
 )
 from calibrate.fit.objective.coefficients import (
     COEFFICIENTS,
@@ -39,15 +40,16 @@ from calibrate.fit.objective.coefficients import (
     decimals_of,
     without,
 )
+from calibrate.fit.objective.duty import duty
 from calibrate.fit.objective.fit_trace import LATENCIES, FitTrace
 from calibrate.fit.objective.objective import Objective
 from calibrate.fit.objective.priors import Prior, proportions, with_priors
 from calibrate.fit.physics import Optimum, Served, fit_physics, optimum, predictor
-from calibrate.fit.refinement import Refined, refine
+from calibrate.fit.refinement import Refined, refine, restarted, surroundings
 from calibrate.fit.result import Fit, ScheduleChoice
-from calibrate.fit.search import Report, search, search_on_surfaces
+from calibrate.fit.search import Report, search
 from calibrate.fit.step_noise import step_scatter
-from calibrate.fit.task import Start, Task
+from calibrate.fit.task import Task
 from calibrate.fit.uncertainty import (
     METHOD,
     Coefficient,
@@ -64,6 +66,8 @@ if TYPE_CHECKING:
 
 SPARE_DECIMALS = 2
 """Coefficients are written with so many decimals fewer than the objective has: 1e-4 µs is finer than traces tell."""
+SLOWED_TRACES = 2
+"""A slowdown that one trace alone shows may be anything else of that trace."""
 MIN_REQUESTS = 20
 """Fewer finished requests than this cannot determine five coefficients."""
 
@@ -116,10 +120,11 @@ def fit(  # noqa: PLR0913 - what a fit can be told
 
 def configured_model(task: Task) -> Refined:
     """Return the optimum of the configured model: guess, search and refinement; the extended one's after blackbox's."""
-    start = search_blackbox(task)
+    heads = task.heads()
+    found = search_blackbox(task, heads)
     if isinstance(task.latency, Extended):
-        start = search_extended(task, start, EXTENDED_FITTED)
-    return refine(start.objective, start.theta, seed=task.seed, report=task.report)
+        found = search_extended(task, heads, found, EXTENDED_FITTED)
+    return found.on(found.objective.on(task.traces), report=task.report)
 
 
 def selected_model(task: Task) -> Fit:
@@ -127,18 +132,13 @@ def selected_model(task: Task) -> Fit:
 
     The candidates are in order of TERMS, physics last; blackbox's coefficients are those of the traces' first requests.
     """
-    blackbox, heads = search_blackbox(task), task.heads()
-    starts, refined = {}, {}
+    heads = task.heads()
+    blackbox = search_blackbox(task, heads)
+    refined = {}
+    simpler: Refined | None = None
     for name, terms in TERMS.items():
-        start = search_extended(task, blackbox, terms) if terms else blackbox
-        starts[name] = start
-        refined[name] = refine(
-            start.objective.on(heads),
-            start.theta,
-            seed=task.seed,
-            report=task.report,
-            num_surfaces=NUM_SURFACES,
-        )
+        refined[name] = search_extended(task, heads, blackbox, terms, simpler=simpler) if terms else blackbox
+        simpler = refined[name] if terms else None
         task.report(f"candidate: {name}", refined[name].loss)
     noise = np.min([each.objective.noise for each in refined.values()], axis=0)
     predictors = {name: predictor_of(each) for name, each in refined.items()}
@@ -148,29 +148,57 @@ def selected_model(task: Task) -> Fit:
         at_heads = optimum(served, report=task.report)
         predictors[PHYSICS] = predictor(served, at_heads)
     scores = {name: held_out_scores(heads, predict, noise) for name, predict in predictors.items()}
-    candidates = select(scores, known=set(task.priors))
-    chosen = next(each.name for each in candidates if each.chosen)
+    chosen = preferred(scores)
+    hidden: tuple[str, ...] = ()
+    if chosen == SLOWDOWN and not shows_slowdown(refined[SLOWDOWN], seed=task.seed):
+        hidden = (SLOWDOWN,)
+        chosen = preferred(scores, hidden=hidden)
     if chosen == PHYSICS and at_heads is not None:
         fitted = fit_physics(task.served(task.traces), report=task.report, start=at_heads.x)[0]
     else:
-        objective, theta = starts[chosen].objective, refined[chosen].theta
-        fitted = result_of(refine(objective, theta, seed=task.seed, report=task.report), task)
+        best = refined[chosen]
+        fitted = result_of(best.on(best.objective.on(task.traces), report=task.report), task)
     beside = () if fitted.model == "blackbox" else _blackbox_beside(refined["blackbox"], seed=task.seed)
-    return replace(fitted, candidates=candidates, blackbox=beside)
+    return replace(fitted, candidates=candidates_of(scores, chosen=chosen, hidden=hidden), blackbox=beside)
 
 
-def search_blackbox(task: Task) -> Start:
+def shows_slowdown(found: Refined, *, seed: int) -> bool:
+    """Return whether the traces show a slowdown: its interval is clear of 0, and several loads lie above its start."""
+    objective, theta = found.objective, found.theta
+    spread = _spread_of(found, seed=seed)
+    rows = coefficients_of(
+        objective.names, theta, spread=spread, scale=objective.scale, priors=objective.priors
+    )
+    kappa = next(each for each in rows if each.name == "kappa")
+    if (kappa.low or 0.0) <= 0 or kappa.is_prior_led:
+        return False
+    model = objective.latency(theta)
+    assert isinstance(model, Extended)  # noqa: S101 - a slowdown is its term
+    return sum(duty(model, trace) > model.u0 for trace in objective.traces) >= SLOWED_TRACES
+
+
+def search_blackbox(task: Task, traces: tuple[FitTrace, ...]) -> Refined:
     """Return blackbox's coefficients, from the initial guess, its variants and the configured values."""
     objective = task.objective(task.names)
     if isinstance(objective.base, Extended):
         objective = blackbox_within(objective)
     starts = blackbox_starts(objective)
-    _, theta = search(objective.on(task.heads()), starts, seed=task.seed, report=task.report)
-    return Start(objective=objective, theta=theta)
+    objective = objective.on(traces)
+    return refine(objective, search(objective, starts, report=task.report), report=task.report)
 
 
-def search_extended(task: Task, blackbox: Start, terms: Sequence[str]) -> Start:
-    """Return the coefficients with some of the extended model's ``terms``, the others 0, from blackbox's."""
+def search_extended(
+    task: Task,
+    traces: tuple[FitTrace, ...],
+    blackbox: Refined,
+    terms: Sequence[str],
+    *,
+    simpler: Refined | None = None,
+) -> Refined:
+    """Return the coefficients with some of the extended model's ``terms``, the others 0, from blackbox's.
+
+    ``simpler``: the optimum with fewer of the terms, another place to start from.
+    """
     values = blackbox.by_name()
     usual = proportions(beta1=values["beta1"], step_us=values["beta0"])
     priors = with_priors(usual, task.priors)
@@ -183,8 +211,10 @@ def search_extended(task: Task, blackbox: Start, terms: Sequence[str]) -> Start:
     starts = extended_starts(objective, values)
     if not task.latency.is_blackbox:
         starts.append(configured(objective))
-    _, theta = search_on_surfaces(objective.on(task.heads()), starts, seed=task.seed, report=task.report)
-    return Start(objective=objective, theta=theta)
+    if simpler is not None:
+        starts.append(extended_further(objective, simpler.objective.names, simpler.theta))
+    objective = objective.on(traces)
+    return refine(objective, search(objective, starts, report=task.report), report=task.report)
 
 
 def better_schedule(task: Task) -> tuple[Task, ScheduleChoice]:
@@ -252,6 +282,8 @@ def _as_model(latency: Blackbox, asked: LatencyModel | None) -> Blackbox:
 
 def result_of(found: Refined, task: Task) -> Fit:
     """Return the fit with its intervals, from where the refinement ended."""
+    again = restarted(found, report=task.report)
+    found = again.refined
     objective, theta, config, seed = found.objective, found.theta, task.config, task.seed
     spread = _spread_of(found, seed=seed)
     fitted = {
@@ -282,9 +314,17 @@ def result_of(found: Refined, task: Task) -> Fit:
         loss=found.loss,
         noise=dict(zip(LATENCIES, objective.noise.tolist(), strict=False)),
         num_requests=sum(trace.num_used for trace in task.traces),
-        converged=found.converged,
+        converged=again.is_same_loss and _is_within(again.ended, [fitted[name] for name in objective.names]),
         method=METHOD,
         seconds=0.0,
+    )
+
+
+def _is_within(theta: Floats, coefficients: Sequence[Coefficient]) -> bool:
+    """Return whether each value lies in the interval of its coefficient."""
+    return all(
+        (each.low or 0.0) <= value <= (np.inf if each.high is None else each.high)
+        for value, each in zip(theta.tolist(), coefficients, strict=True)
     )
 
 
@@ -300,11 +340,12 @@ def _blackbox_beside(found: Refined, *, seed: int) -> tuple[Coefficient, ...]:
 
 
 def _spread_of(found: Refined, *, seed: int) -> Uncertainty:
-    """Return the spread of the coefficients: of blackbox on a surface made for it, else on the search's own."""
+    """Return the spread of the coefficients: of blackbox on a surface made for it, else on shaped ones."""
     objective, theta = found.objective, found.theta
+    around = surroundings(found, seed=seed)
     is_flat = not set(objective.names) & set(EXTENDED_FITTED)
-    surface = flat_surface(objective, theta, seed=seed + 400) if is_flat else found.surface
-    return uncertainty(objective, theta, surface=surface, seed=seed, scatter=found.scatter)
+    surface = flat_surface(objective, theta, seed=seed + 400) if is_flat else around.surface
+    return uncertainty(objective, theta, surface=surface, seed=seed, scatter=around.scatter)
 
 
 def _scatter(objective: Objective, theta: Floats, *, seed: int) -> Coefficient | None:

@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from calibrate.compare.bootstrap import Floats
 from calibrate.fit.initial_guess import natural_scale
-from calibrate.fit.objective.coefficients import COEFFICIENTS
 from calibrate.fit.objective.fit_trace import FitTrace, head_of
 from calibrate.fit.objective.objective import Objective
 from calibrate.fit.objective.priors import Prior
@@ -70,16 +68,3 @@ class Task:
             raise ConfigError("physics: got neither model nor GPU, expected both")
         config = replace(self.config, latency=self.physics)
         return tuple(Served(trace=trace, config=config) for trace in traces)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """Where the refinement begins: an objective, and the coefficients that the search found for it."""
-
-    objective: Objective
-    theta: Floats
-
-    def by_name(self) -> dict[str, float]:
-        """Return blackbox's six coefficients, those that are held included."""
-        values = {name: float(getattr(self.objective.base, name)) for name in COEFFICIENTS}
-        return {**values, **dict(zip(self.objective.names, self.theta.tolist(), strict=True))}

@@ -14,7 +14,7 @@ from calibrate.compare.served import LATENCIES as SERVED_LATENCIES
 from calibrate.compare.served import STATISTICS as SERVED_STATISTICS
 from calibrate.compare.served import ServedSide, served_sides
 from calibrate.findings import Calibration, Compared
-from calibrate.fit.model_selection import NEAR
+from calibrate.fit.model_selection import TOLERANCE
 from calibrate.fit.objective.coefficients import UNITS
 from calibrate.fit.result import Fit
 
@@ -25,7 +25,7 @@ ALIKE = 0.01
 FRACTIONS = ("good_frac", "prefix_hit_frac")
 
 
-CANDIDATE_HEAD = ("model", "held-out loss", "to the best", "± standard error", "")
+CANDIDATE_HEAD = ("model", "held-out E2E off by", "held-out loss", "")
 
 
 def candidate_rows(fit: Fit) -> list[list[str]]:
@@ -33,10 +33,9 @@ def candidate_rows(fit: Fit) -> list[list[str]]:
     return [
         [
             each.name,
-            f"{each.error:.3f}",
-            f"{each.difference:+.3f}",
-            f"{each.standard_error:.3f}",
-            "chosen" if each.chosen else "",
+            number_format.percent(each.e2e_off),
+            f"{each.loss:.3f}",
+            "chosen" if each.chosen else "" if each.is_shown else "no slowdown shows",
         ]
         for each in fit.candidates
     ]
@@ -47,11 +46,11 @@ def choice_text(fit: Fit) -> str:
     chosen = next((each for each in fit.candidates if each.chosen), None)
     if chosen is None:
         return ""
-    if chosen.difference <= 0:
-        return f"{chosen.name}: the smallest held-out loss"
+    if chosen.e2e_off <= min(each.e2e_off for each in fit.candidates if each.is_shown):
+        return f"{chosen.name}: its held-out E2E is the nearest"
     return (
-        f"{chosen.name}: its loss is within {NEAR:g} standard errors of the smallest, and of those it goes on most "
-        "safely beyond the fitted loads"
+        f"{chosen.name}: its held-out E2E is as near as the best one's within {100 * TOLERANCE:g} %, and of such "
+        "models it goes on most safely beyond the fitted loads"
     )
 
 

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from calibrate.compare.bootstrap import Floats
+from calibrate.fit.averaged_runs import loss_around
 from calibrate.fit.initial_guess import natural_scale
 from calibrate.fit.objective.coefficients import FITTED
 from calibrate.fit.objective.fit_trace import fit_trace
 from calibrate.fit.objective.objective import Objective
 from calibrate.fit.objective.simulated import Run
-from calibrate.fit.refinement import _loss_around, _refine_on_surfaces
+from calibrate.fit.refinement import _refine_on_surfaces
 from calibrate.fit.response_surface import reach_around, sample_shaped, sample_surface
 from calibrate.fit.uncertainty import flat_surface, uncertainty
 from sim import Blackbox, EngineConfig, Extended
@@ -89,9 +90,9 @@ def end(request: pytest.FixtureRequest) -> tuple[Floats, Floats]:
 def test_from_both_ends_of_a_valley_the_loss_comes_down_to_its_bottom(end: tuple[Floats, Floats]) -> None:
     start, found = end
     smooth = valley(seed=5, rugged=0.0)  # without the staircase
-    bottom = _loss_around(smooth, refined(smooth, TRUTH.tolist()))
-    assert _loss_around(smooth, start) > 1.2 * bottom
-    assert np.median([_loss_around(smooth, theta) for theta in found]) < 1.15 * bottom
+    bottom = loss_around(smooth, refined(smooth, TRUTH.tolist()))
+    assert loss_around(smooth, start) > 1.2 * bottom
+    assert np.median([loss_around(smooth, theta) for theta in found]) < 1.15 * bottom
 
 
 def test_from_both_ends_of_a_valley_the_refinement_moves_towards_the_truth(

@@ -65,6 +65,12 @@ class FitTrace:
         """Return which requests take part in the loss."""
         return np.asarray(np.isfinite(self.observed_us).any(axis=0))
 
+    def without(self, rows: NDArray[np.bool_]) -> FitTrace:
+        """Return the trace with these requests' latencies left out of the loss; all are simulated as before."""
+        left = replace(self, observed_us=np.where(rows, np.nan, self.observed_us))
+        object.__setattr__(left, "simulators", self.simulators)
+        return left
+
 
 def fit_trace(
     trace: Trace,

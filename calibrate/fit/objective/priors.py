@@ -38,6 +38,11 @@ the way in."""
 POWER_LIMITED = ("A100", "A800", "H20", "H100", "H200", "H800", "B200", "B300", "L40", "GH200", "MI3")
 """GPUs whose clock falls when large products run all the time: the power limit is below what those would draw."""
 SLOWDOWN = Prior(centre=0.6, width=0.3, source="power-limited data-centre GPUs")
+"""What beyond the fitted loads is expected of such a GPU. A fit does not expect it: knowing the GPU must not slow a
+twin down that no trace shows to be slow."""
+SLOWDOWN_POSSIBLE = Prior(
+    centre=0.0, width=0.6, source="power-limited data-centre GPUs: no slowdown that nothing shows"
+)
 SLOWDOWN_UNKNOWN = Prior(
     centre=0.0, width=0.25, source="a GPU that is not known: no slowdown that nothing shows"
 )
@@ -90,7 +95,7 @@ def known_priors(
     priors: dict[str, Prior] = {}
     gpu_name = gpu or server.gpu
     if gpu_name is not None and any(kind in gpu_name.upper() for kind in POWER_LIMITED):
-        priors |= {"kappa": SLOWDOWN, "u0": THRESHOLD, "tau_s": MEMORY, "concavity": CONCAVITY}
+        priors |= {"kappa": SLOWDOWN_POSSIBLE, "u0": THRESHOLD, "tau_s": MEMORY, "concavity": CONCAVITY}
     which = model_config or server.model
     if gpu_name is None or which is None:
         return priors

@@ -1,0 +1,46 @@
+"""What a place's loss is without the simulator's staircase: the residuals of runs close by, averaged."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from calibrate.compare.bootstrap import Floats
+from calibrate.fit.objective.objective import Objective
+from calibrate.fit.objective.simulated import Run
+from calibrate.fit.response_surface import simulate_many
+
+CLOSE_BY = 0.01
+"""How far off the runs lie that are averaged, relative to the coefficients."""
+AVERAGED_REQUESTS = 2000
+MOST_PAIRS = 5
+"""A place's loss is that of as many runs around it as make so many simulated requests, at most two times 5 runs."""
+
+
+def num_requests(objective: Objective) -> int:
+    """Return how many requests take part in the loss."""
+    return sum(trace.num_used for trace in objective.traces)
+
+
+def places_around(objective: Objective, theta: Floats) -> Floats:
+    """Return the places close to ``theta`` whose runs are averaged, in mirrored pairs; of many requests fewer."""
+    wanted = np.ceil(AVERAGED_REQUESTS / (2 * max(num_requests(objective), 1)))
+    num_pairs = int(np.clip(wanted, 1, MOST_PAIRS))
+    generator = np.random.Generator(np.random.Philox(key=[num_pairs, 79]))
+    drawn = CLOSE_BY * generator.uniform(-1, 1, size=(num_pairs, len(theta)))
+    return np.asarray(np.clip(theta * (1 + np.concatenate([drawn, -drawn])), 0.0, objective.most()))
+
+
+def runs_around(objective: Objective, theta: Floats) -> list[list[Run]]:
+    """Return every trace's runs at those places."""
+    return simulate_many(objective, list(places_around(objective, theta)))
+
+
+def residuals_around(objective: Objective, theta: Floats) -> list[Floats]:
+    """Return, per trace [4, n], the residuals averaged over those runs."""
+    sampled = [objective.residuals(runs) for runs in runs_around(objective, theta)]
+    return [np.mean(values, axis=0) for values in zip(*sampled, strict=True)]
+
+
+def loss_around(objective: Objective, theta: Floats) -> float:
+    """Return the loss of the averaged residuals: the staircase of one run outweighs what a step gains."""
+    return objective.loss(residuals_around(objective, theta), theta)

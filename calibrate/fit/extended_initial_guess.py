@@ -80,17 +80,22 @@ def extended_start(
     return np.asarray(np.maximum(np.array([values[name] for name in objective.names]), least))
 
 
-def extended_further(objective: Objective, names: Sequence[str], theta: Floats) -> Floats:
-    """Return a start at the coefficients ``names`` of a simpler model, each further one where it is expected.
+def further_starts(objective: Objective, names: Sequence[str], theta: Floats) -> list[Floats]:
+    """Return starts at the coefficients ``names`` of a simpler model, each further one where it may be.
 
     Every one is at least a hundredth of its scale: a search cannot scale up from 0.
     """
     known = dict(zip(names, theta.tolist(), strict=True))
-    values = [
-        known.get(name, _expected(objective.priors, name, float(getattr(objective.base, name))))
-        for name in objective.names
-    ]
-    return np.asarray(np.maximum(np.array(values), 0.01 * objective.scale))
+    kappas = _kappas(objective.priors) if "kappa" in objective.names else (0.0,)
+    starts = []
+    for kappa in kappas:
+        further = {"kappa": kappa, **known}
+        values = [
+            further.get(name, _expected(objective.priors, name, float(getattr(objective.base, name))))
+            for name in objective.names
+        ]
+        starts.append(np.asarray(np.maximum(np.array(values), 0.01 * objective.scale)))
+    return starts
 
 
 def _kappas(priors: Mapping[str, Prior]) -> tuple[float, ...]:

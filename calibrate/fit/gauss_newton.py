@@ -8,70 +8,133 @@ around its end confirm it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrate.compare.bootstrap import Floats
-from calibrate.fit.averaged_runs import residuals_around
 from calibrate.fit.objective.fit_trace import FitTrace
+from calibrate.fit.objective.many_runs import loss_around, residuals_around, simulate_many
 from calibrate.fit.objective.objective import Objective, robust_weight
-from calibrate.fit.response_surface import damped_step, normal_equations, reach_around, simulate_many
+from calibrate.fit.response_surface import damped_step, normal_equations, reach_around, slopes_of
 
 GROUP = 16
 """Requests whose slopes are averaged, at most."""
-REACHES = (0.15, 0.05)
-"""How far from the coefficients, relative to them, the slopes are taken: far first, then near."""
-MAX_STEPS = 5
-"""Steps at each reach."""
+REACH = 0.15
+"""How far from the coefficients, relative to them, the first slopes are taken, one coefficient after the other."""
+NARROW, WIDE = 0.05, 0.6
+"""The later ones are taken along the directions that the traces tell apart, at least and at most so far."""
+RISE = 0.1
+"""In between as far as raises the loss by this fraction: far along a valley, where coefficients can stand in for each
+other, so that its small slope outweighs the jumps."""
+MAX_STEPS = 8
 ENOUGH = 5e-3
-"""A step that improves the loss by less than this fraction is the last at its reach."""
+"""After a step that improves the loss by less than this fraction comes one on slopes taken anew, then the end."""
+ENOUGH_STUCK = 2
+SHARES = (1.0, 0.5, 0.25)
+"""Of a step to a fit without some requests, how much of it is tried."""
+STAIRCASE = 0.03
+"""How much higher the loss of some runs may be than that of others and still be as good."""
 FIRST_DAMPING, LEAST_DAMPING, MOST_DAMPING = 1e-2, 1e-4, 1e2
+HARDER = 30.0
+"""A step that does not lower the loss is tried again with so many times the damping."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """Where the steps ended, and the loss of runs around there."""
+    """Where the steps ended, the loss of runs around there, and ``offsets`` [p, p] for further slopes."""
 
     theta: Floats
     loss: float
+    offsets: Floats
 
 
 def gauss_newton(
     objective: Objective,
     start: Floats,
     *,
-    reaches: tuple[float, ...] = REACHES,
+    offsets: Floats | None = None,
     max_steps: int = MAX_STEPS,
     report: Callable[[float], None] = lambda _loss: None,
 ) -> Found:
-    """Return the optimum that steps from ``start`` lead to; the loss never rises."""
+    """Return the optimum that steps from ``start`` lead to; the loss never rises.
+
+    ``offsets`` [p, p]: where the first slopes are taken, from the coefficients; None: one after the other.
+    """
     groups = [groups_of(trace) for trace in objective.traces]
     theta = np.clip(start, 0.0, objective.most())
     residuals = residuals_around(objective, theta)
     loss = objective.loss(residuals, theta)
-    for relative in reaches:
-        damping = FIRST_DAMPING
-        for _ in range(max_steps):
-            slopes = grouped_slopes(objective, theta, residuals, groups=groups, relative=relative)
-            normal, gradient = normal_equations(objective, slopes, residuals=residuals, theta=theta)
-            before = loss
-            while damping <= MOST_DAMPING:
-                trial = damped_step(normal, gradient, at=theta / objective.scale, damping=damping)
-                trial = np.clip(trial * objective.scale, 0.0, objective.most())
-                there = residuals_around(objective, trial)
-                trial_loss = objective.loss(there, trial)
-                if trial_loss < loss:
-                    theta, residuals, loss = trial, there, trial_loss
-                    damping = max(damping / 5, LEAST_DAMPING)
-                    report(loss)
-                    break
-                damping *= 10
-            if before - loss < ENOUGH * before:
+    if offsets is None:
+        offsets = np.diag(reach_around(objective, theta, relative=REACH))
+    damping, num_stuck = FIRST_DAMPING, 0
+    for _ in range(max_steps):
+        slopes = grouped_slopes(objective, theta, residuals, groups=groups, offsets=offsets)
+        normal, gradient = normal_equations(objective, slopes, residuals=residuals, theta=theta)
+        before = loss
+        while damping <= MOST_DAMPING:
+            trial = damped_step(normal, gradient, at=theta / objective.scale, damping=damping)
+            trial = np.clip(trial * objective.scale, 0.0, objective.most())
+            there = residuals_around(objective, trial)
+            trial_loss = objective.loss(there, trial)
+            if trial_loss < loss:
+                theta, residuals, loss = trial, there, trial_loss
+                damping = max(damping / 5, LEAST_DAMPING)
+                report(loss)
                 break
-    return Found(theta=theta, loss=loss)
+            damping *= HARDER
+        offsets = told_apart(objective, theta, normal, loss=loss)
+        damping = min(damping, FIRST_DAMPING)
+        num_stuck = num_stuck + 1 if before - loss < ENOUGH * before else 0
+        if num_stuck == ENOUGH_STUCK:
+            break
+    return Found(theta=theta, loss=loss, offsets=offsets)
+
+
+def steps_without(
+    objective: Objective, found: Found, held: Sequence[Sequence[NDArray[np.bool_]]]
+) -> list[Floats]:
+    """Return where the optimum would be without the requests of each of ``held`` (a mask per trace, by fold).
+
+    Each by one step on slopes that all share, from ``found``, that of all requests; shortened where it fits the other
+    requests worse. A coefficient that is 0 stays so.
+    """
+    theta = found.theta
+    residuals = residuals_around(objective, theta)
+    groups = [groups_of(trace) for trace in objective.traces]
+    slopes = grouped_slopes(objective, theta, residuals, groups=groups, offsets=found.offsets)
+    ends = []
+    for masks in held:
+        left = objective.on(
+            tuple(trace.without(rows) for trace, rows in zip(objective.traces, masks, strict=True))
+        )
+        kept = [np.where(rows, np.nan, residual) for residual, rows in zip(residuals, masks, strict=True)]
+        normal, gradient = normal_equations(left, slopes, residuals=kept, theta=theta)
+        step = damped_step(normal, gradient, at=theta / objective.scale, damping=LEAST_DAMPING)
+        end = np.where(theta > 0, np.clip(step * objective.scale, 0.0, objective.most()), 0.0)
+        ends.append(_confirmed(left, theta, end, loss=left.loss(kept, theta)))
+    return ends
+
+
+def _confirmed(objective: Objective, theta: Floats, end: Floats, *, loss: float) -> Floats:
+    """Return the end of a step, or nearer to ``theta``, where runs around it fit no worse; ``theta`` where none do."""
+    for share in SHARES:
+        trial = theta + share * (end - theta)
+        if loss_around(objective, trial) <= loss * (1 + STAIRCASE):
+            return np.asarray(trial)
+    return theta
+
+
+def told_apart(objective: Objective, theta: Floats, normal: Floats, *, loss: float) -> Floats:
+    """Return the directions [p, p] that the traces tell apart, in rows, each as far as slopes are taken along it."""
+    values, vectors = np.linalg.eigh(normal)
+    far = np.sqrt(RISE * loss / np.maximum(values, 1e-12 * values[-1]))
+    directions = vectors.T * objective.scale
+    share = np.abs(directions) / reach_around(objective, theta, relative=1.0)
+    widest = share.max(axis=1)
+    return np.asarray(directions * np.clip(far, NARROW / widest, WIDE / widest)[:, None])
 
 
 def groups_of(trace: FitTrace) -> NDArray[np.int64]:
@@ -102,26 +165,24 @@ def grouped_slopes(
     residuals: list[Floats],
     *,
     groups: list[NDArray[np.int64]],
-    relative: float,
+    offsets: Floats,
 ) -> list[Floats]:
     """Return, per trace [p, 4, n], d residual / d scaled coefficient as the mean of each request's group.
 
-    The means are weighted as the robust loss weighs the ``residuals`` [4, n] at ``theta``.
+    From runs at either side of ``theta`` by each row of ``offsets`` [p, p], moved inside the coefficients' limits. The
+    means are weighted as the robust loss weighs the ``residuals`` [4, n] at ``theta``.
     """
-    p = len(theta)
-    reach = reach_around(objective, theta, relative=relative)
-    low = np.maximum(theta - reach, 0.0)
-    high = np.minimum(low + 2 * reach, objective.most())
-    points = np.repeat(theta[None], 2 * p, axis=0)
-    points[np.arange(p), np.arange(p)], points[p + np.arange(p), np.arange(p)] = low, high
+    least = np.abs(offsets).sum(axis=0) / len(theta)
+    centre = np.maximum(theta, least)  # so that either side is apart from the other
+    points = np.clip(np.concatenate([centre - offsets, centre + offsets]), 0.0, objective.most())
     sampled = [objective.residuals(runs) for runs in simulate_many(objective, list(points))]
-    width = (high - low) / objective.scale
-    slopes = []
-    for t, (group, residual) in enumerate(zip(groups, residuals, strict=True)):
-        values = np.stack([each[t] for each in sampled])
-        difference = (values[p:] - values[:p]) / width[:, None, None]
-        slopes.append(_group_means(difference, robust_weight(residual), group))
-    return slopes
+    design = points / objective.scale
+    return [
+        _group_means(
+            slopes_of(design, np.stack([each[t] for each in sampled])), robust_weight(residual), group
+        )
+        for t, (group, residual) in enumerate(zip(groups, residuals, strict=True))
+    ]
 
 
 def _group_means(values: Floats, weight: Floats, group: NDArray[np.int64]) -> Floats:

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrate.compare.bootstrap import Floats
-from calibrate.fit.averaged_runs import runs_around
-from calibrate.fit.gauss_newton import REACHES, gauss_newton
+from calibrate.fit.gauss_newton import steps_without
 from calibrate.fit.objective.fit_trace import LOSS_METRICS, FitTrace
+from calibrate.fit.objective.many_runs import latencies_around
 from calibrate.fit.objective.objective import log_ratio, robust
 from calibrate.fit.refinement import Refined
 
@@ -46,8 +46,6 @@ NUM_SPANS = 4
 """Spans of time that fewer traces are cut into."""
 BLOCKS = 5
 """Spans per held-out part whose mean scores are taken for independent."""
-REFIT_STEPS = 2
-"""Steps of a fit without some requests, from that of all."""
 E2E, DONE = LOSS_METRICS.index("e2e_us"), LOSS_METRICS.index("done_us")
 
 
@@ -109,19 +107,19 @@ def candidates_of(
     )
 
 
-Predictor = Callable[[Sequence[NDArray[np.bool_]]], list[Floats]]
-"""From which requests of each trace are left out, to every trace's latencies [4, n] as a fit without them has them."""
+Held = Sequence[NDArray[np.bool_]]
+"""Which requests of each trace are left out."""
+Predictor = Callable[[Sequence[Held]], list[list[Floats]]]
+"""From folds to every trace's latencies [4, n], by fold, as a fit without its requests has them."""
 
 
 def predictor_of(refined: Refined) -> Predictor:
-    """Return what predicts requests that are left out: the fit without them, from the fit of all."""
+    """Return what predicts requests that are left out: the fit without them, a step from the fit of all."""
 
-    def predict(held: Sequence[NDArray[np.bool_]]) -> list[Floats]:
+    def predict(folds: Sequence[Held]) -> list[list[Floats]]:
         objective = refined.objective
-        left = tuple(trace.without(rows) for rows, trace in zip(held, objective.traces, strict=True))
-        found = gauss_newton(objective.on(left), refined.theta, reaches=REACHES[1:], max_steps=REFIT_STEPS)
-        sampled = [[np.log(run.latency_us) for run in runs] for runs in runs_around(objective, found.theta)]
-        return [np.exp(np.mean(values, axis=0)) for values in zip(*sampled, strict=True)]
+        ends = steps_without(objective, refined.found(), folds)
+        return [latencies_around(objective, end) for end in ends]
 
     return predict
 
@@ -130,8 +128,9 @@ def held_out_scores(traces: Sequence[FitTrace], predict: Predictor, noise: Float
     """Return each block's scores, each block's fold left out of the fit that predicts it."""
     losses: list[float] = []
     paces: list[float] = []
-    for held in _folds(traces):
-        for trace, latencies, rows in zip(traces, predict(held), held, strict=True):
+    folds = _folds(traces)
+    for held, predicted in zip(folds, predict(folds), strict=True):
+        for trace, latencies, rows in zip(traces, predicted, held, strict=True):
             ratio = np.where(rows, log_ratio(latencies, trace.observed_us), np.nan)
             known = np.isfinite(ratio)
             counts = known.sum(axis=0)

@@ -21,16 +21,16 @@ from scipy.stats import norm
 
 from calibrate.compare.bootstrap import LEVEL, Floats
 from calibrate.fit.objective.fit_trace import FitTrace
+from calibrate.fit.objective.many_runs import THREADS
 from calibrate.fit.objective.objective import NOISE, log_ratio, robust
 from calibrate.fit.objective.simulated import Run, simulated
-from calibrate.fit.response_surface import THREADS
 from calibrate.fit.search import Report
 from calibrate.fit.uncertainty import Coefficient
 from sim import Physics
 from traces.errors import ConfigError, TraceError
 
 if TYPE_CHECKING:
-    from calibrate.fit.model_selection import Predictor
+    from calibrate.fit.model_selection import Held, Predictor
     from calibrate.fit.result import Fit
     from replay import TwinConfig
 
@@ -207,25 +207,30 @@ def fit_physics(
 
 def predictor(served: Sequence[Served], found: Optimum) -> Predictor:
     """Return what predicts requests that are left out: a step on the slopes without them, then simulated."""
-    latest: list[list[Floats]] = []
 
-    def predict(held: Sequence[NDArray[np.bool_]]) -> list[Floats]:
-        def loss_without(x: Floats) -> float:
-            latest.append([_run(each, found.names, x).latency_us for each in served])
-            off = float(np.sum(((x - found.expected) / found.width) ** 2))
-            for latencies, each, rows in zip(latest[-1], served, held, strict=True):
-                residual = log_ratio(latencies, each.trace.observed_us) * _weight(each)
-                off += float(np.nansum(np.where(rows, 0.0, robust(residual))))
-            return off
-
-        rows = [
-            np.broadcast_to(mask, each.trace.observed_us.shape).ravel()
-            for mask, each in zip(held, served, strict=True)
-        ]
-        towards = found.without(np.concatenate([*rows, np.zeros(len(found.names), bool)]))
-        return _confirmed(found.x, towards, loss_at=loss_without, latest=latest)
+    def predict(folds: Sequence[Held]) -> list[list[Floats]]:
+        return [_predicted(served, found, held) for held in folds]
 
     return predict
+
+
+def _predicted(served: Sequence[Served], found: Optimum, held: Held) -> list[Floats]:
+    latest: list[list[Floats]] = []
+
+    def loss_without(x: Floats) -> float:
+        latest.append([_run(each, found.names, x).latency_us for each in served])
+        off = float(np.sum(((x - found.expected) / found.width) ** 2))
+        for latencies, each, rows in zip(latest[-1], served, held, strict=True):
+            residual = log_ratio(latencies, each.trace.observed_us) * _weight(each)
+            off += float(np.nansum(np.where(rows, 0.0, robust(residual))))
+        return off
+
+    rows = [
+        np.broadcast_to(mask, each.trace.observed_us.shape).ravel()
+        for mask, each in zip(held, served, strict=True)
+    ]
+    towards = found.without(np.concatenate([*rows, np.zeros(len(found.names), bool)]))
+    return _confirmed(found.x, towards, loss_at=loss_without, latest=latest)
 
 
 def _confirmed(

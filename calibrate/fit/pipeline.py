@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calibrate.compare.bootstrap import Floats
-from calibrate.fit.extended_initial_guess import blackbox_within, extended_further, extended_starts
+from calibrate.fit.extended_initial_guess import blackbox_within, extended_starts, further_starts
 from calibrate.fit.initial_guess import blackbox_starts, configured
 from calibrate.fit.model_selection import (
     PHYSICS,
@@ -45,7 +45,7 @@ from calibrate.fit.objective.fit_trace import LATENCIES, FitTrace
 from calibrate.fit.objective.objective import Objective
 from calibrate.fit.objective.priors import Prior, proportions, with_priors
 from calibrate.fit.physics import Optimum, Served, fit_physics, optimum, predictor
-from calibrate.fit.refinement import Refined, refine, restarted, surroundings
+from calibrate.fit.refinement import Refined, Surroundings, refine, restarted, surroundings
 from calibrate.fit.result import Fit, ScheduleChoice
 from calibrate.fit.search import Report, search
 from calibrate.fit.step_noise import step_scatter
@@ -123,7 +123,8 @@ def configured_model(task: Task) -> Refined:
     heads = task.heads()
     found = search_blackbox(task, heads)
     if isinstance(task.latency, Extended):
-        found = search_extended(task, heads, found, EXTENDED_FITTED)
+        simpler = search_extended(task, heads, found, TERMS["attention, floor"])
+        found = search_extended(task, heads, found, EXTENDED_FITTED, simpler=simpler)
     return found.on(found.objective.on(task.traces), report=task.report)
 
 
@@ -164,8 +165,9 @@ def selected_model(task: Task) -> Fit:
 
 def shows_slowdown(found: Refined, *, seed: int) -> bool:
     """Return whether the traces show a slowdown: its interval is clear of 0, and several loads lie above its start."""
-    objective, theta = found.objective, found.theta
-    spread = _spread_of(found, seed=seed)
+    around = surroundings(found, seed=seed)
+    objective, theta = around.at.objective, around.at.theta
+    spread = _spread_of(around, seed=seed)
     rows = coefficients_of(
         objective.names, theta, spread=spread, scale=objective.scale, priors=objective.priors
     )
@@ -208,11 +210,11 @@ def search_extended(
         base=replace(objective.base, **without(terms)),
         priors={name: prior for name, prior in priors.items() if name in objective.names},
     )
-    starts = extended_starts(objective, values)
+    starts = [] if "kappa" in terms and simpler is not None else extended_starts(objective, values)
+    if simpler is not None:
+        starts += further_starts(objective, simpler.objective.names, simpler.theta)
     if not task.latency.is_blackbox:
         starts.append(configured(objective))
-    if simpler is not None:
-        starts.append(extended_further(objective, simpler.objective.names, simpler.theta))
     objective = objective.on(traces)
     return refine(objective, search(objective, starts, report=task.report), report=task.report)
 
@@ -283,9 +285,10 @@ def _as_model(latency: Blackbox, asked: LatencyModel | None) -> Blackbox:
 def result_of(found: Refined, task: Task) -> Fit:
     """Return the fit with its intervals, from where the refinement ended."""
     again = restarted(found, report=task.report)
-    found = again.refined
+    around = surroundings(again.refined, seed=task.seed)
+    found = around.at
     objective, theta, config, seed = found.objective, found.theta, task.config, task.seed
-    spread = _spread_of(found, seed=seed)
+    spread = _spread_of(around, seed=seed)
     fitted = {
         each.name: each
         for each in coefficients_of(
@@ -330,19 +333,19 @@ def _is_within(theta: Floats, coefficients: Sequence[Coefficient]) -> bool:
 
 def _blackbox_beside(found: Refined, *, seed: int) -> tuple[Coefficient, ...]:
     """Return blackbox's six coefficients with their intervals."""
-    objective = found.objective
-    spread = _spread_of(found, seed=seed)
+    objective, theta = found.objective, found.theta
+    surface = flat_surface(objective, theta, seed=seed + 400)
+    spread = uncertainty(objective, theta, surface=surface, seed=seed)
     fitted = coefficients_of(
-        objective.names, found.theta, spread=spread, scale=objective.scale, priors=objective.priors
+        objective.names, theta, spread=spread, scale=objective.scale, priors=objective.priors
     )
     by_name = {each.name: each for each in fitted}
     return tuple(by_name[name] if name in by_name else _held(name, objective.base) for name in COEFFICIENTS)
 
 
-def _spread_of(found: Refined, *, seed: int) -> Uncertainty:
+def _spread_of(around: Surroundings, *, seed: int) -> Uncertainty:
     """Return the spread of the coefficients: of blackbox on a surface made for it, else on shaped ones."""
-    objective, theta = found.objective, found.theta
-    around = surroundings(found, seed=seed)
+    objective, theta = around.at.objective, around.at.theta
     is_flat = not set(objective.names) & set(EXTENDED_FITTED)
     surface = flat_surface(objective, theta, seed=seed + 400) if is_flat else around.surface
     return uncertainty(objective, theta, surface=surface, seed=seed, scatter=around.scatter)

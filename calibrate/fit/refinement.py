@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from calibrate.compare.bootstrap import Floats
-from calibrate.fit.averaged_runs import CLOSE_BY
-from calibrate.fit.descent import descend
-from calibrate.fit.gauss_newton import REACHES, Found, gauss_newton
+from calibrate.fit.gauss_newton import Found, gauss_newton
 from calibrate.fit.objective.coefficients import COEFFICIENTS
+from calibrate.fit.objective.many_runs import CLOSE_BY, loss_around
 from calibrate.fit.objective.objective import Objective
 from calibrate.fit.response_surface import (
     Surface,
     average,
+    damped_step,
     minimum_of,
+    normal_equations,
     reach_around,
     sample_shaped,
     sample_surface,
@@ -30,31 +32,47 @@ SHAPE_SHARE = 0.4
 """How far the points of the later surfaces lie, as a share of what traces and priors leave open: planes hold there."""
 POINTS = 8
 """Points per coefficient of a surface."""
-NUM_SURFACES = 3
+NUM_SURFACES = 4
 """The first shows what the traces leave open, the others lie as far."""
+NUM_AVERAGED = 3
+"""The minima of the last surfaces are averaged: what is left of the staircase in one is not in the next."""
 EXACT = 0.7
 """A single run that fits this much better than the average of many is taken: such a trace was simulated."""
 ELSEWHERE = 1.35
 """The restart begins at the coefficients times and divided by this in turn."""
-SAME_LOSS = 0.01
+SAME_LOSS = 0.03
 LEAST_LOSS = 1e-4
 """A restart whose loss differs by at most this fraction, or this, has found the optimum as well."""
-MOST_RESTARTS = 3
+MOST_RESTARTS = 2
+
+
+MAX_RUNS = 30
+"""Simulations of all traces that one descent on single runs may take."""
+ENOUGH = 1e-3
+"""Such a descent is done when a step improves the loss by less than this fraction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refined:
-    """The optimum ``theta``: ``objective`` with the noise that was measured, ``loss`` of runs around it."""
+    """The optimum ``theta``: ``objective`` with the noise that was measured, ``loss`` of runs around it.
+
+    ``offsets`` [p, p]: where slopes are taken, from ``theta``.
+    """
 
     objective: Objective
     theta: Floats
     loss: float
+    offsets: Floats
     is_exact: bool = False
 
     def by_name(self) -> dict[str, float]:
         """Return blackbox's six coefficients, those that are held included."""
         values = {name: float(getattr(self.objective.base, name)) for name in COEFFICIENTS}
         return {**values, **dict(zip(self.objective.names, self.theta.tolist(), strict=True))}
+
+    def found(self) -> Found:
+        """Return where further steps begin."""
+        return Found(theta=self.theta, loss=self.loss, offsets=self.offsets)
 
     def on(self, objective: Objective, *, report: Report) -> Refined:
         """Return the optimum of another objective with these coefficients, from here."""
@@ -71,7 +89,7 @@ def refine(objective: Objective, theta: Floats, *, report: Report) -> Refined:
     found = gauss_newton(
         objective,
         found.theta,
-        reaches=REACHES[1:],
+        offsets=found.offsets,
         max_steps=LAST_STEPS,
         report=lambda loss: report("reweighted", loss),
     )
@@ -82,8 +100,8 @@ def single(objective: Objective, found: Found, *, report: Report) -> Refined:
     """Return the optimum, that of a single run where it fits clearly better than the average of many."""
     loss, theta = descend(objective, found.theta, report=lambda loss: report("one run", loss))
     if loss > EXACT * found.loss:
-        return Refined(objective=objective, theta=found.theta, loss=found.loss)
-    return Refined(objective=objective, theta=theta, loss=loss, is_exact=True)
+        return Refined(objective=objective, theta=found.theta, loss=found.loss, offsets=found.offsets)
+    return Refined(objective=objective, theta=theta, loss=loss, offsets=found.offsets, is_exact=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +125,7 @@ def restarted(refined: Refined, *, report: Report) -> Restarted:
         again = (
             single(objective, found, report=report)
             if best.is_exact
-            else Refined(objective=objective, theta=found.theta, loss=found.loss)
+            else Refined(objective=objective, theta=found.theta, loss=found.loss, offsets=found.offsets)
         )
         is_lower = again.loss < best.loss
         is_same = abs(again.loss - best.loss) <= SAME_LOSS * best.loss + LEAST_LOSS
@@ -120,8 +138,12 @@ def restarted(refined: Refined, *, report: Report) -> Restarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """The surface around an optimum, and the standard error of ``theta`` from the simulator's own staircase."""
+    """An optimum ``at`` the mean of what several surfaces say, their average, and the standard error of the optimum.
 
+    The standard error, ``scatter``, is what the simulator's own staircase makes of it.
+    """
+
+    at: Refined
     surface: Surface
     scatter: Floats
 
@@ -136,7 +158,7 @@ def surroundings(refined: Refined, *, seed: int) -> Surroundings:
     reach = reach_around(objective, theta, relative=FIRST_REACH)
     surfaces = [sample_surface(objective, theta, reach=reach, seed=seed + 100, points_per_coefficient=POINTS)]
     for number in range(1, NUM_SURFACES):
-        around = average(surfaces[-1:], around=theta, objective=objective)
+        around = average(surfaces[-NUM_AVERAGED:], around=theta, objective=objective)
         spread = uncertainty(objective, theta, surface=around, seed=seed + number, replicates=300)
         root = _root_of(spread.covariance, least=reach_around(objective, theta, relative=CLOSE_BY))
         surfaces.append(
@@ -144,11 +166,59 @@ def surroundings(refined: Refined, *, seed: int) -> Surroundings:
                 objective, theta, root=root, seed=seed + 100 + number, points_per_coefficient=POINTS
             )
         )
-    minima = np.array([minimum_of(each, objective) for each in surfaces[1:]])
-    scatter = np.zeros(len(theta)) if refined.is_exact else minima.std(axis=0, ddof=1) / np.sqrt(len(minima))
-    return Surroundings(surface=average(surfaces[1:], around=theta, objective=objective), scatter=scatter)
+    minima = np.array([minimum_of(each, objective) for each in surfaces[-NUM_AVERAGED:]])
+    at = refined if refined.is_exact else _no_worse(refined, towards=minima.mean(axis=0))
+    scatter = np.zeros(len(theta)) if refined.is_exact else minima.std(axis=0, ddof=1) / np.sqrt(NUM_AVERAGED)
+    surface = average(surfaces[-NUM_AVERAGED:], around=at.theta, objective=objective)
+    return Surroundings(at=at, surface=surface, scatter=scatter)
+
+
+def _no_worse(refined: Refined, *, towards: Floats) -> Refined:
+    """Return the optimum after a step, shortened until runs around it confirm it; as it is where none do."""
+    for share in (1.0, 0.5, 0.25):
+        trial = refined.theta + share * (towards - refined.theta)
+        loss = loss_around(refined.objective, trial)
+        if loss < refined.loss:
+            return replace(refined, theta=trial, loss=loss)
+    return refined
 
 
 def _root_of(covariance: Floats, *, least: Floats) -> Floats:
     """Return the root of how far points may lie [p, p]: a share of a covariance, and ``least`` in any direction."""
     return np.asarray(np.linalg.cholesky(SHAPE_SHARE**2 * covariance + np.diag((least / 3) ** 2)))
+
+
+def descend(
+    objective: Objective, start: Floats, *, report: Callable[[float], None], max_runs: int = MAX_RUNS
+) -> tuple[float, Floats]:
+    """Return the loss and the place to which damped Gauss-Newton steps on a single run lead.
+
+    The slopes are exposures (``calibrate.fit.objective.exposure``): they cost no further run, and leave out that a
+    slower server also queues more.
+    """
+    theta, damping, runs_left = start, 1e-2, max_runs
+    runs = objective.simulate(theta)
+    loss = objective.loss(objective.residuals(runs), theta)
+    while runs_left > 0 and damping < 1e4:
+        slopes = [
+            gradient * objective.scale[:, None, None] for gradient in objective.exposure_gradients(runs)
+        ]
+        normal, gradient = normal_equations(
+            objective, slopes, residuals=objective.residuals(runs), theta=theta
+        )
+        gain = 0.0
+        while runs_left > 0 and damping < 1e4 and gain <= 0:
+            trial = (
+                damped_step(normal, gradient, at=theta / objective.scale, damping=damping) * objective.scale
+            )
+            trial_runs = objective.simulate(trial)
+            trial_loss = objective.loss(objective.residuals(trial_runs), trial)
+            runs_left -= 1
+            gain = loss - trial_loss
+            damping = damping * 6 if gain <= 0 else max(damping / 5, 1e-6)
+        if gain > 0:
+            theta, runs, loss = trial, trial_runs, trial_loss
+            report(loss)
+            if gain < ENOUGH * (loss + gain):
+                break
+    return loss, theta

@@ -8,15 +8,14 @@ out, and what is left is the expectation and its slopes, the queue's own respons
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import nnls
 
 from calibrate.compare.bootstrap import Floats
+from calibrate.fit.objective.many_runs import simulate_many
 from calibrate.fit.objective.objective import Objective, robust_weight
-from calibrate.fit.objective.simulated import Run
 
 POINTS_PER_COEFFICIENT = 12
 SCALE_SHARE = 0.3
@@ -24,10 +23,6 @@ SCALE_SHARE = 0.3
 SHAPED_REACH = 1.5
 """How far a surface of shaped points is trusted, in standard deviations of theirs; a step goes twice as far at most."""
 REWEIGHTINGS = 6
-THREADS = 2
-"""Simulations at a time; the engine runs without the interpreter's lock."""
-WORTH_A_THREAD = 500
-"""Requests of a trace from which on threads pay: of fewer the engine, which needs no lock, takes the smaller part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +103,7 @@ def _surface(
     by_trace = [np.stack([residuals[t] for residuals in sampled]) for t in range(len(objective.traces))]
     half = np.arange(len(design)) % 2 == 0
     lowest = int(np.argmin(losses))
-    slopes = [_slopes(design, values) for values in by_trace]
+    slopes = [slopes_of(design, values) for values in by_trace]
     return Surface(
         centre=centre,
         reach=reach,
@@ -118,22 +113,14 @@ def _surface(
         ],
         slopes=slopes,
         halves=(
-            [_slopes(design[half], values[half]) for values in by_trace],
-            [_slopes(design[~half], values[~half]) for values in by_trace],
+            [slopes_of(design[half], values[half]) for values in by_trace],
+            [slopes_of(design[~half], values[~half]) for values in by_trace],
         ),
         best=(losses[lowest], centre + offsets[lowest]),
     )
 
 
-def simulate_many(objective: Objective, thetas: Sequence[Floats]) -> list[list[Run]]:
-    """Return the runs at several coefficient vectors, in their order; some at a time where that is faster."""
-    if max(len(trace.requests) for trace in objective.traces) < WORTH_A_THREAD:
-        return [objective.simulate(theta) for theta in thetas]
-    with ThreadPoolExecutor(max_workers=THREADS) as pool:
-        return list(pool.map(objective.simulate, thetas))
-
-
-def _slopes(design: Floats, values: Floats) -> Floats:
+def slopes_of(design: Floats, values: Floats) -> Floats:
     """Return the slopes [p, 4, n] of values [points, 4, n] over a design [points, p]."""
     flat = values.reshape(len(design), -1)
     inverse = np.linalg.pinv(design - design.mean(axis=0))

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from calibrate.compare.bootstrap import Floats
-from calibrate.fit.gauss_newton import REACHES, Found, gauss_newton
+from calibrate.fit.gauss_newton import Found, gauss_newton
 from calibrate.fit.objective.objective import Objective
 
-FOLLOWED = 3
-"""Starts that the search goes on from: those with the lowest loss."""
+FOLLOWED = 4
 FIRST_STEPS = 3
-"""Steps from each of them; the best one's end is refined."""
+"""Steps from each of them; the refinement goes on from the best one's end."""
+"""Starts that the search goes on from: those with the lowest loss."""
 
 Report = Callable[[str, float], None]
 """Called with the stage and the best loss so far."""
@@ -30,7 +30,7 @@ def search(objective: Objective, starts: Sequence[Floats], *, report: Report) ->
         def tell(loss: float, stage: str = stage) -> None:
             report(stage, min([loss, *(each.loss for each in found)]))
 
-        found.append(gauss_newton(objective, start, reaches=REACHES[:1], max_steps=FIRST_STEPS, report=tell))
+        found.append(gauss_newton(objective, start, max_steps=FIRST_STEPS, report=tell))
     best = min(found, key=lambda each: each.loss)
     return in_order_of_arrival(objective, best.theta)
 

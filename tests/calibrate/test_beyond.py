@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from calibrate.findings import Calibration, Options
-from calibrate.fit.beyond import FACTOR, MOST_SLOWER, beyond_load, duty, slowdowns
+from calibrate.fit.beyond import FACTOR, MOST_SLOWER, beyond_load, slowdowns
+from calibrate.fit.objective.duty import duty
 from calibrate.fit.objective.fit_trace import fit_trace
 from calibrate.fit.objective.priors import MEMORY, SLOWDOWN, THRESHOLD
 from calibrate.fit.result import Fit

@@ -10,7 +10,7 @@ import pytest
 from calibrate.fit.objective.fit_trace import fit_trace
 from calibrate.fit.objective.priors import CONCAVITY
 from calibrate.fit.refinement import refine
-from calibrate.fit.search import search_on_surfaces
+from calibrate.fit.search import search
 from calibrate.fit.task import Task
 from replay import TwinConfig
 from sim import Extended
@@ -35,10 +35,8 @@ def test_the_exponent_is_found_whichever_it_is(concavity: float, beta2: float) -
     twin = replace(config, latency=replace(truth, beta2=0.0, concavity=0.0))
     task = Task(traces=traces, config=twin, names=(), priors={}, seed=1, report=lambda _s, _l: None)
     objective = replace(task.objective(("beta2", "concavity")), priors={"concavity": CONCAVITY})
-    _, theta = search_on_surfaces(
-        objective, [np.array([400.0, CONCAVITY.centre])], seed=1, report=lambda _s, _l: None
-    )
-    found = refine(objective, theta, seed=1, report=lambda _s, _l: None)
+    theta = search(objective, [np.array([400.0, CONCAVITY.centre])], report=lambda _s, _l: None)
+    found = refine(objective, theta, report=lambda _s, _l: None)
     assert found.theta[1] == pytest.approx(concavity, abs=0.06)
     at_sixty = found.theta[0] * 60 ** (1 - found.theta[1])
     assert at_sixty == pytest.approx(beta2 * 60 ** (1 - concavity), rel=0.05)

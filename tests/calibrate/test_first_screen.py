@@ -11,7 +11,7 @@ import pytest
 from calibrate import command
 from calibrate.compare.bootstrap import Estimate
 from calibrate.findings import Accuracy, Calibration, NoiseFloor, Options
-from calibrate.fit.model_selection import select
+from calibrate.fit.model_selection import Scores, candidates_of
 from calibrate.number_format import METRIC_NAMES, in_one_unit, percent
 from calibrate.report import html
 from calibrate.report.document import document_of
@@ -299,10 +299,12 @@ def test_a_column_has_one_unit(values: list[float | None], unit: str, shown: lis
 
 def test_a_chosen_model_is_shown_with_the_reason(fitted: Calibration) -> None:
     assert fitted.fit is not None
-    scores = {"blackbox": np.array([1.0, 1.1, 0.9]), "attention": np.array([1.01, 1.09, 0.92])}
-    near = replace(fitted, fit=replace(fitted.fit, candidates=select(scores, known=set())))
-    said = markdown_of(near, command="x")
-    assert "Chosen: attention: its loss is within 2 standard errors of the smallest" in said
-    scores["attention"] += 5
-    far = replace(fitted, fit=replace(fitted.fit, candidates=select(scores, known=set())))
-    assert "Chosen: blackbox: the smallest held-out loss." in markdown_of(far, command="x")
+    one, other = np.array([0.02, -0.02]), np.array([0.029, -0.029])
+    scores = {"blackbox": Scores(loss=one, pace=one), "attention": Scores(loss=one, pace=other)}
+    near = candidates_of(scores, chosen="attention", hidden=())
+    said = markdown_of(replace(fitted, fit=replace(fitted.fit, candidates=near)), command="x")
+    assert "Chosen: attention: its held-out E2E is as near as the best one's within 1 %" in said
+    best = candidates_of(scores, chosen="blackbox", hidden=("attention",))
+    said = markdown_of(replace(fitted, fit=replace(fitted.fit, candidates=best)), command="x")
+    assert "Chosen: blackbox: its held-out E2E is the nearest." in said
+    assert "no slowdown shows" in said

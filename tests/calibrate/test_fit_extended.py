@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from calibrate.fit.extended_initial_guess import extended_start, extended_starts
-from calibrate.fit.model_selection import select
+from calibrate.fit.model_selection import PREFERRED, SLOWDOWN, Scores, candidates_of, preferred
 from calibrate.fit.objective.coefficients import EXTENDED_FITTED, FITTED
 from calibrate.fit.objective.fit_trace import fit_trace, head_of, observed_in_order
-from calibrate.fit.objective.priors import SLOWDOWN, Prior, known_priors, proportions
+from calibrate.fit.objective.priors import SLOWDOWN as EXPECTED_SLOWDOWN
+from calibrate.fit.objective.priors import SLOWDOWN_POSSIBLE, Prior, known_priors, proportions
 from calibrate.fit.pipeline import fit, search_blackbox
 from calibrate.fit.result import Fit
 from calibrate.fit.step_noise import step_scatter
@@ -34,7 +35,7 @@ def found() -> Fit:
         for i, rate in enumerate((3, 9))
     ]
     ready = [fit_trace(trace, GUESS, name=str(i)) for i, trace in enumerate(traces)]
-    priors = {"floor": Prior(centre=9500, width=1900, source="a roofline"), "kappa": SLOWDOWN}
+    priors = {"floor": Prior(centre=9500, width=1900, source="a roofline"), "kappa": EXPECTED_SLOWDOWN}
     return fit(ready, GUESS, latency_model="extended", priors=priors)
 
 
@@ -67,46 +68,92 @@ def test_what_the_traces_hardly_see_is_led_by_its_prior_and_not_called_identifia
     assert found.model == "extended"
 
 
-def test_of_models_that_the_traces_cannot_tell_apart_the_most_complete_is_kept() -> None:
-    alike = np.array([1.0, 1.2, 0.9, 1.1])
-    jitter = np.array([0.05, -0.05, 0.05, -0.04])
-    scores = {
-        "blackbox": alike,
-        "attention": alike + jitter,
-        "attention, floor": alike - jitter,
-        "attention, floor, slowdown": alike + jitter / 2,
-    }
-    known = set(EXTENDED_FITTED)
-    assert [each.name for each in select(scores, known=known) if each.chosen] == [
-        "attention, floor, slowdown"
-    ]
-    worse = {**scores, "attention, floor, slowdown": alike + 0.5 + jitter}
-    assert [each.name for each in select(worse, known=known) if each.chosen] == ["attention, floor"]
-
-
-def test_of_candidates_that_traces_do_not_tell_apart_the_safest_is_chosen() -> None:
-    alike, jitter = np.array([1.0, 1.2, 0.9, 1.1]), np.array([0.05, -0.05, 0.05, -0.02])
-    near = {
-        name: alike + share * jitter
-        for share, name in enumerate(
-            ("blackbox", "attention", "attention, floor", "attention, floor, slowdown")
-        )
+def scores_of(**off: float) -> dict[str, Scores]:
+    """Return scores whose held-out E2E is off by so much in every block, by candidate, the loss with it."""
+    names = {"attention_floor": "attention, floor", "slowdown": SLOWDOWN}
+    return {
+        names.get(name, name): Scores(loss=np.full(4, value), pace=np.array([value, -value, value, -value]))
+        for name, value in off.items()
     }
 
-    def chosen(scores: dict[str, np.ndarray], known: set[str]) -> list[str]:
-        return [each.name for each in select(scores, known=known) if each.chosen]
 
-    assert chosen(near, set()) == ["attention, floor"]  # nothing is known of a slowdown
-    assert chosen(near, {"kappa"}) == ["attention, floor, slowdown"]
-    assert chosen({**near, "physics": alike + 4 * jitter}, {"kappa"}) == ["physics"]
-    assert chosen({**near, "physics": alike + 0.5 + jitter}, {"kappa"}) == ["attention, floor, slowdown"]
-    far = {name: score + 0.5 * (name != "blackbox") for name, score in near.items()}
-    assert chosen(far, {"kappa"}) == ["blackbox"]
+@pytest.mark.parametrize(
+    ("off", "expected"),
+    [
+        # all within 1 % of the best: the one that goes on most safely, which is not physics
+        (
+            {
+                "blackbox": 0.02,
+                "attention": 0.021,
+                "attention_floor": 0.029,
+                "slowdown": 0.02,
+                "physics": 0.02,
+            },
+            0,
+        ),
+        (
+            {
+                "blackbox": 0.02,
+                "attention": 0.02,
+                "attention_floor": 0.031,
+                "slowdown": 0.02,
+                "physics": 0.021,
+            },
+            1,
+        ),
+        (
+            {
+                "blackbox": 0.02,
+                "attention": 0.029,
+                "attention_floor": 0.031,
+                "slowdown": 0.02,
+                "physics": 0.04,
+            },
+            2,
+        ),
+        (
+            {
+                "blackbox": 0.02,
+                "attention": 0.031,
+                "attention_floor": 0.031,
+                "slowdown": 0.02,
+                "physics": 0.04,
+            },
+            3,
+        ),
+        # a slowdown only where nothing else is near
+        (
+            {
+                "blackbox": 0.05,
+                "attention": 0.04,
+                "attention_floor": 0.031,
+                "slowdown": 0.02,
+                "physics": 0.04,
+            },
+            4,
+        ),
+    ],
+)
+def test_of_models_whose_held_out_e2e_is_as_near_the_safest_is_taken(
+    off: dict[str, float], expected: int
+) -> None:
+    assert preferred(scores_of(**off)) == PREFERRED[expected]
+
+
+def test_a_slowdown_that_does_not_show_is_not_taken_and_the_others_are_held_against_each_other() -> None:
+    scores = scores_of(blackbox=0.05, attention=0.04, attention_floor=0.051, slowdown=0.01)
+    assert preferred(scores) == SLOWDOWN
+    assert preferred(scores, hidden=(SLOWDOWN,)) == "attention"
+    rows = {each.name: each for each in candidates_of(scores, chosen="attention", hidden=(SLOWDOWN,))}
+    assert [name for name, each in rows.items() if each.chosen] == ["attention"]
+    assert [name for name, each in rows.items() if not each.is_shown] == [SLOWDOWN]
+    assert rows["blackbox"].e2e_off == pytest.approx(0.05)
 
 
 def test_model_and_gpu_give_priors_and_a_name_nobody_knows_none() -> None:
     known = known_priors(ServerInfo(model="meta-llama/Llama-3.1-8B", gpu="H100"), model_config=None)
-    assert known["kappa"] == SLOWDOWN
+    assert known["kappa"] == SLOWDOWN_POSSIBLE
+    assert known["kappa"].centre == 0  # knowing the GPU slows no twin down
     if "floor" in known:  # the model ships
         assert 3000 < known["floor"].centre < 8000
     assert known_priors(ServerInfo()) == {}
@@ -156,7 +203,7 @@ def test_the_line_is_found_within_an_extended_task_without_its_terms() -> None:
     six = {name: getattr(GUESS.latency, name) for name in FITTED}
     twin = replace(GUESS, latency=Extended(**six, kappa=0.3))
     task = Task(traces=(trace,), config=twin, names=FITTED, priors={}, seed=1, report=lambda _s, _l: None)
-    line = search_blackbox(task)
+    line = search_blackbox(task, task.traces)
     assert line.objective.names == FITTED
     assert isinstance(line.objective.base, Blackbox)
     assert line.objective.base.is_blackbox

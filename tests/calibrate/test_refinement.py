@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from calibrate.compare.bootstrap import Floats
-from calibrate.fit.averaged_runs import loss_around
 from calibrate.fit.initial_guess import natural_scale
 from calibrate.fit.objective.coefficients import FITTED
 from calibrate.fit.objective.fit_trace import fit_trace
+from calibrate.fit.objective.many_runs import loss_around
 from calibrate.fit.objective.objective import Objective
 from calibrate.fit.objective.simulated import Run
-from calibrate.fit.refinement import _refine_on_surfaces
+from calibrate.fit.refinement import Refined, refine, restarted, surroundings
 from calibrate.fit.response_surface import reach_around, sample_shaped, sample_surface
 from calibrate.fit.uncertainty import flat_surface, uncertainty
 from sim import Blackbox, EngineConfig, Extended
@@ -34,49 +34,48 @@ class Valley(Objective):
     """Steps of requests alone: beta0 + hypot(floor, beta1 x tokens), and a staircase that no slope follows."""
 
     tokens: Floats
-    seen: Floats
     rugged: float = RUGGED
 
     def simulate(self, theta: Floats) -> list[Run]:
         beta0, floor, beta1 = theta
         phase = np.sin(np.outer(np.arange(1, len(self.tokens) + 1), theta).sum(axis=1) * 7.7)
         lasts = (beta0 + np.hypot(floor, beta1 * self.tokens)) * np.exp(self.rugged * phase)
-        return cast("list[Run]", [lasts])
-
-    def residuals(self, runs: Sequence[Run]) -> list[Floats]:
-        row = (np.log(np.asarray(runs[0])) - self.seen) / self.noise[0]
-        return [np.stack([row, *[np.full(len(row), np.nan)] * 3])]
-
-    def weights(self) -> list[Floats]:
-        return [np.broadcast_to(1 / len(self.tokens), (4, len(self.tokens)))]
+        rows = np.stack([lasts, *[np.full(len(lasts), np.nan)] * 3])
+        return [Run(latency_us=rows, timeline=self.traces[0].observed_timeline)]
 
 
 def valley(*, seed: int, rugged: float = RUGGED) -> Valley:
     generator = np.random.default_rng(seed)
     tokens = np.exp(generator.uniform(np.log(50), np.log(1500), NUM_REQUESTS))
     lasts = TRUTH[0] + np.hypot(TRUTH[1], TRUTH[2] * tokens)
+    trace = fit_trace(observed(workload(NUM_REQUESTS, rate=5, seed=1)), GUESS, name="a")
+    requests = dataclasses.replace(trace.requests, prompt_tokens=tokens.astype(np.int64))
+    seen = lasts * np.exp(0.03 * generator.normal(size=NUM_REQUESTS))
+    observed_us = np.stack([seen, *[np.full(NUM_REQUESTS, np.nan)] * 3])
     return Valley(
-        traces=(fit_trace(observed(workload(NUM_REQUESTS, rate=5, seed=1)), GUESS, name="a"),),
+        traces=(dataclasses.replace(trace, requests=requests, observed_us=observed_us),),
         engine=EngineConfig(),
         names=NAMES,
         base=Extended(),
         scale=np.array([15_000.0, 15_000.0, 30.0]),
         noise=np.full(4, 0.03),
         tokens=tokens,
-        seen=np.log(lasts) + 0.03 * generator.normal(size=NUM_REQUESTS),
         rugged=rugged,
     )
 
 
-def refined(objective: Valley, start: Sequence[float]) -> Floats:
-    found = _refine_on_surfaces(
-        objective, np.array(start), seed=3, report=lambda _stage, _loss: None, num_surfaces=10
-    )
-    return found.theta
+def refined(objective: Valley, start: Sequence[float]) -> Refined:
+    """Return what a fit takes for the optimum: where a restart, and the surfaces around its end, lead to."""
+
+    def quiet(_stage: str, _loss: float) -> None:
+        return None
+
+    again = restarted(refine(objective, np.array(start), report=quiet), report=quiet)
+    return surroundings(again.refined, seed=3).at
 
 
 @pytest.fixture(scope="module", params=[(9000.0, 3500.0, 17.5), (500.0, 12_500.0, 21.5)])
-def end(request: pytest.FixtureRequest) -> tuple[Floats, Floats]:
+def end(request: pytest.FixtureRequest) -> tuple[Floats, list[Refined]]:
     """An end of the valley, and where the refinement leads from 15 starts within 1 % of it.
 
     The last bit of a loss decides which step of the staircase a search ends on: one place says little, the median of
@@ -84,22 +83,24 @@ def end(request: pytest.FixtureRequest) -> tuple[Floats, Floats]:
     """
     start = np.array(cast("tuple[float, float, float]", request.param))
     near = start * (1 + 0.01 * np.random.default_rng(7).uniform(-1, 1, size=(NUM_STARTS, len(start))))
-    return start, np.array([refined(valley(seed=5), each.tolist()) for each in near])
+    return start, [refined(valley(seed=5), each.tolist()) for each in near]
 
 
-def test_from_both_ends_of_a_valley_the_loss_comes_down_to_its_bottom(end: tuple[Floats, Floats]) -> None:
+def test_from_both_ends_of_a_valley_the_loss_comes_down_to_its_bottom(
+    end: tuple[Floats, list[Refined]],
+) -> None:
     start, found = end
     smooth = valley(seed=5, rugged=0.0)  # without the staircase
-    bottom = loss_around(smooth, refined(smooth, TRUTH.tolist()))
+    bottom = loss_around(smooth, refined(smooth, TRUTH.tolist()).theta)
     assert loss_around(smooth, start) > 1.2 * bottom
-    assert np.median([loss_around(smooth, theta) for theta in found]) < 1.15 * bottom
+    assert np.median([loss_around(smooth, each.theta) for each in found]) < 1.15 * bottom
 
 
 def test_from_both_ends_of_a_valley_the_refinement_moves_towards_the_truth(
-    end: tuple[Floats, Floats],
+    end: tuple[Floats, list[Refined]],
 ) -> None:
     start, found = end
-    assert abs(np.median(found, axis=0)[0] - TRUTH[0]) < 0.7 * abs(start[0] - TRUTH[0])
+    assert abs(np.median([each.theta[0] for each in found]) - TRUTH[0]) < 0.7 * abs(start[0] - TRUTH[0])
 
 
 def test_shaped_points_find_the_slopes_also_where_a_limit_cuts_them_off() -> None:

@@ -12,8 +12,8 @@ from calibrate.fit.objective.coefficients import EXTENDED_FITTED, FITTED
 from calibrate.fit.objective.fit_trace import fit_trace
 from calibrate.fit.objective.objective import Objective
 from calibrate.fit.objective.priors import MEMORY, SLOWDOWN, THRESHOLD, Prior
-from calibrate.fit.refinement import refine
-from calibrate.fit.search import search_on_surfaces
+from calibrate.fit.refinement import refine, surroundings
+from calibrate.fit.search import search
 from calibrate.fit.task import Task
 from calibrate.fit.uncertainty import coefficients_of, uncertainty
 from replay import TwinConfig
@@ -48,9 +48,10 @@ def found_at(loads: tuple[float, ...], num: int = 120) -> dict[str, tuple[float,
     """Return (value, low, high, whether its prior leads) by name."""
     objective = objective_at(loads, TRUTH, num)
     start = np.array([prior.centre for prior in SLOW.values()])
-    _, theta = search_on_surfaces(objective, [start], seed=1, report=lambda _s, _l: None)
-    at = refine(objective, theta, seed=1, report=lambda _s, _l: None)
-    spread = uncertainty(at.objective, at.theta, surface=at.surface, seed=1, scatter=at.scatter)
+    theta = search(objective, [start], report=lambda _s, _l: None)
+    at = refine(objective, theta, report=lambda _s, _l: None)
+    around = surroundings(at, seed=1)
+    spread = uncertainty(at.objective, at.theta, surface=around.surface, seed=1, scatter=around.scatter)
     rows = coefficients_of(
         objective.names, at.theta, spread=spread, scale=objective.scale, priors=objective.priors
     )

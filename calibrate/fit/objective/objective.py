@@ -15,6 +15,7 @@ from calibrate.fit.objective.fit_trace import FitTrace
 from calibrate.fit.objective.priors import WAY_IN, Prior
 from calibrate.fit.objective.simulated import Run, simulated
 from sim import Blackbox, EngineConfig
+from sim.latency.model import LARGEST_US
 
 NOISE = np.array([0.10, 0.03, 0.03, 0.03])
 """Relative spread taken for one request's TTFT, E2E, TPOT and completion before the fit has measured its own."""
@@ -23,7 +24,7 @@ NOISE_LIMITS = (0.02, 0.30)
 PRIOR_REQUESTS = 4.0
 """A prior that is one width off weighs as much as so many requests that are one noise off: neighbours share their
 queues, so the traces hold fewer independent observations than requests, and no model is exact."""
-MOST = {"u0": 1.0, "concavity": 0.9}
+MOST = {"u0": 1.0, "concavity": 0.9, **{name: float(most) for name, most in LARGEST_US.items()}}
 """The largest value of a coefficient, where there is one."""
 NEVER_FINISHED = np.log(10.0)
 """Residual of a request that the simulator does not finish: as if it were ten times too slow."""

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import vtwin
+from calibrate.fit import model_selection
 from calibrate.fit.objective.fit_trace import fit_trace
 from calibrate.fit.physics import Served, fit_physics
 from calibrate.fit.result import Fit
@@ -100,14 +101,15 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_default_fit_has_physics_among_its_candidates(
-    here: Path, capsys: pytest.CaptureFixture[str]
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(model_selection, "PREFERRED", ("physics",) + model_selection.PREFERRED)
     asked = ["calibrate", "real", "--config", "twin.yaml", "--fit", "--report", "report", "--json"]
     kept = ["--write-defaults", "kept.yaml", "--write-config", "fitted.yaml"]
     assert vtwin.main([*asked, *kept, "--model", "m", "--gpu", "L40S", "--tp", "1"]) == 0
     found = json.loads(capsys.readouterr().out)["fit"]
     assert [each["name"] for each in found["candidates"]][-1] == "physics"
-    assert found["model"] == "physics"  # whose server this is
+    assert found["model"] == "physics"  # whose server this is: as near as the best, and preferred here
     assert isinstance(load_config(here / "fitted.yaml").latency, Physics)
     assert "physics was chosen, blackbox is kept" in (here / "kept.yaml").read_text()
 

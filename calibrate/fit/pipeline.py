@@ -2,7 +2,7 @@
 
     initial guess      from the observed latencies alone (``initial_guess``, ``extended_initial_guess``)
     search             from every start towards the lowest loss, on the traces' first requests (``search``)
-    refinement         on response surfaces of all requests (``refinement``)
+    refinement         by Gauss-Newton steps on all requests, and once more from elsewhere (``refinement``)
     model selection    where the model is to be chosen: each candidate's loss on requests held out (``model_selection``)
     uncertainty        intervals, correlations, and what the traces cannot tell (``uncertainty``)
 
@@ -344,11 +344,9 @@ def _blackbox_beside(found: Refined, *, seed: int) -> tuple[Coefficient, ...]:
 
 
 def _spread_of(around: Surroundings, *, seed: int) -> Uncertainty:
-    """Return the spread of the coefficients: of blackbox on a surface made for it, else on shaped ones."""
+    """Return the spread of the coefficients."""
     objective, theta = around.at.objective, around.at.theta
-    is_flat = not set(objective.names) & set(EXTENDED_FITTED)
-    surface = flat_surface(objective, theta, seed=seed + 400) if is_flat else around.surface
-    return uncertainty(objective, theta, surface=surface, seed=seed, scatter=around.scatter)
+    return uncertainty(objective, theta, surface=around.surface, seed=seed, scatter=around.scatter)
 
 
 def _scatter(objective: Objective, theta: Floats, *, seed: int) -> Coefficient | None:

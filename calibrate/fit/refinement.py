@@ -9,10 +9,11 @@ import numpy as np
 
 from calibrate.compare.bootstrap import Floats
 from calibrate.fit.gauss_newton import Found, gauss_newton
-from calibrate.fit.objective.coefficients import COEFFICIENTS
-from calibrate.fit.objective.many_runs import CLOSE_BY, loss_around
+from calibrate.fit.objective.coefficients import COEFFICIENTS, EXTENDED_FITTED
+from calibrate.fit.objective.many_runs import CLOSE_BY, loss_around, num_requests
 from calibrate.fit.objective.objective import Objective
 from calibrate.fit.response_surface import (
+    POINTS_PER_COEFFICIENT,
     Surface,
     average,
     damped_step,
@@ -23,19 +24,20 @@ from calibrate.fit.response_surface import (
     sample_surface,
 )
 from calibrate.fit.search import Report
-from calibrate.fit.uncertainty import uncertainty
+from calibrate.fit.uncertainty import flat_surface, uncertainty
 
 LAST_STEPS = 2
 """Steps after the noise was measured again."""
 FIRST_REACH = 0.1
 SHAPE_SHARE = 0.4
 """How far the points of the later surfaces lie, as a share of what traces and priors leave open: planes hold there."""
-POINTS = 8
-"""Points per coefficient of a surface."""
-NUM_SURFACES = 4
-"""The first shows what the traces leave open, the others lie as far."""
+MANY_REQUESTS = 1500
+POINTS_OF_MANY = 8
+"""Of so many requests, fewer points per coefficient show the slopes as well."""
+ROUNDS = 2
+"""How often the place is moved to where the surfaces around it have their minima."""
 NUM_AVERAGED = 3
-"""The minima of the last surfaces are averaged: what is left of the staircase in one is not in the next."""
+"""Surfaces whose minima are averaged: what is left of the staircase in one is not in the next."""
 EXACT = 0.7
 """A single run that fits this much better than the average of many is taken: such a trace was simulated."""
 ELSEWHERE = 1.35
@@ -149,35 +151,51 @@ class Surroundings:
 
 
 def surroundings(refined: Refined, *, seed: int) -> Surroundings:
-    """Return what lies around an optimum: a wide surface, then ones shaped as what the traces leave open.
+    """Return the optimum moved to the minima of surfaces around it, and these surfaces: what the traces leave open.
 
     Where two coefficients can stand in for each other, the lowest losses lie along a narrow valley: points drawn as far
     off in either would mostly lie on its slopes, where no plane holds.
     """
-    objective, theta = refined.objective, refined.theta
+    is_flat = not set(refined.objective.names) & set(EXTENDED_FITTED)
+    best = replace(refined, loss=loss_around(refined.objective, refined.theta, carefully=True))
+    for number in range(1 if refined.is_exact else ROUNDS):
+        objective, theta = best.objective, best.theta
+        sample = _flat_surfaces if is_flat else _shaped_surfaces
+        surfaces = sample(objective, theta, seed=seed + 100 * number)
+        minima = np.array([minimum_of(each, objective) for each in surfaces])
+        if not refined.is_exact:
+            best = _no_worse(best, towards=minima.mean(axis=0))
+    scatter = np.zeros(len(theta)) if refined.is_exact else minima.std(axis=0, ddof=1) / np.sqrt(len(minima))
+    # Of blackbox one surface, not the average: the noise of its slopes is a part of how little is known.
+    surface = surfaces[-1] if is_flat else average(surfaces, around=best.theta, objective=objective)
+    return Surroundings(at=best, surface=surface, scatter=scatter)
+
+
+def _flat_surfaces(objective: Objective, theta: Floats, *, seed: int) -> list[Surface]:
+    """Return surfaces of blackbox."""
+    return [flat_surface(objective, theta, seed=seed + number) for number in range(NUM_AVERAGED)]
+
+
+def _shaped_surfaces(objective: Objective, theta: Floats, *, seed: int) -> list[Surface]:
+    """Return surfaces of points that lie as far as traces and priors leave open, as a wide one before them shows."""
+    points = POINTS_OF_MANY if num_requests(objective) >= MANY_REQUESTS else POINTS_PER_COEFFICIENT
     reach = reach_around(objective, theta, relative=FIRST_REACH)
-    surfaces = [sample_surface(objective, theta, reach=reach, seed=seed + 100, points_per_coefficient=POINTS)]
-    for number in range(1, NUM_SURFACES):
+    surfaces = [sample_surface(objective, theta, reach=reach, seed=seed, points_per_coefficient=points)]
+    for number in range(1, 1 + NUM_AVERAGED):
         around = average(surfaces[-NUM_AVERAGED:], around=theta, objective=objective)
         spread = uncertainty(objective, theta, surface=around, seed=seed + number, replicates=300)
         root = _root_of(spread.covariance, least=reach_around(objective, theta, relative=CLOSE_BY))
         surfaces.append(
-            sample_shaped(
-                objective, theta, root=root, seed=seed + 100 + number, points_per_coefficient=POINTS
-            )
+            sample_shaped(objective, theta, root=root, seed=seed + number, points_per_coefficient=points)
         )
-    minima = np.array([minimum_of(each, objective) for each in surfaces[-NUM_AVERAGED:]])
-    at = refined if refined.is_exact else _no_worse(refined, towards=minima.mean(axis=0))
-    scatter = np.zeros(len(theta)) if refined.is_exact else minima.std(axis=0, ddof=1) / np.sqrt(NUM_AVERAGED)
-    surface = average(surfaces[-NUM_AVERAGED:], around=at.theta, objective=objective)
-    return Surroundings(at=at, surface=surface, scatter=scatter)
+    return surfaces[1:]
 
 
 def _no_worse(refined: Refined, *, towards: Floats) -> Refined:
     """Return the optimum after a step, shortened until runs around it confirm it; as it is where none do."""
     for share in (1.0, 0.5, 0.25):
         trial = refined.theta + share * (towards - refined.theta)
-        loss = loss_around(refined.objective, trial)
+        loss = loss_around(refined.objective, trial, carefully=True)
         if loss < refined.loss:
             return replace(refined, theta=trial, loss=loss)
     return refined

@@ -103,7 +103,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_default_fit_has_physics_among_its_candidates(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_selection, "PREFERRED", ("physics",) + model_selection.PREFERRED)
+    monkeypatch.setattr(model_selection, "PREFERRED", ("physics", *model_selection.PREFERRED))
     asked = ["calibrate", "real", "--config", "twin.yaml", "--fit", "--report", "report", "--json"]
     kept = ["--write-defaults", "kept.yaml", "--write-config", "fitted.yaml"]
     assert vtwin.main([*asked, *kept, "--model", "m", "--gpu", "L40S", "--tp", "1"]) == 0

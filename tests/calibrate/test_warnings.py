@@ -111,7 +111,8 @@ def test_a_poor_fit_is_called_one() -> None:
     (line,) = warnings_of(replace(found, fit=replace(found.fit, loss=2.84)))
     assert line.startswith("poor fit: the twin misses by 2.8x the typical error of a request")
     assert re.search(
-        r"The largest error is (TTFT|E2E|TPOT) of low, requests with (the (short|long|most|few)|a medium|prompts of medium|answers of medium)",
+        r"The largest error is (TTFT|E2E|TPOT) of low, requests with "
+        r"(the (short|long|most|few)|a medium|(prompts|answers) of medium)",
         line,
     )
 

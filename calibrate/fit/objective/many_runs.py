@@ -17,9 +17,9 @@ WORTH_A_THREAD = 500
 """Requests of a trace from which on threads pay: of fewer the engine, which needs no lock, takes the smaller part."""
 CLOSE_BY = 0.01
 """How far off the runs lie that are averaged, relative to the coefficients."""
-AVERAGED_REQUESTS = 2000
-MOST_PAIRS = 4
-"""A place's loss is that of as many runs around it as make so many simulated requests, at most two times 4 runs."""
+AVERAGED_REQUESTS, CAREFULLY_AVERAGED = 2000, 4800
+MOST_PAIRS, MOST_PAIRS_CAREFULLY = 4, 12
+"""A place's loss is that of as many runs around it as make so many simulated requests, at most two times so many."""
 
 
 def simulate_many(objective: Objective, thetas: Sequence[Floats]) -> list[list[Run]]:
@@ -35,29 +35,31 @@ def num_requests(objective: Objective) -> int:
     return sum(trace.num_used for trace in objective.traces)
 
 
-def places_around(objective: Objective, theta: Floats) -> Floats:
-    """Return the places close to ``theta`` whose runs are averaged, in mirrored pairs; of many requests fewer."""
-    wanted = np.ceil(AVERAGED_REQUESTS / (2 * max(num_requests(objective), 1)))
-    num_pairs = int(np.clip(wanted, 1, MOST_PAIRS))
+def runs_around(objective: Objective, theta: Floats, *, carefully: bool = False) -> list[list[Run]]:
+    """Return every trace's runs at places close to ``theta``, in mirrored pairs; of many requests fewer."""
+    enough, most = (
+        (CAREFULLY_AVERAGED, MOST_PAIRS_CAREFULLY) if carefully else (AVERAGED_REQUESTS, MOST_PAIRS)
+    )
+    wanted = np.ceil(enough / (2 * max(num_requests(objective), 1)))
+    num_pairs = int(np.clip(wanted, 1, most))
     generator = np.random.Generator(np.random.Philox(key=[num_pairs, 79]))
     drawn = CLOSE_BY * generator.uniform(-1, 1, size=(num_pairs, len(theta)))
-    return np.asarray(np.clip(theta * (1 + np.concatenate([drawn, -drawn])), 0.0, objective.most()))
+    points = np.clip(theta * (1 + np.concatenate([drawn, -drawn])), 0.0, objective.most())
+    return simulate_many(objective, list(points))
 
 
-def runs_around(objective: Objective, theta: Floats) -> list[list[Run]]:
-    """Return every trace's runs at those places."""
-    return simulate_many(objective, list(places_around(objective, theta)))
-
-
-def residuals_around(objective: Objective, theta: Floats) -> list[Floats]:
+def residuals_around(objective: Objective, theta: Floats, *, carefully: bool = False) -> list[Floats]:
     """Return, per trace [4, n], the residuals averaged over those runs."""
-    sampled = [objective.residuals(runs) for runs in runs_around(objective, theta)]
+    sampled = [objective.residuals(runs) for runs in runs_around(objective, theta, carefully=carefully)]
     return [np.mean(values, axis=0) for values in zip(*sampled, strict=True)]
 
 
-def loss_around(objective: Objective, theta: Floats) -> float:
-    """Return the loss of the averaged residuals: the staircase of one run outweighs what a step gains."""
-    return objective.loss(residuals_around(objective, theta), theta)
+def loss_around(objective: Objective, theta: Floats, *, carefully: bool = False) -> float:
+    """Return the loss of the averaged residuals: the staircase of one run outweighs what a step gains.
+
+    ``carefully``: averaged over more runs.
+    """
+    return objective.loss(residuals_around(objective, theta, carefully=carefully), theta)
 
 
 def latencies_around(objective: Objective, theta: Floats) -> list[Floats]:

@@ -20,7 +20,14 @@ def told_to_end(
     pipe = folder / "twin.yaml"
     os.mkfifo(pipe)
     words = ["/bin/sh", "-c", f'{before} exec "$@"', "sh", *VTWIN, "config", "show", str(pipe)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    hang_up = signal.signal(
+        signal.SIGHUP, signal.SIG_DFL
+    )  # under nohup it is ignored, which a command inherits
+    try:
+        started = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGHUP, hang_up)
+    with started as process:
         with pipe.open("w"):  # returns once the command reads
             process.send_signal(number)
             out, err = "", ""

@@ -20,7 +20,7 @@ import numpy as np
 
 from calibrate.compare.bootstrap import Floats
 from calibrate.fit.extended_initial_guess import blackbox_within, extended_starts, further_starts
-from calibrate.fit.initial_guess import blackbox_starts, configured
+from calibrate.fit.initial_guess import LEAST, blackbox_starts, configured
 from calibrate.fit.model_selection import (
     PHYSICS,
     SLOWDOWN,
@@ -199,9 +199,11 @@ def search_extended(
 ) -> Refined:
     """Return the coefficients with some of the extended model's ``terms``, the others 0, from blackbox's.
 
-    ``simpler``: the optimum with fewer of the terms, another place to start from.
+    ``simpler``: the optimum with fewer of the terms, another place to start from. Where blackbox's coefficient is 0,
+    the proportions of any transformer are taken of the least that a search starts from.
     """
-    values = blackbox.by_name()
+    least = dict(zip(blackbox.objective.names, LEAST * blackbox.objective.scale, strict=True))
+    values = {name: max(value, least.get(name, 0.0)) for name, value in blackbox.by_name().items()}
     usual = proportions(beta1=values["beta1"], step_us=values["beta0"])
     priors = with_priors(usual, task.priors)
     objective = task.objective((*task.names, *terms))

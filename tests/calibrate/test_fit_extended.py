@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from calibrate.fit.extended_initial_guess import extended_start, extended_starts
-from calibrate.fit.model_selection import PREFERRED, SLOWDOWN, Scores, candidates_of, preferred
+from calibrate.fit.model_selection import PREFERRED, SLOWDOWN, TERMS, Scores, candidates_of, preferred
 from calibrate.fit.objective.coefficients import EXTENDED_FITTED, FITTED
 from calibrate.fit.objective.fit_trace import fit_trace, head_of, observed_in_order
 from calibrate.fit.objective.priors import SLOWDOWN as EXPECTED_SLOWDOWN
 from calibrate.fit.objective.priors import SLOWDOWN_POSSIBLE, Prior, known_priors, proportions
-from calibrate.fit.pipeline import fit, search_blackbox
+from calibrate.fit.pipeline import fit, search_blackbox, search_extended
 from calibrate.fit.result import Fit
 from calibrate.fit.step_noise import step_scatter
 from calibrate.fit.task import Task
@@ -208,6 +208,17 @@ def test_the_line_is_found_within_an_extended_task_without_its_terms() -> None:
     assert isinstance(line.objective.base, Blackbox)
     assert line.objective.base.is_blackbox
     assert line.by_name()["beta0"] == pytest.approx(12_000, rel=0.1)
+
+
+def test_terms_are_searched_for_where_the_line_has_a_coefficient_of_0() -> None:
+    trace = fit_trace(observed(workload(40, rate=5, seed=8)), GUESS, name="a")
+    twin = replace(GUESS, latency=Extended(beta0=5000, beta1=20))
+    task = Task(traces=(trace,), config=twin, names=FITTED, priors={}, seed=1, report=lambda _s, _l: None)
+    line = search_blackbox(task, task.traces)
+    none = replace(line, theta=np.where(np.array(FITTED) == "beta1", 0.0, line.theta))
+    found = search_extended(task, task.traces, none, TERMS["attention"])
+    assert all(prior.width > 0 for prior in found.objective.priors.values())
+    assert np.isfinite(found.loss)
 
 
 def test_the_scatter_of_steps_is_found_from_answers_of_many_lengths_and_stays_0_where_there_is_none() -> None:

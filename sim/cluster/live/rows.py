@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.cluster.events import EventRank
 from sim.cluster.routing.state import Router
+from sim.cluster.run.changes.to_come import rows_of_events
 from sim.cluster.run.driving import Driver
-from sim.cluster.run.pipeline import NUM_KINDS
 from sim.cluster.run.tables import point_to
 from sim.cluster.run.world import NEVER, World
 from sim.engine import dtypes as dt
@@ -40,15 +39,6 @@ OF_STATE = (
     "next_decode_step",
 )
 """Fields with a row per request, each begun anew when its row is given again."""
-
-ABOUT_A_REQUEST = (
-    EventRank.ARRIVAL,
-    EventRank.ADMISSION,
-    EventRank.ROUTING,
-    EventRank.EXPIRY,
-    EventRank.CLIENT_GAVE_UP,
-)
-"""Events whose subject is a request."""
 
 LEAST_SPAN_FRAC = 1 / 4
 """Of all rows: a run of free ones that is shorter is not worth to be looked for again soon."""
@@ -120,7 +110,7 @@ class Rows:
         """Return which rows anything may still look at."""
         world = self._driver.world
         needed = self.is_known | self._is_under_way()
-        for rows in (*self._planned(world), *(_held_by(state) for state in self._driver.states)):
+        for rows in (rows_of_events(world), *(_held_by(state) for state in self._driver.states)):
             needed[rows] = True
         flows = columns(world.links.flows)
         if len(flows) == len(needed):
@@ -130,13 +120,6 @@ class Rows:
     def _is_under_way(self) -> NDArray[np.bool_]:
         """Return which rows have a request that has not left."""
         return np.asarray(self.is_given & (columns(self._driver.world.journeys)["exit"] == 0))
-
-    def _planned(self, world: World) -> list[Int64s]:
-        """Return the rows that planned events are about."""
-        events = columns(world.events.heap)[: int(world.events.counts["num_planned"][0])]
-        is_about = np.isin(events["rank"], [int(rank) for rank in ABOUT_A_REQUEST])
-        ends = events["subject"][events["rank"] == int(EventRank.STEP_ENDED)]
-        return [events["subject"][is_about], ends // NUM_KINDS]
 
     # -- more rows --------------------------------------------------------------------------------------------
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sim import Blackbox, EngineConfig
 from sim.cluster.config import ClusterConfig, PipelineLatency, Pool, SnapshotIntervals
 from sim.cluster.gateway.flow_config import FlowControl
 from sim.cluster.infrastructure.config import (
@@ -36,7 +37,7 @@ from sim.cluster.routing.policies import (
 from sim.cluster.run.prepare import ClusterWork
 from sim.cluster.run.world import Exit
 from sim.cluster.simulation import ClusterSimulation, simulate_cluster
-from sim.requests import Status
+from sim.requests import Requests, Status
 from tests.examples import examples
 from tests.sim.cluster.test_cluster import assert_same_run, cluster, keeping_step, some_requests
 from tests.sim.strategies import Case, Pick, any_model, cases, picks
@@ -248,8 +249,47 @@ def lives_do_not_overlap_and_cost_what_they_last(fleet: Fleet, run: ClusterSimul
             assert node.removed_us is None or time_us <= node.removed_us
 
 
+def a_fleet_at_its_end(model: Blackbox, *, prompt_tokens: int = 1, fails_us: int, shrinks_us: int) -> Fleet:
+    """Return two instances of which one goes at ``shrinks_us``, if the autoscaler still looks; it looks every 49 µs.
+
+    The one request arrives at 0. Its instance fails at ``fails_us``.
+    """
+    scaler = Autoscaler(
+        policy="target", target=1.0, max_instances=2, interval_us=49, down_window_us=shrinks_us - 1
+    )
+    pool = Pool(engine=EngineConfig(max_model_len=100), latency=model, instances=2, autoscaler=scaler)
+    requests = Requests(
+        arrival_us=np.array([0]),
+        prompt_tokens=np.array([prompt_tokens]),
+        output_tokens=np.array([1]),
+        priority=np.zeros(1, np.int64),
+        hash_offsets=np.zeros(2, np.int64),
+        hash_ids=np.zeros(0, np.int64),
+    )
+    failures = Failures(schedule=(Failure(at_us=fails_us, instance=0, down_us=0),))
+    config = ClusterConfig(pools=(pool,), routing=RoundRobin(), failures=failures)
+    return Fleet(work=ClusterWork(requests=requests), config=config)
+
+
+LOST_IN_A_STEP = a_fleet_at_its_end(Blackbox(beta0=490), fails_us=134, shrinks_us=490)
+"""The step ends at 490 without the request: the look at 490 finds nothing to come."""
+
+LOST_WITH_A_TOKEN_ON_ITS_WAY = a_fleet_at_its_end(
+    Blackbox(beta0=490, alpha2=100), fails_us=134, shrinks_us=539
+)
+"""Its client would have seen its token at 590."""
+
+REFUSED = a_fleet_at_its_end(
+    Blackbox(alpha0=500, beta0=490), prompt_tokens=200, fails_us=5000, shrinks_us=490
+)
+"""Its client sees the refusal at 500: until then the autoscaler looks."""
+
+
 @examples(40)
 @given(fleets(with_clients=False))
+@example(LOST_IN_A_STEP)
+@example(LOST_WITH_A_TOKEN_ON_ITS_WAY)
+@example(REFUSED)
 def test_a_fleet_that_changes_is_the_same_whether_engines_run_ahead_or_keep_step(fleet: Fleet) -> None:
     if fleet.config.flow_control is not None:
         return
@@ -257,8 +297,23 @@ def test_a_fleet_that_changes_is_the_same_whether_engines_run_ahead_or_keep_step
     clients = keeping_step(fleet.work.requests)
     stepping = simulate_cluster(replace(fleet.work, clients=clients), fleet.config)
     assert_same_run(ahead, stepping)
-    assert ahead.infrastructure.changes == stepping.infrastructure.changes
-    assert ahead.infrastructure.gpu_hours() == stepping.infrastructure.gpu_hours()
+    assert ahead.infrastructure == stepping.infrastructure
+
+
+@pytest.mark.parametrize(
+    ("fleet", "is_looked_at"),
+    [(LOST_IN_A_STEP, False), (LOST_WITH_A_TOKEN_ON_ITS_WAY, False), (REFUSED, True)],
+)
+@pytest.mark.parametrize("keeps_step", [False, True])
+def test_an_autoscaler_looks_until_the_last_answer_has_come(
+    fleet: Fleet, is_looked_at: bool, keeps_step: bool
+) -> None:
+    clients = keeping_step(fleet.work.requests) if keeps_step else None
+    run = simulate_cluster(replace(fleet.work, clients=clients), fleet.config)
+    scaler = fleet.config.pools[0].autoscaler
+    assert scaler is not None
+    expected = [(scaler.down_window_us + 1, 2, 1)] if is_looked_at else []
+    assert [(each.time_us, each.before, each.after) for each in run.infrastructure.changes] == expected
 
 
 @examples(40)

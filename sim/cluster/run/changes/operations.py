@@ -30,6 +30,7 @@ from sim.cluster.run.changes.removal import (
     stop,
     take_in_transfers,
 )
+from sim.cluster.run.changes.to_come import has_events, has_unheard
 from sim.cluster.run.handoff import PREFILL
 from sim.cluster.run.tables import Table, point_to
 from sim.cluster.run.world import FOREVER, NEVER, Exit, World
@@ -463,17 +464,13 @@ class Operations:
     def _goes_on(self, time_us: int) -> bool:
         """Return whether anything is left to do for which it is worth to look at the load, or to let one fail.
 
-        A step under way is something to do, also the last one, and so is a token on its way to its client: of neither
-        does an event tell where engines run ahead.
+        A step under way is something to do, also the last one, and so is an answer on its way to its client. What was
+        planned for a request that is gone is not.
         """
-        loop, world = self.world.loop[0], self.world
-        if loop.next_arrival < len(world.arrivals):
+        world = self.world
+        if world.loop[0].next_arrival < len(world.arrivals) or has_work(self.table):
             return True
-        num_idle = loop.num_idle_plans + loop.is_snapshot_planned
-        if world.events.counts[0].num_planned > num_idle or has_work(self.table):
-            return True
-        engines = [state.engine[0] for state in self.states]
-        if any(each.clock.now_us > time_us or each.log_fill.num_completions > 0 for each in engines):
+        if has_events(world) or has_unheard(world, self.states, time_us):
             return True
         if world.queue.counts[0].num_queued == 0:
             return False

@@ -1,0 +1,60 @@
+"""Whether a run goes on: what is still to come of its requests, the same where engines keep step and run ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.cluster.events import EventRank
+from sim.cluster.run.pipeline import NUM_KINDS
+from sim.cluster.run.world import Exit, World
+from sim.engine.state import State, columns
+
+ABOUT_A_REQUEST = (
+    EventRank.ARRIVAL,
+    EventRank.ADMISSION,
+    EventRank.ROUTING,
+    EventRank.EXPIRY,
+    EventRank.CLIENT_GAVE_UP,
+)
+"""Events whose subject is a request."""
+
+OF_MANY = (int(EventRank.TRANSFER_ENDED), int(EventRank.DISPATCH))
+"""Events that bring requests further and are about no one of them."""
+
+
+def rows_of_events(world: World) -> NDArray[np.int64]:
+    """Return the rows of the requests that planned events are about, one per event, in no order."""
+    events = columns(world.events.heap)[: int(world.events.counts[0].num_planned)]
+    is_about = np.isin(events["rank"], [int(rank) for rank in ABOUT_A_REQUEST])
+    answers = events["subject"][events["rank"] == int(EventRank.STEP_ENDED)] // NUM_KINDS
+    return np.concatenate([events["subject"][is_about], answers])
+
+
+def has_events(world: World) -> bool:
+    """Return whether a planned event brings any request further.
+
+    None does that is about a request that is gone: its token was on the way as its instance failed. Nor does the start
+    of a step by itself: who shall be in it may be gone, and what an engine has to do says ``has_work``.
+    """
+    events = columns(world.events.heap)[: int(world.events.counts[0].num_planned)]
+    return bool(np.isin(events["rank"], OF_MANY).any()) or _any_under_way(world, rows_of_events(world))
+
+
+def has_unheard(world: World, states: Iterable[State], time_us: int) -> bool:
+    """Return whether something is under way at ``time_us`` of which no event tells: a step, or an answer to a client.
+
+    Engines that run ahead log their answers, and their refusals have a time before it has come.
+    """
+    for state in states:
+        engine = state.engine[0]
+        logged = columns(state.completions)["request"][: int(engine.log_fill.num_completions)]
+        if engine.clock.now_us > time_us or _any_under_way(world, logged):
+            return True
+    return bool(columns(world.journeys)["left_us"].max(initial=time_us) > time_us)
+
+
+def _any_under_way(world: World, rows: NDArray[np.int64]) -> bool:
+    return bool((columns(world.journeys)["exit"][rows] == Exit.UNDER_WAY).any())

@@ -20,6 +20,7 @@ from scipy.optimize import least_squares
 from scipy.stats import norm
 
 from calibrate.compare.bootstrap import LEVEL, Floats
+from calibrate.fit.gauss_newton import SHARES, STAIRCASE
 from calibrate.fit.objective.fit_trace import FitTrace
 from calibrate.fit.objective.many_runs import THREADS
 from calibrate.fit.objective.objective import NOISE, log_ratio, robust
@@ -70,10 +71,6 @@ STEPS = (0.3, 0.1, 0.05)
 """Shares of a coefficient's prior that its slopes are taken over, one search after the other: requests that change
 places in the queue make the errors rugged, so the first looks far. What the last moved adds to the spread."""
 EVALUATIONS = 15
-SHARES = (1.0, 0.5, 0.25)
-"""Of a step to a fit without some requests, how much of it is tried."""
-STAIRCASE = 0.03
-"""How much higher than an average a single run's loss may well be."""
 SEEN = 0.7
 """A coefficient is identifiable when the traces bring its spread below this share of the prior's."""
 TIED = 0.9

@@ -46,8 +46,6 @@ SAME_LOSS = 0.03
 LEAST_LOSS = 1e-4
 """A restart whose loss differs by at most this fraction, or this, has found the optimum as well."""
 MOST_RESTARTS = 2
-
-
 MAX_RUNS = 30
 """Simulations of all traces that one descent on single runs may take."""
 ENOUGH = 1e-3

@@ -28,17 +28,20 @@ SAID = (
 )
 
 
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with the twin."""
+    monkeypatch.chdir(tmp_path)
+    Path("twin.yaml").write_text(TWIN)
+
+
 @pytest.mark.parametrize(("budget", "is_too_long"), [(300, True), (256, False)])
 def test_budgets_that_are_all_too_large_are_an_answer_with_its_reason(
     budget: int,
     is_too_long: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The server refuses them, however short the answers were."""
-    monkeypatch.chdir(tmp_path)
-    Path("twin.yaml").write_text(TWIN)
     columns = {
         "request_id": list("abc"),
         "arrival_time_us": [0, 1, 2],
@@ -58,12 +61,8 @@ def test_prompts_that_are_all_too_long_are_an_answer_with_its_reason(
     search: str,
     tokens: int,
     is_too_long: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("twin.yaml").write_text(TWIN)
     lengths = f"--prompt-tokens {tokens} --prompt-tokens-stdev 0 --output-tokens 5"
     call = f"{SEARCHES[search]} --config twin.yaml --slo ttft_p99=100s {lengths} --seeds 1 --json"
     assert vtwin.main(shlex.split(call)) == (1 if is_too_long else 0)

@@ -31,7 +31,7 @@ from calibrate.findings import (
 )
 from calibrate.fit.beyond import beyond_load
 from calibrate.fit.objective.fit_trace import fit_trace
-from calibrate.fit.objective.priors import Prior, known_physics, known_priors
+from calibrate.fit.objective.priors import Prior, known_physics, known_priors, known_tiles
 from calibrate.fit.pipeline import fit
 from calibrate.fit.search import Report
 from calibrate.misfit import without_missed
@@ -43,6 +43,7 @@ from traces.errors import ConfigError, TraceError
 
 if TYPE_CHECKING:
     from replay import TwinConfig
+    from replay.model.matmuls.tiles import Tiles
     from traces import Trace
 
 Part = tuple[Compared, Pairs]
@@ -121,6 +122,7 @@ def calibrate(
         for i, source in enumerate(observed)
     ]
     physics, missing = _physics(observed[0].trace, config, options)
+    tiles = _tiles(observed[0].trace, config, options)
     priors = _priors(observed[0].trace, config, options)
     found = fit(
         ready,
@@ -131,6 +133,7 @@ def calibrate(
         latency_model=options.latency_model,
         priors=priors,
         physics=physics,
+        tiles=tiles.factors,
         report=report,
     )
     if halves is None:
@@ -152,12 +155,22 @@ def calibrate(
     calibration = _assembled(
         held_out, fitted, options=options, repeats=repeats, config=found.config, unseen=how
     )
-    notes = (f"latency model physics was not among the candidates: {missing}",) if missing else ()
+    absent = {"physics": missing, "attention, floor, tiles": tiles.reason}
+    notes = [f"latency model {name} was not among the candidates: {why}" for name, why in absent.items() if why]
     return replace(
         calibration,
         fit=found,
         beyond=beyond_load(found, ready, priors=priors),
         notes=(*calibration.notes, *notes),
+    )
+
+
+def _tiles(trace: Trace, config: TwinConfig, options: Options) -> Tiles:
+    """Return the factors of the server's products, a candidate of ``auto``, and where there are none, why."""
+    if options.latency_model != "auto":
+        return Tiles()
+    return known_tiles(
+        trace.header.server, config, model_config=options.model_config, gpu=options.gpu, tp=options.tp
     )
 
 

@@ -84,6 +84,7 @@ def defaults_entry(calibration: Calibration, *, server: Server) -> DefaultsEntry
         blackbox=_blackbox_of(fit),
         num_gpu_blocks=blocks,
         block_size=None if blocks is None else engine.block_size,
+        tiles=getattr(fit.config.latency, "tiles", ()),
         provenance=Provenance(
             source="vtwin calibrate",
             date=datetime.now(UTC).date().isoformat(),

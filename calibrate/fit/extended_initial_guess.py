@@ -27,7 +27,7 @@ MOST_DUTY = 0.95
 def blackbox_within(objective: Objective) -> Objective:
     """Return the objective of the blackbox model within an extended one: every further term 0, no prior."""
     names = [name for name in objective.names if name not in EXTENDED_FITTED]
-    base = replace(objective.base, **without(()))
+    base = replace(objective.base, **without(()), tiles=())
     return replace(objective.subset(names), base=base, priors={})
 
 

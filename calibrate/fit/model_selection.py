@@ -25,17 +25,19 @@ from calibrate.fit.refinement import Refined
 
 LatencyModel = Literal["auto", "blackbox", "extended"]
 
-SLOWDOWN = "attention, floor, slowdown"
+FLOOR, TILES, SLOWDOWN = "attention, floor", "attention, floor, tiles", "attention, floor, slowdown"
 TERMS: dict[str, tuple[str, ...]] = {
     "blackbox": (),
     "attention": ("beta3", "beta4"),
-    "attention, floor": ("beta3", "beta4", "floor", "concavity"),
+    FLOOR: ("beta3", "beta4", "floor", "concavity"),
+    TILES: ("beta3", "beta4", "floor", "concavity"),
     SLOWDOWN: ("beta3", "beta4", "floor", "concavity", "kappa", "u0", "tau_s"),
 }
-"""The candidates, the simplest first."""
+"""The candidates, the simplest first. Tiles vary nothing more: their factors are measured ones of the model's products on
+the GPU, where both are known; the slowdown has them, too, where they predict better."""
 PHYSICS = "physics"
 """The candidate beside them where model and GPU are known."""
-PREFERRED = ("attention, floor", PHYSICS, "attention", "blackbox", SLOWDOWN)
+PREFERRED = (TILES, FLOOR, PHYSICS, "attention", "blackbox", SLOWDOWN)
 """Which of the candidates that the traces cannot tell apart is taken: the one that goes on most safely beyond them."""
 TOLERANCE = 0.01
 """Candidates whose held-out E2E is off by this much more than the best's, at most, are not told apart: a server's pace

@@ -22,10 +22,13 @@ from calibrate.compare.bootstrap import Floats
 from calibrate.fit.extended_initial_guess import blackbox_within, extended_starts, further_starts
 from calibrate.fit.initial_guess import LEAST, blackbox_starts, configured
 from calibrate.fit.model_selection import (
+    FLOOR,
     PHYSICS,
     SLOWDOWN,
     TERMS,
+    TILES,
     LatencyModel,
+    Scores,
     candidates_of,
     held_out_scores,
     predictor_of,
@@ -82,6 +85,7 @@ def fit(  # noqa: PLR0913 - what a fit can be told
     latency_model: LatencyModel | None = None,
     priors: Mapping[str, Prior] | None = None,
     physics: Physics | None = None,
+    tiles: tuple[tuple[int, float], ...] = (),
     report: Report | None = None,
 ) -> Fit:
     """Return the twin whose simulated latencies are nearest to the observed ones, all traces counting alike.
@@ -90,7 +94,8 @@ def fit(  # noqa: PLR0913 - what a fit can be told
     async scheduling and take the better. ``latency_model``: blackbox, extended, or ``auto``, which chooses among
     the extended model's terms by cross-validation; None: as configured. ``priors``: what model and GPU imply of the
     extended model's coefficients; what holds of any transformer stands in for the rest. ``physics``: of this server,
-    another candidate of ``auto``, unless physics is configured; None: the model or the GPU is not known. Raises
+    another candidate of ``auto``, unless physics is configured; None: the model or the GPU is not known. ``tiles``:
+    factors of this server's products (``sim.Extended.tiles``), which make one more; empty: not known. Raises
     TraceError where the traces hold too few finished requests, ConfigError where physics is configured, no model is
     named, and anything is asked that a fit of physics has not: it draws nothing (no ``seed``), and its priors are its
     configured coefficients.
@@ -110,6 +115,7 @@ def fit(  # noqa: PLR0913 - what a fit can be told
         seed=seed,
         report=report or (lambda _stage, _loss: None),
         physics=config.latency if isinstance(config.latency, Physics) else physics,
+        tiles=tiles,
     )
     schedule: ScheduleChoice | None = None
     if infer_async:
@@ -123,7 +129,7 @@ def configured_model(task: Task) -> Refined:
     heads = task.heads()
     found = search_blackbox(task, heads)
     if isinstance(task.latency, Extended):
-        simpler = search_extended(task, heads, found, TERMS["attention, floor"])
+        simpler = search_extended(task, heads, found, TERMS[FLOOR])
         found = search_extended(task, heads, found, EXTENDED_FITTED, simpler=simpler)
     return found.on(found.objective.on(task.traces), report=task.report)
 
@@ -134,13 +140,7 @@ def selected_model(task: Task) -> Fit:
     The candidates are in order of TERMS, physics last; blackbox's coefficients are those of the traces' first requests.
     """
     heads = task.heads()
-    blackbox = search_blackbox(task, heads)
-    refined = {}
-    simpler: Refined | None = None
-    for name, terms in TERMS.items():
-        refined[name] = search_extended(task, heads, blackbox, terms, simpler=simpler) if terms else blackbox
-        simpler = refined[name] if terms else None
-        task.report(f"candidate: {name}", refined[name].loss)
+    refined = _candidates(task, heads)
     noise = np.min([each.objective.noise for each in refined.values()], axis=0)
     predictors = {name: predictor_of(each) for name, each in refined.items()}
     at_heads: Optimum | None = None
@@ -149,6 +149,8 @@ def selected_model(task: Task) -> Fit:
         at_heads = optimum(served, report=task.report)
         predictors[PHYSICS] = predictor(served, at_heads)
     scores = {name: held_out_scores(heads, predict, noise) for name, predict in predictors.items()}
+    refined[SLOWDOWN] = _with_slowdown(task, heads, refined, scores)
+    scores[SLOWDOWN] = held_out_scores(heads, predictor_of(refined[SLOWDOWN]), noise)
     chosen = preferred(scores)
     hidden: tuple[str, ...] = ()
     if chosen == SLOWDOWN and not shows_slowdown(refined[SLOWDOWN], seed=task.seed):
@@ -160,7 +162,30 @@ def selected_model(task: Task) -> Fit:
         best = refined[chosen]
         fitted = result_of(best.on(best.objective.on(task.traces), report=task.report), task)
     beside = () if fitted.model == "blackbox" else _blackbox_beside(refined["blackbox"], seed=task.seed)
-    return replace(fitted, candidates=candidates_of(scores, chosen=chosen, hidden=hidden), blackbox=beside)
+    shown = {name: scores[name] for name in (*TERMS, PHYSICS) if name in scores}
+    return replace(fitted, candidates=candidates_of(shown, chosen=chosen, hidden=hidden), blackbox=beside)
+
+
+def _candidates(task: Task, heads: tuple[FitTrace, ...]) -> dict[str, Refined]:
+    """Return the optimum of each candidate but physics and the slowdown, each searched from the simpler one's."""
+    found = {"blackbox": search_blackbox(task, heads)}
+    blackbox, simpler = found["blackbox"], None
+    for name in ("attention", FLOOR, *((TILES,) if task.tiles else ())):
+        asked = task.with_tiles() if name == TILES else task
+        found[name] = simpler = search_extended(asked, heads, blackbox, TERMS[name], simpler=simpler)
+        task.report(f"candidate: {name}", simpler.loss)
+    return found
+
+
+def _with_slowdown(
+    task: Task, heads: tuple[FitTrace, ...], refined: Mapping[str, Refined], scores: Mapping[str, Scores]
+) -> Refined:
+    """Return the optimum with a slowdown beside the terms of the better of the two candidates that have a floor."""
+    simpler = min((name for name in (FLOOR, TILES) if name in refined), key=lambda name: scores[name].off())
+    asked = task.with_tiles() if simpler == TILES else task
+    found = search_extended(asked, heads, refined["blackbox"], TERMS[SLOWDOWN], simpler=refined[simpler])
+    task.report(f"candidate: {SLOWDOWN}", found.loss)
+    return found
 
 
 def shows_slowdown(found: Refined, *, seed: int) -> bool:
@@ -212,7 +237,8 @@ def search_extended(
         base=replace(objective.base, **without(terms)),
         priors={name: prior for name, prior in priors.items() if name in objective.names},
     )
-    starts = [] if "kappa" in terms and simpler is not None else extended_starts(objective, values)
+    has_all_else = simpler is not None and ("kappa" in terms or task.has_tiles)
+    starts = [] if has_all_else else extended_starts(objective, values)
     if simpler is not None:
         starts += further_starts(objective, simpler.objective.names, simpler.theta)
     if not task.latency.is_blackbox:
@@ -281,6 +307,8 @@ def _as_model(latency: Blackbox, asked: LatencyModel | None) -> Blackbox:
     six = {name: getattr(latency, name) for name in COEFFICIENTS}
     if asked in ("auto", "extended") and not isinstance(latency, Extended):
         return Extended(**six)
+    if asked == "auto" and isinstance(latency, Extended):
+        return replace(latency, tiles=())  # a candidate of its own
     return Blackbox(**six) if asked == "blackbox" else latency
 
 

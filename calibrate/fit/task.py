@@ -27,7 +27,7 @@ class Task:
     """What is to be fitted. ``names``: blackbox's coefficients that vary; ``config.latency`` says which model.
 
     ``priors``: what model and GPU imply. ``report``: called with the stage and the best loss. ``physics``: of this
-    server, where model and GPU are known.
+    server, where model and GPU are known; ``tiles``: the same of its products (``sim.Extended.tiles``).
     """
 
     traces: tuple[FitTrace, ...]
@@ -37,6 +37,7 @@ class Task:
     seed: int
     report: Report
     physics: Physics | None = None
+    tiles: tuple[tuple[int, float], ...] = ()
 
     @property
     def latency(self) -> Blackbox:
@@ -57,6 +58,15 @@ class Task:
             base=base,
             scale=natural_scale(self.traces, names),
         )
+
+    def with_tiles(self) -> Task:
+        """Return the task whose products take what their tiles make of them."""
+        return replace(self, config=replace(self.config, latency=replace(self.latency, tiles=self.tiles)))
+
+    @property
+    def has_tiles(self) -> bool:
+        """Whether the model that is fitted has tiles."""
+        return isinstance(self.latency, Extended) and bool(self.latency.tiles)
 
     def heads(self) -> tuple[FitTrace, ...]:
         """Return the beginnings of the traces."""

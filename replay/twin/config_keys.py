@@ -260,6 +260,15 @@ FITTED_RANGE_KEYS: tuple[Key, ...] = (
     ),
 )
 
+TILES_KEY = Key(
+    path="latency.tiles",
+    kind="numbers",
+    default="none",
+    meaning="`extended` only. How much longer than a smooth curve says the products of a step of so many tokens take: "
+    "pairs [tokens, factor], straight lines in between. `calibrate --fit` takes them from measured products of the "
+    "model on its GPU (`vtwin model info` lists the edges).",
+)
+
 LATENCY_KEYS: tuple[Key, ...] = (
     Key(
         path="latency.model",
@@ -339,6 +348,7 @@ LATENCY_KEYS: tuple[Key, ...] = (
     ),
     *extended_keys(),
     *PROFILED_KEYS,
+    TILES_KEY,
     *FITTED_RANGE_KEYS,
     Key(
         path="latency.defaults",
@@ -555,9 +565,10 @@ latency:
 
 Coefficients are microseconds, not negative, written as decimals and kept to 10⁻⁶ µs. A step of P prefill and
 D decode tokens lasts `beta0 + beta1·P + beta2·D`, rounded half to even. With `model: extended` it lasts
-`beta0 + hypot(floor, beta1·T·s) + beta4·A·s + beta2·D^(1 - concavity) + beta3·C + beta5·Q` with
+`beta0 + hypot(floor, beta1·T·s)·r + beta4·A·s + beta2·D^(1 - concavity) + beta3·C + beta5·Q` with
 `s = 1 + kappa·max(0, u - u0)`: A pairs, C entries and Q requests as above, u the share of recent time spent on the
-terms with s; T = P + D where there is a floor, else P; hypot(a, b) is the root of a² + b².
+terms with s; T = P + D where there is a floor, else P; hypot(a, b) is the root of a² + b²; r the factor of `tiles` at
+P + D tokens, 1 without.
 
 `cluster` makes several servers of one (docs/how-to/compare-routers.md). `vtwin run`, `replay`, `capacity`, `sweep`,
 `tune` and `serve` simulate it. `vtwin calibrate`, `fleet` and what else asks for one server refuse a file with it in

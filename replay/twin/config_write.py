@@ -13,6 +13,7 @@ from replay.twin.defaults_write import number, quoted
 from replay.twin.hardware import peak_lines
 from replay.twin.latency import ALPHAS, analytic_coefficients
 from replay.twin.own.custom_model import place_of
+from replay.twin.tiles import tiles_lines
 from sim.config import UNBOUNDED, EngineConfig
 from sim.latency import Blackbox, Extended, LatencyModel, Profiled
 from sim.latency.profiled import VIDURS
@@ -72,6 +73,7 @@ def _latency_lines(latency: LatencyModel) -> list[str]:
         "  coefficients:",
         *coefficients,
         *(f"    {name}: {float(getattr(latency, name))!r}" for name in extra),
+        *(tiles_lines(latency.tiles) if isinstance(latency, Extended) else ()),
     ]
 
 

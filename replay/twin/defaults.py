@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal, cast, get_args
 
 from replay.twin.config_keys import EXTENDED_MEANINGS
+from replay.twin.tiles import Pairs, read_tiles
 from sim.config import InvalidConfig
 from sim.latency import Blackbox, Extended
 from traces.strict.section import Section, read_section
@@ -38,6 +39,7 @@ _ENTRY_KEYS = (
     "blackbox",
     "num_gpu_blocks",
     "block_size",
+    "tiles",
     "provenance",
 )
 _PROVENANCE_KEYS = (
@@ -89,7 +91,7 @@ class DefaultsEntry:
 
     ``coefficients``: blackbox's six, and with ``latency_model`` extended those of its own that are not at their
     default, in the units of ``sim.Extended``. ``blackbox``: the same server's six for ``model: blackbox``, where
-    ``coefficients`` are the extended model's.
+    ``coefficients`` are the extended model's; ``tiles``: what that has beside them.
     """
 
     model: str
@@ -102,6 +104,7 @@ class DefaultsEntry:
     blackbox: Mapping[str, Decimal] | None = None
     num_gpu_blocks: int | None = None
     block_size: int | None = None
+    tiles: Pairs = ()
 
     @property
     def key(self) -> tuple[str, str, int, str]:
@@ -114,7 +117,7 @@ class DefaultsEntry:
             return Blackbox(**self.coefficients)
         own = {name: float(value) for name, value in self.coefficients.items() if name in EXTENDED_MEANINGS}
         six = {name: self.coefficients[name] for name in COEFFICIENTS}
-        return Extended(**six, **own, seed=seed)  # type: ignore[arg-type]  # decimals are numbers, too
+        return Extended(**six, **own, seed=seed, tiles=self.tiles)  # type: ignore[arg-type]  # decimals are numbers
 
     def __str__(self) -> str:
         """Return the entry's name as messages quote it."""
@@ -223,6 +226,7 @@ def _entry(section: Section) -> DefaultsEntry:
         blackbox=None if (beside := section.section("blackbox")) is None else read_coefficients(beside),
         num_gpu_blocks=section.integer("num_gpu_blocks", least=2),
         block_size=section.integer("block_size", least=1),
+        tiles=read_tiles(section) if is_extended else (),
         provenance=_provenance(provenance),
     )
 

@@ -22,6 +22,7 @@ from replay.twin.defaults import (
     read_defaults,
     version_text,
 )
+from replay.twin.tiles import pairs_text
 from traces.atomic import atomic_file
 from traces.errors import ConfigError
 from traces.strict.yaml_nodes import read_text
@@ -60,6 +61,7 @@ def render_entry(entry: DefaultsEntry, *, column: int = 2) -> list[str]:
         *([] if entry.latency_model == "blackbox" else [f"latency_model: {entry.latency_model}"]),
         f"coefficients: {flow(_numbers(entry))}",
         *([] if entry.blackbox is None else [f"blackbox: {flow(_plain_numbers(entry.blackbox))}"]),
+        *([f"tiles: {pairs_text(entry.tiles)}"] if entry.tiles else []),
         *([f"num_gpu_blocks: {entry.num_gpu_blocks}"] if entry.num_gpu_blocks is not None else []),
         *([f"block_size: {entry.block_size}"] if entry.block_size is not None else []),
         "provenance:",

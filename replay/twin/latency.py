@@ -22,6 +22,7 @@ from replay.twin.hardware import Hardware, peak_of, read_shape
 from replay.twin.on_record import Found, Wanted, find_on_record, refuse_unrecorded, shape_of_shipped
 from replay.twin.own.custom_model import build, load_class
 from replay.twin.profiled import StepTableFile, read_profiled
+from replay.twin.tiles import read_tiles
 from sim.config import InvalidConfig
 from sim.latency import Blackbox, Extended, LatencyModel, PeakTimes, Physics
 from traces.errors import ConfigError
@@ -135,7 +136,8 @@ def _read_fitted(asked: Asked) -> Chosen:
     is_extended = section.text("model") == "extended"
     if coefficients is not None:
         if is_extended:
-            return Chosen(model=_read_extended(coefficients, seed=asked.seed), shape=asked.shape)
+            model = replace(_read_extended(coefficients, seed=asked.seed), tiles=read_tiles(section))
+            return Chosen(model=model, shape=asked.shape)
         return Chosen(model=Blackbox(**read_coefficients(coefficients)), shape=asked.shape)
     found = _read_defaults(asked, cast(Section, wanted))
     return _on_record(asked, cast(DefaultsEntry, found.entry), reason=_of_another_name(found))

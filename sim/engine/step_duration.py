@@ -21,6 +21,8 @@ BETA0, BETA1, BETA2, ALPHA2 = 0, 1, 2, 3
 
 STEP, PREFILL, DECODE, CONTEXT, PAIRS, PREFILL_SEQ, FLOOR, KAPPA, TAU, SIGMA, SEED, U0, EXPONENT = range(13)
 """Where Extended's coefficients stand in ``State.terms``."""
+TILES = 13
+"""Where its factors by a step's tokens begin, if it has any: of 0 tokens, of 1, …"""
 
 
 @part
@@ -94,6 +96,13 @@ def effective_decodes(c: NDArray[np.float64], num_decode_tokens: int) -> float:
 
 
 @part
+def tile_factor(c: NDArray[np.float64], num_tokens: int) -> float:
+    """Return how much longer than a smooth curve says the products of a step of so many tokens take."""
+    last = len(c) - TILES - 1
+    return c[TILES + min(num_tokens, last)] if last >= 0 else 1.0
+
+
+@part
 def extended_us(s: State, sums: StepSums, duty: float, noise: float) -> tuple[int, float]:
     """Return (duration of a step, how much of it is compute)."""
     num_prefill_tokens, num_decode_tokens, context, pairs, num_prefill_seqs, _ = sums
@@ -104,9 +113,10 @@ def extended_us(s: State, sums: StepSums, duty: float, noise: float) -> tuple[in
     dense = c[PREFILL] * num_dense_tokens * slowdown
     attention = c[PAIRS] * pairs * slowdown
     reading = c[DECODE] * effective_decodes(c, num_decode_tokens) + c[CONTEXT] * context
+    products = math.sqrt(c[FLOOR] * c[FLOOR] + dense * dense)
     total = (
         c[STEP]
-        + math.sqrt(c[FLOOR] * c[FLOOR] + dense * dense)
+        + products * tile_factor(c, num_prefill_tokens + num_decode_tokens)
         + attention
         + reading
         + c[PREFILL_SEQ] * num_prefill_seqs

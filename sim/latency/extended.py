@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -13,6 +15,8 @@ from sim.latency.blackbox import Blackbox
 from sim.latency.model import BLACKBOX, EXTENDED, Int64s
 
 MICROSECONDS_PER_SECOND = 1_000_000
+MOST_TILED_TOKENS = 65_536
+"""Larger steps than any server takes; a factor is kept for each number of tokens."""
 SHARES = ("u0", "concavity")
 """Coefficients of which none is larger than 1."""
 
@@ -23,7 +27,7 @@ class Extended(Blackbox):
 
     A step of P prefill and D decode tokens lasts
 
-        beta0 + hypot(floor, beta1·T·s) + beta4·A·s + beta2·D^(1 - concavity) + beta3·C + beta5·Q,
+        beta0 + hypot(floor, beta1·T·s)·r + beta4·A·s + beta2·D^(1 - concavity) + beta3·C + beta5·Q,
         s = 1 + kappa·max(0, u - u0)
 
     with C the KV entries its decodes read, A the (query, key) pairs its prefills attend to, Q its prefilling
@@ -34,6 +38,9 @@ class Extended(Blackbox):
     time spent on the terms with s, an exponential average over ``tau_s`` seconds: a power-limited GPU lowers its
     clock under load, and not before its power reaches the limit, which is at ``u0``. ``concavity``: on measured
     servers the tenth sequence that decodes along costs more than the hundredth (docs/explanation/latency-models.md).
+    ``tiles``: pairs (tokens of a step, factor), from few tokens to many: r, at P + D tokens, is on the line between two
+    pairs, beyond the last it stays. A matrix product is computed in tiles, and one token more than fills them takes
+    another round of all: 7 ms of a step of 69, on an H100 (docs/decisions/0022-tiles.md). Without pairs r is 1.
     ``sigma``: step times scatter lognormally around this with mean 1; the scatter is a function of (``seed``, step
     number), and in a cluster of the instance. Computed in float64, rounded once to µs, half to even.
     """
@@ -48,27 +55,29 @@ class Extended(Blackbox):
     concavity: float = 0.0
     sigma: float = 0.0
     seed: int = 0
+    tiles: tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
         """Check all; raises InvalidConfig."""
         Blackbox.__post_init__(self)
-        for field in fields(self):
+        for field in (each for each in fields(self) if each.name != "tiles"):
             value = float(getattr(self, field.name))
             if not np.isfinite(value) or value < 0:
                 raise InvalidConfig(f"{field.name}: got {value!r}, expected a number >= 0")
         for name in SHARES:
             if getattr(self, name) > 1:
                 raise InvalidConfig(f"{name}: got {getattr(self, name)!r}, expected a share in [0, 1]")
+        check_tiles(self.tiles)
 
     @property
     def engine_kind(self) -> int:
         """Exact integers where every term beyond blackbox's is zero."""
         own = (self.beta3, self.beta4, self.beta5, self.floor, self.kappa, self.concavity, self.sigma)
-        return EXTENDED if any(own) else BLACKBOX
+        return EXTENDED if any(own) or self.tiles else BLACKBOX
 
     def engine_terms(self) -> NDArray[np.float64]:
-        """Return the coefficients in the order of ``sim.engine.step_duration``."""
-        return np.array(
+        """Return the coefficients in the order of ``sim.engine.step_duration``, then the tiles' factors by tokens."""
+        coefficients = np.array(
             [
                 float(self.beta0),
                 float(self.beta1),
@@ -86,6 +95,7 @@ class Extended(Blackbox):
             ],
             dtype=np.float64,
         )
+        return np.concatenate([coefficients, factors_by_tokens(self.tiles)])
 
     def durations_us(self, batch: StepBatch) -> Int64s:
         """Return what steps take that start after a long idle time, without scatter, int64 µs."""
@@ -96,5 +106,28 @@ class Extended(Blackbox):
         reading = float(self.beta2) * many + self.beta3 * batch.decode_context_tokens
         dense = float(self.beta1) * (batch.num_prefill_tokens + (d if self.floor > 0 else 0))
         hidden = np.sqrt(self.floor * self.floor + dense * dense)
+        if self.tiles:
+            factors = factors_by_tokens(self.tiles)
+            hidden = hidden * factors[np.minimum(batch.num_prefill_tokens + d, len(factors) - 1)]
         total = float(self.beta0) + hidden + attention + reading + self.beta5 * batch.num_prefill_seqs
         return np.asarray(np.rint(total), np.int64)
+
+
+def check_tiles(tiles: Sequence[tuple[int, float]]) -> None:
+    """Raise InvalidConfig unless tokens rise from 1 or more, and factors are above 0."""
+    tokens = [each for each, _ in tiles]
+    if not all(0 < one < other for one, other in itertools.pairwise([*tokens, np.inf])):
+        raise InvalidConfig("tiles: got numbers of tokens that do not rise, expected them to, from 1 or more")
+    if tokens and tokens[-1] > MOST_TILED_TOKENS:
+        raise InvalidConfig(f"tiles: got {tokens[-1]} tokens, expected at most {MOST_TILED_TOKENS:,}")
+    for _, factor in tiles:
+        if not (np.isfinite(factor) and factor > 0):
+            raise InvalidConfig(f"tiles: got a factor of {factor!r}, expected one above 0")
+
+
+def factors_by_tokens(tiles: Sequence[tuple[int, float]]) -> NDArray[np.float64]:
+    """Return the factor of steps of 0, 1, … tokens up to the last pair's [last + 1], float64; empty without pairs."""
+    if not tiles:
+        return np.zeros(0)
+    tokens, factors = zip(*tiles, strict=True)
+    return np.interp(np.arange(tokens[-1] + 1), tokens, factors)

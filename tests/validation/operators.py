@@ -15,7 +15,9 @@ import pandas as pd
 
 from calibrate.predictor.measured import OperatorTable, Wanted, operator_table
 from calibrate.predictor.prefill import prefill_points, prefill_times
-from calibrate.predictor.profiles.matmuls import Matmul, between, curves_of
+from calibrate.predictor.profiles.matmuls import curves_of
+from replay.model.matmuls.curves import between
+from replay.model.matmuls.products import Matmul
 from calibrate.predictor.profiles.sources import read_profiles
 from calibrate.predictor.training import train_operator
 from replay.model import read_model_config

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from replay import TwinConfig
+    from replay.model.matmuls.tiles import Tiles
     from sim import Physics
     from traces.header import ServerInfo
 
@@ -151,6 +152,41 @@ def known_physics(
     if not physics_covers(shape):
         return None, f"it was learned on models of another kind than {shape.name}"
     return Physics(peak=peak, **physics_sets()[DEFAULT_PHYSICS]), ""  # type: ignore[arg-type]
+
+
+def known_tiles(
+    server: ServerInfo,
+    config: TwinConfig,
+    *,
+    model_config: str | Path | None = None,
+    gpu: str | None = None,
+    tp: int | None = None,
+) -> Tiles:
+    """Return the tiles of the server's products: those of the twin's file, else what measured products say.
+
+    Model and GPU are those of the options, else of the twin's file (``hardware``, ``latency.model_config``), else of a
+    trace's header. Where either is not known, or has no measured products, the answer has the reason.
+    """
+    from replay.model import find_gpu, read_model_config
+    from replay.model.matmuls.tiles import Tiles, tiles_of
+    from sim import Extended
+    from traces.errors import ConfigError
+
+    if isinstance(config.latency, Extended) and config.latency.tiles:
+        return Tiles(factors=config.latency.tiles)
+    named = config.gpus_of_pools[0] if config.gpus_of_pools else None
+    which, where = model_config or server.model, gpu or (named[0] if named else server.gpu)
+    has_shape = model_config is None and config.shape is not None
+    missing = [name for name, value in (("model", which or config.shape), ("GPU", where)) if value is None]
+    if missing or where is None:
+        return Tiles(reason=f"{' and '.join(missing)} not known (--model-config, --gpu)")
+    try:
+        shape = config.shape if has_shape and config.shape is not None else read_model_config(str(which))
+        row = find_gpu(where)
+    except ConfigError as error:
+        return Tiles(reason=str(error))
+    ranks = tp or (named[1] if named and gpu is None else None) or server.tensor_parallel or 1
+    return tiles_of(shape, row, tp=ranks)
 
 
 def with_priors(*parts: Mapping[str, Prior]) -> dict[str, Prior]:

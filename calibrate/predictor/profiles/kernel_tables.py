@@ -22,8 +22,10 @@ from calibrate.predictor.measured import (
     operator_table,
     shown,
 )
-from calibrate.predictor.profiles.matmuls import matmul_table, needed_matmuls
-from calibrate.predictor.profiles.precisions import table_precisions
+from calibrate.predictor.profiles.matmuls import matmul_table
+from replay.model.matmuls.precisions import table_precisions
+from replay.model.matmuls.products import needed_matmuls
+from traces.errors import ConfigError
 
 US_PER_MS = 1000.0
 BYTES_PER_ELEMENT = 2
@@ -100,7 +102,11 @@ def read_kernels(path: Path, wanted: Wanted) -> list[OperatorTable]:
 
 
 def _matmuls(table: pd.DataFrame, path: Path, wanted: Wanted) -> list[OperatorTable]:
-    return [matmul_table(each, table, path) for each in needed_matmuls(wanted)]
+    try:
+        products = needed_matmuls(wanted.shape, tp=wanted.tp)
+    except ConfigError as error:
+        raise MissingRows(str(error)) from error
+    return [matmul_table(each, table, path) for each in products]
 
 
 def _heads(wanted: Wanted) -> dict[str, float]:

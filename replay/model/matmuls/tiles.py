@@ -1,0 +1,116 @@
+"""Where the tiles of a model's products end on a GPU, and what a token more costs there.
+
+A matrix product is computed in tiles, each by one multiprocessor, in rounds. A token more than the tiles of a round
+hold takes another round: tile and wave quantization (NVIDIA, Matrix Multiplication Background User's Guide). A smooth
+curve √(floor² + (beta1·T)²) goes through the middle of such a staircase. What the measured products of a layer, added
+up, are over their own best such curve is the factor ``tiles`` of ``sim.Extended``; nothing of it is fitted to a server.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from replay.model.gpus import Gpu
+from replay.model.matmuls.curves import FEWEST_POINTS, between
+from replay.model.matmuls.measured_times import measured_gpus, measured_products
+from replay.model.matmuls.products import Matmul, needed_matmuls
+from replay.model.shape import ModelShape
+from traces.errors import ConfigError
+
+Floats = NDArray[np.float64]
+
+EDGE = 0.04
+"""A rise of the factor by so much from one token to the next is told as an edge: others are within what two
+measurements of one product differ by."""
+DECIMALS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """A step of ``tokens`` + 1 tokens takes ``rise`` (a share) longer for its products than one of ``tokens``."""
+
+    tokens: int
+    rise: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tiles:
+    """A model's products on a GPU: the ``factors`` of ``sim.Extended.tiles``, or the ``reason`` why there are none.
+
+    ``layer_us``: what the products of all layers take at each pair's tokens, µs, measured. ``notes``: products that
+    were put together from measured ones of other shapes.
+    """
+
+    factors: tuple[tuple[int, float], ...] = ()
+    layer_us: tuple[float, ...] = ()
+    notes: tuple[str, ...] = ()
+    reason: str = ""
+
+    def edges(self) -> tuple[Edge, ...]:
+        """Return where the factor rises from one token to the next, in the order of tokens."""
+        return tuple(
+            Edge(tokens=tokens, rise=above / below - 1)
+            for (tokens, below), (following, above) in pairwise(self.factors)
+            if following == tokens + 1 and tokens >= LEAST_EDGE and above / below - 1 >= EDGE
+        )
+
+
+LEAST_EDGE = 64
+"""Below, a step takes the time to read the weights, whatever the tiles."""
+
+
+def tiles_of(shape: ModelShape, gpu: Gpu, *, tp: int = 1) -> Tiles:
+    """Return the factors of a model's products on one of ``tp`` GPUs, where its products were measured."""
+    if gpu.name.lower() not in measured_gpus():
+        known = ", ".join(name.upper() for name in measured_gpus())
+        return Tiles(reason=f"no measured products of {gpu.name} ship ({known} do)")
+    if shape.experts is not None:
+        return Tiles(reason="products with experts go by how many tokens each expert gets, not by the step's")
+    try:
+        products = [each for each in needed_matmuls(shape, tp=tp) if each.feature == "tokens"]
+    except ConfigError as error:
+        return Tiles(reason=str(error))
+    curves, notes = [], []
+    for product in products:
+        curve, note = _curve(product, gpu)
+        if len(curve[0]) < FEWEST_POINTS:
+            return Tiles(reason=f"no measured products around {product.operator} (n={product.n}, k={product.k})")
+        curves.append((product.count, *curve))
+        notes += [note] if note else []
+    tokens = curves[0][1]
+    for _, others, _ in curves[1:]:
+        tokens = np.intersect1d(tokens, others)
+    total = sum((count * np.interp(tokens, m, us) for count, m, us in curves), np.zeros(len(tokens)))
+    factors = np.round(total / smooth(tokens, total), DECIMALS)
+    return Tiles(
+        factors=tuple(zip(tokens.astype(int).tolist(), factors.tolist(), strict=True)),
+        layer_us=tuple(total.tolist()),
+        notes=tuple(notes),
+    )
+
+
+def smooth(tokens: Floats, time_us: Floats) -> Floats:
+    """Return √(a² + (b·tokens)²) with the a and b that are nearest to the times, by least squares of their logs."""
+
+    def off(logs: Floats) -> Floats:
+        a, b = np.exp(logs)
+        return np.asarray(np.log(np.hypot(a, b * tokens) / time_us))
+
+    found = least_squares(off, np.log([time_us[0], time_us[-1] / tokens[-1]]))
+    a, b = np.exp(found.x)
+    return np.asarray(np.hypot(a, b * tokens))
+
+
+def _curve(product: Matmul, gpu: Gpu) -> tuple[tuple[Floats, Floats], str]:
+    """Return (tokens, µs) of one product, and how it was put together where its shape was not measured."""
+    curves = measured_products(gpu.name, product.precisions)
+    if not curves:
+        return (np.zeros(0), np.zeros(0)), ""
+    if (product.n, product.k) in curves:
+        return curves[product.n, product.k], ""
+    return between(product, curves)

@@ -1,0 +1,60 @@
+"""``latency.tiles`` of TWIN.yaml: how much longer than a smooth curve says the products of a step of so many tokens take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import yaml
+
+from sim.config import InvalidConfig
+from sim.latency.extended import check_tiles
+from traces.strict.section import Section
+from traces.strict.yaml_nodes import scalar_of, shown
+
+Pairs = tuple[tuple[int, float], ...]
+KEY = "tiles"
+EXPECTED = "pairs [tokens, factor], as in [[1024, 0.95], [1025, 1.2]]"
+PER_LINE = 8
+
+
+def read_tiles(section: Section) -> Pairs:
+    """Return the pairs of a section, none where it has none. Raises ConfigError on what is not pairs, or not in order."""
+    if KEY not in section:
+        return ()
+    pairs = tuple(_pair(section, node) for node in section.items(KEY, expected=EXPECTED))
+    try:
+        check_tiles(pairs)
+    except InvalidConfig as error:
+        _, _, said = str(error).partition("got ")
+        got, _, expected = said.partition(", expected ")
+        section.fail(KEY, got=got, expected=expected)
+    return pairs
+
+
+def _pair(section: Section, node: yaml.Node) -> tuple[int, float]:
+    """Return one pair."""
+    items = node.value if isinstance(node, yaml.SequenceNode) else []
+    values = [scalar_of(each) if isinstance(each, yaml.ScalarNode) else None for each in items]
+    if (
+        len(values) != 2
+        or isinstance(values[0], bool)
+        or not isinstance(values[0], int)
+        or isinstance(values[1], bool)
+        or not isinstance(values[1], int | float)
+    ):
+        section.fail(KEY, got=shown(node), expected=EXPECTED)
+    return values[0], float(values[1])
+
+
+def tiles_lines(tiles: Sequence[tuple[int, float]]) -> list[str]:
+    """Return the pairs as lines of TWIN.yaml's latency section; none where there are none."""
+    if not tiles:
+        return []
+    starts = range(0, len(tiles), PER_LINE)
+    rows = [pairs_text(tiles[first : first + PER_LINE])[1:-1] for first in starts]
+    return [f"  {KEY}:", "    [", *(f"      {row}," for row in rows), "    ]"]
+
+
+def pairs_text(tiles: Sequence[tuple[int, float]]) -> str:
+    """Return pairs as YAML on one line."""
+    return f"[{', '.join(f'[{tokens}, {factor!r}]' for tokens, factor in tiles)}]"

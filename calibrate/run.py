@@ -31,19 +31,20 @@ from calibrate.findings import (
 )
 from calibrate.fit.beyond import beyond_load
 from calibrate.fit.objective.fit_trace import fit_trace
-from calibrate.fit.objective.priors import Prior, known_physics, known_priors, known_tiles
+from calibrate.fit.objective.known_server import KnownServer, known_physics, known_server, known_tiles
+from calibrate.fit.objective.priors import known_priors
 from calibrate.fit.pipeline import fit
 from calibrate.fit.search import Report
 from calibrate.misfit import without_missed
 from calibrate.noise_floor import couples_of, noise_pairs
 from calibrate.simulated_side import against_trace, against_twin
+from replay.model.matmuls.tiles import Tiles
 from replay.twin.fitted_range import range_of
 from sim import Physics
 from traces.errors import ConfigError, TraceError
 
 if TYPE_CHECKING:
     from replay import TwinConfig
-    from replay.model.matmuls.tiles import Tiles
     from traces import Trace
 
 Part = tuple[Compared, Pairs]
@@ -121,9 +122,11 @@ def calibrate(
         )
         for i, source in enumerate(observed)
     ]
-    physics, missing = _physics(observed[0].trace, config, options)
-    tiles = _tiles(observed[0].trace, config, options)
-    priors = _priors(observed[0].trace, config, options)
+    known = _known(observed[0].trace, config, options)
+    is_open = options.latency_model == "auto"
+    physics, missing = known_physics(known, config) if is_open else (None, "")
+    tiles = known_tiles(known, config) if is_open else Tiles()
+    priors = known_priors(known)
     found = fit(
         ready,
         config,
@@ -156,7 +159,9 @@ def calibrate(
         held_out, fitted, options=options, repeats=repeats, config=found.config, unseen=how
     )
     absent = {"physics": missing, "attention, floor, tiles": tiles.reason}
-    notes = [f"latency model {name} was not among the candidates: {why}" for name, why in absent.items() if why]
+    notes = [
+        f"latency model {name} was not among the candidates: {why}" for name, why in absent.items() if why
+    ]
     return replace(
         calibration,
         fit=found,
@@ -165,28 +170,10 @@ def calibrate(
     )
 
 
-def _tiles(trace: Trace, config: TwinConfig, options: Options) -> Tiles:
-    """Return the factors of the server's products, a candidate of ``auto``, and where there are none, why."""
-    if options.latency_model != "auto":
-        return Tiles()
-    return known_tiles(
-        trace.header.server, config, model_config=options.model_config, gpu=options.gpu, tp=options.tp
-    )
+def _known(trace: Trace, config: TwinConfig, options: Options) -> KnownServer:
+    """Return what is known of the server; nothing of it is for a fit of physics, whose coefficients are its priors.
 
-
-def _physics(trace: Trace, config: TwinConfig, options: Options) -> tuple[Physics | None, str]:
-    """Return the candidate that ``auto`` has beside the others, and where there is none, why."""
-    if options.latency_model != "auto":
-        return None, ""
-    return known_physics(
-        trace.header.server, config, model_config=options.model_config, gpu=options.gpu, tp=options.tp
-    )
-
-
-def _priors(trace: Trace, config: TwinConfig, options: Options) -> dict[str, Prior]:
-    """Return what model and GPU imply of the extended model's coefficients; physics has priors of its own.
-
-    Physics has none: its own coefficients are its priors. Raises ConfigError where an option asks for them there.
+    Raises ConfigError where an option asks for it there.
     """
     if isinstance(config.latency, Physics) and options.latency_model is None:
         if any(value is not None for value in (options.model_config, options.gpu, options.tp)):
@@ -194,9 +181,9 @@ def _priors(trace: Trace, config: TwinConfig, options: Options) -> dict[str, Pri
                 "--model-config, --gpu, --tp: got it with latency.model physics, expected blackbox or extended: "
                 "physics is fitted from its configured coefficients"
             )
-        return {}
-    return known_priors(
-        trace.header.server, model_config=options.model_config, gpu=options.gpu, tp=options.tp
+        return KnownServer()
+    return known_server(
+        trace.header.server, config, model_config=options.model_config, gpu=options.gpu, tp=options.tp
     )
 
 

@@ -18,6 +18,7 @@ from calibrate.fit.objective.coefficients import EXTENDED_FITTED, WITHOUT, witho
 from calibrate.fit.objective.fit_trace import FitTrace
 from calibrate.fit.objective.objective import Objective
 from calibrate.fit.objective.priors import Prior
+from sim import Extended
 
 FLOOR_SHARES = (0.0, 0.5, 0.85)
 """Of a quiet step's time: how much of it is reading weights."""
@@ -27,7 +28,9 @@ MOST_DUTY = 0.95
 def blackbox_within(objective: Objective) -> Objective:
     """Return the objective of the blackbox model within an extended one: every further term 0, no prior."""
     names = [name for name in objective.names if name not in EXTENDED_FITTED]
-    base = replace(objective.base, **without(()), tiles=())
+    base = objective.base
+    if isinstance(base, Extended):
+        base = replace(replace(base, tiles=()), **without(()))  # type: ignore[arg-type]  # the terms are numbers
     return replace(objective.subset(names), base=base, priors={})
 
 

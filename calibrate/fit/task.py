@@ -61,7 +61,9 @@ class Task:
 
     def with_tiles(self) -> Task:
         """Return the task whose products take what their tiles make of them."""
-        return replace(self, config=replace(self.config, latency=replace(self.latency, tiles=self.tiles)))
+        latency = self.latency
+        assert isinstance(latency, Extended)  # noqa: S101 - only candidates of the extended model have tiles
+        return replace(self, config=replace(self.config, latency=replace(latency, tiles=self.tiles)))
 
     @property
     def has_tiles(self) -> bool:

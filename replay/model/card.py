@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from replay.model.expectations import expected_coefficients
 from replay.model.gpu_memory import GIB, KvCacheSize
 from replay.model.gpus import Gpu
+from replay.model.matmuls.tiles import Tiles, tiles_of
 from replay.model.peak import peak_times
 from replay.model.shape import ModelShape
 from sim.latency.peak import PeakTimes
 
 WIDTH, HEIGHT = 64, 12
+MOST_EDGES = 4
 MOST_TOKENS = 8192
 """The picture's right edge: more tokens than most servers give to one step."""
 
@@ -23,7 +25,7 @@ MOST_TOKENS = 8192
 def document(shape: ModelShape, gpu: Gpu, capacity: KvCacheSize, *, tp: int, pp: int) -> dict[str, object]:
     """Return everything that the card says, for ``--json``."""
     at_peak = peak_times(shape, gpu, tp=tp, pp=pp)
-    experts = shape.experts
+    experts, tiles = shape.experts, tiles_of(shape, gpu, tp=tp)
     return {
         "model": shape.name,
         "architecture": shape.model_type,
@@ -60,6 +62,8 @@ def document(shape: ModelShape, gpu: Gpu, capacity: KvCacheSize, *, tp: int, pp:
         "num_kv_tokens": capacity.num_tokens,
         "saturation_batch_size": at_peak.saturation_batch(),
         "step_floor_us": at_peak.weights_read(np.ones(1))[0] + at_peak.head_weights,
+        "tile_edges": [asdict(each) for each in tiles.edges()],
+        "tile_edges_unknown": tiles.reason or None,
         "priors": {name: asdict(prior) for name, prior in expected_coefficients(shape, gpu, tp=tp).items()},
     }
 
@@ -82,10 +86,22 @@ def card(shape: ModelShape, gpu: Gpu, capacity: KvCacheSize, *, tp: int, pp: int
         f"{capacity.num_tokens:,} tokens",
         "B_sat": f"{said['saturation_batch_size']:,} tokens in a step saturate the GPU's compute",
         "a step takes at least": f"{float(str(said['step_floor_us'])) / 1e3:.2f} ms to read the weights",
+        "a token more takes": edges_text(tiles_of(shape, gpu, tp=tp)),
     }
     width = max(map(len, rows))
     lines = [f"{name:<{width}}  {value}" for name, value in rows.items()]
     return "\n".join([*lines, "", picture(peak_times(shape, gpu, tp=tp, pp=pp), shape, tp=tp)])
+
+
+def edges_text(tiles: Tiles) -> str:
+    """Return where one token more in a step makes its products take clearly longer, the largest rises first."""
+    if tiles.reason:
+        return f"not known: {tiles.reason}"
+    largest = sorted(tiles.edges(), key=lambda edge: -edge.rise)[:MOST_EDGES]
+    if not largest:
+        return "no clear step longer anywhere, as its products were measured"
+    first, *others = (f"{edge.rise:.0%} beyond {edge.tokens:,}" for edge in largest)
+    return ", ".join([f"{first} tokens in a step (products alone, as measured)", *others])
 
 
 def picture(at_peak: PeakTimes, shape: ModelShape, *, tp: int) -> str:

@@ -1,4 +1,4 @@
-"""``latency.tiles`` of TWIN.yaml: how much longer than a smooth curve says the products of a step of so many tokens take."""
+"""``latency.tiles`` of TWIN.yaml: how much longer a step's products take than a smooth curve says, by its tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PER_LINE = 8
 
 
 def read_tiles(section: Section) -> Pairs:
-    """Return the pairs of a section, none where it has none. Raises ConfigError on what is not pairs, or not in order."""
+    """Return the pairs of a section; none where it has none. Raises ConfigError on other things, or wrong order."""
     if KEY not in section:
         return ()
     pairs = tuple(_pair(section, node) for node in section.items(KEY, expected=EXPECTED))

@@ -130,4 +130,4 @@ def factors_by_tokens(tiles: Sequence[tuple[int, float]]) -> NDArray[np.float64]
     if not tiles:
         return np.zeros(0)
     tokens, factors = zip(*tiles, strict=True)
-    return np.interp(np.arange(tokens[-1] + 1), tokens, factors)
+    return np.asarray(np.interp(np.arange(tokens[-1] + 1), tokens, factors))

@@ -9,6 +9,7 @@ from calibrate.fit.extended_initial_guess import extended_start, extended_starts
 from calibrate.fit.model_selection import PREFERRED, SLOWDOWN, TERMS, Scores, candidates_of, preferred
 from calibrate.fit.objective.coefficients import EXTENDED_FITTED, FITTED
 from calibrate.fit.objective.fit_trace import fit_trace, head_of, observed_in_order
+from calibrate.fit.objective.known_server import known_server
 from calibrate.fit.objective.priors import SLOWDOWN as EXPECTED_SLOWDOWN
 from calibrate.fit.objective.priors import SLOWDOWN_POSSIBLE, Prior, known_priors, proportions
 from calibrate.fit.pipeline import fit, search_blackbox, search_extended
@@ -151,15 +152,15 @@ def test_a_slowdown_that_does_not_show_is_not_taken_and_the_others_are_held_agai
 
 
 def test_model_and_gpu_give_priors_and_a_name_nobody_knows_none() -> None:
-    known = known_priors(ServerInfo(model="meta-llama/Llama-3.1-8B", gpu="H100"), model_config=None)
+    known = known_priors(known_server(ServerInfo(model="meta-llama/Llama-3.1-8B", gpu="H100")))
     assert known["kappa"] == SLOWDOWN_POSSIBLE
     assert known["kappa"].centre == 0  # knowing the GPU slows no twin down
     if "floor" in known:  # the model ships
         assert 3000 < known["floor"].centre < 8000
-    assert known_priors(ServerInfo()) == {}
-    assert known_priors(ServerInfo(gpu="RTX 4090", model="nobody's")) == {}
+    assert known_priors(known_server(ServerInfo())) == {}
+    assert known_priors(known_server(ServerInfo(gpu="RTX 4090", model="nobody's"))) == {}
     with pytest.raises(ConfigError):
-        known_priors(ServerInfo(gpu="H100"), model_config="no-such-file.json")
+        known_server(ServerInfo(gpu="H100"), model_config="no-such-file.json")
 
 
 def test_a_bent_start_costs_what_the_line_does_at_a_quiet_step_and_a_usual_prompt() -> None:

@@ -16,11 +16,11 @@ import pandas as pd
 from calibrate.predictor.measured import OperatorTable, Wanted, operator_table
 from calibrate.predictor.prefill import prefill_points, prefill_times
 from calibrate.predictor.profiles.matmuls import curves_of
-from replay.model.matmuls.curves import between
-from replay.model.matmuls.products import Matmul
 from calibrate.predictor.profiles.sources import read_profiles
 from calibrate.predictor.training import train_operator
 from replay.model import read_model_config
+from replay.model.matmuls.curves import between
+from replay.model.matmuls.products import Matmul
 
 LLAMA_70B, QWEN_7B = "meta-llama/Llama-2-70b-hf", "Qwen/Qwen2.5-7B-Instruct"
 VIDUR = "vidur_profiling"

@@ -8,14 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from replay import TwinConfig
-    from replay.model.matmuls.tiles import Tiles
-    from sim import Physics
-    from traces.header import ServerInfo
+from calibrate.fit.objective.known_server import KnownServer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,115 +72,19 @@ def proportions(*, beta1: float, step_us: float) -> dict[str, Prior]:
     }
 
 
-def known_priors(
-    server: ServerInfo,
-    *,
-    model_config: str | Path | None = None,
-    gpu: str | None = None,
-    tp: int | None = None,
-) -> dict[str, Prior]:
-    """Return what model and GPU imply, as far as they are known: by the options, else by a trace's header.
-
-    ``model_config``: a config.json, or the name of a model that ships. Raises ConfigError on an option that names
-    nothing known; what only the header says may be unknown.
-    """
-    from replay.model import expected_coefficients, find_gpu, read_model_config
-    from traces.errors import ConfigError
+def known_priors(known: KnownServer) -> dict[str, Prior]:
+    """Return what model and GPU imply of the extended model's coefficients, as far as they are known."""
+    from replay.model import expected_coefficients
 
     priors: dict[str, Prior] = {}
-    gpu_name = gpu or server.gpu
-    if gpu_name is not None and any(kind in gpu_name.upper() for kind in POWER_LIMITED):
+    if known.gpu_name is not None and any(kind in known.gpu_name.upper() for kind in POWER_LIMITED):
         priors |= {"kappa": SLOWDOWN_POSSIBLE, "u0": THRESHOLD, "tau_s": MEMORY, "concavity": CONCAVITY}
-    which = model_config or server.model
-    if gpu_name is None or which is None:
+    if known.shape is None or known.gpu is None:
         return priors
-    try:
-        shape, row = read_model_config(which), find_gpu(gpu_name)
-    except ConfigError:
-        if model_config is not None:
-            raise
-        return priors
-    for name, prior in expected_coefficients(shape, row, tp=tp or server.tensor_parallel or 1).items():
+    for name, prior in expected_coefficients(known.shape, known.gpu, tp=known.tp).items():
         width = prior.value * prior.relative_width
         priors[name] = Prior(centre=prior.value, width=width, source=prior.source)
     return priors
-
-
-def known_physics(
-    server: ServerInfo,
-    config: TwinConfig,
-    *,
-    model_config: str | Path | None = None,
-    gpu: str | None = None,
-    tp: int | None = None,
-) -> tuple[Physics | None, str]:
-    """Return physics of the server, and where there is none, why: not known model or GPU, or not of a learned kind.
-
-    Named by the options, else by the twin's file (``hardware``, ``latency.model_config``), else by a trace's header.
-    """
-    from replay import load_config
-    from replay.model import find_gpu, read_model_config
-    from replay.model.peak import peak_times
-    from replay.twin.latency import DEFAULT_PHYSICS, physics_covers, physics_sets
-    from sim import Physics
-    from traces.errors import ConfigError
-
-    if isinstance(config.latency, Physics):
-        return config.latency, ""
-    if model_config is None and gpu is None and config.source is not None:
-        try:
-            found = load_config(config.source, latency_model="physics").latency
-        except ConfigError:
-            found = None
-        if isinstance(found, Physics):
-            return found, ""
-    which, where = model_config or server.model, gpu or server.gpu
-    missing = [name for name, value in (("model", which), ("GPU", where)) if value is None]
-    if which is None or where is None:
-        return None, f"{' and '.join(missing)} not known (--model-config, --gpu)"
-    try:
-        shape, row = read_model_config(which), find_gpu(where)
-        peak = peak_times(shape, row, tp=tp or server.tensor_parallel or 1)
-    except ConfigError as error:
-        return None, str(error)
-    if not physics_covers(shape):
-        return None, f"it was learned on models of another kind than {shape.name}"
-    return Physics(peak=peak, **physics_sets()[DEFAULT_PHYSICS]), ""  # type: ignore[arg-type]
-
-
-def known_tiles(
-    server: ServerInfo,
-    config: TwinConfig,
-    *,
-    model_config: str | Path | None = None,
-    gpu: str | None = None,
-    tp: int | None = None,
-) -> Tiles:
-    """Return the tiles of the server's products: those of the twin's file, else what measured products say.
-
-    Model and GPU are those of the options, else of the twin's file (``hardware``, ``latency.model_config``), else of a
-    trace's header. Where either is not known, or has no measured products, the answer has the reason.
-    """
-    from replay.model import find_gpu, read_model_config
-    from replay.model.matmuls.tiles import Tiles, tiles_of
-    from sim import Extended
-    from traces.errors import ConfigError
-
-    if isinstance(config.latency, Extended) and config.latency.tiles:
-        return Tiles(factors=config.latency.tiles)
-    named = config.gpus_of_pools[0] if config.gpus_of_pools else None
-    which, where = model_config or server.model, gpu or (named[0] if named else server.gpu)
-    has_shape = model_config is None and config.shape is not None
-    missing = [name for name, value in (("model", which or config.shape), ("GPU", where)) if value is None]
-    if missing or where is None:
-        return Tiles(reason=f"{' and '.join(missing)} not known (--model-config, --gpu)")
-    try:
-        shape = config.shape if has_shape and config.shape is not None else read_model_config(str(which))
-        row = find_gpu(where)
-    except ConfigError as error:
-        return Tiles(reason=str(error))
-    ranks = tp or (named[1] if named and gpu is None else None) or server.tensor_parallel or 1
-    return tiles_of(shape, row, tp=ranks)
 
 
 def with_priors(*parts: Mapping[str, Prior]) -> dict[str, Prior]:

@@ -27,6 +27,11 @@ Floats = NDArray[np.float64]
 EDGE = 0.04
 """A rise of the factor by so much from one token to the next is told as an edge: others are within what two
 measurements of one product differ by."""
+READING = 256
+"""A step of so many tokens or fewer takes the time to read the weights, whatever its tiles: its factor is 1. Measured
+single calls differ there by a tenth from one number of tokens to the next, whole steps of a server do not."""
+FIRST_TILED = 512
+"""From so many tokens on the factors are those of the measured products; in between they are on a line."""
 DECIMALS = 4
 
 
@@ -42,12 +47,12 @@ class Edge:
 class Tiles:
     """A model's products on a GPU: the ``factors`` of ``sim.Extended.tiles``, or the ``reason`` why there are none.
 
-    ``layer_us``: what the products of all layers take at each pair's tokens, µs, measured. ``notes``: products that
-    were put together from measured ones of other shapes.
+    ``measured``: pairs (tokens, µs) of what the products of all layers take together. ``notes``: products that were put
+    together from measured ones of other shapes.
     """
 
     factors: tuple[tuple[int, float], ...] = ()
-    layer_us: tuple[float, ...] = ()
+    measured: tuple[tuple[int, float], ...] = ()
     notes: tuple[str, ...] = ()
     reason: str = ""
 
@@ -56,12 +61,8 @@ class Tiles:
         return tuple(
             Edge(tokens=tokens, rise=above / below - 1)
             for (tokens, below), (following, above) in pairwise(self.factors)
-            if following == tokens + 1 and tokens >= LEAST_EDGE and above / below - 1 >= EDGE
+            if following == tokens + 1 and above / below - 1 >= EDGE
         )
-
-
-LEAST_EDGE = 64
-"""Below, a step takes the time to read the weights, whatever the tiles."""
 
 
 def tiles_of(shape: ModelShape, gpu: Gpu, *, tp: int = 1) -> Tiles:
@@ -79,17 +80,22 @@ def tiles_of(shape: ModelShape, gpu: Gpu, *, tp: int = 1) -> Tiles:
     for product in products:
         curve, note = _curve(product, gpu)
         if len(curve[0]) < FEWEST_POINTS:
-            return Tiles(reason=f"no measured products around {product.operator} (n={product.n}, k={product.k})")
+            return Tiles(
+                reason=f"no measured products around {product.operator} (n={product.n}, k={product.k})"
+            )
         curves.append((product.count, *curve))
         notes += [note] if note else []
     tokens = curves[0][1]
     for _, others, _ in curves[1:]:
         tokens = np.intersect1d(tokens, others)
     total = sum((count * np.interp(tokens, m, us) for count, m, us in curves), np.zeros(len(tokens)))
+    kept = tokens > READING
+    tokens, total = tokens[kept], total[kept]
     factors = np.round(total / smooth(tokens, total), DECIMALS)
+    pairs = zip(tokens.astype(int).tolist(), factors.tolist(), strict=True)
     return Tiles(
-        factors=tuple(zip(tokens.astype(int).tolist(), factors.tolist(), strict=True)),
-        layer_us=tuple(total.tolist()),
+        factors=((1, 1.0), (READING, 1.0), *(pair for pair in pairs if pair[0] >= FIRST_TILED)),
+        measured=tuple(zip(tokens.astype(int).tolist(), total.tolist(), strict=True)),
         notes=tuple(notes),
     )
 

@@ -33,6 +33,7 @@ from calibrate.fit.beyond import beyond_load
 from calibrate.fit.objective.fit_trace import fit_trace
 from calibrate.fit.objective.known_server import KnownServer, known_physics, known_server, known_tiles
 from calibrate.fit.objective.priors import known_priors
+from calibrate.fit.pace import pace_of
 from calibrate.fit.pipeline import fit
 from calibrate.fit.search import Report
 from calibrate.misfit import without_missed
@@ -154,7 +155,8 @@ def calibrate(
         how = "the second half of the requests by arrival; the fit has seen the first"
     seen = range_of([source.trace for source in observed], halves or [None] * len(observed))
     met = list({id(each): each for each, _ in [*fitted, *held_out]}.values())
-    found = replace(found, config=replace(found.config, fitted=without_missed(seen, met)))
+    fitted_config = replace(found.config, fitted=without_missed(seen, met), pace=pace_of(found))
+    found = replace(found, config=fitted_config)
     calibration = _assembled(
         held_out, fitted, options=options, repeats=repeats, config=found.config, unseen=how
     )

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from replay.twin.config import TwinConfig
     from replay.twin.keys.overlay import Setting
     from replay.verdict.judged import Judged
+    from replay.verdict.pace_band import PaceBand
     from sim import Requests, Simulation
     from sim.config import Record
     from traces import Trace
@@ -111,7 +112,9 @@ def simulate_and_write(
         if options.operator_times:
             summary["operator_times"] = times_of(single, twin)
     judged = judge(summary, done, twin, pacing)
-    beyond = _limits_of(simulated, twin, judged, summary["num_by_status"])
+    outside = _outside(simulated, twin)
+    beyond = _limits_of(outside, judged, summary["num_by_status"])
+    band = _band(trace, twin, pacing, is_beyond=outside is not None, options=options)
     of_cluster = {} if fleet is None or is_one else _of_cluster(fleet, twin, options=options)
     over_time = _over_time(trace, done, twin, pacing) if options.as_json else None
     score = fitness(summary, options.fitness_weights) if options.fitness_weights else None
@@ -135,7 +138,7 @@ def simulate_and_write(
             is_one=is_one,
         )
     added = {**of_cluster, "over_time": over_time} if options.as_json else of_cluster
-    _show(summary, twin, added, score, as_json=options.as_json, warnings=warnings)
+    _show(summary, twin, added, score, band, as_json=options.as_json, warnings=warnings)
     if len(trace) and not summary["num_by_status"].get("ok"):
         tell(_why_none_finished(summary, fleet))
         raise typer.Exit(1)
@@ -400,17 +403,39 @@ def _with_fleet(page: RunPage, fleet: FleetRun, twin: TwinConfig, *, options: Si
     return replace(page, of_fleet=fleet_sections(view), headlines=size_headlines(summary))
 
 
+def _outside(simulated: Trace, twin: TwinConfig) -> str | None:
+    """Return how far the run goes beyond what was fitted; None where it does not, or nobody knows."""
+    from replay.twin.fitted_range import note_of_runs, range_of_run
+
+    if twin.fitted is None:
+        return None
+    return note_of_runs(twin.fitted, [range_of_run(simulated)], is_cluster=twin.cluster is not None)
+
+
+def _band(
+    trace: Trace, twin: TwinConfig, pacing: Pacing, *, is_beyond: bool, options: SimulationOptions
+) -> PaceBand | None:
+    """Return what the run comes to at the paces that the fit leaves open; None where the twin does not say."""
+    from replay.trace.simulation_summary import summarize
+    from replay.verdict.pace_band import pace_band
+
+    plain = replace(options, itl=False, decisions=None, counterfactual=None)
+
+    def simulate(other: TwinConfig) -> Summary:
+        done = simulated_of(trace, other, pacing, options=plain)
+        return summarize(done.simulation, done.trace, slo_us=options.slo_us, measured=options.measured)
+
+    with working("simulating at the paces that the fit leaves open"):
+        return pace_band(twin, is_beyond=is_beyond, simulate=simulate)
+
+
 def _limits_of(
-    simulated: Trace, twin: TwinConfig, judged: Judged | None, num_by_status: Mapping[str, int]
+    outside: str | None, judged: Judged | None, num_by_status: Mapping[str, int]
 ) -> tuple[str, ...]:
     """Tell and return how far the run goes beyond what was fitted, how near to saturation it is, and who fails."""
     from replay.trace.simulation_summary import failures_note
-    from replay.twin.fitted_range import note_of_runs, range_of_run
 
-    found = [None if judged is None else judged.text(), failures_note(num_by_status)]
-    if twin.fitted is not None:
-        is_cluster = twin.cluster is not None
-        found.insert(0, note_of_runs(twin.fitted, [range_of_run(simulated)], is_cluster=is_cluster))
+    found = [outside, None if judged is None else judged.text(), failures_note(num_by_status)]
     notes = tuple(note for note in found if note is not None)
     for note in notes:
         tell(f"note: {note}")
@@ -430,6 +455,7 @@ def _show(
     twin: TwinConfig,
     of_cluster: Mapping[str, object],
     score: Fitness | None,
+    band: PaceBand | None,
     *,
     as_json: bool,
     warnings: tuple[str, ...],
@@ -438,10 +464,13 @@ def _show(
     from replay.cluster.fitness import fitness_line
     from replay.trace.simulation_summary import speed_line, table
     from replay.twin.config_write import name_of
+    from replay.verdict.pace_band import band_lines
 
     if not as_json:
         tell(speed_line(summary))
         say_text(table(summary, unanswered=twin.unanswered_keys))
+        for line in band_lines(band):
+            say(line)
         if score is not None:
             say(fitness_line(score))
         if of_cluster:
@@ -459,6 +488,7 @@ def _show(
         **summary,
         **of_cluster,
         **({} if score is None else {"fitness": score}),
+        **({} if band is None else {"pace_band": band}),
         "latency": latency,
         "unanswered": twin.unanswered_document,
         "warnings": list(warnings),

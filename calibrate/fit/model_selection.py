@@ -33,8 +33,8 @@ TERMS: dict[str, tuple[str, ...]] = {
     TILES: ("beta3", "beta4", "floor", "concavity"),
     SLOWDOWN: ("beta3", "beta4", "floor", "concavity", "kappa", "u0", "tau_s"),
 }
-"""The candidates, the simplest first. Tiles vary nothing more: their factors are those of measured products of the model
-on the GPU, where both are known; the slowdown has them, too, where they predict better."""
+"""The candidates, the simplest first. Tiles vary nothing more: their factors are those of measured products, where
+model and GPU are known. The slowdown has them, too, where they predict better."""
 PHYSICS = "physics"
 """The candidate beside them where model and GPU are known."""
 PREFERRED = (TILES, FLOOR, PHYSICS, "attention", "blackbox", SLOWDOWN)

@@ -95,7 +95,8 @@ class Capacity:
     rates simulated, ascending. ``of_parts``: the capacity of each seed or stretch, of the same requests in every
     search; empty where one has none. ``num_requests``: of each seed; ``requests_to_last``: how many make a run long
     enough for queues to grow; ``is_too_short``: there are fewer, or the search ended at a rate whose runs could not
-    tell; then there is no interval.
+    tell; then there is no interval. ``pace_frac``: how far all steps may be off together, which
+    the interval then has in it; None where the twin does not say.
     """
 
     rate_per_s: float | None
@@ -113,6 +114,7 @@ class Capacity:
     num_requests: int
     requests_to_last: int = 0
     is_too_short: bool = False
+    pace_frac: float | None = None
 
     @property
     def is_by_seeds(self) -> bool:
@@ -300,11 +302,18 @@ def _interval(
     """Return the 90 % interval around where all requests together break the limit; the rate is the last below it."""
     if found.low is None or not of_parts:
         return None, None
-    broken = found.limiting(evaluator.limits)
-    middle = _crossing(evaluator, lambda each: _ratio(each, evaluator.limits, broken))
-    middle = middle if found.low <= middle < math.inf else found.low
+    middle = crossing_of(evaluator, found)
     reach = BURSTS * reach_of(np.log(of_parts))
     return min(middle * math.exp(-reach), found.low), middle * math.exp(reach)
+
+
+def crossing_of(evaluator: Evaluator, found: Found) -> float:
+    """Return the rate at which all requests together break the limit, from the last below it on; 0: there is none."""
+    if found.low is None:
+        return 0.0
+    broken = found.limiting(evaluator.limits)
+    middle = _crossing(evaluator, lambda each: _ratio(each, evaluator.limits, broken))
+    return middle if found.low <= middle < math.inf else found.low
 
 
 def _of_parts(evaluator: Evaluator, found: Found) -> tuple[float, ...]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from replay.plan.capacity import Capacity, find_capacity, short_run_note
+from replay.plan.capacity_at_paces import with_pace
 from replay.plan.capacity_text import column, document, lines, step_scatter
 from replay.plan.draws import length_span, lengths_text
 from replay.plan.side_by_side import mark_unanswered, side_by_side, unanswered_facts, unanswered_lines
@@ -136,13 +137,20 @@ def _search(
             with_binding=with_binding,
             with_curve=with_curve,
         )
+        beyond = _outside(found, traces[0], twin)
+        if twin.pace is not None:
+            delta = twin.pace.of(is_beyond=beyond is not None)
+            found = with_pace(found, traces, twin, limits, delta=delta, drawing=drawing)
     short = short_run_note(found, found.num_requests)
-    beyond = None
-    if found.rate_per_s is not None:
-        each = rate_of_each(found.rate_per_s, twin.cluster)
-        reached = replace(length_span(traces[0]), rate_per_s=(each, each))
-        beyond = extrapolation_note(twin.fitted, reached)
     notes = [note for note in (short, beyond) if note is not None]
     for note in notes:
         tell_note(note)
     return found, notes
+
+
+def _outside(found: Capacity, trace: Trace, twin: TwinConfig) -> str | None:
+    """Return how far the capacity goes beyond what was fitted; None where it does not, or nobody knows."""
+    if found.rate_per_s is None:
+        return None
+    each = rate_of_each(found.rate_per_s, twin.cluster)
+    return extrapolation_note(twin.fitted, replace(length_span(trace), rate_per_s=(each, each)))

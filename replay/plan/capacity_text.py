@@ -58,6 +58,7 @@ def document(
         "low": found.low,
         "high": found.high,
         "interval": interval_method(found),
+        "pace_frac": found.pace_frac,
         "limiting": found.limiting,
         "slo_us": {each.name: each.limit_us for each in limits},
         "ceiling": found.ceiling_per_s,
@@ -91,7 +92,10 @@ def interval_method(found: Capacity) -> str | None:
     if found.low is None:
         return None
     over = f"{found.num_parts} seeds" if found.is_by_seeds else f"{found.num_parts} stretches of the trace"
-    return f"90 % t interval over the capacities of {over}, {BURSTS - 1:.0%} wider"
+    of_seeds = f"90 % t interval over the capacities of {over}, {BURSTS - 1:.0%} wider"
+    if found.pace_frac is None:
+        return of_seeds
+    return f"{of_seeds}, and with all steps {found.pace_frac:.1%} longer or shorter"
 
 
 def lines(

@@ -32,6 +32,7 @@ from replay.twin.keys.ranges import check_ranges
 from replay.twin.kv_offload import with_offload
 from replay.twin.latency import Chosen, check_keys, read_latency
 from replay.twin.on_record import shape_of_shipped
+from replay.twin.pace import Pace, read_pace
 from replay.twin.placeholder import placeholder_notes
 from replay.twin.profiled import profile_notes
 from replay.twin.startup import startup_faults
@@ -58,7 +59,8 @@ class TwinConfig:
     """What a TWIN.yaml says, defaults filled in.
 
     ``cluster``: several servers; None: one. ``engine`` and ``latency`` are then those of its first pool.
-    ``fitted``: the loads and lengths of the traces behind the coefficients, where they were fitted. ``assumed``: flags
+    ``fitted``: the loads and lengths of the traces behind the coefficients, where they were fitted; ``pace``: how far
+    its steps may be off together. ``assumed``: flags
     that bear on every busy step and that the file does not give. ``written``: the engine's keys that the file gives;
     None, of a configuration made in code: all of them. ``latency_reason``: why ``latency.model: auto`` is
     this one. ``peaks``: of each pool, or of the one server, its model at its GPU's peak, None where one of them is not
@@ -76,6 +78,7 @@ class TwinConfig:
     seed: int = DEFAULT_SEED
     cluster: ClusterConfig | None = None
     fitted: FittedRange | None = None
+    pace: Pace | None = None
     assumed: tuple[str, ...] = field(default=(), compare=False)
     written: frozenset[str] | None = field(default=None, compare=False)
     latency_reason: str = field(default="", compare=False)
@@ -300,6 +303,7 @@ def _read_server(
         latency=chosen.model,
         seed=seed,
         fitted=None if latency_model else read_fitted_range(root.section("latency")),
+        pace=None if latency_model else read_pace(root.section("latency")),
         assumed=_assumed(root) if server.gpu is None else (),
         written=_written(root),
         latency_reason=chosen.reason,

@@ -260,6 +260,28 @@ FITTED_RANGE_KEYS: tuple[Key, ...] = (
     ),
 )
 
+PACE_KEYS: tuple[Key, ...] = (
+    Key(
+        path="latency.pace",
+        kind="mapping",
+        default="none",
+        meaning="How far all steps together may be longer or shorter than the coefficients say; `vtwin calibrate "
+        "--write-config` writes it. `run`, `replay` and `capacity` say what that makes of their answers.",
+    ),
+    Key(
+        path="latency.pace.within",
+        kind="fraction",
+        default="required",
+        meaning="A fraction, of runs within the fitted loads and lengths; holds nine times of ten.",
+    ),
+    Key(
+        path="latency.pace.beyond",
+        kind="fraction",
+        default="required",
+        meaning="The same of runs that go beyond them.",
+    ),
+)
+
 TILES_KEY = Key(
     path="latency.tiles",
     kind="numbers",
@@ -350,6 +372,7 @@ LATENCY_KEYS: tuple[Key, ...] = (
     *PROFILED_KEYS,
     TILES_KEY,
     *FITTED_RANGE_KEYS,
+    *PACE_KEYS,
     Key(
         path="latency.defaults",
         kind="mapping",

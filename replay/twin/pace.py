@@ -1,0 +1,68 @@
+"""How far all steps of a fitted twin may be off together: its pace, and the twin at another one.
+
+A fit that agrees with every trace is still of one server in one hour: pace differs from run to run, and a step of other
+loads than the fitted ones is longer or shorter than the terms say. ``latency.pace`` holds both as 90 % bounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
+
+from sim.latency.paced import Paced
+
+if TYPE_CHECKING:
+    from replay.twin.config import TwinConfig
+    from sim.latency import LatencyModel
+    from traces.strict.section import Section
+
+KEY = "pace"
+MOST = 0.5
+"""A twin whose steps may be off by more answers nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """Fractions by which all steps together may be longer or shorter: ``within`` the fitted loads, and ``beyond``."""
+
+    within: float
+    beyond: float
+
+    def lines(self) -> list[str]:
+        """Return it as lines of TWIN.yaml's latency section."""
+        return [f"  {KEY}: {{within: {self.within!r}, beyond: {self.beyond!r}}}"]
+
+    def of(self, *, is_beyond: bool) -> float:
+        """Return the fraction of a run."""
+        return self.beyond if is_beyond else self.within
+
+
+def read_pace(latency: Section | None) -> Pace | None:
+    """Return ``latency.pace``, None where there is none; raises ConfigError on what is not two fractions."""
+    section = None if latency is None else latency.section(KEY)
+    if section is None:
+        return None
+    names = [each.name for each in fields(Pace)]
+    section.refuse_unknown(names)
+    return Pace(**{name: _fraction(section, name) for name in names})
+
+
+def _fraction(section: Section, name: str) -> float:
+    expected = f"a fraction, 0 to {MOST:g}"
+    value = section.decimal(name, expected=expected)
+    if value is None or not 0 <= value <= MOST:
+        section.fail(name, got="nothing" if value is None else f"{value}", expected=expected)
+    return float(value)
+
+
+def paced(twin: TwinConfig, factor: float) -> TwinConfig:
+    """Return the twin with all steps, of all its servers, ``factor`` times as long."""
+
+    def at_pace(latency: LatencyModel) -> LatencyModel:
+        return Paced(latency, factor)
+
+    cluster = twin.cluster
+    if cluster is not None:
+        pools = tuple(replace(pool, latency=at_pace(pool.latency)) for pool in cluster.pools)
+        cluster = replace(cluster, pools=pools)
+    return replace(twin, latency=at_pace(twin.latency), cluster=cluster)

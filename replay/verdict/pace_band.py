@@ -1,0 +1,77 @@
+"""What a run comes to where all steps are longer, or shorter, by as much as the fit leaves open: two runs more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypedDict
+
+from replay.twin.pace import paced
+from traces.units import four_digits
+
+if TYPE_CHECKING:
+    from replay.trace.distribution import Distribution
+    from replay.trace.simulation_summary import Summary
+    from replay.twin.config import TwinConfig
+
+Range = tuple[float, float]
+Ranges = dict[str, Range | None]
+"""By statistic: from the faster run's to the slower's, µs; None where nothing was answered."""
+
+
+class PaceBand(TypedDict):
+    """``delta_frac``: how far steps may be off; ``is_beyond``: whether that is the bound beyond the fitted loads."""
+
+    delta_frac: float
+    is_beyond: bool
+    ttft_us: Ranges
+    tpot_us: Ranges
+    e2e_us: Ranges
+
+
+def pace_band(
+    twin: TwinConfig, *, is_beyond: bool, simulate: Callable[[TwinConfig], Summary]
+) -> PaceBand | None:
+    """Return the band of a run; ``simulate``: from a twin to its summary. None where the twin has no pace."""
+    if twin.pace is None:
+        return None
+    delta = twin.pace.of(is_beyond=is_beyond)
+    faster, slower = (simulate(paced(twin, factor)) for factor in (1 - delta, 1 + delta))
+    return PaceBand(
+        delta_frac=delta,
+        is_beyond=is_beyond,
+        ttft_us=_ranges(faster["ttft_us"], slower["ttft_us"]),
+        tpot_us=_ranges(faster["tpot_us"], slower["tpot_us"]),
+        e2e_us=_ranges(faster["e2e_us"], slower["e2e_us"]),
+    )
+
+
+def band_lines(band: PaceBand | None) -> list[str]:
+    """Return a band as lines under the table of a run."""
+    if band is None:
+        return []
+    where = "beyond the fitted loads" if band["is_beyond"] else "within the fitted loads"
+    lines = [f"pace band: the same run with all steps {band['delta_frac']:.1%} shorter or longer ({where})"]
+    ranges = {"TTFT": band["ttft_us"], "TPOT": band["tpot_us"], "E2E": band["e2e_us"]}
+    for name, found in ranges.items():
+        cells = [f"{statistic} {_text(found[statistic])}" for statistic in ("mean", "p99")]
+        lines.append(f"  {name:<5}{', '.join(cells)}")
+    return lines
+
+
+def _ranges(faster: Distribution, slower: Distribution) -> Ranges:
+    """Return from the smaller to the larger: at another pace another request may come first."""
+    return {
+        "mean": _range(faster["mean"], slower["mean"]),
+        "p50": _range(faster["p50"], slower["p50"]),
+        "p99": _range(faster["p99"], slower["p99"]),
+    }
+
+
+def _range(one: float | None, other: float | None) -> Range | None:
+    return None if one is None or other is None else (min(one, other), max(one, other))
+
+
+def _text(found: Range | None) -> str:
+    if found is None:
+        return "not known"
+    return f"{four_digits(found[0] / 1e3)} to {four_digits(found[1] / 1e3)} ms"

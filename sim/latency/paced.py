@@ -1,0 +1,83 @@
+"""A latency model at another pace: all its steps longer, or shorter, by one factor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.config import InvalidConfig
+from sim.latency import lookup, tabulated
+from sim.latency.batch import StepBatch
+from sim.latency.model import BLACKBOX, EXTENDED, PROFILED, TABULATED, Int64s, LatencyModel
+
+EXTENDED_TIMES = slice(0, 7)
+"""Of Extended's terms those that are times: ``STEP`` to ``FLOOR`` in ``sim.engine.step_duration``."""
+TABLE_TIMES = (
+    tabulated.PREFILL,
+    tabulated.DECODE,
+    tabulated.SAMPLE,
+    tabulated.SAMPLE_FLOOR,
+    tabulated.SEQUENCE,
+    tabulated.CPU_STEP,
+    tabulated.CPU_SEQUENCE,
+    tabulated.PAIR,
+    tabulated.PAIR_WINDOWED,
+    tabulated.KEYS,
+    tabulated.KEYS_WINDOWED,
+    tabulated.ENTRY,
+    tabulated.ENTRY_WINDOWED,
+    tabulated.LAST,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, init=False)
+class Paced(LatencyModel):
+    """``model`` with every step ``factor`` times as long; the ways into and out of the engine stay as they are.
+
+    What acts between steps, as Extended's slowdown does, goes by the shares that it went by. Raises InvalidConfig where
+    the factor is not above 0.
+    """
+
+    model: LatencyModel
+    factor: float
+
+    def __init__(self, model: LatencyModel, factor: float) -> None:
+        """Take a model and a factor."""
+        if not (np.isfinite(factor) and factor > 0):
+            raise InvalidConfig(f"factor: got {factor!r}, expected a number above 0")
+        for name in ("alpha0", "alpha1", "alpha2"):
+            object.__setattr__(self, name, getattr(model, name))
+        object.__setattr__(self, "model", model)
+        object.__setattr__(self, "factor", factor)
+
+    @property
+    def engine_kind(self) -> int:
+        """The model's own."""
+        return self.model.engine_kind
+
+    def engine_coefficients(self) -> Int64s:
+        """Return the model's, beta0 to beta2 times the factor."""
+        found = self.model.engine_coefficients().copy()
+        found[:3] = np.rint(found[:3] * self.factor).astype(np.int64)
+        return found
+
+    def engine_terms(self) -> NDArray[np.float64]:
+        """Return the model's, those that are times times the factor."""
+        terms = np.array(self.model.engine_terms(), np.float64)
+        kind = self.engine_kind
+        if kind == EXTENDED:
+            terms[EXTENDED_TIMES] *= self.factor
+        elif kind == TABULATED:
+            terms[list(TABLE_TIMES)] *= self.factor
+            terms[tabulated.TABLE :] *= self.factor
+        elif kind == PROFILED:
+            terms[[lookup.SCALE, lookup.STEP]] *= self.factor
+        else:
+            assert kind == BLACKBOX, kind  # noqa: S101 - its steps have no terms
+        return terms
+
+    def durations_us(self, batch: StepBatch) -> Int64s:
+        """Return what steps take, int64 µs, to 1 µs: the model's own, rounded, times the factor."""
+        return np.asarray(np.rint(self.model.durations_us(batch) * self.factor), np.int64)

@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-from sim.latency.paced import Paced
+from sim.latency.paced import at_pace
 
 if TYPE_CHECKING:
     from replay.twin.config import TwinConfig
-    from sim.latency import LatencyModel
     from traces.strict.section import Section
 
 KEY = "pace"
@@ -57,12 +56,8 @@ def _fraction(section: Section, name: str) -> float:
 
 def paced(twin: TwinConfig, factor: float) -> TwinConfig:
     """Return the twin with all steps, of all its servers, ``factor`` times as long."""
-
-    def at_pace(latency: LatencyModel) -> LatencyModel:
-        return Paced(latency, factor)
-
     cluster = twin.cluster
     if cluster is not None:
-        pools = tuple(replace(pool, latency=at_pace(pool.latency)) for pool in cluster.pools)
+        pools = tuple(replace(pool, latency=at_pace(pool.latency, factor)) for pool in cluster.pools)
         cluster = replace(cluster, pools=pools)
-    return replace(twin, latency=at_pace(twin.latency), cluster=cluster)
+    return replace(twin, latency=at_pace(twin.latency, factor), cluster=cluster)

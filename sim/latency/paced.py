@@ -32,9 +32,9 @@ TABLE_TIMES = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, init=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Paced(LatencyModel):
-    """``model`` with every step ``factor`` times as long; the ways into and out of the engine stay as they are.
+    """``model`` with every step ``factor`` times as long; made by ``at_pace``, which keeps the ways in and out.
 
     What acts between steps, as Extended's slowdown does, goes by the shares that it went by. Raises InvalidConfig where
     the factor is not above 0.
@@ -43,14 +43,11 @@ class Paced(LatencyModel):
     model: LatencyModel
     factor: float
 
-    def __init__(self, model: LatencyModel, factor: float) -> None:
-        """Take a model and a factor."""
-        if not (np.isfinite(factor) and factor > 0):
-            raise InvalidConfig(f"factor: got {factor!r}, expected a number above 0")
-        for name in ("alpha0", "alpha1", "alpha2"):
-            object.__setattr__(self, name, getattr(model, name))
-        object.__setattr__(self, "model", model)
-        object.__setattr__(self, "factor", factor)
+    def __post_init__(self) -> None:
+        """Check the factor."""
+        LatencyModel.__post_init__(self)
+        if not (np.isfinite(self.factor) and self.factor > 0):
+            raise InvalidConfig(f"factor: got {self.factor!r}, expected a number above 0")
 
     @property
     def engine_kind(self) -> int:
@@ -81,3 +78,8 @@ class Paced(LatencyModel):
     def durations_us(self, batch: StepBatch) -> Int64s:
         """Return what steps take, int64 µs, to 1 µs: the model's own, rounded, times the factor."""
         return np.asarray(np.rint(self.model.durations_us(batch) * self.factor), np.int64)
+
+
+def at_pace(model: LatencyModel, factor: float) -> Paced:
+    """Return a model with every step ``factor`` times as long; raises InvalidConfig where that is not above 0."""
+    return Paced(model=model, factor=factor, alpha0=model.alpha0, alpha1=model.alpha1, alpha2=model.alpha2)

@@ -125,6 +125,12 @@ def scattered(pick: Pick) -> Extended:
     return replace(extended(pick), sigma=0.2, seed=pick(range(4)))
 
 
+def tiled(pick: Pick) -> Extended:
+    """Pick an extended model whose products jump where their tiles end; no factor is below the one before."""
+    jumps = pick((((1, 0.8), (4, 0.9), (5, 1.3)), ((2, 1.0), (40, 1.0), (41, 1.5), (64, 1.5))))
+    return replace(extended(pick), tiles=jumps)
+
+
 def peak_times(pick: Pick) -> PeakTimes:
     """Pick a made-up model on a made-up GPU, tiny enough for steps of some µs."""
     costs = (0.7, 3.0, 0.0, 40.0)
@@ -233,7 +239,7 @@ def physics(pick: Pick) -> Physics:
 
 def any_model(pick: Pick) -> LatencyModel:
     """Pick one of every latency model the engine computes."""
-    model: LatencyModel = pick((blackbox, extended, scattered, roofline, physics, profiled))(pick)
+    model: LatencyModel = pick((blackbox, extended, tiled, scattered, roofline, physics, profiled))(pick)
     return model
 
 

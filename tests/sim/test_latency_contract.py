@@ -24,11 +24,13 @@ from tests.sim.strategies import (
     picks,
     profiled,
     roofline,
+    tiled,
 )
 
 MODELS: dict[str, Callable[[Pick], LatencyModel]] = {
     "blackbox": blackbox,
     "extended": extended,
+    "tiled": tiled,
     "roofline": roofline,
     "physics": physics,
     "profiled": profiled,

@@ -31,25 +31,24 @@ class ExpectedCoefficient:
 
 
 def expected_coefficients(shape: ModelShape, gpu: Gpu, *, tp: int = 1) -> dict[str, ExpectedCoefficient]:
-    """Return priors for beta1 to beta4 and the floor of ``sim.Extended``, by name.
+    """Return priors for beta1, beta3, beta4 and the floor of ``sim.Extended``, by name.
 
     - ``floor``: every step reads all weights that a lone token touches: bytes / (bandwidth x 0.8). A model with
       experts reads more the more tokens there are, up to all of them: the width covers from one token to many.
     - ``beta1``, per prefill token: 2 FLOPs per active weight / (peak x 0.65), and its share of the all-reduces.
-    - ``beta2``, per decode token: what it adds to a step that reads the weights anyway: the LM head's products, its
-      vectors through memory, its share of the all-reduces; with experts, those of the second token beyond the first.
-      An order of magnitude only, since vLLM's own work per request comes on top.
     - ``beta3``, per KV entry that a decode reads: its bytes / (bandwidth x 0.8), or MLA's products where they take
       longer; of the layers that see the whole context.
     - ``beta4``, per (query, key) pair of prefills: its FLOPs / (peak x 0.5); of the same layers.
 
-    ``beta0``, ``beta5`` and the alphas are vLLM's own time, which no roofline knows: they have no prior here.
+    ``beta0``, ``beta2``, ``beta5`` and the alphas are vLLM's own time, which no roofline knows: they have no prior.
+    What a decode token costs by the roofline is 5 to 10 µs; vLLM's own work for it, ten times as much where few decode
+    along. A prior of the former made fits put that work into beta3, and loads beyond the fitted ones 3 to 5 % too slow.
     """
     at_peak = peak_times(shape, gpu, tp=tp)
-    one, two = at_peak.experts_touched_frac_of(1), at_peak.experts_touched_frac_of(2)
     link = at_peak.all_reduce / BANDWIDTH_EFFICIENCY
-    floor = at_peak.weights + at_peak.head_weights + one * at_peak.expert_weights
-    per_decode = (two - one) * at_peak.expert_weights + at_peak.activation + at_peak.kv_write
+    floor = (
+        at_peak.weights + at_peak.head_weights + at_peak.experts_touched_frac_of(1) * at_peak.expert_weights
+    )
     entry = max(at_peak.kv_entry / BANDWIDTH_EFFICIENCY, at_peak.decode_entry / ATTENTION_EFFICIENCY)
     compute = (at_peak.matmul + at_peak.expert_matmul) / COMPUTE_EFFICIENCY
     where = f"roofline of {shape.name} on {gpu.name}, tp {tp}"
@@ -57,7 +56,6 @@ def expected_coefficients(shape: ModelShape, gpu: Gpu, *, tp: int = 1) -> dict[s
     values = {
         "floor": (floor / BANDWIDTH_EFFICIENCY, 0.7 if has_experts else 0.2),
         "beta1": (compute + link, 0.4),
-        "beta2": (at_peak.head_matmul / COMPUTE_EFFICIENCY + per_decode / BANDWIDTH_EFFICIENCY + link, 1.5),
         "beta3": (entry, 0.5),
         "beta4": (at_peak.prefill_pair / ATTENTION_EFFICIENCY, 0.5),
     }

@@ -61,7 +61,7 @@ def test_more_gpus_take_no_longer_for_anything_but_talking(model: str) -> None:
 @pytest.mark.parametrize("model", MODELS)
 def test_priors_are_coefficients_that_extended_takes(model: str) -> None:
     priors = expected_coefficients(read_model_config(model), find_gpu("H200"), tp=8)
-    assert set(priors) == {"floor", "beta1", "beta2", "beta3", "beta4"}
+    assert set(priors) == {"floor", "beta1", "beta3", "beta4"}
     Extended(**{name: prior.value for name, prior in priors.items()})
     for prior in priors.values():
         assert prior.value > 0

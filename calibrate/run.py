@@ -33,14 +33,14 @@ from calibrate.fit.beyond import beyond_load
 from calibrate.fit.objective.fit_trace import fit_trace
 from calibrate.fit.objective.known_server import KnownServer, known_physics, known_server, known_tiles
 from calibrate.fit.objective.priors import known_priors
-from calibrate.fit.pace import pace_of
 from calibrate.fit.pipeline import fit
+from calibrate.fit.result import pace_of
 from calibrate.fit.search import Report
 from calibrate.misfit import without_missed
 from calibrate.noise_floor import couples_of, noise_pairs
 from calibrate.simulated_side import against_trace, against_twin
 from replay.model.matmuls.tiles import Tiles
-from replay.twin.fitted_range import range_of
+from replay.twin.fitted.fitted_range import range_of
 from sim import Physics
 from traces.errors import ConfigError, TraceError
 

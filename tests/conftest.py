@@ -1,7 +1,9 @@
-"""Which tests come first (the longest files: no worker is left alone with one at the end), and fixtures of all."""
+"""What all tests share: their order (the longest files first), the settings of libraries, fixtures."""
 
 from __future__ import annotations
 
+import gc
+import os
 import signal
 from collections.abc import Iterator
 
@@ -12,6 +14,10 @@ settings.register_profile(
     "suite", deadline=None
 )  # a busy machine takes a second for what takes a millisecond
 settings.load_profile("suite")
+
+# One thread of BLAS in each worker, and in what it starts: the threads of four workers spin while they wait for each
+# other, three quarters of the CPU time of a comparison. It must be said before numpy is imported.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 LONG = (
     "tests/test_docs.py",
@@ -31,6 +37,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort the tests of long files before all others; within a file, and among the others, the order stays."""
     place = {file: number for number, file in enumerate(LONG)}
     items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(LONG)))
+
+
+def pytest_collection_finish() -> None:
+    """Let Python's collector of unused objects pass over the suite itself, two million objects that stay in use."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -55,6 +55,8 @@ def shortened(command: str) -> str:
         return f"{command} {SHORT_PLAN}"
     if command.startswith("vtwin calibrate low high --config"):
         return f"{command} --latency-model blackbox"
+    if command.startswith("vtwin tune"):
+        return f"{command} --max-num-seqs 64,128"
     if not command.startswith("vtwin observe"):
         return command.replace("--num-requests 10000", "--num-requests 1000")
     command = re.sub(r"--rate (\d+)", lambda found: f"--rate {TENTH * int(found[1])}", command)

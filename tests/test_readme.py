@@ -138,7 +138,9 @@ def bench_result(trace: Trace) -> dict[str, object]:
         "ttfts": (latencies["ttft_us"] / 1e6).tolist(),
         "itls": [
             [mean / 1e6] * (n - 1)
-            for mean, n in zip(latencies["itl_mean_us"], trace.requests["output_tokens"], strict=True)
+            for mean, n in zip(
+                latencies["itl_mean_us"].fillna(0), trace.requests["output_tokens"], strict=True
+            )
         ],
         "start_times": (trace.requests["send_time_us"] / 1e6).tolist(),
         "errors": [""] * len(trace),

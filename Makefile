@@ -29,6 +29,8 @@ demo: $(STAMP) ## a minute, three to ten the first time (compiling): emulated se
 
 # More than cores: a third of the time some test waits for a server, a client or the clock.
 WORKERS := 4
+# What pytest makes of a test's file is stored, whatever the caller's environment says: each worker would make it anew.
+test other-processor nightly: export PYTHONDONTWRITEBYTECODE :=
 test: $(STAMP) ## everything that needs no GPU and no hour
 	$(BIN)/python -m tests.compile_all  # once, or every worker would compile it
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal

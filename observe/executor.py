@@ -163,19 +163,21 @@ class SingleProcess:
 def tuned_for_a_run() -> Iterator[None]:
     """Keep garbage collection out of the run and let it open as many connections as the system allows.
 
-    What exists now is frozen: a collection in the run, should the loop make one, has little to look at.
+    What exists now is frozen: a collection in the run, should the loop make one, has little to look at. It stays
+    frozen where the caller had frozen objects of its own: Python cannot thaw some of them.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    enabled = gc.isenabled()
+    enabled, was_frozen = gc.isenabled(), gc.get_freeze_count() > 0
     gc.collect()
     gc.freeze()
     gc.disable()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if not was_frozen:
+            gc.unfreeze()
         if enabled:
             gc.enable()
         with contextlib.suppress(ValueError, OSError):

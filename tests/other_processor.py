@@ -1,7 +1,7 @@
 """`python -m tests.other_processor`: settings, one a line, by which numpy and BLAS compute as on another processor.
 
-Matrix products come out of a kernel that this processor would not choose, sines and sums out of older code: last bits
-differ. It works on every machine: only what this numpy has, and this processor knows, is turned off.
+Matrix products come out of a kernel that this processor would not choose, in two threads, sines and sums out of older
+code: last bits differ. It works on every machine: only what this numpy has, and this processor knows, is turned off.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ SAME_AS_HASWELL = {"Haswell", "Zen"}
 
 
 def settings() -> dict[str, str]:
-    """Return the environment variables and their values; empty where there is nothing to turn off."""
-    found = {}
+    """Return the environment variables and their values."""
+    found = {"OPENBLAS_NUM_THREADS": "2"}  # `make test` has one
     own = {each.get("architecture") for each in threadpool_info()}
     if platform.machine() in ("x86_64", "AMD64"):
         found["OPENBLAS_CORETYPE"] = "Nehalem" if own & SAME_AS_HASWELL else "Haswell"

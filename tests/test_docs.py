@@ -54,10 +54,12 @@ ALL_BLOCKS = [block for page in pages() for block in blocks_of(page)]
 RUN = [page for page in pages() if any(block.language in {"console", "python"} for block in blocks_of(page))]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with a ``vtwin`` that begins at once: each page would import it some times over."""
-    with warm_vtwin(tmp_path_factory.mktemp("warm")) as folder:
+    """A folder with a ``vtwin`` that begins at once: each page would import it some times over. Workers share it."""
+    own = tmp_path_factory.getbasetemp()
+    of_all = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    with warm_vtwin(of_all / "warm") as folder:
         yield folder
 
 

@@ -24,6 +24,6 @@ def shown(more: dict[str, str]) -> str:
 
 def test_other_kernels_and_no_newer_features_are_taken() -> None:
     own, other = shown({}), shown(settings())
-    if settings():  # on a processor without choices there is nothing to turn off
+    if len(settings()) > 1:  # on a processor without choices there is nothing to turn off
         assert own != other
         assert other.rstrip().endswith("[]")

@@ -55,6 +55,8 @@ def shortened(command: str) -> str:
         return f"{command} {SHORT_PLAN}"
     if command.startswith("vtwin calibrate low high --config"):
         return f"{command} --latency-model blackbox"
+    if command.startswith("vtwin tune"):
+        return f"{command} --max-num-seqs 64,128"
     if not command.startswith("vtwin observe"):
         return command.replace("--num-requests 10000", "--num-requests 1000")
     command = re.sub(r"--rate (\d+)", lambda found: f"--rate {TENTH * int(found[1])}", command)
@@ -136,7 +138,9 @@ def bench_result(trace: Trace) -> dict[str, object]:
         "ttfts": (latencies["ttft_us"] / 1e6).tolist(),
         "itls": [
             [mean / 1e6] * (n - 1)
-            for mean, n in zip(latencies["itl_mean_us"], trace.requests["output_tokens"], strict=True)
+            for mean, n in zip(
+                latencies["itl_mean_us"].fillna(0), trace.requests["output_tokens"], strict=True
+            )
         ],
         "start_times": (trace.requests["send_time_us"] / 1e6).tolist(),
         "errors": [""] * len(trace),

@@ -243,12 +243,14 @@ class Twin:
 
     def _tell(self, now_us: int) -> None:
         """Announce tokens that are due, and who gets no answer."""
-        for number, time_us in self._realtime.tokens(now_us):
+        tokens = self._realtime.tokens(now_us)
+        # Prompts first: with its last token, which a late look finds at once, a request is no longer known here.
+        for number, instance in self._realtime.computed_prompts(now_us):
+            self._count_prompt(number, self.metrics[instance])
+        for number, time_us in tokens:
             generation = self._live.get(number)
             if generation is not None:
                 self._token(generation, time_us)
-        for number, instance in self._realtime.computed_prompts(now_us):
-            self._count_prompt(number, self.metrics[instance])
         for number, way in self._realtime.exits():
             generation = self._ended(number)
             if generation is not None:

@@ -1,11 +1,13 @@
-"""`python -m tests.docs.warm SOCKET`: a vtwin that has imported all of itself, and forks for each command of a page.
+"""`python -m tests.docs.warm FOLDER`: a vtwin that has imported all of itself, and forks for each command of a page.
 
 A command is a process of its own all the same, in its caller's folder, with its environment, streams and signals.
 What it lacks is the second of importing and of loading compiled code, which `tests/test_cli.py` and others have.
+All workers of a run of the tests share one, which takes five CPU seconds to import everything.
 """
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import json
 import os
@@ -55,18 +57,56 @@ class Call:
 
 @contextmanager
 def warm_vtwin(folder: Path) -> Iterator[Path]:
-    """Start a warm vtwin; yield a folder for PATH with a ``vtwin`` that it serves; end it and its children."""
-    path, programs = folder / "socket", folder / "bin"
-    programs.mkdir(parents=True)
-    script = programs / "vtwin"
-    script.write_text(CALLER.format(python=sys.executable, path=str(path), prefix=PREFIX))
+    """Yield a folder for PATH with a ``vtwin`` that a warm one serves; all processes that name ``folder`` share it.
+
+    It ends, and its children with it, when the last of them has left. Who started it waits for that.
+    """
+    folder.mkdir(exist_ok=True)
+    started = None
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        held = _held(folder)
+        if held is None:
+            started, held = _started(folder)
+    try:
+        yield folder / "bin"
+    finally:
+        os.close(held)
+        if started is not None:
+            started.wait()
+
+
+def _held(folder: Path) -> int | None:
+    """Return a file that keeps the folder's warm vtwin from ending while it is open; None where there is none."""
+    try:
+        held = os.open(folder / "users", os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:  # there is no such pipe, or nobody reads it
+        return None
+    with socket.socket(socket.AF_UNIX) as link, suppress(OSError):
+        link.connect(str(folder / "socket"))
+        socket.send_fds(link, [bytes(PREFIX)], [0])
+        if link.recv(1):  # else it has seen that the last one left, and ends
+            return held
+    os.close(held)
+    return None
+
+
+def _started(folder: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """Start a warm vtwin; return it, once it serves, and a file that keeps it from ending."""
+    for name in ("users", "socket"):
+        (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / "users")
+    held = os.open(folder / "users", os.O_RDWR)  # only to write would wait for who reads
+    script = folder / "bin" / "vtwin"
+    script.parent.mkdir(exist_ok=True)
+    script.write_text(CALLER.format(python=sys.executable, path=str(folder / "socket"), prefix=PREFIX))
     script.chmod(0o755)
-    command = [sys.executable, "-m", "tests.docs.warm", str(path)]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
-        assert server.stdout is not None
+    command = [sys.executable, "-m", "tests.docs.warm", str(folder)]
+    server = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    assert server.stdout is not None
+    with server.stdout:
         assert server.stdout.readline() == b"ready\n"
-        yield programs
-        server.communicate()  # the end of its stdin is its end
+    return server, held
 
 
 def prepare() -> None:
@@ -87,24 +127,27 @@ def prepare() -> None:
 class Served:
     """The sockets of a warm vtwin, and its children: the caller of each, by its process number."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, folder: Path) -> None:
         self.children: dict[int, socket.socket] = {}
+        self.users = os.open(folder / "users", os.O_RDONLY | os.O_NONBLOCK)
         self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(path)
+        self.listener.bind(str(folder / "socket"))
         self.listener.listen(64)
         self.ended, self._wake = socket.socketpair()
         self._wake.setblocking(False)
         signal.set_wakeup_fd(self._wake.fileno())
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self.ready = selectors.DefaultSelector()
-        for each in (self.listener, self.ended, sys.stdin.fileno()):
+        for each in (self.listener, self.ended, self.users):
             self.ready.register(each, selectors.EVENT_READ)
 
     def until_called(self) -> Call | None:
-        """Serve until stdin ends: None; and return, in each forked child, what it is to do."""
+        """Serve until the last user has left: None; and return, in each forked child, what it is to do."""
         while True:
             for event, _ in self.ready.select():
-                if event.fileobj == sys.stdin.fileno():
+                if event.fileobj == self.users:
+                    if not self._is_alone():
+                        continue
                     for pid in self.children:
                         _kill(pid)
                     return None
@@ -117,10 +160,22 @@ class Served:
                 else:
                     self._heed_a_caller(event.data)
 
+    def _is_alone(self) -> bool:
+        """Return whether nobody has the pipe of the users open, which nobody writes to."""
+        try:
+            return not os.read(self.users, 1)
+        except BlockingIOError:  # somebody came meanwhile
+            return False
+
     def _take_a_call(self) -> Call | None:
-        """Fork; return the call in the child."""
+        """Fork; return the call in the child. A call of no bytes only asks whether somebody is there."""
         link, _ = self.listener.accept()
         size, streams, _, _ = socket.recv_fds(link, PREFIX, 3)
+        if not any(size):
+            _close(streams)
+            with link, suppress(OSError):  # who asked is gone
+                link.sendall(b"!")
+            return None
         told = b""
         while len(told) < int.from_bytes(size, "big"):
             told += link.recv(1 << 16)
@@ -131,9 +186,9 @@ class Served:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for end in (link, self.listener, self.ended, self._wake, self.ready, *self.children.values()):
                 end.close()
+            os.close(self.users)
             return Call(*json.loads(told), streams=streams)
-        for number in streams:
-            os.close(number)
+        _close(streams)
         self.children[pid] = link
         self.ready.register(link, selectors.EVENT_READ, pid)
         return None
@@ -158,6 +213,11 @@ class Served:
                     self.ready.unregister(link)
                     link.sendall(os.waitstatus_to_exitcode(status).to_bytes(PREFIX, "big", signed=True))
                 link.close()
+
+
+def _close(numbers: list[int]) -> None:
+    for number in numbers:
+        os.close(number)
 
 
 def _kill(pid: int) -> None:
@@ -185,7 +245,7 @@ def main() -> int:
     prepare()
     import vtwin
 
-    served = Served(sys.argv[1])
+    served = Served(Path(sys.argv[1]))
     print("ready", flush=True)
     call = served.until_called()
     if call is None:

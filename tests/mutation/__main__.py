@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import argparse
 import ast
+import importlib
+import multiprocessing
 import os
 import random
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
 import time
@@ -18,11 +20,27 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.mutation.changes import Change, changes_of
 from tests.mutation.rooms import ROOMS, Room
 
 LEAST = 0.9
 """This share of a room's changes must be noticed."""
+LIBRARIES = (
+    "numpy",
+    "pandas",
+    "numba",
+    "hypothesis",
+    "orjson",
+    "yaml",
+    "typer",
+    "aiohttp",
+    "pyarrow",
+    "scipy.optimize",
+)
+"""Imported once, before the forks; they may bring others with them."""
+IMPORTED_BEFORE = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
 NOT_COPIED = shutil.ignore_patterns(".venv", ".git", "__pycache__", "vtwin-*", ".mypy_cache", ".ruff_cache")
 
 
@@ -34,6 +52,8 @@ def main() -> int:
     asked.add_argument("--seed", type=int, default=1, help="of the draw")
     asked.add_argument("--timeout", type=float, default=300, help="s; longer is noticed")
     options = asked.parse_args()
+    for name in LIBRARIES:
+        importlib.import_module(name)
     rows, alive, is_enough = [], [], True
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "vtwin"
@@ -99,16 +119,36 @@ def _written_anew(paths: Sequence[Path]) -> Iterator[None]:
 
 
 def _fails(place: Path, room: Room, *, timeout: float) -> str:
-    """Return how a room's tests fail in the copy: ``noticed``, or ``too long``; nothing where they pass."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "0", *room.tests]
-    environment = {**os.environ, "PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"}
-    try:
-        done = subprocess.run(
-            command, cwd=place, env=environment, capture_output=True, timeout=timeout, check=False
-        )
-    except subprocess.TimeoutExpired:
+    """Return how a room's tests fail in the copy: ``noticed``, or ``too long``; nothing where they pass.
+
+    A fork runs them: it has the libraries, which take longer to import than many a test, and nothing of the product.
+    """
+    trying = multiprocessing.get_context("fork").Process(target=_run_tests, args=(place, room.tests))
+    trying.start()
+    trying.join(timeout)
+    if trying.exitcode is None:
+        os.killpg(trying.pid or 0, signal.SIGKILL)
+        trying.join()
         return "too long"
-    return "noticed" if done.returncode else ""
+    return "noticed" if trying.exitcode else ""
+
+
+def _run_tests(place: Path, tests: Sequence[str]) -> None:
+    """Run tests of a copy of the checkout, up to the first that fails; exit with pytest's code."""
+    os.setsid()
+    os.chdir(place)
+    os.environ |= {"PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"}
+    sys.dont_write_bytecode = True
+    sys.path[:] = [
+        str(place),
+        *(each for each in sys.path if each not in ("", str(Path(__file__).parents[2]))),
+    ]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
+        del sys.modules[name]
+    with Path(os.devnull).open("w") as nowhere:
+        for stream in (1, 2):
+            os.dup2(nowhere.fileno(), stream)
+    sys.exit(int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-n", "0", *IMPORTED_BEFORE, *tests])))
 
 
 if __name__ == "__main__":

@@ -51,11 +51,14 @@ ROOMS = {
         modules=("replay/plan/capacity.py", "replay/plan/evaluation.py", "replay/plan/highest.py"),
         tests=("tests/replay/plan/test_capacity_by_hand.py", "tests/replay/plan/test_capacity.py"),
     ),
-    "verdict": Room(modules=("replay/verdict/*.py",), tests=("tests/replay/test_verdict.py",)),
+    "verdict": Room(
+        modules=("replay/verdict/*.py",),
+        tests=("tests/replay/test_verdict_by_hand.py", "tests/replay/test_verdict.py"),
+    ),
     "fleet": Room(modules=("sim/fleet/*.py",), tests=("tests/sim/fleet",)),
     "autoscaler": Room(
         modules=("sim/cluster/infrastructure/sizing.py", "sim/cluster/infrastructure/lives.py"),
-        tests=("tests/sim/cluster/test_sizing.py", "tests/sim/cluster/test_operations.py"),
+        tests=tuple(f"tests/sim/cluster/test_{name}.py" for name in ("sizing", "lives", "operations")),
     ),
     "observe": Room(
         modules=("observe/response/*.py", "observe/record/*.py"),

@@ -90,6 +90,8 @@ def test_a_session_comes_with_its_first_round_begins_with_it_and_leaves_with_its
     assert len(found) == 3
     found = customers_of(outcomes_of([5, 1, 7], [6, 2, 8], [9, 4, 30]), int64s([0, 0, 1]))
     assert columns(found) == [[1, 7], [2, 8], [9, 30]]
+    found = customers_of(outcomes_of([5, 1, 7], [6, 2, 8], [9, 4, 30]), int64s([0, -1, 0]))
+    assert columns(found) == [[1, 5], [2, 6], [4, 30]]
 
 
 # -- what piles up -------------------------------------------------------------------------------------------
@@ -558,7 +560,7 @@ def test_nothing_is_said_of_a_run_of_which_the_server_refuses_more_than_a_twenti
 
 
 def test_a_run_of_which_more_than_a_twentieth_is_never_answered_is_overloaded() -> None:
-    outcomes = staying(every(2000), 10_000)
+    outcomes = staying(every(2000) + 5_000_000, 10_000)
     outcomes.status[:500] = TIMEOUT
     found = judged(outcomes, unanswered=500)
     assert told(found) == ("overloaded", 10, None, 2000)
@@ -621,7 +623,7 @@ def test_a_short_run_that_is_overloaded_is_served_as_fast_as_it_or_its_repeats_a
     assert found is not None
     assert found.facts["sent_per_s"] == pytest.approx(1000)
     assert found.facts["num_sent"] == 100
-    assert found.facts["served_per_s"] == pytest.approx(per_s, rel=0.001)
+    assert found.facts["served_per_s"] == pytest.approx(per_s, rel=0.001 if again_us < 2000 else 1e-9)
 
 
 def test_a_long_run_that_is_overloaded_is_served_as_fast_as_the_whole_of_it_was() -> None:

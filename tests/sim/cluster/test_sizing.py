@@ -209,7 +209,7 @@ def test_the_ends_of_what_is_alike_belong_to_it() -> None:
 
 def test_those_on_their_way_count_as_there() -> None:
     one_more = Sizing(scaler=target(max_up=1), at_first=1)
-    assert one_more.size(load((0,), in_flight=(8,), coming=1), 0) == 3
+    assert one_more.size(load((0,), in_flight=(8,), coming=1), 1_000_000) == 3
     idle = Sizing(scaler=target(idle_us=60_000_000), at_first=1)
     assert idle.size(load((0,), coming=1), 0) == 1
 

@@ -21,7 +21,6 @@ ROOMS = {
             f"{_CALIBRATE}/test_{name}.py"
             for name in (
                 "compare_by_hand",
-                "strata_by_hand",
                 "order_of_arrival",
                 "saturation",
                 "pair",
@@ -66,6 +65,7 @@ ROOMS = {
         tests=tuple(
             f"tests/observe/test_{name}.py"
             for name in (
+                "record_by_hand",
                 "stream_reader",
                 "trace_row",
                 "recorder",

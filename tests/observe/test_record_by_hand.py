@@ -351,6 +351,7 @@ def rounds(*, extends: bool, loop: ClosedLoop | None = None) -> SendPlan:
     [
         (True, None, {"is_paced": True}, "absent", "absent"),
         (True, None, {"input_tokens": 20}, 3, 17),
+        (True, None, {"due_ns": START + 2_000_999_999}, 2_000_999, 6),
         (True, None, {}, 3, 6),  # nine, as the server says
         (True, None, {"input_tokens": 2}, 3, 0),
         (True, None, {"due_ns": START - 9_000}, 0, 6),
@@ -450,6 +451,15 @@ async def test_the_loop_has_its_turn_after_so_many_events() -> None:
     assert exchange.blobs == []
 
 
+async def test_an_answer_that_was_cut_off_is_not_judged_by_its_end() -> None:
+    whole, cut = Exchange(x_request_id="x"), Exchange(x_request_id="x")
+    for exchange in (whole, cut):
+        exchange.take(text("a"), 3)
+    cut.fail("error", "lost")
+    assert (await read_exchange(cut)).fault is None
+    assert (await read_exchange(whole)).fault == "stream ended after 1 events without finish_reason or [DONE]"
+
+
 async def test_an_awaited_answer_is_read_first_and_heard_of(tmp_path: Path) -> None:
     plan = plan_of([0, 0, 0])
     live = LiveTrace(tmp_path / "run", plan=plan, events=False)
@@ -530,6 +540,21 @@ def test_a_disk_that_is_full_keeps_what_it_has_and_says_so(
     live.close()
     assert (tmp_path / "run.csv").read_text() == whole
     assert whole.count("\n") == 3
+
+
+@pytest.mark.parametrize("events", [True, False])
+def test_a_finished_trace_is_in_the_order_of_the_plan(events: bool, tmp_path: Path) -> None:
+    live = LiveTrace(tmp_path / "run", plan=(plan := plan_of([0, 0, 0])), events=events)
+    live.write_header(plan.trace.header)
+    for row in (2, 0, 1):
+        live.append(sent(row=row), one_answer(), start_ns=START)
+    trace = live.finish(plan.trace.header)
+    assert trace.column("request_id").tolist() == ["0", "1", "2"]
+    if not events:
+        assert trace.events is None
+    else:
+        assert trace.events is not None
+        assert trace.events["request_id"].tolist() == ["0"] * 4 + ["1"] * 4 + ["2"] * 4
 
 
 def test_who_is_due_first_warms_the_server_up() -> None:

@@ -21,6 +21,7 @@ ROOMS = {
             f"{_CALIBRATE}/test_{name}.py"
             for name in (
                 "compare_by_hand",
+                "statistics_by_hand",
                 "order_of_arrival",
                 "saturation",
                 "pair",

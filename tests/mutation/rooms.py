@@ -38,7 +38,10 @@ ROOMS = {
     ),
     "objective": Room(
         modules=("calibrate/fit/objective/*.py",),
-        tests=(f"{_CALIBRATE}/test_objective_by_hand.py", f"{_CALIBRATE}/test_fit_extended.py"),
+        tests=tuple(
+            f"{_CALIBRATE}/test_{name}.py"
+            for name in ("exposures_by_hand", "objective_by_hand", "fit_extended")
+        ),
     ),
     "gate": Room(
         modules=("calibrate/gate/*.py",),
@@ -50,7 +53,10 @@ ROOMS = {
     ),
     "capacity": Room(
         modules=("replay/plan/capacity.py", "replay/plan/evaluation.py", "replay/plan/highest.py"),
-        tests=("tests/replay/plan/test_capacity_by_hand.py", "tests/replay/plan/test_capacity.py"),
+        tests=tuple(
+            f"tests/replay/plan/test_{name}.py"
+            for name in ("highest_by_hand", "capacity_by_hand", "capacity")
+        ),
     ),
     "verdict": Room(
         modules=("replay/verdict/*.py",),

@@ -17,7 +17,8 @@ from calibrate.fit.objective.exposure import (
     steps_between,
 )
 from calibrate.fit.objective.fit_trace import FitTrace, fit_trace
-from calibrate.fit.objective.priors import known_priors, proportions
+from calibrate.fit.objective.objective import Objective
+from calibrate.fit.objective.priors import known_physics, known_priors, proportions
 from calibrate.fit.objective.simulated import simulated
 from calibrate.fit.objective.work import Work, scattered
 from replay import TwinConfig
@@ -183,6 +184,40 @@ def test_what_model_and_gpu_imply_as_far_as_they_are_known(
             if names
             else True
         )
+
+
+@pytest.mark.parametrize(
+    ("gpu", "model", "why"),
+    [
+        (None, None, "model and GPU not known (--model-config, --gpu)"),
+        (None, "Qwen/Qwen3-8B", "GPU not known (--model-config, --gpu)"),
+        ("H100", None, "model not known (--model-config, --gpu)"),
+        ("H100", "Qwen/Qwen3-8B", ""),
+    ],
+)
+def test_physics_are_known_of_a_known_model_on_a_known_gpu(
+    gpu: str | None, model: str | None, why: str
+) -> None:
+    header = known_physics(ServerInfo(gpu=gpu, model=model), SERVER)
+    option = known_physics(ServerInfo(), SERVER, gpu=gpu, model_config=model)
+    assert header[1] == option[1] == why
+    assert (header[0] is None) == (option[0] is None) == bool(why)
+
+
+def test_a_trace_of_which_one_number_is_known_has_all_its_weight_on_it() -> None:
+    trace = ready(2)
+    values = np.full_like(trace.observed_us, np.nan)
+    values[0, 1] = 5.0
+    asked = Objective(
+        traces=(replace(trace, observed_us=values), trace),
+        engine=ENGINE,
+        names=(),
+        base=Blackbox(),
+        scale=np.zeros(0),
+        noise=np.ones(4),
+        priors={},
+    )
+    assert asked.weights()[0][0, 1] == pytest.approx(1 / 2)
 
 
 def test_a_model_s_priors_are_for_its_number_of_gpus() -> None:

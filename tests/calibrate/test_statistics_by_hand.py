@@ -16,6 +16,7 @@ from calibrate.compare.errors import Bootstrap, compare, correlation
 from calibrate.compare.pair import pair_sides
 from calibrate.compare.samples import Sample
 from calibrate.compare.saturation import saturation
+from calibrate.compare.served import _observed_point
 from calibrate.compare.strata import strata_of
 from replay import TwinConfig
 from sim import Blackbox, EngineConfig
@@ -208,6 +209,20 @@ def test_a_kind_by_a_word_needs_eight_requests_and_another_word() -> None:
         ("not stated", 10),
         ("nothing cached", 10),
     ]
+
+
+def test_what_was_observed_at_a_rate_leaves_the_first_tenth_to_come_out() -> None:
+    """Twenty, one a second, in another order than they came; the two that came first took ten times as long."""
+    order = np.random.default_rng(2).permutation(20)
+    ttft = np.where(np.arange(20) < 2, 10_000.0, 1000.0 + np.arange(20))[order]
+    ids = [str(i) for i in range(20)]
+    pairs = pair_sides(*[side(ids, ttft=ttft, arrival_us=1e6 * order)] * 2)
+    point = _observed_point(pairs, drawn_per_s=None)
+    assert point is not None
+    assert point.rate_per_s == pytest.approx(1.0)
+    assert point.latencies_us["ttft"][0] == pytest.approx(np.median(1000.0 + np.arange(2, 20)))
+    at_once = pair_sides(*[side(ids, arrival_us=[5.0] * 20)] * 2)
+    assert _observed_point(at_once, drawn_per_s=None) is None
 
 
 # -- steps ---------------------------------------------------------------------------------------------------

@@ -421,7 +421,7 @@ def test_the_work_of_a_cluster_in_laps() -> None:
     )
     work = ClusterWork(
         requests=run.requests,
-        session=int64s([1, 1, -1]),
+        session=int64s([0, 1, -1]),
         tenant=int64s([0, 1, 0]),
         adapter=int64s([2, 3, 4]),
         slo_priority=int64s([5, 6, 7]),
@@ -431,7 +431,7 @@ def test_the_work_of_a_cluster_in_laps() -> None:
     rows = int64s([0, 1, 2, 0, 1, 2])
     laps = work_of_rows(work, run.requests.take(rows), rows, num_each=3)
     assert laps.session is not None
-    assert laps.session.tolist() == [1, 1, -1, 3, 3, -1]
+    assert laps.session.tolist() == [0, 1, -1, 2, 3, -1]
     for name in ("tenant", "adapter", "slo_priority", "slo_target_us"):
         assert getattr(laps, name).tolist() == getattr(work, name).tolist() * 2
     assert laps.clients is not None

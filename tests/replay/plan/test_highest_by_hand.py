@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from replay.plan.capacity import _crossing
 from replay.plan.evaluation import (
     FAILED,
     GROWN,
@@ -32,6 +34,7 @@ from replay.plan.highest import (
     _narrowed,
     bisect,
     ceiling_of,
+    highest_among,
     requests_to_last,
 )
 from replay.verdict.growth import Growth
@@ -118,6 +121,44 @@ def test_rates_further_apart_than_twice_are_bisected() -> None:
 def test_rates_as_near_as_the_tolerance_are_what_is_found() -> None:
     found, rates = rates_of(Known([], [1.0], capacity=100.0), 96.0, 120.0, tolerance=0.2)
     assert (found, rates) == ((96.0, 120.0), [])
+
+
+@pytest.mark.parametrize(
+    ("capacity", "low", "ends"),
+    [
+        (10.5, 10.0, (10.0, 11.0)),  # as before
+        (9.5, 10.0, (9.0, 10.0)),  # all draws together break where fewer did not
+        (8.5, 10.0, (8.0, 9.0)),
+        (11.5, 10.0, (11.0, 12.0)),
+    ],
+)
+def test_with_more_draws_the_rates_that_were_looked_at_come_first(
+    capacity: float, low: float, ends: tuple[float, float]
+) -> None:
+    known = Known([], [1.0], capacity=capacity)
+    near = found_at(low, None, evaluation(0.01, 1000))
+    found = highest_among(known, [12.0, 8.0, 9.0, 11.0, 10.0, 0.001], near=near)  # type: ignore[arg-type]
+    assert found.low is not None
+    assert found.broken is not None
+    assert ends[0] <= found.low <= capacity < found.broken.rate_per_s <= ends[1]
+    assert found.broken.rate_per_s <= found.low * 1.0051
+    assert {rate for rate in known.seen if rate != round(rate)} == {
+        rate for rate in known.seen if ends[0] < rate < ends[1]
+    }
+
+
+def test_where_all_the_rates_that_were_looked_at_hold_or_break_it_is_searched_anew() -> None:
+    near = found_at(10.0, None, evaluation(0.01, 1000))
+    for capacity in (20.0, 5.0):
+        for rates in ([9.0, 10.0, 11.0], [9.0, 11.0]):  # or none of them is the one that held
+            known = Known([], [1.0], capacity=capacity)
+            found = highest_among(known, rates, near=near)  # type: ignore[arg-type]
+            assert found.low == pytest.approx(capacity, rel=0.006)
+
+
+def test_where_nothing_is_below_the_limit_the_rate_that_holds_is_the_crossing() -> None:
+    seen: Any = SimpleNamespace(seen={rate: evaluation(rate, 1) for rate in (10, 20)})
+    assert _crossing(seen, lambda each: {10: 0.0, 20: 2.0}[each.rate_per_s]) == 10
 
 
 # -- what a rate comes to ------------------------------------------------------------------------------------

@@ -86,6 +86,7 @@ ROOMS = {
     "metrics": Room(
         modules=("traces/metrics.py", "traces/slo.py"),
         tests=(
+            "tests/traces/test_metrics_by_hand.py",
             "tests/traces/test_metrics.py",
             "tests/traces/test_slo.py",
             "tests/traces/test_describe_trace.py",

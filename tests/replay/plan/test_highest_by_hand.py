@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from replay.plan.capacity import _crossing
+from replay.plan.capacity import _curve as around
 from replay.plan.evaluation import (
     FAILED,
     GROWN,
@@ -158,7 +159,14 @@ def test_where_all_the_rates_that_were_looked_at_hold_or_break_it_is_searched_an
 
 def test_where_nothing_is_below_the_limit_the_rate_that_holds_is_the_crossing() -> None:
     seen: Any = SimpleNamespace(seen={rate: evaluation(rate, 1) for rate in (10, 20)})
-    assert _crossing(seen, lambda each: {10: 0.0, 20: 2.0}[each.rate_per_s]) == 10
+    assert _crossing(seen, lambda each: 0.0 if each.rate_per_s < 15 else 2.0) == 10
+
+
+def test_the_curve_has_rates_around_the_capacity_and_those_near_it_that_were_looked_at() -> None:
+    """9.05 and 9.29 stand for 9, less than 0.3 away, 10.71 for 11; 8.79 and 11.21 are not within 1.2 of it."""
+    known: Any = Known([8.79, 9.05, 9.29, 10.0, 10.71, 11.21, 50.0], [1.0], capacity=10.0)
+    curve = around(known, known, 10.0)
+    assert [each.rate_per_s for each in curve] == [2, 4, 6, 7, 8, 9.05, 9.29, 10, 10.71, 12]
 
 
 # -- what a rate comes to ------------------------------------------------------------------------------------

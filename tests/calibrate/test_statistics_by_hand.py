@@ -16,7 +16,7 @@ from calibrate.compare.errors import Bootstrap, compare, correlation
 from calibrate.compare.pair import pair_sides
 from calibrate.compare.samples import Sample
 from calibrate.compare.saturation import saturation
-from calibrate.compare.served import _observed_point
+from calibrate.compare.served import _observed_point, served_sides
 from calibrate.compare.strata import strata_of
 from replay import TwinConfig
 from sim import Blackbox, EngineConfig
@@ -190,7 +190,10 @@ def test_thirds_go_from_their_least_value_to_their_most() -> None:
         ("200 to 290", 10),
     ]
     assert labelled(30, "output_tokens", prompt_tokens=prompts) == []  # all alike
-    assert labelled(30, "window_s", arrival_us=[1e6 * (50 + i) for i in range(30)])[0] == ("0 to 9", 10)
+    assert labelled(30, "window_s", arrival_us=[1e12 * (50 + i) for i in range(30)])[0] == (
+        "0 to 9,000,000",
+        10,
+    )
 
 
 def test_three_times_eight_requests_are_enough_for_kinds() -> None:
@@ -223,6 +226,26 @@ def test_what_was_observed_at_a_rate_leaves_the_first_tenth_to_come_out() -> Non
     assert point.latencies_us["ttft"][0] == pytest.approx(np.median(1000.0 + np.arange(2, 20)))
     at_once = pair_sides(*[side(ids, arrival_us=[5.0] * 20)] * 2)
     assert _observed_point(at_once, drawn_per_s=None) is None
+
+
+def test_what_a_run_s_requests_come_to_on_both_sides() -> None:
+    """Three from 0 to 2 s: the server's last ends after 3 s, the twin's, sent later, after 5 from its own first."""
+    ids = ["a", "b", "c"]
+    times: dict[str, Any] = {"arrival_us": [0.0, 1e6, 2e6], "e2e_us": [1e6, 0.5e6, 1e6], "output_tokens": 5}
+    later: dict[str, Any] = {"arrival_us": [7e6, 8e6, 9e6], "e2e_us": [5e6, 0.5e6, 1e6], "output_tokens": 4}
+    observed, simulated = served_sides(
+        pair_sides(side(ids, **times), side(ids, ttft=[5.0, 6.0, 9.0], **later))
+    )
+    assert observed.requests_per_s == pytest.approx(1.0)
+    assert observed.output_tokens_per_s == pytest.approx(5.0)
+    assert simulated.requests_per_s == pytest.approx(3 / 5)
+    assert simulated.output_tokens_per_s == pytest.approx(12 / 5)
+    assert observed.latencies_us["e2e_us"] == pytest.approx((1e6, 1e6))
+    assert simulated.latencies_us["ttft_us"] == pytest.approx((6.0, 8.94))
+    short: dict[str, Any] = {"arrival_us": [0.0, 1e5, 2e5], "e2e_us": [1e5, 1e5, 1e5]}
+    assert served_sides(pair_sides(side(ids, **short), side(ids, **short)))[
+        0
+    ].requests_per_s == pytest.approx(10)
 
 
 # -- steps ---------------------------------------------------------------------------------------------------

@@ -542,6 +542,16 @@ def test_a_disk_that_is_full_keeps_what_it_has_and_says_so(
     assert whole.count("\n") == 3
 
 
+@pytest.mark.parametrize("joins", [False, True])
+def test_who_begins_a_trace_takes_what_was_there_away_and_who_joins_it_does_not(
+    joins: bool, tmp_path: Path
+) -> None:
+    LiveTrace(tmp_path / "run", plan=plan_of([0]), events=True).close()
+    (tmp_path / "run.gauges.csv").write_text("a\n")
+    LiveTrace(tmp_path / "run", plan=plan_of([0]), events=True, join=joins).close()
+    assert (tmp_path / "run.gauges.csv").exists() is joins
+
+
 @pytest.mark.parametrize("events", [True, False])
 def test_a_finished_trace_is_in_the_order_of_the_plan(events: bool, tmp_path: Path) -> None:
     live = LiveTrace(tmp_path / "run", plan=(plan := plan_of([0, 0, 0])), events=events)

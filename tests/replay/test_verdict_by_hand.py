@@ -549,6 +549,15 @@ def test_a_long_run_of_which_more_than_a_twentieth_piles_up_is_near_saturation(
     assert found.facts["served_per_s"] is None  # the first generation has not passed
 
 
+def test_a_twentieth_exactly_is_not_more() -> None:
+    """One of twenty stays for ever: of the 500 of each quarter 25, whose means differ by 25."""
+    stay = np.where(np.arange(2000) % 20 == 19, 1 << 40, 1000)
+    found = judged(staying(every(2000), stay))
+    assert found is not None
+    assert found.facts["growth_frac"] == 0.05
+    assert found.verdict == "stable"
+
+
 @pytest.mark.parametrize(("num", "is_none"), [(100, False), (101, True)])
 def test_nothing_is_said_of_a_run_of_which_the_server_refuses_more_than_a_twentieth(
     num: int, is_none: bool

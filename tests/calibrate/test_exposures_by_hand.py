@@ -200,7 +200,8 @@ def test_physics_are_known_of_a_known_model_on_a_known_gpu(
 ) -> None:
     header = known_physics(ServerInfo(gpu=gpu, model=model), SERVER)
     option = known_physics(ServerInfo(), SERVER, gpu=gpu, model_config=model)
-    assert header[1] == option[1] == why
+    assert header == option == known_physics(ServerInfo(), SERVER, gpu=gpu, model_config=model, tp=1)
+    assert header[1] == why
     assert (header[0] is None) == (option[0] is None) == bool(why)
 
 

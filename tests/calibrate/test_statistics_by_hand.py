@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from calibrate.compare.bootstrap import MIN_REQUESTS, Estimate, Floats, block_length, finite, interval
 from calibrate.compare.engine_steps import EngineSteps, step_errors
 from calibrate.compare.equivalence import equivalence
 from calibrate.compare.errors import Bootstrap, compare, correlation
-from calibrate.compare.pair import pair_sides
+from calibrate.compare.pair import PHASES, pair_sides
+from calibrate.compare.phases import split
 from calibrate.compare.samples import Sample
 from calibrate.compare.saturation import saturation
 from calibrate.compare.served import _observed_point, served_sides
@@ -136,6 +139,25 @@ def test_a_trend_without_a_backlog_and_a_backlog_without_a_trend_are_no_overload
     assert found.index < 1 / math.sqrt(40)
 
 
+@pytest.mark.parametrize(
+    ("gap_s", "state"),
+    [
+        (0.06, "saturated"),  # nine tenths are answered within 17.1 times that, which is more than the second
+        (0.05, "unclear"),
+    ],
+)
+def test_a_burst_is_a_queue_where_it_is_answered_more_slowly_than_it_came(gap_s: float, state: str) -> None:
+    """Twenty within 0.95 s, all before the first answer at 2 s; from then on one answer a gap."""
+    arrival = np.arange(20) * 0.05
+    end = 2 + np.arange(20) * gap_s
+    found = saturation(seconds(arrival.tolist()), seconds((end - arrival).tolist()))
+    assert (found.state, found.backlog, found.index) == (state, 20, 1.0)
+    assert (
+        found.reason
+        == "almost all 20 requests were sent at once: 20 were in flight when the last one was sent"
+    )
+
+
 # -- ties, scale, bases --------------------------------------------------------------------------------------
 
 
@@ -219,7 +241,7 @@ def test_what_was_observed_at_a_rate_leaves_the_first_tenth_to_come_out() -> Non
     order = np.random.default_rng(2).permutation(20)
     ttft = np.where(np.arange(20) < 2, 10_000.0, 1000.0 + np.arange(20))[order]
     ids = [str(i) for i in range(20)]
-    pairs = pair_sides(*[side(ids, ttft=ttft, arrival_us=1e6 * order)] * 2)
+    pairs = pair_sides(*[side(ids, ttft=ttft.tolist(), arrival_us=1e6 * order)] * 2)
     point = _observed_point(pairs, drawn_per_s=None)
     assert point is not None
     assert point.rate_per_s == pytest.approx(1.0)
@@ -246,6 +268,30 @@ def test_what_a_run_s_requests_come_to_on_both_sides() -> None:
     assert served_sides(pair_sides(side(ids, **short), side(ids, **short)))[
         0
     ].requests_per_s == pytest.approx(10)
+
+
+def test_phases_are_the_server_s_of_half_the_requests_or_divided_as_the_simulator_does() -> None:
+    """TTFT of 100 before an end at 150 and 170. The simulator has 0, 0, 0 of the first and 10, 20, 20 of the second."""
+    unknown = pd.DataFrame(
+        {name: [math.nan] * 2 for name in PHASES} | {"ttft_us": [100.0] * 2, "e2e_us": [150.0, 170.0]}
+    )
+    simulated = pd.DataFrame(
+        dict(zip(PHASES, ([0.0, 10.0], [0.0, 20.0], [0.0, 20.0], [5.0, 6.0]), strict=True))
+    )
+    pairs: Any = SimpleNamespace(observed=unknown, simulated=simulated)
+    found = split(pairs)
+    assert found is not None
+    assert found[0] == "simulator"
+    assert found[1].tolist() == [[100, 0, 0, 50], [20, 40, 40, 70]]
+    assert found[2].tolist() == [[0, 0, 0, 5], [10, 20, 20, 6]]
+    assert found[3].tolist() == [0, 1]
+    half: Any = SimpleNamespace(
+        observed=unknown.assign(**{name: [math.nan, 7.0] for name in PHASES}), simulated=simulated
+    )
+    found = split(half)
+    assert found is not None
+    assert (found[0], found[1].tolist(), found[3].tolist()) == ("server", [[7, 7, 7, 7]], [1])
+    assert split(SimpleNamespace(observed=unknown, simulated=simulated * math.nan)) is None  # type: ignore[arg-type]
 
 
 # -- steps ---------------------------------------------------------------------------------------------------

@@ -32,6 +32,8 @@ from replay.plan.highest import (
     NEAR_STEP,
     Found,
     _bracket,
+    _growth,
+    _is_outrun,
     _narrowed,
     bisect,
     ceiling_of,
@@ -318,6 +320,38 @@ def test_the_most_that_is_answered_is_found_from_either_side(own: float) -> None
     strides = [later / earlier for earlier, later in zip(load.rates, load.rates[1:], strict=False)]
     assert strides[0] == pytest.approx(4.0 if own < 11 else 0.25)
     assert load.rates[-1] < 12.2  # looked at near to it, where a tenth and some are too much
+
+
+@pytest.mark.parametrize(
+    ("num_sent", "in_system", "laps"),
+    [
+        (3000, 600, [1]),  # a fifth is under way: it tells
+        (3000, 601, [1, 2]),  # 1.202 times would be long enough: twice at least
+        (3000, 2000, [1, 4]),  # six times two thirds
+        (3000, 3000, [1, 6]),
+    ],
+)
+def test_a_run_is_repeated_until_it_tells(num_sent: int, in_system: int, laps: list[int]) -> None:
+    asked: list[int] = []
+
+    def growth(_: float, *, laps: int) -> Growth:
+        asked.append(laps)
+        there = in_system if laps == 1 else 10
+        return replace(NOTHING_CAME, num_sent=num_sent * laps, in_system=there)
+
+    load: Any = Formula(10.0, own=10.0)
+    load.growth = growth
+    assert _growth(load, 1.0) is not None
+    assert asked == laps
+
+
+def test_who_is_never_answered_is_lost() -> None:
+    """Of 3000 that came a twentieth may be: 2850 are left."""
+    load: Any = Formula(10.0, own=10.0)
+    assert not _is_outrun(replace(NOTHING_CAME, num_sent=2850), load)
+    assert _is_outrun(replace(NOTHING_CAME, num_sent=2849), load)
+    assert not _is_outrun(replace(NOTHING_CAME, num_sent=5700), load)
+    assert _is_outrun(replace(NOTHING_CAME, num_sent=5699), load)
 
 
 def test_the_most_that_is_answered_is_the_mean_over_the_draws() -> None:

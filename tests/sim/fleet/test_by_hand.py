@@ -43,6 +43,16 @@ def last_hundredth(own: tuple[float, float], share: float, decay: float) -> floa
     return x
 
 
+@pytest.mark.parametrize(
+    ("num_blocks", "context", "slots"),
+    [(10_000, 400, 4), (68, 400, 4), (67, 400, 3), (25, 400, 1), (33, 400, 1), (34, 400, 2), (24, 400, 0)],
+)
+def test_slots_without_a_reserve_by_hand(num_blocks: int, context: int, slots: int) -> None:
+    """(10 · 105 + 30 · 315) / 40 is 262.5 tokens while they run, 17 blocks; the longest, 400 tokens, takes 25."""
+    profile = replace(PROFILE, num_blocks=num_blocks, reserves_context=False)
+    assert profile.slots_for(LENGTHS, context) == slots
+
+
 def test_a_pool_of_two_kinds_of_requests_by_hand() -> None:
     """Iterations 1 + 10 and 3 + 30, tokens 110 and 330; 4 slots at 1,000 tokens are 10 at 400."""
     rate, engines, slots = 46.0, 2, 10

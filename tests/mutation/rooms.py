@@ -46,6 +46,7 @@ ROOMS = {
     "gate": Room(
         modules=("calibrate/gate/*.py",),
         tests=(
+            f"{_CALIBRATE}/test_gate_by_hand.py",
             f"{_CALIBRATE}/test_gate.py",
             f"{_CALIBRATE}/test_errors_by_other_means.py",
             f"{_CALIBRATE}/test_gate_command.py",

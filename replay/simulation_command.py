@@ -530,13 +530,14 @@ def load_twins(
 
 
 def check_starts(twin: TwinConfig) -> None:
-    """Raise ConfigError where the GPU's memory is too small for vLLM to start the model."""
+    """Raise ConfigError where vLLM would not start: of too little GPU memory, or flags that do not go together."""
     from traces.errors import ConfigError
 
     if twin.will_not_start:
-        raise ConfigError(
-            f"{twin.will_not_start[0]} ({twin.source}). Set a smaller engine.max_model_len, or simulate it --anyway"
-        )
+        fault = twin.will_not_start[0]
+        is_budget = fault.startswith("engine.max_num_batched_tokens")
+        wanted = "larger engine.max_num_batched_tokens" if is_budget else "smaller engine.max_model_len"
+        raise ConfigError(f"{fault} ({twin.source}). Set a {wanted}, or simulate it --anyway")
 
 
 def _is_compiled() -> bool:

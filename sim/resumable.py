@@ -9,7 +9,7 @@ import numpy as np
 
 from sim.config import EngineConfig, Record
 from sim.engine.control import abort_request, hold_requests, join_requests
-from sim.engine.dtypes import ABORTED, FINISHED, NEVER
+from sim.engine.dtypes import ABORTED, FINISHED, NEVER, PENDING
 from sim.engine.initial_state import (
     first_state,
     length_limits,
@@ -342,7 +342,7 @@ class Engine:
         is_in_step = clock.now_us > time_us
         num_waiting, request = int(queues.num_waiting), int(queues.first_pending)
         while request != NEVER and state.requests[request].queued_us <= time_us:
-            num_waiting += 1
+            num_waiting += int(state.requests[request].status == PENDING)  # its client may have gone already
             request = int(state.requests[request].next_waiting)
         num_running = int(last.num_running if is_in_step else queues.num_running)
         num_free = int(last.num_free_blocks if is_in_step else queues.num_free_blocks)

@@ -35,7 +35,7 @@ from replay.twin.latency import Chosen, check_keys, read_latency
 from replay.twin.on_record import shape_of_shipped
 from replay.twin.placeholder import placeholder_notes
 from replay.twin.profiled import profile_notes
-from replay.twin.startup import startup_faults
+from replay.twin.startup import flag_faults, startup_faults
 from replay.twin.what_if.unanswered import Change, Simulated, Unanswered, draft_notes, unanswered_of
 from sim.config import UNBOUNDED, Compatibility, EngineConfig, InvalidConfig
 from sim.latency import LatencyModel
@@ -68,7 +68,7 @@ class TwinConfig:
     ``gpus_of_pools``: the
     GPU's name and how many one server has (tp x pp x dp), by pool; empty where no hardware is named.
     ``unanswered``: settings that were asked for and that nothing here goes by. ``will_not_start``: why vLLM would
-    refuse to start the model on its GPU, where the GPU's memory says so.
+    refuse to start the model on its GPU, where the GPU's memory or the flags say so.
     ``source`` is the file it was read from, ``notes`` the lines to tell the user before a run (assumptions made, things
     vLLM would refuse); none of them counts when two configurations are compared.
     """
@@ -310,7 +310,7 @@ def _read_server(
         peaks=(_peak_known(chosen, hardware, server),),
         kv_bytes_per_token=kv_bytes_of(chosen.shape, hardware),
         shape=chosen.shape,
-        will_not_start=() if is_sized or hardware is None else startup_faults(engine),
+        will_not_start=_will_not_start(engine, root, server, is_sized=is_sized, hardware=hardware),
         gpus_of_pools=() if hardware is None else ((hardware.gpu.name, hardware.num_gpus),),
         notes=(
             *reasons,
@@ -328,6 +328,19 @@ def _read_server(
             *startup_faults(engine),
         ),
     )
+
+
+def _will_not_start(
+    engine: EngineConfig, root: Section, server: Server, *, is_sized: bool, hardware: Hardware | None
+) -> tuple[str, ...]:
+    """Return why the twin is not to be simulated unasked: what is known for sure, and not by a length that is assumed.
+
+    A cache that the file gives is taken as it is: it may be what a server's metrics said.
+    """
+    if not is_sized and hardware is not None:
+        return startup_faults(engine)
+    is_length_known = server.shape is not None or "max_model_len" in _written(root)
+    return flag_faults(engine if is_length_known else replace(engine, enable_chunked_prefill=True))
 
 
 def _peak_known(chosen: Chosen, hardware: Hardware | None, server: Server) -> PeakTimes | None:

@@ -19,6 +19,17 @@ def startup_faults(engine: EngineConfig) -> tuple[str, ...]:
                 f"engine.num_gpu_blocks {engine.num_gpu_blocks}: the KV cache holds {tokens} tokens, less than one "
                 f"sequence of max_model_len {engine.max_model_len}; vLLM would refuse to start"
             )
+    return (*faults, *flag_faults(engine))
+
+
+def flag_faults(engine: EngineConfig) -> tuple[str, ...]:
+    """Return why vLLM would refuse flags that do not go together, whatever the machine; a line each.
+
+    vllm 0.32.0 config/scheduler.py:SchedulerConfig.verify_max_model_len. Of another engine than vLLM's: nothing.
+    """
+    if engine.batching != "vllm" or engine.compatibility != "vllm":
+        return ()
+    faults = []
     if not engine.enable_chunked_prefill and engine.max_num_batched_tokens < engine.max_model_len:
         faults.append(
             f"engine.max_num_batched_tokens {engine.max_num_batched_tokens}: without chunked prefill less than one "

@@ -143,7 +143,9 @@ def _present(came: Int64s, gone: Int64s, times: Int64s) -> Int64s:
 def _between_laps(came: Int64s, gone: Int64s, window: tuple[int, int]) -> tuple[float, bool]:
     """Return the share that piled up between two like times of a load that repeats itself; never a fall."""
     half, end = window
-    before, after = _present(came, gone, np.array([half, end]))
+    before, after = _present(
+        came, gone, np.array([half, end]) - 1
+    )  # just before the first one of a lap comes
     num = np.searchsorted(came, end, side="left") - np.searchsorted(came, half, side="left")
     return float(after - before) / max(int(num), 1), False
 

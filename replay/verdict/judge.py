@@ -55,16 +55,12 @@ def judge_load(run: Repeatable, outcomes: Outcomes, *, unanswered: NDArray[np.bo
     judged = _judge(run, outcomes, unanswered=unanswered)
     if judged is None or run.session is None:
         return judged
-    facts = judged.facts
-    facts["counts"] = "sessions"
-    if facts["num_requests_to_tell"] is not None:
-        rounds = len(run) / max(int(run.first.sum()), 1)
-        facts["num_requests_to_tell"] = _rounded_up(rounds * facts["num_requests_to_tell"])
+    judged.facts["counts"] = "sessions"
     return judged
 
 
 def _judge(run: Repeatable, outcomes: Outcomes, *, unanswered: NDArray[np.bool_]) -> Judged | None:
-    """Return the verdict, the facts as of requests."""
+    """Return the verdict; its facts say that they count requests, whatever they count."""
     own = growth_of(customers_of(outcomes, run.session))
     share = float(unanswered.mean()) if len(unanswered) else 0.0
     num_refused = int(((outcomes.status == Status.REJECTED) & ~unanswered).sum())
@@ -75,7 +71,7 @@ def _judge(run: Repeatable, outcomes: Outcomes, *, unanswered: NDArray[np.bool_]
     if own is None:
         return None
     if len(run) >= SHORT or _is_light(own, outcomes):
-        judged = _of_growth(own, len(run))
+        judged = _of_growth(run, own, len(run))
         if judged.verdict != "too short to tell" or 2 * len(run) > FEW:
             return _looked_at_closely(run, outcomes, judged)
     return _repeated(run, outcomes, own)
@@ -90,14 +86,13 @@ def _turned_away(run: Repeatable, own: Growth, share: float) -> Judged:
     return Judged(verdict="overloaded", facts=facts, unanswered_frac=share)
 
 
-def _of_growth(growth: Growth, num_simulated: int) -> Judged:
+def _of_growth(run: Repeatable, growth: Growth, num_simulated: int) -> Judged:
     """Return what growth alone says."""
     facts = _facts(growth, num_simulated)
     if is_overloaded(growth):
         return Judged(verdict="overloaded", facts=facts)
     if growth.in_system > UNDER_WAY * growth.num_sent:
-        to_tell = _rounded_up(max(2 * num_simulated, LASTING * growth.in_system))
-        facts["num_requests_to_tell"] = to_tell
+        facts["num_requests_to_tell"] = _num_to_tell(run, 2 * num_simulated, growth.in_system)
         return Judged(verdict="too short to tell", facts=facts)
     if growth.growth_frac > MARGIN and (num_simulated >= SHORT or not growth.falls_back):
         return Judged(verdict="near saturation", facts=facts)
@@ -130,8 +125,8 @@ def _repeated(run: Repeatable, outcomes: Outcomes, own: Growth) -> Judged:
     repeated, session, period = again(run, laps)
     longer = growth_of(customers_of(repeated, session), period_us=period)
     if longer is None:
-        return _of_growth(own, len(run))
-    judged = _of_growth(longer, laps * len(run))
+        return _of_growth(run, own, len(run))
+    judged = _of_growth(run, longer, laps * len(run))
     if judged.verdict == "overloaded":
         facts = judged.facts
         facts["sent_per_s"], facts["in_system"], facts["num_sent"] = (
@@ -147,7 +142,7 @@ def _repeated(run: Repeatable, outcomes: Outcomes, own: Growth) -> Judged:
         return Judged(verdict="too short to tell", facts=facts)
     if own.in_system > UNDER_WAY * own.num_sent:
         facts = _facts(own, len(run))
-        facts["num_requests_to_tell"] = _rounded_up(max(2 * len(run), LASTING * longer.in_system))
+        facts["num_requests_to_tell"] = _num_to_tell(run, 2 * len(run), longer.in_system)
         return Judged(verdict="too short to tell", facts=facts, keeps_up_repeated=True)
     facts = _facts(own, laps * len(run))
     return _looked_at_closely(run, outcomes, replace(judged, facts=facts))
@@ -250,6 +245,12 @@ def _facts(growth: Growth, num_simulated: int) -> LoadFacts:
 def tells_rate(growth: Growth) -> bool:
     """Return whether those who left tell how fast the server is: a queue formed, or several generations passed."""
     return growth.waiting_frac > WAITING or growth.generations >= SETTLED
+
+
+def _num_to_tell(run: Repeatable, least: int, in_system: int) -> int:
+    """Return how many requests tell: ``least``, and those of ``LASTING`` times the customers that are there at once."""
+    rounds = len(run) / max(int(run.first.sum()), 1)
+    return _rounded_up(max(least, LASTING * in_system * rounds))
 
 
 def _rounded_up(value: float) -> int:

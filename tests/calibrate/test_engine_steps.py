@@ -70,6 +70,14 @@ def test_a_log_is_read_as_observe_writes_it(tmp_path: Path) -> None:
         read_steps(file)
 
 
+@pytest.mark.parametrize("wrong", [-1, 1e300, "nan"])
+def test_a_log_with_a_number_that_cannot_be_is_refused(wrong: object, tmp_path: Path) -> None:
+    file = tmp_path / "a.steps.csv"
+    file.write_text(f"num_prefill_tokens,num_decode_tokens,duration_us\n5,2,{wrong}\n")
+    with pytest.raises(TraceError, match=r"got duration_us that is not in \[0"):
+        read_steps(file)
+
+
 def test_steps_of_a_log_with_full_times_last_from_one_end_to_the_next(tmp_path: Path) -> None:
     file = tmp_path / "a.steps.csv"
     file.write_text(

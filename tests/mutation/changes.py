@@ -102,9 +102,9 @@ def _places(tree: ast.Module) -> Iterator[tuple[str, tuple[Step, ...]]]:
 def _changed(node: ast.AST) -> list[ast.AST]:
     """Return what a node may become; nothing of most."""
     made = copy.deepcopy(node)
-    if isinstance(made, ast.Compare) and type(made.ops[0]) in COMPARISONS:
-        made.ops[0] = COMPARISONS[type(made.ops[0])]()
-    elif isinstance(made, ast.BinOp) and type(made.op) in ARITHMETIC and not _is_text(made):
+    if isinstance(made, ast.Compare):
+        return [_compared(made, at) for at, each in enumerate(made.ops) if type(each) in COMPARISONS]
+    if isinstance(made, ast.AugAssign | ast.BinOp) and type(made.op) in ARITHMETIC and not _is_text(made):
         made.op = ARITHMETIC[type(made.op)]()
     elif isinstance(made, ast.BoolOp):
         made.op = ast.Or() if isinstance(made.op, ast.And) else ast.And()
@@ -121,9 +121,16 @@ def _changed(node: ast.AST) -> list[ast.AST]:
     return [made]
 
 
-def _is_text(node: ast.BinOp) -> bool:
+def _compared(node: ast.Compare, at: int) -> ast.Compare:
+    """Return a comparison with another operator at one place: ``a < b <= c`` has two."""
+    made = copy.deepcopy(node)
+    made.ops[at] = COMPARISONS[type(made.ops[at])]()
+    return made
+
+
+def _is_text(node: ast.BinOp | ast.AugAssign) -> bool:
     """Return whether an operation joins types or texts: changed, it would only end in an error."""
-    parts = (node.left, node.right)
+    parts = (node.target, node.value) if isinstance(node, ast.AugAssign) else (node.left, node.right)
     return any(
         isinstance(each, ast.JoinedStr | ast.List)
         or (isinstance(each, ast.Constant) and (isinstance(each.value, str) or each.value is None))

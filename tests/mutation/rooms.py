@@ -21,27 +21,32 @@ ROOMS = {
             f"{_CALIBRATE}/test_{name}.py"
             for name in (
                 "compare_by_hand",
-                "errors_by_other_means",
-                "errors",
-                "pair",
-                "rates",
-                "bootstrap",
-                "network",
-                "equivalence",
-                "engine_steps",
-                "saturation",
-                "phases",
+                "statistics_by_hand",
                 "order_of_arrival",
+                "saturation",
+                "pair",
+                "bootstrap",
+                "engine_steps",
+                "errors_by_other_means",
+                "rates",
+                "network",
+                "phases",
+                "equivalence",
+                "errors",
             )
         ),
     ),
     "objective": Room(
         modules=("calibrate/fit/objective/*.py",),
-        tests=(f"{_CALIBRATE}/test_objective_by_hand.py", f"{_CALIBRATE}/test_fit_extended.py"),
+        tests=tuple(
+            f"{_CALIBRATE}/test_{name}.py"
+            for name in ("exposures_by_hand", "objective_by_hand", "fit_extended")
+        ),
     ),
     "gate": Room(
         modules=("calibrate/gate/*.py",),
         tests=(
+            f"{_CALIBRATE}/test_gate_by_hand.py",
             f"{_CALIBRATE}/test_gate.py",
             f"{_CALIBRATE}/test_errors_by_other_means.py",
             f"{_CALIBRATE}/test_gate_command.py",
@@ -49,19 +54,26 @@ ROOMS = {
     ),
     "capacity": Room(
         modules=("replay/plan/capacity.py", "replay/plan/evaluation.py", "replay/plan/highest.py"),
-        tests=("tests/replay/plan/test_capacity_by_hand.py", "tests/replay/plan/test_capacity.py"),
+        tests=tuple(
+            f"tests/replay/plan/test_{name}.py"
+            for name in ("highest_by_hand", "capacity_by_hand", "capacity")
+        ),
     ),
-    "verdict": Room(modules=("replay/verdict/*.py",), tests=("tests/replay/test_verdict.py",)),
+    "verdict": Room(
+        modules=("replay/verdict/*.py",),
+        tests=("tests/replay/test_verdict_by_hand.py", "tests/replay/test_verdict.py"),
+    ),
     "fleet": Room(modules=("sim/fleet/*.py",), tests=("tests/sim/fleet",)),
     "autoscaler": Room(
         modules=("sim/cluster/infrastructure/sizing.py", "sim/cluster/infrastructure/lives.py"),
-        tests=("tests/sim/cluster/test_sizing.py", "tests/sim/cluster/test_operations.py"),
+        tests=tuple(f"tests/sim/cluster/test_{name}.py" for name in ("sizing", "lives", "operations")),
     ),
     "observe": Room(
         modules=("observe/response/*.py", "observe/record/*.py"),
         tests=tuple(
             f"tests/observe/test_{name}.py"
             for name in (
+                "record_by_hand",
                 "stream_reader",
                 "trace_row",
                 "recorder",
@@ -75,6 +87,7 @@ ROOMS = {
     "metrics": Room(
         modules=("traces/metrics.py", "traces/slo.py"),
         tests=(
+            "tests/traces/test_metrics_by_hand.py",
             "tests/traces/test_metrics.py",
             "tests/traces/test_slo.py",
             "tests/traces/test_describe_trace.py",

@@ -17,6 +17,10 @@ def share(values: list[int], most: int = 3) -> float:
     """Nor does a function's."""
     if not values or len(values) < 2:
         raise ValueError(f"{len(values) + 1}: too few")
+    total = 0
+    total += sum(values)
+    if 0 < most <= total:
+        return 0.0
     return min(values) / max(sum(values), most) + 1
 '''
 
@@ -28,6 +32,12 @@ def test_what_computes_is_changed_and_nothing_else() -> None:
         ("not values", "values"),
         ("len(values) < 2", "len(values) <= 2"),
         ("2", "3"),
+        ("0", "1"),
+        ("total += sum(values)", "total -= sum(values)"),
+        ("0 < most <= total", "0 <= most <= total"),
+        ("0 < most <= total", "0 < most < total"),
+        ("0", "1"),
+        ("0.0", "1.0"),
         ("min(values) / max(sum(values), most) + 1", "min(values) / max(sum(values), most) - 1"),
         ("min(values) / max(sum(values), most)", "min(values) * max(sum(values), most)"),
         ("min", "max"),

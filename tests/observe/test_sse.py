@@ -52,6 +52,10 @@ def parse(blobs: list[bytes]) -> list[bytes]:
     return [payload for blob in blobs for payload in parser.feed(blob)]
 
 
+def test_a_payload_that_looks_like_a_field_is_one_payload_however_it_is_cut() -> None:
+    assert parse([b"data: a\n\n", b"data: ", b"data: b\n\n"]) == [b"a", b"data: b"]
+
+
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
 def test_a_whole_body_reads_as_the_standard_says(body: bytes) -> None:
     expected = read_by_the_standard(body)

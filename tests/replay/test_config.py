@@ -10,6 +10,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from replay.simulation_command import check_starts
 from replay.twin.config import TwinConfig, load_config
 from replay.twin.config_keys import (
     ENGINE_MEANINGS,
@@ -272,6 +273,41 @@ def test_a_cache_below_one_longest_sequence_is_said_but_not_refused(tmp_path: Pa
         "257; vLLM would refuse to start",
     )
     assert load(tmp_path, small.replace("LEN", "256")).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("engine", "fault"),
+    [
+        (
+            "enable_chunked_prefill: false, max_num_batched_tokens: 511, max_model_len: 512",
+            "one sequence of max_model_len 512",
+        ),
+        ("enable_chunked_prefill: false, max_num_batched_tokens: 512, max_model_len: 512", ""),
+        ("max_num_batched_tokens: 511, max_model_len: 512", ""),
+        (
+            "enable_chunked_prefill: false, max_num_batched_tokens: 511",
+            "",
+        ),  # how long a sequence may be is assumed
+        ("max_num_batched_tokens: 7, max_num_seqs: 8", "less than max_num_seqs 8"),
+        ("max_num_batched_tokens: 8, max_num_seqs: 8", ""),
+        ("max_num_batched_tokens: 7, max_num_seqs: 8, batching: orca", ""),
+    ],
+)
+def test_flags_that_vllm_refuses_are_refused_unless_asked_for(
+    engine: str, fault: str, tmp_path: Path
+) -> None:
+    config = load(tmp_path, f"engine: {{{engine}}}\n{LATENCY}")
+    if not fault:
+        assert config.will_not_start == ()
+        check_starts(config)
+        return
+    assert len(config.will_not_start) == 1
+    assert fault in config.will_not_start[0]
+    assert config.will_not_start[0] in config.notes
+    with pytest.raises(
+        ConfigError, match=rf"{fault}; vLLM would refuse .*Set a larger engine.max_num_batched_tokens"
+    ):
+        check_starts(config)
 
 
 def test_another_scheduler_has_neither_async_scheduling_nor_a_prefix_cache_unless_asked(

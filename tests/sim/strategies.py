@@ -36,7 +36,7 @@ Row = dict[str, Any]
 Pick = Callable[[Sequence[Any]], Any]
 """Returns one of what it is given: hypothesis's choice, which shrinks, or a seeded one, which spreads better."""
 
-CACHE_SIZES = (0.0, 0.4, 0.2, 0.3, 0.6, 1.0, "too small", "unbounded")
+CACHE_SIZES = (0.0, 0.4, 0.2, "too small", 0.3, 0.6, 1.0, "too small", "unbounded")
 """Of a drawn cache, in what all requests need together; it holds the longest of them, but for "too small"."""
 
 STEP_COSTS = ("50", "7", "100", "1", "0", "0.5", "33.5", "12.25", "19.999999")
@@ -292,16 +292,20 @@ def blocks_for(rows: list[Row], block_size: int, *, size: float | str) -> int:
 
 
 def config_for(pick: Pick, rows: list[Row], *, block_size: int, is_async: bool | None) -> EngineConfig:
-    """Pick every setting of the engine, so that each of them binds now and then."""
-    longest = max(row["prompt"] + row["output"] for row in rows)
+    """Pick every setting of the engine, so that each of them binds now and then, and vLLM would take it.
+
+    Only of a cache below one longest sequence vLLM would say no: what such a cache leads to is recorded as well.
+    """
+    is_chunked = pick((True, False))
+    max_model_len, max_num_batched_tokens = length_and_budget(pick, rows, is_chunked=is_chunked)
     return EngineConfig(
-        max_num_seqs=pick((4, 8, 16, 8, 3, 2, 1)),
-        max_num_batched_tokens=pick((17, 8, 3, 1, 32, 64, 64, 200, 1000)),
+        max_num_seqs=min(pick((4, 8, 16, 8, 3, 2, 1)), max_num_batched_tokens),
+        max_num_batched_tokens=max_num_batched_tokens,
         num_gpu_blocks=blocks_for(rows, block_size, size=pick(CACHE_SIZES)),
         block_size=block_size,
-        max_model_len=pick((1000, 1000, 1000, 1000, 1000, longest, max(2, longest - 5), 1 + longest // 2)),
+        max_model_len=max_model_len,
         enable_prefix_caching=pick((True, True, False)),
-        enable_chunked_prefill=pick((True, True, False)),
+        enable_chunked_prefill=is_chunked,
         long_prefill_token_threshold=pick((0, 0, 1, 5, 20)),
         long_prefill_token_threshold_adaptive=pick((False, True)),
         scheduler_reserve_full_isl=pick((True, False)),
@@ -312,6 +316,19 @@ def config_for(pick: Pick, rows: list[Row], *, block_size: int, is_async: bool |
         async_scheduling=pick((False, True)) if is_async is None else is_async,
         frontend=pick(("openai", "openai", "none")),
     )
+
+
+def length_and_budget(pick: Pick, rows: list[Row], *, is_chunked: bool) -> tuple[int, int]:
+    """Pick max_model_len and max_num_batched_tokens: without chunked prefill, a step holds any sequence whole.
+
+    Also a prompt of more than max_model_len tokens, where no front end stops it: else it would wait for ever.
+    """
+    longest = max(row["prompt"] + row["output"] for row in rows)
+    lengths = (1 + longest // 2, longest, max(2, longest - 5))
+    if is_chunked:
+        return pick((1000, 1000, 1000, 1000, 1000, *lengths)), pick((17, 8, 3, 1, 32, 64, 64, 200, 1000))
+    max_model_len = pick(lengths)
+    return max_model_len, max(max_model_len, *(row["prompt"] for row in rows)) + pick((0, 0, 0, 1, 30))
 
 
 @functools.cache

@@ -151,7 +151,7 @@ def test_the_drawn_cases_time_out_in_every_state() -> None:
     """Running, waiting, preempted, not yet queued, and finished where the client no longer looks."""
     seen: Counter[str] = Counter()
 
-    @examples(300)
+    @examples(400, is_counted=True)
     @given(cases(closed=None, impatient=True, costly=True))
     def count(case: Case) -> None:
         if case.requests.deadline_us is None:
@@ -164,7 +164,7 @@ def test_the_drawn_cases_time_out_in_every_state() -> None:
             seen["all tokens"] += outcomes.num_output_tokens[i] == case.requests.output_tokens[i]
 
     count()
-    assert all(seen[name] >= 5 for name in ("never scheduled", "with tokens", "preempted", "all tokens")), (
+    assert all(seen[name] >= 3 for name in ("never scheduled", "with tokens", "preempted", "all tokens")), (
         seen
     )
 

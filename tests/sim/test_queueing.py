@@ -59,15 +59,6 @@ def test_one_at_a_time_under_blackbox_is_lindley_s_recursion_too(lengths: list[t
     assert (outcomes.scheduled_us - outcomes.arrival_us).tolist() == expected
 
 
-def never_waits_for_company(case: Case) -> bool:
-    """Whether no prompt waits, unscheduled, for another to come: vLLM refuses settings in which one would.
-
-    Without chunked prefill a prompt must fit into one step, unless others wait beside it, and it is cut as theirs are.
-    """
-    longest = int(case.requests.prompt_tokens.max())
-    return case.config.enable_chunked_prefill or longest <= case.config.max_num_batched_tokens
-
-
 @examples(150)
 @given(cases(model=any_model))
 def test_little_s_law_holds_to_the_microsecond_on_every_path(case: Case) -> None:
@@ -76,7 +67,6 @@ def test_little_s_law_holds_to_the_microsecond_on_every_path(case: Case) -> None
     Left: counts at every scheduling decision times how long they stood. Right: from the decision that saw a
     request to its last token. Both are integers.
     """
-    assume(never_waits_for_company(case))
     case = case.under(num_gpu_blocks=0) if Status.STUCK in case.run().outcomes.status else case
     simulation = case.run(record="steps")
     outcomes, steps = simulation.outcomes, simulation.steps()

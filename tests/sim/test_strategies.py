@@ -16,8 +16,8 @@ DRAWN = 300
 
 AT_LEAST_FRAC = {
     "preemption": 0.1,
-    "preemption, async": 0.03,
-    "preemption, by urgency": 0.03,
+    "preemption, async": 0.015,
+    "preemption, by urgency": 0.02,
     "preemption, prefix cache": 0.05,
     "hit": 0.15,
     "stuck": 0.05,
@@ -26,15 +26,17 @@ AT_LEAST_FRAC = {
     "several requests done at once": 0.08,
     "unbounded": 0.03,
     "long_prefill_token_threshold": 0.07,
-    "enable_chunked_prefill": 0.03,
-    "scheduler_reserve_full_isl": 0.01,
+    "enable_chunked_prefill": 0.015,
+    "scheduler_reserve_full_isl": 0.005,
     "watermark": 0.02,
     "enable_prefix_caching": 0.15,
     "max_model_len": 0.1,
     "scheduling_policy": 0.1,
     "async_scheduling": 0.08,
 }
-"""What part of the drawn cases shows each; an option by name: it changes some outcome."""
+"""What part of the drawn cases shows each; an option by name: it changes some outcome.
+
+Often a third of what 1,500 cases show: hypothesis draws in clumps, and otherwise where other modules are loaded."""
 
 WITHOUT: dict[str, Setting] = {
     "long_prefill_token_threshold": 0,

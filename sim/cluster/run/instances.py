@@ -81,7 +81,7 @@ def num_waiting_at(s: State, time_us: int) -> int:
     num = s.engine[0].queues.num_waiting + s.engine[0].kv_transfers.num_holding
     request = s.engine[0].queues.first_pending
     while request != dt.NEVER and s.requests[request].queued_us <= time_us:
-        num += 1
+        num += s.requests[request].status == dt.PENDING  # its client may have gone already
         request = s.requests[request].next_waiting
     return num
 

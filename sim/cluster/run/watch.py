@@ -43,7 +43,7 @@ def look_at(w: World, instance: int, time_us: int, seen: Records) -> None:
     seen.num_waiting = queues.num_waiting + s.engine[0].kv_transfers.num_holding
     request = queues.first_pending
     while request != dt.NEVER and s.requests[request].queued_us < time_us:
-        seen.num_waiting += 1
+        seen.num_waiting += s.requests[request].status == dt.PENDING  # its client may have gone already
         request = s.requests[request].next_waiting
     ahead_us = max(clock.now_us, clock.device_free_us) - time_us
     seen.busy_us = s.engine[0].totals.busy_us - max(ahead_us, 0)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim import Blackbox, EngineConfig, InvalidConfig, LatencyModel, Outcomes, Requests, simulate
+from sim import Blackbox, Engine, EngineConfig, InvalidConfig, LatencyModel, Outcomes, Requests, simulate
 from sim.cluster.client_plans import ClientPlan, capped, closed_loop, sessions, waves
 from sim.cluster.config import ClusterConfig, PipelineLatency, Pool, SnapshotIntervals
 from sim.cluster.gateway.admission import TierShed, TokenBucket, UtilizationShed
@@ -32,7 +32,7 @@ from sim.cluster.run.world import Exit
 from sim.cluster.simulation import ClusterSimulation, simulate_cluster
 from sim.cluster.transfer.config import Disaggregation
 from tests.examples import examples
-from tests.sim.strategies import Case, Pick, any_model, assert_same_outcomes, cases
+from tests.sim.strategies import Case, Pick, any_model, assert_same_outcomes, cases, requests_of
 
 POLICIES: tuple[RoutingPolicy, ...] = (
     RoundRobin(),
@@ -160,6 +160,31 @@ def test_a_cap_over_one_is_the_engine_s_own(case: Case, most: int) -> None:
     ours = simulate_cluster(ClusterWork(requests=case.requests, clients=plan), alike(case))
     theirs = simulate(case.requests, case.config, case.latency, max_concurrency=most)
     assert_same_outcomes(ours.outcomes, theirs.outcomes)
+
+
+@pytest.mark.parametrize("keeps_step", [False, True])
+def test_who_gave_up_while_its_grammar_compiled_waits_nowhere(keeps_step: bool) -> None:
+    """The first comes at 100 ms, gives up at 110, and would have joined at 170; the second runs from 150 on."""
+    requests = replace(
+        requests_of([{"arrival_us": ms * 1000, "prompt": 8, "output": 3} for ms in (100, 150, 200)]),
+        deadline_us=np.array([110_000, -1, -1]),
+        is_guided=np.array([True, False, False]),
+    )
+    engine = EngineConfig(guided_compile_us=70_000, num_gpu_blocks=100, async_scheduling=False)
+    slow = Blackbox(beta0=100_000)
+    work = ClusterWork(requests=requests, clients=keeping_step(requests) if keeps_step else None)
+    config = ClusterConfig(pools=(Pool(engine=engine, latency=slow),))
+    ours = simulate_cluster(work, config, records_decisions=True, points=100)
+    assert ours.decisions is not None
+    assert ours.decisions.num_waiting[:, 0].tolist() == [0, 0, 0]
+    assert ours.decisions.num_running[:, 0].tolist() == [0, 0, 1]
+    assert ours.over_time is not None
+    between = (ours.over_time.time_us > 170_000) & (ours.over_time.time_us <= 200_000)
+    assert between.any()
+    assert not ours.over_time.num_waiting[between].any()
+    alone = Engine.holding(requests, engine, slow)
+    alone.advance(170_000)
+    assert alone.reported(170_000)[:2] == (0, 1)
 
 
 def test_a_refusal_lets_the_next_one_go_after_the_answers_that_came_before_it() -> None:

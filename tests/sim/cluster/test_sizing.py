@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sim.cluster.infrastructure.config import Autoscaler, Size
@@ -70,11 +72,18 @@ SATURATION = Autoscaler(
         # saturated ones do not count: of those that are free the spare is 5
         (load((9, 0)), 2),
         (load((0, 0), kv=(0.8, 0.1)), 2),
+        (load((5, 0)), 2),  # were it free, 2.5 would be left
+        (load((0, 0), kv=(0.8, 0.65)), 2),  # were it free, 0.075 would be left
         # all are saturated
         (load((5, 7)), 3),
         # who waits in the gateway counts as spread over them: 1 + 4/2 = 3 each
         (load((1, 1), queued=4), 3),
         (load((1, 1), queued=2), 2),
+        # as many free as are there, of three: 5 - 3 = 2 over three is too little; 5 - 2 = 3 is enough, and not over two
+        (load((3, 3, 3)), 4),
+        (load((2, 2, 2)), 3),
+        # one more free than one: two of which one would do, 5 - 2 = 3
+        (load((1, 1, 9)), 2),
         # one is on its way: nothing changes meanwhile, nobody goes
         (load((9, 9), coming=1), 3),
         (load((0, 0), coming=1), 3),
@@ -112,8 +121,10 @@ def target(metric: str = "in-flight", **settings: object) -> Autoscaler:
         ("kv", load((0, 0, 0), kv=(0.8, 0.8, 0.7)), 2),
         # the ones that are coming count as there
         ("in-flight", load((0,), in_flight=(4,), coming=1), 2),
+        ("in-flight", load((0,) * 9, in_flight=(21, *(0,) * 8), coming=1), 10),
         # nothing to do
         ("in-flight", load((0, 0)), 0),
+        ("running", load(queued=1), 1),
         ("running", load(queued=3), 1),
     ],
 )
@@ -174,9 +185,11 @@ def test_it_grows_only_as_far_as_was_wanted_all_through_the_window() -> None:
 
 def test_cool_downs_hold_it_after_each_of_its_own_acts() -> None:
     up = target(up_cooldown_us=20_000_000)
-    assert sizes(up, [(1, 1, 4), (11, 2, 8), (20, 2, 8), (21, 2, 8)]) == [2, 2, 2, 4]
+    assert sizes(up, [(101, 1, 4), (111, 2, 8), (120, 2, 8), (121, 2, 8)]) == [2, 2, 2, 4]
+    assert sizes(up, [(101, 2, 4), (111, 2, 8)]) == [2, 4]  # to stay is no act
     down = target(down_cooldown_us=20_000_000)
-    assert sizes(down, [(1, 4, 6), (11, 3, 2), (21, 3, 2)], at_first=4) == [3, 3, 1]
+    assert sizes(down, [(101, 4, 6), (111, 3, 2), (120, 3, 2), (121, 3, 2)], at_first=4) == [3, 3, 3, 1]
+    assert sizes(down, [(101, 3, 6), (111, 3, 2)], at_first=3) == [3, 1]
 
 
 def test_it_moves_by_at_most_so_many_and_stays_within_its_ends() -> None:
@@ -184,6 +197,21 @@ def test_it_moves_by_at_most_so_many_and_stays_within_its_ends() -> None:
     assert sizes(target(max_down=1), [(1, 6, 2)], at_first=6) == [5]
     assert sizes(target(), [(1, 1, 100)]) == [9]
     assert sizes(target(min_instances=2), [(1, 4, 0)], at_first=4) == [2]
+    assert sizes(target(min_instances=1, idle_us=0), [(1, 1, 0), (9, 1, 0)]) == [1, 1]
+
+
+def test_the_ends_of_what_is_alike_belong_to_it() -> None:
+    """Spare KV of 0.75 - 0.5 over one instance, of which 0.25 is enough; three of two, of which half more is alike."""
+    exact = replace(SATURATION, kv_threshold=0.75, kv_spare=0.25)
+    assert wanted_by_saturation(exact, load((0, 0), kv=(0.25, 0.25))) == 1
+    assert wanted_by_target(target(tolerance=0.5), load((0,), in_flight=(3,))) == 1
+
+
+def test_those_on_their_way_count_as_there() -> None:
+    one_more = Sizing(scaler=target(max_up=1), at_first=1)
+    assert one_more.size(load((0,), in_flight=(8,), coming=1), 1_000_000) == 3
+    idle = Sizing(scaler=target(idle_us=60_000_000), at_first=1)
+    assert idle.size(load((0,), coming=1), 0) == 1
 
 
 def test_the_last_instance_goes_when_nobody_has_had_a_request_for_a_while() -> None:
@@ -193,3 +221,33 @@ def test_the_last_instance_goes_when_nobody_has_had_a_request_for_a_while() -> N
     again = [(0, 1, 0), (50, 1, 2), (60, 1, 0), (119, 1, 0), (120, 1, 0)]
     assert sizes(scaler, again) == [1, 1, 1, 1, 0]
     assert sizes(scaler, [(1, 0, 0), (10, 0, 1)], at_first=0) == [0, 1]
+
+
+def test_a_load_is_idle_only_where_nobody_has_a_request() -> None:
+    assert load((0, 0)).is_idle
+    assert load().is_idle
+    assert not load((0, 0), queued=1).is_idle
+    assert not load((0, 0), in_flight=(0, 1)).is_idle
+
+
+def test_one_that_was_wanted_once_within_the_window_stays() -> None:
+    """Down: three were wanted once, so three stay. Up: two were wanted once, so no more than two come."""
+    down = target(down_window_us=30_000_000)
+    assert sizes(down, [(40, 4, 6), (50, 4, 2)], at_first=4) == [3, 3]
+    up = target(up_window_us=10_000_000, down_window_us=30_000_000)
+    assert sizes(up, [(40, 1, 4), (50, 1, 8), (51, 2, 8)], at_first=1) == [2, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("settings", "looks"),
+    [
+        ({"up_window_us": 45_000_000, "up_cooldown_us": 30_000_000, "actuation_us": 0}, 2 + 3),
+        ({"up_window_us": 30_000_000, "up_cooldown_us": 45_000_000, "actuation_us": 0}, 2 + 3),
+        ({"up_window_us": 0, "up_cooldown_us": 0, "actuation_us": 29_000_000}, 2 + 1),
+        ({"up_window_us": 16_000_000, "up_cooldown_us": 0, "actuation_us": 29_000_000}, 2 + 3),
+    ],
+)
+def test_patience_is_two_looks_and_those_of_the_time_it_takes_to_act(
+    settings: dict[str, object], looks: int
+) -> None:
+    assert Sizing(scaler=target(interval_us=15_000_000, **settings), at_first=1).patience == looks

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from sim import InvalidConfig
 from sim.fleet import GpuProfile, Lengths
 from sim.fleet.disaggregated import Transfer, disaggregated_at
 from sim.fleet.sizing import pool_at
 from sim.fleet.slots import simulate_slots
+from sim.fleet.split import Splits
 
 LENGTHS = Lengths(input_tokens=np.array([100.0, 300.0]), output_tokens=np.array([10.0, 30.0]))
 PROFILE = GpuProfile(
@@ -41,6 +45,41 @@ def last_hundredth(own: tuple[float, float], share: float, decay: float) -> floa
     x = math.log(share / 2 / 0.01 * sum(math.exp(decay * each) for each in own)) / decay
     assert x >= max(own)
     return x
+
+
+def test_what_a_split_saves_is_of_prices_where_both_pools_have_one_and_else_of_gpus() -> None:
+    """Three and two instances in place of ten: of 2.0 and 0.5 an hour 7 in place of 5; of 1 and 4 GPUs 11 of 40."""
+    size: Any = SimpleNamespace
+    split: Any = SimpleNamespace(short=size(provisioned=3), long=size(provisioned=2), cost_per_hour=7.0)
+    long = replace(PROFILE, cost_per_hour=0.5, num_gpus=4)
+    priced = Splits(one=size(provisioned=10), profiles=(PROFILE, long), splits=(), is_one_best=False)
+    assert priced.has_prices
+    assert (priced.amount(split), priced.one_amount) == (7.0, 5.0)
+    assert priced.saving(split) == pytest.approx(1 - 7 / 5)
+    free = replace(priced, profiles=(PROFILE, replace(long, cost_per_hour=0.0)))
+    assert not free.has_prices
+    assert (free.amount(split), free.one_amount) == (11, 40)
+    assert free.saving(split) == pytest.approx(1 - 11 / 40)
+    cheap = replace(priced, profiles=(replace(PROFILE, cost_per_hour=0.25), long))
+    assert cheap.has_prices
+    alone: Any = SimpleNamespace(short=None, long=size(provisioned=2), cost_per_hour=1.0)
+    assert free.gpus(alone) == 8
+
+
+@pytest.mark.parametrize("arrival_s", [[0.0], [1.0, 0.5], [0.0, 1.0, 2.0]])
+def test_arrivals_are_one_per_request_and_ascend(arrival_s: list[float]) -> None:
+    with pytest.raises(InvalidConfig, match="one per request, ascending"):
+        simulate_slots(PROFILE, LENGTHS, np.array(arrival_s), context=400, gpus=1)
+
+
+@pytest.mark.parametrize(
+    ("num_blocks", "context", "slots"),
+    [(10_000, 400, 4), (68, 400, 4), (67, 400, 3), (25, 400, 1), (33, 400, 1), (34, 400, 2), (24, 400, 0)],
+)
+def test_slots_without_a_reserve_by_hand(num_blocks: int, context: int, slots: int) -> None:
+    """(10 · 105 + 30 · 315) / 40 is 262.5 tokens while they run, 17 blocks; the longest, 400 tokens, takes 25."""
+    profile = replace(PROFILE, num_blocks=num_blocks, reserves_context=False)
+    assert profile.slots_for(LENGTHS, context) == slots
 
 
 def test_a_pool_of_two_kinds_of_requests_by_hand() -> None:

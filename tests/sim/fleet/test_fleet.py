@@ -207,6 +207,8 @@ def test_two_pools_are_sized_each_for_its_own_and_what_nothing_beats_is_found() 
     assert split.short == size_pool(A100, short, 200.0 * share, objective, context=2048)
     assert split.long == size_pool(A100, long, 200.0 * (1 - share), objective, context=8192)
     assert split.cost_per_hour == pytest.approx(split.engines * 2.21)
+    (plain,) = sweep_thresholds((A100, A100), lengths, 200.0, objective, thresholds=[2048], context=8192)
+    assert plain.factor == 1.0
     splits = sweep_thresholds(
         (A100, A100),
         lengths,

@@ -34,6 +34,14 @@ def test_every_request_goes_to_a_pool_that_holds_it_and_ends(name: str) -> None:
     assert (lengths.total_tokens[run.pool == 0] <= limit).all()
 
 
+def test_a_request_that_no_pool_holds_is_in_none_and_never_ends() -> None:
+    lengths = Lengths(input_tokens=np.array([1e6, 100.0]), output_tokens=np.array([10.0, 10.0]))
+    run = simulate_routed(POOLS, lengths, np.array([0.0, 1.0]), Router(name="length"))
+    assert run.pool.tolist() == [-1, 0]
+    assert np.isnan(run.end_s).tolist() == [True, False]
+    assert np.isnan(run.ttft_s).tolist() == [True, False]
+
+
 def test_by_length_each_pool_is_a_pool_of_its_own() -> None:
     lengths, arrival = drawn(1500, 40.0)
     run = simulate_routed(POOLS, lengths, arrival, Router(name="length"))

@@ -40,7 +40,7 @@ from calibrate.misfit import without_missed
 from calibrate.noise_floor import couples_of, noise_pairs
 from calibrate.simulated_side import against_trace, against_twin
 from replay.model.matmuls.tiles import Tiles
-from replay.twin.fitted_range import range_of
+from replay.twin.fitted_range import range_of, union
 from sim import Physics
 from traces.errors import ConfigError, TraceError
 
@@ -153,9 +153,12 @@ def calibrate(
         compared = [against_twin(source, found.config, options, role=role) for source in observed]
         fitted, held_out = (_half(compared, halves, first=first) for first in (True, False))
         how = "the second half of the requests by arrival; the fit has seen the first"
-    seen = range_of([source.trace for source in observed], halves or [None] * len(observed))
+    spans = [
+        range_of([source.trace], [rows])
+        for source, rows in zip(observed, halves or [None] * len(observed), strict=True)
+    ]
     met = list({id(each): each for each, _ in [*fitted, *held_out]}.values())
-    fitted_config = replace(found.config, fitted=without_missed(seen, met), pace=pace_of(found))
+    fitted_config = replace(found.config, fitted=without_missed(union(spans), met), pace=pace_of(found))
     found = replace(found, config=fitted_config)
     calibration = _assembled(
         held_out, fitted, options=options, repeats=repeats, config=found.config, unseen=how
@@ -167,7 +170,7 @@ def calibrate(
     return replace(
         calibration,
         fit=found,
-        beyond=beyond_load(found, ready, priors=priors),
+        beyond=beyond_load(found, ready, ranges=spans, priors=priors),
         notes=(*calibration.notes, *notes),
     )
 

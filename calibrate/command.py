@@ -73,6 +73,7 @@ def calibration_of(
     from calibrate import run
     from calibrate.flags.evidence import check_shown
     from calibrate.flags.headers import check_flags
+    from calibrate.flags.model_and_gpu import absent_candidates
     from calibrate.progress import fit_progress
     from traces.errors import ConfigError
 
@@ -90,6 +91,8 @@ def calibration_of(
             raise
         tell(f"warning: {error}")
     _tell_what_is_not_simulated(sources, twin)
+    for note in absent_candidates(traces.observed[0].trace, twin, options) if fit else ():
+        tell(f"note: {note}")
     if not fit:
         return run.compare_with_twin(traces.observed, twin, options, holdout=held_out, repeats=repeats)
     with fit_progress() as progress:
@@ -98,18 +101,23 @@ def calibration_of(
         )
 
 
-def twin_of_header(path: Path, report: Path, *, gpu: str | None) -> Path:
+def twin_of_header(
+    path: Path, report: Path, *, gpu: str | None, model_config: str | None = None, tp: int | None = None
+) -> Path:
     """Write the twin that a trace's header describes as start.yaml into the report's folder; return where.
 
-    Raises ConfigError where there is no trace.
+    What the options leave open of GPU, model and tensor parallelism is as the header says. Raises ConfigError where
+    there is no trace.
     """
     from calibrate.distinct_runs import distinct_names
-    from replay.twin.start.from_serve import start_from_header, twin_text
+    from replay.twin.start.from_serve import named, start_from_header, twin_text_to_fit
     from traces.atomic import make_folder, write_text
     from traces.importers.recorded import read_recorded
 
-    start = start_from_header(read_recorded(path).header, name=distinct_names([path])[0])
-    text, notes = twin_text(start, gpu=gpu)
+    header = read_recorded(path).header
+    start = start_from_header(header, name=distinct_names([path])[0])
+    start = named(start, model_config=model_config, tp=tp)
+    text, notes = twin_text_to_fit(start, gpu=gpu or header.server.gpu)
     for note in notes:
         tell(f"note: {note}")
     make_folder(report, option="--report")

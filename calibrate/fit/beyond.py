@@ -65,8 +65,8 @@ class BeyondLoad:
         low, high = (number_format.percent(value, signed=True) for value in (self.low, self.high))
         load = number_format.plain(self.rate_per_s)
         return (
-            f"beyond the highest fitted load ({load} requests/s, {self.trace}): at {self.factor:g} times that load, mean "
-            f"E2E may differ from the twin's by {low} to {high}, "
+            f"beyond the highest fitted load ({load} requests/s, {self.trace}): at {self.factor:g} times that load, "
+            f"mean E2E may differ from the twin's by {low} to {high}, "
             + REASONS[self.basis].format(source=self.source)
         )
 

@@ -1,0 +1,69 @@
+"""What a calibration knows of the server's model and GPU, and which candidates of a fit are absent for want of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from calibrate.fit.objective.known_server import KnownServer, known_physics, known_server, known_tiles
+from replay.twin.start.model_and_gpu import model_of, what_helps
+from sim import Physics
+from traces.errors import ConfigError
+
+if TYPE_CHECKING:
+    from calibrate.findings import Options
+    from replay import TwinConfig
+    from traces import Trace
+
+
+def known_of(trace: Trace, config: TwinConfig, options: Options) -> KnownServer:
+    """Return what is known of the server; nothing of it is for a fit of physics, whose coefficients are its priors.
+
+    Raises ConfigError where an option asks for it there.
+    """
+    if isinstance(config.latency, Physics) and options.latency_model is None:
+        if any(value is not None for value in (options.model_config, options.gpu, options.tp)):
+            raise ConfigError(
+                "--model-config, --gpu, --tp: got it with latency.model physics, expected blackbox or extended: "
+                "physics is fitted from its configured coefficients"
+            )
+        return KnownServer()
+    server = trace.header.server
+    return known_server(
+        replace(server, model=model_of(server)),
+        config,
+        model_config=options.model_config,
+        gpu=options.gpu,
+        tp=options.tp,
+    )
+
+
+def absent_candidates(trace: Trace, config: TwinConfig, options: Options) -> tuple[str, ...]:
+    """Return which candidates of the fit are absent, and why: a line per reason, with what would help.
+
+    ``trace``: whose header says what server it was. None are absent where the user has chosen the model of a step.
+    """
+    if options.latency_model != "auto":
+        return ()
+    known = known_of(trace, config, options)
+    names_of: dict[str, list[str]] = {}
+    reasons = {
+        "physics": known_physics(known, config)[1],
+        "attention, floor, tiles": known_tiles(known, config).reason,
+    }
+    for name, reason in reasons.items():
+        if reason:
+            names_of.setdefault(reason, []).append(name)
+    helps = what_helps(trace.header.server, gpu=known.gpu_name, model_config=_model_named(config, options))
+    return tuple(
+        f"not among the latency models to choose from: {'; '.join(names)}: {reason}"
+        + (f". {helps}" if reason == known.reason else "")
+        for reason, names in names_of.items()
+    )
+
+
+def _model_named(config: TwinConfig, options: Options) -> str | None:
+    """Return what the user calls the model, in an option or in the twin's file."""
+    if options.model_config is not None:
+        return str(options.model_config)
+    return None if config.shape is None else config.shape.name

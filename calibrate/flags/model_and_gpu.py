@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from calibrate.fit.objective.known_server import KnownServer, known_physics, known_server, known_tiles
-from replay.twin.start.model_and_gpu import model_of, what_helps
+from replay.twin.start.model_and_gpu import is_emulated, model_of, what_helps
 from sim import Physics
 from traces.errors import ConfigError
 
@@ -54,10 +54,11 @@ def absent_candidates(trace: Trace, config: TwinConfig, options: Options) -> tup
     for name, reason in reasons.items():
         if reason:
             names_of.setdefault(reason, []).append(name)
-    helps = what_helps(trace.header.server, gpu=known.gpu_name, model_config=_model_named(config, options))
+    server = trace.header.server
+    helps = what_helps(server, gpu=known.gpu_name, model_config=_model_named(config, options))
     return tuple(
         f"not among the latency models to choose from: {'; '.join(names)}: {reason}"
-        + (f". {helps}" if reason == known.reason else "")
+        + (f". {helps}" if reason == known.reason and not is_emulated(server) else "")
         for reason, names in names_of.items()
     )
 

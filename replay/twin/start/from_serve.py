@@ -146,7 +146,12 @@ def named(start: Start, *, model_config: str | None = None, tp: int | None = Non
 
 def twin_text_to_fit(start: Start, *, gpu: str | None) -> tuple[str, tuple[str, ...]]:
     """Return ``twin_text`` for a fit: of the GPU where the model's config.json is at hand, too, else a guess."""
-    return twin_text(start, gpu=None if _model_at_hand(start.model) is None else gpu)
+    return twin_text(start, gpu=gpu if is_at_hand(start.model) else None)
+
+
+def is_at_hand(model: str | None) -> bool:
+    """Return whether a model's config.json is at hand: it ships, or the name is that of a file or its folder."""
+    return _model_at_hand(model) is not None
 
 
 def twin_text(start: Start, *, gpu: str | None = None) -> tuple[str, tuple[str, ...]]:

@@ -27,6 +27,11 @@ def model_of(server: ServerInfo) -> str | None:
     return next((name for name in names if name and shipped_config(name) is not None), server.model)
 
 
+def is_emulated(server: ServerInfo) -> bool:
+    """Return whether a server is one of ``vtwin serve``, which computes on no GPU."""
+    return any(EMULATED in each for each in server.sources.values())
+
+
 def missing_note(server: ServerInfo) -> str | None:
     """Return the line that says what is not known of a server, and which options would help.
 
@@ -35,7 +40,7 @@ def missing_note(server: ServerInfo) -> str | None:
     model = model_of(server)
     ships = model is not None and shipped_config(model) is not None
     is_known = server.gpu is not None and any(each.is_called(server.gpu) for each in shipped_gpus())
-    if (is_known and ships) or any(EMULATED in each for each in server.sources.values()):
+    if (is_known and ships) or is_emulated(server):
         return None
     gpu = "the GPU is not known"
     if server.gpu is not None:

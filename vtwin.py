@@ -72,7 +72,7 @@ COMMANDS = {
 EXTRA = {"validate": {"allow_extra_args": True, "ignore_unknown_options": True}}
 """Commands that pass on to others what they do not know themselves."""
 EXAMPLES = {
-    "observe": "vtwin observe --url http://127.0.0.1:8000 --rate 5 --num-requests 200 --output traces/five",
+    "observe": "vtwin observe --url http://127.0.0.1:8000 --gpu H100 --rate 5 --num-requests 200 --output traces/five",
     "selfcheck": "vtwin selfcheck",
     "replay": "vtwin replay traces/five --config twin.yaml --set engine.max_num_seqs=64,128",
     "run": "vtwin run --config twin.yaml --rate 5 --prompt-tokens 800 --output-tokens 120 --report run.html",
@@ -84,7 +84,7 @@ EXAMPLES = {
     "tune": "vtwin tune --config twin.yaml --slo ttft_p99=500ms,tpot_p99=50ms --like traces/five",
     "sweep": "vtwin sweep grid.yaml --output sweep.parquet --report sweep.html",
     "serve": "vtwin serve --config twin.yaml --port 8000",
-    "validate": "vtwin validate --url http://127.0.0.1:8000 --output validation --rate 5",
+    "validate": "vtwin validate --url http://127.0.0.1:8000 --gpu H100 --output validation --rate 5",
     "demo": "vtwin demo --output demo",
 }
 """A call of each command, shown at the end of its help."""

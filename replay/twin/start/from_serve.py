@@ -167,6 +167,7 @@ def twin_text(start: Start, *, gpu: str | None = None) -> tuple[str, tuple[str, 
     _check(engine, start.vllm_version or RULES_VERSION)
     has_hardware = model is not None and server.gpu is not None
     told = (*start.notes, *(() if has_hardware else start.coefficients_notes))
+    told = (*told, *_defaults_taken(start.engine, engine, gpu=gpu))
     gaps = _gaps(engine, is_known=gpu is not None, has_hardware=has_hardware)
     notes = tuple(" ".join(note.split()) for note in (*told, *gaps))
     lines = [f"# From {' '.join(start.origin.split())}.", *(f"# {note}" for note in notes)]
@@ -213,6 +214,16 @@ def _check(engine: Mapping[str, object], version: str) -> None:
         EngineConfig.for_version(version, **engine)
     except InvalidConfig as error:
         raise ConfigError(str(error)) from error
+
+
+def _defaults_taken(
+    given: Mapping[str, object], engine: Mapping[str, object], *, gpu: str | None
+) -> Iterator[str]:
+    """Yield a line for every limit that nobody gave and that is vLLM's default for the GPU."""
+    if gpu is not None:
+        for name in LIMITS:
+            if name not in given and name in engine:
+                yield f"{name} not given: {engine[name]}, vLLM's default on {gpu}"
 
 
 def _gaps(engine: Mapping[str, object], *, is_known: bool, has_hardware: bool) -> Iterator[str]:

@@ -247,7 +247,7 @@ def _tell_what_is_missing(*, output: Path, **_: object) -> None:
         with suppress(TraceError):
             note = missing_note(read_header(header).server)
             if note is not None:
-                tell(f"note: {note}")
+                tell(f"observe: {note}")
             return
 
 

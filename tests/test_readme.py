@@ -118,7 +118,7 @@ def test_each_observation_ends_with_what_the_server_does_not_tell_and_what_helps
     observed = [said for line, said in flow.said.items() if line.startswith("vtwin observe")]
     assert len(observed) == 3
     for said in observed:
-        told = " ".join(said[said.index("note: model tiny") :].split())
+        told = " ".join(said[said.index("observe: model tiny") :].split())
         assert "model tiny (from /v1/models) does not ship with vtwin; the GPU is H100." in told
         assert "Add --gpu H100 --model-config CONFIG.json" in told
         assert said.count("--model-config") == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from calibrate.fit.objective.known_server import KnownServer, known_physics, known_server, known_tiles
 from replay.twin.start.model_and_gpu import is_emulated, model_of, what_helps
@@ -11,12 +11,33 @@ from sim import Physics
 from traces.errors import ConfigError
 
 if TYPE_CHECKING:
-    from calibrate.findings import Options
+    from pathlib import Path
+
     from replay import TwinConfig
     from traces import Trace
 
 
-def known_of(trace: Trace, config: TwinConfig, options: Options) -> KnownServer:
+class Named(Protocol):
+    """What a user names of the server, and which model of a step; None: not given."""
+
+    @property
+    def latency_model(self) -> str | None:
+        """``auto``, a model's name, or as configured."""
+
+    @property
+    def model_config(self) -> str | Path | None:
+        """A config.json, or the name of a model that ships."""
+
+    @property
+    def gpu(self) -> str | None:
+        """The GPU's name."""
+
+    @property
+    def tp(self) -> int | None:
+        """How many GPUs share each layer."""
+
+
+def known_of(trace: Trace, config: TwinConfig, options: Named) -> KnownServer:
     """Return what is known of the server; nothing of it is for a fit of physics, whose coefficients are its priors.
 
     Raises ConfigError where an option asks for it there.
@@ -38,7 +59,7 @@ def known_of(trace: Trace, config: TwinConfig, options: Options) -> KnownServer:
     )
 
 
-def absent_candidates(trace: Trace, config: TwinConfig, options: Options) -> tuple[str, ...]:
+def absent_candidates(trace: Trace, config: TwinConfig, options: Named) -> tuple[str, ...]:
     """Return which candidates of the fit are absent, and why: a line per reason, with what would help.
 
     ``trace``: whose header says what server it was. None are absent where the user has chosen the model of a step.
@@ -63,7 +84,7 @@ def absent_candidates(trace: Trace, config: TwinConfig, options: Options) -> tup
     )
 
 
-def _model_named(config: TwinConfig, options: Options) -> str | None:
+def _model_named(config: TwinConfig, options: Named) -> str | None:
     """Return what the user calls the model, in an option or in the twin's file."""
     if options.model_config is not None:
         return str(options.model_config)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from calibrate.fit.objective.known_server import KnownServer, known_physics, known_server, known_tiles
-from replay.twin.start.model_and_gpu import is_emulated, model_of, what_helps
+from replay.twin.start.model_and_gpu import is_emulated, known_text, model_of, what_helps
 from sim import Physics
 from traces.errors import ConfigError
 
@@ -76,10 +76,15 @@ def absent_candidates(trace: Trace, config: TwinConfig, options: Named) -> tuple
         if reason:
             names_of.setdefault(reason, []).append(name)
     server = trace.header.server
-    helps = what_helps(server, gpu=known.gpu_name, model_config=_model_named(config, options))
+    if known.reason in names_of:
+        model = _model_named(config, options)
+        said = known_text(server, gpu=known.gpu_name, model_config=model)
+        helps = (
+            "" if is_emulated(server) else f". {what_helps(server, gpu=known.gpu_name, model_config=model)}"
+        )
+        names_of[f"{said}{helps}"] = names_of.pop(known.reason)
     return tuple(
         f"not among the latency models to choose from: {'; '.join(names)}: {reason}"
-        + (f". {helps}" if reason == known.reason and not is_emulated(server) else "")
         for reason, names in names_of.items()
     )
 

@@ -22,14 +22,16 @@ def of(**values: str | int) -> Trace:
 
 def test_neither_known_is_one_note_that_says_what_is_missing_and_what_helps() -> None:
     (note,) = absent_candidates(workload(5, rate=1, seed=1), GUESS, AUTO)
-    assert "physics; attention, floor, tiles: model and GPU not known" in note
+    assert "physics; attention, floor, tiles: the model is not known; the GPU is not known. " in note
     assert note.count("--gpu H100 --model-config CONFIG.json") == 1
 
 
 def test_a_model_whose_name_ships_is_named_in_what_to_add() -> None:
     for trace in (of(model=SHIPS), of(model="chat", model_root=SHIPS)):
         (note,) = absent_candidates(trace, GUESS, AUTO)
-        assert f"GPU not known (--model-config, --gpu). Add --gpu H100 --model-config {SHIPS} " in note
+        assert (
+            f"model {SHIPS} (from /v1/models) ships with vtwin; the GPU is not known. Add --gpu H100 " in note
+        )
 
 
 def test_a_header_that_knows_both_leaves_no_candidate_out() -> None:
@@ -43,7 +45,8 @@ def test_a_header_that_knows_both_leaves_no_candidate_out() -> None:
 
 def test_a_served_name_that_does_not_ship_is_one_note_too() -> None:
     (note,) = absent_candidates(of(model="chat", gpu="H100"), GUESS, AUTO)
-    assert "physics; attention, floor, tiles: " in note
+    assert "floor, tiles: model chat (from /v1/models) does not ship with vtwin; the GPU is H100. Add" in note
+    assert len(note) < 500  # not the list of all models
     assert "Add --gpu H100 --model-config CONFIG.json" in note
 
 
@@ -61,4 +64,4 @@ def test_a_user_who_chose_the_model_of_a_step_is_told_nothing(model: str | None)
 def test_an_emulated_server_is_not_asked_for_its_gpu() -> None:
     server = ServerInfo().learn("/metrics vtwin:scheduler_config_info", max_num_seqs=8)
     (note,) = absent_candidates(workload(5, rate=1, seed=1).with_header(server=server), GUESS, AUTO)
-    assert note.endswith("model and GPU not known (--model-config, --gpu)")
+    assert note.endswith("the model is not known; the GPU is not known")

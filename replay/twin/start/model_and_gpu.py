@@ -39,13 +39,22 @@ def missing_note(server: ServerInfo) -> str | None:
     """
     model = model_of(server)
     ships = model is not None and shipped_config(model) is not None
-    is_known = server.gpu is not None and any(each.is_called(server.gpu) for each in shipped_gpus())
-    if (is_known and ships) or is_emulated(server):
+    if (_is_gpu(server.gpu) and ships) or is_emulated(server):
         return None
-    gpu = "the GPU is not known"
-    if server.gpu is not None:
-        gpu = f"the GPU is {server.gpu}" + ("" if is_known else ", which vtwin does not know")
-    return f"{_model_text(server)}; {gpu}. {what_helps(server)}"
+    return f"{known_text(server)}. {what_helps(server)}"
+
+
+def known_text(server: ServerInfo, *, gpu: str | None = None, model_config: str | None = None) -> str:
+    """Return what is known of a server's model and GPU, in words; ``gpu`` and ``model_config``: given by the user."""
+    name = gpu or server.gpu
+    model = _model_text(server) if model_config is None else f"the model is {model_config}"
+    if name is None:
+        return f"{model}; the GPU is not known"
+    return f"{model}; the GPU is {name}{'' if _is_gpu(name) else ', which vtwin does not know'}"
+
+
+def _is_gpu(name: str | None) -> bool:
+    return name is not None and any(each.is_called(name) for each in shipped_gpus())
 
 
 def what_helps(server: ServerInfo, *, gpu: str | None = None, model_config: str | None = None) -> str:

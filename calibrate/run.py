@@ -33,15 +33,15 @@ from calibrate.fit.beyond import beyond_load
 from calibrate.fit.objective.fit_trace import fit_trace
 from calibrate.fit.objective.known_server import known_physics, known_tiles
 from calibrate.fit.objective.priors import known_priors
-from calibrate.fit.pace import pace_of
 from calibrate.fit.pipeline import fit
+from calibrate.fit.result import pace_of
 from calibrate.fit.search import Report
 from calibrate.flags.model_and_gpu import absent_candidates, known_of
 from calibrate.misfit import without_missed
 from calibrate.noise_floor import couples_of, noise_pairs
 from calibrate.simulated_side import against_trace, against_twin
 from replay.model.matmuls.tiles import Tiles
-from replay.twin.fitted_range import range_of, union
+from replay.twin.fitted.fitted_range import range_of, union
 from traces.errors import ConfigError, TraceError
 
 if TYPE_CHECKING:

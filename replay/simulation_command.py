@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from replay.cluster.fitness import Fitness
     from replay.cluster.over_time import OverTime
     from replay.cluster.simulate import FleetRun
+    from replay.pace_band import PaceBand
     from replay.timeline.page import RunPage
     from replay.trace.measured_window import Measured
     from replay.trace.pacing import Pacing
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from replay.twin.config import TwinConfig
     from replay.twin.keys.overlay import Setting
     from replay.verdict.judged import Judged
-    from replay.verdict.pace_band import PaceBand
     from sim import Requests, Simulation
     from sim.config import Record
     from traces import Trace
@@ -405,7 +405,7 @@ def _with_fleet(page: RunPage, fleet: FleetRun, twin: TwinConfig, *, options: Si
 
 def _outside(simulated: Trace, twin: TwinConfig) -> str | None:
     """Return how far the run goes beyond what was fitted; None where it does not, or nobody knows."""
-    from replay.twin.fitted_range import note_of_runs, range_of_run
+    from replay.twin.fitted.fitted_range import note_of_runs, range_of_run
 
     if twin.fitted is None:
         return None
@@ -416,8 +416,8 @@ def _band(
     trace: Trace, twin: TwinConfig, pacing: Pacing, *, is_beyond: bool, options: SimulationOptions
 ) -> PaceBand | None:
     """Return what the run comes to at the paces that the fit leaves open; None where the twin does not say."""
+    from replay.pace_band import pace_band
     from replay.trace.simulation_summary import summarize
-    from replay.verdict.pace_band import pace_band
 
     plain = replace(options, itl=False, decisions=None, counterfactual=None)
 
@@ -462,9 +462,9 @@ def _show(
 ) -> None:
     """Print the result on stdout: the table, or the JSON document with the warnings that were told."""
     from replay.cluster.fitness import fitness_line
+    from replay.pace_band import band_lines
     from replay.trace.simulation_summary import speed_line, table
     from replay.twin.config_write import name_of
-    from replay.verdict.pace_band import band_lines
 
     if not as_json:
         tell(speed_line(summary))

@@ -21,3 +21,8 @@ def shown_time(value_us: float) -> str:
     if size >= 999.5:
         return f"{value_us / 1e3:.3g} ms"
     return f"{value_us:.3g} µs" if size else "0 ms"
+
+
+def or_null(value: float) -> float | None:
+    """Return the number, None in place of NaN and infinity, which JSON does not have."""
+    return value if math.isfinite(value) else None

@@ -134,7 +134,7 @@ def _limited(calibration: Calibration) -> list[str]:
 
 def _extrapolated(calibration: Calibration) -> list[str]:
     """Return a line per trace that goes beyond the loads and lengths that the twin was fitted on."""
-    from replay.twin.fitted_range import extrapolation_note, range_of
+    from replay.twin.fitted.fitted_range import extrapolation_note, range_of
 
     config = calibration.config
     if config is None or config.fitted is None:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from replay.pace_band import paced
 from replay.plan.capacity import Capacity, crossing_of
 from replay.plan.evaluation import Evaluator
 from replay.plan.highest import highest
 from replay.plan.load import load_of
-from replay.twin.pace import paced
 from traces.run_slo import RunLimit
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from replay.plan.capacity import BURSTS, STEP_TIME, Binding, Capacity
 from replay.plan.evaluation import FAILED, SETTLING, THROUGHPUT, TOO_SHORT, Evaluation
-from replay.plan.json_values import or_null
-from replay.units import shown_time
+from replay.units import or_null, shown_time
 from traces.run_slo import RunLimit
 from traces.units import counted
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from replay.twin.fitted_range import FittedRange
+from replay.twin.fitted.fitted_range import FittedRange
 from traces.errors import ConfigError
 from traces.strict.tell import tell
 from traces.workload import clipping_notes, trace_from_options

@@ -66,7 +66,7 @@ def simulate_variants(
 
     Raises ConfigError on options that only one simulation can have, typer.Exit(1) where nothing finished in any.
     """
-    from replay.twin.fitted_range import note_of_runs, range_of_run
+    from replay.twin.fitted.fitted_range import note_of_runs, range_of_run
     from traces import write_trace
     from traces.errors import ConfigError
     from traces.files.overwrite import note_replaced, refuse_input

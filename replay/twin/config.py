@@ -17,7 +17,8 @@ from replay.twin.config_keys import (
 )
 from replay.twin.defaults import DefaultsEntry
 from replay.twin.engine_defaults import LIMITS, Server, with_defaults
-from replay.twin.fitted_range import FittedRange, read_fitted_range
+from replay.twin.fitted.fitted_range import FittedRange, read_fitted_range
+from replay.twin.fitted.pace import Pace, read_pace
 from replay.twin.hardware import (
     Hardware,
     capacity_of,
@@ -32,7 +33,6 @@ from replay.twin.keys.ranges import check_ranges
 from replay.twin.kv_offload import with_offload
 from replay.twin.latency import Chosen, check_keys, read_latency
 from replay.twin.on_record import shape_of_shipped
-from replay.twin.pace import Pace, read_pace
 from replay.twin.placeholder import placeholder_notes
 from replay.twin.profiled import profile_notes
 from replay.twin.startup import startup_faults

@@ -10,10 +10,10 @@ from replay.twin.cluster import cluster_lines
 from replay.twin.config_keys import EXTENDED_MEANINGS, LATENCY_CLASSES, engine_fields
 from replay.twin.defaults import COEFFICIENTS
 from replay.twin.defaults_write import number, quoted
+from replay.twin.fitted.tiles import tiles_lines
 from replay.twin.hardware import peak_lines
 from replay.twin.latency import ALPHAS, analytic_coefficients
 from replay.twin.own.custom_model import place_of
-from replay.twin.tiles import tiles_lines
 from sim.config import UNBOUNDED, EngineConfig
 from sim.latency import Blackbox, Extended, LatencyModel, Profiled
 from sim.latency.profiled import VIDURS

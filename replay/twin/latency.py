@@ -18,11 +18,11 @@ from replay.twin.defaults import (
     read_coefficients,
     read_extended_coefficients,
 )
+from replay.twin.fitted.tiles import read_tiles
 from replay.twin.hardware import Hardware, peak_of, read_shape
 from replay.twin.on_record import Found, Wanted, find_on_record, refuse_unrecorded, shape_of_shipped
 from replay.twin.own.custom_model import build, load_class
 from replay.twin.profiled import StepTableFile, read_profiled
-from replay.twin.tiles import read_tiles
 from sim.config import InvalidConfig
 from sim.latency import Blackbox, Extended, LatencyModel, PeakTimes, Physics
 from traces.errors import ConfigError

@@ -24,7 +24,7 @@ from calibrate.run import calibrate, compare_with_twin
 from calibrate.save import write_config
 from calibrate.verdict_text import verdict_text
 from replay import load_config, simulate_trace
-from replay.twin.fitted_range import FittedRange
+from replay.twin.fitted.fitted_range import FittedRange
 from sim import Blackbox, Extended
 from tests.calibrate.known_servers import GUESS, SERVER, TRUTH, observed, source, workload
 from traces import request_metrics

@@ -19,7 +19,7 @@ from calibrate.report.html import page_of
 from calibrate.report.markdown import markdown_of
 from calibrate.run import calibrate, compare_with_simulated, compare_with_twin
 from calibrate.verdict_text import verdict_text
-from replay.twin.fitted_range import FittedRange
+from replay.twin.fitted.fitted_range import FittedRange
 from tests.calibrate.known_servers import GUESS, observed, source, workload
 from traces import ClientInfo
 

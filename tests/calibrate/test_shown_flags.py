@@ -16,7 +16,7 @@ from calibrate.report.warnings import warnings_of
 from calibrate.run import calibrate, compare_with_twin
 from calibrate.verdict_text import verdict_text
 from replay import TwinConfig, load_config
-from replay.twin.fitted_range import FittedRange, range_of
+from replay.twin.fitted.fitted_range import FittedRange, range_of
 from sim import Blackbox, EngineConfig
 from tests.calibrate.known_servers import ENGINE, GUESS, SERVER, TRUTH, observed, source, workload
 from tests.recorded_vllm import FOLDER

@@ -8,7 +8,7 @@ import pytest
 
 from calibrate.fit.model_selection import PREFERRED, TERMS, TILES
 from calibrate.fit.objective.known_server import KnownServer, known_server, known_tiles
-from calibrate.fit.pace import BEYOND, BEYOND_WITH_TILES, WITHIN, pace_of
+from calibrate.fit.result import BEYOND, BEYOND_WITH_TILES, WITHIN, pace_of
 from replay import TwinConfig
 from sim import Extended, LatencyModel
 from tests.calibrate.known_servers import GUESS

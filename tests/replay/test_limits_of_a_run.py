@@ -11,7 +11,7 @@ import pytest
 
 import vtwin
 from replay import dump_config, load_config, simulate_trace
-from replay.twin.fitted_range import (
+from replay.twin.fitted.fitted_range import (
     FittedRange,
     extrapolation_note,
     range_of,

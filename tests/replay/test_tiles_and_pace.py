@@ -19,7 +19,7 @@ from replay.plan.draws import drawing_of, searchable
 from replay.twin.config_write import dump_config
 from replay.twin.defaults import DefaultsEntry, Provenance, read_defaults
 from replay.twin.defaults_write import write_defaults_entry
-from replay.twin.pace import Pace
+from replay.twin.fitted.pace import Pace
 from sim import Extended
 from traces.errors import ConfigError
 from traces.run_slo import parse_run_slo

@@ -16,13 +16,12 @@ import numpy as np
 from calibrate.fit.objective.fit_trace import fit_trace
 from calibrate.fit.objective.known_server import KnownServer
 from calibrate.fit.objective.priors import known_priors
-from calibrate.fit.pace import pace_of
 from calibrate.fit.pipeline import fit
-from calibrate.fit.result import Fit
+from calibrate.fit.result import Fit, pace_of
 from replay import TwinConfig, simulate_trace
 from replay.model import find_gpu, read_model_config
 from replay.model.matmuls.tiles import tiles_of
-from replay.twin.pace import paced
+from replay.pace_band import paced
 from sim import EngineConfig, Extended
 from tests.calibrate.known_servers import GUESS, observed, workload
 from traces import Trace, request_metrics

@@ -10,8 +10,7 @@ from replay.plan.fleet.check.pool import Verification, verify
 from replay.plan.fleet.inputs.profiles import Source
 from replay.plan.fleet.size import Check
 from replay.plan.fleet.text import interval_text, power_text, verification_document
-from replay.plan.json_values import or_null
-from replay.units import shown_time
+from replay.units import or_null, shown_time
 from sim.fleet import Lengths
 from sim.fleet.energy import Curtailment, curtail
 from sim.fleet.profile import GpuProfile

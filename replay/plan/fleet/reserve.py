@@ -32,8 +32,7 @@ from replay.plan.fleet.inputs.profiles import Source
 from replay.plan.fleet.inputs.ranges import PRICES, RATES, in_range, size_pool
 from replay.plan.fleet.size import Check, PoolPlan, plan_pool
 from replay.plan.fleet.text import interval_text
-from replay.plan.json_values import or_null
-from replay.units import shown_time
+from replay.units import or_null, shown_time
 from sim.fleet import Lengths
 from sim.fleet.energy import HOURS_PER_YEAR
 from sim.fleet.reserved import HOURS, Reserved, cheapest_reserved, cost_with, day_between

@@ -238,7 +238,7 @@ def _extrapolated(tuned: Tuned, trace: Trace) -> list[str]:
 
     from replay.plan.capacity import short_run_note
     from replay.plan.draws import length_span
-    from replay.twin.fitted_range import extrapolation_note, rate_of_each
+    from replay.twin.fitted.fitted_range import extrapolation_note, rate_of_each
 
     notes = []
     if tuned.asks and not any(each.is_too_short for _, each in tuned.best[:1]):

@@ -1,4 +1,4 @@
-"""How far all steps of a fitted twin may be off together: its pace, and the twin at another one.
+"""How far all steps of a fitted twin may be off together: its pace.
 
 A fit that agrees with every trace is still of one server in one hour: pace differs from run to run, and a step of other
 loads than the fitted ones is longer or shorter than the terms say. ``latency.pace`` holds both as 90 % bounds.
@@ -6,13 +6,10 @@ loads than the fitted ones is longer or shorter than the terms say. ``latency.pa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from sim.latency.paced import at_pace
-
 if TYPE_CHECKING:
-    from replay.twin.config import TwinConfig
     from traces.strict.section import Section
 
 KEY = "pace"
@@ -52,12 +49,3 @@ def _fraction(section: Section, name: str) -> float:
     if value is None or not 0 <= value <= MOST:
         section.fail(name, got="nothing" if value is None else f"{value}", expected=expected)
     return float(value)
-
-
-def paced(twin: TwinConfig, factor: float) -> TwinConfig:
-    """Return the twin with all steps, of all its servers, ``factor`` times as long."""
-    cluster = twin.cluster
-    if cluster is not None:
-        pools = tuple(replace(pool, latency=at_pace(pool.latency, factor)) for pool in cluster.pools)
-        cluster = replace(cluster, pools=pools)
-    return replace(twin, latency=at_pace(twin.latency, factor), cluster=cluster)

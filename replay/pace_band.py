@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict
 
-from replay.twin.pace import paced
+from sim.latency.paced import at_pace
 from traces.units import four_digits
 
 if TYPE_CHECKING:
@@ -26,6 +27,15 @@ class PaceBand(TypedDict):
     ttft_us: Ranges
     tpot_us: Ranges
     e2e_us: Ranges
+
+
+def paced(twin: TwinConfig, factor: float) -> TwinConfig:
+    """Return the twin with all steps, of all its servers, ``factor`` times as long."""
+    cluster = twin.cluster
+    if cluster is not None:
+        pools = tuple(replace(pool, latency=at_pace(pool.latency, factor)) for pool in cluster.pools)
+        cluster = replace(cluster, pools=pools)
+    return replace(twin, latency=at_pace(twin.latency, factor), cluster=cluster)
 
 
 def pace_band(

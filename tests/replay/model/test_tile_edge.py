@@ -78,3 +78,12 @@ def test_tables_and_picture_hold_what_was_measured() -> None:
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     classes = [each.get("class", "") for each in root.iter("{http://www.w3.org/2000/svg}path")]
     assert {"dots steps", "line table", "line smooth", "line median"} <= set(classes)
+
+
+def test_steps_made_alike_have_lost_what_decodes_and_clock_made_of_them() -> None:
+    made = tile_edge.shown_steps(steps(jump_ms=2.0))
+    line = made["tokens"] * 0.0175 + 2.0 * (made["tokens"] > EDGE)
+    for column, is_left in (("ms", True), ("alike_ms", False)):
+        rest = made[column] - line
+        assert bool(abs(np.corrcoef(rest, made["slower"])[0, 1]) > 0.3) is is_left
+        assert bool(abs(np.corrcoef(rest, made["decodes"])[0, 1]) > 0.2) is is_left

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import eye_array, hstack
 
+from calibrate.number_format import signed
 from replay.model import find_gpu, read_model_config
 from replay.model.matmuls.tiles import Tiles, smooth, tiles_of
 from replay.pages.chart import Chart, chart
@@ -175,8 +176,8 @@ def tables(steps: pd.DataFrame, tiles: Tiles) -> Iterator[str]:
         found = jump_at(steps, edge)
         table, _ = products_ms(tiles, np.array([edge, edge + 1.0]))
         yield (
-            f"| {edge:,} | {found.num_steps} | {found.ms:+.2f} | {found.low:+.2f} to {found.high:+.2f} | "
-            f"{np.diff(table)[0]:+.2f} |"
+            f"| {edge:,} | {found.num_steps} | {signed(found.ms)} | {signed(found.low)} to {signed(found.high)} | "
+            f"{signed(float(np.diff(table)[0]))} |"
         )
     yield ""
     yield "| steps of | steps | off a line in the products, ms | in their smooth curve |"

@@ -339,6 +339,18 @@ def test_a_list_of_loads_says_so_once_and_a_run_that_ends_badly_says_so_too(
         said = told_of_the_server(capsys.readouterr().err)
         assert said.startswith("tiny (from /v1/models) does not ship with vtwin")
         assert "observe: model " not in said
+        again = [
+            "--url",
+            server.url,
+            "--rate",
+            "100",
+            "--num-requests",
+            "2",
+            "--output",
+            str(tmp_path / "nested"),
+        ]
+        vtwin._run("observe", again)  # as `validate` calls it, many times: that has said so itself
+        assert told_of_the_server(capsys.readouterr().err) == ""
     with serving_in_thread(Behaviour(fault="status 500")) as server:
         assert observe(server.url, "--rate", "100", "--num-requests", "2", stem=tmp_path / "bad") == 1
         assert told_of_the_server(capsys.readouterr().err)

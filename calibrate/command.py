@@ -83,6 +83,8 @@ def calibration_of(
         return run.compare_with_simulated(traces.observed[0], traces.simulated, options, repeats=repeats)
     sources = (*traces.observed, *held_out)
     twin = _load(config, latency_model, fit=fit, sources=sources, is_async_open=options.infer_async)
+    for note in absent_candidates(traces.observed[0].trace, twin, options) if fit else ():
+        tell(f"note: {note}")
     try:
         check_flags(sources, twin, is_async_open=options.infer_async)
         check_shown(sources, twin)
@@ -91,8 +93,6 @@ def calibration_of(
             raise
         tell(f"warning: {error}")
     _tell_what_is_not_simulated(sources, twin)
-    for note in absent_candidates(traces.observed[0].trace, twin, options) if fit else ():
-        tell(f"note: {note}")
     if not fit:
         return run.compare_with_twin(traces.observed, twin, options, holdout=held_out, repeats=repeats)
     with fit_progress() as progress:
